@@ -1,0 +1,3 @@
+"""Fourfold."""
+
+from __future__ import annotations

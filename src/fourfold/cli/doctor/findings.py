@@ -1,0 +1,62 @@
+"""What a check says, and how a list of checks is run so that one failing check hides no other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from fourfold.errors import FourfoldError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from fourfold.config import Settings
+
+Status = Literal["ok", "warn", "fail", "skip"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report: what was looked at, how it is, and the command that mends it."""
+
+    check: str
+    status: Status
+    message: str
+    fix: str = ""
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "check": self.check,
+            "status": self.status,
+            "message": self.message,
+            "fix": self.fix,
+            "facts": dict(self.facts),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Patient:
+    """What is examined: the machine, and the store in `root` if there is one."""
+
+    root: Path | None
+    environ: Mapping[str, str]
+    flags: Mapping[str, str]
+    settings: Settings | None
+    """None while the settings themselves are in error: checks that need them are left out."""
+    start_spark: bool = False
+
+
+def examine(
+    patient: Patient, checks: Mapping[str, Callable[[Patient], Iterable[Finding]]]
+) -> Iterator[Finding]:
+    """Run every check; an error inside one becomes its finding."""
+    for name, check in checks.items():
+        try:
+            yield from check(patient)
+        except FourfoldError as error:
+            yield Finding(name, "fail", error.message, error.hint, {"kind": error.kind})
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename else ""
+            yield Finding(name, "fail", f"{where}{error.strerror or error}")

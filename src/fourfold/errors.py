@@ -1,0 +1,259 @@
+"""Every error that Fourfold raises, in one tree, grouped by what the caller does next.
+
+    FourfoldError
+    ├── InvalidInput (ValueError)       mend the call; nothing was written
+    │   ├── InvalidConfig               mend the setting that the message names
+    │   └── ContentError                the value cannot be encoded, or the bytes not decoded
+    ├── NotFound (KeyError)             the named thing does not exist
+    ├── Conflict                        the state moved on: read again, then decide
+    │   ├── AlreadyExists               somebody was first
+    │   └── PreconditionFailed          the expected version is not the current one
+    ├── Busy                            try again, after `retry_after` seconds where it is given
+    │   ├── Overloaded                  a bounded queue is full; nothing was written
+    │   ├── DeadlineExceeded            the time allowed ran out; nothing was written
+    │   └── LockTimeout                 another connection held a lock for too long
+    ├── Refused                         not allowed in this state or mode
+    │   ├── WriterLocked                another process is the writer
+    │   ├── ReadOnly                    the file, folder or handle cannot be written
+    │   ├── Closed                      the handle was closed, or belongs to a parent process
+    │   └── SequenceRegression          a restore would hand out used sequence numbers again
+    ├── FormatError                     the file is not what this version of Fourfold reads
+    │   ├── FutureFormat                written by a newer Fourfold: upgrade
+    │   ├── MigrationFailed             the old version is intact; start-up is refused
+    │   └── ForeignFile                 not a Fourfold database
+    ├── CorruptData                     stored bytes contradict themselves: restore from a backup
+    │   └── SequenceCorrupt             a sequence row is missing, malformed or behind its log
+    ├── StorageError                    the machine or the network failed
+    │   ├── DiskFull                    free some space; nothing was written
+    │   ├── CommitUncertain             the commit failed while reaching the disk: reopen and look
+    │   └── ObjectStoreError            the object store failed after its retries
+    └── MissingDependency (ImportError) install the extra that the hint names
+
+Each class has a `kind`, a stable machine code (codes are only ever added), and says whether the
+same call may simply be tried again (`retryable`). Each instance names the thing in its message and
+says in `hint` what to do.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class FourfoldError(Exception):
+    """The base of every error that Fourfold raises on purpose."""
+
+    kind: ClassVar[str] = "error"
+    retryable: ClassVar[bool] = False
+    exit_code: ClassVar[int] = 1
+    default_hint: ClassVar[str] = "Run `fourfold doctor` to check the machine and the store."
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, retry_after: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = self.default_hint if hint is None else hint
+        self.retry_after = retry_after
+
+    def __str__(self) -> str:
+        return self.message
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Keyword arguments do not survive the default pickling, and errors cross process borders.
+        return (_rebuild, (type(self), self.message, self.hint, self.retry_after))
+
+    def copy(self) -> FourfoldError:
+        """The same error as a new instance: one that is raised in several threads must not share a
+        traceback.
+        """
+        return _rebuild(type(self), self.message, self.hint, self.retry_after)
+
+    def as_dict(self) -> dict[str, object]:
+        """The error as the command line's `--json` and the HTTP server print it."""
+        out: dict[str, object] = {
+            "kind": self.kind,
+            "message": self.message,
+            "hint": self.hint,
+            "retryable": self.retryable,
+        }
+        if self.retry_after is not None:
+            out["retry_after"] = self.retry_after
+        return out
+
+
+def _rebuild(
+    cls: type[FourfoldError], message: str, hint: str, retry_after: float | None
+) -> FourfoldError:
+    return cls(message, hint=hint, retry_after=retry_after)
+
+
+class InvalidInput(FourfoldError, ValueError):
+    kind = "invalid_input"
+    exit_code = 2
+    default_hint = "Correct the value that the message names and call again; nothing was written."
+
+
+class InvalidConfig(InvalidInput):
+    kind = "invalid_config"
+    default_hint = "Run `fourfold config` to see each setting, its value and where it comes from."
+
+
+class ContentError(InvalidInput):
+    kind = "content"
+    default_hint = (
+        "Encode only None, bool, int, finite float, str, bytes, list, dict with str keys, set, "
+        "datetime, UUID and Decimal."
+    )
+
+
+class NotFound(FourfoldError, KeyError):
+    kind = "not_found"
+    exit_code = 3
+    default_hint = "Check the name; names are case-sensitive."
+
+
+class Conflict(FourfoldError):
+    kind = "conflict"
+    exit_code = 4
+    default_hint = "Read the current state, decide again, and send a new request."
+
+
+class AlreadyExists(Conflict):
+    kind = "already_exists"
+    default_hint = "Choose another name, or use the one that exists."
+
+
+class PreconditionFailed(Conflict):
+    kind = "precondition_failed"
+    default_hint = "Read the current version and repeat the change on top of it."
+
+
+class Busy(FourfoldError):
+    kind = "busy"
+    retryable = True
+    exit_code = 5
+    default_hint = "Try again in a moment."
+
+
+class Overloaded(Busy):
+    kind = "overloaded"
+    default_hint = "The queue is full and nothing was written: slow down and try again."
+
+
+class DeadlineExceeded(Busy):
+    kind = "deadline_exceeded"
+    default_hint = "Nothing was written: try again, give a longer deadline, or write less at once."
+
+
+class LockTimeout(Busy):
+    kind = "lock_timeout"
+    default_hint = "Another connection holds a lock: close long readers or writers and try again."
+
+
+class Refused(FourfoldError):
+    kind = "refused"
+    exit_code = 6
+    default_hint = "The operation is not allowed in this state."
+
+
+class WriterLocked(Refused):
+    kind = "writer_locked"
+    default_hint = (
+        "Stop the process that the message names, or open read-only: "
+        "`fourfold.open(root, mode='r')`."
+    )
+
+
+class ReadOnly(Refused):
+    kind = "read_only"
+    default_hint = (
+        "Open for writing, or give this user permission to write the file and its folder."
+    )
+
+
+class Closed(Refused):
+    kind = "closed"
+    default_hint = "Open the store again in this process."
+
+
+class SequenceRegression(Refused):
+    kind = "sequence_regression"
+    default_hint = "Restore into an empty folder instead, and compare the two."
+
+
+class FormatError(FourfoldError):
+    kind = "format"
+    exit_code = 7
+    default_hint = "Open the file with the version of Fourfold that wrote it."
+
+
+class FutureFormat(FormatError):
+    kind = "future_format"
+    default_hint = "Upgrade: `pip install --upgrade fourfold`. Nothing was changed."
+
+
+class MigrationFailed(FormatError):
+    kind = "migration_failed"
+    default_hint = (
+        "The database keeps its old version and its data; "
+        "report the message, or go back to the previous Fourfold."
+    )
+
+
+class ForeignFile(FormatError):
+    kind = "foreign_file"
+    default_hint = "The path holds a file of another program: choose another path."
+
+
+class CorruptData(FourfoldError):
+    kind = "corrupt_data"
+    exit_code = 8
+    default_hint = "Run `fourfold verify`, then restore the newest good backup: `fourfold restore`."
+
+
+class SequenceCorrupt(CorruptData):
+    kind = "sequence_corrupt"
+    default_hint = (
+        "Restore from a backup: `fourfold restore`. "
+        "A new counter would hand out used numbers again, so none is made."
+    )
+
+
+class StorageError(FourfoldError):
+    kind = "storage"
+    exit_code = 9
+    default_hint = "Check the disk and its mount: `fourfold doctor`."
+
+
+class DiskFull(StorageError):
+    kind = "disk_full"
+    retryable = True
+    default_hint = "Free some space on the volume and try again; nothing was written."
+
+
+class CommitUncertain(StorageError):
+    kind = "commit_uncertain"
+    default_hint = (
+        "Close and reopen the database: it shows whether the last commit is there. "
+        "Further writes are refused until then."
+    )
+
+
+class ObjectStoreError(StorageError):
+    kind = "object_store"
+    retryable = True
+    default_hint = "Check the address, the credentials and the network of the object store."
+
+
+class MissingDependency(FourfoldError, ImportError):
+    kind = "missing_dependency"
+    exit_code = 10
+    default_hint = "Install the extra that the message names."
+
+
+def tree(root: type[FourfoldError] = FourfoldError) -> list[type[FourfoldError]]:
+    """Every error class, parents before children, in the order of definition."""
+    found = [root]
+    for child in root.__subclasses__():
+        found.extend(tree(child))
+    return found

@@ -1,0 +1,56 @@
+"""The kernel: the only code that knows SQLite.
+
+It opens database files with checked pragmas, gives readers snapshots and writers transactions,
+shares commits between callers, counts sequences, migrates schemas, keeps files healthy, and backs
+them up. It knows nothing of documents, streams, graphs or sessions.
+"""
+
+from __future__ import annotations
+
+from fourfold.kernel import faults, profiles
+from fourfold.kernel.backup import Sidecar, read_sidecar
+from fourfold.kernel.backup import restore as restore_database
+from fourfold.kernel.backup import verify as verify_backup
+from fourfold.kernel.bootstrap import sync_folder
+from fourfold.kernel.database import Database, Options
+from fourfold.kernel.driver import SQLITE_VERSION_MIN, sqlite_version
+from fourfold.kernel.group import GroupLimits
+from fourfold.kernel.health import Finding, Health, Thresholds
+from fourfold.kernel.lock import holder
+from fourfold.kernel.maintenance import Checkpoint
+from fourfold.kernel.metrics import Reading, prometheus_text
+from fourfold.kernel.migrations import Migration, load_migrations
+from fourfold.kernel.profiles import Profile
+from fourfold.kernel.sequences import Sequence
+from fourfold.kernel.statements import Queries, load_queries
+from fourfold.kernel.transaction import Snapshot, Transaction
+
+__all__ = [
+    "SQLITE_VERSION_MIN",
+    "Checkpoint",
+    "Database",
+    "Finding",
+    "GroupLimits",
+    "Health",
+    "Migration",
+    "Options",
+    "Profile",
+    "Queries",
+    "Reading",
+    "Sequence",
+    "Sidecar",
+    "Snapshot",
+    "Thresholds",
+    "Transaction",
+    "faults",
+    "holder",
+    "load_migrations",
+    "load_queries",
+    "profiles",
+    "prometheus_text",
+    "read_sidecar",
+    "restore_database",
+    "sqlite_version",
+    "sync_folder",
+    "verify_backup",
+]

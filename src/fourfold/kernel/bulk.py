@@ -1,0 +1,90 @@
+"""Bulk inserts at the speed of C.
+
+Two shapes, because two are fastest. Rows of mixed keys go in as multi-row `VALUES`, in chunks whose
+SQL text is always the same, so that SQLite parses each only once. Rows of one key go in as a single
+`INSERT ... SELECT ... FROM carray(?)`: the values are handed over as one array in memory and the
+interpreter is not asked again until the last row is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import chain
+from typing import Any
+
+from fourfold import limits
+from fourfold.errors import InvalidInput
+from fourfold.kernel.driver import carray
+
+_VERBS = ("INSERT", "INSERT OR IGNORE", "INSERT OR REPLACE")
+
+
+def quoted(name: str) -> str:
+    """An identifier, safe inside SQL text."""
+    if not name or "\x00" in name:
+        raise InvalidInput(f"{name!r} cannot be the name of a table or column")
+    return '"' + name.replace('"', '""') + '"'
+
+
+def row_statements(
+    table: str, columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]], verb: str = "INSERT"
+) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """The statements, with their parameters, that insert `rows` in order.
+
+    Full chunks share one text; the rest is cut into powers of two, so that a handful of texts
+    serves every length.
+    """
+    width = len(columns)
+    full = _rows_per_statement(width)
+    at, left = 0, len(rows)
+    while left:
+        size = full if left >= full else 1 << (left.bit_length() - 1)
+        part = rows[at : at + size]
+        params = tuple(chain.from_iterable(part))
+        if len(params) != size * width:
+            raise InvalidInput(f"{table}: each row must have {width} values: {', '.join(columns)}")
+        yield values_statement(table, columns, size, verb), params
+        at += size
+        left -= size
+
+
+def _rows_per_statement(width: int) -> int:
+    if not 0 < width <= limits.BULK_VARIABLES_MAX:
+        raise InvalidInput(f"cannot insert rows of {width} columns")
+    return max(1, min(limits.BULK_ROWS_PER_STATEMENT, limits.BULK_VARIABLES_MAX // width))
+
+
+@lru_cache(maxsize=1024)
+def values_statement(table: str, columns: tuple[str, ...], rows: int, verb: str = "INSERT") -> str:
+    if verb not in _VERBS:
+        raise InvalidInput(f"{verb!r} is not one of {', '.join(_VERBS)}")
+    names = ", ".join(quoted(column) for column in columns)
+    row = "(" + ",".join("?" * len(columns)) + ")"
+    return f"{verb} INTO {quoted(table)} ({names}) VALUES " + ",".join([row] * rows)
+
+
+@lru_cache(maxsize=1024)
+def series_statement(
+    table: str, fixed: tuple[str, ...], counter: str, value: str, lengths: str | None
+) -> str:
+    names = [*fixed, counter, value]
+    picks = [f"?{i + 1}" for i in range(len(fixed))]
+    # The array's own rowid starts at 1.
+    picks += [f"?{len(fixed) + 1} + rowid - 1", "value"]
+    if lengths is not None:
+        names.append(lengths)
+        picks.append("octet_length(value)")
+    columns = ", ".join(quoted(name) for name in names)
+    array = f"carray(?{len(fixed) + 2})"
+    source = f"{', '.join(picks)} FROM {array}"
+    return f"INSERT INTO {quoted(table)} ({columns}) SELECT {source}"  # noqa: S608
+
+
+def as_array(values: Sequence[bytes] | Sequence[str]) -> Any:
+    """The values as SQLite's array binding. All must be of one type: bytes or str."""
+    items = values if isinstance(values, tuple) else tuple(values)
+    try:
+        return carray(items)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput("a series takes values that are all bytes or all str") from error

@@ -1,0 +1,370 @@
+"""A database: one SQLite file with one writer, many readers, and a log that only grows.
+
+    with Database.open(path, profile=profiles.STREAMS, migrations=..., sequences=...) as db:
+        db.transact(work)                 shares a commit with whoever else is writing
+        await db.transact_async(work)     the same from a coroutine
+        with db.write() as txn: ...       a transaction of its own
+        with db.read() as snapshot: ...   one consistent state
+
+What it promises: a call that returned is committed, and as durable as its profile says; a call that
+raised wrote nothing (unless the error is CommitUncertain, which says so);
+numbers of a sequence are dense and never handed out twice.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar, cast
+
+from fourfold import limits
+from fourfold.errors import Closed, ReadOnly
+from fourfold.kernel import backup, bootstrap, checkpoint, maintenance
+from fourfold.kernel.bootstrap import Plan
+from fourfold.kernel.driver import Connection
+from fourfold.kernel.group import GroupCommit, GroupLimits
+from fourfold.kernel.health import Health, Thresholds
+from fourfold.kernel.lock import WriterLock
+from fourfold.kernel.metrics import Metrics, Reading
+from fourfold.kernel.migrations import Migration, in_order
+from fourfold.kernel.profiles import PLAIN, Profile
+from fourfold.kernel.readers import ReaderPool
+from fourfold.kernel.sequences import Sequence as Counter
+from fourfold.kernel.sequences import current
+from fourfold.kernel.transaction import SQL, Snapshot, Transaction
+from fourfold.kernel.writer import Writer
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What may be tuned without changing what is promised."""
+
+    readers_max: int = limits.READERS_MAX
+    transaction_deadline_s: float = limits.TRANSACTION_DEADLINE_S
+    slow_transaction_ms: float = limits.SLOW_TRANSACTION_MS
+    checkpoint_pages: int = limits.CHECKPOINT_PAGES
+    group: GroupLimits = field(default_factory=GroupLimits)
+    thresholds: Thresholds = field(default_factory=Thresholds)
+
+
+_open_databases: weakref.WeakSet[Database] = weakref.WeakSet()
+_inherited: list[object] = []
+
+
+class Database:
+    """Use `Database.open`; close it, or use it in a `with` block."""
+
+    def __init__(self, plan: Plan, options: Options, *, writable: bool) -> None:
+        self.path = plan.path
+        self.writable = writable
+        self._plan = plan
+        self._options = options
+        self._metrics = Metrics()
+        self._closed = False
+        self._durable: dict[str, int] = {}
+        self._durable_lock = threading.Lock()
+        self._integrity_errors = 0
+        self._checkpoint_pending = False
+        self._lock: WriterLock | None = None
+        self._writer: Writer | None = None
+        self._group: GroupCommit | None = None
+        if writable:
+            self._start_writer()
+        self._readers = ReaderPool(
+            lambda: bootstrap.connect_reader(plan), plan.subject, options.readers_max
+        )
+        if not writable:
+            self._check_readable()
+        _open_databases.add(self)
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        profile: Profile = PLAIN,
+        migrations: Sequence[Migration] = (),
+        sequences: Sequence[Counter] = (),
+        mode: str = "rw",
+        options: Options | None = None,
+        vfs: str | None = None,
+    ) -> Database:
+        """Open `path` for reading and writing (`rw`, creating it if need be) or for reading only
+        (`r`).
+        """
+        plan = Plan(Path(path).absolute(), profile, in_order(migrations), tuple(sequences), vfs)
+        if mode not in {"r", "rw"}:
+            raise ReadOnly(f"{path}: mode {mode!r} is not 'r' or 'rw'", hint="Use 'r' or 'rw'.")
+        return cls(plan, options or Options(), writable=mode == "rw")
+
+    def _start_writer(self) -> None:
+        self._lock, connection = bootstrap.open_for_writing(self._plan)
+        self._writer = Writer(
+            connection,
+            self._plan.subject,
+            self._metrics,
+            slow_ms=self._options.slow_transaction_ms,
+            on_wal_pages=self._wal_grew,
+        )
+        self._group = GroupCommit(self._writer, self._options.group)
+
+    def _check_readable(self) -> None:
+        bootstrap.must_exist(self.path)
+        try:
+            connection = bootstrap.connect_reader(self._plan)
+            try:
+                bootstrap.check_for_reading(connection, self._plan)
+            finally:
+                connection.close()
+        except BaseException:
+            self._readers.close()
+            raise
+
+    # Reading
+
+    @contextmanager
+    def read(self, *, deadline_s: float | None = None) -> Iterator[Snapshot]:
+        """One committed state, fixed at the start of the `with` block."""
+        with self._readers.snapshot(self._until(deadline_s)) as snapshot:
+            yield snapshot
+
+    # Writing
+
+    def transact(
+        self, work: Callable[[Transaction], T], *, size: int = 0, deadline_s: float | None = None
+    ) -> T:
+        """Run `work(txn)` in a transaction shared with concurrent callers; its result, once
+        committed.
+
+        `work` may run more than once and must have no effect but through `txn`. `size` is about how
+        many bytes it writes: it counts against the bounds of the queue.
+        """
+        return cast("T", self._committer.submit(work, size, self._until(deadline_s)))
+
+    def transact_async(
+        self, work: Callable[[Transaction], T], *, size: int = 0, deadline_s: float | None = None
+    ) -> Awaitable[T]:
+        """The same for coroutines: `await db.transact_async(work)`."""
+        return self._committer.submit_async(work, size, self._until(deadline_s))
+
+    def write(self, *, deadline_s: float | None = None) -> AbstractContextManager[Transaction]:
+        """A transaction of its own; inside another one of this thread, a savepoint of that."""
+        return self._committer.transaction(self._until(deadline_s))
+
+    # Sequences and durability
+
+    def sequence(self, counter: Counter) -> int:
+        """The newest committed number of `counter`."""
+        with self.read() as snapshot:
+            return current(counter, snapshot, self._plan.subject)
+
+    def durable(self, counter: Counter) -> int:
+        """The newest number that survives a power cut, without touching the disk: what may leave
+        this machine now.
+        """
+        if self._plan.profile.synchronous == "FULL":
+            return self.sequence(counter)
+        return self._durable.get(counter.name, 0)
+
+    def make_durable(self) -> dict[str, int]:
+        """Bring every committed transaction safely to disk; the durable number of every
+        sequence.
+        """
+        with self._durable_lock:
+            with self.read() as snapshot:
+                reached = {
+                    counter.name: current(counter, snapshot, self._plan.subject)
+                    for counter in self._plan.sequences
+                }
+            maintenance.sync_log(self.path)
+            self._durable = reached
+            return dict(reached)
+
+    # Maintenance
+
+    def checkpoint(self, mode: str = "PASSIVE") -> maintenance.Checkpoint:
+        """Fold the write-ahead log back into the file: PASSIVE, FULL, RESTART or TRUNCATE."""
+        with self._committer.exclusive(self._until(None)):
+            return maintenance.checkpoint(self._connection, mode, self._plan.subject)
+
+    def vacuum(self) -> None:
+        """Rewrite the file without holes. Refused while a snapshot is open."""
+        with self._committer.exclusive(self._until(None)):
+            maintenance.vacuum(self._connection, self._readers.in_use, self._plan.subject)
+
+    def analyze(self) -> None:
+        """Refresh the statistics that the query planner uses."""
+        with self._committer.exclusive(self._until(None)):
+            maintenance.analyze(self._connection, self._plan.subject)
+
+    def integrity_check(self) -> list[str]:
+        """What SQLite finds wrong with the file; empty when all is well. Health remembers the
+        answer.
+        """
+        connection = bootstrap.connect_reader(self._plan)
+        try:
+            problems = maintenance.integrity_problems(connection, self._plan.subject)
+        finally:
+            connection.close()
+        self._integrity_errors = len(problems)
+        return problems
+
+    def backup(
+        self, destination: str | Path, progress: backup.Progress | None = None
+    ) -> backup.Sidecar:
+        """Copy one consistent state to `destination` while writers go on; verified, with a
+        sidecar.
+        """
+        self._refuse_if_closed()
+        connection = bootstrap.connect_reader(self._plan)
+        try:
+            sidecar = backup.take(
+                connection, Path(destination).absolute(), self._plan.sequences, progress
+            )
+        finally:
+            connection.close()
+        if self.writable:
+            self.transact(
+                lambda txn: txn.execute(SQL.meta_set, ("last_backup_ts", sidecar.created_at))
+            )
+        return sidecar
+
+    # Observation
+
+    def health(self) -> Health:
+        """The state of the database with the numbers behind it."""
+        return maintenance.health(
+            self.path,
+            metrics=self._metrics,
+            failure=self._writer.failure if self._writer else None,
+            integrity_errors=self._integrity_errors,
+            thresholds=self._options.thresholds,
+        )
+
+    def metrics(self) -> Reading:
+        """Counters and sizes, never row data."""
+        with self.read() as snapshot:
+            sequences = {
+                counter.name: current(counter, snapshot, self._plan.subject)
+                for counter in self._plan.sequences
+            }
+            vacuumed = snapshot.value(SQL.meta_get, ("last_vacuum_ts",))
+            backed_up = snapshot.value(SQL.meta_get, ("last_backup_ts",))
+        full = self._plan.profile.synchronous == "FULL"
+        return maintenance.reading(
+            self.path,
+            self._metrics,
+            open_connections=int(self._writer is not None),
+            open_readers=self._readers.open_readers,
+            last_vacuum_ts=vacuumed,
+            last_backup_ts=backed_up,
+            sequences=sequences,
+            durable=dict(sequences) if full else dict(self._durable),
+            queued=(self._group.queued_requests, self._group.queued_bytes)
+            if self._group
+            else (0, 0),
+        )
+
+    def slow_transactions(self) -> list[tuple[str, float]]:
+        """The newest transactions that were slower than the threshold: when, and how many
+        milliseconds.
+        """
+        return list(self._metrics.slow_log)
+
+    # Lifecycle
+
+    def close(self) -> None:
+        """Finish what is queued, fold the log back, and let go of the file. Closing twice is
+        fine.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        _open_databases.discard(self)
+        if self._group is not None:
+            self._group.close()
+        self._readers.close()
+        if self._writer is not None:
+            with self._writer.turn:
+                maintenance.close_writer(self._writer.connection)
+        if self._lock is not None:
+            self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "rw" if self.writable else "r"
+        return f"<Database {self.path} {state}>"
+
+    def checkpoint_in_background(self) -> None:
+        """Called by the checkpointer's thread."""
+        self._checkpoint_pending = False
+        if self._closed or self._group is None:
+            return
+        connection = bootstrap.connect_writer(self._plan)
+        try:
+            maintenance.checkpoint(connection, "PASSIVE", self._plan.subject)
+        finally:
+            connection.close()
+        with self._group.exclusive(self._until(None)):
+            maintenance.checkpoint(self._connection, "PASSIVE", self._plan.subject)
+        self._metrics.checkpoints += 1
+
+    def _wal_grew(self, pages: int) -> None:
+        if pages >= self._options.checkpoint_pages and not self._checkpoint_pending:
+            self._checkpoint_pending = True
+            checkpoint.request(self)
+
+    def _until(self, deadline_s: float | None) -> float:
+        self._refuse_if_closed()
+        allowed = self._options.transaction_deadline_s if deadline_s is None else deadline_s
+        return time.monotonic() + allowed
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise Closed(f"{self._plan.subject}: the database is closed")
+
+    @property
+    def _committer(self) -> GroupCommit:
+        if self._group is None:
+            raise ReadOnly(f"{self._plan.subject}: is open for reading only")
+        return self._group
+
+    @property
+    def _connection(self) -> Connection:
+        assert self._writer is not None
+        return self._writer.connection
+
+    def _abandon(self) -> None:
+        """In a forked child: the parent goes on with the file, so nothing of it may be used or
+        closed here.
+        """
+        _inherited.append((self._writer, self._readers, self._group))
+        self._closed = True
+
+
+def _after_fork_in_child() -> None:
+    for database in list(_open_databases):
+        database._abandon()  # noqa: SLF001
+    _open_databases.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,99 @@
+"""The one module that imports the SQLite driver.
+
+Two promises. Every connection in the process comes from the same copy of SQLite, because two copies
+on one file defeat each other's locks. And no driver exception leaves the kernel: each becomes an
+error of Fourfold's tree that names the database and says what to do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import apsw
+
+from fourfold import errors, limits
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Connection: TypeAlias = apsw.Connection
+Cursor: TypeAlias = apsw.Cursor
+DriverError = apsw.Error
+carray = apsw.carray
+
+SQLITE_VERSION_MIN = (3, 51, 3)
+"""Older versions may corrupt a WAL database when two connections write or checkpoint at the same
+moment.
+"""
+
+READ_WRITE = apsw.SQLITE_OPEN_READWRITE
+READ_ONLY = apsw.SQLITE_OPEN_READONLY
+
+CHECKPOINT_MODES = {
+    "PASSIVE": apsw.SQLITE_CHECKPOINT_PASSIVE,
+    "FULL": apsw.SQLITE_CHECKPOINT_FULL,
+    "RESTART": apsw.SQLITE_CHECKPOINT_RESTART,
+    "TRUNCATE": apsw.SQLITE_CHECKPOINT_TRUNCATE,
+}
+
+
+def sqlite_version() -> str:
+    """The version of the SQLite library that all Fourfold databases are read and written with."""
+    return apsw.sqlite_lib_version()
+
+
+def driver_version() -> str:
+    return apsw.apsw_version()
+
+
+def connect(path: Path, *, readonly: bool, vfs: str | None = None) -> Connection:
+    """A bare connection with the safety switches that every Fourfold connection shares."""
+    flags = READ_ONLY if readonly else READ_WRITE
+    connection = apsw.Connection(
+        str(path), flags=flags, vfs=vfs, statementcachesize=limits.STATEMENT_CACHE
+    )
+    # A misspelt column in double quotes must be an error, not a string.
+    connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
+    connection.config(apsw.SQLITE_DBCONFIG_DQS_DDL, 0)
+    # A hostile or damaged schema must not run functions or write shadow tables.
+    connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+    connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+    return connection
+
+
+def translate(error: apsw.Error, subject: str) -> errors.FourfoldError:
+    """The driver's error as one of ours. `subject` names the database (or the file) in the
+    message.
+    """
+    for kinds, build in _TRANSLATIONS:
+        if isinstance(error, kinds):
+            return build(f"{subject}: {_plain(error)}")
+    return errors.StorageError(f"{subject}: {type(error).__name__}: {_plain(error)}")
+
+
+def _plain(error: apsw.Error) -> str:
+    text = str(error).removeprefix(f"{type(error).__name__}: ")
+    return text or type(error).__name__
+
+
+_TRANSLATIONS: tuple[tuple[tuple[type[Any], ...], type[errors.FourfoldError]], ...] = (
+    ((apsw.BusyError, apsw.LockedError, apsw.ProtocolError), errors.LockTimeout),
+    ((apsw.InterruptError,), errors.DeadlineExceeded),
+    ((apsw.ConstraintError,), errors.Conflict),
+    ((apsw.FullError,), errors.DiskFull),
+    ((apsw.ReadOnlyError, apsw.PermissionsError, apsw.AuthError), errors.ReadOnly),
+    ((apsw.CorruptError,), errors.CorruptData),
+    ((apsw.NotADBError, apsw.FormatError), errors.ForeignFile),
+    (
+        (apsw.SQLError, apsw.BindingsError, apsw.MismatchError, apsw.TooBigError, apsw.RangeError),
+        errors.InvalidInput,
+    ),
+    ((apsw.ConnectionClosedError, apsw.CursorClosedError), errors.Closed),
+)
+
+
+def constraint_name(error: BaseException) -> str:
+    """Which kind of constraint failed (`UNIQUE`, `NOT NULL`, ...), or an empty string."""
+    if not isinstance(error, apsw.ConstraintError):
+        return ""
+    return _plain(error).partition(" constraint failed")[0]

@@ -1,0 +1,109 @@
+"""Health: three states, each with the numbers and thresholds that led to it.
+
+`ok` means ready. `degraded` means ready, but somebody should look. `failed` means that writes are
+refused or at risk. Thresholds are numbers in limits.py and settings; a state without a figure
+behind it would only be an opinion.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from fourfold import limits
+from fourfold.errors import FourfoldError
+
+State = Literal["ok", "degraded", "failed"]
+_ORDER: tuple[State, ...] = ("ok", "degraded", "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    name: str
+    state: State
+    value: float
+    degraded_at: float
+    failed_at: float
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The state of a database: the worst of its findings."""
+
+    state: State
+    findings: tuple[Finding, ...]
+    error: FourfoldError | None = None
+
+    @property
+    def ready(self) -> bool:
+        return self.state != "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    wal_degraded_bytes: int = limits.WAL_DEGRADED_BYTES
+    wal_failed_bytes: int = limits.WAL_FAILED_BYTES
+    busy_degraded_count: int = limits.BUSY_DEGRADED_COUNT
+    disk_degraded_bytes: int = limits.DISK_DEGRADED_BYTES
+    disk_failed_bytes: int = limits.DISK_FAILED_BYTES
+
+
+def assess(
+    folder: Path,
+    *,
+    wal_size_bytes: int,
+    busy_count: int,
+    failure: FourfoldError | None,
+    integrity_errors: int,
+    thresholds: Thresholds,
+) -> Health:
+    """Judge the numbers."""
+    free = shutil.disk_usage(folder).free
+    findings = (
+        _above(
+            "wal_size_bytes",
+            wal_size_bytes,
+            thresholds.wal_degraded_bytes,
+            thresholds.wal_failed_bytes,
+            "Finish long readers, then run a checkpoint.",
+        ),
+        _above(
+            "busy_count",
+            busy_count,
+            thresholds.busy_degraded_count,
+            float("inf"),
+            "Another connection holds the write lock for long.",
+        ),
+        _below(
+            "disk_free_bytes",
+            free,
+            thresholds.disk_degraded_bytes,
+            thresholds.disk_failed_bytes,
+            "Free some space on the volume.",
+        ),
+        _above(
+            "integrity_errors",
+            integrity_errors,
+            1,
+            1,
+            "Restore the newest good backup: `fourfold restore`.",
+        ),
+        _above("writer_failed", int(failure is not None), 1, 1, failure.hint if failure else ""),
+    )
+    worst = max((finding.state for finding in findings), key=_ORDER.index)
+    return Health(worst, findings, failure)
+
+
+def _above(name: str, value: float, degraded: float, failed: float, hint: str) -> Finding:
+    state: State = "failed" if value >= failed else "degraded" if value >= degraded else "ok"
+    return Finding(name, state, value, degraded, failed, hint if state != "ok" else "")
+
+
+def _below(name: str, value: float, degraded: float, failed: float, hint: str) -> Finding:
+    state: State = "failed" if value < failed else "degraded" if value < degraded else "ok"
+    return Finding(name, state, value, degraded, failed, hint if state != "ok" else "")

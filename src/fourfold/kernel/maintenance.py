@@ -1,0 +1,184 @@
+"""Upkeep of a database file: checkpoints, vacuum, statistics, integrity, and the numbers about
+them.
+
+Whoever calls these holds the writer's turn where the operation needs it; this module only knows how
+each is done safely.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from fourfold.errors import Busy, FourfoldError, InvalidInput, StorageError
+from fourfold.kernel import backup, faults
+from fourfold.kernel.driver import CHECKPOINT_MODES, Connection, DriverError, translate
+from fourfold.kernel.health import Health, Thresholds, assess
+from fourfold.kernel.metrics import Metrics, Reading
+from fourfold.kernel.transaction import SQL
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What a checkpoint did: whether it had to stop early, the pages in the log, and those folded
+    back.
+    """
+
+    busy: bool
+    log_pages: int
+    done_pages: int
+
+
+def checkpoint(connection: Connection, mode: str, subject: str) -> Checkpoint:
+    """Fold the log back. PASSIVE never waits; the other modes wait for readers up to the busy
+    timeout.
+    """
+    if mode not in CHECKPOINT_MODES:
+        raise InvalidInput(f"checkpoint mode {mode!r} is not one of {', '.join(CHECKPOINT_MODES)}")
+    if faults.armed:
+        faults.hit("kernel.checkpoint.before")
+    try:
+        log, done = connection.wal_checkpoint("main", CHECKPOINT_MODES[mode])
+    except DriverError as error:
+        translated = translate(error, subject)
+        if isinstance(translated, Busy):
+            return Checkpoint(busy=True, log_pages=-1, done_pages=-1)
+        raise translated from error
+    if faults.armed:
+        faults.hit("kernel.checkpoint.after")
+    return Checkpoint(busy=done < log, log_pages=log, done_pages=done)
+
+
+def vacuum(connection: Connection, readers_in_use: int, subject: str) -> None:
+    if readers_in_use:
+        raise Busy(
+            f"{subject}: {readers_in_use} snapshots are open", hint="Vacuum when readers are done."
+        )
+    try:
+        connection.execute("VACUUM")
+        connection.execute(SQL.meta_set, ("last_vacuum_ts", _now()))
+    except DriverError as error:
+        raise translate(error, subject) from error
+
+
+def analyze(connection: Connection, subject: str) -> None:
+    try:
+        connection.execute("ANALYZE")
+    except DriverError as error:
+        raise translate(error, subject) from error
+
+
+def integrity_problems(connection: Connection, subject: str) -> list[str]:
+    """SQLite's findings; a file so damaged that the check itself fails counts as one finding."""
+    try:
+        return backup.integrity_problems(connection)
+    except DriverError as error:
+        return [translate(error, subject).message]
+
+
+def sync_log(path: Path) -> None:
+    """Flush the write-ahead log to disk.
+
+    SQLite holds no lock on the log file, so opening it here is safe. What is not in the log any
+    more was synced with the database file before the log was started anew.
+    """
+    log = log_path(path)
+    for file in (log, path.parent):
+        try:
+            fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        try:
+            os.fsync(fd)
+        except OSError as error:
+            raise StorageError(f"{file}: cannot be brought to disk: {error.strerror}") from error
+        finally:
+            os.close(fd)
+
+
+def close_writer(connection: Connection) -> None:
+    """Fold the log back and close; the last connection to go removes the log file."""
+    try:
+        connection.set_wal_hook(None)
+        connection.wal_checkpoint("main", CHECKPOINT_MODES["TRUNCATE"])
+    except DriverError:
+        # A reader elsewhere holds a snapshot, or the disk is full: the log stays and the next open
+        # replays it.
+        connection.close()
+        return
+    connection.close()
+
+
+def log_path(path: Path) -> Path:
+    return path.with_name(path.name + "-wal")
+
+
+def size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def health(
+    path: Path,
+    *,
+    metrics: Metrics,
+    failure: FourfoldError | None,
+    integrity_errors: int,
+    thresholds: Thresholds,
+) -> Health:
+    return assess(
+        path.parent,
+        wal_size_bytes=size_of(log_path(path)),
+        busy_count=metrics.busy_lately(),
+        failure=failure,
+        integrity_errors=integrity_errors,
+        thresholds=thresholds,
+    )
+
+
+def reading(
+    path: Path,
+    metrics: Metrics,
+    *,
+    open_connections: int,
+    open_readers: int,
+    last_vacuum_ts: str | None,
+    last_backup_ts: str | None,
+    sequences: dict[str, int],
+    durable: dict[str, int],
+    queued: tuple[int, int],
+) -> Reading:
+    return Reading(
+        database=path.name,
+        db_size_bytes=size_of(path),
+        wal_size_bytes=size_of(log_path(path)),
+        open_connections=open_connections,
+        open_readers=open_readers,
+        pending_checkpoint=metrics.wal_pages,
+        last_vacuum_ts=last_vacuum_ts,
+        last_backup_ts=last_backup_ts,
+        txn_latency_ms={"p50": metrics.latency_ms(0.5), "p99": metrics.latency_ms(0.99)},
+        sequences=sequences,
+        durable=durable,
+        queued_requests=queued[0],
+        queued_bytes=queued[1],
+        counters={
+            "transactions": metrics.transactions,
+            "requests": metrics.requests,
+            "rolled_back": metrics.rolled_back,
+            "rejected": metrics.rejected,
+            "busy_total": metrics.busy_total,
+            "slow_total": metrics.slow_total,
+            "checkpoints": metrics.checkpoints,
+        },
+        latency_sum_s=metrics.latency_sum_s,
+        latency_buckets=tuple(metrics.latency_buckets),
+    )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

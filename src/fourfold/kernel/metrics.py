@@ -1,0 +1,179 @@
+"""Numbers about a database: counted cheaply while it works, and given out as Prometheus text.
+
+Only aggregates leave this module: no SQL, no keys, no row data. Times are buckets of milliseconds,
+so that memory stays constant and percentiles can be computed anywhere.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from fourfold import limits
+
+LATENCY_BUCKETS_MS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 10_000)
+
+
+@dataclass(slots=True)
+class Metrics:
+    """Counters of one database since it was opened."""
+
+    transactions: int = 0
+    requests: int = 0
+    rolled_back: int = 0
+    rejected: int = 0
+    busy_total: int = 0
+    wal_pages: int = 0
+    checkpoints: int = 0
+    latency_sum_s: float = 0.0
+    latency_buckets: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BUCKETS_MS) + 1))
+    slow_log: deque[tuple[str, float]] = field(
+        default_factory=lambda: deque(maxlen=limits.SLOW_LOG_ENTRIES)
+    )
+    slow_total: int = 0
+    _busy_times: deque[float] = field(
+        default_factory=lambda: deque(maxlen=limits.BUSY_DEGRADED_COUNT)
+    )
+
+    def committed(self, seconds: float) -> None:
+        self.transactions += 1
+        self.latency_sum_s += seconds
+        self.latency_buckets[bisect_left(LATENCY_BUCKETS_MS, seconds * 1000)] += 1
+
+    def slow(self, seconds: float) -> None:
+        self.slow_total += 1
+        self.slow_log.append((datetime.now(UTC).isoformat(timespec="milliseconds"), seconds * 1000))
+
+    def busy(self) -> None:
+        self.busy_total += 1
+        self._busy_times.append(time.monotonic())
+
+    def busy_lately(self, window_s: float = limits.BUSY_WINDOW_S) -> int:
+        """How often a lock could not be had within the last `window_s` seconds (counted up to the
+        threshold).
+        """
+        since = time.monotonic() - window_s
+        return sum(1 for moment in self._busy_times if moment >= since)
+
+    def latency_ms(self, quantile: float) -> float | None:
+        """An upper bound of the transaction time at `quantile`, from the buckets; None before the
+        first one.
+        """
+        if not self.transactions:
+            return None
+        wanted = quantile * self.transactions
+        seen = 0
+        for bound, count in zip(
+            (*LATENCY_BUCKETS_MS, float("inf")), self.latency_buckets, strict=True
+        ):
+            seen += count
+            if seen >= wanted:
+                return bound
+        return float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One look at a database's numbers: the names of spec and dashboard alike."""
+
+    database: str
+    db_size_bytes: int
+    wal_size_bytes: int
+    open_connections: int
+    open_readers: int
+    pending_checkpoint: int
+    last_vacuum_ts: str | None
+    last_backup_ts: str | None
+    txn_latency_ms: dict[str, float | None]
+    sequences: dict[str, int]
+    durable: dict[str, int]
+    queued_requests: int
+    queued_bytes: int
+    counters: dict[str, int]
+    latency_sum_s: float
+    latency_buckets: tuple[int, ...]
+
+
+_GAUGES = {
+    "db_size_bytes": "Bytes of the database file.",
+    "wal_size_bytes": "Bytes of the write-ahead log.",
+    "open_connections": "Writing connections; always 1 while the database is open for writing.",
+    "open_readers": "Reading connections in the pool.",
+    "pending_checkpoint": "Pages of the write-ahead log not yet folded back.",
+    "queued_requests": "Requests that wait for a commit.",
+    "queued_bytes": "Bytes that wait for a commit.",
+}
+_COUNTERS = {
+    "transactions": "Committed transactions.",
+    "requests": "Requests that were committed; several share a transaction.",
+    "rolled_back": "Transactions undone.",
+    "rejected": "Requests refused because a queue was full.",
+    "busy_total": "Times that a lock could not be had in time.",
+    "slow_total": "Transactions slower than the threshold.",
+    "checkpoints": "Completed background checkpoints.",
+}
+
+
+class _Collector:
+    def __init__(self, readings: Iterable[Reading]) -> None:
+        self._readings = list(readings)
+
+    def collect(self) -> Iterator[object]:
+        from prometheus_client.core import (  # noqa: PLC0415  (only a scrape needs the library)
+            CounterMetricFamily,
+            GaugeMetricFamily,
+            HistogramMetricFamily,
+        )
+
+        for name, text in _GAUGES.items():
+            gauge = GaugeMetricFamily(f"fourfold_{name}", text, labels=["database"])
+            for reading in self._readings:
+                gauge.add_metric([reading.database], getattr(reading, name))
+            yield gauge
+        for name, text in _COUNTERS.items():
+            counter = CounterMetricFamily(
+                f"fourfold_{name.removesuffix('_total')}", text, labels=["database"]
+            )
+            for reading in self._readings:
+                counter.add_metric([reading.database], reading.counters[name])
+            yield counter
+        sequence = GaugeMetricFamily(
+            "fourfold_sequence", "The newest committed number.", labels=["database", "sequence"]
+        )
+        durable = GaugeMetricFamily(
+            "fourfold_durable",
+            "The newest number that survives a power cut.",
+            labels=["database", "sequence"],
+        )
+        latency = HistogramMetricFamily(
+            "fourfold_txn_latency_seconds", "Time from BEGIN to COMMIT.", labels=["database"]
+        )
+        for reading in self._readings:
+            for name, value in reading.sequences.items():
+                sequence.add_metric([reading.database, name], value)
+            for name, value in reading.durable.items():
+                durable.add_metric([reading.database, name], value)
+            latency.add_metric(
+                [reading.database], list(_cumulative(reading)), sum_value=reading.latency_sum_s
+            )
+        yield from (sequence, durable, latency)
+
+
+def _cumulative(reading: Reading) -> Iterator[tuple[str, float]]:
+    total = 0
+    for bound, count in zip((*LATENCY_BUCKETS_MS, None), reading.latency_buckets, strict=True):
+        total += count
+        yield ("+Inf" if bound is None else str(bound / 1000), total)
+
+
+def prometheus_text(readings: Iterable[Reading]) -> str:
+    """The readings in the Prometheus exposition format."""
+    from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415
+
+    registry = CollectorRegistry()
+    registry.register(_Collector(readings))  # type: ignore[arg-type]
+    return generate_latest(registry).decode()

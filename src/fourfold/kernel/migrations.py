@@ -1,0 +1,112 @@
+"""Migrations: numbered, forward only, all pending ones in one transaction, each with the checksum
+of what ran.
+
+A database whose history this version does not know (a higher number, another text under a known
+number, a hole) is refused untouched. A migration that fails rolls back together with all that ran
+before it: the old version and the data stay, and the database does not open.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import resources
+
+from fourfold.errors import FormatError, FourfoldError, FutureFormat, InvalidInput, MigrationFailed
+from fourfold.kernel import faults
+from fourfold.kernel.transaction import SQL, Snapshot, Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One step: SQL text, then (optionally) a function for what SQL cannot say."""
+
+    version: int
+    name: str
+    sql: str
+    apply: Callable[[Transaction], None] | None = None
+
+    @property
+    def checksum(self) -> str:
+        """Of the statements only: comments and line ends may be mended, what ran may not."""
+        lines = (line.strip() for line in self.sql.splitlines())
+        kept = "\n".join(line for line in lines if line and not line.startswith("--"))
+        return hashlib.sha256(kept.encode()).hexdigest()
+
+
+def load_migrations(package: str, folder: str = "migrations") -> tuple[Migration, ...]:
+    """Every `NNNN_name.sql` in `folder` of `package`, in order."""
+    found = []
+    for entry in resources.files(package).joinpath(folder).iterdir():
+        if entry.name.endswith(".sql"):
+            number, _, name = entry.name.removesuffix(".sql").partition("_")
+            if not number.isdigit() or not name:
+                raise InvalidInput(f"{package}/{folder}/{entry.name} is not named NNNN_name.sql")
+            found.append(Migration(int(number), name, entry.read_text(encoding="utf-8")))
+    return in_order(found)
+
+
+def in_order(migrations: Sequence[Migration]) -> tuple[Migration, ...]:
+    """Sorted, and without a hole or a repeated number."""
+    ordered = tuple(sorted(migrations, key=lambda migration: migration.version))
+    for position, migration in enumerate(ordered, start=1):
+        if migration.version != position:
+            raise InvalidInput(
+                f"migration {migration.version} ({migration.name}) stands "
+                f"where number {position} belongs"
+            )
+    return ordered
+
+
+def applied_version(snapshot: Snapshot) -> int:
+    """The number of the newest migration that this database has seen; 0 for a new file."""
+    if not snapshot.value(SQL.migrations_table):
+        return 0
+    return max((int(row[0]) for row in snapshot.all(SQL.migrations_applied)), default=0)
+
+
+def pending(
+    snapshot: Snapshot, migrations: Sequence[Migration], subject: str
+) -> tuple[Migration, ...]:
+    """The migrations still to run, after proof that those which ran are the ones we know."""
+    applied = snapshot.all(SQL.migrations_applied)
+    known = {migration.version: migration for migration in migrations}
+    for position, (version, name, checksum, _) in enumerate(applied, start=1):
+        if version != position:
+            raise FormatError(f"{subject}: migration {position} is missing from its history")
+        migration = known.get(version)
+        if migration is None:
+            raise FutureFormat(
+                f"{subject}: is at version {version} ({name}); "
+                f"this Fourfold knows up to {len(known)}"
+            )
+        if migration.checksum != checksum:
+            raise FormatError(
+                f"{subject}: migration {version} ({name}) ran with another text than this one",
+                hint="Open it with the Fourfold that wrote it, or restore a backup of yours.",
+            )
+    return tuple(migrations[len(applied) :])
+
+
+def migrate(txn: Transaction, migrations: Sequence[Migration], subject: str) -> None:
+    """Run what is pending, inside the caller's transaction."""
+    for migration in pending(txn, migrations, subject):
+        try:
+            if faults.armed:
+                faults.hit("kernel.migration.before")
+            txn.execute(migration.sql)
+            if migration.apply is not None:
+                migration.apply(txn)
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            txn.execute(
+                SQL.migration_record, (migration.version, migration.name, migration.checksum, now)
+            )
+            if faults.armed:
+                faults.hit("kernel.migration.after")
+        except Exception as error:
+            reason = error.message if isinstance(error, FourfoldError) else repr(error)
+            raise MigrationFailed(
+                f"{subject}: migration {migration.version} ({migration.name}) failed: {reason}"
+            ) from error

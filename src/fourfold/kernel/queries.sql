@@ -1,0 +1,62 @@
+-- name: begin
+-- Take the write lock at once, so that a writer never fails half-way for want of it.
+BEGIN IMMEDIATE
+
+-- name: begin_read
+-- A snapshot; SQLite fixes it at the first read, so one follows directly.
+BEGIN DEFERRED
+
+-- name: fix_snapshot
+SELECT 1 FROM sqlite_schema LIMIT 1
+
+-- name: commit
+COMMIT
+
+-- name: rollback
+ROLLBACK
+
+-- name: savepoint
+SAVEPOINT step
+
+-- name: release
+RELEASE step
+
+-- name: rollback_to
+ROLLBACK TO step
+
+-- name: meta_get
+SELECT value FROM kernel_meta WHERE key = ?
+
+-- name: meta_set
+INSERT INTO kernel_meta (key, value) VALUES (?, ?)
+ON CONFLICT (key) DO UPDATE SET value = excluded.value
+
+-- name: meta_seed
+INSERT OR IGNORE INTO kernel_meta (key, value) VALUES (?, ?)
+
+-- name: migrations_table
+-- Whether the kernel's tables exist at all.
+SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'schema_migrations'
+
+-- name: user_tables
+-- Whether the file holds anything: a new one does not.
+SELECT count(*) FROM sqlite_schema
+
+-- name: migrations_applied
+SELECT version, name, checksum, applied_at FROM schema_migrations ORDER BY version
+
+-- name: migration_record
+INSERT INTO schema_migrations (version, name, checksum, applied_at) VALUES (?, ?, ?, ?)
+
+-- name: sequence_seed
+INSERT OR IGNORE INTO kernel_sequence (name, value) VALUES ('{name}', 0)
+
+-- name: sequence_read
+SELECT value FROM kernel_sequence WHERE name = '{name}'
+
+-- name: sequence_claim
+UPDATE kernel_sequence SET value = value + ?1 WHERE name = '{name}' RETURNING value
+
+-- name: sequence_advance
+-- Only upwards: a restored database must never hand out a number again.
+UPDATE kernel_sequence SET value = max(value, ?1) WHERE name = '{name}'

@@ -1,0 +1,203 @@
+"""What callers hold while they read or write: a Snapshot, or a Transaction, which is a Snapshot
+that can also write.
+
+A Snapshot sees one committed state and never a half-done one. A Transaction exists only between
+BEGIN IMMEDIATE and COMMIT; once that is over its handle is dead and says so. Neither gives away the
+connection. Driver errors leave as errors of Fourfold's tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from fourfold.errors import Closed, InvalidInput, SequenceCorrupt
+from fourfold.kernel import bulk, faults
+from fourfold.kernel.driver import Connection, DriverError, translate
+from fourfold.kernel.statements import load_queries
+
+if TYPE_CHECKING:
+    from fourfold.kernel.sequences import Sequence as Counter
+
+Params = Sequence[Any] | Mapping[str, Any]
+Row = tuple[Any, ...]
+
+SQL = load_queries("fourfold.kernel")
+
+
+class _Ended:
+    """Stands in for the connection of a handle whose transaction is over."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise Closed(
+            "the transaction is over; its handle cannot be used any more",
+            hint="Use the handle inside the `with` block or the function that received it.",
+        )
+
+
+_ENDED: Any = _Ended()
+
+
+class Snapshot:
+    """Reads of one consistent state."""
+
+    __slots__ = ("_connection", "_subject")
+
+    def __init__(self, connection: Connection, subject: str) -> None:
+        self._connection: Connection = connection
+        self._subject = subject
+
+    def all(self, sql: str, params: Params = ()) -> list[Row]:
+        """Every row of the result, at once."""
+        try:
+            return self._connection.execute(sql, params).fetchall()
+        except DriverError as error:
+            raise translate(error, self._subject) from error
+
+    def one(self, sql: str, params: Params = ()) -> Row | None:
+        """The first row, or None."""
+        try:
+            return self._connection.execute(sql, params).fetchone()
+        except DriverError as error:
+            raise translate(error, self._subject) from error
+
+    def value(self, sql: str, params: Params = ()) -> Any:
+        """The first column of the first row, or None."""
+        row = self.one(sql, params)
+        return None if row is None else row[0]
+
+    def rows(self, sql: str, params: Params = ()) -> Iterator[Row]:
+        """Rows one by one, in bounded memory; read them before the snapshot ends."""
+        try:
+            yield from self._connection.execute(sql, params)
+        except DriverError as error:
+            raise translate(error, self._subject) from error
+
+    def _end(self) -> None:
+        self._connection = _ENDED
+
+
+class Transaction(Snapshot):
+    """Writes that become visible together, or not at all."""
+
+    __slots__ = ("_after_commit", "_cursor", "_touched")
+
+    def __init__(self, connection: Connection, subject: str) -> None:
+        super().__init__(connection, subject)
+        self._cursor = connection.cursor()
+        self._after_commit: list[Callable[[], None]] = []
+        self._touched = False
+
+    def execute(self, sql: str, params: Params = ()) -> None:
+        """Run one statement for its effect."""
+        self._touched = True
+        if faults.armed:
+            faults.hit("kernel.statement.before")
+        try:
+            self._cursor.execute(sql, params)
+        except DriverError as error:
+            raise translate(error, self._subject) from error
+        if faults.armed:
+            faults.hit("kernel.statement.after")
+
+    def execute_many(self, sql: str, params: Iterable[Params]) -> None:
+        """Run one statement once for each set of parameters."""
+        self._touched = True
+        if faults.armed:
+            faults.hit("kernel.statement.before")
+        try:
+            self._cursor.executemany(sql, params)
+        except DriverError as error:
+            raise translate(error, self._subject) from error
+        if faults.armed:
+            faults.hit("kernel.statement.after")
+
+    def insert_many(
+        self, table: str, columns: tuple[str, ...], rows: Sequence[Row], *, verb: str = "INSERT"
+    ) -> None:
+        """Insert rows of any mix of keys, several to a statement: near the speed of C."""
+        for sql, params in bulk.row_statements(table, columns, rows, verb):
+            self.execute(sql, params)
+
+    def insert_series(
+        self,
+        table: str,
+        *,
+        fixed: Mapping[str, Any],
+        counter: tuple[str, int],
+        values: tuple[str, Sequence[bytes] | Sequence[str]],
+        lengths: str | None = None,
+    ) -> None:
+        """Insert rows of one key: the same `fixed` columns, a counter that goes up by one, one
+        value each.
+
+        The whole batch is one statement over an array in memory: the speed of C. `lengths` names a
+        column that receives the length of each value.
+        """
+        if not values[1]:
+            return
+        statement = bulk.series_statement(table, tuple(fixed), counter[0], values[0], lengths)
+        self.execute(statement, (*fixed.values(), counter[1], bulk.as_array(values[1])))
+
+    @property
+    def changes(self) -> int:
+        """Rows that the last statement changed."""
+        return self._connection.changes()
+
+    def claim(self, sequence: Counter, count: int = 1) -> int:
+        """Take the next `count` numbers of `sequence`; the first of them."""
+        if count < 1:
+            raise InvalidInput(f"cannot claim {count} numbers of sequence {sequence.name!r}")
+        self._touched = True
+        rows = self.all(sequence.claim, (count,))
+        if len(rows) != 1:
+            raise SequenceCorrupt(
+                f"{self._subject}: sequence {sequence.name!r} has {len(rows)} rows instead of one"
+            )
+        return int(rows[0][0]) - count + 1
+
+    @contextmanager
+    def savepoint(self) -> Iterator[Transaction]:
+        """A step that can fail on its own: an exception undoes the step and leaves the rest of the
+        transaction.
+        """
+        hooks = len(self._after_commit)
+        self._savepoint_begin()
+        try:
+            yield self
+        except BaseException:
+            del self._after_commit[hooks:]
+            self._savepoint_undo()
+            raise
+        self._savepoint_release()
+
+    def after_commit(self, hook: Callable[[], None]) -> None:
+        """Call `hook` once the transaction is committed, before its caller hears of it. It must not
+        raise.
+        """
+        self._after_commit.append(hook)
+
+    def _savepoint_begin(self) -> None:
+        self._run(SQL.savepoint)
+
+    def _savepoint_release(self) -> None:
+        if faults.armed:
+            faults.hit("kernel.savepoint.release")
+        self._run(SQL.release)
+
+    def _savepoint_undo(self) -> None:
+        # A full disk or an interrupt may have undone the whole transaction already.
+        if self._connection.in_transaction:
+            self._run(SQL.rollback_to)
+            self._run(SQL.release)
+
+    def _run(self, sql: str) -> None:
+        try:
+            self._connection.execute(sql)
+        except DriverError as error:
+            raise translate(error, self._subject) from error
+
+    def _end(self) -> None:
+        super()._end()
+        self._cursor = _ENDED

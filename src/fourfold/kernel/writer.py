@@ -1,0 +1,150 @@
+"""The writing connection of a database, and whose turn it is to use it.
+
+Exactly one thread holds the turn at any time. `begin`, `commit` and `rollback` may only be called
+by that thread. A commit that fails while it reaches the disk leaves an outcome that nobody can
+know, so from then on the writer refuses to work: after an error from fsync the operating system may
+have dropped the pages, and going on would acknowledge what is not there.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from fourfold.errors import (
+    CommitUncertain,
+    DeadlineExceeded,
+    DiskFull,
+    FourfoldError,
+    LockTimeout,
+    StorageError,
+)
+from fourfold.kernel import faults
+from fourfold.kernel.driver import Connection, DriverError, translate
+from fourfold.kernel.metrics import Metrics
+from fourfold.kernel.transaction import SQL, Transaction
+from fourfold.limits import DEADLINE_CHECK_STEPS
+
+_log = logging.getLogger("fourfold.kernel")
+
+
+class Writer:
+    """Begins and ends transactions on one connection."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        subject: str,
+        metrics: Metrics,
+        *,
+        slow_ms: float,
+        on_wal_pages: Callable[[int], None],
+    ) -> None:
+        self.connection = connection
+        self.subject = subject
+        self.metrics = metrics
+        self.turn = threading.Lock()
+        self.owner = 0
+        """The thread that holds the turn inside a transaction, so that a nested call can be
+        recognised.
+        """
+        self.transaction: Transaction | None = None
+        self.deadline = float("inf")
+        self.failure: FourfoldError | None = None
+        self.commit_seconds = 0.0
+        """A running average of what COMMIT costs: the disk's own speed."""
+        self._slow_s = slow_ms / 1000
+        self._began = 0.0
+        self._on_wal_pages = on_wal_pages
+        connection.set_wal_hook(self._after_wal_commit)
+        connection.set_progress_handler(self._overdue, DEADLINE_CHECK_STEPS)
+
+    def begin(self, deadline: float) -> Transaction:
+        """BEGIN IMMEDIATE; DeadlineExceeded when `deadline` (monotonic) has passed."""
+        if self.failure is not None:
+            raise self.failure.copy()
+        self._began = time.monotonic()
+        if self._began > deadline:
+            raise DeadlineExceeded(f"{self.subject}: the deadline passed before the write began")
+        self.deadline = deadline
+        if faults.armed:
+            faults.hit("kernel.begin.before")
+        try:
+            self.connection.execute(SQL.begin)
+        except DriverError as error:
+            translated = translate(error, self.subject)
+            if isinstance(translated, LockTimeout):
+                self.metrics.busy()
+            raise translated from error
+        self.owner = threading.get_ident()
+        self.transaction = Transaction(self.connection, self.subject)
+        if faults.armed:
+            faults.hit("kernel.begin.after")
+        return self.transaction
+
+    def commit(self) -> None:
+        """COMMIT. When this returns, the transaction is as durable as the profile promises."""
+        self.deadline = float("inf")
+        if faults.armed:
+            faults.hit("kernel.commit.before")
+        started = time.monotonic()
+        try:
+            self.connection.execute(SQL.commit)
+        except DriverError as error:
+            raise self._commit_failed(error) from error
+        now = time.monotonic()
+        self.commit_seconds += 0.1 * (now - started - self.commit_seconds)
+        self._finish()
+        if faults.armed:
+            faults.hit("kernel.commit.after")
+        self._account(now - self._began)
+
+    def rollback(self) -> None:
+        """Undo whatever is left of the transaction; never raises for one that is gone already."""
+        self.deadline = float("inf")
+        if faults.armed:
+            faults.hit("kernel.rollback.before")
+        try:
+            if self.connection.in_transaction:
+                self.connection.execute(SQL.rollback)
+                self.metrics.rolled_back += 1
+        except DriverError as error:
+            self.failure = translate(error, self.subject)
+            raise self.failure from error
+        finally:
+            self._finish()
+
+    def _finish(self) -> None:
+        self.owner = 0
+        if self.transaction is not None:
+            self.transaction._end()  # noqa: SLF001
+            self.transaction = None
+
+    def _commit_failed(self, error: Exception) -> FourfoldError:
+        translated = translate(error, self.subject)  # type: ignore[arg-type]
+        certain = isinstance(translated, DiskFull | LockTimeout) or not isinstance(
+            translated, StorageError
+        )
+        self.rollback()
+        if certain:
+            return translated
+        self.failure = CommitUncertain(
+            f"{self.subject}: the commit failed while reaching the disk: {translated.message}"
+        )
+        return self.failure
+
+    def _account(self, seconds: float) -> None:
+        self.metrics.committed(seconds)
+        if seconds > self._slow_s:
+            self.metrics.slow(seconds)
+            _log.warning("%s: slow transaction: %.0f ms", self.subject, seconds * 1000)
+
+    def _overdue(self) -> bool:
+        return time.monotonic() > self.deadline
+
+    def _after_wal_commit(self, _connection: Connection, _name: str, pages: int) -> int:
+        self.metrics.wal_pages = pages
+        self._on_wal_pages(pages)
+        return 0

@@ -1,0 +1,254 @@
+"""Claims about settings: the order of the layers, the sources, and that nothing is guessed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fourfold import config, limits
+from fourfold.errors import FutureFormat, InvalidConfig
+
+
+def write(root, text):
+    (root / config.FILE_NAME).write_text(text, encoding="utf-8")
+    return root
+
+
+def load(root=None, environ=None, **layers):
+    return config.load(root, environ=environ or {}, **layers)
+
+
+def test_without_any_layer_every_value_is_the_default_of_its_limit():
+    settings = load()
+    assert settings.kernel.readers_max == limits.READERS_MAX
+    assert settings.documents.page_size == 32768
+    assert settings.streams.synchronous == "FULL"
+    for row in settings.explain():
+        assert row.value == row.default
+        assert (row.layer, row.source) == ("default", "default")
+
+
+def test_a_later_layer_outranks_an_earlier_one_and_names_itself(tmp_path):
+    name, variable = "kernel.readers_max", "FOURFOLD_KERNEL_READERS_MAX"
+    write(tmp_path, "format = 1\n[kernel]\nreaders_max = 2\n")
+
+    from_file = load(tmp_path)
+    assert from_file[name] == 2
+    assert from_file.source(name).layer == "file"
+    assert str(from_file.source(name)) == f"{tmp_path / 'fourfold.toml'}: kernel.readers_max"
+
+    from_environment = load(tmp_path, {variable: "3"})
+    assert from_environment[name] == 3
+    assert str(from_environment.source(name)) == variable
+
+    from_argument = load(tmp_path, {variable: "3"}, arguments={name: 4})
+    assert from_argument[name] == 4
+    assert from_argument.source(name).layer == "argument"
+
+    from_flag = load(tmp_path, {variable: "3"}, arguments={name: 4}, flags={name: "5"})
+    assert from_flag[name] == 5
+    assert str(from_flag.source(name)) == "--set kernel.readers_max"
+
+
+def test_a_folder_without_a_file_has_defaults(tmp_path):
+    assert load(tmp_path) == load()
+
+
+def test_attribute_and_item_access_agree():
+    settings = load(arguments={"objects.retries_max": 0})
+    for name in config.SETTINGS:
+        section, _, key = name.partition(".")
+        assert settings[name] == getattr(getattr(settings, section), key)
+
+
+def test_an_unknown_name_is_an_error_that_names_the_nearest_setting():
+    with pytest.raises(InvalidConfig, match=r"kernel\.reader_max") as caught:
+        load()["kernel.reader_max"]
+    assert "kernel.readers_max" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("format = 1\n[kernel]\nreader_max = 2", "'kernel.reader_max'", "kernel.readers_max"),
+        ("format = 1\n[kernal]\nreaders_max = 2", "'kernal'", "kernel"),
+        ("format = 1\nreaders_max = 2", "'readers_max'", "kernel.readers_max"),
+        ("format = 1\nkernel = 2", "'kernel'", "sections"),
+        ("[kernel]\nreaders_max = 2", "no format", "format = 1"),
+        ("format = 0", "format = 0", "format = 1"),
+        ("format = true", "format = True", "format = 1"),
+        ("format = '1'", "format = '1'", "format = 1"),
+        ("format = ", "not valid TOML", "config --init"),
+        ("format = 1\nformat = 1", "not valid TOML", "config --init"),
+    ],
+)
+def test_a_bad_file_is_refused_by_name(tmp_path, text, message, hint):
+    with pytest.raises(InvalidConfig) as caught:
+        load(write(tmp_path, text))
+    assert message in caught.value.message
+    assert config.FILE_NAME in caught.value.message
+    assert hint in caught.value.hint
+
+
+def test_a_file_that_is_not_text_is_refused(tmp_path):
+    (tmp_path / config.FILE_NAME).write_bytes(b"format = 1\n\xff\xfe")
+    with pytest.raises(InvalidConfig, match="not valid TOML"):
+        load(tmp_path)
+
+
+def test_a_file_beyond_the_limit_is_refused(tmp_path):
+    write(tmp_path, "format = 1\n" + "#" * limits.CONFIG_BYTES_MAX)
+    with pytest.raises(InvalidConfig, match="larger than"):
+        load(tmp_path)
+
+
+def test_a_file_that_cannot_be_read_is_refused(tmp_path):
+    (tmp_path / config.FILE_NAME).mkdir()
+    with pytest.raises(InvalidConfig, match="cannot be read"):
+        load(tmp_path)
+
+
+def test_a_store_from_the_future_is_refused_before_its_keys_are_judged(tmp_path):
+    write(tmp_path, f"format = {config.FORMAT + 1}\n[unheard_of]\nkey = 1")
+    with pytest.raises(FutureFormat, match=f"format = {config.FORMAT + 1}"):
+        load(tmp_path)
+
+
+def test_an_unknown_variable_is_an_error_that_names_the_nearest_one():
+    with pytest.raises(InvalidConfig, match="FOURFOLD_KERNEL_READER_MAX") as caught:
+        load(environ={"FOURFOLD_KERNEL_READER_MAX": "2"})
+    assert "FOURFOLD_KERNEL_READERS_MAX" in caught.value.hint
+
+
+def test_variables_of_other_programs_and_the_listed_exceptions_are_left_alone():
+    environ = dict.fromkeys(config.NOT_SETTINGS, "x") | {"FOUR": "x", "HOME": "x"}
+    assert load(environ=environ) == load()
+
+
+@pytest.mark.parametrize("layer", ["arguments", "flags"])
+def test_an_unknown_argument_or_flag_is_an_error(layer):
+    with pytest.raises(InvalidConfig, match=r"objects\.uri") as caught:
+        load(**{layer: {"objects.uri": "x"}})
+    assert "objects.url" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("kernel.readers_max", 0),
+        ("kernel.readers_max", 1025),
+        ("kernel.readers_max", True),
+        ("kernel.readers_max", 2.0),
+        ("kernel.readers_max", "2"),
+        ("kernel.readers_max", None),
+        ("kernel.readers_max", [2]),
+        ("kernel.transaction_deadline_s", float("nan")),
+        ("kernel.transaction_deadline_s", float("inf")),
+        ("kernel.transaction_deadline_s", 0),
+        ("kernel.transaction_deadline_s", "30"),
+        ("kernel.commit_placement", "AUTO"),
+        ("kernel.commit_placement", 1),
+        ("documents.page_size", 256),
+        ("documents.page_size", 5000),
+        ("documents.page_size", 131072),
+        ("streams.synchronous", "OFF"),
+        ("objects.url", ""),
+        ("objects.retries_max", -1),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused_with_its_name_and_what_is_expected(name, value):
+    with pytest.raises(InvalidConfig) as caught:
+        load(arguments={name: value})
+    assert caught.value.message.startswith(f"{name} must be {config.SETTINGS[name].expects}, not ")
+    assert f"argument {name}" in caught.value.message
+
+
+@pytest.mark.parametrize("text", ["", " ", "abc", "1_0", "0x8", "8 ", "null", "true", "8.5"])
+def test_text_from_the_environment_is_converted_strictly(text):
+    with pytest.raises(InvalidConfig, match="FOURFOLD_KERNEL_READERS_MAX"):
+        load(environ={"FOURFOLD_KERNEL_READERS_MAX": text})
+
+
+def test_text_from_the_environment_takes_the_type_of_its_setting():
+    settings = load(
+        environ={
+            "FOURFOLD_KERNEL_READERS_MAX": "16",
+            "FOURFOLD_KERNEL_TRANSACTION_DEADLINE_S": "1.5",
+            "FOURFOLD_DOCUMENTS_PAGE_SIZE": "4096",
+            "FOURFOLD_KERNEL_COMMIT_PLACEMENT": "thread",
+            "FOURFOLD_OBJECTS_URL": "12",
+        }
+    )
+    assert settings.kernel.readers_max == 16
+    assert settings.kernel.transaction_deadline_s == 1.5
+    assert settings.documents.page_size == 4096
+    assert settings.kernel.commit_placement == "thread"
+    assert settings.objects.url == "12"
+
+
+@pytest.mark.parametrize(
+    ("small", "large"),
+    [
+        ("kernel.group_requests_max", "kernel.queue_requests_max"),
+        ("kernel.group_bytes_max", "kernel.queue_bytes_max"),
+        ("health.wal_degraded_bytes", "health.wal_failed_bytes"),
+    ],
+)
+def test_two_settings_that_contradict_each_other_are_refused_with_both_sources(small, large):
+    variable = config.SETTINGS[large].variable
+    with pytest.raises(InvalidConfig) as caught:
+        load(environ={variable: "2048"}, arguments={small: 4096})
+    for word in (small, large, variable, "argument"):
+        assert word in caught.value.message
+
+
+def test_a_fresh_file_means_the_defaults(tmp_path):
+    assert load(write(tmp_path, config.fresh_file())) == load()
+
+
+def test_a_fresh_file_with_every_line_uncommented_states_every_default(tmp_path):
+    lines = [
+        line[1:] if line.startswith("#") and not line.startswith("# ") else line
+        for line in config.fresh_file().splitlines()
+    ]
+    settings = load(write(tmp_path, "\n".join(lines)))
+    assert set(settings.sources) == set(config.SETTINGS)
+    assert all(row.value == row.default for row in settings.explain())
+
+
+def test_every_setting_says_what_it_is_for_and_has_its_own_variable():
+    variables = {setting.variable for setting in config.SETTINGS.values()}
+    assert len(variables) == len(config.SETTINGS)
+    assert not variables & set(config.NOT_SETTINGS)
+    for setting in config.SETTINGS.values():
+        assert setting.description.endswith(".")
+        assert setting.choices or isinstance(setting.default, str) or setting.maximum is not None
+
+
+def test_loading_does_not_read_the_process_environment(monkeypatch):
+    monkeypatch.setitem(os.environ, "FOURFOLD_NONSENSE", "1")
+    assert load() == config.Settings()
+
+
+values = st.one_of(st.integers(), st.floats(), st.text(max_size=20), st.booleans(), st.none())
+
+
+@given(name=st.sampled_from(sorted(config.SETTINGS)), value=values)
+def test_a_value_is_either_kept_as_given_or_refused(name, value):
+    try:
+        settings = load(arguments={name: value})
+    except InvalidConfig:
+        return
+    assert settings[name] == value
+    assert type(settings[name]) is type(config.SETTINGS[name].default)
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=200))
+def test_any_text_as_a_file_gives_settings_or_a_typed_refusal(tmp_path_factory, text):
+    root = tmp_path_factory.mktemp("store")
+    with contextlib.suppress(InvalidConfig, FutureFormat):
+        load(write(root, text))

