@@ -114,11 +114,13 @@ class Objects(Struct, frozen=True):
         ),
     ] = "objects"
     timeout_s: Annotated[
-        _Seconds, _says("Time that one request to the object store may take.", "seconds")
+        float,
+        Meta(ge=0.1, le=3_600.0),
+        _says("Time that one request to the object store may take.", "seconds"),
     ] = limits.OBJECT_TIMEOUT_S
     retries_max: Annotated[
         int,
-        Meta(ge=0, le=100),
+        Meta(ge=0, le=limits.OBJECT_RETRIES_MAX),
         _says("How often a failed request to the object store is repeated.", "retries"),
     ] = limits.OBJECT_RETRIES_MAX
 

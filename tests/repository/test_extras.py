@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-import tree
+import repository_files as tree
 
 EXTRAS = (
     "adbc_driver_sqlite",

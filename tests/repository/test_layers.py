@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import tree
+import repository_files as tree
 
 
 def test_the_import_law_holds():

@@ -6,7 +6,7 @@ import ast
 import re
 
 import pytest
-import tree
+import repository_files as tree
 
 LINES_PER_FILE_MAX = 500
 LINES_PER_FUNCTION_MAX = 70

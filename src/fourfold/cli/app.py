@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SECTIONS: Final[Sequence[tuple[str, Sequence[str]]]] = (
+    ("Start here", ("demo",)),
     ("Keep the data safe", ("backup", "restore", "verify")),
     ("Look at the installation", ("doctor", "config", "version")),
 )
@@ -61,6 +62,7 @@ class _Commands(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=_EPILOG,
     invoke_without_command=True,
+    subcommand_metavar="COMMAND [ARGS]...",
 )
 @click.version_option(__version__, message="%(prog)s %(version)s")
 @click.pass_context

@@ -29,7 +29,7 @@ EXIT_BROKEN_PIPE: Final = 141
 _INTERRUPTED: Final[Mapping[str, object]] = {
     "kind": "interrupted",
     "message": "stopped by Ctrl-C",
-    "hint": "Nothing is half written: what was committed stays, the rest never was.",
+    "hint": "Nothing is half written: each file is as it was, or complete. Run it again to finish.",
     "retryable": True,
 }
 

@@ -123,6 +123,11 @@ def size(count: int) -> str:
     return f"{amount:.0f} {unit}" if amount >= 100 or unit == "B" else f"{amount:.1f} {unit}"
 
 
+def counted(count: int, noun: str) -> str:
+    """ "1 database", "2 databases"."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Rows as lines whose columns line up; a cell with several lines becomes one."""
     flat = [[" ".join(cell.split("\n")) for cell in row] for row in rows]

@@ -7,9 +7,8 @@ them up. It knows nothing of documents, streams, graphs or sessions.
 
 from __future__ import annotations
 
-from fourfold.kernel import faults, profiles
+from fourfold.kernel import faults, inspection, profiles
 from fourfold.kernel.backup import Sidecar, read_sidecar
-from fourfold.kernel.backup import restore as restore_database
 from fourfold.kernel.backup import verify as verify_backup
 from fourfold.kernel.bootstrap import sync_folder
 from fourfold.kernel.database import Database, Options
@@ -44,12 +43,12 @@ __all__ = [
     "Transaction",
     "faults",
     "holder",
+    "inspection",
     "load_migrations",
     "load_queries",
     "profiles",
     "prometheus_text",
     "read_sidecar",
-    "restore_database",
     "sqlite_version",
     "sync_folder",
     "verify_backup",

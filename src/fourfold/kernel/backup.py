@@ -25,6 +25,7 @@ from fourfold.errors import (
     CorruptData,
     ForeignFile,
     FutureFormat,
+    LockTimeout,
     NotFound,
     SequenceRegression,
     StorageError,
@@ -174,15 +175,11 @@ def restore(
     lock = WriterLock(target)
     partial = target.with_name(f".{target.name}.restoring")
     try:
-        floors = _floors(target, sidecar, sequences, replace_unreadable=replace_unreadable)
-        lower = {name: at for name, at in floors.items() if at > sidecar.sequences.get(name, 0)}
-        if lower and not advance:
-            name, at = next(iter(lower.items()))
-            raise SequenceRegression(
-                f"{target}: sequence {name!r} is at {at}, "
-                f"the backup at {sidecar.sequences.get(name, 0)}",
-                hint="Restore into an empty folder, or use --advance to go on above those numbers.",
-            )
+        lower = sequences_ahead(
+            sidecar, target, sequences, advance=advance, replace_unreadable=replace_unreadable
+        )
+        if target.exists():
+            _settle_log(target, tolerant=replace_unreadable)
         _create_private(partial)
         _duplicate(copy, partial)
         if lower:
@@ -198,6 +195,27 @@ def restore(
         partial.unlink(missing_ok=True)
         lock.release()
     return sidecar
+
+
+def sequences_ahead(
+    sidecar: Sidecar,
+    target: Path,
+    sequences: tuple[Sequence, ...],
+    *,
+    advance: bool,
+    replace_unreadable: bool,
+) -> dict[str, int]:
+    """The sequences of `target` ahead of the backup; SequenceRegression unless `advance`."""
+    floors = _floors(target, sidecar, sequences, replace_unreadable=replace_unreadable)
+    ahead = {name: at for name, at in floors.items() if at > sidecar.sequences.get(name, 0)}
+    if ahead and not advance:
+        name, at = next(iter(ahead.items()))
+        raise SequenceRegression(
+            f"{target}: sequence {name!r} is at {at}, "
+            f"the backup at {sidecar.sequences.get(name, 0)}",
+            hint="Restore into an empty folder, or use --advance to go on above those numbers.",
+        )
+    return ahead
 
 
 def integrity_problems(connection: Connection, limit: int = 10) -> list[str]:
@@ -282,7 +300,6 @@ def _floors(
             floors = {each.name: current(each, snapshot, str(target)) for each in sequences}
         finally:
             connection.close()
-        _settle_log(target)
     except (DriverError, CorruptData) as error:
         if replace_unreadable:
             return {}
@@ -310,14 +327,19 @@ def _lift(partial: Path, floors: dict[str, int], sequences: tuple[Sequence, ...]
     _sync_file(partial)
 
 
-def _settle_log(target: Path) -> None:
-    """Fold the write-ahead log into the file that is about to be replaced, so that the file alone
-    is the whole of it.
+def _settle_log(target: Path, *, tolerant: bool) -> None:
+    """Fold the log into the file that is about to be replaced, so that the file alone is the whole.
+
+    A reader that needs the log stops the restore. A file that is broken keeps its log beside it, if
+    the caller was `tolerant` enough to give the file up.
     """
     connection = connect(target, readonly=False)
     try:
         connection.set_busy_timeout(limits.BUSY_TIMEOUT_MS)
         connection.wal_checkpoint(mode=CHECKPOINT_MODES["TRUNCATE"])
+    except DriverError as error:
+        if not tolerant or isinstance(translate(error, str(target)), LockTimeout):
+            raise
     finally:
         connection.close()
 

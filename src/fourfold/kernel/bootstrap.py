@@ -69,7 +69,12 @@ def open_for_writing(plan: Plan) -> tuple[WriterLock, Connection]:
             not connection.pragma("page_count") or not connection.execute(SQL.user_tables).get
         )
         _refuse_foreign(connection, plan, new_file=new_file)
-        profiles.apply_to_writer(connection, plan.profile, new_file=new_file)
+        if new_file:
+            # Before the file has a log: tools tell a database by its header, and must not need the
+            # log for it.
+            profiles.shape_new_file(connection, plan.profile)
+            connection.pragma("application_id", APPLICATION_ID)
+        profiles.apply_to_writer(connection, plan.profile)
         _prepare(connection, plan, new_file=new_file)
     except BaseException as error:
         if connection is not None:
@@ -91,7 +96,11 @@ def connect_writer(plan: Plan) -> Connection:
 def connect_reader(plan: Plan) -> Connection:
     """A read-only connection to a database that exists."""
     try:
-        connection = connect(plan.path, readonly=True, vfs=plan.vfs)
+        # In a folder that cannot be written SQLite has no place for its shared memory. A file
+        # without a log beside it cannot change there, so it is read as it stands.
+        folder_writable = os.access(plan.path.parent, os.W_OK)
+        immutable = not folder_writable and not Path(f"{plan.path}-wal").exists()
+        connection = connect(plan.path, readonly=True, vfs=plan.vfs, immutable=immutable)
         profiles.apply_to_reader(connection, plan.profile)
     except DriverError as error:
         raise translate(error, plan.subject) from error
@@ -188,7 +197,6 @@ def _prepare(connection: Connection, plan: Plan, *, new_file: bool) -> None:
     txn = Transaction(connection, plan.subject)
     try:
         if new_file:
-            connection.pragma("application_id", APPLICATION_ID)
             txn.execute(read_sql("fourfold.kernel", "schema.sql"))
             _describe(txn, plan)
         steps.migrate(txn, plan.migrations, plan.subject)

@@ -46,11 +46,21 @@ def driver_version() -> str:
     return apsw.apsw_version()
 
 
-def connect(path: Path, *, readonly: bool, vfs: str | None = None) -> Connection:
-    """A bare connection with the safety switches that every Fourfold connection shares."""
+def connect(
+    path: Path, *, readonly: bool, vfs: str | None = None, immutable: bool = False
+) -> Connection:
+    """A bare connection with the safety switches that every Fourfold connection shares.
+
+    `immutable` promises that nobody writes the file, and lets it be read where nothing can be
+    written.
+    """
     flags = READ_ONLY if readonly else READ_WRITE
+    name = str(path)
+    if immutable:
+        name = f"{path.absolute().as_uri()}?immutable=1"
+        flags |= apsw.SQLITE_OPEN_URI
     connection = apsw.Connection(
-        str(path), flags=flags, vfs=vfs, statementcachesize=limits.STATEMENT_CACHE
+        name, flags=flags, vfs=vfs, statementcachesize=limits.STATEMENT_CACHE
     )
     # A misspelt column in double quotes must be an error, not a string.
     connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)

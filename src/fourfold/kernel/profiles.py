@@ -60,11 +60,17 @@ SESSIONS = Profile("sessions", synchronous="NORMAL")
 PLAIN = Profile("plain", synchronous="FULL")
 
 
-def apply_to_writer(connection: Connection, profile: Profile, *, new_file: bool) -> None:
-    """Bring a writing connection to the profile, and prove it."""
-    if new_file:
+def shape_new_file(connection: Connection, profile: Profile) -> None:
+    """Fix what cannot be changed later. A file left over from a creation that was cut short keeps
+    its pages.
+    """
+    if not connection.pragma("page_count"):
         connection.pragma("page_size", profile.page_size)
         _expect(connection, "page_size", profile.page_size)
+
+
+def apply_to_writer(connection: Connection, profile: Profile) -> None:
+    """Bring a writing connection to the profile, and prove it."""
     connection.set_busy_timeout(profile.busy_timeout_ms)
     connection.pragma("journal_mode", "WAL")
     _expect(connection, "journal_mode", "wal")

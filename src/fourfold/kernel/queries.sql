@@ -60,3 +60,7 @@ UPDATE kernel_sequence SET value = value + ?1 WHERE name = '{name}' RETURNING va
 -- name: sequence_advance
 -- Only upwards: a restored database must never hand out a number again.
 UPDATE kernel_sequence SET value = max(value, ?1) WHERE name = '{name}'
+
+-- name: sequence_names
+-- The counters of the kernel's own table, for tools that do not know the model.
+SELECT name FROM kernel_sequence ORDER BY name

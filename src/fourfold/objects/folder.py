@@ -14,6 +14,7 @@ store, never twice for one key, so that a version changes with every write and o
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import stat
@@ -48,7 +49,7 @@ from fourfold.objects.folder_files import (
 from fourfold.objects.folder_locks import FolderLocks
 from fourfold.objects.folder_names import Entry, decode_entry, folder_names, path_names
 from fourfold.objects.handle import Handle
-from fourfold.objects.keys import check_key, check_prefix
+from fourfold.objects.keys import check_key, check_prefix, is_key
 from fourfold.objects.protocol import Object, ObjectInfo
 
 if TYPE_CHECKING:
@@ -175,7 +176,10 @@ class FolderStore(Handle):
         with storage_errors(f"read object {key!r}", writing=False):
             try:
                 fd = os.open(path, _READ)
-            except (FileNotFoundError, NotADirectoryError):
+            except OSError as exc:
+                # A symbolic link (ELOOP) is not an object either: the store never makes one.
+                if exc.errno not in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}:
+                    raise
                 raise NotFound(f"object {key!r} does not exist") from None
         try:
             info = _found(key, os.fstat(fd))
@@ -292,9 +296,10 @@ def _wanted(entry: Entry, prefix: bytes, after: bytes) -> bool:
 def _key(name: bytes) -> str | None:
     """The key, or None for the file of another program whose name only looks like ours."""
     try:
-        return check_key(name.decode())
-    except (UnicodeDecodeError, InvalidInput):
+        key = name.decode()
+    except UnicodeDecodeError:
         return None
+    return key if is_key(key) else None
 
 
 def _stat(path: Path) -> os.stat_result | None:

@@ -101,7 +101,11 @@ class TempFile:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         self.fd = os.open(self.path, flags, 0o600)
         # The lock tells a sweep that the writer is alive; it goes when the process does.
-        fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.discard()
+            raise
 
     def write(self, data: bytes | memoryview) -> None:
         rest = memoryview(data)
@@ -156,7 +160,7 @@ def sweep_temp_files(folder: Path, older_than_s: float) -> int:
             fd = os.open(entry.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.unlink(entry.path)
+                (folder / entry.name).unlink()
                 removed += 1
             finally:
                 os.close(fd)

@@ -13,6 +13,7 @@ from fourfold import limits
 from fourfold.errors import InvalidInput
 
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\\\\\ufffe\uffff]")
+_LAST_CHARACTER = "\U0010ffff"
 _HINT = (
     "A key is 1 to 1024 bytes of UTF-8, segments of at most 255 bytes joined by '/', without "
     "'.' and '..' segments, backslashes or control characters."
@@ -44,6 +45,26 @@ def check_prefix(prefix: str, what: str = "prefix") -> str:
         )
     _check_dots(segments[:-1], prefix, what)
     return prefix
+
+
+def is_key(text: str) -> bool:
+    """Whether a name that was found in a store is a key, and not another program's."""
+    try:
+        check_key(text)
+    except InvalidInput:
+        return False
+    return True
+
+
+def position_before(prefix: str) -> str:
+    """A position below every key that starts with `prefix`, with hardly a possible key in between."""
+    code = ord(prefix[-1]) - 1
+    if 0xD800 <= code <= 0xDFFF:
+        code = 0xD7FF
+    while code >= 0x20 and _FORBIDDEN.match(chr(code)):
+        code -= 1
+    # No key holds a character below the space, so all that follows the rest of the prefix will do.
+    return prefix[:-1] + chr(code) + _LAST_CHARACTER if code >= 0x20 else prefix[:-1]
 
 
 def _segments(text: str, what: str) -> list[str]:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from fourfold.cli.doctor.findings import Patient
 
 PYTHON_MIN: Final = (3, 11)
-SQLITE_MIN: Final = (3, 51, 3)
 SPARK_MIN: Final = (4, 2)
 SPARK_BELOW: Final = (4, 4)
 _NETWORK_FILE_SYSTEMS: Final = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "afs", "ceph"}
@@ -53,12 +52,13 @@ def python(_patient: Patient) -> Iterator[Finding]:
 def sqlite(_patient: Patient) -> Iterator[Finding]:
     found = kernel.sqlite_version()
     facts = {"version": found}
-    if numbers(found) < SQLITE_MIN:
+    wanted = ".".join(map(str, kernel.SQLITE_VERSION_MIN))
+    if numbers(found) < kernel.SQLITE_VERSION_MIN:
         yield Finding(
             "sqlite",
             "fail",
             f"SQLite {found} may corrupt a write-ahead log when two connections write or "
-            f"checkpoint at the same moment; mended in {'.'.join(map(str, SQLITE_MIN))}",
+            f"checkpoint at the same moment; mended in {wanted}",
             "pip install --upgrade apsw",
             facts,
         )

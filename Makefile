@@ -1,0 +1,59 @@
+# Everything a newcomer or CI runs. Needs only Python 3.11+ and make; the rest comes into .venv.
+#
+#   make demo       see it work           make check      format, lint, types, layers
+#   make test       the default suite     make test-all   everything, slow suites too
+#   make bench      measure against C     make clean      remove what was installed
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+# A suite shares two cores with what it starts; more workers than cores only make it slower.
+WORKERS ?= 2
+
+.PHONY: demo test test-slow test-all check format bench requirements clean install
+
+install: $(READY)
+
+# Hashes are checked, and no index address is written down: your own pip configuration decides.
+$(READY): requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Fourfold needs Python 3.11 or newer; set PYTHON=python3.x")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(READY)
+
+demo: $(READY)
+	$(BIN)/fourfold demo
+
+test: $(READY)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow"
+
+test-slow: $(READY)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m slow
+
+test-all: $(READY)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+
+check: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(READY)
+	$(BIN)/python -m bench.kernel
+
+# Pin anew: `uv` resolves for every platform and Python version that we support.
+requirements: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --no-emit-find-links --no-annotate --custom-compile-command "make requirements" \
+	  --extra dev --extra spark pyproject.toml -o requirements/dev.txt
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis bench/.build

@@ -1,0 +1,35 @@
+"""`fourfold backup`: a verified copy of a store, taken while the store is in use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from fourfold.cli.options import command as fourfold_command
+from fourfold.cli.output import counted, size
+from fourfold.store import open_store
+
+if TYPE_CHECKING:
+    from fourfold.cli.output import Output
+
+
+@fourfold_command("backup")
+@click.argument("root", type=click.Path(path_type=Path))
+@click.argument("dest", type=click.Path(path_type=Path))
+def command(out: Output, root: Path, dest: Path) -> None:
+    """Copy the store in ROOT to the new folder DEST, and verify the copy.
+
+    Writers may go on meanwhile. DEST appears only when the copy is complete.
+    """
+    with open_store(root, mode="r") as store, out.progress("backing up") as advance:
+        report = store.backup(dest, progress=advance)
+    if out.as_json:
+        out.document(msgspec.to_builtins(report))
+        return
+    out.line(
+        f"backed up {root} to {report.destination}: {counted(report.databases, 'database')} and "
+        f"{counted(report.files, 'file')}, {size(report.bytes)}"
+    )

@@ -1,0 +1,29 @@
+"""The demo's own log: a table and a sequence."""
+
+from __future__ import annotations
+
+import fourfold
+from fourfold.kernel import load_migrations, load_queries
+
+_SQL = load_queries("fourfold.cli.demo")
+_ENTRY = fourfold.Sequence.named("entry", used=_SQL.newest)
+
+
+def journal(store: fourfold.Store) -> fourfold.Database:
+    """The journal of `store`; created when it is first asked for."""
+    return store.database(
+        "journal", migrations=load_migrations("fourfold.cli.demo"), sequences=[_ENTRY]
+    )
+
+
+def add(txn: fourfold.Transaction, text: str) -> int:
+    """Append an entry; its number."""
+    number = txn.claim(_ENTRY)
+    txn.execute(_SQL.add, (number, text))
+    return number
+
+
+def numbers(log: fourfold.Database) -> list[int]:
+    """The numbers of all entries, in order."""
+    with log.read() as snapshot:
+        return [number for (number,) in snapshot.rows(_SQL.numbers)]

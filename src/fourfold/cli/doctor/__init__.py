@@ -1,0 +1,96 @@
+"""`fourfold doctor`: what is wrong with this machine or store, and the command that mends it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from fourfold import config
+from fourfold.cli.doctor import contents, folder, machine
+from fourfold.cli.doctor.findings import Finding, Patient, examine
+from fourfold.cli.options import command as fourfold_command
+from fourfold.cli.options import root_argument, set_option
+from fourfold.errors import FourfoldError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+    from fourfold.cli.output import Output
+
+CHECKS: Final[Mapping[str, Callable[[Patient], Iterable[Finding]]]] = {
+    "python": machine.python,
+    "sqlite": machine.sqlite,
+    "java": machine.java,
+    "spark": machine.spark,
+    "disk": machine.disk,
+    "file system": machine.file_system,
+    "fsync": machine.fsync,
+    "store": folder.store,
+    "settings": folder.settings,
+    "permissions": folder.permissions,
+    "locks": folder.locks,
+    "write-ahead log": folder.logs,
+    "leftovers": folder.leftovers,
+    "databases": contents.databases,
+    "objects": contents.objects,
+}
+
+
+@fourfold_command("doctor")
+@root_argument(required=False)
+@click.option(
+    "--spark", "start_spark", is_flag=True, help="Really start Spark and run two small jobs."
+)
+@set_option
+def command(out: Output, root: Path | None, *, start_spark: bool, flags: dict[str, str]) -> None:
+    """Check the machine, and the store in ROOT; say what is wrong and what mends it.
+
+    Exits with 1 when a check fails. A warning or a skipped check is no failure.
+    """
+    try:
+        settings = config.load(root, environ=os.environ, flags=flags)
+    except FourfoldError:
+        # The check of the settings reports it; here it only means that there are none.
+        settings = None
+    patient = Patient(root, os.environ, flags, settings, start_spark)
+    with out.progress("checking") as advance:
+        findings = []
+        for finding in examine(patient, CHECKS):
+            findings.append(finding)
+            advance(finding.check, len({each.check for each in findings}), len(CHECKS))
+    counts = {
+        status: sum(finding.status == status for finding in findings)
+        for status in ("ok", "warn", "fail", "skip")
+    }
+    if out.as_json:
+        out.document(
+            {
+                "root": None if root is None else str(root),
+                "ok": not counts["fail"],
+                "counts": counts,
+                "findings": [finding.as_dict() for finding in findings],
+            }
+        )
+    else:
+        _show(out, findings, counts)
+    if counts["fail"]:
+        raise click.exceptions.Exit(1)
+
+
+def _show(out: Output, findings: list[Finding], counts: Mapping[str, int]) -> None:
+    out.table(
+        ("check", "status", "finding"),
+        [(finding.check, finding.status, finding.message) for finding in findings],
+    )
+    for status, title in (("fail", "To mend:"), ("warn", "To consider:")):
+        mended = [finding for finding in findings if finding.status == status and finding.fix]
+        if mended:
+            out.line()
+            out.line(title)
+            for finding in mended:
+                out.line(f"  {finding.check}: {finding.fix}")
+    out.line()
+    out.line(", ".join(f"{count} {status}" for status, count in counts.items() if count))

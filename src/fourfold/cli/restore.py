@@ -1,0 +1,54 @@
+"""`fourfold restore`: a backup becomes a store again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from fourfold import store
+from fourfold.cli.options import command as fourfold_command
+from fourfold.cli.output import counted
+
+if TYPE_CHECKING:
+    from fourfold.cli.output import Output
+
+
+@fourfold_command("restore")
+@click.argument("backup", type=click.Path(path_type=Path))
+@click.argument("root", type=click.Path(path_type=Path))
+@click.option(
+    "--advance",
+    is_flag=True,
+    help="Over a store whose sequences are ahead of the backup, go on above their numbers.",
+)
+@click.option(
+    "--replace-unreadable",
+    is_flag=True,
+    help="Replace a database that cannot be read; numbers after the backup may be used again.",
+)
+def command(
+    out: Output, backup: Path, root: Path, *, advance: bool, replace_unreadable: bool
+) -> None:
+    """Bring the BACKUP, after verifying it, to the folder ROOT.
+
+    Into a new or empty folder the whole store appears at once. In an existing store each database
+    is replaced, never by one whose sequences are behind, and the old file is kept beside it.
+    """
+    with out.progress("verifying the backup") as report_progress:
+        report = store.restore(
+            backup,
+            root,
+            progress=report_progress,
+            advance=advance,
+            replace_unreadable=replace_unreadable,
+        )
+    if out.as_json:
+        out.document(msgspec.to_builtins(report))
+        return
+    out.line(
+        f"restored {backup} to {report.root}: {counted(report.databases, 'database')} and "
+        f"{counted(report.files, 'file')}"
+    )

@@ -1,0 +1,66 @@
+"""`fourfold verify`: whether every part of a store or of a backup is sound."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fourfold.cli.options import command as fourfold_command
+from fourfold.cli.options import root_argument
+from fourfold.cli.output import counted
+from fourfold.errors import CorruptData
+from fourfold.store import open_store, verify_backup
+from fourfold.store.backup import MANIFEST
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fourfold.cli.output import Output
+    from fourfold.store import VerifyReport
+
+
+@fourfold_command("verify")
+@root_argument(required=True)
+def command(out: Output, root: Path) -> None:
+    """Check every database and file of ROOT, a store or a backup.
+
+    A store may be in use meanwhile. Nothing is changed. Exits with 8 when something is damaged.
+    """
+    is_backup = (root / MANIFEST).is_file()
+    with out.progress("verifying") as advance:
+        if is_backup:
+            report = verify_backup(root, progress=advance)
+        else:
+            with open_store(root, mode="r") as store:
+                report = store.verify(progress=advance)
+    _show(out, report, "backup" if is_backup else "store")
+    if not report.ok:
+        raise CorruptData(
+            f"{root}: {counted(len(report.problems), 'problem')}; first: {report.problems[0]}",
+            hint="Restore the newest backup that verifies: `fourfold restore BACKUP ROOT`.",
+        )
+
+
+def _show(out: Output, report: VerifyReport, kind: str) -> None:
+    if out.as_json:
+        out.document(
+            {
+                "root": str(report.root),
+                "kind": kind,
+                "ok": report.ok,
+                "checked": [
+                    {"path": each.path, "what": each.what, "problems": list(each.problems)}
+                    for each in report.checked
+                ],
+            }
+        )
+        return
+    damaged = [each for each in report.checked if not each.ok]
+    if damaged:
+        out.table(
+            ("path", "what", "problem"),
+            [(each.path, each.what, problem) for each in damaged for problem in each.problems],
+        )
+    else:
+        out.line(
+            f"{report.root}: the {kind} is sound ({counted(len(report.checked), 'part')} checked)"
+        )

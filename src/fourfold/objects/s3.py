@@ -1,0 +1,445 @@
+"""Objects in a bucket of S3, or of a server that speaks its protocol, through obstore.
+
+The version of an object is its ETag: it changes when the bytes change, but equal bytes may have equal ETags.
+Conditional writes are the server's own (If-None-Match, If-Match). Some servers ignore these headers without a
+word; `check_conditional_writes` finds out.
+
+- A conditional write carries a random mark in the object's metadata. When the answer to a try is lost and the retry
+  meets a conflict, the mark tells whether the conflict is with somebody else or with the first try.
+- A streamed upload goes up in parts, with a bounded number in memory. obstore has no conditional upload in parts,
+  and not every server that has If-None-Match checks it there. So an upload with `if_absent` that is larger than
+  one part is spooled to a temporary file and sent from there, memory-mapped, as one conditional request.
+- A streamed read asks for one window at a time, each with If-Match, so that a slow reader holds no connection
+  open and never sees a mix of two versions: PreconditionFailed tells that the object was replaced meanwhile.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+import time
+import uuid
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
+
+from fourfold import limits
+from fourfold.errors import (
+    AlreadyExists,
+    Closed,
+    InvalidInput,
+    NotFound,
+    ObjectStoreError,
+    PreconditionFailed,
+    Refused,
+)
+from fourfold.objects.arguments import (
+    check_chunk_bytes,
+    check_conditions,
+    check_data,
+    check_range,
+    checked_chunks,
+    regrouped,
+)
+from fourfold.objects.folder_files import storage_errors
+from fourfold.objects.handle import Handle
+from fourfold.objects.keys import check_key, check_prefix, is_key, position_before
+from fourfold.objects.protocol import Object, ObjectInfo
+from fourfold.objects.s3_errors import (
+    Failure,
+    caught,
+    import_obstore,
+    read_failure,
+    translated,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from obstore import GetResult, ObjectMeta
+    from obstore.store import S3Store as Client
+
+    from fourfold.objects.protocol import Data
+    from fourfold.objects.s3_settings import S3Settings
+
+_MARK: Final = "fourfold-write"
+_PART: Final = limits.OBJECT_UPLOAD_CHUNK_BYTES
+_BEYOND: Final = 1 << 62
+_first_process: list[int] = []
+
+
+class S3Store(Handle):
+    """An ObjectStore in a bucket, below a prefix that belongs to it alone."""
+
+    def __init__(self, settings: S3Settings, *, spool_folder: Path | None = None) -> None:
+        super().__init__(f"s3://{settings.bucket}/{settings.prefix}".rstrip("/"))
+        self._settings = settings
+        self._spool_folder = spool_folder
+        self._above = f"{settings.prefix}/" if settings.prefix else ""
+        self._store_class = import_obstore().store.S3Store
+        self._caught = caught()
+        _refuse_after_fork()
+        self._process = os.getpid()
+        self._client = self._connect(settings.timeout_s)
+        self._bucket_seen = False
+
+    @property
+    def settings(self) -> S3Settings:
+        return self._settings
+
+    def _connect(self, timeout_s: float) -> Client:
+        client: Client = self._store_class(**self._settings.client_arguments(timeout_s))
+        return client
+
+    def _check_open(self) -> None:
+        super()._check_open()
+        if os.getpid() != self._process:
+            raise Closed(f"object store {self._name} was opened by process {self._process}")
+
+    def put(
+        self, key: str, data: Data, *, if_absent: bool = False, if_version: str | None = None
+    ) -> ObjectInfo:
+        path = self._path(key)
+        check_conditions(if_absent=if_absent, if_version=if_version)
+        flat = check_data(data)
+        return self._send(key, path, flat, if_absent=if_absent, if_version=if_version)
+
+    def _send(
+        self,
+        key: str,
+        path: str,
+        data: bytes | memoryview | mmap.mmap,
+        *,
+        if_absent: bool = False,
+        if_version: str | None = None,
+    ) -> ObjectInfo:
+        """One request that carries the whole object."""
+        mark = uuid.uuid4().hex
+        options: dict[str, Any] = {"use_multipart": False}
+        if if_absent or if_version is not None:
+            options["mode"] = "create" if if_absent else {"e_tag": if_version}
+            options["attributes"] = {_MARK: mark}
+        client = self._client_for(len(data))
+        for attempt in range(self._settings.retries_max + 1):
+            try:
+                result = client.put(path, data, **options)
+            except self._caught as exc:
+                failure = read_failure(exc)
+                if self._settles(failure, attempt):
+                    continue
+                lost_answer = "mode" in options and failure.is_conflict and failure.retries > 0
+                if lost_answer and (mine := self._marked(path, mark)) is not None:
+                    return self._info(mine, key)
+                # A conditional replace of an object that is gone is answered with 404 by S3.
+                if if_version is not None and failure.is_absent:
+                    raise PreconditionFailed(
+                        f"object {key!r} is not at version {if_version!r}: it is gone"
+                    ) from exc
+                about = key if "mode" in options and failure.is_conflict else None
+                raise translated(failure, f"write object {key!r}", key=about) from exc
+            self._bucket_seen = True
+            return self._written(key, len(data), result["e_tag"])
+        raise AssertionError
+
+    def _settles(self, failure: Failure, attempt: int) -> bool:
+        """Whether to try again: S3 answers 409 when two conditional writes are under way at once."""
+        if failure.status != 409 or attempt == self._settings.retries_max:
+            return False
+        time.sleep(limits.OBJECT_CONFLICT_BACKOFF_S * 2**attempt)
+        return True
+
+    def _marked(self, path: str, mark: str) -> ObjectMeta | None:
+        """The object if it is the very one that carries this mark."""
+        try:
+            found = self._client.get(path, options={"head": True})
+        except FileNotFoundError:
+            return None
+        except self._caught as exc:
+            raise translated(read_failure(exc), f"look at object {path!r}") from exc
+        return found.meta if dict(found.attributes).get(_MARK) == mark else None
+
+    def upload(self, key: str, chunks: Iterable[Data], *, if_absent: bool = False) -> ObjectInfo:
+        path = self._path(key)
+        parts = regrouped(checked_chunks(chunks), _PART)
+        first = next(parts, b"")
+        second = next(parts, None)
+        if second is None:
+            return self._send(key, path, first, if_absent=if_absent)
+        stream = chain((first, second), parts)
+        del first, second
+        if if_absent:
+            return self._spool(key, path, stream)
+        return self._stream(key, path, stream)
+
+    def _stream(self, key: str, path: str, parts: Iterator[bytes]) -> ObjectInfo:
+        counted = _Counted(parts, limits.OBJECT_UPLOAD_PARTS_MAX * _PART)
+        try:
+            result = self._client.put(
+                path,
+                counted,
+                use_multipart=True,
+                chunk_size=_PART,
+                max_concurrency=limits.OBJECT_UPLOAD_CONCURRENCY,
+            )
+        except BaseException as exc:
+            # The caller's own stream failed: that is no failure of the store, whatever its type.
+            if counted.failure is not None:
+                raise counted.failure from None
+            if isinstance(exc, self._caught):
+                raise translated(read_failure(exc), f"upload object {key!r}") from exc
+            raise
+        self._bucket_seen = True
+        return self._written(key, counted.size, result["e_tag"])
+
+    def _spool(self, key: str, path: str, parts: Iterator[bytes]) -> ObjectInfo:
+        if self.head(key) is not None:
+            raise AlreadyExists(f"object {key!r} exists")
+        with storage_errors("create a temporary file", writing=True):
+            file = tempfile.TemporaryFile(dir=self._spool_folder, prefix="fourfold-")  # noqa: SIM115
+        with file:
+            for part in _Counted(parts, limits.OBJECT_PUT_BYTES_MAX):
+                with storage_errors(f"spool object {key!r}", writing=True):
+                    file.write(part)
+            with storage_errors(f"spool object {key!r}", writing=True):
+                file.flush()
+            # Left to the garbage collector: a request that was given up may still point into it.
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            return self._send(key, path, mapped, if_absent=True)
+
+    def get(self, key: str) -> Object:
+        path = self._path(key)
+        for _ in range(self._settings.retries_max + 1):
+            with self._failures(f"read object {key!r}", key):
+                result = self._client.get(path)
+                info = self._info(result.meta, key)
+                if info.size <= _PART:
+                    return Object(bytes(result.bytes()), info)
+            del result
+            # A large object comes window by window: each has its own time limit and its own retries.
+            try:
+                return Object(b"".join(self._windows(path, info, _PART)), info)
+            except PreconditionFailed:
+                continue
+        raise ObjectStoreError(
+            f"cannot read object {key!r}: it was replaced again and again while being read",
+            hint="Read it with get_range, or let its writers rest.",
+        )
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        path = self._path(key)
+        start, length = check_range(start, length)
+        if length == 0 or start >= _BEYOND:
+            if self.head(key) is None:
+                raise NotFound(f"object {key!r} does not exist")
+            return b""
+        try:
+            client = self._client_for(min(length, limits.OBJECT_PUT_BYTES_MAX))
+            end = start + min(length, _BEYOND)
+            result = client.get(path, options={"range": (start, end)})
+            return bytes(result.bytes())
+        except self._caught as exc:
+            failure = read_failure(exc)
+            if failure.status == 416:
+                return b""
+            raise translated(failure, f"read object {key!r}", key=key) from exc
+
+    def read(self, key: str, chunk_bytes: int) -> Iterator[bytes]:
+        path = self._path(key)
+        return self._pieces(key, path, check_chunk_bytes(chunk_bytes))
+
+    def _pieces(self, key: str, path: str, chunk_bytes: int) -> Iterator[bytes]:
+        info = self.head(key)
+        if info is None:
+            raise NotFound(f"object {key!r} does not exist")
+        window = chunk_bytes * max(1, _PART // chunk_bytes)
+        for data in self._windows(path, info, window):
+            for at in range(0, len(data), chunk_bytes):
+                yield data[at : at + chunk_bytes]
+
+    def _windows(self, path: str, info: ObjectInfo, size: int) -> Iterator[bytes]:
+        """The bytes of exactly this version, so much at a time."""
+        for at in range(0, info.size, size):
+            self._check_open()
+            end = min(at + size, info.size)
+            with self._failures(f"read object {info.key!r}", info.key):
+                result: GetResult = self._client.get(
+                    path, options={"range": (at, end), "if_match": info.version}
+                )
+                data = bytes(result.bytes())
+            if len(data) != end - at:
+                raise ObjectStoreError(
+                    f"cannot read object {info.key!r}: {end - at} bytes asked, {len(data)} received"
+                )
+            yield data
+
+    def head(self, key: str) -> ObjectInfo | None:
+        path = self._path(key)
+        try:
+            meta = self._client.head(path)
+        except self._caught as exc:
+            failure = read_failure(exc)
+            if not failure.is_absent:
+                raise translated(failure, f"look at object {key!r}") from exc
+            self._check_bucket()
+            return None
+        return self._info(meta, key)
+
+    def _check_bucket(self) -> None:
+        """A missing bucket answers like a missing object; once any request succeeded, it is there."""
+        if not self._bucket_seen:
+            with self._failures(f"reach bucket {self._settings.bucket!r}"):
+                next(self._client.list(self._settings.prefix or None, chunk_size=1), None)
+            self._bucket_seen = True
+
+    def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        self._check_open()
+        check_prefix(prefix)
+        if start_after is not None:
+            check_prefix(start_after, "start_after")
+        return self._walk(prefix, start_after)
+
+    def _walk(self, prefix: str, start_after: str | None) -> Iterator[ObjectInfo]:
+        # obstore lists whole folders; a plain prefix is the folder, from just before the prefix on.
+        full = self._above + prefix
+        folder = full.rpartition("/")[0]
+        start = "" if start_after is None else self._above + start_after
+        offset = start
+        if start.rpartition("/")[2] in {".", ".."}:
+            # Not a path for obstore, though it is a position.
+            offset = position_before(start)
+        if prefix and not prefix.endswith("/"):
+            offset = max(offset, position_before(full))
+        with self._failures(f"list objects {prefix!r}"):
+            pages = self._client.list(
+                folder or None, offset=offset or None, chunk_size=limits.OBJECT_LIST_PAGE
+            )
+        previous = ""
+        while (page := self._next_page(pages.__next__, prefix)) is not None:
+            for meta in page:
+                path = meta["path"]
+                if path <= previous:
+                    raise ObjectStoreError(
+                        f"cannot list objects {prefix!r}: {path!r} came after {previous!r}",
+                        hint="The server does not list in key order (S3 directory buckets do not): "
+                        "use a general purpose bucket.",
+                    )
+                previous = path
+                if not path.startswith(full):
+                    if path > full:
+                        return
+                    continue
+                key = path[len(self._above) :]
+                if path > start and is_key(key):
+                    yield self._info(meta, key)
+
+    def _next_page(
+        self, turn: Callable[[], Iterable[ObjectMeta]], prefix: str
+    ) -> Iterable[ObjectMeta] | None:
+        self._check_open()
+        with self._failures(f"list objects {prefix!r}"):
+            try:
+                page = turn()
+            except StopIteration:
+                page = None
+        self._bucket_seen = True
+        return page
+
+    def delete(self, key: str) -> bool:
+        path = self._path(key)
+        if self.head(key) is None:
+            return False
+        with self._failures(f"delete object {key!r}"):
+            self._client.delete(path)
+        return True
+
+    def delete_many(self, keys: Iterable[str]) -> None:
+        self._check_open()
+        paths = [self._path(key) for key in keys]
+        if paths:
+            with self._failures(f"delete {len(paths)} objects"):
+                self._client.delete(paths)
+
+    def _path(self, key: str) -> str:
+        self._check_open()
+        path = self._above + check_key(key)
+        if len(path.encode()) > limits.OBJECT_KEY_BYTES_MAX:
+            raise InvalidInput(
+                f"key {key[:77]!r}... and the prefix {self._settings.prefix!r} of the store have "
+                f"more than {limits.OBJECT_KEY_BYTES_MAX} bytes together"
+            )
+        return path
+
+    def _client_for(self, size: int) -> Client:
+        """A client whose time limit suits a request of this size."""
+        needed_s = size / limits.OBJECT_UPLOAD_BYTES_PER_S_MIN
+        if needed_s <= self._settings.timeout_s:
+            return self._client
+        return self._connect(self._settings.timeout_s + needed_s)
+
+    def _info(self, meta: ObjectMeta, key: str) -> ObjectInfo:
+        self._bucket_seen = True
+        return ObjectInfo(key, meta["size"], _version(key, meta["e_tag"]), meta["last_modified"])
+
+    def _written(self, key: str, size: int, e_tag: str | None) -> ObjectInfo:
+        # The answer to a write has no modification time: this machine's clock stands in for it.
+        return ObjectInfo(key, size, _version(key, e_tag), datetime.now(UTC))
+
+    @contextmanager
+    def _failures(self, what: str, key: str | None = None) -> Iterator[None]:
+        try:
+            yield
+        except self._caught as exc:
+            raise translated(read_failure(exc), what, key=key) from exc
+
+
+class _Counted:
+    """A stream that knows how much it gave, and that keeps the error that ended it."""
+
+    def __init__(self, parts: Iterator[bytes], size_max: int) -> None:
+        self._parts = parts
+        self._size_max = size_max
+        self.size = 0
+        self.failure: BaseException | None = None
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        try:
+            part = next(self._parts)
+        except StopIteration:
+            raise
+        except BaseException as exc:
+            self.failure = exc
+            raise
+        self.size += len(part)
+        if self.size > self._size_max:
+            self.failure = InvalidInput(
+                f"the upload has more than {self._size_max} bytes",
+                hint="Split it into several objects.",
+            )
+            raise self.failure
+        return part
+
+
+def _version(key: str, e_tag: str | None) -> str:
+    if not e_tag:
+        raise ObjectStoreError(
+            f"the server gave no ETag for object {key!r}",
+            hint="Versions need ETags: use a server that sends them.",
+        )
+    return e_tag
+
+
+def _refuse_after_fork() -> None:
+    """The client's threads do not survive a fork, and a child that used it would wait for ever."""
+    if not _first_process:
+        _first_process.append(os.getpid())
+    if _first_process[0] != os.getpid():
+        raise Refused(
+            f"process {_first_process[0]} opened an S3 store and then forked process {os.getpid()}",
+            hint="Start worker processes with 'spawn' or 'forkserver', not 'fork'.",
+        )

@@ -1,0 +1,18 @@
+"""A store: one folder that holds everything, opened as one thing."""
+
+from __future__ import annotations
+
+from fourfold.store.backup import BackupReport, RestoreReport, restore, verify_backup
+from fourfold.store.store import Store, open_store
+from fourfold.store.verification import VerifyReport, verify
+
+__all__ = [
+    "BackupReport",
+    "RestoreReport",
+    "Store",
+    "VerifyReport",
+    "open_store",
+    "restore",
+    "verify",
+    "verify_backup",
+]

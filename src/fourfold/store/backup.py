@@ -1,0 +1,230 @@
+"""Backup and restore of a whole store.
+
+A backup is a folder that mirrors the store: each database as a standalone copy with its sidecar,
+every other file as it is, and `backup.json`, which lists them all with their checksums. Databases
+are copied first, files after them: a blob is written before the row that names it, so the copy of a
+database never points at a file that the backup lacks. The folder gets its name only when it is
+complete.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from fourfold.errors import AlreadyExists, CorruptData, FutureFormat, InvalidInput, NotFound
+from fourfold.kernel import Sidecar, inspection, sync_folder
+from fourfold.kernel import verify_backup as verify_database
+from fourfold.store import layout
+from fourfold.store.verification import Checked, Progress, VerifyReport
+from fourfold.version import __version__
+
+MANIFEST = "backup.json"
+FORMAT = 1
+
+
+class FileEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    path: str
+    size: int
+    sha256: str
+
+
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a backup holds."""
+
+    format: int
+    created_at: str
+    fourfold_version: str
+    databases: dict[str, Sidecar]
+    files: list[FileEntry]
+
+
+class BackupReport(msgspec.Struct, frozen=True):
+    destination: str
+    databases: int
+    files: int
+    bytes: int
+
+
+class RestoreReport(msgspec.Struct, frozen=True):
+    root: str
+    databases: int
+    files: int
+    advanced: bool
+
+
+def back_up(root: Path, destination: Path, progress: Progress | None = None) -> BackupReport:
+    """Copy the store in `root` to the new folder `destination`."""
+    destination = destination.absolute()
+    if destination.exists():
+        raise AlreadyExists(f"{destination}: exists already", hint="Back up to a new folder.")
+    if destination.is_relative_to(root):
+        raise InvalidInput(
+            f"{destination}: lies inside the store", hint="Back up to another place."
+        )
+    partial = destination.with_name(f".{destination.name}.partial")
+    if partial.exists():
+        shutil.rmtree(partial)
+    partial.mkdir(mode=0o700, parents=True)
+    try:
+        manifest = _copy_all(root, partial, progress)
+        _write_manifest(partial / MANIFEST, manifest)
+        partial.rename(destination)
+        sync_folder(destination.parent)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    size = sum(each.size for each in manifest.databases.values())
+    size += sum(each.size for each in manifest.files)
+    return BackupReport(str(destination), len(manifest.databases), len(manifest.files), size)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    path = folder / MANIFEST
+    try:
+        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except FileNotFoundError:
+        raise NotFound(f"{folder}: is not a backup (it has no {MANIFEST})") from None
+    except msgspec.MsgspecError as error:
+        raise CorruptData(f"{path}: is not the list of a backup: {error}") from error
+    if manifest.format > FORMAT:
+        raise FutureFormat(f"{path}: has format {manifest.format}, this Fourfold knows {FORMAT}")
+    for name in (*manifest.databases, *(each.path for each in manifest.files)):
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise CorruptData(f"{path}: names {name!r}, which lies outside the backup")
+    return manifest
+
+
+def verify_backup(folder: Path, progress: Progress | None = None) -> VerifyReport:
+    """Prove that every part of a backup is there and whole."""
+    manifest = read_manifest(folder)
+    total = len(manifest.databases) + len(manifest.files)
+    checked: list[Checked] = []
+    for name, sidecar in manifest.databases.items():
+        if progress is not None:
+            progress(name, len(checked), total)
+        checked.append(Checked(name, "database", _database_problems(folder / name, sidecar)))
+    for entry in manifest.files:
+        if progress is not None:
+            progress(entry.path, len(checked), total)
+        checked.append(Checked(entry.path, "file", _file_problems(folder / entry.path, entry)))
+    if progress is not None:
+        progress("", total, total)
+    return VerifyReport(folder, tuple(checked))
+
+
+def restore(
+    backup: str | Path,
+    root: str | Path,
+    progress: Progress | None = None,
+    *,
+    advance: bool = False,
+    replace_unreadable: bool = False,
+) -> RestoreReport:
+    """Bring the verified backup to the folder `root`.
+
+    Into a folder that is missing or empty the whole store appears at once. Over an existing store
+    each database is replaced under the rules of the kernel: never by one whose sequences are
+    behind, unless `advance` lifts them. Files that are already there and equal stay as they are.
+    """
+    folder, root = Path(backup), Path(root).absolute()
+    verify_backup(folder, progress).raise_if_bad()
+    manifest = read_manifest(folder)
+    fresh = not root.exists() or not any(root.iterdir())
+    target = root.with_name(f".{root.name}.restoring") if fresh else root
+    if fresh:
+        if target.exists():
+            shutil.rmtree(target)
+        target.mkdir(mode=0o700, parents=True)
+    for name in manifest.databases:
+        # All of them are asked before the first is replaced.
+        inspection.refuse_restore(
+            folder / name, target / name, advance=advance, replace_unreadable=replace_unreadable
+        )
+    for name in manifest.databases:
+        inspection.restore(
+            folder / name, target / name, advance=advance, replace_unreadable=replace_unreadable
+        )
+    for entry in manifest.files:
+        _restore_file(folder / entry.path, target / entry.path, entry)
+    if fresh:
+        if root.exists():
+            root.rmdir()
+        target.rename(root)
+        sync_folder(root.parent)
+    return RestoreReport(str(root), len(manifest.databases), len(manifest.files), advance)
+
+
+def _copy_all(root: Path, partial: Path, progress: Progress | None) -> Manifest:
+    databases: dict[str, Sidecar] = {}
+    paths = layout.databases(root)
+    for number, path in enumerate(paths):
+        name = str(path.relative_to(root))
+        if progress is not None:
+            progress(name, number, len(paths))
+        databases[name] = inspection.back_up(path, partial / name)
+    files = []
+    others = layout.other_files(root)
+    for number, path in enumerate(others):
+        name = str(path.relative_to(root))
+        if progress is not None:
+            progress(name, number, len(others))
+        target = partial / name
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        size, digest = _copy_durably(path, target)
+        files.append(FileEntry(name, size, digest))
+    return Manifest(
+        FORMAT, datetime.now(UTC).isoformat(timespec="seconds"), __version__, databases, files
+    )
+
+
+def _copy_durably(source: Path, target: Path) -> tuple[int, str]:
+    with source.open("rb") as reading, target.open("xb") as writing:
+        os.fchmod(writing.fileno(), 0o600)
+        shutil.copyfileobj(reading, writing, 1 << 20)
+        writing.flush()
+        os.fsync(writing.fileno())
+    return target.stat().st_size, inspection.checksum(target)
+
+
+def _restore_file(source: Path, target: Path, entry: FileEntry) -> None:
+    if target.exists() and inspection.checksum(target) == entry.sha256:
+        return
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.partial")
+    partial.unlink(missing_ok=True)
+    _copy_durably(source, partial)
+    partial.rename(target)
+    sync_folder(target.parent)
+
+
+def _write_manifest(path: Path, manifest: Manifest) -> None:
+    with path.open("xb") as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    sync_folder(path.parent)
+
+
+def _database_problems(path: Path, expected: Sidecar) -> tuple[str, ...]:
+    try:
+        found = verify_database(path)
+    except (CorruptData, NotFound, FutureFormat) as error:
+        return (error.message,)
+    if found != expected:
+        return (f"{path}: its sidecar is not the one that the backup lists",)
+    return ()
+
+
+def _file_problems(path: Path, entry: FileEntry) -> tuple[str, ...]:
+    if not path.is_file():
+        return (f"{path}: is missing",)
+    digest = inspection.checksum(path)
+    if digest != entry.sha256:
+        return (f"{path}: its SHA-256 is {digest}, the backup lists {entry.sha256}",)
+    return ()

@@ -1,0 +1,74 @@
+"""What lies where in a store's folder.
+
+    ROOT/
+      fourfold.toml               settings; the version of this layout
+      databases/<name>.sqlite     databases of your own, under the kernel's guarantees
+      objects/                    the default object store: a local folder
+
+A database is recognised by the mark in its header, not by its name, so a tool finds every one of
+them, also those of models that it does not know.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from fourfold.errors import InvalidInput
+from fourfold.kernel import inspection
+
+DATABASES = "databases"
+_DATABASE_SUFFIXES = (".sqlite", ".db")
+_COMPANIONS = ("-wal", "-shm", ".lock")
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,127}")
+
+
+def database_path(root: Path, name: str) -> Path:
+    """Where the database `name` of the user's own lives; the name is checked before a path is
+    built.
+    """
+    if not _NAME.fullmatch(name) or ".." in name:
+        raise InvalidInput(
+            f"{name!r} cannot be the name of a database",
+            hint="Use 1 to 128 lower-case letters, digits, '.', '_' and '-'; begin with no sign.",
+        )
+    return root / DATABASES / f"{name}.sqlite"
+
+
+def is_database(path: Path) -> bool:
+    return path.suffix in _DATABASE_SUFFIXES and inspection.is_database(path)
+
+
+def databases(root: Path) -> list[Path]:
+    """Every database below `root`, sorted by path."""
+    return [path for path in _files(root) if is_database(path)]
+
+
+def other_files(root: Path) -> list[Path]:
+    """Every file below `root` that is neither a database nor one of its companions nor
+    unfinished.
+    """
+    return [
+        path
+        for path in _files(root)
+        if not is_database(path) and not is_companion(path) and not is_unfinished(path)
+    ]
+
+
+def is_companion(path: Path) -> bool:
+    """Whether the file belongs to a database: its log, shared memory, lock, or a copy that a
+    restore replaced.
+    """
+    return path.name.endswith(_COMPANIONS) or ".replaced-" in path.name
+
+
+def is_unfinished(path: Path) -> bool:
+    """Whether the file was being written when something stopped."""
+    return path.name.startswith(".") or path.name.endswith((".partial", ".tmp"))
+
+
+def _files(root: Path) -> Iterator[Path]:
+    for path in sorted(root.rglob("*")):
+        if path.is_file() and not path.is_symlink():
+            yield path

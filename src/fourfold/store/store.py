@@ -1,0 +1,258 @@
+"""The store: one folder, its settings, its databases and its object store, opened and closed
+together.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from fourfold import config
+from fourfold.errors import Closed, InvalidInput, NotFound, ReadOnly, StorageError
+from fourfold.kernel import (
+    Database,
+    GroupLimits,
+    Health,
+    Migration,
+    Options,
+    Profile,
+    Thresholds,
+    profiles,
+    prometheus_text,
+    sync_folder,
+)
+from fourfold.kernel import (
+    Sequence as Counter,
+)
+from fourfold.store import backup, layout, verification
+from fourfold.store.backup import BackupReport
+from fourfold.store.verification import Progress
+
+if TYPE_CHECKING:
+    from fourfold.objects import ObjectStore
+
+MEMORY = ":memory:"
+
+
+class Store:
+    """One folder of application state. Use `fourfold.open`, and close it or use it in a `with`
+    block.
+    """
+
+    def __init__(
+        self, root: Path, settings: config.Settings, *, mode: str, temporary: bool
+    ) -> None:
+        self.root = root
+        self.settings = settings
+        self.mode = mode
+        self._temporary = temporary
+        self._databases: dict[Path, Database] = {}
+        self._objects: ObjectStore | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def database(
+        self,
+        name: str,
+        *,
+        migrations: Sequence[Migration] = (),
+        sequences: Sequence[Counter] = (),
+        profile: Profile = profiles.PLAIN,
+    ) -> Database:
+        """A database of your own in this store, under the kernel's guarantees; the same object
+        every time.
+        """
+        return self._open_database(
+            layout.database_path(self.root, name), profile, migrations, sequences
+        )
+
+    @property
+    def objects(self) -> ObjectStore:
+        """The object store that the setting `objects.url` names; by default a folder of this
+        store.
+        """
+        with self._lock:
+            self._refuse_if_closed()
+            if self._objects is None:
+                from fourfold.objects import open_objects  # noqa: PLC0415  (most stores never ask)
+
+                self._objects = open_objects(objects_url(self.root, self.settings))
+            return self._objects
+
+    def health(self) -> dict[str, Health]:
+        """The health of every database that is open, by its path in the store."""
+        return {str(path.relative_to(self.root)): db.health() for path, db in self._open_ones()}
+
+    def metrics_text(self) -> str:
+        """The numbers of every open database in the Prometheus exposition format."""
+        return prometheus_text(db.metrics() for _, db in self._open_ones())
+
+    def backup(self, destination: str | Path, progress: Progress | None = None) -> BackupReport:
+        """A verified copy of the whole store in the new folder `destination`, taken while it is in
+        use.
+        """
+        self._refuse_if_closed()
+        return backup.back_up(self.root, Path(destination), progress)
+
+    def verify(self, progress: Progress | None = None) -> verification.VerifyReport:
+        """Check every database and every content-addressed file of the store."""
+        self._refuse_if_closed()
+        return verification.verify(self.root, progress)
+
+    def close(self) -> None:
+        """Finish and close every database. Closing twice is fine."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            for database in self._databases.values():
+                database.close()
+            self._databases.clear()
+            if self._objects is not None:
+                self._objects.close()
+            if self._temporary:
+                shutil.rmtree(self.root)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Store {self.root} {'closed' if self._closed else self.mode}>"
+
+    def _open_database(
+        self,
+        path: Path,
+        profile: Profile,
+        migrations: Sequence[Migration],
+        sequences: Sequence[Counter],
+    ) -> Database:
+        with self._lock:
+            self._refuse_if_closed()
+            if path not in self._databases:
+                self._databases[path] = Database.open(
+                    path,
+                    profile=profile.with_(busy_timeout_ms=self.settings.kernel.busy_timeout_ms),
+                    migrations=migrations,
+                    sequences=sequences,
+                    mode=self.mode,
+                    options=_options(self.settings),
+                )
+            return self._databases[path]
+
+    def _open_ones(self) -> list[tuple[Path, Database]]:
+        with self._lock:
+            return sorted(self._databases.items())
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise Closed(f"{self.root}: the store is closed")
+
+
+def open_store(
+    root: str | Path, *, mode: str = "rw", settings: Mapping[str, object] | None = None
+) -> Store:
+    """Open the store in the folder `root`, creating it if need be.
+
+    `":memory:"` gives a private store in memory that is gone once it is closed. `mode="r"` opens an
+    existing store for reading, beside a writer in another process if there is one. `settings`
+    override the file and the environment, by dotted name.
+    """
+    if mode not in {"r", "rw"}:
+        raise InvalidInput(f"mode {mode!r} is not 'r' or 'rw'")
+    temporary = str(root) == MEMORY
+    if temporary:
+        folder = _memory_folder()
+    else:
+        folder = Path(root).absolute()
+        _prepare(folder, create=mode == "rw")
+    try:
+        if temporary:
+            _prepare(folder, create=True)
+        loaded = config.load(folder, environ=os.environ, arguments=settings)
+    except BaseException:
+        if temporary:
+            shutil.rmtree(folder)
+        raise
+    return Store(folder, loaded, mode=mode, temporary=temporary)
+
+
+def objects_url(root: Path, settings: config.Settings) -> str:
+    """Where the objects are: a relative path is meant from the store's folder."""
+    url = settings.objects.url
+    return url if ":" in url else str(root / url)
+
+
+def _memory_folder() -> Path:
+    """A folder in memory where the machine has one, so that the same code and the same guarantees
+    apply.
+    """
+    shared = Path("/dev/shm")  # noqa: S108
+    usable = shared.is_dir() and os.access(shared, os.W_OK)
+    return Path(tempfile.mkdtemp(prefix="fourfold-", dir=shared if usable else None))
+
+
+def _prepare(root: Path, *, create: bool) -> None:
+    toml = root / config.FILE_NAME
+    if toml.exists():
+        return
+    if not create:
+        raise NotFound(
+            f"{root}: is not a Fourfold store (it has no {config.FILE_NAME})",
+            hint="Check the path, or create a store by opening it with mode='rw'.",
+        )
+    try:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if any(not layout.is_companion(p) and not layout.is_unfinished(p) for p in root.iterdir()):
+            raise InvalidInput(
+                f"{root}: is not empty and not a Fourfold store",
+                hint="Choose an empty or new folder.",
+            )
+        partial = root / f".{config.FILE_NAME}.{os.getpid()}.partial"
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(config.fresh_file())
+            file.flush()
+            os.fsync(file.fileno())
+        partial.chmod(0o600)
+        partial.rename(toml)
+        sync_folder(root)
+    except PermissionError as error:
+        raise ReadOnly(f"{root}: no permission to create a store there") from error
+    except (FileExistsError, NotADirectoryError) as error:
+        raise StorageError(f"{root}: is a file, not a folder") from error
+    except OSError as error:
+        raise StorageError(f"{root}: cannot be created: {error.strerror}") from error
+
+
+def _options(settings: config.Settings) -> Options:
+    kernel = settings.kernel
+    return Options(
+        readers_max=kernel.readers_max,
+        transaction_deadline_s=kernel.transaction_deadline_s,
+        slow_transaction_ms=kernel.slow_transaction_ms,
+        checkpoint_pages=kernel.checkpoint_pages,
+        group=GroupLimits(
+            group_requests_max=kernel.group_requests_max,
+            group_bytes_max=kernel.group_bytes_max,
+            queue_requests_max=kernel.queue_requests_max,
+            queue_bytes_max=kernel.queue_bytes_max,
+            placement=kernel.commit_placement,
+        ),
+        thresholds=Thresholds(
+            wal_degraded_bytes=settings.health.wal_degraded_bytes,
+            wal_failed_bytes=settings.health.wal_failed_bytes,
+        ),
+    )

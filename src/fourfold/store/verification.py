@@ -1,0 +1,80 @@
+"""Checking a whole store: every database, and every file that is named by its content."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fourfold.errors import CorruptData, NotFound
+from fourfold.kernel import inspection
+from fourfold.store import layout
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being worked on, steps done, and steps in all."""
+
+_BLOB = re.compile(r"([0-9a-f]{64})\.blob")
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One thing that was checked: what it is, and what is wrong with it (nothing, one hopes)."""
+
+    path: str
+    what: str
+    problems: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """Everything that was checked."""
+
+    root: Path
+    checked: tuple[Checked, ...]
+
+    @property
+    def ok(self) -> bool:
+        return all(each.ok for each in self.checked)
+
+    @property
+    def problems(self) -> list[str]:
+        return [problem for each in self.checked for problem in each.problems]
+
+    def raise_if_bad(self) -> None:
+        if not self.ok:
+            raise CorruptData(
+                f"{self.root}: {len(self.problems)} problems; first: {self.problems[0]}"
+            )
+
+
+def verify(root: Path, progress: Progress | None = None) -> VerifyReport:
+    """Check the store in `root`, in use or not. Finds problems; mends nothing."""
+    if not root.is_dir():
+        raise NotFound(f"{root}: no such folder")
+    databases = layout.databases(root)
+    blobs = [path for path in layout.other_files(root) if _BLOB.fullmatch(path.name)]
+    total = len(databases) + len(blobs)
+    checked: list[Checked] = []
+    for path in (*databases, *blobs):
+        name = str(path.relative_to(root))
+        if progress is not None:
+            progress(name, len(checked), total)
+        if path in blobs:
+            checked.append(Checked(name, "blob", _blob_problems(path)))
+        else:
+            checked.append(Checked(name, "database", tuple(inspection.check(path))))
+    if progress is not None:
+        progress("", total, total)
+    return VerifyReport(root, tuple(checked))
+
+
+def _blob_problems(path: Path) -> tuple[str, ...]:
+    found = inspection.checksum(path)
+    if found == path.name.removesuffix(".blob"):
+        return ()
+    return (f"{path}: its content has the SHA-256 {found}",)

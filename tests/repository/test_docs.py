@@ -1,0 +1,164 @@
+"""The documentation cannot drift: references are complete, links resolve, examples run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import unquote
+
+import click
+import markdown_pages as markdown
+import pytest
+import repository_files as tree
+from test_error_tree import CLASSES
+
+from fourfold import config
+from fourfold.cli.app import app
+
+REFERENCE = tree.ROOT / "docs" / "reference"
+PAGES = tree.pages()
+
+
+def page(name):
+    return (REFERENCE / name).read_text(encoding="utf-8")
+
+
+def commands(group=app, path="fourfold"):
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        yield f"{path} {name}", command
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{path} {name}")
+
+
+@pytest.mark.parametrize(("path", "command"), list(commands()), ids=str)
+def test_every_command_argument_and_option_is_documented(path, command):
+    section = markdown.section(page("cli.md"), f"## `{path}`")
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            for name in parameter.opts + parameter.secondary_opts:
+                assert f"`{name}" in section or name in {"--json", "--traceback"}, name
+        else:
+            assert parameter.human_readable_name in section
+
+
+@pytest.mark.parametrize("name", ["--json", "--traceback", "--help", "--version"])
+def test_options_that_every_command_has_are_documented_once(name):
+    assert f"`{name}`" in markdown.section(page("cli.md"), "## Every command")
+
+
+@pytest.mark.parametrize("setting", list(config.SETTINGS.values()), ids=lambda item: item.name)
+def test_every_setting_is_documented_with_its_variable_default_and_range(setting):
+    text = markdown.section(page("config.md"), f"### `{setting.name}`")
+    for part in (f"`{setting.variable}`", f"`{setting.default}`", setting.expects):
+        assert part in text, part
+    assert setting.description in text
+
+
+@pytest.mark.parametrize("variable", list(config.NOT_SETTINGS))
+def test_every_other_variable_is_documented(variable):
+    assert f"`{variable}`" in page("config.md")
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.kind)
+def test_every_error_kind_is_documented_as_it_is(cls):
+    again = "yes" if cls.retryable else "no"
+    row = f"| `{cls.kind}` | `{cls.__name__}` | {again} | {cls.exit_code} |"
+    assert row in page("errors.md")
+
+
+@pytest.mark.parametrize("path", PAGES, ids=tree.short)
+def test_links_within_the_repository_resolve(path):
+    broken = []
+    for line, target in markdown.links(path.read_text(encoding="utf-8")):
+        if "://" in target or target.startswith("mailto:"):
+            continue
+        name, _, anchor = unquote(target).partition("#")
+        found = (path.parent / name).resolve() if name else path
+        if not found.exists():
+            broken.append(f"{line}: {target} does not exist")
+        elif anchor and anchor not in markdown.anchors(found.read_text(encoding="utf-8")):
+            broken.append(f"{line}: {target} has no such heading")
+    assert not broken
+
+
+@pytest.mark.parametrize("path", PAGES, ids=tree.short)
+def test_every_fence_says_a_language_that_the_tests_know(path):
+    for block in markdown.blocks(path.read_text(encoding="utf-8")):
+        assert block.language in markdown.LANGUAGES, f"line {block.line}: {block.language}"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=tree.short)
+def test_every_example_runs(path, tmp_path):
+    steps = markdown.steps(path.read_text(encoding="utf-8"))
+    if not steps:
+        return
+    folder, home, tools = tmp_path / "here", tmp_path / "home", tmp_path / "bin"
+    for each in (folder, home, tools):
+        each.mkdir()
+    program = tools / "fourfold"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m fourfold "$@"\n')
+    program.chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, Path(__file__).with_name("run_page.py"), tree.short(path)],
+        input=json.dumps(steps),
+        cwd=folder,
+        env=tree.environment(
+            HOME=str(home),
+            XDG_CACHE_HOME=str(home),
+            PATH=f"{tools}{os.pathsep}{os.environ['PATH']}",
+        ),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+SAMPLE = """\
+# A page
+
+See [here](other.md#a-part), not `[there](nowhere.md)`.
+
+```python
+x = 1
+```
+
+<!-- not run: it would delete the moon -->
+```python
+raise SystemExit
+```
+
+## A `part`, second
+
+```console
+$ fourfold version
+fourfold  0
+$ rm -rf things
+```
+
+## A part
+## A part
+"""
+
+
+def test_the_examples_of_a_page_are_found_in_order():
+    assert markdown.steps(SAMPLE) == [
+        ("python", 6, "x = 1\n"),
+        ("shell", 17, "fourfold version"),
+    ]
+
+
+def test_links_and_headings_of_a_page_are_found():
+    assert markdown.links(SAMPLE) == [(3, "other.md#a-part")]
+    assert markdown.anchors(SAMPLE) == {"a-page", "a-part-second", "a-part", "a-part-1"}
+
+
+def test_a_section_ends_where_the_next_one_starts():
+    assert "moon" not in markdown.section(SAMPLE, "## A `part`, second")
+    assert "rm -rf" in markdown.section(SAMPLE, "## A `part`, second")
+    assert "rm -rf" in markdown.section(SAMPLE, "# A page")
