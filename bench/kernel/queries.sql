@@ -9,3 +9,25 @@ INSERT INTO "entry" ("key", "ts", "position", "payload", "size") VALUES (?,?,?,?
 -- name: advance
 -- The counter of one key after a bulk insert of several entries.
 UPDATE counter SET next = next + ?2 WHERE key = ?1
+
+-- name: count_entries
+SELECT count(*) FROM entry
+
+-- name: keys_with_holes
+-- Positions of a key are 0, 1, 2, ... without a gap; the unique index rules out repetition.
+SELECT key, count(*), min(position), max(position) FROM entry
+GROUP BY key HAVING min(position) <> 0 OR max(position) <> count(*) - 1
+
+-- name: wrong_counters
+SELECT counter.key, counter.next, count(entry.key)
+FROM counter LEFT JOIN entry ON entry.key = counter.key
+GROUP BY counter.key HAVING counter.next <> count(entry.key)
+
+-- name: wrong_sizes
+SELECT count(*) FROM entry WHERE size <> octet_length(payload) OR typeof(payload) <> 'blob'
+
+-- name: all_payloads
+SELECT key, payload FROM entry
+
+-- name: integrity
+PRAGMA integrity_check

@@ -21,7 +21,7 @@ from fourfold.errors import (
     Refused,
     StorageError,
 )
-from fourfold.kernel import Database, Migration, Sequence, Snapshot, Transaction
+from fourfold.kernel import Database, Migration, Sequence, Snapshot, Transaction, Work
 from fourfold.store import Store, restore
 from fourfold.store import open_store as open  # noqa: A004
 from fourfold.version import __version__
@@ -43,6 +43,7 @@ __all__ = [
     "StorageError",
     "Store",
     "Transaction",
+    "Work",
     "__version__",
     "open",
     "restore",

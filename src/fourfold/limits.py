@@ -30,6 +30,10 @@ CONTENT_DEPTH_MAX: Final = 500
 BLOB_BYTES_MAX: Final = 512 * MIB
 """SQLite holds at most about 1 GB in one value; half of it leaves room for the row."""
 BLOB_CHUNK_BYTES: Final = 1 * MIB
+BLOB_SWEEP_AGE_S: Final = 3_600.0
+"""Temp files younger than this are left alone: their writer may be about to finish."""
+BLOB_LIST_PAGE: Final = 1_000
+"""Ids that are read from a table at once, so that a long listing holds no snapshot open."""
 OBJECT_KEY_BYTES_MAX: Final = 1024
 """The limit of S3, kept everywhere so that a store can move between backends."""
 OBJECT_SEGMENT_BYTES_MAX: Final = 255
@@ -97,10 +101,6 @@ BULK_VARIABLES_MAX: Final = 2_048
 # Kernel: write-ahead log
 CHECKPOINT_PAGES: Final = 1_000
 """Pages in the WAL that make the checkpointer run, off the commit path."""
-CHECKPOINT_PAGES_MAX: Final = 16_000
-"""Pages in the WAL at which the checkpointer takes the writer's turn, so that the file stops
-growing.
-"""
 
 # Kernel: health
 WAL_DEGRADED_BYTES: Final = 64 * MIB

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 
 SECTIONS: Final[Sequence[tuple[str, Sequence[str]]]] = (
     ("Start here", ("demo",)),
+    ("Start here", ("demo",)),
     ("Keep the data safe", ("backup", "restore", "verify")),
     ("Look at the installation", ("doctor", "config", "version")),
 )
 
 _EPILOG: Final = """\b
 Examples:
+  fourfold demo                      see what it does, in a few seconds
   fourfold doctor                    is this machine ready?
   fourfold config ROOT               every setting, its value and its source
   fourfold backup ROOT DEST          a verified copy, while the store is in use

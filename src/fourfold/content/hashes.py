@@ -51,9 +51,9 @@ class Hasher:
         self._hash = hashlib.sha256()
         self.size = 0
 
-    def update(self, piece: bytes) -> None:
+    def update(self, piece: bytes | bytearray | memoryview) -> None:
         self._hash.update(piece)
-        self.size += len(piece)
+        self.size += memoryview(piece).nbytes
 
     @property
     def id(self) -> str:
@@ -61,7 +61,7 @@ class Hasher:
         return PREFIX + self._hash.hexdigest()
 
 
-def content_id_of_stream(pieces: Iterable[bytes]) -> str:
+def content_id_of_stream(pieces: Iterable[bytes | bytearray | memoryview]) -> str:
     """The id of the pieces joined, without holding more than one of them."""
     hasher = Hasher()
     for piece in pieces:

@@ -11,7 +11,7 @@ from fourfold.kernel import faults, inspection, profiles
 from fourfold.kernel.backup import Sidecar, read_sidecar
 from fourfold.kernel.backup import verify as verify_backup
 from fourfold.kernel.bootstrap import sync_folder
-from fourfold.kernel.database import Database, Options
+from fourfold.kernel.database import Database, Options, Work
 from fourfold.kernel.driver import SQLITE_VERSION_MIN, sqlite_version
 from fourfold.kernel.group import GroupLimits
 from fourfold.kernel.health import Finding, Health, Thresholds
@@ -41,6 +41,7 @@ __all__ = [
     "Snapshot",
     "Thresholds",
     "Transaction",
+    "Work",
     "faults",
     "holder",
     "inspection",

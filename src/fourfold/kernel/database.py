@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar, cast
+from typing import Self, TypeAlias, TypeVar, cast
 
 from fourfold import limits
 from fourfold.errors import Closed, ReadOnly
@@ -42,6 +42,8 @@ from fourfold.kernel.transaction import SQL, Snapshot, Transaction
 from fourfold.kernel.writer import Writer
 
 T = TypeVar("T")
+Work: TypeAlias = Callable[[Transaction], T]
+"""What a transaction does: it may run more than once, and acts only through its transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ class Database:
         self._durable_lock = threading.Lock()
         self._integrity_errors = 0
         self._checkpoint_pending = False
+        self._checkpoint_at = options.checkpoint_pages
         self._lock: WriterLock | None = None
         self._writer: Writer | None = None
         self._group: GroupCommit | None = None
@@ -139,9 +142,7 @@ class Database:
 
     # Writing
 
-    def transact(
-        self, work: Callable[[Transaction], T], *, size: int = 0, deadline_s: float | None = None
-    ) -> T:
+    def transact(self, work: Work[T], *, size: int = 0, deadline_s: float | None = None) -> T:
         """Run `work(txn)` in a transaction shared with concurrent callers; its result, once
         committed.
 
@@ -151,10 +152,12 @@ class Database:
         return cast("T", self._committer.submit(work, size, self._until(deadline_s)))
 
     def transact_async(
-        self, work: Callable[[Transaction], T], *, size: int = 0, deadline_s: float | None = None
+        self, work: Work[T], *, size: int = 0, deadline_s: float | None = None
     ) -> Awaitable[T]:
         """The same for coroutines: `await db.transact_async(work)`."""
-        return self._committer.submit_async(work, size, self._until(deadline_s))
+        return cast(
+            "Awaitable[T]", self._committer.submit_async(work, size, self._until(deadline_s))
+        )
 
     def write(self, *, deadline_s: float | None = None) -> AbstractContextManager[Transaction]:
         """A transaction of its own; inside another one of this thread, a savepoint of that."""
@@ -316,21 +319,28 @@ class Database:
 
     def checkpoint_in_background(self) -> None:
         """Called by the checkpointer's thread."""
-        self._checkpoint_pending = False
-        if self._closed or self._group is None:
+        group = self._group
+        if self._closed or group is None:
             return
-        connection = bootstrap.connect_writer(self._plan)
         try:
-            maintenance.checkpoint(connection, "PASSIVE", self._plan.subject)
+            connection = bootstrap.connect_writer(self._plan)
+            try:
+                maintenance.checkpoint(connection, "PASSIVE", self._plan.subject)
+            finally:
+                connection.close()
+            with group.exclusive(self._until(None)):
+                done = maintenance.checkpoint(self._connection, "PASSIVE", self._plan.subject)
+            if not done.busy:
+                self._metrics.checkpoints += 1
+                self._checkpoint_at = self._options.checkpoint_pages
         finally:
-            connection.close()
-        with self._group.exclusive(self._until(None)):
-            maintenance.checkpoint(self._connection, "PASSIVE", self._plan.subject)
-        self._metrics.checkpoints += 1
+            self._checkpoint_pending = False
 
     def _wal_grew(self, pages: int) -> None:
-        if pages >= self._options.checkpoint_pages and not self._checkpoint_pending:
+        if pages >= self._checkpoint_at and not self._checkpoint_pending:
             self._checkpoint_pending = True
+            # If it fails, or a reader stops it half-way, the next waits for as much growth again.
+            self._checkpoint_at = pages + self._options.checkpoint_pages
             checkpoint.request(self)
 
     def _until(self, deadline_s: float | None) -> float:

@@ -126,7 +126,7 @@ class GroupCommit:
             raise request.error
         return request.result
 
-    async def submit_async(self, work: Work, size: int, deadline: float) -> Any:
+    def submit_async(self, work: Work, size: int, deadline: float) -> asyncio.Future[Any]:
         """From a coroutine: the same, without blocking the event loop for longer than a commit
         takes.
         """
@@ -136,7 +136,7 @@ class GroupCommit:
         if loop not in self._scheduled:
             self._scheduled.add(loop)
             loop.call_soon(self._flush, loop)
-        return await request.future
+        return request.future
 
     @contextmanager
     def exclusive(self, deadline: float) -> Iterator[None]:
@@ -179,7 +179,7 @@ class GroupCommit:
             hooks = txn._after_commit  # noqa: SLF001
             self._commit_or_undo()
             writer.metrics.requests += 1
-            for hook in hooks:
+            for hook in hooks or ():
                 hook()
 
     def close(self) -> None:
@@ -233,10 +233,18 @@ class GroupCommit:
 
     def _take_group(self) -> list[Request]:
         bounds = self._bounds
-        group: list[Request] = []
-        size = 0
+        queue = self._queue
         with self._counters:
-            queue = self._queue
+            if (
+                len(queue) <= bounds.group_requests_max
+                and self._queued_bytes <= bounds.group_bytes_max
+            ):
+                group = list(queue)
+                queue.clear()
+                self._queued_bytes = 0
+                return group
+            group = []
+            size = 0
             while queue and len(group) < bounds.group_requests_max:
                 size += queue[0].size
                 if group and size > bounds.group_bytes_max:
@@ -325,7 +333,8 @@ class GroupCommit:
     def _run_group(self, here: asyncio.AbstractEventLoop | None) -> None:
         """One transaction for as many queued requests as fit. The caller holds the turn."""
         group = self._take_group()
-        runnable = [request for request in group if self._is_wanted(request)]
+        now = time.monotonic()
+        runnable = [request for request in group if self._is_wanted(request, now)]
         try:
             if runnable:
                 self._commit_group(runnable)
@@ -346,10 +355,10 @@ class GroupCommit:
                 faults.hit("kernel.acknowledge.before")
             settle(group, here)
 
-    def _is_wanted(self, request: Request) -> bool:
+    def _is_wanted(self, request: Request, now: float) -> bool:
         if isinstance(request, LoopRequest) and request.future.cancelled():
             return False
-        if time.monotonic() > request.deadline:
+        if now > request.deadline:
             request.error = DeadlineExceeded(
                 f"{self._writer.subject}: the deadline passed while the write was queued"
             )
@@ -368,6 +377,8 @@ class GroupCommit:
                 guarded = True
                 self._cautious = limits.CAUTIOUS_GROUPS
                 left = [request for request in left if not request.blamed]
+                for request in left:
+                    request.reset()
                 continue
             except DiskFull as full:
                 if len(left) == 1:
@@ -376,13 +387,12 @@ class GroupCommit:
                     return
                 # Together they do not fit; one by one, some may.
                 for request in left:
+                    request.reset()
                     self._commit_group([request])
             return
 
     def _attempt(self, group: list[Request], *, guarded: bool) -> None:
         writer = self._writer
-        for request in group:
-            request.reset()
         try:
             txn = writer.begin(max(request.deadline for request in group))
             for request in group:
@@ -398,11 +408,12 @@ class GroupCommit:
         self._commit_or_undo()
         writer.metrics.requests += len(done)
         for request in done:
-            self._call_hooks(request)
+            if request.hooks is not None:
+                self._call_hooks(request)
 
     def _run_one(self, txn: Transaction, request: Request, *, guarded: bool, alone: bool) -> None:
         txn._touched = False  # noqa: SLF001
-        txn._after_commit = request.hooks  # noqa: SLF001
+        txn._after_commit = None  # noqa: SLF001
         connection = self._writer.connection
         before = connection.total_changes()
         try:
@@ -414,7 +425,6 @@ class GroupCommit:
         except Exception as error:
             harmless = not txn._touched and connection.total_changes() == before  # noqa: SLF001
             intact = connection.in_transaction
-            request.hooks = []
             if intact and (guarded or harmless or alone):
                 request.error = error
             elif intact:
@@ -425,6 +435,8 @@ class GroupCommit:
                 request.error = error
                 request.blamed = True
                 raise _Spoilt from error
+        else:
+            request.hooks = txn._after_commit  # noqa: SLF001
 
     def _commit_or_undo(self) -> None:
         try:
@@ -437,7 +449,7 @@ class GroupCommit:
     @staticmethod
     def _call_hooks(request: Request) -> None:
         try:
-            for hook in request.hooks:
+            for hook in request.hooks or ():
                 hook()
         except Exception as error:  # noqa: BLE001  (loud, and only for its own caller)
             request.error = error

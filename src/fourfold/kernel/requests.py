@@ -33,7 +33,7 @@ class Request:
         self.deadline = deadline
         self.result: Any = None
         self.error: BaseException | None = None
-        self.hooks: list[Callable[[], None]] = []
+        self.hooks: list[Callable[[], None]] | None = None
         self.settled = False
         self.blamed = False
         """Its failure undid everybody's work; it does not get a second run."""
@@ -42,7 +42,7 @@ class Request:
         """Forget a run that was undone; the work is going to run again."""
         self.result = None
         self.error = None
-        self.hooks = []
+        self.hooks = None
 
 
 class ThreadRequest(Request):
@@ -96,13 +96,13 @@ def settle(requests: Iterable[Request], here: asyncio.AbstractEventLoop | None) 
     elsewhere: dict[asyncio.AbstractEventLoop, list[LoopRequest]] = {}
     for request in requests:
         request.settled = True
-        if isinstance(request, LoopRequest):
+        if isinstance(request, ThreadRequest):
+            request.wake()
+        elif isinstance(request, LoopRequest):
             if request.loop is here:
                 request.resolve()
             else:
                 elsewhere.setdefault(request.loop, []).append(request)
-        elif isinstance(request, ThreadRequest):
-            request.wake()
     for loop, theirs in elsewhere.items():
         try:
             loop.call_soon_threadsafe(_resolve_all, theirs)

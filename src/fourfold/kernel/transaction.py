@@ -86,7 +86,7 @@ class Transaction(Snapshot):
     def __init__(self, connection: Connection, subject: str) -> None:
         super().__init__(connection, subject)
         self._cursor = connection.cursor()
-        self._after_commit: list[Callable[[], None]] = []
+        self._after_commit: list[Callable[[], None]] | None = None
         self._touched = False
 
     def execute(self, sql: str, params: Params = ()) -> None:
@@ -162,12 +162,13 @@ class Transaction(Snapshot):
         """A step that can fail on its own: an exception undoes the step and leaves the rest of the
         transaction.
         """
-        hooks = len(self._after_commit)
+        hooks = len(self._after_commit or ())
         self._savepoint_begin()
         try:
             yield self
         except BaseException:
-            del self._after_commit[hooks:]
+            if self._after_commit is not None:
+                del self._after_commit[hooks:]
             self._savepoint_undo()
             raise
         self._savepoint_release()
@@ -176,6 +177,8 @@ class Transaction(Snapshot):
         """Call `hook` once the transaction is committed, before its caller hears of it. It must not
         raise.
         """
+        if self._after_commit is None:
+            self._after_commit = []
         self._after_commit.append(hook)
 
     def _savepoint_begin(self) -> None:

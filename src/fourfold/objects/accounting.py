@@ -1,17 +1,21 @@
 """Request accounting: every call on a store is reported as (stream_hash, artifact, op, count, bytes).
 
 The ops are those of an object store's bill: get (also ranges and streamed reads), put (also uploads), head, list,
-delete. A call that fails counts too. Bytes are those that the caller sent or received, whether or not the call
-succeeded in the end; head, list and delete move none. A listing counts one request for every 1,000 keys begun.
+delete. A call that fails counts too, unless its arguments were refused before any request. Bytes are those that the caller sent or received, whether or not the call
+succeeded in the end; head, list and delete move none. A listing counts one request for every 1,000 keys begun, and
+it, like a streamed read, is noted when it ends or is abandoned.
 """
 
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from fourfold import limits
+from fourfold.errors import InvalidInput, Refused
+from fourfold.objects.arguments import check_data, checked_chunks
 from fourfold.objects.handle import Handle
 
 if TYPE_CHECKING:
@@ -74,95 +78,96 @@ class AccountingStore(Handle):
         self._record = record
         self._classify = classify
 
-    def _note(self, key: str, op: str, size: int = 0, count: int = 1) -> None:
+    @contextmanager
+    def _request(self, key: str, op: str) -> Iterator[_Sizes]:
+        """Note one request, failed or not; a call that was refused before it became one is none."""
+        sizes = _Sizes()
+        try:
+            yield sizes
+        except (InvalidInput, Refused):
+            raise
+        except BaseException:
+            self._note(key, op, sizes)
+            raise
+        else:
+            self._note(key, op, sizes)
+
+    def _note(self, key: str, op: str, sizes: _Sizes) -> None:
         stream_hash, artifact = self._classify(key)
-        self._record(stream_hash, artifact, op, count, size)
+        self._record(stream_hash, artifact, op, sizes.count, sizes.bytes)
 
     def put(
         self, key: str, data: Data, *, if_absent: bool = False, if_version: str | None = None
     ) -> ObjectInfo:
-        try:
+        with self._request(key, "put") as sizes:
+            sizes.bytes = len(check_data(data))
             return self._inner.put(key, data, if_absent=if_absent, if_version=if_version)
-        finally:
-            self._note(key, "put", memoryview(data).nbytes)
 
     def get(self, key: str) -> Object:
-        size = 0
-        try:
+        with self._request(key, "get") as sizes:
             found = self._inner.get(key)
-            size = len(found.data)
+            sizes.bytes = len(found.data)
             return found
-        finally:
-            self._note(key, "get", size)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        size = 0
-        try:
+        with self._request(key, "get") as sizes:
             data = self._inner.get_range(key, start, length)
-            size = len(data)
+            sizes.bytes = len(data)
             return data
-        finally:
-            self._note(key, "get", size)
 
     def head(self, key: str) -> ObjectInfo | None:
-        try:
+        with self._request(key, "head"):
             return self._inner.head(key)
-        finally:
-            self._note(key, "head")
 
     def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[ObjectInfo]:
         return self._listed(prefix, self._inner.list(prefix, start_after=start_after))
 
     def _listed(self, prefix: str, found: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
-        seen = 0
-        try:
-            for info in found:
-                seen += 1
+        with self._request(prefix, "list") as sizes:
+            for seen, info in enumerate(found):
+                sizes.count = 1 + seen // limits.OBJECT_LIST_PAGE
                 yield info
-        finally:
-            pages = max(1, -(-seen // limits.OBJECT_LIST_PAGE))
-            self._note(prefix, "list", count=pages)
 
     def delete(self, key: str) -> bool:
-        try:
+        with self._request(key, "delete"):
             return self._inner.delete(key)
-        finally:
-            self._note(key, "delete")
 
     def delete_many(self, keys: Iterable[str]) -> None:
         asked = list(keys)
-        try:
-            self._inner.delete_many(asked)
-        finally:
+        with ExitStack() as stack:
             for key in asked:
-                self._note(key, "delete")
+                stack.enter_context(self._request(key, "delete"))
+            self._inner.delete_many(asked)
 
     def upload(self, key: str, chunks: Iterable[Data], *, if_absent: bool = False) -> ObjectInfo:
-        size = 0
-
-        def counted() -> Iterator[Data]:
-            nonlocal size
-            for chunk in chunks:
-                size += memoryview(chunk).nbytes
-                yield chunk
-
-        try:
-            return self._inner.upload(key, counted(), if_absent=if_absent)
-        finally:
-            self._note(key, "put", size)
+        with self._request(key, "put") as sizes:
+            return self._inner.upload(
+                key, _sent(checked_chunks(chunks), sizes), if_absent=if_absent
+            )
 
     def read(self, key: str, chunk_bytes: int) -> Iterator[bytes]:
         return self._received(key, self._inner.read(key, chunk_bytes))
 
     def _received(self, key: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        size = 0
-        try:
+        with self._request(key, "get") as sizes:
             for chunk in chunks:
-                size += len(chunk)
+                sizes.bytes += len(chunk)
                 yield chunk
-        finally:
-            self._note(key, "get", size)
 
     def close(self) -> None:
         super().close()
         self._inner.close()
+
+
+@dataclass(slots=True)
+class _Sizes:
+    """What one call has moved so far."""
+
+    count: int = 1
+    bytes: int = 0
+
+
+def _sent(chunks: Iterator[memoryview], sizes: _Sizes) -> Iterator[memoryview]:
+    for chunk in chunks:
+        sizes.bytes += len(chunk)
+        yield chunk

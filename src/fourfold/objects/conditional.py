@@ -33,8 +33,8 @@ def check_conditional_writes(
     """Try put-if-absent and conditional replace, right and wrong, on a new object that is then deleted."""
     key = f"{folder}/{uuid.uuid4().hex}"
     faults: list[str] = []
+    store.put(key, b"first", if_absent=True)
     try:
-        store.put(key, b"first", if_absent=True)
         _must_refuse_second(store, key, faults)
         _must_replace_current(store, key, faults)
         _must_refuse_stale(store, key, faults)

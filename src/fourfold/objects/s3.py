@@ -67,6 +67,7 @@ if TYPE_CHECKING:
 
 _MARK: Final = "fourfold-write"
 _PART: Final = limits.OBJECT_UPLOAD_CHUNK_BYTES
+_PIECE: Final = _PART // 8
 _BEYOND: Final = 1 << 62
 _first_process: list[int] = []
 
@@ -163,19 +164,21 @@ class S3Store(Handle):
 
     def upload(self, key: str, chunks: Iterable[Data], *, if_absent: bool = False) -> ObjectInfo:
         path = self._path(key)
-        parts = regrouped(checked_chunks(chunks), _PART)
-        first = next(parts, b"")
-        second = next(parts, None)
-        if second is None:
-            return self._send(key, path, first, if_absent=if_absent)
-        stream = chain((first, second), parts)
-        del first, second
-        if if_absent:
-            return self._spool(key, path, stream)
-        return self._stream(key, path, stream)
+        pieces = regrouped(checked_chunks(chunks), _PIECE)
+        start: list[bytes] = []
+        for piece in pieces:
+            start.append(piece)
+            if len(start) > _PART // _PIECE:
+                break
+        else:
+            return self._send(key, path, b"".join(start), if_absent=if_absent)
+        stream = chain(start, pieces)
+        # The chain lets go of the start when it has passed it; so must this frame.
+        del start, piece
+        return self._spool(key, path, stream) if if_absent else self._stream(key, path, stream)
 
-    def _stream(self, key: str, path: str, parts: Iterator[bytes]) -> ObjectInfo:
-        counted = _Counted(parts, limits.OBJECT_UPLOAD_PARTS_MAX * _PART)
+    def _stream(self, key: str, path: str, pieces: Iterator[bytes]) -> ObjectInfo:
+        counted = _Counted(pieces, limits.OBJECT_UPLOAD_PARTS_MAX * _PART)
         try:
             result = self._client.put(
                 path,
@@ -194,15 +197,15 @@ class S3Store(Handle):
         self._bucket_seen = True
         return self._written(key, counted.size, result["e_tag"])
 
-    def _spool(self, key: str, path: str, parts: Iterator[bytes]) -> ObjectInfo:
+    def _spool(self, key: str, path: str, pieces: Iterator[bytes]) -> ObjectInfo:
         if self.head(key) is not None:
             raise AlreadyExists(f"object {key!r} exists")
         with storage_errors("create a temporary file", writing=True):
             file = tempfile.TemporaryFile(dir=self._spool_folder, prefix="fourfold-")  # noqa: SIM115
         with file:
-            for part in _Counted(parts, limits.OBJECT_PUT_BYTES_MAX):
+            for piece in _Counted(pieces, limits.OBJECT_PUT_BYTES_MAX):
                 with storage_errors(f"spool object {key!r}", writing=True):
-                    file.write(part)
+                    file.write(piece)
             with storage_errors(f"spool object {key!r}", writing=True):
                 file.flush()
             # Left to the garbage collector: a request that was given up may still point into it.
@@ -398,8 +401,8 @@ class S3Store(Handle):
 class _Counted:
     """A stream that knows how much it gave, and that keeps the error that ended it."""
 
-    def __init__(self, parts: Iterator[bytes], size_max: int) -> None:
-        self._parts = parts
+    def __init__(self, pieces: Iterator[bytes], size_max: int) -> None:
+        self._pieces = pieces
         self._size_max = size_max
         self.size = 0
         self.failure: BaseException | None = None
@@ -409,20 +412,20 @@ class _Counted:
 
     def __next__(self) -> bytes:
         try:
-            part = next(self._parts)
+            piece = next(self._pieces)
         except StopIteration:
             raise
         except BaseException as exc:
             self.failure = exc
             raise
-        self.size += len(part)
+        self.size += len(piece)
         if self.size > self._size_max:
             self.failure = InvalidInput(
                 f"the upload has more than {self._size_max} bytes",
                 hint="Split it into several objects.",
             )
             raise self.failure
-        return part
+        return piece
 
 
 def _version(key: str, e_tag: str | None) -> str:

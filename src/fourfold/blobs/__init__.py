@@ -1,0 +1,26 @@
+"""Content-addressed bytes under one protocol: a sharded folder, a SQLite table, an object store.
+
+blobs = FolderBlobs("sessions/blobs")
+name = blobs.put(b"some bytes")       # "sha256:..."
+blobs.get(name)                       # the same bytes, verified by their hash
+"""
+
+from __future__ import annotations
+
+from fourfold.blobs.folder import FolderBlobs
+from fourfold.blobs.objects import ObjectBlobs
+from fourfold.blobs.protocol import BlobStore, Data, Readable, Source, Usage
+from fourfold.blobs.table import MIGRATION, TableBlobs, insert
+
+__all__ = [
+    "MIGRATION",
+    "BlobStore",
+    "Data",
+    "FolderBlobs",
+    "ObjectBlobs",
+    "Readable",
+    "Source",
+    "TableBlobs",
+    "Usage",
+    "insert",
+]

@@ -1,0 +1,295 @@
+"""Blobs as files in a sharded folder: the bytes of a file are the bytes of the blob.
+
+    ROOT/ba/ba7816bf...15ad.blob       a blob, under the 64 digits of its id
+    ROOT/ba/blob-<random>.tmp          a write in progress
+    ROOT/blob-<random>.tmp             a stream in progress, whose id is not known yet
+
+A write goes to a temp file, which is synced, then takes its name in one step, then the folder is
+synced. So a `.blob` file is whole from the moment it exists, and a crash leaves at worst a temp file,
+which `sweep` removes. Files have mode 0600, folders 0700.
+
+A file of the right size is taken for the blob without reading it; one of another size is replaced. An
+empty file under the id of a blob that is not empty counts as absent.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import stat
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from fourfold import limits
+from fourfold.blobs.checks import (
+    check_age,
+    check_data,
+    is_leftover,
+    not_found,
+    pieces_of,
+    verified,
+    verified_chunks,
+)
+from fourfold.blobs.protocol import Data, Source, Usage
+from fourfold.content import Hasher, content_id, parse_content_id
+from fourfold.objects.arguments import check_chunk_bytes, check_range
+from fourfold.objects.folder_files import DurableFolders, storage_errors, sync_folder
+
+_SHARD = re.compile(r"[0-9a-f]{2}")
+_BLOB = re.compile(r"([0-9a-f]{64})\.blob")
+_TEMP = re.compile(r"blob-[0-9a-f]{32}\.tmp")
+_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+_ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
+
+
+class FolderBlobs:
+    """A BlobStore in a local folder, which the first write creates."""
+
+    def __init__(
+        self, root: str | os.PathLike[str], *, max_bytes: int = limits.BLOB_BYTES_MAX
+    ) -> None:
+        self.root = Path(os.fspath(root)).absolute()
+        self.max_bytes = max_bytes
+        self._folders = DurableFolders(self.root)
+
+    def __repr__(self) -> str:
+        return f"<FolderBlobs {self.root}>"
+
+    def path(self, blob_id: str) -> Path:
+        """Where the bytes of a blob are, or would be: for reading, never for writing."""
+        digits = parse_content_id(blob_id)
+        return self.root / digits[:2] / f"{digits}.blob"
+
+    def put(self, data: Data) -> str:
+        flat = check_data(data, self.max_bytes)
+        blob_id = content_id(flat)
+        path = self.path(blob_id)
+        with storage_errors(f"write blob {path}", writing=True):
+            if not self._is_stored(path, len(flat)):
+                self._make_shard(path.parent)
+                with _temp_file(path.parent) as temp:
+                    temp.write(flat)
+                    temp.take_name(path)
+        return blob_id
+
+    def put_stream(self, source: Source) -> str:
+        hasher = Hasher()
+        with storage_errors(f"write to {self.root}", writing=True):
+            self._folders.ensure_root()
+        with _temp_file(self.root) as temp:
+            # An error of the caller's own stream passes unchanged; only the writing is ours.
+            for piece in pieces_of(source, hasher, self.max_bytes):
+                with storage_errors(f"write to {self.root}", writing=True):
+                    temp.write(piece)
+            path = self.path(hasher.id)
+            with storage_errors(f"write blob {path}", writing=True):
+                if not self._is_stored(path, hasher.size):
+                    self._make_shard(path.parent)
+                    temp.take_name(path)
+        return hasher.id
+
+    def _is_stored(self, path: Path, size: int) -> bool:
+        try:
+            status = path.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        if not stat.S_ISREG(status.st_mode) or status.st_size != size:
+            return False
+        # Whoever wrote it synced the file before naming it, but may have died before this.
+        sync_folder(path.parent)
+        return True
+
+    def _make_shard(self, shard: Path) -> None:
+        if not shard.is_dir():
+            # Missing so far, or removed by somebody after this process had made it.
+            self._folders.forget()
+            self._folders.ensure_root()
+        self._folders.ensure((shard.name,))
+
+    def get(self, blob_id: str) -> bytes:
+        with self._opened(blob_id) as (fd, path, size):
+            return verified(blob_id, _read(fd, path, 0, size), str(path))
+
+    def chunks(self, blob_id: str, chunk_bytes: int = limits.BLOB_CHUNK_BYTES) -> Iterator[bytes]:
+        parse_content_id(blob_id)
+        return self._chunks(blob_id, check_chunk_bytes(chunk_bytes))
+
+    def _chunks(self, blob_id: str, chunk_bytes: int) -> Iterator[bytes]:
+        with self._opened(blob_id) as (fd, path, size):
+            steps = range(0, size, chunk_bytes)
+            pieces = (_read(fd, path, at, min(chunk_bytes, size - at)) for at in steps)
+            yield from verified_chunks(blob_id, pieces, str(path))
+
+    def get_range(self, blob_id: str, start: int, length: int) -> bytes:
+        start, length = check_range(start, length)
+        with self._opened(blob_id) as (fd, path, size):
+            return _read(fd, path, start, min(length, size - start))
+
+    @contextmanager
+    def _opened(self, blob_id: str) -> Iterator[tuple[int, Path, int]]:
+        path = self.path(blob_id)
+        with storage_errors(f"read blob {path}", writing=False):
+            try:
+                fd = os.open(path, _READ)
+            except OSError as error:
+                # A symbolic link (ELOOP) is not a blob: the store never makes one.
+                if error.errno not in _ABSENT:
+                    raise
+                raise not_found(blob_id, str(self.root)) from None
+        try:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode) or is_leftover(blob_id, status.st_size):
+                raise not_found(blob_id, str(self.root))
+            yield fd, path, status.st_size
+        finally:
+            os.close(fd)
+
+    def has(self, blob_id: str) -> bool:
+        return self._size(blob_id) is not None
+
+    def size(self, blob_id: str) -> int:
+        size = self._size(blob_id)
+        if size is None:
+            raise not_found(blob_id, str(self.root))
+        return size
+
+    def _size(self, blob_id: str) -> int | None:
+        path = self.path(blob_id)
+        with storage_errors(f"look at blob {path}", writing=False):
+            try:
+                status = path.lstat()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        if not stat.S_ISREG(status.st_mode) or is_leftover(blob_id, status.st_size):
+            return None
+        return status.st_size
+
+    def ids(self) -> Iterator[str]:
+        return (blob_id for blob_id, _ in self._listed())
+
+    def usage(self) -> Usage:
+        count = total = 0
+        for _, size in self._listed():
+            count += 1
+            total += size
+        return Usage(count, total)
+
+    def _listed(self) -> Iterator[tuple[str, int]]:
+        for shard in self._shards():
+            found = []
+            for entry in _scan(shard):
+                match = _BLOB.fullmatch(entry.name)
+                if match is None or not entry.name.startswith(shard.name):
+                    continue
+                # A file may go between the listing and the look at it.
+                with suppress(FileNotFoundError):
+                    status = entry.stat(follow_symlinks=False)
+                    blob_id = f"sha256:{match[1]}"
+                    if stat.S_ISREG(status.st_mode) and not is_leftover(blob_id, status.st_size):
+                        found.append((blob_id, status.st_size))
+            yield from sorted(found)
+
+    def _shards(self) -> list[Path]:
+        names = (entry.name for entry in _scan(self.root))
+        return [self.root / name for name in sorted(names) if _SHARD.fullmatch(name)]
+
+    def delete(self, blob_id: str) -> bool:
+        path = self.path(blob_id)
+        there = self._size(blob_id) is not None
+        with storage_errors(f"delete blob {path}", writing=True):
+            try:
+                path.unlink()
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                return False
+            sync_folder(path.parent)
+        return there
+
+    def sweep(self, older_than_s: float = limits.BLOB_SWEEP_AGE_S) -> int:
+        check_age(older_than_s)
+        oldest_kept = time.time() - older_than_s
+        removed = 0
+        for folder in (self.root, *self._shards()):
+            for entry in _scan(folder):
+                if _TEMP.fullmatch(entry.name):
+                    with storage_errors(f"remove {entry.path}", writing=True):
+                        removed += _remove_if_dead(folder / entry.name, oldest_kept)
+        return removed
+
+
+class _TempFile:
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / f"blob-{uuid.uuid4().hex}.tmp"
+        self.fd = os.open(self.path, _CREATE, 0o600)
+        # The lock tells a sweep that the writer is alive; it goes when the process does.
+        try:
+            fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.discard()
+            raise
+
+    def write(self, data: bytes | memoryview) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(self.fd, rest) :]
+
+    def take_name(self, path: Path) -> None:
+        os.fsync(self.fd)
+        self.path.replace(path)
+        sync_folder(path.parent)
+
+    def discard(self) -> None:
+        with suppress(FileNotFoundError):
+            self.path.unlink()
+        os.close(self.fd)
+
+
+@contextmanager
+def _temp_file(folder: Path) -> Iterator[_TempFile]:
+    """A temp file that is gone afterwards, unless it took a name."""
+    with storage_errors(f"create a temp file in {folder}", writing=True):
+        temp = _TempFile(folder)
+    try:
+        yield temp
+    finally:
+        temp.discard()
+
+
+def _remove_if_dead(path: Path, oldest_kept: float) -> bool:
+    """Remove a temp file that is old enough and whose writer lives no more."""
+    with suppress(FileNotFoundError, BlockingIOError):
+        if path.lstat().st_mtime > oldest_kept:
+            return False
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+        finally:
+            os.close(fd)
+        return True
+    return False
+
+
+def _scan(folder: Path) -> list[os.DirEntry[str]]:
+    with storage_errors(f"list folder {folder}", writing=False):
+        try:
+            with os.scandir(folder) as entries:
+                return list(entries)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+
+def _read(fd: int, path: Path, start: int, length: int) -> bytes:
+    parts: list[bytes] = []
+    with storage_errors(f"read blob {path}", writing=False):
+        while length > 0 and (part := os.pread(fd, length, start)):
+            parts.append(part)
+            start += len(part)
+            length -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -1,0 +1,178 @@
+"""Blobs as objects of an object store: memory, a local folder, or anything that speaks S3.
+
+    PREFIX ba/ba7816bf...15ad.blob     a blob, under the 64 digits of its id
+
+An object appears whole or not at all, so writers leave nothing behind here and `sweep` has nothing to
+do; the object store sweeps its own uploads. A stream is spooled to a temp file first, because its key
+is known only at its end.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import IO
+
+from fourfold import limits
+from fourfold.blobs.checks import (
+    check_age,
+    check_data,
+    corrupt,
+    is_leftover,
+    not_found,
+    pieces_of,
+    verified,
+    verified_chunks,
+)
+from fourfold.blobs.protocol import Data, Source, Usage
+from fourfold.content import Hasher, content_id, parse_content_id
+from fourfold.errors import AlreadyExists, NotFound
+from fourfold.objects import ObjectInfo, ObjectStore, check_prefix
+from fourfold.objects.arguments import check_chunk_bytes, check_range
+from fourfold.objects.folder_files import storage_errors
+
+_NAME = re.compile(r"([0-9a-f]{2})/(\1[0-9a-f]{62})\.blob")
+
+
+class ObjectBlobs:
+    """A BlobStore in an object store, under keys that start with `prefix`."""
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        prefix: str = "blobs/",
+        *,
+        max_bytes: int = limits.BLOB_BYTES_MAX,
+    ) -> None:
+        self.objects = objects
+        self.prefix = check_prefix(prefix)
+        self.max_bytes = max_bytes
+
+    def __repr__(self) -> str:
+        return f"<ObjectBlobs {self._place}>"
+
+    @property
+    def _place(self) -> str:
+        return f"{self.objects!r} {self.prefix}"
+
+    def key(self, blob_id: str) -> str:
+        """The key of a blob, whether it is there or not."""
+        digits = parse_content_id(blob_id)
+        return f"{self.prefix}{digits[:2]}/{digits}.blob"
+
+    def put(self, data: Data) -> str:
+        flat = check_data(data, self.max_bytes)
+        blob_id = content_id(flat)
+        key = self.key(blob_id)
+        # A look is cheaper than sending much for nothing, and dearer than sending little.
+        look_first = len(flat) > limits.BLOB_CHUNK_BYTES
+        self._store(key, len(flat), look_first, lambda absent: self._put(key, flat, absent))
+        return blob_id
+
+    def _put(self, key: str, data: bytes | memoryview, if_absent: bool) -> None:
+        self.objects.put(key, data, if_absent=if_absent)
+
+    def put_stream(self, source: Source) -> str:
+        hasher = Hasher()
+        with tempfile.SpooledTemporaryFile(max_size=limits.BLOB_CHUNK_BYTES) as spool:
+            for piece in pieces_of(source, hasher, self.max_bytes):
+                with storage_errors("write to a temp file", writing=True):
+                    spool.write(piece)
+            key = self.key(hasher.id)
+            self._store(key, hasher.size, True, lambda absent: self._upload(key, spool, absent))
+        return hasher.id
+
+    def _upload(self, key: str, spool: IO[bytes], if_absent: bool) -> None:
+        spool.seek(0)
+        pieces = iter(partial(spool.read, limits.BLOB_CHUNK_BYTES), b"")
+        self.objects.upload(key, pieces, if_absent=if_absent)
+
+    def _store(self, key: str, size: int, look_first: bool, write: Callable[[bool], None]) -> None:
+        found = self.objects.head(key) if look_first else None
+        if found is None:
+            try:
+                write(True)
+            except AlreadyExists:
+                found = self.objects.head(key)
+            else:
+                return
+        if found is None or found.size != size:
+            # Whatever it is, it is not the blob; what replaces it is the same whoever writes it.
+            write(False)
+
+    def get(self, blob_id: str) -> bytes:
+        key = self.key(blob_id)
+        try:
+            data = self.objects.get(key).data
+        except NotFound:
+            raise not_found(blob_id, self._place) from None
+        if is_leftover(blob_id, len(data)):
+            raise not_found(blob_id, self._place)
+        return verified(blob_id, data, self._object(key))
+
+    def chunks(self, blob_id: str, chunk_bytes: int = limits.BLOB_CHUNK_BYTES) -> Iterator[bytes]:
+        key = self.key(blob_id)
+        return self._chunks(blob_id, key, check_chunk_bytes(chunk_bytes))
+
+    def _chunks(self, blob_id: str, key: str, chunk_bytes: int) -> Iterator[bytes]:
+        self.size(blob_id)
+        pieces = self.objects.read(key, chunk_bytes)
+        try:
+            yield from verified_chunks(blob_id, pieces, self._object(key))
+        except NotFound:
+            raise not_found(blob_id, self._place) from None
+
+    def get_range(self, blob_id: str, start: int, length: int) -> bytes:
+        start, length = check_range(start, length)
+        size = self.size(blob_id)
+        wanted = max(0, min(length, size - start))
+        if wanted == 0:
+            return b""
+        data = self.objects.get_range(self.key(blob_id), start, wanted)
+        if len(data) != wanted:
+            raise corrupt(blob_id, self._object(self.key(blob_id)))
+        return data
+
+    def has(self, blob_id: str) -> bool:
+        return self._info(blob_id) is not None
+
+    def size(self, blob_id: str) -> int:
+        info = self._info(blob_id)
+        if info is None:
+            raise not_found(blob_id, self._place)
+        return info.size
+
+    def _info(self, blob_id: str) -> ObjectInfo | None:
+        info = self.objects.head(self.key(blob_id))
+        return None if info is None or is_leftover(blob_id, info.size) else info
+
+    def ids(self) -> Iterator[str]:
+        return (blob_id for blob_id, _ in self._listed())
+
+    def usage(self) -> Usage:
+        count = total = 0
+        for _, size in self._listed():
+            count += 1
+            total += size
+        return Usage(count, total)
+
+    def _listed(self) -> Iterator[tuple[str, int]]:
+        for info in self.objects.list(self.prefix):
+            match = _NAME.fullmatch(info.key.removeprefix(self.prefix))
+            if match is not None:
+                blob_id = f"sha256:{match[2]}"
+                if not is_leftover(blob_id, info.size):
+                    yield blob_id, info.size
+
+    def delete(self, blob_id: str) -> bool:
+        there = self.has(blob_id)
+        return self.objects.delete(self.key(blob_id)) and there
+
+    def sweep(self, older_than_s: float = limits.BLOB_SWEEP_AGE_S) -> int:
+        check_age(older_than_s)
+        return 0
+
+    def _object(self, key: str) -> str:
+        return f"object {key!r} of {self.objects!r}"

@@ -1,0 +1,177 @@
+"""Blobs as rows of the table `blob_store` in a SQLite database.
+
+A small blob costs no file of its own and is committed together with the rows that refer to it:
+`insert` takes part in a transaction that the caller has. The column `hash` holds the 64 digits of the
+id, without `sha256:`. `put` returns when the row is committed, as durably as the profile of the
+database says.
+
+SQLite handles a value as a whole, so a stream is collected in memory first, up to `max_bytes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from fourfold import limits
+from fourfold.blobs.checks import (
+    check_age,
+    check_data,
+    not_found,
+    pieces_of,
+    verified,
+    verified_chunks,
+)
+from fourfold.blobs.protocol import Data, Source, Usage
+from fourfold.content import Hasher, content_id, parse_content_id
+from fourfold.errors import CorruptData
+from fourfold.kernel import Database, Migration, Snapshot, Transaction, load_queries
+from fourfold.kernel.statements import read_sql
+from fourfold.objects.arguments import check_chunk_bytes, check_range
+
+_SQL = load_queries("fourfold.blobs")
+
+MIGRATION: Final = Migration(1, "blob_store", read_sql("fourfold.blobs", "schema.sql"))
+"""Creates the table, for a database that holds blobs only; models have it in their own schema."""
+
+
+def insert(
+    txn: Transaction,
+    data: Data,
+    *,
+    content_type: str | None = None,
+    max_bytes: int = limits.BLOB_BYTES_MAX,
+) -> str:
+    """Store a blob in a transaction that the caller has; its id."""
+    flat = check_data(data, max_bytes)
+    blob_id = content_id(flat)
+    txn.execute(_SQL.put, (parse_content_id(blob_id), flat, content_type))
+    return blob_id
+
+
+class TableBlobs:
+    """A BlobStore in the table `blob_store`, which must exist."""
+
+    def __init__(self, database: Database, *, max_bytes: int = limits.BLOB_BYTES_MAX) -> None:
+        self.database = database
+        self.max_bytes = max_bytes
+
+    def __repr__(self) -> str:
+        return f"<TableBlobs {self.database.path}>"
+
+    @property
+    def _place(self) -> str:
+        return f"table blob_store of {self.database.path}"
+
+    def put(self, data: Data, *, content_type: str | None = None) -> str:
+        """Store the bytes; a content type that is there already stays."""
+        flat = check_data(data, self.max_bytes)
+        blob_id = content_id(flat)
+        digits = parse_content_id(blob_id)
+        with self.database.read() as snapshot:
+            if snapshot.value(_SQL.get_size, (digits,)) == len(flat):
+                return blob_id
+        parameters = (digits, flat, content_type)
+        if len(flat) < limits.GROUP_BYTES_MAX:
+            self.database.transact(lambda txn: txn.execute(_SQL.put, parameters), size=len(flat))
+        else:
+            # Too large to share a commit with others.
+            with self.database.write() as txn:
+                txn.execute(_SQL.put, parameters)
+        return blob_id
+
+    def put_stream(self, source: Source, *, content_type: str | None = None) -> str:
+        collected = bytearray()
+        for piece in pieces_of(source, Hasher(), self.max_bytes):
+            collected += piece
+        return self.put(collected, content_type=content_type)
+
+    def get(self, blob_id: str) -> bytes:
+        digits = parse_content_id(blob_id)
+        with self.database.read() as snapshot:
+            data = self._bytes(snapshot, _SQL.get, blob_id, (digits,))
+        return verified(blob_id, data, self._row(digits))
+
+    def chunks(self, blob_id: str, chunk_bytes: int = limits.BLOB_CHUNK_BYTES) -> Iterator[bytes]:
+        parse_content_id(blob_id)
+        return self._chunks(blob_id, check_chunk_bytes(chunk_bytes))
+
+    def _chunks(self, blob_id: str, chunk_bytes: int) -> Iterator[bytes]:
+        data = self.get(blob_id)
+        pieces = (data[at : at + chunk_bytes] for at in range(0, len(data), chunk_bytes))
+        return verified_chunks(blob_id, pieces, self._place)
+
+    def get_range(self, blob_id: str, start: int, length: int) -> bytes:
+        start, length = check_range(start, length)
+        digits = parse_content_id(blob_id)
+        largest = limits.BLOB_BYTES_MAX * 2
+        with self.database.read() as snapshot:
+            parameters = (digits, min(start, largest), min(length, largest))
+            return self._bytes(snapshot, _SQL.get_range, blob_id, parameters)
+
+    def _bytes(
+        self, snapshot: Snapshot, sql: str, blob_id: str, parameters: tuple[str | int, ...]
+    ) -> bytes:
+        row = snapshot.one(sql, parameters)
+        if row is None:
+            raise not_found(blob_id, self._place)
+        data = row[0]
+        if not isinstance(data, bytes):
+            raise CorruptData(f"{self._row(parse_content_id(blob_id))} holds no blob")
+        return data
+
+    def has(self, blob_id: str) -> bool:
+        return self._size(blob_id) is not None
+
+    def size(self, blob_id: str) -> int:
+        size = self._size(blob_id)
+        if size is None:
+            raise not_found(blob_id, self._place)
+        return size
+
+    def _size(self, blob_id: str) -> int | None:
+        with self.database.read() as snapshot:
+            size: int | None = snapshot.value(_SQL.get_size, (parse_content_id(blob_id),))
+            return size
+
+    def content_type(self, blob_id: str) -> str | None:
+        """The content type that was given with the first put, if any."""
+        with self.database.read() as snapshot:
+            row = snapshot.one(_SQL.get_content_type, (parse_content_id(blob_id),))
+        if row is None:
+            raise not_found(blob_id, self._place)
+        found: str | None = row[0]
+        return found
+
+    def ids(self) -> Iterator[str]:
+        last = ""
+        while True:
+            with self.database.read() as snapshot:
+                page = snapshot.all(_SQL.page, (last, limits.BLOB_LIST_PAGE))
+            for (digits,) in page:
+                yield f"sha256:{digits}"
+            if len(page) < limits.BLOB_LIST_PAGE:
+                return
+            last = page[-1][0]
+
+    def delete(self, blob_id: str) -> bool:
+        digits = parse_content_id(blob_id)
+        return self.database.transact(lambda txn: _delete(txn, digits))
+
+    def usage(self) -> Usage:
+        with self.database.read() as snapshot:
+            count, total = snapshot.all(_SQL.usage)[0]
+        return Usage(count, total)
+
+    def sweep(self, older_than_s: float = limits.BLOB_SWEEP_AGE_S) -> int:
+        """Nothing to do: a transaction that did not commit leaves nothing behind."""
+        check_age(older_than_s)
+        return 0
+
+    def _row(self, digits: str) -> str:
+        return f"row {digits} of {self._place}"
+
+
+def _delete(txn: Transaction, digits: str) -> bool:
+    txn.execute(_SQL.delete, (digits,))
+    return txn.changes > 0

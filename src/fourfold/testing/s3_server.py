@@ -1,0 +1,132 @@
+"""A real S3-protocol server for tests: moto in a process of its own, on a free port of the loopback interface.
+
+    with serve_s3() as server:
+        store = server.store("a-prefix")
+
+The server keeps everything in memory and ends with the `with` block, or with the test process, however that ends.
+moto handles requests in threads and checks conditions without a lock, so here one request is served at a time: the
+races that tests run are decided by our code and by the protocol, not by accidents of an emulator.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import urllib.request
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from fourfold.errors import MissingDependency, StorageError
+from fourfold.objects import S3Settings, S3Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+_CONDITIONS = ("HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH")
+
+
+@dataclass(frozen=True, slots=True)
+class S3Server:
+    """Where the server is; any credentials are good enough for it."""
+
+    endpoint: str
+    bucket: str
+    access_key_id: str = "test"
+    secret_access_key: str = "test"  # noqa: S105
+
+    def settings(self, prefix: str = "", **changes: Any) -> S3Settings:
+        values: dict[str, Any] = {
+            "bucket": self.bucket,
+            "prefix": prefix,
+            "endpoint": self.endpoint,
+            "access_key_id": self.access_key_id,
+            "secret_access_key": self.secret_access_key,
+        }
+        return S3Settings(**(values | changes))
+
+    def store(self, prefix: str = "") -> S3Store:
+        return S3Store(self.settings(prefix))
+
+    def url(self, prefix: str = "") -> str:
+        return f"s3://{self.bucket}/{prefix}?{urlencode({'endpoint': self.endpoint})}"
+
+
+@contextmanager
+def serve_s3(
+    bucket: str = "fourfold-test", *, ignore_conditions: bool = False
+) -> Iterator[S3Server]:
+    """Start the server and create the bucket.
+
+    With `ignore_conditions` it drops If-Match and If-None-Match, as some S3-compatible servers do.
+    """
+    command = [sys.executable, "-m", "fourfold.testing.s3_server"]
+    if ignore_conditions:
+        command.append("--ignore-conditions")
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    with process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            port = process.stdout.readline().strip()
+            if not port:
+                raise StorageError(
+                    "the S3 server for tests did not start",
+                    hint="Run `python -m fourfold.testing.s3_server` to see why.",
+                )
+            server = S3Server(f"http://127.0.0.1:{port}", bucket)
+            request = urllib.request.Request(f"{server.endpoint}/{bucket}", method="PUT")  # noqa: S310
+            with urllib.request.urlopen(request, timeout=30):  # noqa: S310
+                pass
+            yield server
+        finally:
+            process.stdin.close()
+            process.wait(timeout=30)
+
+
+def main(arguments: list[str]) -> None:
+    """Serve until standard input ends; the port is the first line on standard output."""
+    try:
+        from moto.server import DomainDispatcherApplication, create_backend_app  # noqa: PLC0415
+        from werkzeug.serving import make_server  # noqa: PLC0415
+    except ImportError as exc:
+        raise MissingDependency(
+            "the S3 server for tests needs the package moto",
+            hint="Install it: pip install 'fourfold[dev]'",
+        ) from exc
+    application = _one_at_a_time(
+        DomainDispatcherApplication(create_backend_app),
+        dropped=_CONDITIONS if "--ignore-conditions" in arguments else (),
+    )
+    server = make_server("127.0.0.1", 0, application, threaded=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    sys.stdout.write(f"{server.server_port}\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+    server.shutdown()
+
+
+def _one_at_a_time(
+    application: Callable[..., Iterable[bytes]], *, dropped: tuple[str, ...]
+) -> Callable[..., Iterable[bytes]]:
+    turn = threading.Lock()
+
+    def locked(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        for header in dropped:
+            environ.pop(header, None)
+        with turn:
+            return application(environ, start_response)
+
+    return locked
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.register_assert_rewrite("fourfold.testing.object_contract", "fourfold.testing.object_model")
+
+from fourfold.testing.s3_server import serve_s3
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fourfold.testing.s3_server import S3Server
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    with serve_s3() as server:
+        yield server
