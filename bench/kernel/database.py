@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
+from typing import cast
 
 import apsw
 
@@ -81,8 +83,8 @@ def _verify(connection: apsw.Connection, expected: Dataset) -> None:
         raise WrongRows(f"counters disagree with the log: key, counter, rows = {wrong[0]}")
     if connection.execute(SQL.wrong_sizes).get:
         raise WrongRows("sizes disagree with the payloads")
-    rows = connection.execute(SQL.all_payloads)
-    if dataset.fingerprint(rows.fetchall()) != expected.fingerprint():
+    rows = cast("Iterable[tuple[int, bytes]]", connection.execute(SQL.all_payloads))
+    if dataset.fingerprint(rows) != expected.fingerprint():
         raise WrongRows("payloads are not those that were given")
     problems = ask(SQL.integrity)
     if problems != [("ok",)]:

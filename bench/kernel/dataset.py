@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import struct
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -33,7 +34,7 @@ class Dataset:
         return fingerprint(zip(self.keys, self.payloads, strict=True))
 
 
-def fingerprint(rows: zip[tuple[int, bytes]] | list[tuple[int, bytes]]) -> int:
+def fingerprint(rows: Iterable[tuple[int, bytes]]) -> int:
     """A sum over the rows that does not depend on their order: concurrent callers have none."""
     total = 0
     for key, payload in rows:

@@ -107,6 +107,8 @@ WAL_DEGRADED_BYTES: Final = 64 * MIB
 WAL_FAILED_BYTES: Final = 256 * MIB
 BUSY_DEGRADED_COUNT: Final = 3
 BUSY_WINDOW_S: Final = 60.0
+BUSY_REMEMBERED_MAX: Final = 1_000
+"""Failures to get a lock that are counted within the window; more change no verdict."""
 DISK_DEGRADED_BYTES: Final = 1 * GIB
 DISK_FAILED_BYTES: Final = 64 * MIB
 

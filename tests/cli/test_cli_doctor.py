@@ -45,6 +45,16 @@ def test_a_sound_machine_and_store_pass_with_exit_code_zero(call, root):
         assert set(finding) == {"check", "status", "message", "fix", "facts"}
 
 
+def test_a_root_may_be_given_relative_to_where_one_is(call, root):
+    here = os.path.relpath(root, call.folder)
+    done = call("doctor", here, "--json")
+    assert done.code == 0
+    assert {finding["check"] for finding in done.document["findings"]} == set(doctor.CHECKS)
+    assert call("backup", here, "copy").code == 0
+    assert call("verify", "copy").code == 0
+    assert call("restore", "copy", "again").code == 0
+
+
 def test_without_a_root_only_the_machine_is_examined(call):
     done = call("doctor", "--json")
     assert done.code == 0

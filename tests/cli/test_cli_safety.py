@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import time
+
+from cli_process import finish, start
+
 import fourfold
 from fourfold.version import __version__
 
@@ -49,6 +55,34 @@ def test_a_store_in_use_can_be_backed_up_and_verified(call, root, tmp_path):
         assert call("verify", root).code == 0
         assert call("backup", root, tmp_path / "copy").code == 0
     assert call("verify", tmp_path / "copy").code == 0
+
+
+def test_ctrl_c_leaves_no_backup_or_a_whole_one_and_a_second_try_works(call, tmp_path):
+    root, copy = tmp_path / "large", tmp_path / "copy"
+    table = fourfold.Migration(1, "rows", "CREATE TABLE row (data BLOB) STRICT;")
+    with fourfold.open(root) as store, store.database("rows", migrations=[table]).write() as txn:
+        for _ in range(40):
+            txn.execute("INSERT INTO row VALUES (zeroblob(1000000))")
+    child = start(
+        "backup",
+        root,
+        copy,
+        cwd=tmp_path,
+        home=tmp_path,
+        environ={},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    while child.poll() is None and not (tmp_path / ".copy.partial").exists():
+        time.sleep(0.001)
+    child.send_signal(signal.SIGINT)
+    done = finish(child)
+    if not copy.exists():
+        assert done.code == 130
+        assert "error[interrupted]: " in done.err
+        assert call("backup", root, copy).code == 0
+    assert call("verify", copy).code == 0
+    assert not (tmp_path / ".copy.partial").exists()
 
 
 def test_a_backup_never_replaces_anything(call, root, tmp_path):

@@ -53,7 +53,9 @@ FIRST = Migration(
 )
 LATER = (
     Migration(
-        2, "sizes", "ALTER TABLE entry ADD COLUMN size INTEGER; UPDATE entry SET size = length(body)"
+        2,
+        "sizes",
+        "ALTER TABLE entry ADD COLUMN size INTEGER; UPDATE entry SET size = length(body);",
     ),
     Migration(
         3,
@@ -101,6 +103,12 @@ def open_database(job, *, migrations=(FIRST,), vfs=None):
             checkpoint_pages=job.checkpoint_pages, group=GroupLimits(placement=job.placement)
         ),
         vfs=vfs,
+    )
+
+
+def open_to_read(path, migrations=(FIRST,)):
+    return Database.open(
+        path, profile=profiles.PLAIN, migrations=migrations, sequences=(SEQUENCE,), mode="r"
     )
 
 
@@ -391,11 +399,14 @@ def check_snapshot(snapshot, acknowledged=None):
     return last
 
 
-def check_database(job, acknowledged, *, migrations=(FIRST,)):
+def check_database(job, acknowledged, *, migrations=(FIRST,), reader_first=False):
     """Reopen after a crash: nothing acknowledged is missing, nothing is half there, and work goes
-    on. What this writes is acknowledged too.
+    on. What this writes is acknowledged too. With `reader_first` a reader recovers the log.
     """
     assert holder(Path(job.path)) is None, "a dead process still holds the lock"
+    if reader_first:
+        with open_to_read(job.path) as db, db.read() as snapshot:
+            check_snapshot(snapshot, acknowledged)
     with open_database(job, migrations=migrations) as db:
         assert db.integrity_check() == []
         with db.read() as snapshot:
@@ -408,6 +419,17 @@ def check_database(job, acknowledged, *, migrations=(FIRST,)):
     return last
 
 
+def check_migrated(job, acknowledged):
+    """The newest version opens, what its migrations made is complete, and all else holds."""
+    newest = (FIRST, *LATER)
+    with open_database(job, migrations=newest) as db, db.read() as snapshot:
+        assert not snapshot.value("SELECT count(*) FROM entry WHERE size IS NOT length(body)")
+        assert snapshot.all("SELECT * FROM digest ORDER BY seq") == snapshot.all(
+            "SELECT seq, checksum FROM mark ORDER BY seq"
+        )
+    return check_database(job, acknowledged, migrations=newest)
+
+
 def check_backups(folder, acknowledged):
     """A backup with a sidecar is whole; one without is recognised as unfinished; one that was
     acknowledged is there. How many are whole."""
@@ -418,13 +440,7 @@ def check_backups(folder, acknowledged):
         except NotFound:
             continue
         sidecar = verify_backup(copy)
-        profile = profiles.PLAIN
-        with (
-            Database.open(
-                copy, profile=profile, migrations=(FIRST,), sequences=(SEQUENCE,), mode="r"
-            ) as db,
-            db.read() as snapshot,
-        ):
+        with open_to_read(copy) as db, db.read() as snapshot:
             assert check_snapshot(snapshot) == sidecar.sequences[SEQUENCE.name]
         whole.add(copy.name)
     orphans = {note.name.removesuffix(".json") for note in folder.glob("[!.]*.json")} - whole

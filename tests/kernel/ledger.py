@@ -114,6 +114,15 @@ class Caller(threading.Thread):
         return self.result
 
 
+def transact_in_loop(db, work, **options):
+    """One `transact_async`, in an event loop that lives just for it."""
+
+    async def call():
+        return await db.transact_async(work, **options)
+
+    return asyncio.run(call())
+
+
 def in_loop(coroutine_function, *arguments):
     """Run a coroutine in an event loop of its own thread; a Caller."""
     return Caller(lambda: asyncio.run(coroutine_function(*arguments)))

@@ -6,7 +6,7 @@ import pytest
 
 pytest.register_assert_rewrite("fourfold.testing.object_contract", "fourfold.testing.object_model")
 
-from fourfold.testing.s3_server import serve_s3
+from fourfold.testing.s3_server import serve_s3  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

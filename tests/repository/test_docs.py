@@ -16,6 +16,7 @@ import repository_files as tree
 from test_error_tree import CLASSES
 
 from fourfold import config
+from fourfold.cli import doctor
 from fourfold.cli.app import app
 
 REFERENCE = tree.ROOT / "docs" / "reference"
@@ -49,6 +50,38 @@ def test_every_command_argument_and_option_is_documented(path, command):
 @pytest.mark.parametrize("name", ["--json", "--traceback", "--help", "--version"])
 def test_options_that_every_command_has_are_documented_once(name):
     assert f"`{name}`" in markdown.section(page("cli.md"), "## Every command")
+
+
+def test_every_check_of_the_doctor_is_documented():
+    section = markdown.section(page("cli.md"), "## `fourfold doctor`")
+    for name in doctor.CHECKS:
+        assert f"| `{name}` |" in section, name
+
+
+CALLS = {
+    "demo": ["my-store"],
+    "backup": ["my-store", "copy"],
+    "restore": ["copy", "again"],
+    "verify": ["again"],
+    "doctor": ["again"],
+    "config": ["again"],
+    "version": [],
+}
+
+
+def test_the_json_documents_have_the_keys_that_are_documented(tmp_path):
+    assert [f"fourfold {name}" for name in CALLS] == [path for path, _ in commands()]
+    for name, arguments in CALLS.items():
+        done = subprocess.run(
+            [sys.executable, "-m", "fourfold", name, *arguments, "--json"],
+            cwd=tmp_path,
+            env=tree.environment(),
+            capture_output=True,
+            check=True,
+        )
+        section = markdown.section(page("cli.md"), f"## `fourfold {name}`")
+        shown = next(block for block in markdown.blocks(section) if block.language == "json")
+        assert json.loads(done.stdout).keys() == json.loads(shown.text).keys(), name
 
 
 @pytest.mark.parametrize("setting", list(config.SETTINGS.values()), ids=lambda item: item.name)

@@ -80,9 +80,12 @@ def _read_all(source: Source) -> Iterator[Data]:
     # A file is also an iterable, of lines, which may be of any length: `read` comes first.
     read = getattr(source, "read", None)
     if callable(read):
-        while piece := read(limits.BLOB_CHUNK_BYTES):
+        while True:
+            piece = read(limits.BLOB_CHUNK_BYTES)
+            # Text, and the None of a file that does not block, are refused also when empty.
             yield piece
-        return
+            if not piece:
+                return
     if isinstance(source, (bytes, bytearray, memoryview, str)) or not isinstance(source, Iterable):
         raise InvalidInput(
             f"the stream is {type(source).__name__}, not a binary file or an iterable of bytes",

@@ -5,11 +5,11 @@
     ROOT/blob-<random>.tmp             a stream in progress, whose id is not known yet
 
 A write goes to a temp file, which is synced, then takes its name in one step, then the folder is
-synced. So a `.blob` file is whole from the moment it exists, and a crash leaves at worst a temp file,
-which `sweep` removes. Files have mode 0600, folders 0700.
+synced. So a `.blob` file is whole from the moment it exists, and a crash leaves at worst a temp
+file, which `sweep` removes. Files have mode 0600, folders 0700.
 
-A file of the right size is taken for the blob without reading it; one of another size is replaced. An
-empty file under the id of a blob that is not empty counts as absent.
+A file of the right size is taken for the blob without reading it; one of another size is replaced.
+An empty file under the id of a blob that is not empty counts as absent.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     PREFIX ba/ba7816bf...15ad.blob     a blob, under the 64 digits of its id
 
-An object appears whole or not at all, so writers leave nothing behind here and `sweep` has nothing to
-do; the object store sweeps its own uploads. A stream is spooled to a temp file first, because its key
-is known only at its end.
+An object appears whole or not at all, so writers leave nothing behind here and `sweep` has nothing
+to do; the object store sweeps its own uploads. A stream is spooled to a temp file first, because
+its key is known only at its end.
 """
 
 from __future__ import annotations

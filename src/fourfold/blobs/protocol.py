@@ -1,14 +1,14 @@
 """What a blob store promises: bytes that are named by their content.
 
-Every backend keeps the same promises, and one contract suite, `fourfold.testing.blob_contract`, checks
-them:
+Every backend keeps the same promises, and one contract suite, `fourfold.testing.blob_contract`,
+checks them:
 
 - The id of a blob is the SHA-256 of its bytes, so equal bytes are stored once and a blob never
   changes.
 - `put` and `put_stream` return when the blob is as durable as the backend can make it. A call that
   raises leaves no blob behind.
-- What `get` returns has been hashed and is what the id names; if the stored bytes are not, it raises
-  CorruptData.
+- What `get` returns has been hashed and is what the id names; if the stored bytes are not, it
+  raises CorruptData.
 - An absent blob raises NotFound; a malformed id raises ContentError.
 """
 

@@ -12,8 +12,8 @@ WHERE length(blob_store.data) <> length(excluded.data)
 SELECT data FROM blob_store WHERE hash = ?
 
 -- name: get_range
--- Bytes are counted from 1 here.
-SELECT substr(data, ?2 + 1, ?3) FROM blob_store WHERE hash = ?1
+-- Bytes are counted from 1 here, and a part of the empty blob is NULL.
+SELECT coalesce(substr(data, ?2 + 1, ?3), x'') FROM blob_store WHERE hash = ?1
 
 -- name: get_size
 SELECT length(data) FROM blob_store WHERE hash = ?

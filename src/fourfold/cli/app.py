@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 SECTIONS: Final[Sequence[tuple[str, Sequence[str]]]] = (
     ("Start here", ("demo",)),
-    ("Start here", ("demo",)),
     ("Keep the data safe", ("backup", "restore", "verify")),
     ("Look at the installation", ("doctor", "config", "version")),
 )

@@ -31,7 +31,13 @@ from fourfold.errors import (
     StorageError,
 )
 from fourfold.kernel import faults
-from fourfold.kernel.bootstrap import APPLICATION_ID, FILE_MODE, make_folder, sync_folder
+from fourfold.kernel.bootstrap import (
+    APPLICATION_ID,
+    FILE_MODE,
+    holds_nothing,
+    make_folder,
+    sync_folder,
+)
 from fourfold.kernel.driver import (
     CHECKPOINT_MODES,
     Connection,
@@ -286,7 +292,10 @@ def _floors(
     try:
         connection = connect(target, readonly=True)
         try:
-            if connection.pragma("application_id") != APPLICATION_ID:
+            mark = connection.pragma("application_id")
+            if mark in {0, APPLICATION_ID} and holds_nothing(connection):
+                return {}
+            if mark != APPLICATION_ID:
                 raise ForeignFile(
                     f"{target}: is not one of Fourfold's databases, so it is left alone"
                 )

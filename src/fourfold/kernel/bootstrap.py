@@ -65,9 +65,7 @@ def open_for_writing(plan: Plan) -> tuple[WriterLock, Connection]:
     try:
         created = _create_file(plan.path)
         connection = connect_writer(plan)
-        new_file = (
-            not connection.pragma("page_count") or not connection.execute(SQL.user_tables).get
-        )
+        new_file = holds_nothing(connection)
         _refuse_foreign(connection, plan, new_file=new_file)
         if new_file:
             # Before the file has a log: tools tell a database by its header, and must not need the
@@ -90,7 +88,10 @@ def open_for_writing(plan: Plan) -> tuple[WriterLock, Connection]:
 
 
 def connect_writer(plan: Plan) -> Connection:
-    return connect(plan.path, readonly=False, vfs=plan.vfs)
+    try:
+        return connect(plan.path, readonly=False, vfs=plan.vfs)
+    except DriverError as error:
+        raise translate(error, plan.subject) from error
 
 
 def connect_reader(plan: Plan) -> Connection:
@@ -110,6 +111,7 @@ def connect_reader(plan: Plan) -> Connection:
 def check_for_reading(connection: Connection, plan: Plan) -> None:
     """Refuse a file that is foreign, from the future, or not yet brought up to date by a writer."""
     try:
+        refuse_unfinished(connection, plan.subject)
         _refuse_foreign(connection, plan, new_file=False)
         snapshot = Snapshot(connection, plan.subject)
         waiting = steps.pending(snapshot, plan.migrations, plan.subject)
@@ -122,6 +124,20 @@ def check_for_reading(connection: Connection, plan: Plan) -> None:
             sequences.check(sequence, snapshot, plan.subject)
     except DriverError as error:
         raise translate(error, plan.subject) from error
+
+
+def holds_nothing(connection: Connection) -> bool:
+    """Whether the file is new, or its creation was cut short before its one transaction."""
+    return not connection.pragma("page_count") or not connection.execute(SQL.user_tables).get
+
+
+def refuse_unfinished(connection: Connection, subject: str) -> None:
+    """Refuse to read a file of ours that a crash left before it held anything."""
+    if holds_nothing(connection) and connection.pragma("application_id") in {0, APPLICATION_ID}:
+        raise FormatError(
+            f"{subject}: holds nothing yet; its creation was never finished",
+            hint="Open it once for writing, which finishes it.",
+        )
 
 
 def make_folder(folder: Path) -> None:

@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Self, TypeAlias, TypeVar, cast
 
 from fourfold import limits
-from fourfold.errors import Closed, ReadOnly
+from fourfold.errors import Closed, InvalidInput, ReadOnly, Refused
 from fourfold.kernel import backup, bootstrap, checkpoint, maintenance
 from fourfold.kernel.bootstrap import Plan
 from fourfold.kernel.driver import Connection
@@ -76,6 +76,7 @@ class Database:
         self._durable_lock = threading.Lock()
         self._integrity_errors = 0
         self._checkpoint_pending = False
+        self._checkpoint_running = threading.Lock()
         self._checkpoint_at = options.checkpoint_pages
         self._lock: WriterLock | None = None
         self._writer: Writer | None = None
@@ -104,9 +105,10 @@ class Database:
         """Open `path` for reading and writing (`rw`, creating it if need be) or for reading only
         (`r`).
         """
-        plan = Plan(Path(path).absolute(), profile, in_order(migrations), tuple(sequences), vfs)
         if mode not in {"r", "rw"}:
-            raise ReadOnly(f"{path}: mode {mode!r} is not 'r' or 'rw'", hint="Use 'r' or 'rw'.")
+            raise InvalidInput(f"{path}: mode {mode!r} is not 'r' or 'rw'")
+        # SQLite follows links, and the lock and the log must be those of the file it finds.
+        plan = Plan(Path(path).resolve(), profile, in_order(migrations), tuple(sequences), vfs)
         return cls(plan, options or Options(), writable=mode == "rw")
 
     def _start_writer(self) -> None:
@@ -182,6 +184,12 @@ class Database:
         """Bring every committed transaction safely to disk; the durable number of every
         sequence.
         """
+        if self._plan.profile.synchronous == "OFF":
+            # Without syncs a checkpoint may lose pages that are not in the log any more.
+            raise Refused(
+                f"{self._plan.subject}: is open with synchronous=OFF, so nothing in it is durable",
+                hint="Open it with synchronous=NORMAL or FULL.",
+            )
         with self._durable_lock:
             with self.read() as snapshot:
                 reached = {
@@ -197,7 +205,7 @@ class Database:
     def checkpoint(self, mode: str = "PASSIVE") -> maintenance.Checkpoint:
         """Fold the write-ahead log back into the file: PASSIVE, FULL, RESTART or TRUNCATE."""
         with self._committer.exclusive(self._until(None)):
-            return maintenance.checkpoint(self._connection, mode, self._plan.subject)
+            return self._count(maintenance.checkpoint(self._connection, mode, self._plan.subject))
 
     def vacuum(self) -> None:
         """Rewrite the file without holes. Refused while a snapshot is open."""
@@ -213,6 +221,7 @@ class Database:
         """What SQLite finds wrong with the file; empty when all is well. Health remembers the
         answer.
         """
+        self._refuse_if_closed()
         connection = bootstrap.connect_reader(self._plan)
         try:
             problems = maintenance.integrity_problems(connection, self._plan.subject)
@@ -291,13 +300,17 @@ class Database:
         """
         if self._closed:
             return
+        if self._group is not None:
+            self._group.refuse_inside_a_transaction()
         self._closed = True
         _open_databases.discard(self)
         if self._group is not None:
             self._group.close()
         self._readers.close()
         if self._writer is not None:
-            with self._writer.turn:
+            # The checkpointer's connection goes first: the last one to close removes the log by
+            # name, and once the lock is free that name may belong to a restored database.
+            with self._checkpoint_running, self._writer.turn:
                 maintenance.close_writer(self._writer.connection)
         if self._lock is not None:
             self._lock.release()
@@ -319,6 +332,10 @@ class Database:
 
     def checkpoint_in_background(self) -> None:
         """Called by the checkpointer's thread."""
+        with self._checkpoint_running:
+            self._checkpoint_now()
+
+    def _checkpoint_now(self) -> None:
         group = self._group
         if self._closed or group is None:
             return
@@ -329,12 +346,22 @@ class Database:
             finally:
                 connection.close()
             with group.exclusive(self._until(None)):
-                done = maintenance.checkpoint(self._connection, "PASSIVE", self._plan.subject)
+                done = self._count(
+                    maintenance.checkpoint(self._connection, "PASSIVE", self._plan.subject)
+                )
             if not done.busy:
                 self._metrics.checkpoints += 1
                 self._checkpoint_at = self._options.checkpoint_pages
+        except Closed:
+            # Closing folds the log back itself.
+            return
         finally:
             self._checkpoint_pending = False
+
+    def _count(self, done: maintenance.Checkpoint) -> maintenance.Checkpoint:
+        if done.log_pages >= 0:
+            self._metrics.wal_pages = done.log_pages - done.done_pages
+        return done
 
     def _wal_grew(self, pages: int) -> None:
         if pages >= self._checkpoint_at and not self._checkpoint_pending:

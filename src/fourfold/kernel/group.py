@@ -39,6 +39,7 @@ from fourfold.errors import (
     InvalidInput,
     LockTimeout,
     Overloaded,
+    Refused,
 )
 from fourfold.kernel import faults
 from fourfold.kernel.requests import LoopRequest, Request, ThreadRequest, Work, settle
@@ -143,6 +144,7 @@ class GroupCommit:
         """Hold the turn for something other than a group: a long transaction, a checkpoint, a
         vacuum.
         """
+        self.refuse_inside_a_transaction()
         with self._counters:
             self._exclusive_waiters += 1
         try:
@@ -173,6 +175,8 @@ class GroupCommit:
             try:
                 txn = writer.begin(deadline)
                 yield txn
+                if txn._undone is not None:  # noqa: SLF001
+                    raise txn._undone  # noqa: SLF001
             except BaseException:
                 writer.rollback()
                 raise
@@ -182,9 +186,18 @@ class GroupCommit:
             for hook in hooks or ():
                 hook()
 
+    def refuse_inside_a_transaction(self) -> None:
+        """A thread that waits for the turn it holds itself would wait for ever."""
+        if self._writer.owner == threading.get_ident():
+            raise Refused(
+                f"{self._writer.subject}: this thread is in the middle of a transaction",
+                hint="Leave the `with db.write()` block, or the work, first.",
+            )
+
     def close(self) -> None:
         """Refuse new requests, and finish those that are queued."""
-        self._closed = True
+        with self._counters:
+            self._closed = True
         deadline = time.monotonic() + limits.TRANSACTION_DEADLINE_S
         while self._queue and time.monotonic() < deadline:
             if self._writer.turn.acquire(timeout=0.05):
@@ -192,12 +205,16 @@ class GroupCommit:
                     self._run_group(None)
                 finally:
                     self._writer.turn.release()
+        with self._counters:
+            left = list(self._queue)
+            self._queue.clear()
+        for request in left:
+            request.error = Closed(f"{self._writer.subject}: the database is closed")
+        settle(left, None)
 
     # The queue
 
     def _enqueue(self, request: Request) -> None:
-        if self._closed:
-            raise Closed(f"{self._writer.subject}: the database is closed")
         if self._writer.failure is not None:
             raise self._writer.failure.copy()
         bounds = self._bounds
@@ -208,6 +225,8 @@ class GroupCommit:
                 hint="Split the write, or raise `kernel.group_bytes_max`.",
             )
         with self._counters:
+            if self._closed:
+                raise Closed(f"{self._writer.subject}: the database is closed")
             if (
                 len(self._queue) >= bounds.queue_requests_max
                 or self._queued_bytes + request.size > bounds.queue_bytes_max
@@ -351,9 +370,11 @@ class GroupCommit:
                 )
             raise
         finally:
-            if faults.armed:
-                faults.hit("kernel.acknowledge.before")
-            settle(group, here)
+            try:
+                if faults.armed:
+                    faults.hit("kernel.acknowledge.before")
+            finally:
+                settle(group, here)
 
     def _is_wanted(self, request: Request, now: float) -> bool:
         if isinstance(request, LoopRequest) and request.future.cancelled():
@@ -388,8 +409,16 @@ class GroupCommit:
                 # Together they do not fit; one by one, some may.
                 for request in left:
                     request.reset()
-                    self._commit_group([request])
+                    self._commit_alone(request)
             return
+
+    def _commit_alone(self, request: Request) -> None:
+        """An error is for this request only: those before it may be committed already."""
+        try:
+            self._commit_group([request])
+        except FourfoldError as error:
+            request.reset()
+            request.error = error
 
     def _attempt(self, group: list[Request], *, guarded: bool) -> None:
         writer = self._writer
@@ -437,6 +466,11 @@ class GroupCommit:
                 raise _Spoilt from error
         else:
             request.hooks = txn._after_commit  # noqa: SLF001
+            if txn._undone is not None:  # noqa: SLF001
+                # It took an error for its own affair that undid everybody's work.
+                request.error = txn._undone  # noqa: SLF001
+                request.blamed = True
+                raise _Spoilt from txn._undone  # noqa: SLF001
 
     def _commit_or_undo(self) -> None:
         try:

@@ -153,7 +153,15 @@ def _connect(path: Path) -> Connection:
     bootstrap.must_exist(path)
     if not is_database(path):
         raise ForeignFile(f"{path}: is not one of Fourfold's databases")
-    return bootstrap.connect_reader(Plan(path, PLAIN, (), ()))
+    connection = bootstrap.connect_reader(Plan(path, PLAIN, (), ()))
+    try:
+        bootstrap.refuse_unfinished(connection, str(path))
+    except BaseException as error:
+        connection.close()
+        if isinstance(error, DriverError):
+            raise translate(error, str(path)) from error
+        raise
+    return connection
 
 
 def _counters(snapshot: Snapshot) -> tuple[Counter, ...]:

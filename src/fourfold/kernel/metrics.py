@@ -36,7 +36,7 @@ class Metrics:
     )
     slow_total: int = 0
     _busy_times: deque[float] = field(
-        default_factory=lambda: deque(maxlen=limits.BUSY_DEGRADED_COUNT)
+        default_factory=lambda: deque(maxlen=limits.BUSY_REMEMBERED_MAX)
     )
 
     def committed(self, seconds: float) -> None:
@@ -53,9 +53,7 @@ class Metrics:
         self._busy_times.append(time.monotonic())
 
     def busy_lately(self, window_s: float = limits.BUSY_WINDOW_S) -> int:
-        """How often a lock could not be had within the last `window_s` seconds (counted up to the
-        threshold).
-        """
+        """How often a lock could not be had within the last `window_s` seconds."""
         since = time.monotonic() - window_s
         return sum(1 for moment in self._busy_times if moment >= since)
 

@@ -83,7 +83,12 @@ class LoopRequest(Request):
         future = self.future
         if future.cancelled():
             return
-        if self.error is not None:
+        if isinstance(self.error, StopIteration):
+            # A future cannot carry this one: it would end whoever awaits it without a word.
+            error = RuntimeError(f"the work raised {self.error!r}")
+            error.__cause__ = self.error
+            future.set_exception(error)
+        elif self.error is not None:
             future.set_exception(self.error)
         else:
             future.set_result(self.result)

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from fourfold.errors import Closed, InvalidInput, SequenceCorrupt
+from fourfold.errors import Closed, FourfoldError, InvalidInput, SequenceCorrupt
 from fourfold.kernel import bulk, faults
-from fourfold.kernel.driver import Connection, DriverError, translate
+from fourfold.kernel.driver import Connection, Cursor, DriverError, translate
 from fourfold.kernel.statements import load_queries
 
 if TYPE_CHECKING:
@@ -26,14 +26,18 @@ Row = tuple[Any, ...]
 SQL = load_queries("fourfold.kernel")
 
 
+def _over() -> Closed:
+    return Closed(
+        "the transaction is over; its handle cannot be used any more",
+        hint="Use the handle inside the `with` block or the function that received it.",
+    )
+
+
 class _Ended:
     """Stands in for the connection of a handle whose transaction is over."""
 
     def __getattr__(self, name: str) -> Any:
-        raise Closed(
-            "the transaction is over; its handle cannot be used any more",
-            hint="Use the handle inside the `with` block or the function that received it.",
-        )
+        raise _over()
 
 
 _ENDED: Any = _Ended()
@@ -42,25 +46,26 @@ _ENDED: Any = _Ended()
 class Snapshot:
     """Reads of one consistent state."""
 
-    __slots__ = ("_connection", "_subject")
+    __slots__ = ("_connection", "_half_read", "_subject")
 
     def __init__(self, connection: Connection, subject: str) -> None:
         self._connection: Connection = connection
         self._subject = subject
+        self._half_read: list[Cursor] | None = None
 
     def all(self, sql: str, params: Params = ()) -> list[Row]:
         """Every row of the result, at once."""
         try:
             return self._connection.execute(sql, params).fetchall()
         except DriverError as error:
-            raise translate(error, self._subject) from error
+            raise self._failed(error) from error
 
     def one(self, sql: str, params: Params = ()) -> Row | None:
         """The first row, or None."""
         try:
             return self._connection.execute(sql, params).fetchone()
         except DriverError as error:
-            raise translate(error, self._subject) from error
+            raise self._failed(error) from error
 
     def value(self, sql: str, params: Params = ()) -> Any:
         """The first column of the first row, or None."""
@@ -69,25 +74,46 @@ class Snapshot:
 
     def rows(self, sql: str, params: Params = ()) -> Iterator[Row]:
         """Rows one by one, in bounded memory; read them before the snapshot ends."""
+        if self._half_read is None:
+            self._half_read = []
+        cursors = self._half_read
         try:
-            yield from self._connection.execute(sql, params)
+            cursor = self._connection.execute(sql, params)
+            cursors.append(cursor)
+            try:
+                yield from cursor
+            finally:
+                cursors.remove(cursor)
         except DriverError as error:
-            raise translate(error, self._subject) from error
+            raise self._failed(error) from error
+
+    def _failed(self, error: DriverError) -> FourfoldError:
+        """The error that the caller sees."""
+        if self._connection is _ENDED:
+            return _over()
+        return translate(error, self._subject)
 
     def _end(self) -> None:
+        # A result that was not read to its end would hold on to this state, and show it to whoever
+        # uses the connection next.
+        for cursor in self._half_read or ():
+            cursor.close(True)
+        self._half_read = None
         self._connection = _ENDED
 
 
 class Transaction(Snapshot):
     """Writes that become visible together, or not at all."""
 
-    __slots__ = ("_after_commit", "_cursor", "_touched")
+    __slots__ = ("_after_commit", "_cursor", "_touched", "_undone")
 
     def __init__(self, connection: Connection, subject: str) -> None:
         super().__init__(connection, subject)
         self._cursor = connection.cursor()
         self._after_commit: list[Callable[[], None]] | None = None
         self._touched = False
+        self._undone: FourfoldError | None = None
+        """Why SQLite undid the transaction before its end, if it did."""
 
     def execute(self, sql: str, params: Params = ()) -> None:
         """Run one statement for its effect."""
@@ -97,7 +123,7 @@ class Transaction(Snapshot):
         try:
             self._cursor.execute(sql, params)
         except DriverError as error:
-            raise translate(error, self._subject) from error
+            raise self._failed(error) from error
         if faults.armed:
             faults.hit("kernel.statement.after")
 
@@ -109,7 +135,7 @@ class Transaction(Snapshot):
         try:
             self._cursor.executemany(sql, params)
         except DriverError as error:
-            raise translate(error, self._subject) from error
+            raise self._failed(error) from error
         if faults.armed:
             faults.hit("kernel.statement.after")
 
@@ -191,7 +217,7 @@ class Transaction(Snapshot):
 
     def _savepoint_undo(self) -> None:
         # A full disk or an interrupt may have undone the whole transaction already.
-        if self._connection.in_transaction:
+        if self._undone is None:
             self._run(SQL.rollback_to)
             self._run(SQL.release)
 
@@ -199,7 +225,18 @@ class Transaction(Snapshot):
         try:
             self._connection.execute(sql)
         except DriverError as error:
-            raise translate(error, self._subject) from error
+            raise self._failed(error) from error
+
+    def _failed(self, error: DriverError) -> FourfoldError:
+        """The error that the caller sees. When SQLite answered it by undoing the transaction, the
+        handle is dead: what came after would be written on its own, statement by statement.
+        """
+        ended = self._connection is _ENDED
+        translated = super()._failed(error)
+        if not ended and not self._connection.in_transaction:
+            self._undone = translated
+            self._end()
+        return translated
 
     def _end(self) -> None:
         super()._end()

@@ -1,9 +1,10 @@
-"""Request accounting: every call on a store is reported as (stream_hash, artifact, op, count, bytes).
+"""Every call on a store is reported as (stream_hash, artifact, op, count, bytes).
 
-The ops are those of an object store's bill: get (also ranges and streamed reads), put (also uploads), head, list,
-delete. A call that fails counts too, unless its arguments were refused before any request. Bytes are those that the caller sent or received, whether or not the call
-succeeded in the end; head, list and delete move none. A listing counts one request for every 1,000 keys begun, and
-it, like a streamed read, is noted when it ends or is abandoned.
+The ops are those of an object store's bill: get (also ranges and streamed reads), put (also
+uploads), head, list, delete. A call that fails counts too, unless its arguments were refused
+before any request. Bytes are those that the caller sent or received, whether or not the call
+succeeded in the end; head, list and delete move none. A listing counts one request for every 1,000
+keys begun, and it, like a streamed read, is noted when it ends or is abandoned.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ class RequestCounter:
 class AccountingStore(Handle):
     """An ObjectStore that reports every call on another one, then does what that one does.
 
-    `classify` says for a key, or for the prefix of a listing, which (stream_hash, artifact) it belongs to.
+    `classify` says for a key, or for the prefix of a listing, which (stream_hash, artifact) it
+    belongs to.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
 """Proof that a store honours conditional writes, by trying each of them on an object of its own.
 
-S3-compatible servers exist that ignore If-None-Match and If-Match and answer that all went well; others refuse
-the right version. On such a server two writers overwrite each other, and nothing tells them.
+S3-compatible servers exist that ignore If-None-Match and If-Match and answer that all went well;
+others refuse the right version. On such a server two writers overwrite each other, and nothing
+tells them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class ConditionalWrites:
 def check_conditional_writes(
     store: ObjectStore, *, folder: str = "fourfold-probe"
 ) -> ConditionalWrites:
-    """Try put-if-absent and conditional replace, right and wrong, on a new object that is then deleted."""
+    """Try conditional writes, right and wrong, on a new object that is deleted afterwards."""
     key = f"{folder}/{uuid.uuid4().hex}"
     faults: list[str] = []
     store.put(key, b"first", if_absent=True)

@@ -4,9 +4,9 @@ A plan decides for each call, from its number alone, whether it goes wrong and h
 
 - FAIL: an error before the effect; nothing happened.
 - TIME_OUT: the effect, then an error; the caller cannot know that the write is there.
-- TEAR: a write leaves only a prefix of its bytes under the key, as a broken store would, then an error. A local
-  folder does not tear objects: there, a temp file is left behind and the key is untouched. Other calls than put
-  and upload have nothing to tear, and fail.
+- TEAR: a write leaves only a prefix of its bytes under the key, as a broken store would, then an
+  error. A local folder does not tear objects: there, a temp file is left behind and the key is
+  untouched. Other calls than put and upload have nothing to tear, and fail.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def every(n: int, fault: Fault, *, op: str | None = None) -> Plan:
 
 
 def at(faults: Mapping[int, Fault], *, op: str | None = None) -> Plan:
-    """Exactly these calls go wrong, by number; with `op`, by number among the calls of that name."""
+    """Exactly these calls go wrong, by number; with `op`, by number among calls of that name."""
 
     def choose(call: Call) -> Fault | None:
         if op is None:

@@ -1,11 +1,13 @@
-"""Objects as files in a local folder: the bytes of a file are the bytes of the object, and nothing else.
+"""Objects as files in a local folder: a file holds the bytes of its object and nothing else.
 
-A write goes to a temp file, which is synced, then moved into place in one step, then the folder is synced: a crash
-leaves the old object or the new one, and at worst a temp file that `sweep()` removes. Conditions hold between
-processes: put-if-absent is a hard link, and a replace is checked and done under the lock of its shard.
+A write goes to a temp file, which is synced, then moved into place in one step, then the folder is
+synced: a crash leaves the old object or the new one, and at worst a temp file that `sweep()`
+removes. Conditions hold between processes: put-if-absent is a hard link, and a replace is checked
+and done under the lock of its shard.
 
-The version of an object is its modification time, to the microsecond, and its size. The time is stamped by the
-store, never twice for one key, so that a version changes with every write and outlives the process.
+The version of an object is its modification time, to the microsecond, and its size. The time is
+stamped by the store, never twice for one key, so that a version changes with every write and
+outlives the process.
 
     ROOT/streams+/ab12+/0001.parquet     objects; `folder_names` says how a key becomes a path
     ROOT/.fourfold/tmp/                  writes in progress
@@ -86,7 +88,7 @@ class FolderStore(Handle):
         return self._root / _OWN / "tmp"
 
     def path(self, key: str) -> Path:
-        """Where the bytes of a key are, or would be: for programs that read files, never to write."""
+        """Where the bytes of a key are, or would be: for programs that read files."""
         return self._root.joinpath(*path_names(check_key(key)))
 
     def put(
@@ -112,7 +114,8 @@ class FolderStore(Handle):
         if_version: str | None,
     ) -> ObjectInfo:
         target = self.path(key)
-        # What is refused already need not be written first; the check that counts comes under the lock.
+        # What is refused already need not be written first; the check that counts comes under the
+        # lock.
         _refuse(self._look(key, target), key, if_absent=if_absent, if_version=if_version)
         with storage_errors(f"prepare folder {self._root}", writing=True):
             self._folders.ensure((_OWN, "tmp"))
@@ -206,7 +209,8 @@ class FolderStore(Handle):
         return self._walk(prefix.encode(), b"" if start_after is None else start_after.encode())
 
     def _walk(self, prefix: bytes, after: bytes) -> Iterator[ObjectInfo]:
-        # The names of one folder at a time are held and sorted; a stack, since keys nest up to 512 deep.
+        # The names of one folder at a time are held and sorted; a stack, since keys nest up to 512
+        # deep.
         segments = prefix.split(b"/")[:-1]
         top = self._root.joinpath(*folder_names(segments))
         start = b"".join(segment + b"/" for segment in segments)

@@ -1,4 +1,4 @@
-"""Files and folders that survive a power cut: temp files, fsync, and the operating system's errors in our tree."""
+"""Files and folders that survive a power cut, and the operating system's errors in our tree."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def sync_folder(path: Path) -> None:
 class DurableFolders:
     """Creates folders below a root so that they are still there after a power cut.
 
-    A folder that exists may have been made a moment ago by a process that has not synced it yet. So the
-    first use in this process syncs the whole way down, and later uses remember that.
+    A folder that exists may have been made a moment ago by a process that has not synced it yet.
+    So the first use in this process syncs the whole way down, and later uses remember that.
     """
 
     def __init__(self, root: Path) -> None:

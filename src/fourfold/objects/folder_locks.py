@@ -1,8 +1,10 @@
 """Locks between processes and threads for a folder of objects, and the stamps that make versions.
 
-A key belongs to one of 64 shards; each shard is a lock file, held with flock while an object is checked and
-replaced. A killed process holds no lock. The lock file also remembers the newest stamp handed out: a stamp is the
-time in microseconds, moved forward where needed so that no shard hands out one twice, whatever the clock does.
+A key belongs to one of 64 shards; each shard is a lock file, held with flock while an object is
+checked and replaced. A killed process holds no lock. The lock file also remembers the newest stamp
+handed out: a stamp is the time in microseconds, moved forward where needed so that no shard hands
+out one twice, also when the clock is set back. (The number is not synced: it takes a power cut and
+a clock that comes back earlier than it was to repeat one.)
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ class ShardLock:
         raw = os.pread(self._fd, _STAMP.size, 0)
         newest = _STAMP.unpack(raw)[0] if len(raw) == _STAMP.size else 0
         if not 0 <= newest < _STAMP_BOUND:
-            # A power cut may leave anything in a file that is never synced; the clock has moved on since.
+            # A power cut may leave anything in a file that is never synced; the clock has moved on
+            # since.
             newest = 0
         stamp = max(time.time_ns() // 1000, newest + 1, above + 1)
         os.pwrite(self._fd, _STAMP.pack(stamp), 0)
@@ -50,7 +53,8 @@ class FolderLocks:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        # Threads wait for each other here; only the first of them polls for the lock between processes.
+        # Threads wait for each other here; only the first of them polls for the lock between
+        # processes.
         self._turns = tuple(threading.Lock() for _ in range(limits.OBJECT_FOLDER_LOCKS))
 
     @contextmanager

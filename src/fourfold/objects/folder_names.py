@@ -1,18 +1,20 @@
 """How a key becomes a path inside a local folder, and back.
 
-A segment is percent-encoded but for `a-z 0-9 - _ . = , @`, and a leading dot is encoded too. A folder's name
-ends with "+", a file's does not:
+A segment is percent-encoded but for `a-z 0-9 - _ . = , @`, and a leading dot is encoded too. A
+folder's name ends with "+", a file's does not:
 
     streams/ab12/0001.parquet    ->  streams+/ab12+/0001.parquet
     README                       ->  %52%45%41%44%4d%45
 
-So the object "a" (file `a`) and the object "a/b" (file `a+/b`) never collide; two keys never share a file on a
-file system that folds case or normalises Unicode, since capital letters and non-ASCII bytes are encoded; and no
-key reaches a name that starts with a dot, which is where a store keeps its own files.
+So the object "a" (file `a`) and the object "a/b" (file `a+/b`) never collide; two keys never share
+a file on a file system that folds case or normalises Unicode, since capital letters and non-ASCII
+bytes are encoded; and no key reaches a name that starts with a dot, which is where a store keeps
+its own files.
 
-A segment of 80 bytes or more would not fit a file name once encoded. Its first 80 bytes become a folder whose name
-ends with "%", and the rest is treated likewise inside; when no rest is left, the file is called "%". Every key that
-shares those 80 bytes lies in that folder, so walking the folders in order still gives the keys in order.
+A segment of 80 bytes or more would not fit a file name once encoded. Its first 80 bytes become a
+folder whose name ends with "%", and the rest is treated likewise inside; when no rest is left, the
+file is called "%". Every key that shares those 80 bytes lies in that folder, so walking the
+folders in order still gives the keys in order.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Which keys every backend accepts, checked in one place, so that a store can move between backends.
+"""Which keys every backend accepts: one rule, so that a store can move between backends.
 
-A key is 1 to 1024 bytes of UTF-8: segments of 1 to 255 bytes joined by single slashes. The segments "." and ".."
-are refused, and so are backslashes, control characters, and U+FFFE and U+FFFF, which the XML of S3 cannot carry.
-Everything else is allowed and keeps its exact bytes: no case folding, no Unicode normalisation.
+A key is 1 to 1024 bytes of UTF-8: segments of 1 to 255 bytes joined by single slashes. The
+segments "." and ".." are refused, and so are backslashes, control characters, and U+FFFE and
+U+FFFF, which the XML of S3 cannot carry. Everything else is allowed and keeps its exact bytes: no
+case folding, no Unicode normalisation.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def is_key(text: str) -> bool:
 
 
 def position_before(prefix: str) -> str:
-    """A position below every key that starts with `prefix`, with hardly a possible key in between."""
+    """A position below every key that starts with `prefix`, with hardly a key in between."""
     code = ord(prefix[-1]) - 1
     if 0xD800 <= code <= 0xDFFF:
         code = 0xD7FF

@@ -1,4 +1,4 @@
-"""From an address to a store: `memory:`, a path or a `file:` URL, or `s3://bucket/prefix?endpoint=...`."""
+"""From an address to a store: `memory:`, a path, a `file:` URL, or `s3://bucket/prefix`."""
 
 from __future__ import annotations
 
@@ -78,7 +78,8 @@ def _open_s3(location: str) -> ObjectStore:
     if unknown:
         raise InvalidConfig(
             f"unknown options in an s3: address: {', '.join(sorted(unknown))}",
-            hint="The options are endpoint, region and allow_http; credentials come from the environment.",
+            hint="The options are endpoint, region and allow_http; "
+            "credentials come from the environment.",
         )
     allow_http = options.get("allow_http", "false").lower()
     if allow_http not in _BOOLEANS:

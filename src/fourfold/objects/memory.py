@@ -1,4 +1,4 @@
-"""Objects in the memory of this process: for tests and `:memory:` stores; nothing survives the process.
+"""Objects in the memory of this process: for tests and `:memory:` stores.
 
 Thread-safe. Versions are drawn from one counter, so no version is ever used twice in one store.
 """

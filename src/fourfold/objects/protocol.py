@@ -1,9 +1,11 @@
 """What an object store promises: bytes under keys, elsewhere, with conditional writes.
 
-Every backend keeps the same promises, and one contract suite, `fourfold.testing.object_contract`, checks them:
+Every backend keeps the same promises, and one contract suite, `fourfold.testing.object_contract`,
+checks them:
 
 - A reader sees a whole object or none, never a part of one, and never a mix of two.
-- `put(if_absent=True)` has one winner. `put(if_version=...)` replaces exactly the version that was read.
+- `put(if_absent=True)` has one winner. `put(if_version=...)` replaces exactly the version that was
+  read.
 - A write that returned is durable to the degree that the backend is.
 - Keys are plain strings in UTF-8 byte order; a prefix is a plain string prefix, not a folder.
 """
@@ -68,7 +70,7 @@ class ObjectStore(Protocol):
         ...
 
     def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[ObjectInfo]:
-        """The objects whose key starts with `prefix` and is greater than `start_after`, in key order.
+        """The objects whose key starts with `prefix` and is above `start_after`, in key order.
 
         Lazy: what is written or deleted meanwhile may or may not show; all else shows exactly once.
         """
@@ -87,7 +89,7 @@ class ObjectStore(Protocol):
         ...
 
     def read(self, key: str, chunk_bytes: int) -> Iterator[bytes]:
-        """The bytes of one version, `chunk_bytes` at a time; NotFound at the first step if absent."""
+        """The bytes of one version, `chunk_bytes` at a time; NotFound comes at the first step."""
         ...
 
     def close(self) -> None:

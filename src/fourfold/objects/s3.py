@@ -1,16 +1,19 @@
 """Objects in a bucket of S3, or of a server that speaks its protocol, through obstore.
 
-The version of an object is its ETag: it changes when the bytes change, but equal bytes may have equal ETags.
-Conditional writes are the server's own (If-None-Match, If-Match). Some servers ignore these headers without a
-word; `check_conditional_writes` finds out.
+The version of an object is its ETag: it changes when the bytes change, but equal bytes may have
+equal ETags. Conditional writes are the server's own (If-None-Match, If-Match). Some servers ignore
+these headers without a word; `check_conditional_writes` finds out.
 
-- A conditional write carries a random mark in the object's metadata. When the answer to a try is lost and the retry
-  meets a conflict, the mark tells whether the conflict is with somebody else or with the first try.
-- A streamed upload goes up in parts, with a bounded number in memory. obstore has no conditional upload in parts,
-  and not every server that has If-None-Match checks it there. So an upload with `if_absent` that is larger than
-  one part is spooled to a temporary file and sent from there, memory-mapped, as one conditional request.
-- A streamed read asks for one window at a time, each with If-Match, so that a slow reader holds no connection
-  open and never sees a mix of two versions: PreconditionFailed tells that the object was replaced meanwhile.
+- A conditional write carries a random mark in the object's metadata. When the answer to a try is
+  lost and the retry meets a conflict, the mark tells whether the conflict is with somebody else or
+  with the first try.
+- A streamed upload goes up in parts, with a bounded number in memory. obstore has no conditional
+  upload in parts, and not every server that has If-None-Match checks it there. So an upload with
+  `if_absent` that is larger than one part is spooled to a temporary file and sent from there,
+  memory-mapped, as one conditional request.
+- A streamed read asks for one window at a time, each with If-Match, so that a slow reader holds no
+  connection open and never sees a mix of two versions: PreconditionFailed tells that the object
+  was replaced meanwhile.
 """
 
 from __future__ import annotations
@@ -146,7 +149,7 @@ class S3Store(Handle):
         raise AssertionError
 
     def _settles(self, failure: Failure, attempt: int) -> bool:
-        """Whether to try again: S3 answers 409 when two conditional writes are under way at once."""
+        """Whether to try again: S3 answers 409 when two conditional writes meet under way."""
         if failure.status != 409 or attempt == self._settings.retries_max:
             return False
         time.sleep(limits.OBJECT_CONFLICT_BACKOFF_S * 2**attempt)
@@ -201,15 +204,15 @@ class S3Store(Handle):
         if self.head(key) is not None:
             raise AlreadyExists(f"object {key!r} exists")
         with storage_errors("create a temporary file", writing=True):
-            file = tempfile.TemporaryFile(dir=self._spool_folder, prefix="fourfold-")  # noqa: SIM115
-        with file:
+            spool = tempfile.TemporaryFile(dir=self._spool_folder)  # noqa: SIM115
+        with spool:
             for piece in _Counted(pieces, limits.OBJECT_PUT_BYTES_MAX):
                 with storage_errors(f"spool object {key!r}", writing=True):
-                    file.write(piece)
+                    spool.write(piece)
             with storage_errors(f"spool object {key!r}", writing=True):
-                file.flush()
+                spool.flush()
             # Left to the garbage collector: a request that was given up may still point into it.
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            mapped = mmap.mmap(spool.fileno(), 0, access=mmap.ACCESS_READ)
             return self._send(key, path, mapped, if_absent=True)
 
     def get(self, key: str) -> Object:
@@ -221,7 +224,8 @@ class S3Store(Handle):
                 if info.size <= _PART:
                     return Object(bytes(result.bytes()), info)
             del result
-            # A large object comes window by window: each has its own time limit and its own retries.
+            # A large object comes window by window: each has its own time limit and its own
+            # retries.
             try:
                 return Object(b"".join(self._windows(path, info, _PART)), info)
             except PreconditionFailed:
@@ -291,7 +295,7 @@ class S3Store(Handle):
         return self._info(meta, key)
 
     def _check_bucket(self) -> None:
-        """A missing bucket answers like a missing object; once any request succeeded, it is there."""
+        """A missing bucket answers like a missing object, until any request has succeeded."""
         if not self._bucket_seen:
             with self._failures(f"reach bucket {self._settings.bucket!r}"):
                 next(self._client.list(self._settings.prefix or None, chunk_size=1), None)

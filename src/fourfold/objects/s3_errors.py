@@ -1,4 +1,4 @@
-"""What a failed S3 request means for the caller: obstore's exceptions in our tree, each with a hint.
+"""What a failed S3 request means: obstore's exceptions in our tree, each with a hint.
 
 obstore tells most causes only in its text, so the text is read here and nowhere else.
 """

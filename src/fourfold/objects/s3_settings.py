@@ -1,8 +1,8 @@
 """Where an S3 bucket is and how to reach it, checked before the first request.
 
-What is not given comes from the environment: AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, AWS_REGION or
-AWS_DEFAULT_REGION, and the credentials from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or
-else from the web identity, container or instance that the process runs in.
+What is not given comes from the environment: AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, AWS_REGION
+or AWS_DEFAULT_REGION, and the credentials from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and
+AWS_SESSION_TOKEN, or else from the web identity, container or instance that the process runs in.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ class S3Settings:
         if endpoint:
             arguments["aws_endpoint_url_s3"] = endpoint
         if self.access_key_id is not None:
-            # A provider, since plain arguments would be joined with a session token of the environment.
+            # A provider, since plain arguments would be joined with a session token of the
+            # environment.
             arguments["credential_provider"] = self._credentials
         return arguments
 

@@ -1,11 +1,12 @@
-"""A real S3-protocol server for tests: moto in a process of its own, on a free port of the loopback interface.
+"""A real S3-protocol server for tests: moto in a process of its own, on a free loopback port.
 
     with serve_s3() as server:
         store = server.store("a-prefix")
 
-The server keeps everything in memory and ends with the `with` block, or with the test process, however that ends.
-moto handles requests in threads and checks conditions without a lock, so here one request is served at a time: the
-races that tests run are decided by our code and by the protocol, not by accidents of an emulator.
+The server keeps everything in memory and ends with the `with` block, or with the test process,
+however that ends. moto handles requests in threads and checks conditions without a lock, so here
+one request is served at a time: the races that tests run are decided by our code and by the
+protocol, not by accidents of an emulator.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-import urllib.request
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.client import HTTPConnection
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -82,20 +83,31 @@ def serve_s3(
                     "the S3 server for tests did not start",
                     hint="Run `python -m fourfold.testing.s3_server` to see why.",
                 )
-            server = S3Server(f"http://127.0.0.1:{port}", bucket)
-            request = urllib.request.Request(f"{server.endpoint}/{bucket}", method="PUT")  # noqa: S310
-            with urllib.request.urlopen(request, timeout=30):  # noqa: S310
-                pass
-            yield server
+            _create_bucket(int(port), bucket)
+            yield S3Server(f"http://127.0.0.1:{port}", bucket)
         finally:
             process.stdin.close()
             process.wait(timeout=30)
 
 
+def _create_bucket(port: int, bucket: str) -> None:
+    connection = HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request("PUT", f"/{bucket}")
+        status = connection.getresponse().status
+    finally:
+        connection.close()
+    if status != 200:
+        raise StorageError(f"the S3 server for tests answered {status} to a new bucket")
+
+
 def main(arguments: list[str]) -> None:
     """Serve until standard input ends; the port is the first line on standard output."""
     try:
-        from moto.server import DomainDispatcherApplication, create_backend_app  # noqa: PLC0415
+        from moto.moto_server.werkzeug_app import (  # noqa: PLC0415
+            DomainDispatcherApplication,
+            create_backend_app,
+        )
         from werkzeug.serving import make_server  # noqa: PLC0415
     except ImportError as exc:
         raise MissingDependency(

@@ -8,6 +8,7 @@ import socket
 import stat
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from fourfold import config, kernel, limits
@@ -16,7 +17,6 @@ from fourfold.cli.output import counted, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
     from fourfold.cli.doctor.findings import Patient
 
@@ -188,9 +188,9 @@ def is_temporary(path: Path) -> bool:
     """Whether a writer of this package makes files of that name only while it writes them."""
     name = path.name
     return (
-        name.endswith((".partial", ".restoring"))
+        name.endswith((".partial", ".restoring", ".tmp"))
         or name.startswith(".fourfold-")
-        or path.parent.name == "tmp"
+        or path.parent.parts[-2:] == (".fourfold", "tmp")
     )
 
 
@@ -214,7 +214,7 @@ def walk(root: Path) -> Iterator[Entry]:
                     # A store in use makes and removes files all the time.
                     continue
                 seen += 1
-                path = root / item.path
+                path = Path(item.path)
                 yield Entry(path, status)
                 if stat.S_ISDIR(status.st_mode):
                     folders.append(path)

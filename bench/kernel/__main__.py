@@ -1,0 +1,126 @@
+"""`python -m bench.kernel`: measure, print, and keep the result."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from bench.kernel import ceiling, dataset, machine, report, results
+from bench.kernel.database import PROFILE
+from bench.kernel.results import Result
+from bench.kernel.rounds import Bench
+from bench.kernel.workloads import BATCH, WORKLOADS, Line, all_lines
+from fourfold.limits import CHECKPOINT_PAGES
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "bench" / ".build"
+RESULTS = ROOT / "bench" / "results"
+DOCUMENT = ROOT / "docs" / "performance.md"
+
+ROUNDS = 5
+QUICK_ROUNDS = 3
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="Fewer rows and rounds; keeps no result.")
+@click.option("--rounds", type=click.IntRange(min=1), help=f"Rounds that count ({ROUNDS}).")
+@click.option("--only", default="", help=f"Workloads, as in A,C: {', '.join(WORKLOADS)}.")
+@click.option("--docs", is_flag=True, help="Write the newest result into docs/performance.md.")
+def main(*, quick: bool, rounds: int | None, only: str, docs: bool) -> None:
+    """Measure Fourfold's kernel against C."""
+    console = Console()
+    if docs:
+        _document(console)
+        return
+    lines = _chosen(only)
+    wanted = rounds or (QUICK_ROUNDS if quick else ROUNDS)
+    result = _measure(console, lines, wanted, quick=quick)
+    report.show(result, console)
+    if quick or only:
+        path = BUILD / "newest.json"
+    else:
+        path = RESULTS / f"kernel-{datetime.now(UTC):%Y-%m-%d}.json"
+    results.save(result, path)
+    console.print(f"Every round: {path.relative_to(ROOT)}")
+    sys.exit(1 if result.missed else 0)
+
+
+def _measure(console: Console, lines: list[Line], rounds: int, *, quick: bool) -> Result:
+    work = BUILD / "work"
+    limit = _limit(console)
+    bench = Bench(work, lines, limit, quick)
+    bench.prepare()
+    facts = machine.describe(work)
+    try:
+        with console.status("warming up") as status:
+            bench.run(rounds, rounds if quick else 3 * rounds, status.update)
+    finally:
+        shutil.rmtree(work)
+    about = {}
+    if limit is not None:
+        about = {
+            "sqlite": limit.version.sqlite,
+            "origin": limit.origin,
+            "compiler": limit.compiler,
+            "options": " ".join(limit.version.options),
+        }
+    return Result(
+        finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        quick=quick,
+        machine=facts,
+        ceiling=about,
+        settings={
+            "synchronous": PROFILE.synchronous,
+            "page_size": str(PROFILE.page_size),
+            "cache_kib": str(PROFILE.cache_kib),
+            "checkpoint_pages": str(CHECKPOINT_PAGES),
+            "batch_rows": str(BATCH),
+            "keys": str(dataset.KEYS),
+            "payload_bytes": str(dataset.PAYLOAD_BYTES),
+            "seed": str(dataset.SEED),
+            "rounds": str(rounds),
+            "foreign_share_max": str(results.FOREIGN_SHARE_MAX),
+        },
+        outcomes=bench.outcomes(rounds),
+        records=bench.records,
+    )
+
+
+def _limit(console: Console) -> ceiling.Ceiling | None:
+    """The C program; without one the benchmark goes on, and says so."""
+    try:
+        with console.status("building the C program"):
+            limit = ceiling.build(BUILD)
+    except ceiling.CompileError as error:
+        console.print(str(error), style="yellow", markup=False)
+        return None
+    if limit is None:
+        console.print("No C compiler found: absolute figures only.", style="yellow")
+    return limit
+
+
+def _chosen(only: str) -> list[Line]:
+    names = {part.strip().upper() for part in only.split(",") if part.strip()}
+    if unknown := names - set(WORKLOADS):
+        raise click.BadParameter(f"no workload {', '.join(sorted(unknown))}", param_hint="--only")
+    return [line for line in all_lines() if not names or line.workload in names]
+
+
+def _document(console: Console) -> None:
+    path = results.newest(RESULTS)
+    if path is None:
+        raise click.ClickException("bench/results holds no result yet: run `make bench` first")
+    try:
+        report.write_docs(DOCUMENT, results.load(path), str(path.relative_to(ROOT)))
+    except report.MarksMissing as error:
+        raise click.ClickException(str(error)) from error
+    console.print(f"{DOCUMENT.relative_to(ROOT)} now shows {path.name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""The result as tables: on a terminal, and as Markdown between two marks of docs/performance.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from bench.kernel.results import FOREIGN_SHARE_MAX, Outcome, Result, Side
+
+BEGIN = "<!-- kernel figures: begin -->"
+END = "<!-- kernel figures: end -->"
+
+_STYLES = {"pass": "green", "FAIL": "bold red"}
+
+
+class MarksMissing(Exception):
+    """The document has no place for the figures."""
+
+
+def show(result: Result, console: Console) -> None:
+    for lines in facts(result):
+        console.print(lines, highlight=False, markup=False)
+    console.print(_ratios(result))
+    console.print(_times(result))
+    if not result.clean:
+        console.print(
+            "Others used the machine: lines marked with * come from disturbed rounds and decide "
+            "nothing. Run again when it is quiet.",
+            style="yellow",
+        )
+
+
+def facts(result: Result) -> list[str]:
+    machine = result.machine
+    ceiling = result.ceiling
+    changed = " with changes" if machine.commit.endswith("changes") else ""
+    version = f"{machine.fourfold} {machine.commit[:12]}{changed}".strip()
+    lines = [
+        f"{machine.cpu}, {machine.cores} cores, {machine.memory_gib} GiB",
+        f"{machine.system}, {machine.kernel}, {machine.filesystem}",
+        f"Frequency governor: {machine.governor}",
+        f"4 KiB append and fdatasync: {machine.sync_p50_us:.0f} us, p99 {machine.sync_p99_us:.0f} us",
+        f"Fourfold {version}, {machine.python}, uvloop {machine.uvloop}",
+        f"Fourfold's SQLite: {machine.apsw_sqlite} (apsw {machine.apsw})",
+    ]
+    if ceiling:
+        lines.append(
+            f"C's SQLite: {ceiling['sqlite']} ({ceiling['origin']}), {ceiling['compiler']}"
+        )
+    else:
+        lines.append("The C program could not be built here: absolute figures only, no ratios")
+    return lines
+
+
+def _ratios(result: Result) -> Table:
+    table = Table(title="Throughput against C", title_justify="left")
+    table.add_column("", no_wrap=True)
+    for name in ("Fourfold /s", "C /s", "form of C", "ratio", "target", ""):
+        table.add_column(name, justify="left" if name == "form of C" else "right", no_wrap=True)
+    for outcome in result.outcomes:
+        table.add_row(
+            *ratio_cells(outcome), Text(outcome.verdict, _STYLES.get(outcome.verdict, ""))
+        )
+    return table
+
+
+def _times(result: Result) -> Table:
+    table = Table(title="One request, one group", title_justify="left")
+    table.add_column("", no_wrap=True)
+    for name in TIME_COLUMNS[1:]:
+        table.add_column(name, justify="right", no_wrap=True)
+    for outcome in result.outcomes:
+        table.add_row(*time_cells(outcome))
+    return table
+
+
+RATIO_COLUMNS = ("", "Fourfold /s", "C /s", "form of C", "ratio (min..max)", "target", "")
+TIME_COLUMNS = ("", "p50 / p99 us", "C: p50 / p99 us", "group", "CPU us", "C: CPU us", "rounds")
+
+
+def ratio_cells(outcome: Outcome) -> list[str]:
+    mark = "" if outcome.clean else " *"
+    ratio = "-"
+    if outcome.ratio is not None:
+        found = outcome.ratio
+        ratio = f"{found.median:.2f} ({found.min:.2f}..{found.max:.2f}){mark}"
+    limit = outcome.limits[0] if outcome.limits else None
+    return [
+        outcome.title,
+        _rate(outcome.fourfold),
+        _rate(limit) if limit else "-",
+        form_of(limit) if limit else "-",
+        ratio,
+        "-" if outcome.target is None else f"{outcome.target:.2f}",
+    ]
+
+
+def time_cells(outcome: Outcome) -> list[str]:
+    limit = outcome.limits[0] if outcome.limits else None
+    return [
+        outcome.title,
+        _latency(outcome.fourfold),
+        _latency(limit) if limit else "-",
+        f"{outcome.fourfold.group:.1f}",
+        f"{outcome.fourfold.cpu_us:.1f}",
+        f"{limit.cpu_us:.1f}" if limit else "-",
+        f"{outcome.rounds}"
+        + (f" (+{outcome.disturbed_rounds})" if outcome.disturbed_rounds else ""),
+    ]
+
+
+def form_of(side: Side) -> str:
+    if side.form == "requests":
+        return f"groups of {side.group:.0f}" if side.group > 1.5 else "one by one"
+    words = {"carray": "carray", "loop": "row by row"}
+    return words.get(side.form, f"{side.form.removeprefix('values ')} rows a statement")
+
+
+def _rate(side: Side) -> str:
+    return f"{side.rate.median:,.0f}"
+
+
+def _latency(side: Side) -> str:
+    return f"{side.p50_us:,.0f} / {side.p99_us:,.0f}"
+
+
+def markdown(result: Result, source: str) -> str:
+    """Both tables and the facts behind them."""
+    parts = ["\n".join(f"- {line}" for line in facts(result))]
+    parts.append(_markdown(RATIO_COLUMNS, [[*ratio_cells(o), o.verdict] for o in result.outcomes]))
+    parts.append(_markdown(TIME_COLUMNS, [time_cells(outcome) for outcome in result.outcomes]))
+    parts.append("Every form of C that was tried, rows a second:")
+    parts.append(
+        _markdown(
+            ("", "form of C", "/s (min..max)"),
+            [[o.title, form_of(s), _range(s)] for o in result.outcomes if o.bulk for s in o.limits],
+        )
+    )
+    if not result.clean:
+        parts.append(
+            f"\\* Others used more than {FOREIGN_SHARE_MAX:.0%} of the machine in some of these "
+            "rounds: such a line decides nothing."
+        )
+    parts.append(f"Measured {result.finished_at}; every round: `{source}`.")
+    return "\n\n".join(parts)
+
+
+def _range(side: Side) -> str:
+    return f"{side.rate.median:,.0f} ({side.rate.min:,.0f}..{side.rate.max:,.0f})"
+
+
+def _markdown(columns: tuple[str, ...], rows: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(columns) + " |"]
+    lines.append("|---|" + "---:|" * (len(columns) - 1))
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def write_docs(document: Path, result: Result, source: str) -> None:
+    """Put the figures between the two marks of `document`."""
+    text = document.read_text(encoding="utf-8")
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise MarksMissing(f"{document} lacks the lines {BEGIN} and {END}")
+    figures = markdown(result, source)
+    document.write_text(f"{before}{BEGIN}\n\n{figures}\n\n{END}{after}", encoding="utf-8")

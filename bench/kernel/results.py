@@ -1,0 +1,128 @@
+"""The result of a benchmark: every run of every round, what follows from them, and its file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+from bench.kernel.machine import Machine
+from bench.kernel.measurement import Measurement
+
+FOREIGN_SHARE_MAX = 0.15
+"""A run during which others used more of the machine than this does not count."""
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One run: round 0 is the warm-up, which nothing is computed from."""
+
+    round: int
+    lines: list[str]
+    side: str
+    form: str
+    rows: int
+    batch: int
+    callers: int
+    measured: Measurement
+    foreign_share: float | None
+
+    @property
+    def rate(self) -> float:
+        return self.rows / self.measured.seconds
+
+    @property
+    def disturbed(self) -> bool:
+        return self.foreign_share is not None and self.foreign_share > FOREIGN_SHARE_MAX
+
+
+class Spread(msgspec.Struct, frozen=True):
+    median: float
+    min: float
+    max: float
+
+
+class Side(msgspec.Struct, frozen=True):
+    """One side of a line over all its rounds."""
+
+    form: str
+    rate: Spread
+    p50_us: float
+    p99_us: float
+    cpu_us: float
+    """Processor time of a row, on all cores together."""
+    group: float
+    """Rows of a transaction, on average."""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """One line of the result."""
+
+    name: str
+    workload: str
+    title: str
+    bulk: bool
+    rounds: int
+    disturbed_rounds: int
+    """Rounds that others disturbed. They were left out, unless too few others remained."""
+    clean: bool
+    fourfold: Side
+    limits: list[Side]
+    """Every C form, the best first: that one is the limit."""
+    ratio: Spread | None
+    """Of neighbours in the same round: Fourfold's rate to the limit's."""
+    target: float | None
+
+    @property
+    def verdict(self) -> str:
+        if self.ratio is None or self.target is None:
+            return "-"
+        return "pass" if self.ratio.median >= self.target else "FAIL"
+
+
+class Result(msgspec.Struct, frozen=True):
+    """Everything that a run of the benchmark found out."""
+
+    finished_at: str
+    quick: bool
+    machine: Machine
+    ceiling: dict[str, str]
+    settings: dict[str, str]
+    outcomes: list[Outcome]
+    records: list[Record]
+
+    @property
+    def clean(self) -> bool:
+        return all(outcome.clean for outcome in self.outcomes)
+
+    @property
+    def missed(self) -> list[Outcome]:
+        return [outcome for outcome in self.outcomes if outcome.verdict == "FAIL"]
+
+
+def spread(values: list[float]) -> Spread:
+    return Spread(median(values), min(values), max(values))
+
+
+def summarise(records: list[Record]) -> Side:
+    return Side(
+        form=records[0].form,
+        rate=spread([record.rate for record in records]),
+        p50_us=median(record.measured.p50_us for record in records),
+        p99_us=median(record.measured.p99_us for record in records),
+        cpu_us=median(r.measured.cpu_seconds / r.rows * 1e6 for r in records),
+        group=median(record.rows / record.measured.transactions for record in records),
+    )
+
+
+def save(result: Result, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n")
+
+
+def load(path: Path) -> Result:
+    return msgspec.json.decode(path.read_bytes(), type=Result)
+
+
+def newest(folder: Path) -> Path | None:
+    return max(folder.glob("kernel-*.json"), default=None)

@@ -1,0 +1,400 @@
+"""Snapshots and transactions: what is seen when, and what an error leaves behind."""
+
+from __future__ import annotations
+
+import gc
+
+import apsw
+import ledger
+import pytest
+
+from fourfold.errors import (
+    Busy,
+    Closed,
+    Conflict,
+    DeadlineExceeded,
+    InvalidInput,
+    LockTimeout,
+    Refused,
+)
+from fourfold.kernel import Options
+
+
+def test_a_reader_opened_before_a_commit_does_not_see_it_and_one_opened_after_does(db):
+    db.transact(ledger.put("first"))
+    with db.read() as before:
+        db.transact(ledger.put("second"))
+        assert before.all("SELECT body FROM entry") == [("first",)]
+        with db.read() as after:
+            assert after.all("SELECT body FROM entry") == [("first",), ("second",)]
+        assert before.all("SELECT body FROM entry") == [("first",)]
+
+
+def test_a_snapshot_is_fixed_at_the_start_of_its_block_and_not_at_the_first_read(db):
+    with db.read() as snapshot:
+        db.transact(ledger.put("later"))
+        assert snapshot.value("SELECT count(*) FROM entry") == 0
+
+
+def test_nobody_reads_rows_that_are_not_committed(db):
+    with db.write() as txn:
+        ledger.put("draft")(txn)
+        assert txn.value("SELECT count(*) FROM entry") == 1
+        assert ledger.entries(db) == []
+        assert db.sequence(ledger.ENTRY) == 0
+        assert ledger.Caller(ledger.entries, db).outcome() == []
+    assert ledger.bodies(db) == ["draft"]
+
+
+def test_an_exception_in_the_block_undoes_all_of_it(db):
+    db.transact(ledger.put("kept"))
+    with pytest.raises(ZeroDivisionError), db.write() as txn:
+        ledger.put("undone")(txn)
+        txn.execute("CREATE TABLE undone (a)")
+        raise ZeroDivisionError
+    assert ledger.bodies(db) == ["kept"]
+    with db.read() as snapshot:
+        assert not snapshot.all("SELECT * FROM sqlite_schema WHERE name = 'undone'")
+    db.transact(ledger.put("next"))
+    ledger.assert_dense(db, 2)
+
+
+def test_a_nested_write_that_fails_and_is_caught_leaves_the_outer_rows(db):
+    with db.write() as txn:
+        ledger.put("outer")(txn)
+        with pytest.raises(ZeroDivisionError), db.write() as inner:
+            ledger.put("inner")(inner)
+            raise ZeroDivisionError
+        ledger.put("outer again")(txn)
+    assert ledger.bodies(db) == ["outer", "outer again"]
+    ledger.assert_dense(db)
+
+
+def test_a_nested_write_that_fails_through_leaves_nothing(db):
+    with pytest.raises(ZeroDivisionError), db.write() as txn:
+        ledger.put("outer")(txn)
+        with db.write() as inner:
+            ledger.put("inner")(inner)
+            raise ZeroDivisionError
+    assert ledger.entries(db) == []
+    assert db.sequence(ledger.ENTRY) == 0
+
+
+def test_a_nested_write_is_committed_with_the_outer_one_and_not_before(db):
+    with db.write():
+        with db.write() as inner:
+            ledger.put("inner")(inner)
+        assert ledger.entries(db) == []
+    assert ledger.bodies(db) == ["inner"]
+
+
+def test_writes_nest_to_any_depth_and_each_level_can_fail_alone(db):
+    def descend(depth):
+        with db.write() as txn:
+            ledger.put(f"before {depth}")(txn)
+            if depth < 20:
+                try:
+                    descend(depth + 1)
+                except ZeroDivisionError:
+                    ledger.put(f"caught {depth}")(txn)
+            if depth % 2:
+                raise ZeroDivisionError
+
+    descend(0)
+    assert ledger.bodies(db) == ["before 0", "caught 0"]
+    ledger.assert_dense(db)
+
+
+def test_a_transact_inside_a_write_of_the_same_thread_is_a_step_of_it(db):
+    with pytest.raises(ZeroDivisionError), db.write():
+        assert db.transact(ledger.put("step")) == 1
+        assert ledger.entries(db) == []
+        raise ZeroDivisionError
+    assert ledger.entries(db) == []
+    with db.write() as txn:
+        ledger.put("outer")(txn)
+        with pytest.raises(Conflict):
+            db.transact(lambda step: step.execute("INSERT INTO entry VALUES (1, 'again')"))
+        assert db.transact(ledger.put("step")) == 2
+    assert ledger.bodies(db) == ["outer", "step"]
+
+
+def test_a_savepoint_can_fail_without_its_transaction(db):
+    with db.write() as txn:
+        ledger.put("kept")(txn)
+        with pytest.raises(Conflict), txn.savepoint():
+            ledger.put("undone")(txn)
+            txn.execute("INSERT INTO entry VALUES (1, 'again')")
+        with txn.savepoint() as step:
+            ledger.put("kept too")(step)
+    assert ledger.bodies(db) == ["kept", "kept too"]
+    ledger.assert_dense(db)
+
+
+def test_a_statement_that_fails_leaves_the_statements_before_it(db):
+    with db.write() as txn:
+        ledger.put("kept")(txn)
+        with pytest.raises(Conflict):
+            txn.execute("INSERT INTO entry VALUES (2, 'x'), (1, 'again')")
+        assert txn.value("SELECT count(*) FROM entry") == 1
+    assert ledger.bodies(db) == ["kept"]
+
+
+def test_a_snapshot_is_dead_after_its_block(db):
+    with db.read() as snapshot:
+        pass
+    for use in (snapshot.all, snapshot.one, snapshot.value, lambda sql: list(snapshot.rows(sql))):
+        with pytest.raises(Closed, match="is over"):
+            use("SELECT 1")
+
+
+def test_a_transaction_is_dead_after_its_block_however_it_ended(db):
+    with db.write() as committed:
+        pass
+    with pytest.raises(ZeroDivisionError), db.write() as undone:
+        raise ZeroDivisionError
+    kept = []
+    db.transact(kept.append)
+    with pytest.raises(ZeroDivisionError):
+        db.transact(lambda txn: [kept.append(txn), 1 / 0])
+    for txn in (committed, undone, *kept):
+        for use in (
+            lambda txn=txn: txn.value("SELECT 1"),
+            lambda txn=txn: txn.execute("DELETE FROM entry"),
+            lambda txn=txn: txn.execute_many("DELETE FROM entry WHERE seq = ?", [(1,)]),
+            lambda txn=txn: txn.insert_many("entry", ("seq", "body"), [(1, "x")]),
+            lambda txn=txn: txn.claim(ledger.ENTRY),
+            lambda txn=txn: txn.changes,
+        ):
+            with pytest.raises(Closed, match="is over"):
+                use()
+        with pytest.raises(Closed, match="is over"), txn.savepoint():
+            pass
+    assert ledger.entries(db) == []
+
+
+def test_rows_that_were_not_read_to_the_end_do_not_hold_up_later_snapshots(path):
+    with ledger.open_ledger(path, options=Options(readers_max=1)) as db:
+        for body in range(3):
+            db.transact(ledger.put(body))
+        with db.read() as snapshot:
+            half_read = snapshot.rows("SELECT seq FROM entry")
+            assert next(half_read) == (1,)
+        db.transact(ledger.put("new"))
+        with db.read() as snapshot:
+            assert snapshot.value("SELECT count(*) FROM entry") == 4
+        with pytest.raises(Closed, match="is over"):
+            next(half_read)
+
+
+def test_rows_that_a_writer_did_not_read_to_the_end_do_not_hold_up_a_checkpoint(db):
+    for body in range(3):
+        db.transact(ledger.put(body))
+    with db.write() as txn:
+        half_read = txn.rows("SELECT seq FROM entry")
+        assert next(half_read) == (1,)
+        half_read_too = txn.rows("SELECT seq FROM entry")
+        next(half_read_too)
+    assert not db.checkpoint("TRUNCATE").busy
+    with pytest.raises(Closed, match="is over"):
+        next(half_read)
+
+
+def test_rows_are_read_in_order_and_can_be_left_early(db):
+    for body in range(10):
+        db.transact(ledger.put(body))
+    with db.read() as snapshot:
+        for seq, body in snapshot.rows("SELECT seq, body FROM entry ORDER BY seq"):
+            assert seq == body + 1
+            if seq == 4:
+                break
+        assert list(snapshot.rows("SELECT seq FROM entry WHERE seq > :least", {"least": 8})) == [
+            (9,),
+            (10,),
+        ]
+
+
+def test_a_runaway_read_is_ended_by_its_deadline(db):
+    with pytest.raises(DeadlineExceeded) as caught, db.read(deadline_s=0.05) as snapshot:
+        snapshot.value(ledger.ENDLESS)
+    assert caught.value.retryable
+    # The connection is fit for the next reader.
+    assert ledger.entries(db) == []
+
+
+@pytest.mark.parametrize("verb", ["SELECT", "INSERT"])
+def test_a_runaway_statement_is_ended_by_the_deadline_and_nothing_was_written(db, verb):
+    endless = (
+        ledger.ENDLESS if verb == "SELECT" else f"INSERT INTO entry SELECT 99, ({ledger.ENDLESS})"
+    )
+
+    def work(txn):
+        ledger.put("undone")(txn)
+        txn.all(endless)
+
+    with pytest.raises(DeadlineExceeded):
+        db.transact(work, deadline_s=0.05)
+    with pytest.raises(DeadlineExceeded), db.write(deadline_s=0.05) as txn:
+        work(txn)
+    with pytest.raises(DeadlineExceeded):
+        ledger.transact_in_loop(db, work, deadline_s=0.05)
+    assert ledger.entries(db) == []
+    assert db.sequence(ledger.ENTRY) == 0
+    db.transact(ledger.put("next"))
+    ledger.assert_dense(db, 1)
+
+
+def test_the_deadline_of_the_database_applies_where_none_is_given(path):
+    options = Options(transaction_deadline_s=0.05)
+    with ledger.open_ledger(path, options=options) as db:
+        with pytest.raises(DeadlineExceeded):
+            db.transact(lambda txn: txn.all(ledger.ENDLESS))
+        with pytest.raises(DeadlineExceeded), db.read() as snapshot:
+            snapshot.all(ledger.ENDLESS)
+
+
+def test_a_deadline_that_has_passed_writes_nothing(db):
+    for deadline_s in (0, -1):
+        with pytest.raises(DeadlineExceeded):
+            db.transact(ledger.put("late"), deadline_s=deadline_s)
+        with pytest.raises(Busy), db.write(deadline_s=deadline_s) as txn:
+            ledger.put("late")(txn)
+    assert ledger.entries(db) == []
+
+
+@pytest.mark.parametrize("wait", ["write", "transact", "transact_async", "checkpoint"])
+def test_a_writer_that_waits_too_long_gets_an_error_that_can_be_retried(path, wait):
+    options = Options(transaction_deadline_s=0.1)
+    with ledger.open_ledger(path, options=options) as db:
+
+        def write():
+            with db.write() as txn:
+                ledger.put("late")(txn)
+
+        calls = {
+            "write": write,
+            "transact": lambda: db.transact(ledger.put("late")),
+            "transact_async": lambda: ledger.transact_in_loop(db, ledger.put("late")),
+            "checkpoint": db.checkpoint,
+        }
+        with ledger.turn_held(db, "first"):
+            with pytest.raises(Busy) as caught:
+                ledger.Caller(calls[wait]).outcome()
+            assert caught.value.retryable
+        assert ledger.bodies(db) == ["first"]
+        db.transact(ledger.put("second"), deadline_s=30)
+        ledger.assert_dense(db, 2)
+
+
+def test_a_lock_held_by_a_stranger_is_a_lock_timeout(db, path):
+    stranger = apsw.Connection(str(path))
+    stranger.execute("BEGIN IMMEDIATE")
+    with pytest.raises(LockTimeout) as caught:
+        db.transact(ledger.put("x"))
+    assert caught.value.retryable
+    assert str(path) in caught.value.message
+    with pytest.raises(LockTimeout), db.write():
+        pass
+    with pytest.raises(LockTimeout):
+        ledger.transact_in_loop(db, ledger.put("x"))
+    assert db.metrics().counters["busy_total"] == 3
+    stranger.execute("ROLLBACK")
+    stranger.close()
+    db.transact(ledger.put("x"))
+    ledger.assert_dense(db, 1)
+
+
+def test_readers_do_not_wait_for_the_writer(db):
+    db.transact(ledger.put("first"))
+    with ledger.turn_held(db, "second"):
+        assert ledger.bodies(db) == ["first"]
+
+
+def test_more_readers_than_the_pool_holds_get_an_error_that_can_be_retried(path, monkeypatch):
+    monkeypatch.setattr("fourfold.kernel.readers.READER_WAIT_S", 0.05)
+    with ledger.open_ledger(path, options=Options(readers_max=2)) as db:
+        with db.read(), db.read():
+            with pytest.raises(Busy, match="all 2 readers") as caught, db.read():
+                pass
+            assert caught.value.retryable
+            assert caught.value.retry_after
+        with db.read(), db.read():
+            pass
+
+
+def test_a_reader_waits_for_one_that_is_coming_back(path):
+    with ledger.open_ledger(path, options=Options(readers_max=1)) as db:
+        with db.read():
+            waiting = ledger.Caller(ledger.entries, db)
+        assert waiting.outcome() == []
+
+
+def test_what_sql_gets_wrong_is_invalid_input_and_names_the_database(db, path):
+    for sql, params in [
+        ("SELEC 1", ()),
+        ("SELECT * FROM nowhere", ()),
+        ("SELECT ?", ()),
+        ("SELECT ?", (1, 2)),
+    ]:
+        with db.read() as snapshot, pytest.raises(InvalidInput) as caught:
+            snapshot.all(sql, params)
+        assert str(path) in caught.value.message
+        with pytest.raises(InvalidInput), db.write() as txn:
+            txn.execute(sql, params)
+
+
+def test_a_closed_database_refuses_everything(path):
+    db = ledger.open_ledger(path)
+    db.close()
+    db.close()
+    for use in (
+        lambda: db.transact(ledger.put("x")),
+        lambda: ledger.transact_in_loop(db, ledger.put("x")),
+        lambda: db.write().__enter__(),
+        lambda: db.read().__enter__(),
+        db.checkpoint,
+        db.vacuum,
+        db.analyze,
+        db.integrity_check,
+        db.make_durable,
+        db.metrics,
+        lambda: db.backup(path.with_name("copy.db")),
+        lambda: db.sequence(ledger.ENTRY),
+    ):
+        with pytest.raises(Closed):
+            use()
+    assert not path.with_name("copy.db").exists()
+
+
+def test_a_snapshot_may_be_read_to_its_end_while_the_database_closes(path):
+    db = ledger.open_ledger(path)
+    db.transact(ledger.put("x"))
+    with db.read() as snapshot:
+        db.close()
+        assert snapshot.value("SELECT body FROM entry") == "x"
+    gc.collect()
+    with ledger.open_ledger(path) as again:
+        assert ledger.bodies(again) == ["x"]
+
+
+def test_closing_inside_a_write_of_the_same_thread_is_refused(db):
+    with db.write() as txn:
+        ledger.put("x")(txn)
+        with pytest.raises(Refused, match="transaction"):
+            db.close()
+    assert ledger.bodies(db) == ["x"]
+
+
+def test_a_database_open_for_reading_only_refuses_to_write(path):
+    ledger.open_ledger(path).close()
+    with ledger.open_ledger(path, mode="r") as db:
+        for use in (
+            lambda: db.transact(ledger.put("x")),
+            lambda: db.write().__enter__(),
+            db.checkpoint,
+            db.vacuum,
+            db.analyze,
+        ):
+            with pytest.raises(Refused, match="reading only"):
+                use()
+        assert ledger.entries(db) == []
