@@ -34,6 +34,8 @@ QUICK_ROUNDS = 3
 def main(*, quick: bool, rounds: int | None, only: str, docs: bool) -> None:
     """Measure Fourfold's kernel against C."""
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=132)
     if docs:
         _document(console)
         return
@@ -85,6 +87,7 @@ def _measure(console: Console, lines: list[Line], rounds: int, *, quick: bool) -
             "seed": str(dataset.SEED),
             "rounds": str(rounds),
             "foreign_share_max": str(results.FOREIGN_SHARE_MAX),
+            "slow_disk_factor": str(results.SLOW_DISK_FACTOR),
         },
         outcomes=bench.outcomes(rounds),
         records=bench.records,

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from bench.kernel.results import FOREIGN_SHARE_MAX, Outcome, Result, Side
+from bench.kernel.results import Outcome, Result, Side
 
 BEGIN = "<!-- kernel figures: begin -->"
 END = "<!-- kernel figures: end -->"
@@ -27,8 +27,8 @@ def show(result: Result, console: Console) -> None:
     console.print(_times(result))
     if not result.clean:
         console.print(
-            "Others used the machine: lines marked with * come from disturbed rounds and decide "
-            "nothing. Run again when it is quiet.",
+            "Others used the machine or its disk: lines marked with * come from disturbed rounds "
+            "and decide nothing. Run again when it is quiet.",
             style="yellow",
         )
 
@@ -42,7 +42,7 @@ def facts(result: Result) -> list[str]:
         f"{machine.cpu}, {machine.cores} cores, {machine.memory_gib} GiB",
         f"{machine.system}, {machine.kernel}, {machine.filesystem}",
         f"Frequency governor: {machine.governor}",
-        f"4 KiB append and fdatasync: {machine.sync_p50_us:.0f} us, p99 {machine.sync_p99_us:.0f} us",
+        f"4 KiB append and fdatasync: {machine.sync_p50_us:.0f} us (p99 {machine.sync_p99_us:.0f})",
         f"Fourfold {version}, {machine.python}, uvloop {machine.uvloop}",
         f"Fourfold's SQLite: {machine.apsw_sqlite} (apsw {machine.apsw})",
     ]
@@ -57,21 +57,20 @@ def facts(result: Result) -> list[str]:
 
 def _ratios(result: Result) -> Table:
     table = Table(title="Throughput against C", title_justify="left")
-    table.add_column("", no_wrap=True)
-    for name in ("Fourfold /s", "C /s", "form of C", "ratio", "target", ""):
-        table.add_column(name, justify="left" if name == "form of C" else "right", no_wrap=True)
+    for name in RATIO_COLUMNS:
+        left = name in {"", "form of C"}
+        table.add_column(name, justify="left" if left else "right")
     for outcome in result.outcomes:
         table.add_row(
-            *ratio_cells(outcome), Text(outcome.verdict, _STYLES.get(outcome.verdict, ""))
+            *ratio_cells(outcome), Text(outcome.verdict, _STYLES.get(outcome.verdict[:4], ""))
         )
     return table
 
 
 def _times(result: Result) -> Table:
     table = Table(title="One request, one group", title_justify="left")
-    table.add_column("", no_wrap=True)
-    for name in TIME_COLUMNS[1:]:
-        table.add_column(name, justify="right", no_wrap=True)
+    for name in TIME_COLUMNS:
+        table.add_column(name, justify="right" if name else "left")
     for outcome in result.outcomes:
         table.add_row(*time_cells(outcome))
     return table
@@ -82,11 +81,10 @@ TIME_COLUMNS = ("", "p50 / p99 us", "C: p50 / p99 us", "group", "CPU us", "C: CP
 
 
 def ratio_cells(outcome: Outcome) -> list[str]:
-    mark = "" if outcome.clean else " *"
     ratio = "-"
     if outcome.ratio is not None:
         found = outcome.ratio
-        ratio = f"{found.median:.2f} ({found.min:.2f}..{found.max:.2f}){mark}"
+        ratio = f"{found.median:.2f} ({found.min:.2f}..{found.max:.2f})"
     limit = outcome.limits[0] if outcome.limits else None
     return [
         outcome.title,
@@ -141,8 +139,8 @@ def markdown(result: Result, source: str) -> str:
     )
     if not result.clean:
         parts.append(
-            f"\\* Others used more than {FOREIGN_SHARE_MAX:.0%} of the machine in some of these "
-            "rounds: such a line decides nothing."
+            "\\* Others used the machine or its disk in some of these rounds: such a line decides "
+            "nothing."
         )
     parts.append(f"Measured {result.finished_at}; every round: `{source}`.")
     return "\n\n".join(parts)

@@ -12,6 +12,8 @@ from bench.kernel.measurement import Measurement
 
 FOREIGN_SHARE_MAX = 0.15
 """A run during which others used more of the machine than this does not count."""
+SLOW_DISK_FACTOR = 2.0
+"""Nor does one before which the disk was this much slower than it can be."""
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -26,14 +28,17 @@ class Record(msgspec.Struct, frozen=True):
     callers: int
     measured: Measurement
     foreign_share: float | None
+    sync_us: float
+    """What the disk asked for a durable append just before this run."""
 
     @property
     def rate(self) -> float:
         return self.rows / self.measured.seconds
 
-    @property
-    def disturbed(self) -> bool:
-        return self.foreign_share is not None and self.foreign_share > FOREIGN_SHARE_MAX
+    def disturbed(self, quiet_sync_us: float) -> bool:
+        """Whether others were at work, judged by the processors and by the disk."""
+        busy = self.foreign_share is not None and self.foreign_share > FOREIGN_SHARE_MAX
+        return busy or self.sync_us > SLOW_DISK_FACTOR * quiet_sync_us
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -77,7 +82,8 @@ class Outcome(msgspec.Struct, frozen=True):
     def verdict(self) -> str:
         if self.ratio is None or self.target is None:
             return "-"
-        return "pass" if self.ratio.median >= self.target else "FAIL"
+        word = "pass" if self.ratio.median >= self.target else "FAIL"
+        return word if self.clean else f"{word} *"
 
 
 class Result(msgspec.Struct, frozen=True):

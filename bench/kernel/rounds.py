@@ -20,7 +20,7 @@ import msgspec
 from bench.kernel import database, dataset
 from bench.kernel.ceiling import Ceiling
 from bench.kernel.dataset import Dataset
-from bench.kernel.machine import ForeignLoad, interpreter
+from bench.kernel.machine import ForeignLoad, interpreter, sync_cost_us
 from bench.kernel.measurement import Measurement, Task
 from bench.kernel.results import Outcome, Record, Side, spread, summarise
 from bench.kernel.subject import COLUMNS
@@ -29,6 +29,7 @@ from fourfold.kernel import bulk
 from fourfold.limits import CHECKPOINT_PAGES
 
 Progress = Callable[[str], None]
+SYNC_PROBES = 50
 
 
 @dataclass(slots=True)
@@ -106,6 +107,7 @@ class Bench:
         progress(f"round {number}: {run.label}")
         path = self.folder / "run.db"
         database.copy_template(self._template, path)
+        sync_us, _ = sync_cost_us(self.folder, rounds=SYNC_PROBES)
         with ForeignLoad() as foreign:
             measured = self._measure(run, path)
         database.verify(path, self._rows(run))
@@ -120,6 +122,7 @@ class Bench:
                 callers=run.callers,
                 measured=measured,
                 foreign_share=None if foreign.share is None else round(foreign.share, 3),
+                sync_us=sync_us,
             )
         )
 
@@ -141,7 +144,8 @@ class Bench:
         """The rounds of `line` that nobody disturbed, and those that somebody did."""
         mine = [r for r in self.records if line.name in r.lines and r.round > 0]
         rounds = sorted({record.round for record in mine})
-        bad = {record.round for record in mine if record.disturbed}
+        quiet = min((record.sync_us for record in self.records), default=0.0)
+        bad = {record.round for record in mine if record.disturbed(quiet)}
         return [n for n in rounds if n not in bad], [n for n in rounds if n in bad]
 
     def _outcome(self, line: Line, wanted: int) -> Outcome:

@@ -75,13 +75,16 @@ def _requests(
     target: float | None = None,
     batch: int = 0,
 ) -> Line:
-    kinds = {"uvloop": "uvloop", "asyncio": "asyncio", "threads": "thread"}
-    crowd = f"{callers} {kinds[form]} caller{'s' if callers > 1 else ''}"
-    prefix = "One idle caller" if callers == 1 else "Group commit"
+    kind = "thread" if form == "threads" else f"coroutine ({form})"
+    if callers == 1:
+        title = f"One idle {kind}"
+    else:
+        title = f"Group commit, {callers} {kind.replace('coroutine', 'coroutines')}"
+        title += "s" if form == "threads" else ""
     return Line(
         name=name,
         workload=workload,
-        title=f"{prefix}: {crowd}",
+        title=title,
         form=form,
         rivals=("requests",),
         rows=rows,

@@ -88,8 +88,11 @@ GROUP_BYTES_MAX: Final = 16 * MIB
 QUEUE_REQUESTS_MAX: Final = 65_536
 QUEUE_BYTES_MAX: Final = 256 * MIB
 OVERLOAD_RETRY_AFTER_S: Final = 0.1
+QUEUE_LOOK_S: Final = 0.1
+"""While coroutines wait for a writer that is taken, how often their deadlines are looked at."""
 INLINE_COMMIT_MS_MAX: Final = 4.0
 """A commit that takes longer than this on average moves off the event loop into a thread."""
+COMMIT_THREADS: Final = 8
 CAUTIOUS_GROUPS: Final = 16
 """After one request spoilt a shared transaction, this many groups give every request a
 savepoint.
@@ -116,6 +119,10 @@ DISK_FAILED_BYTES: Final = 64 * MIB
 BACKUP_PAGES_PER_STEP: Final = 4_096
 SLOW_LOG_ENTRIES: Final = 256
 
+# Documents
+DOCUMENT_ARRAY_INDEX_MAX: Final = 2**32 - 2
+"""The largest array index that a path may spell; JavaScript has no larger one."""
+
 # Pipeline
 JAVA_PROBE_TIMEOUT_S: Final = 30.0
 """Time for one `java -version`: a JVM answers in tenths of a second, a hung shim never does."""
@@ -128,3 +135,17 @@ machine.
 DOCTOR_FSYNC_ROUNDS: Final = 25
 DOCTOR_ENTRIES_MAX: Final = 100_000
 """Files and folders of a store that `fourfold doctor` looks at; it says so when there are more."""
+
+# Documents
+DOCUMENT_BYTES_MAX: Final = 64 * MIB
+OPERATIONS_MAX: Final = 100_000
+"""Operations in one commit: bounds how long one transaction holds the writer."""
+ENTITY_ID_BYTES_MAX: Final = 1_024
+SPACE_DID_CHARS_MAX: Final = 200
+"""A DID becomes a file name, and file systems stop at 255 bytes."""
+BRANCH_NAME_CHARS_MAX: Final = 200
+BRANCH_DEPTH_MAX: Final = 8
+SNAPSHOT_PATCHES_MIN: Final = 10
+"""Never a snapshot before so many patches have gathered since the last one."""
+DOCUMENT_CACHE_BYTES: Final = 64 * MIB
+HISTORY_PAGE_ROWS: Final = 1_000

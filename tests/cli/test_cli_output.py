@@ -37,10 +37,12 @@ def run_in_terminal(home, *arguments, stream="stdout", **environ):
     pipe = child.stderr if stream == "stdout" else child.stdout
     other = pipe.read()
     pipe.close()
-    assert child.wait() == 0
+    code = child.wait()
     reader.join()
     os.close(ours)
-    return b"".join(drawn).decode(), other.decode()
+    shown = b"".join(drawn).decode(), other.decode()
+    assert code == 0, shown
+    return shown
 
 
 def test_a_table_is_drawn_on_a_terminal_and_plain_text_elsewhere(call, tmp_path):

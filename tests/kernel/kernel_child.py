@@ -270,8 +270,8 @@ class Workload:
 
     def _any_request(self, random):
         action = random.choices(
-            (self._plain, self._bulk, self._block, self._fails, self._conflicts),
-            (8, 2, 3, 2, 1),
+            (self._plain, self._bulk, self._block, self._fails, self._conflicts, self._durable),
+            (8, 2, 3, 2, 1, 2),
         )[0]
         action(random)
 
@@ -315,7 +315,7 @@ class Workload:
         raise AssertionError("a request that broke a constraint was acknowledged")
 
     def _upkeep(self, random):
-        action = random.choice((self._checkpoint, self._durable, self._backup, self._vacuum))
+        action = random.choice((self._checkpoint, self._backup, self._vacuum))
         action(random)
 
     def _checkpoint(self, random):

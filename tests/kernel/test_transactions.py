@@ -1,5 +1,7 @@
 """Snapshots and transactions: what is seen when, and what an error leaves behind."""
 
+# ruff: noqa: PT012  (the block of a transaction that fails is what is under test)
+
 from __future__ import annotations
 
 import gc
@@ -17,7 +19,7 @@ from fourfold.errors import (
     LockTimeout,
     Refused,
 )
-from fourfold.kernel import Options
+from fourfold.kernel import Options, profiles
 
 
 def test_a_reader_opened_before_a_commit_does_not_see_it_and_one_opened_after_does(db):
@@ -343,8 +345,26 @@ def test_what_sql_gets_wrong_is_invalid_input_and_names_the_database(db, path):
             txn.execute(sql, params)
 
 
+@pytest.mark.parametrize(
+    "value", [2**63, -(2**63) - 1, object(), [1], {"a": 1}, "\ud800"], ids=repr
+)
+def test_a_value_that_cannot_be_stored_is_invalid_input(db, value):
+    uses = [
+        lambda txn: txn.execute("INSERT INTO entry VALUES (1, ?)", (value,)),
+        lambda txn: txn.execute_many("INSERT INTO entry VALUES (?, ?)", [(1, 1), (2, value)]),
+        lambda txn: txn.insert_many("entry", ("seq", "body"), [(1, 1), (2, value)]),
+        lambda txn: txn.all("SELECT ?", (value,)),
+        lambda txn: txn.one("SELECT ?", (value,)),
+        lambda txn: list(txn.rows("SELECT ?", (value,))),
+    ]
+    for use in uses:
+        with pytest.raises(InvalidInput, match="cannot be stored"):
+            db.transact(use)
+    assert ledger.entries(db) == []
+
+
 def test_a_closed_database_refuses_everything(path):
-    db = ledger.open_ledger(path)
+    db = ledger.open_ledger(path, profile=profiles.PLAIN)
     db.close()
     db.close()
     for use in (

@@ -1,3 +1,5 @@
+"""One S3 server for all tests of this folder; the assertions of the contract explain themselves."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

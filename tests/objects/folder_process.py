@@ -1,4 +1,4 @@
-"""What the processes of test_folder_processes.py do: python folder_process.py JOB ROOT ..."""
+"""What the processes of test_object_folder_processes do: python folder_process.py JOB ROOT ..."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ interpreter is not asked again until the last row is stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any
@@ -41,10 +41,10 @@ def row_statements(
     while left:
         size = full if left >= full else 1 << (left.bit_length() - 1)
         part = rows[at : at + size]
-        params = tuple(chain.from_iterable(part))
-        if len(params) != size * width:
+        # Each row is looked at: two wrong widths can add up to the right number of values.
+        if set(map(len, part)) != {width}:
             raise InvalidInput(f"{table}: each row must have {width} values: {', '.join(columns)}")
-        yield values_statement(table, columns, size, verb), params
+        yield values_statement(table, columns, size, verb), tuple(chain.from_iterable(part))
         at += size
         left -= size
 
@@ -81,10 +81,32 @@ def series_statement(
     return f"INSERT INTO {quoted(table)} ({columns}) SELECT {source}"
 
 
+def series_rows(
+    table: str,
+    fixed: Mapping[str, Any],
+    counter: tuple[str, int],
+    values: tuple[str, Sequence[bytes] | Sequence[str]],
+    lengths: str | None,
+) -> tuple[str, tuple[str, ...], list[tuple[Any, ...]]]:
+    """The rows of a series one by one, for values that an array cannot carry."""
+    columns = (*fixed, counter[0], values[0], *(() if lengths is None else (lengths,)))
+    rows = []
+    for number, value in enumerate(values[1], start=counter[1]):
+        size = len(value.encode() if isinstance(value, str) else value)
+        rows.append((*fixed.values(), number, value, *(() if lengths is None else (size,))))
+    return table, columns, rows
+
+
 def as_array(values: Sequence[bytes] | Sequence[str]) -> Any:
-    """The values as SQLite's array binding. All must be of one type: bytes or str."""
+    """The values as SQLite's array binding. All must be of one type: bytes or str.
+
+    None when a text holds a NUL character, where the array's strings would end.
+    """
     items = values if isinstance(values, tuple) else tuple(values)
     try:
         return carray(items)
     except (TypeError, ValueError) as error:
+        texts = [item for item in items if isinstance(item, str)]
+        if len(texts) == len(items) and "\x00" in "".join(texts):
+            return None
         raise InvalidInput("a series takes values that are all bytes or all str") from error

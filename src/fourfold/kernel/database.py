@@ -300,8 +300,8 @@ class Database:
         """
         if self._closed:
             return
-        if self._group is not None:
-            self._group.refuse_inside_a_transaction()
+        if self._writer is not None:
+            self._writer.refuse_inside_a_transaction()
         self._closed = True
         _open_databases.discard(self)
         if self._group is not None:

@@ -23,9 +23,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -39,10 +39,10 @@ from fourfold.errors import (
     InvalidInput,
     LockTimeout,
     Overloaded,
-    Refused,
 )
 from fourfold.kernel import faults
 from fourfold.kernel.requests import LoopRequest, Request, ThreadRequest, Work, settle
+from fourfold.kernel.threads import commit_threads
 from fourfold.kernel.transaction import Transaction
 from fourfold.kernel.writer import Writer
 
@@ -66,21 +66,6 @@ class _Spoilt(Exception):
     """
 
 
-_threads: ThreadPoolExecutor | None = None
-_threads_lock = threading.Lock()
-
-
-def _commit_threads() -> ThreadPoolExecutor:
-    """Threads for commits that are too slow for an event loop; shared by all databases of the
-    process.
-    """
-    global _threads  # noqa: PLW0603
-    with _threads_lock:
-        if _threads is None:
-            _threads = ThreadPoolExecutor(max_workers=8, thread_name_prefix="fourfold-commit")
-        return _threads
-
-
 class GroupCommit:
     """The queue in front of a Writer."""
 
@@ -92,6 +77,7 @@ class GroupCommit:
         self._exclusive_waiters = 0
         self._cautious = 0
         self._scheduled: set[asyncio.AbstractEventLoop] = set()
+        self._watching: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
         self._closed = False
         self._counters = threading.Lock()
 
@@ -117,9 +103,7 @@ class GroupCommit:
             if left <= 0 and self._withdraw(request):
                 # This thread may have been poked to lead; somebody else must be.
                 self._poke()
-                raise DeadlineExceeded(
-                    f"{self._writer.subject}: the deadline passed while the write was queued"
-                )
+                raise self._too_late()
             # Looking up once a second heals a wake-up lost to an event loop that stopped running.
             request.wait(min(max(left, 0.01), 1.0))
             self._lead(request)
@@ -144,7 +128,7 @@ class GroupCommit:
         """Hold the turn for something other than a group: a long transaction, a checkpoint, a
         vacuum.
         """
-        self.refuse_inside_a_transaction()
+        self._writer.refuse_inside_a_transaction()
         with self._counters:
             self._exclusive_waiters += 1
         try:
@@ -161,7 +145,12 @@ class GroupCommit:
                 raise Closed(f"{self._writer.subject}: the database is closed")
             yield
         finally:
-            self._release_turn()
+            try:
+                if self._exclusive_waiters and self._queue:
+                    # Between two that write alone come those who share, or they never would.
+                    self._run_group(None)
+            finally:
+                self._release_turn()
 
     @contextmanager
     def transaction(self, deadline: float) -> Iterator[Transaction]:
@@ -175,8 +164,7 @@ class GroupCommit:
             try:
                 txn = writer.begin(deadline)
                 yield txn
-                if txn._undone is not None:  # noqa: SLF001
-                    raise txn._undone  # noqa: SLF001
+                txn._refuse_if_undone()  # noqa: SLF001
             except BaseException:
                 writer.rollback()
                 raise
@@ -185,14 +173,6 @@ class GroupCommit:
             writer.metrics.requests += 1
             for hook in hooks or ():
                 hook()
-
-    def refuse_inside_a_transaction(self) -> None:
-        """A thread that waits for the turn it holds itself would wait for ever."""
-        if self._writer.owner == threading.get_ident():
-            raise Refused(
-                f"{self._writer.subject}: this thread is in the middle of a transaction",
-                hint="Leave the `with db.write()` block, or the work, first.",
-            )
 
     def close(self) -> None:
         """Refuse new requests, and finish those that are queued."""
@@ -290,15 +270,36 @@ class GroupCommit:
     def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
         """On the loop's thread: commit what its coroutines queued since the last look."""
         self._scheduled.discard(loop)
-        if not self._queue or self._exclusive_waiters:
+        if not self._queue:
             return
-        if self._too_slow_for_a_loop():
-            _commit_threads().submit(self._flush_in_thread)
-        elif self._writer.turn.acquire(blocking=False):
-            try:
-                self._run_group(loop)
-            finally:
-                self._release_turn(loop)
+        if not self._exclusive_waiters:
+            if self._too_slow_for_a_loop():
+                commit_threads().submit(self._flush_in_thread)
+            elif self._writer.turn.acquire(blocking=False):
+                try:
+                    self._run_group(loop)
+                finally:
+                    self._release_turn(loop)
+        if self._queue and loop not in self._watching:
+            self._watching.add(loop)
+            loop.call_later(limits.QUEUE_LOOK_S, self._look, loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        """While coroutines of `loop` wait for the turn: tell those whose deadline passed, and heal
+        a wake-up lost to another loop that stopped running.
+        """
+        self._watching.discard(loop)
+        now = time.monotonic()
+        with self._counters:
+            waiting = [each for each in self._queue if getattr(each, "loop", None) is loop]
+            late = [each for each in waiting if now > each.deadline]
+            for request in late:
+                self._queue.remove(request)
+                self._queued_bytes -= request.size
+                request.error = self._too_late()
+        settle(late, loop)
+        if len(waiting) > len(late):
+            self._schedule(loop)
 
     def _flush_in_thread(self) -> None:
         turn = self._writer.turn
@@ -380,11 +381,14 @@ class GroupCommit:
         if isinstance(request, LoopRequest) and request.future.cancelled():
             return False
         if now > request.deadline:
-            request.error = DeadlineExceeded(
-                f"{self._writer.subject}: the deadline passed while the write was queued"
-            )
+            request.error = self._too_late()
             return False
         return True
+
+    def _too_late(self) -> DeadlineExceeded:
+        return DeadlineExceeded(
+            f"{self._writer.subject}: the deadline passed while the write was queued"
+        )
 
     def _commit_group(self, group: list[Request]) -> None:
         """Bring the whole group to an outcome, in as few transactions as its errors allow."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fourfold.errors import ForeignFile, FourfoldError, StorageError, WriterLocked
+from fourfold.errors import CorruptData, ForeignFile, FourfoldError, WriterLocked
 from fourfold.kernel import backup, bootstrap, maintenance, sequences
 from fourfold.kernel.bootstrap import APPLICATION_ID, Plan
 from fourfold.kernel.driver import Connection, DriverError, translate
@@ -20,10 +20,6 @@ from fourfold.kernel.migrations import applied_version
 from fourfold.kernel.profiles import PLAIN
 from fourfold.kernel.sequences import Sequence as Counter
 from fourfold.kernel.transaction import SQL, Snapshot
-
-_HEADER_BYTES = 100
-_MAGIC = b"SQLite format 3\x00"
-_APPLICATION_ID_AT = 68
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +38,16 @@ class Inspection:
 
 
 def is_database(path: Path) -> bool:
-    """Whether the file's header carries Fourfold's mark; reads a hundred bytes."""
+    """Whether SQLite finds Fourfold's mark in the file's header.
+
+    Never with a plain `open`: closing a descriptor of a file drops every lock that this process,
+    and so the SQLite in it, holds on that file.
+    """
     try:
-        with path.open("rb") as file:
-            header = file.read(_HEADER_BYTES)
-    except OSError as error:
-        raise StorageError(f"{path}: cannot be read: {error.strerror}") from error
-    mark = header[_APPLICATION_ID_AT : _APPLICATION_ID_AT + 4]
-    return header.startswith(_MAGIC) and int.from_bytes(mark, "big") == APPLICATION_ID
+        _connect(path).close()
+    except (ForeignFile, CorruptData):
+        return False
+    return True
 
 
 def checksum(path: Path) -> str:
@@ -151,16 +149,15 @@ def restore(
 
 def _connect(path: Path) -> Connection:
     bootstrap.must_exist(path)
-    if not is_database(path):
-        raise ForeignFile(f"{path}: is not one of Fourfold's databases")
     connection = bootstrap.connect_reader(Plan(path, PLAIN, (), ()))
     try:
-        bootstrap.refuse_unfinished(connection, str(path))
-    except BaseException as error:
+        mark = connection.pragma("application_id")
+    except DriverError as error:
         connection.close()
-        if isinstance(error, DriverError):
-            raise translate(error, str(path)) from error
-        raise
+        raise translate(error, str(path)) from error
+    if mark != APPLICATION_ID:
+        connection.close()
+        raise ForeignFile(f"{path}: is not one of Fourfold's databases, or its header is damaged")
     return connection
 
 

@@ -55,7 +55,9 @@ INSERT OR IGNORE INTO kernel_sequence (name, value) VALUES ('{name}', 0)
 SELECT value FROM kernel_sequence WHERE name = '{name}'
 
 -- name: sequence_claim
-UPDATE kernel_sequence SET value = value + ?1 WHERE name = '{name}' RETURNING value
+-- Text plus one is one: a counter that is none gives no number.
+UPDATE kernel_sequence SET value = value + ?1
+WHERE name = '{name}' AND typeof(value) = 'integer' RETURNING value
 
 -- name: sequence_advance
 -- Only upwards: a restored database must never hand out a number again.

@@ -25,6 +25,9 @@ Row = tuple[Any, ...]
 
 SQL = load_queries("fourfold.kernel")
 
+_REFUSALS = (DriverError, TypeError, OverflowError, UnicodeEncodeError)
+"""How the driver says no: an error of SQLite's, or a value that SQLite has no place for."""
+
 
 def _over() -> Closed:
     return Closed(
@@ -57,14 +60,14 @@ class Snapshot:
         """Every row of the result, at once."""
         try:
             return self._connection.execute(sql, params).fetchall()
-        except DriverError as error:
+        except _REFUSALS as error:
             raise self._failed(error) from error
 
     def one(self, sql: str, params: Params = ()) -> Row | None:
         """The first row, or None."""
         try:
             return self._connection.execute(sql, params).fetchone()
-        except DriverError as error:
+        except _REFUSALS as error:
             raise self._failed(error) from error
 
     def value(self, sql: str, params: Params = ()) -> Any:
@@ -84,14 +87,16 @@ class Snapshot:
                 yield from cursor
             finally:
                 cursors.remove(cursor)
-        except DriverError as error:
+        except _REFUSALS as error:
             raise self._failed(error) from error
 
-    def _failed(self, error: DriverError) -> FourfoldError:
+    def _failed(self, error: Exception) -> FourfoldError:
         """The error that the caller sees."""
         if self._connection is _ENDED:
             return _over()
-        return translate(error, self._subject)
+        if isinstance(error, DriverError):
+            return translate(error, self._subject)
+        return InvalidInput(f"{self._subject}: a value cannot be stored: {error}")
 
     def _end(self) -> None:
         # A result that was not read to its end would hold on to this state, and show it to whoever
@@ -122,7 +127,7 @@ class Transaction(Snapshot):
             faults.hit("kernel.statement.before")
         try:
             self._cursor.execute(sql, params)
-        except DriverError as error:
+        except _REFUSALS as error:
             raise self._failed(error) from error
         if faults.armed:
             faults.hit("kernel.statement.after")
@@ -134,7 +139,7 @@ class Transaction(Snapshot):
             faults.hit("kernel.statement.before")
         try:
             self._cursor.executemany(sql, params)
-        except DriverError as error:
+        except _REFUSALS as error:
             raise self._failed(error) from error
         if faults.armed:
             faults.hit("kernel.statement.after")
@@ -163,8 +168,12 @@ class Transaction(Snapshot):
         """
         if not values[1]:
             return
+        array = bulk.as_array(values[1])
+        if array is None:
+            self.insert_many(*bulk.series_rows(table, fixed, counter, values, lengths))
+            return
         statement = bulk.series_statement(table, tuple(fixed), counter[0], values[0], lengths)
-        self.execute(statement, (*fixed.values(), counter[1], bulk.as_array(values[1])))
+        self.execute(statement, (*fixed.values(), counter[1], array))
 
     @property
     def changes(self) -> int:
@@ -207,6 +216,10 @@ class Transaction(Snapshot):
             self._after_commit = []
         self._after_commit.append(hook)
 
+    def _refuse_if_undone(self) -> None:
+        if self._undone is not None:
+            raise self._undone
+
     def _savepoint_begin(self) -> None:
         self._run(SQL.savepoint)
 
@@ -224,10 +237,10 @@ class Transaction(Snapshot):
     def _run(self, sql: str) -> None:
         try:
             self._connection.execute(sql)
-        except DriverError as error:
+        except _REFUSALS as error:
             raise self._failed(error) from error
 
-    def _failed(self, error: DriverError) -> FourfoldError:
+    def _failed(self, error: Exception) -> FourfoldError:
         """The error that the caller sees. When SQLite answered it by undoing the transaction, the
         handle is dead: what came after would be written on its own, statement by statement.
         """

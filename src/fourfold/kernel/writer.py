@@ -19,6 +19,7 @@ from fourfold.errors import (
     DiskFull,
     FourfoldError,
     LockTimeout,
+    Refused,
     StorageError,
 )
 from fourfold.kernel import faults
@@ -60,6 +61,14 @@ class Writer:
         self._on_wal_pages = on_wal_pages
         connection.set_wal_hook(self._after_wal_commit)
         connection.set_progress_handler(self._overdue, DEADLINE_CHECK_STEPS)
+
+    def refuse_inside_a_transaction(self) -> None:
+        """A thread that waits for the turn it holds itself would wait for ever."""
+        if self.owner == threading.get_ident():
+            raise Refused(
+                f"{self.subject}: this thread is in the middle of a transaction",
+                hint="Leave the `with db.write()` block, or the work, first.",
+            )
 
     def begin(self, deadline: float) -> Transaction:
         """BEGIN IMMEDIATE; DeadlineExceeded when `deadline` (monotonic) has passed."""

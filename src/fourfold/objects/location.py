@@ -68,7 +68,7 @@ def _open_s3(location: str) -> ObjectStore:
             parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
         )
     except ValueError as exc:
-        raise InvalidConfig(f"{location!r} is not a URL: {exc}", hint=_HINT) from exc
+        raise InvalidConfig(f"the s3: address is not a URL: {exc}", hint=_HINT) from exc
     if "@" in parts.netloc or parts.fragment:
         raise InvalidConfig(
             f"an s3: address has no user, password or fragment: s3://...{parts.path}",

@@ -123,7 +123,8 @@ class S3Store(Handle):
         """One request that carries the whole object."""
         mark = uuid.uuid4().hex
         options: dict[str, Any] = {"use_multipart": False}
-        if if_absent or if_version is not None:
+        conditional = if_absent or if_version is not None
+        if conditional:
             options["mode"] = "create" if if_absent else {"e_tag": if_version}
             options["attributes"] = {_MARK: mark}
         client = self._client_for(len(data))
@@ -134,15 +135,17 @@ class S3Store(Handle):
                 failure = read_failure(exc)
                 if self._settles(failure, attempt):
                     continue
-                lost_answer = "mode" in options and failure.is_conflict and failure.retries > 0
-                if lost_answer and (mine := self._marked(path, mark)) is not None:
+                # After more than one try, the conflict may be with the first of them.
+                repeated = attempt > 0 or failure.retries > 0
+                rival = conditional and failure.is_conflict and failure.status != 409
+                if rival and repeated and (mine := self._marked(path, mark)) is not None:
                     return self._info(mine, key)
                 # A conditional replace of an object that is gone is answered with 404 by S3.
                 if if_version is not None and failure.is_absent:
                     raise PreconditionFailed(
                         f"object {key!r} is not at version {if_version!r}: it is gone"
                     ) from exc
-                about = key if "mode" in options and failure.is_conflict else None
+                about = key if rival else None
                 raise translated(failure, f"write object {key!r}", key=about) from exc
             self._bucket_seen = True
             return self._written(key, len(data), result["e_tag"])

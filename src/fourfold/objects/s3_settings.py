@@ -110,6 +110,11 @@ def _http_allowed(endpoint: str | None, *, asked: bool) -> bool:
     """Whether plain HTTP may be spoken: to this machine, or where the user asked for it."""
     if endpoint is None:
         return False
+    if "@" in endpoint:
+        raise InvalidConfig(
+            "the endpoint holds a user name or password",
+            hint="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY instead.",
+        )
     try:
         parts = urlsplit(endpoint)
         host = parts.hostname
@@ -120,11 +125,6 @@ def _http_allowed(endpoint: str | None, *, asked: bool) -> bool:
         raise InvalidConfig(
             f"endpoint {endpoint!r} is not an http or https URL",
             hint="Write it like https://s3.example.org or http://localhost:9000.",
-        )
-    if parts.username or parts.password:
-        raise InvalidConfig(
-            "the endpoint holds a user name or password",
-            hint="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY instead.",
         )
     if parts.scheme == "http" and not (asked or _is_loopback(host)):
         raise InvalidConfig(

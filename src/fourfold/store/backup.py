@@ -69,8 +69,8 @@ def back_up(root: Path, destination: Path, progress: Progress | None = None) -> 
     partial = destination.with_name(f".{destination.name}.partial")
     if partial.exists():
         shutil.rmtree(partial)
-    partial.mkdir(mode=0o700, parents=True)
     try:
+        partial.mkdir(mode=0o700, parents=True)
         manifest = _copy_all(root, partial, progress)
         _write_manifest(partial / MANIFEST, manifest)
         partial.rename(destination)

@@ -5,18 +5,18 @@
       databases/<name>.sqlite     databases of your own, under the kernel's guarantees
       objects/                    the default object store: a local folder
 
-A database is recognised by the mark in its header, not by its name, so a tool finds every one of
-them, also those of models that it does not know.
+A database is recognised by its suffix, so that a tool finds every one of them, also those of models
+that it does not know, and notices one whose header is damaged.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from fourfold.errors import InvalidInput
-from fourfold.kernel import inspection
 
 DATABASES = "databases"
 _DATABASE_SUFFIXES = (".sqlite", ".db")
@@ -37,7 +37,8 @@ def database_path(root: Path, name: str) -> Path:
 
 
 def is_database(path: Path) -> bool:
-    return path.suffix in _DATABASE_SUFFIXES and inspection.is_database(path)
+    """By its name alone; whether the file is sound is for `kernel.inspection` to say."""
+    return path.suffix in _DATABASE_SUFFIXES
 
 
 def databases(root: Path) -> list[Path]:
@@ -46,29 +47,29 @@ def databases(root: Path) -> list[Path]:
 
 
 def other_files(root: Path) -> list[Path]:
-    """Every file below `root` that is neither a database nor one of its companions nor
-    unfinished.
-    """
-    return [
-        path
-        for path in _files(root)
-        if not is_database(path) and not is_companion(path) and not is_unfinished(path)
-    ]
+    """Every file below `root` that is neither a database nor one of its companions."""
+    return [path for path in _files(root) if not is_database(path) and not is_companion(path)]
 
 
 def is_companion(path: Path) -> bool:
-    """Whether the file belongs to a database: its log, shared memory, lock, or a copy that a
-    restore replaced.
+    """Whether the file belongs to a database: its log, its shared memory, its lock, or a copy that
+    a restore replaced.
     """
     return path.name.endswith(_COMPANIONS) or ".replaced-" in path.name
 
 
 def is_unfinished(path: Path) -> bool:
-    """Whether the file was being written when something stopped."""
+    """Whether the file was being written when something stopped, or is scratch space of a
+    backend.
+    """
     return path.name.startswith(".") or path.name.endswith((".partial", ".tmp"))
 
 
 def _files(root: Path) -> Iterator[Path]:
-    for path in sorted(root.rglob("*")):
-        if path.is_file() and not path.is_symlink():
-            yield path
+    """The files that hold state. Folders whose name begins with a dot are scratch space."""
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            path = Path(folder, name)
+            if not is_unfinished(path) and not path.is_symlink():
+                yield path

@@ -17,14 +17,11 @@ import threading
 from collections import Counter
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Literal, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 import apsw
 
 from fourfold.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from collections.abc import Buffer  # type: ignore[attr-defined]
 
 Operation = Literal["write", "sync", "truncate"]
 How = Literal["full", "io"]
@@ -133,7 +130,7 @@ class _File(apsw.VFSFile):
         self._name = name.filename() if isinstance(name, apsw.URIFilename) else name or ""
         super().__init__("", name, flags)
 
-    def xWrite(self, data: Buffer, offset: int) -> None:  # noqa: N802
+    def xWrite(self, data: Any, offset: int) -> None:  # noqa: N802
         self._disk.meet("write", self._name)
         super().xWrite(data, offset)
 
@@ -150,5 +147,6 @@ def _error(operation: str, how: str, name: str) -> apsw.Error:
     if how == "full":
         return apsw.FullError(f"the disk is full: {operation} of {name}")
     error = apsw.IOError(f"the disk failed: {operation} of {name}")
-    error.extendedresult = _IO_CODES[operation]
+    # The stubs of apsw leave this attribute out.
+    error.extendedresult = _IO_CODES[operation]  # type: ignore[attr-defined]
     return error

@@ -256,7 +256,7 @@ class ObjectStoreContract:
                 call()
 
     def test_a_prefix_is_a_plain_string(self, store: ObjectStore) -> None:
-        keys = ["log", "log/1", "log/10", "log/2", "log2/1", "logs", "loh", "Log/1", "lo/g"]
+        keys = ["log", "log!", "log/1", "log/10", "log/2", "log2/1", "logs", "loh", "Log/1", "lo/g"]
         for key in keys:
             store.put(key, b"")
         everything = sorted(keys)

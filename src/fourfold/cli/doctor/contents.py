@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from fourfold.cli.doctor.findings import Finding
 from fourfold.cli.doctor.folder import present, quoted, walk
-from fourfold.errors import FourfoldError
+from fourfold.errors import ForeignFile, FourfoldError
 from fourfold.kernel import inspection
 from fourfold.objects import check_conditional_writes, open_objects
-from fourfold.store import layout
 from fourfold.store.store import objects_url
 
 if TYPE_CHECKING:
@@ -28,15 +27,6 @@ def databases(patient: Patient) -> Iterator[Finding]:
         name = entry.path.relative_to(root)
         if entry.is_folder or entry.path.suffix not in {".sqlite", ".db"}:
             continue
-        if not layout.is_database(entry.path):
-            yield Finding(
-                "databases",
-                "warn",
-                f"{name} is no database of Fourfold's, or its header is damaged",
-                f"file {quoted(entry.path)}",
-                {"file": str(name)},
-            )
-            continue
         finding = _database(entry.path, str(name))
         sound += finding.status == "ok"
         yield finding
@@ -47,6 +37,8 @@ def databases(patient: Patient) -> Iterator[Finding]:
 def _database(path: Path, name: str) -> Finding:
     try:
         found = inspection.inspect(path)
+    except ForeignFile as error:
+        return Finding("databases", "warn", error.message, f"file {quoted(path)}", {"file": name})
     except FourfoldError as error:
         return Finding("databases", "fail", error.message, error.hint, {"kind": error.kind})
     facts = {

@@ -30,7 +30,7 @@ class TestMemory(ObjectStoreContract):
 
 
 class TestFolder(ObjectStoreContract):
-    histories = 15
+    histories = 10
 
     @pytest.fixture
     def make_store(self, tmp_path: Path) -> Callable[[], ObjectStore]:
@@ -41,7 +41,7 @@ class TestS3(ObjectStoreContract):
     # The ETag of S3 is made from the bytes, so equal bytes have equal versions.
     versions_never_repeat = False
     keys_to_list = 1_060
-    histories = 8
+    histories = 5
 
     @pytest.fixture
     def make_store(self, s3_server: S3Server) -> Callable[[], ObjectStore]:

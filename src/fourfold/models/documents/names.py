@@ -1,0 +1,56 @@
+"""Names, checked before anything is built from them: spaces, entities, branches, sessions."""
+
+from __future__ import annotations
+
+import re
+
+from fourfold import limits
+from fourfold.errors import InvalidInput
+
+_DID = re.compile(r"did:[a-z0-9]+:[A-Za-z0-9._%-]+(:[A-Za-z0-9._%-]+)*")
+_BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
+
+
+def check_did(did: str) -> str:
+    """The DID of a space becomes a file name, so nothing but a DID's own characters may be in it."""
+    if not isinstance(did, str) or not _DID.fullmatch(did) or ".." in did:
+        raise InvalidInput(
+            f"{did!r} is not the DID of a space", hint="For example did:key:z6MkhaXgBZD or did:web:a.example."
+        )
+    if len(did) > limits.SPACE_DID_CHARS_MAX:
+        raise InvalidInput(f"the DID of a space has at most {limits.SPACE_DID_CHARS_MAX} characters")
+    return did
+
+
+def check_entity(entity: str) -> str:
+    if not isinstance(entity, str) or not entity:
+        raise InvalidInput(f"{entity!r} is not the id of an entity", hint="Use a non-empty string.")
+    return _text(entity, "the id of an entity", limits.ENTITY_ID_BYTES_MAX)
+
+
+def check_branch(name: str) -> str:
+    """A name for a new branch; the default branch is "" and is never made."""
+    if not isinstance(name, str) or not _BRANCH.fullmatch(name) or len(name) > limits.BRANCH_NAME_CHARS_MAX:
+        raise InvalidInput(
+            f"{name!r} cannot be the name of a branch",
+            hint="Letters, digits, '.', '_', '/' and '-', beginning with a letter or digit.",
+        )
+    return name
+
+
+def check_session(session: str, local_seq: int) -> None:
+    if not isinstance(session, str) or not session:
+        raise InvalidInput("a session is a non-empty string")
+    _text(session, "a session", limits.ENTITY_ID_BYTES_MAX)
+    if type(local_seq) is not int or not 0 <= local_seq < 2**63:
+        raise InvalidInput(f"local_seq {local_seq!r} is not a whole number from 0 on")
+
+
+def _text(text: str, what: str, most: int) -> str:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"{text!r} is not valid Unicode, so it cannot be {what}") from error
+    if size > most or "\x00" in text:
+        raise InvalidInput(f"{what} has at most {most} bytes and no NUL; this one has {size}")
+    return text

@@ -1,0 +1,148 @@
+"""Places in a document: JSON Pointers (RFC 6901), paths, and what stands there.
+
+A pointer is text, a path the tuple of its segments: `/value/items/0` is `("value", "items", "0")`,
+and `""` is `()`, the root. The two forms name the same places, and each place has one of each:
+`format_pointer(parse_pointer(text)) == text` for every pointer that is not refused.
+
+A segment says nothing about the container it is used on: `"0"` is the first element of an array and
+the key `"0"` of an object. An array index has no sign and no leading zero. The segment `-`, the
+place behind the last element, is for writing only, so `lookup` never finds anything there.
+
+Absence is not null: `lookup` answers `ABSENT` where there is nothing, and None where null stands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from enum import Enum
+from typing import Any, Final, TypeAlias
+
+from fourfold import limits
+from fourfold.errors import InvalidInput
+
+Path: TypeAlias = tuple[str, ...]
+
+
+class Absence(Enum):
+    """The type of `ABSENT`; an enumeration, so that it stays one object across processes."""
+
+    ABSENT = "absent"
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+ABSENT: Final = Absence.ABSENT
+"""What stands where there is nothing, not even null."""
+
+END: Final = "-"
+"""The segment for the place behind the last element of an array."""
+
+_INDEX = re.compile(r"0|[1-9][0-9]*")
+_INDEX_DIGITS_MAX = len(str(limits.DOCUMENT_ARRAY_INDEX_MAX))
+_BROKEN_ESCAPE = re.compile(r"~(?![01])")
+_HINT = (
+    "A JSON pointer is empty or starts with `/`; inside a segment write `~` as `~0` and `/` as "
+    "`~1`, as in `/value/a~1b`."
+)
+_POINTER_SHOWN = 120
+
+
+def parse_pointer(text: object) -> Path:
+    """The path that a JSON pointer names."""
+    if type(text) is not str:
+        raise InvalidInput(f"a JSON pointer is a str, not {type(text).__name__}", hint=_HINT)
+    if not text:
+        return ()
+    if text[0] != "/":
+        raise InvalidInput(f"not a JSON pointer: {text[:_POINTER_SHOWN]!r}", hint=_HINT)
+    if not is_encodable(text):
+        raise InvalidInput("a JSON pointer has a lone surrogate, which no text can hold")
+    if "~" not in text:
+        return tuple(text[1:].split("/"))
+    if _BROKEN_ESCAPE.search(text):
+        raise InvalidInput(
+            f"not a JSON pointer: {text[:_POINTER_SHOWN]!r} has a `~` that escapes nothing",
+            hint=_HINT,
+        )
+    # In this order `~01` means `~1`; in the other it would become a slash.
+    return tuple(part.replace("~1", "/").replace("~0", "~") for part in text[1:].split("/"))
+
+
+def format_pointer(path: Iterable[str]) -> str:
+    """The JSON pointer that names `path`."""
+    return "".join(["/" + part.replace("~", "~0").replace("/", "~1") for part in path])
+
+
+def as_path(place: object) -> Path:
+    """The path that a caller gave, as a JSON pointer or as a list of segments."""
+    if type(place) is str:
+        return parse_pointer(place)
+    if not isinstance(place, list | tuple):
+        raise InvalidInput(
+            f"a path is a JSON pointer or a list of segments, not {type(place).__name__}"
+        )
+    for segment in place:
+        if type(segment) is not str or not is_encodable(segment):
+            raise InvalidInput(
+                f"the segments of a path are str, but one is {repr(segment)[:_POINTER_SHOWN]}",
+                hint='Write an array index as text, as in ["value", "items", "0"].',
+            )
+    return tuple(place)
+
+
+def show_pointer(path: Iterable[str]) -> str:
+    """The pointer for a message: quoted when it is the empty one, cut when it is very long."""
+    text = format_pointer(path)
+    if len(text) > _POINTER_SHOWN:
+        text = text[: _POINTER_SHOWN - 3] + "..."
+    return text or '""'
+
+
+def is_index(segment: str) -> bool:
+    """Whether `segment` is spelt like an array index."""
+    return _INDEX.fullmatch(segment) is not None
+
+
+def array_index(segment: str) -> int | None:
+    """The index that `segment` spells, or None if it spells none.
+
+    One that no array can have is as good as any other: it stays beyond the end of every array, and
+    thousands of digits are not worth converting.
+    """
+    if not _INDEX.fullmatch(segment):
+        return None
+    beyond = limits.DOCUMENT_ARRAY_INDEX_MAX + 1
+    return min(int(segment), beyond) if len(segment) <= _INDEX_DIGITS_MAX else beyond
+
+
+def is_prefix(path: Path, other: Path) -> bool:
+    """Whether `path` is `other` or one of its ancestors."""
+    return other[: len(path)] == path
+
+
+def lookup(document: Any, path: Iterable[str]) -> Any:
+    """The value at `path`, or `ABSENT`."""
+    node = document
+    for segment in path:
+        kind = type(node)
+        if kind is dict:
+            node = node.get(segment, ABSENT)
+        elif kind is list:
+            index = array_index(segment)
+            node = node[index] if index is not None and index < len(node) else ABSENT
+        else:
+            return ABSENT
+    return node
+
+
+def is_encodable(text: str) -> bool:
+    """Whether `text` can be written as UTF-8; a lone surrogate cannot."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,3 @@
+"""The history `revisions`: a log of operations in the order of their commits."""
+
+from __future__ import annotations

@@ -1,0 +1,86 @@
+-- name: last_seq
+-- The newest seq. The counter's row is only a floor, lifted by a restore: the log itself is the counter.
+SELECT max((SELECT coalesce(max(seq), 0) FROM "commit"), (SELECT value FROM kernel_sequence WHERE name = 'seq'))
+
+-- name: claim_seq
+SELECT ?1 + max((SELECT coalesce(max(seq), 0) FROM "commit"), (SELECT value FROM kernel_sequence WHERE name = 'seq'))
+
+-- name: greatest_seq
+-- The greatest seq that a row of the log carries.
+SELECT coalesce(max(commit_seq), 0) FROM revision
+
+-- name: commit_of_session
+-- Was this request accepted before?
+SELECT seq, branch, original, resolution FROM "commit" WHERE session_id = ? AND local_seq = ?
+
+-- name: commit_by_seq
+SELECT seq, branch, session_id, local_seq, created_at, original, resolution FROM "commit" WHERE seq = ?
+
+-- name: commits
+SELECT seq, branch, session_id, local_seq, created_at, original, resolution
+FROM "commit" WHERE seq > ?1 AND seq <= ?2 ORDER BY seq LIMIT ?3
+
+-- name: seq_at_time
+-- The newest commit at or before a moment. Commits are written in the order of their seqs, but clocks may step back,
+-- so the greatest seq among those at or before the moment decides.
+SELECT coalesce(max(seq), 0) FROM "commit" WHERE created_at <= ?
+
+-- name: insert_commit
+INSERT INTO "commit" (seq, branch, session_id, local_seq, original, resolution) VALUES (?, ?, ?, ?, ?, ?)
+
+-- name: upsert_head
+INSERT INTO head (branch, id, seq, op_index) VALUES (?, ?, ?, ?)
+ON CONFLICT (branch, id) DO UPDATE SET seq = excluded.seq, op_index = excluded.op_index
+
+-- name: raise_branch_head
+UPDATE branch SET head_seq = ?2 WHERE name = ?1
+
+-- name: insert_snapshot
+INSERT OR REPLACE INTO snapshot (branch, id, seq, value) VALUES (?, ?, ?, ?)
+
+-- name: newest_revision
+-- The last word on an entity of one branch at or before a seq.
+SELECT seq, op_index, op, data FROM revision
+WHERE branch = ?1 AND id = ?2 AND seq <= ?3 ORDER BY seq DESC, op_index DESC LIMIT 1
+
+-- name: newest_snapshot
+SELECT seq, value FROM snapshot WHERE branch = ?1 AND id = ?2 AND seq <= ?3 ORDER BY seq DESC LIMIT 1
+
+-- name: revisions_backwards
+-- Back from a revision to what it builds on; the caller stops reading at the first set or delete.
+SELECT seq, op_index, op, data FROM revision
+WHERE branch = ?1 AND id = ?2 AND seq > ?3 AND seq <= ?4 ORDER BY seq DESC, op_index DESC
+
+-- name: revisions_of_entity
+SELECT branch, id, seq, op_index, op, data FROM revision
+WHERE branch = ?1 AND id = ?2 AND seq > ?3 AND seq <= ?4 ORDER BY seq, op_index
+
+-- name: revisions_of_commit
+SELECT branch, id, seq, op_index, op, data FROM revision WHERE commit_seq = ? ORDER BY op_index
+
+-- name: later_revisions
+-- What happened to an entity on one branch after a reader looked, newest first.
+SELECT seq, op, data, commit_seq FROM revision
+WHERE branch = ?1 AND id = ?2 AND seq > ?3 AND seq <= ?4 ORDER BY seq DESC, op_index DESC
+
+-- name: ids_now
+SELECT id FROM head WHERE branch = ?1 AND seq <= ?2
+
+-- name: ids_of_branch
+-- Every entity that one branch itself had written at or before a seq.
+SELECT DISTINCT id FROM revision WHERE branch = ?1 AND seq <= ?2
+
+-- name: session_of_commit
+SELECT session_id, local_seq FROM "commit" WHERE seq = ?
+
+-- name: branch
+SELECT name, parent_branch, fork_seq, created_seq, head_seq, status, created_at FROM branch WHERE name = ?
+
+-- name: branches
+SELECT name, parent_branch, fork_seq, created_seq, head_seq, status, created_at FROM branch ORDER BY created_seq, name
+
+-- name: insert_branch
+INSERT INTO branch (name, parent_branch, fork_seq, created_seq, head_seq) VALUES (?1, ?2, ?3, ?4, ?4)
+
+-- name: end_branch
+UPDATE branch SET status = 'deleted' WHERE name = ?
