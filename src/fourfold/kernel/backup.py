@@ -53,6 +53,7 @@ from fourfold.kernel.transaction import SQL, Snapshot
 from fourfold.version import __version__
 
 SIDECAR_FORMAT = 1
+_SIDES = ("-wal", "-shm", "-journal")
 Progress = Callable[[int, int], None]
 """Called with pages done and pages in all."""
 
@@ -73,6 +74,10 @@ class Sidecar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fourfold_version: str
 
 
+class _Format(msgspec.Struct):
+    format: int
+
+
 def sidecar_path(copy: Path) -> Path:
     return copy.with_name(copy.name + ".json")
 
@@ -90,33 +95,43 @@ def take(
         )
     make_folder(destination.parent)
     partial = destination.with_name(f".{destination.name}.partial")
+    note = sidecar_path(destination)
+    partial_note = note.with_name(f".{note.name}.partial")
     try:
         _create_private(partial)
         _copy(source, partial, progress)
         if faults.armed:
             faults.hit("kernel.backup.copied")
         sidecar = _inspect(partial, destination.name, sequences)
-        note = sidecar_path(destination)
-        partial_note = note.with_name(f".{note.name}.partial")
         _write_durably(partial_note, msgspec.json.format(msgspec.json.encode(sidecar)) + b"\n")
         partial.rename(destination)
-        if faults.armed:
-            faults.hit("kernel.backup.renamed")
-        partial_note.rename(note)
+        try:
+            if faults.armed:
+                faults.hit("kernel.backup.renamed")
+            partial_note.rename(note)
+        except BaseException:
+            destination.unlink()
+            raise
         sync_folder(destination.parent)
     except DriverError as error:
         raise translate(error, str(destination)) from error
     except OSError as error:
         raise StorageError(f"{destination}: cannot be written: {error.strerror}") from error
     finally:
-        partial.unlink(missing_ok=True)
+        _discard(partial)
+        partial_note.unlink(missing_ok=True)
     return sidecar
 
 
 def read_sidecar(copy: Path) -> Sidecar:
     path = sidecar_path(copy)
     try:
-        sidecar = msgspec.json.decode(path.read_bytes(), type=Sidecar)
+        text = path.read_bytes()
+        # The format first: a later one may have fields that this version does not know.
+        found = msgspec.json.decode(text, type=_Format).format
+        if found > SIDECAR_FORMAT:
+            raise FutureFormat(f"{path}: has format {found}, this Fourfold knows {SIDECAR_FORMAT}")
+        return msgspec.json.decode(text, type=Sidecar)
     except FileNotFoundError:
         raise NotFound(
             f"{copy}: has no sidecar {path.name}, so the backup was never finished",
@@ -124,11 +139,6 @@ def read_sidecar(copy: Path) -> Sidecar:
         ) from None
     except msgspec.MsgspecError as error:
         raise CorruptData(f"{path}: is not a backup's sidecar: {error}") from error
-    if sidecar.format > SIDECAR_FORMAT:
-        raise FutureFormat(
-            f"{path}: has format {sidecar.format}, this Fourfold knows {SIDECAR_FORMAT}"
-        )
-    return sidecar
 
 
 def verify(copy: Path) -> Sidecar:
@@ -148,18 +158,33 @@ def verify(copy: Path) -> Sidecar:
         connection = connect(copy, readonly=True)
         try:
             problems = integrity_problems(connection)
-            version = applied_version(Snapshot(connection, str(copy)))
+            if problems:
+                raise CorruptData(f"{copy}: {problems[0]}")
+            _compare(sidecar, Snapshot(connection, str(copy)), copy)
         finally:
             connection.close()
     except DriverError as error:
         raise translate(error, str(copy)) from error
-    if problems:
-        raise CorruptData(f"{copy}: {problems[0]}")
-    if version != sidecar.schema_version:
-        raise CorruptData(
-            f"{copy}: is at version {version}, its sidecar says {sidecar.schema_version}"
-        )
     return sidecar
+
+
+def _compare(sidecar: Sidecar, snapshot: Snapshot, copy: Path) -> None:
+    """The sidecar says nothing about the copy that the copy does not say itself."""
+    if snapshot.value("PRAGMA application_id") != APPLICATION_ID:
+        raise ForeignFile(f"{copy}: is not a copy of one of Fourfold's databases")
+    facts: dict[str, tuple[object, object]] = {
+        "schema version": (applied_version(snapshot), sidecar.schema_version),
+        "identity": (snapshot.value(SQL.meta_get, ("database_id",)), sidecar.database_id),
+        "model": (snapshot.value(SQL.meta_get, ("model",)), sidecar.model),
+    }
+    # Counters in tables of the model are for the model to know.
+    for (name,) in snapshot.all(SQL.sequence_names):
+        if name in sidecar.sequences:
+            found = current(Sequence.named(name), snapshot, str(copy))
+            facts[f"sequence {name!r}"] = (found, sidecar.sequences[name])
+    for fact, (found, said) in facts.items():
+        if found != said:
+            raise CorruptData(f"{copy}: its {fact} is {found!r}, its sidecar says {said!r}")
 
 
 def restore(
@@ -198,7 +223,7 @@ def restore(
     except OSError as error:
         raise StorageError(f"{target}: cannot be written: {error.strerror}") from error
     finally:
-        partial.unlink(missing_ok=True)
+        _discard(partial)
         lock.release()
     return sidecar
 
@@ -357,14 +382,15 @@ def _swap(partial: Path, target: Path) -> None:
     """Exchange the files. The old one is kept, and a log of the old one must never be replayed into
     the new one.
     """
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
+    kept = target.with_name(f"{target.name}.replaced-{stamp}")
     if target.exists():
-        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
-        kept = target.with_name(f"{target.name}.replaced-{stamp}")
         os.link(target, kept)
-        for suffix in ("-wal", "-shm"):
-            side = Path(f"{target}{suffix}")
-            if side.exists():
-                side.rename(f"{kept}{suffix}")
+    # Also where the file itself is gone: its log may have been left behind.
+    for suffix in _SIDES:
+        side = Path(f"{target}{suffix}")
+        if side.exists():
+            side.rename(f"{kept}{suffix}")
     partial.rename(target)
     if faults.armed:
         faults.hit("kernel.restore.renamed")
@@ -379,8 +405,16 @@ def _duplicate(source: Path, target: Path) -> None:
         os.fsync(writing.fileno())
 
 
+def _discard(path: Path) -> None:
+    """Remove a partial file, and the journal of one that was cut short: SQLite would play it back
+    into the next file of that name.
+    """
+    for suffix in ("", *_SIDES):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+
+
 def _create_private(path: Path) -> None:
-    path.unlink(missing_ok=True)
+    _discard(path)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
 
 

@@ -145,9 +145,12 @@ def make_folder(folder: Path) -> None:
     if folder.is_dir():
         return
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
-        sync_folder(folder.parent)
+        missing = [folder]
+        while not missing[-1].parent.exists():
+            missing.append(missing[-1].parent)
+        for each in reversed(missing):
+            each.mkdir(mode=FOLDER_MODE, exist_ok=True)
+            sync_folder(each.parent)
     except NotADirectoryError as error:
         raise StorageError(f"{folder}: a parent of it is not a folder") from error
     except FileExistsError as error:
@@ -178,8 +181,10 @@ def _create_file(path: Path) -> bool:
     except FileExistsError:
         if not stat.S_ISREG(path.stat().st_mode):
             raise StorageError(f"{path}: is not a regular file") from None
-        if not os.access(path, os.W_OK):
-            raise ReadOnly(f"{path}: no permission to write it") from None
+        for needed in (path, path.parent):
+            # The folder too: the log and its shared memory come and go beside the file.
+            if not os.access(needed, os.W_OK):
+                raise ReadOnly(f"{path}: no permission to write {needed}") from None
         return False
     except PermissionError as error:
         raise ReadOnly(f"{path}: no permission to create it in its folder") from error

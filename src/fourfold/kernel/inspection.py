@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fourfold.errors import CorruptData, ForeignFile, FourfoldError, WriterLocked
+from fourfold.errors import ForeignFile, FourfoldError, WriterLocked
 from fourfold.kernel import backup, bootstrap, maintenance, sequences
 from fourfold.kernel.bootstrap import APPLICATION_ID, Plan
 from fourfold.kernel.driver import Connection, DriverError, translate
@@ -35,19 +35,6 @@ class Inspection:
     sequences: dict[str, int]
     size_bytes: int
     wal_size_bytes: int
-
-
-def is_database(path: Path) -> bool:
-    """Whether SQLite finds Fourfold's mark in the file's header.
-
-    Never with a plain `open`: closing a descriptor of a file drops every lock that this process,
-    and so the SQLite in it, holds on that file.
-    """
-    try:
-        _connect(path).close()
-    except (ForeignFile, CorruptData):
-        return False
-    return True
 
 
 def checksum(path: Path) -> str:
@@ -148,6 +135,9 @@ def restore(
 
 
 def _connect(path: Path) -> Connection:
+    """Only SQLite opens the file: closing a plain descriptor of it would drop every lock that this
+    process, and so the SQLite in it, holds on it.
+    """
     bootstrap.must_exist(path)
     connection = bootstrap.connect_reader(Plan(path, PLAIN, (), ()))
     try:

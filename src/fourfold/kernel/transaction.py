@@ -110,13 +110,17 @@ class Snapshot:
 class Transaction(Snapshot):
     """Writes that become visible together, or not at all."""
 
-    __slots__ = ("_after_commit", "_cursor", "_touched", "_undone")
+    __slots__ = ("_after_commit", "_cursor", "_touched", "_undone", "scratch")
 
     def __init__(self, connection: Connection, subject: str) -> None:
         super().__init__(connection, subject)
         self._cursor = connection.cursor()
         self._after_commit: list[Callable[[], None]] | None = None
         self._touched = False
+        self.scratch: dict[str, Any] = {}
+        """What requests that share a transaction know of each other's writes. It is gone when the
+        transaction ends or is undone; a request changes it last, when nothing of its own can fail.
+        """
         self._undone: FourfoldError | None = None
         """Why SQLite undid the transaction before its end, if it did."""
 

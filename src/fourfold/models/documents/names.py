@@ -15,10 +15,13 @@ def check_did(did: str) -> str:
     """The DID of a space becomes a file name, so nothing but a DID's own characters may be in it."""
     if not isinstance(did, str) or not _DID.fullmatch(did) or ".." in did:
         raise InvalidInput(
-            f"{did!r} is not the DID of a space", hint="For example did:key:z6MkhaXgBZD or did:web:a.example."
+            f"{did!r} is not the DID of a space",
+            hint="For example did:key:z6MkhaXgBZD or did:web:a.example.",
         )
     if len(did) > limits.SPACE_DID_CHARS_MAX:
-        raise InvalidInput(f"the DID of a space has at most {limits.SPACE_DID_CHARS_MAX} characters")
+        raise InvalidInput(
+            f"the DID of a space has at most {limits.SPACE_DID_CHARS_MAX} characters"
+        )
     return did
 
 
@@ -30,7 +33,11 @@ def check_entity(entity: str) -> str:
 
 def check_branch(name: str) -> str:
     """A name for a new branch; the default branch is "" and is never made."""
-    if not isinstance(name, str) or not _BRANCH.fullmatch(name) or len(name) > limits.BRANCH_NAME_CHARS_MAX:
+    if (
+        not isinstance(name, str)
+        or not _BRANCH.fullmatch(name)
+        or len(name) > limits.BRANCH_NAME_CHARS_MAX
+    ):
         raise InvalidInput(
             f"{name!r} cannot be the name of a branch",
             hint="Letters, digits, '.', '_', '/' and '-', beginning with a letter or digit.",

@@ -1,4 +1,4 @@
-"""Places in a document: JSON Pointers (RFC 6901), paths, and what stands there.
+"""Places in a document: JSON Pointers (RFC 6901), paths, and what may stand there.
 
 A pointer is text, a path the tuple of its segments: `/value/items/0` is `("value", "items", "0")`,
 and `""` is `()`, the root. The two forms name the same places, and each place has one of each:
@@ -9,10 +9,15 @@ the key `"0"` of an object. An array index has no sign and no leading zero. The 
 place behind the last element, is for writing only, so `lookup` never finds anything there.
 
 Absence is not null: `lookup` answers `ABSENT` where there is nothing, and None where null stands.
+
+What may stand somewhere is a JSON value, in exactly these types: dict with str keys, list, str,
+int, float, bool, None. `measure` refuses everything else: other types, even subclasses of these,
+NaN and infinities, text that is no Unicode, and values that are too deep or contain themselves.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from enum import Enum
@@ -38,6 +43,11 @@ ABSENT: Final = Absence.ABSENT
 
 END: Final = "-"
 """The segment for the place behind the last element of an array."""
+
+
+class Unfit(Exception):
+    """Why a value or a place cannot be taken. Whoever knows what it is for makes the error of it."""
+
 
 _INDEX = re.compile(r"0|[1-9][0-9]*")
 _INDEX_DIGITS_MAX = len(str(limits.DOCUMENT_ARRAY_INDEX_MAX))
@@ -146,3 +156,81 @@ def is_encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+_KINDS = {
+    dict: "an object",
+    list: "an array",
+    str: "a string",
+    int: "a number",
+    float: "a number",
+    bool: "a boolean",
+    type(None): "null",
+    Absence: "nothing",
+}
+
+
+def kind_of(value: object) -> str:
+    """What the value is in JSON, for a message; for what it cannot hold, the name of the type."""
+    return _KINDS.get(type(value)) or f"a Python {type(value).__name__}"
+
+
+_Trail: TypeAlias = tuple[Any, str | int] | None
+"""The way to a container, innermost step first, as a chain; None for the value itself."""
+
+
+def measure(value: Any) -> int:
+    """How many containers are nested in `value` at its deepest place: 0 for a leaf, 1 for `[]`."""
+    if type(value) is not dict and type(value) is not list:
+        _check_leaf(value, None)
+        return 0
+    level: dict[int, tuple[Any, _Trail]] = {id(value): (value, None)}
+    depth = 0
+    while level:
+        depth += 1
+        if depth > limits.CONTENT_DEPTH_MAX:
+            raise Unfit(
+                f"it is nested deeper than {limits.CONTENT_DEPTH_MAX} levels, or contains itself"
+            )
+        # A part that stands in many places is looked into once per level.
+        below: dict[int, tuple[Any, _Trail]] = {}
+        for container, trail in level.values():
+            is_object = type(container) is dict
+            for key, item in container.items() if is_object else enumerate(container):
+                if is_object:
+                    _check_key(key, trail)
+                if type(item) is dict or type(item) is list:
+                    below[id(item)] = (item, (trail, key))
+                else:
+                    _check_leaf(item, (trail, key))
+        level = below
+    return depth
+
+
+def _check_key(key: object, trail: _Trail) -> None:
+    if type(key) is not str:
+        raise Unfit(f"the key {repr(key)[:60]}{_show(trail)} is not a str")
+    if not is_encodable(key):
+        raise Unfit(f"the key {key[:60]!r}{_show(trail)} has a lone surrogate")
+
+
+def _check_leaf(leaf: object, trail: _Trail) -> None:
+    kind = type(leaf)
+    if kind is str:
+        assert isinstance(leaf, str)
+        if not is_encodable(leaf):
+            raise Unfit(f"the string{_show(trail)} has a lone surrogate")
+    elif kind is float:
+        assert isinstance(leaf, float)
+        if not math.isfinite(leaf):
+            raise Unfit(f"{leaf!r}{_show(trail)} is not a JSON number")
+    elif kind not in _KINDS or leaf is ABSENT:
+        raise Unfit(f"a {kind.__name__}{_show(trail)} is not a JSON value")
+
+
+def _show(trail: _Trail) -> str:
+    steps: list[str] = []
+    while trail is not None:
+        trail, step = trail
+        steps.append(str(step))
+    return f" at {show_pointer(reversed(steps))} of the value" if steps else ""

@@ -63,13 +63,6 @@ SELECT branch, id, seq, op_index, op, data FROM revision WHERE commit_seq = ? OR
 SELECT seq, op, data, commit_seq FROM revision
 WHERE branch = ?1 AND id = ?2 AND seq > ?3 AND seq <= ?4 ORDER BY seq DESC, op_index DESC
 
--- name: ids_now
-SELECT id FROM head WHERE branch = ?1 AND seq <= ?2
-
--- name: ids_of_branch
--- Every entity that one branch itself had written at or before a seq.
-SELECT DISTINCT id FROM revision WHERE branch = ?1 AND seq <= ?2
-
 -- name: session_of_commit
 SELECT session_id, local_seq FROM "commit" WHERE seq = ?
 
@@ -84,3 +77,17 @@ INSERT INTO branch (name, parent_branch, fork_seq, created_seq, head_seq) VALUES
 
 -- name: end_branch
 UPDATE branch SET status = 'deleted' WHERE name = ?
+
+-- name: last_words
+-- For every entity that one branch itself had written at or before a seq: the last operation on it.
+SELECT id, op FROM revision AS r
+WHERE branch = ?1 AND seq <= ?2 AND NOT EXISTS (
+    SELECT 1 FROM revision AS later
+    WHERE later.branch = r.branch AND later.id = r.id AND later.seq <= ?2
+      AND (later.seq, later.op_index) > (r.seq, r.op_index)
+)
+
+-- name: newest_whole
+-- The newest set or delete of an entity on one branch at or before a seq. It ends a search through older branches.
+SELECT seq FROM revision
+WHERE branch = ?1 AND id = ?2 AND seq <= ?3 AND op <> 'patch' ORDER BY seq DESC, op_index DESC LIMIT 1

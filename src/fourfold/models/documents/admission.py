@@ -1,0 +1,167 @@
+"""Whether a transaction may go in: replays, branches, preconditions, and what its author had read.
+
+A conflict is found by path: a later set or delete of an entity conflicts with any read of it, a later patch only with reads of what it touches. The
+check may call a conflict where there is none, never the other way round. It looks through the whole chain of a branch, since a write that a child
+inherits can be as new to the reader as one of the child's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fourfold.errors import (
+    BranchEnded,
+    InvalidInput,
+    PreconditionFailed,
+    ReplayMismatch,
+    StaleRead,
+)
+from fourfold.kernel import Transaction, load_queries
+from fourfold.models.documents import overlap, reader
+from fourfold.models.documents.chain import Link, branch_named, chain, last_seq
+from fourfold.models.documents.encoding import decode
+from fourfold.models.documents.records import Branch, Commit, PendingRead
+from fourfold.models.documents.request import Request
+
+_SQL = load_queries("fourfold.models.documents.revisions")
+
+
+def replayed(txn: Transaction, request: Request) -> Commit | None:
+    """The commit that this very request became when it came before; refuses another one under its name.
+
+    This comes before every other check: what was accepted stays accepted, also when the branch has ended since.
+    """
+    row = txn.one(_SQL.commit_of_session, (request.session, request.local_seq))
+    if row is None:
+        return None
+    seq, branch, original, _ = row
+    if original != request.original:
+        raise ReplayMismatch(
+            f"session {request.session!r} already sent another transaction as local_seq "
+            f"{request.local_seq}; it became seq {seq}",
+            details={"session": request.session, "local_seq": request.local_seq, "seq": seq},
+        )
+    revisions = tuple(reader.revision(each) for each in txn.rows(_SQL.revisions_of_commit, (seq,)))
+    return Commit(seq, branch, request.session, request.local_seq, revisions, replayed=True)
+
+
+def active_branch(txn: Transaction, name: str) -> Branch:
+    branch = branch_named(txn, name)
+    if not branch.active:
+        raise BranchEnded(f"the branch {name!r} was deleted; it can be read, not written")
+    return branch
+
+
+def check_reads(txn: Transaction, request: Request) -> list[dict[str, int]]:
+    """Refuse a transaction whose author read something that has changed since; the resolved pending reads."""
+    newest = last_seq(txn)
+    for read in request.reads.confirmed:
+        branch = request.branch if read.branch is None else read.branch
+        branch_named(txn, branch)
+        if not 0 <= read.seq <= newest:
+            raise InvalidInput(
+                f"the read of {read.id!r} is at seq {read.seq}; the newest is {newest}"
+            )
+        _refuse_stale(txn, chain(txn, branch, newest), read.id, read.path, read.seq, shape=read.shape)
+    return [
+        resolved
+        for read in request.reads.pending
+        for resolved in _check_pending(txn, request, read, newest)
+    ]
+
+
+def _check_pending(
+    txn: Transaction, request: Request, read: PendingRead, newest: int
+) -> list[dict[str, int]]:
+    if not read.local_seqs or not 0 <= read.basis_seq <= newest:
+        raise InvalidInput(
+            f"the pending read of {read.id!r} needs local_seqs and a basis_seq up to {newest}"
+        )
+    resolved = []
+    for local_seq in sorted(set(read.local_seqs)):
+        row = txn.one(_SQL.commit_of_session, (request.session, local_seq))
+        if row is None:
+            raise StaleRead(
+                f"the read of {read.id!r} builds on local_seq {local_seq}, which was not accepted",
+                details={"entity": read.id, "local_seq": local_seq},
+            )
+        resolved.append({"local_seq": local_seq, "seq": row[0]})
+    own = {each["seq"] for each in resolved}
+    links = chain(txn, request.branch, newest)
+    _refuse_stale(txn, links, read.id, read.path, read.basis_seq, shape=read.shape, own=own)
+    return resolved
+
+
+def _refuse_stale(
+    txn: Transaction,
+    links: Sequence[Link],
+    entity: str,
+    path: Sequence[str],
+    after: int,
+    *,
+    shape: bool,
+    own: set[int] = frozenset(),  # type: ignore[assignment]
+) -> None:
+    for link in links:
+        for seq, op, data, _ in txn.rows(
+            _SQL.later_revisions, (link.branch, entity, after, link.cap)
+        ):
+            if seq in own:
+                continue
+            patches = decode(data) if op == "patch" else ()
+            if overlap.conflicts(op, patches, path, shape=shape):
+                raise StaleRead(
+                    f"{entity!r} was read at seq {after} and changed at seq {seq}",
+                    details={"entity": entity, "read_seq": after, "conflict_seq": seq},
+                )
+        if txn.one(_SQL.newest_revision, (link.branch, entity, min(after, link.cap))):
+            row = txn.one(_SQL.newest_whole, (link.branch, entity, min(after, link.cap)))
+            if row is not None:
+                # What older branches hold was hidden from this reader already.
+                return
+
+
+def check_preconditions(txn: Transaction, request: Request) -> None:
+    newest = last_seq(txn)
+    for condition in request.preconditions:
+        kind = condition.get("kind")
+        if kind == "committed":
+            _committed(txn, request, condition)
+        elif kind == "absent":
+            _absent(txn, chain(txn, request.branch, newest), condition)
+        elif kind == "seq":
+            _at_seq(txn, chain(txn, request.branch, newest), condition)
+        else:
+            raise InvalidInput(
+                f"{kind!r} is not a precondition", hint="Use committed, absent or seq."
+            )
+
+
+def _committed(txn: Transaction, request: Request, condition: dict[str, Any]) -> None:
+    local_seq = condition.get("local_seq")
+    if txn.one(_SQL.commit_of_session, (request.session, local_seq)) is None:
+        raise PreconditionFailed(
+            f"local_seq {local_seq} of session {request.session!r} was not accepted"
+        )
+
+
+def _absent(txn: Transaction, links: Sequence[Link], condition: dict[str, Any]) -> None:
+    entity = condition.get("id", "")
+    found = reader.entry(txn, links, entity)
+    if found is not None:
+        raise PreconditionFailed(
+            f"{entity!r} was written at seq {found.seq}, so it is not absent",
+            details={"entity": entity, "conflict_seq": found.seq},
+        )
+
+
+def _at_seq(txn: Transaction, links: Sequence[Link], condition: dict[str, Any]) -> None:
+    entity = condition.get("id", "")
+    found = reader.entry(txn, links, entity)
+    at = 0 if found is None else found.seq
+    if at != condition.get("seq"):
+        raise PreconditionFailed(
+            f"{entity!r} is at seq {at}, not {condition.get('seq')}",
+            details={"entity": entity, "conflict_seq": at},
+        )

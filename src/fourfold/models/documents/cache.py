@@ -1,0 +1,84 @@
+"""The newest state of entities, decoded, in bounded memory.
+
+It holds committed states only. A commit publishes its entities after it is durable and before its caller hears of it, so a writer reads its own
+writes. A reader may add what it found on disk, but only if nothing was published since it looked: otherwise it might put back an older state. The
+documents in here are private: they are never handed out, and never changed in place.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import NamedTuple
+
+from fourfold.models.documents.records import Document, Op
+
+Key = tuple[str, str]
+"""Branch and entity."""
+
+
+class Entry(NamedTuple):
+    """An entity's newest state, and how far it is from the last whole document in the log."""
+
+    seq: int
+    op: Op
+    document: Document | None
+    base_bytes: int
+    patches: int
+    patch_bytes: int
+
+    @property
+    def weight(self) -> int:
+        return self.base_bytes + self.patch_bytes + 200
+
+
+class DocumentCache:
+    """Least recently used first out."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._entries: OrderedDict[Key, Entry] = OrderedDict()
+        self._bytes = 0
+        self._bytes_max = bytes_max
+        self._published = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: Key) -> Entry | None:
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is not None:
+                self._entries.move_to_end(key)
+            return entry
+
+    @property
+    def published(self) -> int:
+        """A mark to take before looking at the disk, and to hand back to `offer`."""
+        return self._published
+
+    def publish(self, entries: dict[Key, Entry]) -> None:
+        """These are the newest states now."""
+        with self._lock:
+            self._published += 1
+            for key, entry in entries.items():
+                self._put(key, entry)
+
+    def offer(self, key: Key, entry: Entry, published: int) -> None:
+        """A state found on disk; kept only if nothing was published since the mark was taken."""
+        with self._lock:
+            if published == self._published and key not in self._entries:
+                self._put(key, entry)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._published += 1
+            self._entries.clear()
+            self._bytes = 0
+
+    def _put(self, key: Key, entry: Entry) -> None:
+        old = self._entries.pop(key, None)
+        if old is not None:
+            self._bytes -= old.weight
+        self._entries[key] = entry
+        self._bytes += entry.weight
+        while self._bytes > self._bytes_max and self._entries:
+            _, dropped = self._entries.popitem(last=False)
+            self._bytes -= dropped.weight

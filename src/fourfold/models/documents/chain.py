@@ -1,0 +1,89 @@
+"""Which branches a reader sees, and how far into each: one function, used by every read, conflict check, diff and merge.
+
+    chain(b, target) = [(b, target), (parent, min(target, fork of b)), (grandparent, min(that, fork of parent)), ...]
+
+Nearest first. An entity's state is what the *first* branch with a word on it says, not the newest word of all: a child that deleted an entity hides
+what its parent wrote. The caps only ever shrink along the chain, so a grandparent's later writes cannot slip in through a parent.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from fourfold.errors import InvalidInput, NotFound
+from fourfold.kernel import Snapshot, load_queries
+from fourfold.models.documents.records import Branch
+
+_SQL = load_queries("fourfold.models.documents.revisions")
+
+At = int | datetime | None
+"""A point in history: a seq, a moment, or now."""
+
+
+class Link(NamedTuple):
+    """A branch, and the newest seq of it that is visible."""
+
+    branch: str
+    cap: int
+
+
+def branch_named(snapshot: Snapshot, name: str) -> Branch:
+    row = snapshot.one(_SQL.branch, (name,))
+    if row is None:
+        raise NotFound(
+            f"there is no branch {name!r}", hint="`fourfold space branch list` names them all."
+        )
+    return Branch(*row)
+
+
+def last_seq(snapshot: Snapshot) -> int:
+    return int(snapshot.value(_SQL.last_seq))
+
+
+def target_of(snapshot: Snapshot, branch: str, at: At) -> int:
+    """The seq that `at` means on `branch`.
+
+    A moment means the newest commit at or before it. A seq beyond the newest is refused: nobody can know that state yet. A seq before
+    the branch existed is refused too; ask its parent.
+    """
+    newest = last_seq(snapshot)
+    if at is None:
+        return newest
+    if isinstance(at, datetime):
+        if at.tzinfo is None:
+            raise InvalidInput(f"the moment {at.isoformat()} has no time zone")
+        seq = int(snapshot.value(_SQL.seq_at_time, (_utc(at),)))
+    elif type(at) is int:
+        seq = at
+    else:
+        raise InvalidInput(f"{at!r} is neither a seq nor a moment")
+    if not 0 <= seq <= newest:
+        raise InvalidInput(
+            f"seq {seq} is not in this space's history, which goes from 0 to {newest}"
+        )
+    if branch:
+        created = branch_named(snapshot, branch).created_seq
+        if seq < created:
+            raise NotFound(
+                f"the branch {branch!r} did not exist at seq {seq}; it was made at {created}",
+                hint="Read its parent at that point.",
+            )
+    return seq
+
+
+def chain(snapshot: Snapshot, branch: str, target: int) -> list[Link]:
+    """What is visible on `branch` at `target`, nearest branch first."""
+    links = [Link(branch, target)]
+    name, cap = branch, target
+    while name:
+        found = branch_named(snapshot, name)
+        if found.parent is None or found.fork_seq is None:
+            break
+        name, cap = found.parent, min(cap, found.fork_seq)
+        links.append(Link(name, cap))
+    return links
+
+
+def _utc(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"

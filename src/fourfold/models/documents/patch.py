@@ -1,0 +1,495 @@
+"""The nine patch operations: checked as a whole first, then applied as a whole or not at all.
+
+They are replace, add, remove, move, splice, append, add-unique, remove-by-value and increment;
+docs/reference/patches.md says what each of them does. What holds:
+
+- `parse` looks at every operation before any is applied, and refuses the list with the position
+  and the path of the first that is wrong. Numbers are numbers: true is not 1, NaN is nothing.
+- `apply` changes nothing that it was given. It copies the containers on the way to a change, once,
+  and shares everything else with the document before, so that a patch costs its path and not the
+  document. A document is therefore a value: whoever holds one must not change it.
+- If one operation of a list cannot be applied, the list is not applied.
+- A `Draft` applies many lists in a row and copies a container at most once between two `take`s;
+  what `take` gives is what the same lists give when `apply` is called for one after the other.
+- No document gets deeper than `limits.CONTENT_DEPTH_MAX` by a patch, so it can always be encoded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar, Final, NamedTuple, NoReturn, TypeAlias
+
+from fourfold import limits
+from fourfold.errors import InvalidInput, Refused
+from fourfold.models.documents.difference import equal, find_equal
+from fourfold.models.documents.pointer import (
+    ABSENT,
+    END,
+    Path,
+    Unfit,
+    array_index,
+    is_index,
+    is_prefix,
+    kind_of,
+    lookup,
+    measure,
+    parse_pointer,
+    show_pointer,
+)
+
+Document: TypeAlias = dict[str, Any]
+
+_HINT_SHAPE = "See docs/reference/patches.md for the fields of each operation; nothing was written."
+_HINT_APPLY = "Read the document, and send patches that fit what is there; nothing was written."
+
+
+class Step(NamedTuple):
+    """One operation, parsed: its paths, and its argument in the form in which it is applied."""
+
+    op: str
+    path: Path
+    origin: Path | None
+    argument: Any
+
+
+class Program:
+    """A list of patches that has the right shape. It belongs to no document and is never changed,
+    so it can be applied to any number of them.
+    """
+
+    __slots__ = ("steps",)
+
+    def __init__(self, steps: tuple[Step, ...]) -> None:
+        self.steps: Final = steps
+
+
+def apply(document: Document, patches: list[dict[str, Any]] | Program) -> Document:
+    """The document that the patches make of `document`, which stays as it is."""
+    draft = Draft(document)
+    draft.apply(patches if isinstance(patches, Program) else parse(patches))
+    return draft.take()
+
+
+def check_document(document: object) -> None:
+    """Refuse what cannot be a document: anything but an object of JSON values."""
+    if type(document) is not dict:
+        raise InvalidInput(f"a document is an object, not {kind_of(document)}")
+    try:
+        measure(document)
+    except Unfit as unfit:
+        raise InvalidInput(f"not a document: {unfit}") from None
+
+
+def parse(patches: object, *, decoded: bool = False) -> Program:
+    """The patches, ready to be applied.
+
+    `decoded` says that they come out of a decoder and were parsed before they were stored: then no
+    value among them can be anything but JSON, and values are not looked into again.
+    """
+    if type(patches) is not list and type(patches) is not tuple:
+        raise InvalidInput(f"patches are a list, not {type(patches).__name__}", hint=_HINT_SHAPE)
+    steps = []
+    for position, patch in enumerate(patches):
+        try:
+            steps.append(_parse_step(patch, decoded=decoded))
+        except (Unfit, InvalidInput) as unfit:
+            raise InvalidInput(
+                f"patch {position}{_title(patch)}: {unfit}", hint=_HINT_SHAPE
+            ) from None
+    return Program(tuple(steps))
+
+
+def _parse_step(patch: Any, *, decoded: bool) -> Step:
+    if type(patch) is not dict:
+        raise Unfit(f"a patch is an object, not {kind_of(patch)}")
+    op = patch.get("op", ABSENT)
+    form = _FORMS.get(op) if type(op) is str else None
+    if form is None:
+        known = ", ".join(_FORMS)
+        what = "it has no `op`" if op is ABSENT else f"unknown operation {repr(op)[:60]}"
+        raise Unfit(f"{what}; there are {known}")
+    fields, may_create, read = form
+    if patch.keys() != fields:
+        _check_fields(patch, fields, may_create=may_create)
+    path = parse_pointer(patch["path"])
+    return read(patch, op, path, decoded)
+
+
+def _check_fields(patch: dict[Any, Any], fields: frozenset[str], *, may_create: bool) -> None:
+    missing = [f"`{name}`" for name in sorted(fields - patch.keys())]
+    if missing:
+        raise Unfit(f"it lacks {' and '.join(missing)}")
+    extra = patch.keys() - fields
+    if may_create and "createsKey" in extra:
+        # A hint of the writer. It changes nothing here, but a hint that is no boolean is a mistake.
+        if type(patch["createsKey"]) is not bool:
+            raise Unfit(f"`createsKey` is true or false, not {kind_of(patch['createsKey'])}")
+        extra.discard("createsKey")
+    if extra:
+        shown = ", ".join(repr(name)[:60] for name in sorted(extra, key=repr)[:5])
+        raise Unfit(f"it has fields that the operation does not know: {shown}")
+
+
+def _read_value(patch: dict[str, Any], op: str, path: Path, decoded: bool) -> Step:
+    value = patch["value"]
+    if not decoded:
+        _check_depth(len(path) + measure(value))
+    return Step(op, path, None, value)
+
+
+def _read_remove(_patch: dict[str, Any], op: str, path: Path, _decoded: bool) -> Step:
+    if not path:
+        raise Unfit("the root cannot be removed; delete the entity instead")
+    return Step(op, path, None, None)
+
+
+def _read_move(patch: dict[str, Any], op: str, path: Path, _decoded: bool) -> Step:
+    origin = parse_pointer(patch["from"])
+    if not origin:
+        raise Unfit("the root cannot be moved")
+    if len(origin) < len(path) and is_prefix(origin, path):
+        raise Unfit(f"a value cannot move into itself, and {show_pointer(origin)} is on the way")
+    return Step(op, path, origin, None)
+
+
+def _read_splice(patch: dict[str, Any], op: str, path: Path, decoded: bool) -> Step:
+    index, remove = patch["index"], patch["remove"]
+    for name, number in (("index", index), ("remove", remove)):
+        if type(number) is not int or number < 0:
+            raise Unfit(f"`{name}` is a whole number from 0 on, not {repr(number)[:60]}")
+    return Step(op, path, None, (index, remove, _read_list(patch, "add", path, decoded)))
+
+
+def _read_values(patch: dict[str, Any], op: str, path: Path, decoded: bool) -> Step:
+    return Step(op, path, None, _read_list(patch, "values", path, decoded))
+
+
+def _read_list(patch: dict[str, Any], name: str, path: Path, decoded: bool) -> list[Any]:
+    values = patch[name]
+    if type(values) is not list:
+        raise Unfit(f"`{name}` is an array, not {kind_of(values)}")
+    if not decoded:
+        _check_depth(len(path) + measure(values))
+    return values
+
+
+def _read_increment(patch: dict[str, Any], op: str, path: Path, _decoded: bool) -> Step:
+    by = patch["by"]
+    if type(by) is not int and type(by) is not float:
+        raise Unfit(f"`by` is a number, not {kind_of(by)}")
+    if not by or not math.isfinite(by):
+        raise Unfit(f"`by` is finite and not zero, but it is {by!r}")
+    if not path:
+        raise Unfit("the root is a document and cannot be incremented")
+    _check_depth(len(path))
+    return Step(op, path, None, by)
+
+
+_Reader: TypeAlias = Callable[[dict[str, Any], str, Path, bool], Step]
+
+
+def _form(*fields: str, may_create: bool, read: _Reader) -> tuple[frozenset[str], bool, _Reader]:
+    return frozenset({"op", "path", *fields}), may_create, read
+
+
+_FORMS: Final = {
+    "replace": _form("value", may_create=False, read=_read_value),
+    "add": _form("value", may_create=False, read=_read_value),
+    "remove": _form(may_create=False, read=_read_remove),
+    "move": _form("from", may_create=False, read=_read_move),
+    "splice": _form("index", "remove", "add", may_create=False, read=_read_splice),
+    "append": _form("values", may_create=True, read=_read_values),
+    "add-unique": _form("values", may_create=True, read=_read_values),
+    "remove-by-value": _form("value", may_create=False, read=_read_value),
+    "increment": _form("by", may_create=True, read=_read_increment),
+}
+OPS: Final = tuple(_FORMS)
+"""The names of the nine operations."""
+
+
+class Draft:
+    """A document under change: what it was given stays as it is, what it copied it changes freely.
+
+    `_owned` holds the ids of the containers that this draft made. Each of them is part of the
+    document, at one place, inside containers that are owned too. So none is freed while its id is
+    in the set, and an id cannot come to mean another object.
+    """
+
+    __slots__ = ("_owned", "_root")
+
+    def __init__(self, document: Document) -> None:
+        self._root: Any = document
+        self._owned: set[int] = set()
+
+    def apply(self, program: Program) -> None:
+        """Apply every operation. After an error the draft is spent and answers no more."""
+        if self._root is ABSENT:
+            raise Refused(
+                "a patch of this draft could not be applied, so it holds no document",
+                hint="Start a new draft from the document.",
+            )
+        operations = self._OPERATIONS
+        position = 0
+        try:
+            for position, step in enumerate(program.steps):  # noqa: B007 - the error needs it
+                operations[step.op](self, step)
+            if type(self._root) is not dict:
+                raise Unfit(f"it leaves {kind_of(self._root)}, and a document is an object")
+        except Unfit as unfit:
+            self._root = ABSENT
+            step = program.steps[position]
+            raise InvalidInput(
+                f"patch {position} ({step.op} {show_pointer(step.path)}): {unfit}",
+                hint=_HINT_APPLY,
+            ) from None
+        except BaseException:
+            self._root = ABSENT
+            raise
+
+    def take(self) -> Document:
+        """The document as it is now; later patches do not change what was taken."""
+        if self._root is ABSENT:
+            raise Refused("a patch of this draft could not be applied, so it holds no document")
+        self._owned.clear()
+        document: Document = self._root
+        return document
+
+    def _replace(self, step: Step) -> None:
+        path = step.path
+        if not path:
+            self._set_root(step.argument)
+            return
+        holder = self._holder(path)
+        key: Any = path[-1]
+        if type(holder) is dict:
+            old = holder.get(key)
+        else:
+            key = _existing_index(holder, path, len(path) - 1)
+            old = holder[key]
+        if type(old) is dict or type(old) is list:
+            self._disown(old)
+        holder[key] = step.argument
+
+    def _add(self, step: Step) -> None:
+        self._put(step.path, step.argument)
+
+    def _put(self, path: Path, value: Any) -> None:
+        if not path:
+            self._set_root(value)
+            return
+        holder = self._holder(path, create=True)
+        key = path[-1]
+        if type(holder) is dict:
+            old = holder.get(key)
+            if type(old) is dict or type(old) is list:
+                self._disown(old)
+            holder[key] = value
+        elif key == END:
+            holder.append(value)
+        else:
+            holder.insert(_insert_index(holder, path), value)
+
+    def _remove(self, step: Step) -> None:
+        self._disown(self._cut(step.path))
+
+    def _cut(self, path: Path) -> Any:
+        holder = self._holder(path)
+        if type(holder) is dict:
+            if path[-1] not in holder:
+                _refuse_missing(path, len(path))
+            return holder.pop(path[-1])
+        return holder.pop(_existing_index(holder, path, len(path) - 1))
+
+    def _move(self, step: Step) -> None:
+        assert step.origin is not None
+        value = self._cut(step.origin)
+        if len(step.path) > len(step.origin):
+            # Only a value that goes deeper down than it was can make the document too deep.
+            _check_depth(len(step.path) + measure(value))
+        if step.path:
+            self._put(step.path, value)
+        else:
+            # The value was part of the document and may hold containers of ours: they are given up.
+            self._set_root(value)
+
+    def _splice(self, step: Step) -> None:
+        index, remove, values = step.argument
+        array = self._array(step.path)
+        if index > len(array):
+            raise Unfit(f"index {index} is past the end of the array, which has {len(array)}")
+        for old in array[index : index + remove]:
+            self._disown(old)
+        array[index : index + remove] = values
+
+    def _append(self, step: Step) -> None:
+        self._array(step.path, create=True).extend(step.argument)
+
+    def _add_unique(self, step: Step) -> None:
+        array = self._array(step.path, create=True)
+        for value in step.argument:
+            if find_equal(array, value) is None:
+                array.append(value)
+
+    def _remove_by_value(self, step: Step) -> None:
+        found = lookup(self._root, step.path)
+        if type(found) is not list or find_equal(found, step.argument) is None:
+            return
+        array = self._array(step.path)
+        kept = []
+        for item in array:
+            if equal(item, step.argument):
+                self._disown(item)
+            else:
+                kept.append(item)
+        array[:] = kept
+
+    def _increment(self, step: Step) -> None:
+        path = step.path
+        holder = self._holder(path, create=True)
+        key: Any = path[-1]
+        if type(holder) is dict:
+            number = holder.get(key, 0)
+        else:
+            key = _insert_index(holder, path)
+            if key == len(holder):
+                holder.append(0)
+            number = holder[key]
+        if type(number) is not int and type(number) is not float:
+            raise Unfit(f"there is {kind_of(number)} and not a number")
+        try:
+            total = number + step.argument
+        except OverflowError:
+            total = math.inf
+        if type(total) is float and not math.isfinite(total):
+            raise Unfit("the sum is too large for a number")
+        holder[key] = total
+
+    _OPERATIONS: ClassVar[dict[str, Callable[[Draft, Step], None]]] = {
+        "replace": _replace,
+        "add": _add,
+        "remove": _remove,
+        "move": _move,
+        "splice": _splice,
+        "append": _append,
+        "add-unique": _add_unique,
+        "remove-by-value": _remove_by_value,
+        "increment": _increment,
+    }
+
+    def _holder(self, path: Path, *, create: bool = False) -> Any:
+        """The container that has, or shall have, the last segment of `path`; the draft owns it."""
+        owned = self._owned
+        node = self._root
+        kind = type(node)
+        if kind is not dict and kind is not list:
+            _refuse_descent(node, path, 0)
+        if id(node) not in owned:
+            node = self._root = node.copy()
+            owned.add(id(node))
+        key: Any
+        for at in range(len(path) - 1):
+            if kind is dict:
+                key = path[at]
+                child = node.get(key, ABSENT)
+                if child is ABSENT:
+                    if not create:
+                        _refuse_missing(path, at + 1)
+                    return self._make_way(node, path, at)
+            else:
+                key = _existing_index(node, path, at)
+                child = node[key]
+            kind = type(child)
+            if kind is not dict and kind is not list:
+                _refuse_descent(child, path, at + 1)
+            if id(child) not in owned:
+                child = child.copy()
+                owned.add(id(child))
+                node[key] = child
+            node = child
+        return node
+
+    def _make_way(self, node: Document, path: Path, at: int) -> Any:
+        """The holder of the last segment, in new containers from the segment `at` of `node` on."""
+        for further in range(at + 1, len(path) - 1):
+            # A new array is empty, so no element of it can be on the way.
+            if path[further] == END or is_index(path[further]):
+                _refuse_missing(path, further + 1)
+        for segment in path[at : len(path) - 2]:
+            node[segment] = node = {}
+            self._owned.add(id(node))
+        last = path[-1]
+        holder: Any = [] if last == END or is_index(last) else {}
+        node[path[-2]] = holder
+        self._owned.add(id(holder))
+        return holder
+
+    def _array(self, path: Path, *, create: bool = False) -> list[Any]:
+        """The array at `path`, owned."""
+        if create and path:
+            holder = self._holder(path, create=True)
+            if type(holder) is dict:
+                if path[-1] not in holder:
+                    holder[path[-1]] = []
+            elif _insert_index(holder, path) == len(holder):
+                holder.append([])
+        array = self._holder((*path, END))
+        if type(array) is not list:
+            raise Unfit(f"{show_pointer(path)} is {kind_of(array)} and not an array")
+        return array
+
+    def _set_root(self, value: Any) -> None:
+        self._owned.clear()
+        self._root = value
+
+    def _disown(self, value: Any) -> None:
+        """Forget the containers of a part that leaves the document."""
+        owned = self._owned
+        leaving = [value]
+        while leaving:
+            part = leaving.pop()
+            if id(part) in owned:
+                owned.discard(id(part))
+                leaving.extend(part.values() if type(part) is dict else part)
+
+
+def _existing_index(array: list[Any], path: Path, at: int) -> int:
+    """The index that the segment `at` of `path` names in `array`, where there is an element."""
+    index = array_index(path[at])
+    if index is None:
+        raise Unfit(f"{path[at]!r} is no index of the array at {show_pointer(path[:at])}")
+    if index >= len(array):
+        _refuse_missing(path, at + 1)
+    return index
+
+
+def _insert_index(array: list[Any], path: Path) -> int:
+    """The index that the last segment of `path` names in `array`, or just behind its end."""
+    index = array_index(path[-1])
+    if index is None:
+        raise Unfit(f"{path[-1]!r} is no index of the array at {show_pointer(path[:-1])}")
+    if index > len(array):
+        raise Unfit(f"index {path[-1]} is out of bounds: the array has {len(array)} elements")
+    return index
+
+
+def _refuse_missing(path: Path, upto: int) -> NoReturn:
+    raise Unfit(f"nothing is at {show_pointer(path[:upto])}")
+
+
+def _refuse_descent(leaf: Any, path: Path, upto: int) -> NoReturn:
+    raise Unfit(f"{show_pointer(path[:upto])} is {kind_of(leaf)}, neither an object nor an array")
+
+
+def _check_depth(depth: int) -> None:
+    if depth > limits.CONTENT_DEPTH_MAX:
+        raise Unfit(f"the document would be deeper than {limits.CONTENT_DEPTH_MAX} levels")
+
+
+def _title(patch: Any) -> str:
+    """The operation and the path of a patch that may have neither."""
+    if type(patch) is not dict:
+        return ""
+    parts = [part for part in (patch.get("op"), patch.get("path")) if type(part) is str]
+    shown = " ".join(part[:120] or '""' for part in parts)
+    return f" ({shown})" if shown else ""

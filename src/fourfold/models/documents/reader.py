@@ -1,0 +1,125 @@
+"""Reading: the state of an entity on a branch at a point, by replay from the nearest whole document.
+
+The base of a replay is the newest of snapshot, set and delete at or before the target; what lies before it is never touched, so the cost of a
+read depends on the patches since then and not on the length of the history. On a child branch the base of the first patch is what the parent
+showed at the fork.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fourfold.errors import CorruptData
+from fourfold.kernel import Snapshot, load_queries
+from fourfold.models.documents import fold
+from fourfold.models.documents.cache import Entry
+from fourfold.models.documents.chain import Link
+from fourfold.models.documents.encoding import decode
+from fourfold.models.documents.records import Document, LogEntry, Revision, State
+
+_SQL = load_queries("fourfold.models.documents.revisions")
+_EMPTY_BYTES = 2
+
+
+def entry(snapshot: Snapshot, links: Sequence[Link], entity: str) -> Entry | None:
+    """The state that the chain shows for `entity`; None when it was never written."""
+    for depth, link in enumerate(links):
+        row = snapshot.one(_SQL.newest_revision, (link.branch, entity, link.cap))
+        if row is None:
+            continue
+        seq, _, op, data = row
+        if op == "set":
+            return Entry(seq, "set", _document(data, entity, seq), len(data), 0, 0)
+        if op == "delete":
+            return Entry(seq, "delete", None, _EMPTY_BYTES, 0, 0)
+        return _replayed(snapshot, links[depth:], entity, seq)
+    return None
+
+
+def _replayed(snapshot: Snapshot, links: Sequence[Link], entity: str, seq: int) -> Entry:
+    branch = links[0].branch
+    whole = snapshot.one(_SQL.newest_snapshot, (branch, entity, seq))
+    texts: list[str] = []
+    base: Document | None = None
+    base_bytes = _EMPTY_BYTES
+    # Seqs begin at 1: without a snapshot the whole history of the entity is in reach.
+    since = whole[0] if whole else 0
+    for row_seq, _, op, data in snapshot.rows(
+        _SQL.revisions_backwards, (branch, entity, since, seq)
+    ):
+        if op == "patch":
+            texts.append(data)
+            continue
+        base = _document(data, entity, row_seq) if op == "set" else {}
+        base_bytes = len(data) if op == "set" else _EMPTY_BYTES
+        break
+    if base is None:
+        if whole:
+            base, base_bytes = _document(whole[1], entity, since), len(whole[1])
+        else:
+            inherited = entry(snapshot, links[1:], entity)
+            if inherited is not None and inherited.document is not None:
+                base, base_bytes = inherited.document, inherited.base_bytes + inherited.patch_bytes
+    patches = [decode(text) for text in reversed(texts)]
+    document = fold.replay(base or {}, patches)
+    return Entry(seq, "patch", document, base_bytes, len(texts), sum(map(len, texts)))
+
+
+def revisions(
+    snapshot: Snapshot, links: Sequence[Link], entity: str, after: int, limit: int
+) -> Iterator[Revision]:
+    """Every revision of `entity` that the chain shows, oldest first."""
+    left = limit
+    below = 0
+    for link in reversed(links):
+        for row in snapshot.rows(
+            _SQL.revisions_of_entity, (link.branch, entity, max(after, below), link.cap)
+        ):
+            if not left:
+                return
+            left -= 1
+            yield revision(row)
+        below = link.cap
+
+
+def revision(row: tuple[object, ...]) -> Revision:
+    branch, entity, seq, op_index, op, data = row
+    return Revision(
+        branch,
+        entity,
+        seq,
+        op_index,
+        op,
+        None if data is None else decode(data),  # type: ignore[arg-type]
+    )
+
+
+def log(snapshot: Snapshot, after: int, until: int, limit: int) -> list[LogEntry]:
+    return [
+        LogEntry(*row[:5], decode(row[5]), decode(row[6]))
+        for row in snapshot.all(_SQL.commits, (after, until, limit))
+    ]
+
+
+def live_ids(snapshot: Snapshot, links: Sequence[Link]) -> list[str]:
+    """Every entity that exists (was written, and not deleted) for a reader of this chain."""
+    seen: set[str] = set()
+    alive: list[str] = []
+    for link in links:
+        for entity, op in snapshot.rows(_SQL.last_words, (link.branch, link.cap)):
+            if entity not in seen:
+                seen.add(entity)
+                if op != "delete":
+                    alive.append(entity)
+    return sorted(alive)
+
+
+def state(found: Entry | None, document: Document | None) -> State | None:
+    return None if found is None else State(document, found.op, found.seq)
+
+
+def _document(text: str, entity: str, seq: int) -> Document:
+    document = decode(text)
+    if not isinstance(document, dict):
+        raise CorruptData(f"the stored state of {entity!r} at seq {seq} is not a document")
+    return document
