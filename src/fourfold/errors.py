@@ -7,7 +7,9 @@
     ├── NotFound (KeyError)             the named thing does not exist
     ├── Conflict                        the state moved on: read again, then decide
     │   ├── AlreadyExists               somebody was first
-    │   └── PreconditionFailed          the expected version is not the current one
+    │   ├── PreconditionFailed          the expected version is not the current one
+    │   ├── StaleRead                   something that was read has changed since
+    │   └── ReplayMismatch              another request came under the same name before
     ├── Busy                            try again, after `retry_after` seconds where it is given
     │   ├── Overloaded                  a bounded queue is full; nothing was written
     │   ├── DeadlineExceeded            the time allowed ran out; nothing was written
@@ -16,7 +18,8 @@
     │   ├── WriterLocked                another process is the writer
     │   ├── ReadOnly                    the file, folder or handle cannot be written
     │   ├── Closed                      the handle was closed, or belongs to a parent process
-    │   └── SequenceRegression          a restore would hand out used sequence numbers again
+    │   ├── SequenceRegression          a restore would hand out used sequence numbers again
+    │   └── BranchEnded                 the branch was deleted: it can be read, not written
     ├── FormatError                     the file is not what this version of Fourfold reads
     │   ├── FutureFormat                written by a newer Fourfold: upgrade
     │   ├── MigrationFailed             the old version is intact; start-up is refused
@@ -27,6 +30,7 @@
     │   ├── DiskFull                    free some space; nothing was written
     │   ├── CommitUncertain             the commit failed while reaching the disk: reopen and look
     │   └── ObjectStoreError            the object store failed after its retries
+    │       └── ObjectStoreDenied       credentials, bucket or region are wrong: mend them
     └── MissingDependency (ImportError) install the extra that the hint names
 
 Each class has a `kind`, a stable machine code (codes are only ever added), and says whether the
@@ -36,6 +40,7 @@ says in `hint` what to do.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 
@@ -48,25 +53,32 @@ class FourfoldError(Exception):
     default_hint: ClassVar[str] = "Run `fourfold doctor` to check the machine and the store."
 
     def __init__(
-        self, message: str, *, hint: str | None = None, retry_after: float | None = None
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        retry_after: float | None = None,
+        details: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.hint = self.default_hint if hint is None else hint
         self.retry_after = retry_after
+        self.details: dict[str, object] = dict(details or {})
+        """What a program may want to act on: the entity, the seqs, the names in the message."""
 
     def __str__(self) -> str:
         return self.message
 
     def __reduce__(self) -> tuple[object, ...]:
         # Keyword arguments do not survive the default pickling, and errors cross process borders.
-        return (_rebuild, (type(self), self.message, self.hint, self.retry_after))
+        return (_rebuild, (type(self), self.message, self.hint, self.retry_after, self.details))
 
     def copy(self) -> FourfoldError:
         """The same error as a new instance: one that is raised in several threads must not share a
         traceback.
         """
-        return _rebuild(type(self), self.message, self.hint, self.retry_after)
+        return _rebuild(type(self), self.message, self.hint, self.retry_after, self.details)
 
     def as_dict(self) -> dict[str, object]:
         """The error as the command line's `--json` and the HTTP server print it."""
@@ -78,13 +90,19 @@ class FourfoldError(Exception):
         }
         if self.retry_after is not None:
             out["retry_after"] = self.retry_after
+        if self.details:
+            out["details"] = self.details
         return out
 
 
 def _rebuild(
-    cls: type[FourfoldError], message: str, hint: str, retry_after: float | None
+    cls: type[FourfoldError],
+    message: str,
+    hint: str,
+    retry_after: float | None,
+    details: dict[str, object],
 ) -> FourfoldError:
-    return cls(message, hint=hint, retry_after=retry_after)
+    return cls(message, hint=hint, retry_after=retry_after, details=details)
 
 
 class InvalidInput(FourfoldError, ValueError):
@@ -126,6 +144,16 @@ class AlreadyExists(Conflict):
 class PreconditionFailed(Conflict):
     kind = "precondition_failed"
     default_hint = "Read the current version and repeat the change on top of it."
+
+
+class StaleRead(Conflict):
+    kind = "stale_read"
+    default_hint = "Read the entity again, decide again, and send a new transaction."
+
+
+class ReplayMismatch(Conflict):
+    kind = "replay_mismatch"
+    default_hint = "Give each new transaction of a session a new local_seq."
 
 
 class Busy(FourfoldError):
@@ -179,6 +207,11 @@ class Closed(Refused):
 class SequenceRegression(Refused):
     kind = "sequence_regression"
     default_hint = "Restore into an empty folder instead, and compare the two."
+
+
+class BranchEnded(Refused):
+    kind = "branch_ended"
+    default_hint = "Write to another branch; the name of a deleted one is used up."
 
 
 class FormatError(FourfoldError):
@@ -243,6 +276,12 @@ class ObjectStoreError(StorageError):
     kind = "object_store"
     retryable = True
     default_hint = "Check the address, the credentials and the network of the object store."
+
+
+class ObjectStoreDenied(ObjectStoreError):
+    kind = "object_store_denied"
+    retryable = False
+    default_hint = "Mend the credentials, the bucket's name or its region."
 
 
 class MissingDependency(FourfoldError, ImportError):

@@ -119,10 +119,6 @@ DISK_FAILED_BYTES: Final = 64 * MIB
 BACKUP_PAGES_PER_STEP: Final = 4_096
 SLOW_LOG_ENTRIES: Final = 256
 
-# Documents
-DOCUMENT_ARRAY_INDEX_MAX: Final = 2**32 - 2
-"""The largest array index that a path may spell; JavaScript has no larger one."""
-
 # Pipeline
 JAVA_PROBE_TIMEOUT_S: Final = 30.0
 """Time for one `java -version`: a JVM answers in tenths of a second, a hung shim never does."""
@@ -138,6 +134,10 @@ DOCTOR_ENTRIES_MAX: Final = 100_000
 
 # Documents
 DOCUMENT_BYTES_MAX: Final = 64 * MIB
+DOCUMENT_ARRAY_INDEX_MAX: Final = 2**32 - 2
+"""The largest array index that a path may spell; JavaScript has no larger one."""
+DOCUMENT_INTEGER_BITS_MAX: Final = 4_096
+"""More than anybody counts, and few enough that every interpreter prints the digits."""
 OPERATIONS_MAX: Final = 100_000
 """Operations in one commit: bounds how long one transaction holds the writer."""
 ENTITY_ID_BYTES_MAX: Final = 1_024

@@ -6,6 +6,7 @@ reaches fails its test, because the child then ends by itself.
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from random import Random
 
@@ -17,6 +18,7 @@ from kernel_child import (
     SEQUENCE,
     Acknowledged,
     Job,
+    Workload,
     bodies,
     check_backups,
     check_database,
@@ -99,6 +101,28 @@ def test_kills_at_many_hits_of_a_point_lose_nothing_acknowledged(tmp_path, point
 @pytest.mark.parametrize("point", EVERY_GROUP)
 def test_kills_around_the_commits_of_a_crowd_lose_nothing_acknowledged(tmp_path, point, mode):
     sweep(tmp_path, f"kernel.{point}", MANY_HITS, mode)
+
+
+def test_closing_waits_for_a_checkpoint_in_the_background(tmp_path):
+    job = work_job(tmp_path, "thread")
+    begun, finished = threading.Event(), threading.Event()
+
+    def linger(_point):
+        begun.set()
+        # Long enough for a `close` that does not wait to return first.
+        finished.wait(0.3)
+        finished.set()
+
+    faults.arm("kernel.checkpoint.before", linger)
+    try:
+        db = open_database(job)
+        Workload(db, lambda *_: None, steps=40).run("thread")
+        assert begun.wait(30)
+        db.close()
+        assert finished.is_set(), "the checkpointer still has the file open"
+    finally:
+        faults.disarm()
+    assert not Path(f"{job.path}-wal").exists()
 
 
 # What exactly is there

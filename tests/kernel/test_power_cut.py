@@ -144,7 +144,8 @@ def check_normal(folder, recording, seeds=1):
 
 
 def test_a_disk_that_forgets_nothing_equals_the_real_one(folder):
-    recording = Recording(folder / "disk", checkpoint_pages=20)
+    # The only checkpoints are the workload's own: one in the background would go on meanwhile.
+    recording = Recording(folder / "disk", checkpoint_pages=1_000_000)
 
     def action(disk):
         with open_database(recording.job, vfs=disk.vfs) as db:
@@ -224,6 +225,30 @@ def test_a_commit_above_the_watermark_may_be_lost_and_one_below_never_is(folder)
     # Closing folds the log into the file, with a sync: from then on all of it is durable.
     for job, instant, _ in states(folder, [closed]):
         assert check_database(job, instant.acknowledged) == 40
+
+
+def test_a_commit_that_lands_during_the_sync_is_not_called_durable(folder, monkeypatch):
+    recording = Recording(folder / "disk", "NORMAL")
+
+    def action(disk):
+        with open_database(recording.job, vfs=disk.vfs) as db:
+
+            def write():
+                recording.say(db.transact(lambda txn: write_one(txn, KEYS[0], (b"a", b"b"))))
+
+            def sync_and_write(descriptor, sync=os.fsync):
+                sync(descriptor)
+                write()
+
+            write()
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "fsync", sync_and_write)
+                recording.say(f"durable {db.make_durable()[SEQUENCE.name]}")
+            assert db.sequence(SEQUENCE) > db.durable(SEQUENCE)
+            disk.observer(0)
+
+    recording.run(action, at=lambda operation: not operation)
+    check_normal(folder, recording)
 
 
 def test_nothing_is_called_durable_in_a_database_that_does_not_sync(folder):

@@ -22,6 +22,8 @@ KINDS = {
     "conflict": 4,
     "already_exists": 4,
     "precondition_failed": 4,
+    "stale_read": 4,
+    "replay_mismatch": 4,
     "busy": 5,
     "overloaded": 5,
     "deadline_exceeded": 5,
@@ -31,6 +33,7 @@ KINDS = {
     "read_only": 6,
     "closed": 6,
     "sequence_regression": 6,
+    "branch_ended": 6,
     "format": 7,
     "future_format": 7,
     "migration_failed": 7,
@@ -41,6 +44,7 @@ KINDS = {
     "disk_full": 9,
     "commit_uncertain": 9,
     "object_store": 9,
+    "object_store_denied": 9,
     "missing_dependency": 10,
 }
 BUILT_IN = {"ValueError": ValueError, "KeyError": KeyError, "ImportError": ImportError}

@@ -25,6 +25,7 @@ from fourfold.errors import (
     CorruptData,
     ForeignFile,
     FutureFormat,
+    InvalidInput,
     LockTimeout,
     NotFound,
     SequenceRegression,
@@ -160,7 +161,7 @@ def verify(copy: Path) -> Sidecar:
             problems = integrity_problems(connection)
             if problems:
                 raise CorruptData(f"{copy}: {problems[0]}")
-            _compare(sidecar, Snapshot(connection, str(copy)), copy)
+            _compare(sidecar, connection, copy)
         finally:
             connection.close()
     except DriverError as error:
@@ -168,9 +169,10 @@ def verify(copy: Path) -> Sidecar:
     return sidecar
 
 
-def _compare(sidecar: Sidecar, snapshot: Snapshot, copy: Path) -> None:
+def _compare(sidecar: Sidecar, connection: Connection, copy: Path) -> None:
     """The sidecar says nothing about the copy that the copy does not say itself."""
-    if snapshot.value("PRAGMA application_id") != APPLICATION_ID:
+    snapshot = Snapshot(connection, str(copy))
+    if connection.pragma("application_id") != APPLICATION_ID:
         raise ForeignFile(f"{copy}: is not a copy of one of Fourfold's databases")
     facts: dict[str, tuple[object, object]] = {
         "schema version": (applied_version(snapshot), sidecar.schema_version),
@@ -180,8 +182,8 @@ def _compare(sidecar: Sidecar, snapshot: Snapshot, copy: Path) -> None:
     # Counters in tables of the model are for the model to know.
     for (name,) in snapshot.all(SQL.sequence_names):
         if name in sidecar.sequences:
-            found = current(Sequence.named(name), snapshot, str(copy))
-            facts[f"sequence {name!r}"] = (found, sidecar.sequences[name])
+            newest = current(Sequence.named(name), snapshot, str(copy))
+            facts[f"sequence {name!r}"] = (newest, sidecar.sequences[name])
     for fact, (found, said) in facts.items():
         if found != said:
             raise CorruptData(f"{copy}: its {fact} is {found!r}, its sidecar says {said!r}")
@@ -334,16 +336,14 @@ def _floors(
             floors = {each.name: current(each, snapshot, str(target)) for each in sequences}
         finally:
             connection.close()
-    except (DriverError, CorruptData) as error:
+    except (DriverError, CorruptData, InvalidInput) as error:
+        reason = translate(error, str(target)) if isinstance(error, DriverError) else error
+        if isinstance(reason, LockTimeout):
+            raise reason from error
         if replace_unreadable:
             return {}
-        message = (
-            translate(error, str(target)).message
-            if isinstance(error, DriverError)
-            else error.message
-        )
         raise CorruptData(
-            f"{message}; how far its sequences had come cannot be read",
+            f"{reason.message}; how far its sequences had come cannot be read",
             hint="Use --replace-unreadable to restore all the same; "
             "numbers after the backup may be used again.",
         ) from error
@@ -391,6 +391,8 @@ def _swap(partial: Path, target: Path) -> None:
         side = Path(f"{target}{suffix}")
         if side.exists():
             side.rename(f"{kept}{suffix}")
+    if faults.armed:
+        faults.hit("kernel.restore.kept")
     partial.rename(target)
     if faults.armed:
         faults.hit("kernel.restore.renamed")

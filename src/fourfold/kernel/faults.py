@@ -39,6 +39,7 @@ POINTS = (
     "kernel.backup.copied",
     "kernel.backup.renamed",
     "kernel.restore.copied",
+    "kernel.restore.kept",
     "kernel.restore.renamed",
 )
 

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from fourfold import limits
 from fourfold.errors import InvalidConfig
 from fourfold.objects.folder import FolderStore
 from fourfold.objects.memory import MemoryStore
@@ -24,8 +25,15 @@ _HINT: Final = (
 _BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
-def open_objects(location: str | os.PathLike[str]) -> ObjectStore:
+def open_objects(
+    location: str | os.PathLike[str],
+    *,
+    timeout_s: float = limits.OBJECT_TIMEOUT_S,
+    retries_max: int = limits.OBJECT_RETRIES_MAX,
+) -> ObjectStore:
     """The store at an address. A folder is created when it is missing; a bucket never is.
+
+    `timeout_s` and `retries_max` bound each request to a store on the network.
 
     Credentials are no part of an address: they come from the environment, or go to S3Settings.
     """
@@ -44,7 +52,7 @@ def open_objects(location: str | os.PathLike[str]) -> ObjectStore:
     if scheme == "file":
         return FolderStore(_file_path(location))
     if scheme == "s3":
-        return _open_s3(location)
+        return _open_s3(location, timeout_s, retries_max)
     raise InvalidConfig(
         f"{location!r} has the unknown scheme {scheme!r}",
         hint=_HINT + " A relative path that holds a colon is written ./like:this.",
@@ -61,7 +69,7 @@ def _file_path(location: str) -> str:
     return path
 
 
-def _open_s3(location: str) -> ObjectStore:
+def _open_s3(location: str, timeout_s: float, retries_max: int) -> ObjectStore:
     try:
         parts = urlsplit(location)
         options = dict(
@@ -90,5 +98,7 @@ def _open_s3(location: str) -> ObjectStore:
         endpoint=options.get("endpoint") or None,
         region=options.get("region") or None,
         allow_http=_BOOLEANS[allow_http],
+        timeout_s=timeout_s,
+        retries_max=retries_max,
     )
     return S3Store(settings)

@@ -14,6 +14,7 @@ from fourfold.errors import (
     FourfoldError,
     MissingDependency,
     NotFound,
+    ObjectStoreDenied,
     ObjectStoreError,
     PreconditionFailed,
 )
@@ -134,7 +135,11 @@ def translated(failure: Failure, what: str, *, key: str | None = None) -> Fourfo
             return AlreadyExists(f"object {key!r} exists")
         if failure.name == "PreconditionError":
             return PreconditionFailed(f"object {key!r} is not at the expected version")
-    return ObjectStoreError(f"cannot {what}: {_reason(failure)}", hint=_hint(failure))
+    hint = _hint(failure)
+    # Asking again with the same credentials, bucket and region would only be refused again.
+    final = any(cause in hint for cause in (_CREDENTIALS, _CLOCK, _BUCKET, _REGION, _CONDITIONAL))
+    kind = ObjectStoreDenied if final else ObjectStoreError
+    return kind(f"cannot {what}: {_reason(failure)}", hint=hint)
 
 
 def _reason(failure: Failure) -> str:

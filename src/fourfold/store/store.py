@@ -11,7 +11,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from fourfold import config
 from fourfold.errors import Closed, InvalidInput, NotFound, ReadOnly, StorageError
@@ -30,12 +30,10 @@ from fourfold.kernel import (
 from fourfold.kernel import (
     Sequence as Counter,
 )
+from fourfold.objects import ObjectStore, open_objects
 from fourfold.store import backup, layout, verification
 from fourfold.store.backup import BackupReport
 from fourfold.store.verification import Progress
-
-if TYPE_CHECKING:
-    from fourfold.objects import ObjectStore
 
 MEMORY = ":memory:"
 
@@ -80,9 +78,7 @@ class Store:
         with self._lock:
             self._refuse_if_closed()
             if self._objects is None:
-                from fourfold.objects import open_objects  # noqa: PLC0415  (most stores never ask)
-
-                self._objects = open_objects(objects_url(self.root, self.settings))
+                self._objects = objects_of(self.root, self.settings)
             return self._objects
 
     def health(self) -> dict[str, Health]:
@@ -188,6 +184,15 @@ def open_store(
             shutil.rmtree(folder)
         raise
     return Store(folder, loaded, mode=mode, temporary=temporary)
+
+
+def objects_of(root: Path, settings: config.Settings) -> ObjectStore:
+    """The object store of the store in `root`, opened as its settings say."""
+    return open_objects(
+        objects_url(root, settings),
+        timeout_s=settings.objects.timeout_s,
+        retries_max=settings.objects.retries_max,
+    )
 
 
 def objects_url(root: Path, settings: config.Settings) -> str:

@@ -8,8 +8,8 @@ from fourfold.cli.doctor.findings import Finding
 from fourfold.cli.doctor.folder import present, quoted, walk
 from fourfold.errors import ForeignFile, FourfoldError
 from fourfold.kernel import inspection
-from fourfold.objects import check_conditional_writes, open_objects
-from fourfold.store.store import objects_url
+from fourfold.objects import check_conditional_writes
+from fourfold.store.store import objects_of, objects_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +62,7 @@ def objects(patient: Patient) -> Iterator[Finding]:
     if url == str(root / "objects") and not (root / "objects").exists():
         yield Finding("objects", "ok", "the folder for objects is made when it is first needed")
         return
-    with open_objects(url) as store:
+    with objects_of(root, patient.settings) as store:
         found = check_conditional_writes(store)
     if not found.honoured:
         yield Finding(

@@ -63,7 +63,9 @@ def check_reads(txn: Transaction, request: Request) -> list[dict[str, int]]:
             raise InvalidInput(
                 f"the read of {read.id!r} is at seq {read.seq}; the newest is {newest}"
             )
-        _refuse_stale(txn, chain(txn, branch, newest), read.id, read.path, read.seq, shape=read.shape)
+        _refuse_stale(
+            txn, chain(txn, branch, newest), read.id, read.path, read.seq, shape=read.shape
+        )
     return [
         resolved
         for read in request.reads.pending

@@ -3,7 +3,7 @@
 They are replace, add, remove, move, splice, append, add-unique, remove-by-value and increment;
 docs/reference/patches.md says what each of them does. What holds:
 
-- `parse` looks at every operation before any is applied, and refuses the list with the position
+- `compile` looks at every operation before any is applied, and refuses the list with the position
   and the path of the first that is wrong. Numbers are numbers: true is not 1, NaN is nothing.
 - `apply` changes nothing that it was given. It copies the containers on the way to a change, once,
   and shares everything else with the document before, so that a patch costs its path and not the
@@ -37,8 +37,7 @@ from fourfold.models.documents.pointer import (
     parse_pointer,
     show_pointer,
 )
-
-Document: TypeAlias = dict[str, Any]
+from fourfold.models.documents.records import Document
 
 _HINT_SHAPE = "See docs/reference/patches.md for the fields of each operation; nothing was written."
 _HINT_APPLY = "Read the document, and send patches that fit what is there; nothing was written."
@@ -67,7 +66,7 @@ class Program:
 def apply(document: Document, patches: list[dict[str, Any]] | Program) -> Document:
     """The document that the patches make of `document`, which stays as it is."""
     draft = Draft(document)
-    draft.apply(patches if isinstance(patches, Program) else parse(patches))
+    draft.apply(patches if isinstance(patches, Program) else compile(patches))
     return draft.take()
 
 
@@ -81,18 +80,18 @@ def check_document(document: object) -> None:
         raise InvalidInput(f"not a document: {unfit}") from None
 
 
-def parse(patches: object, *, decoded: bool = False) -> Program:
-    """The patches, ready to be applied.
+def compile(patches: object, *, stored: bool = False) -> Program:  # noqa: A001 - it is what it does
+    """The patches, checked and ready to be applied.
 
-    `decoded` says that they come out of a decoder and were parsed before they were stored: then no
-    value among them can be anything but JSON, and values are not looked into again.
+    `stored` says that they were accepted before and come out of the log: then their values are not
+    looked into again.
     """
     if type(patches) is not list and type(patches) is not tuple:
         raise InvalidInput(f"patches are a list, not {type(patches).__name__}", hint=_HINT_SHAPE)
     steps = []
     for position, patch in enumerate(patches):
         try:
-            steps.append(_parse_step(patch, decoded=decoded))
+            steps.append(_parse_step(patch, stored))
         except (Unfit, InvalidInput) as unfit:
             raise InvalidInput(
                 f"patch {position}{_title(patch)}: {unfit}", hint=_HINT_SHAPE
@@ -100,7 +99,7 @@ def parse(patches: object, *, decoded: bool = False) -> Program:
     return Program(tuple(steps))
 
 
-def _parse_step(patch: Any, *, decoded: bool) -> Step:
+def _parse_step(patch: Any, stored: bool) -> Step:
     if type(patch) is not dict:
         raise Unfit(f"a patch is an object, not {kind_of(patch)}")
     op = patch.get("op", ABSENT)
@@ -113,7 +112,7 @@ def _parse_step(patch: Any, *, decoded: bool) -> Step:
     if patch.keys() != fields:
         _check_fields(patch, fields, may_create=may_create)
     path = parse_pointer(patch["path"])
-    return read(patch, op, path, decoded)
+    return read(patch, op, path, stored)
 
 
 def _check_fields(patch: dict[Any, Any], fields: frozenset[str], *, may_create: bool) -> None:
@@ -131,20 +130,20 @@ def _check_fields(patch: dict[Any, Any], fields: frozenset[str], *, may_create: 
         raise Unfit(f"it has fields that the operation does not know: {shown}")
 
 
-def _read_value(patch: dict[str, Any], op: str, path: Path, decoded: bool) -> Step:
+def _read_value(patch: dict[str, Any], op: str, path: Path, stored: bool) -> Step:
     value = patch["value"]
-    if not decoded:
+    if not stored:
         _check_depth(len(path) + measure(value))
     return Step(op, path, None, value)
 
 
-def _read_remove(_patch: dict[str, Any], op: str, path: Path, _decoded: bool) -> Step:
+def _read_remove(_patch: dict[str, Any], op: str, path: Path, _stored: bool) -> Step:
     if not path:
         raise Unfit("the root cannot be removed; delete the entity instead")
     return Step(op, path, None, None)
 
 
-def _read_move(patch: dict[str, Any], op: str, path: Path, _decoded: bool) -> Step:
+def _read_move(patch: dict[str, Any], op: str, path: Path, _stored: bool) -> Step:
     origin = parse_pointer(patch["from"])
     if not origin:
         raise Unfit("the root cannot be moved")
@@ -153,28 +152,28 @@ def _read_move(patch: dict[str, Any], op: str, path: Path, _decoded: bool) -> St
     return Step(op, path, origin, None)
 
 
-def _read_splice(patch: dict[str, Any], op: str, path: Path, decoded: bool) -> Step:
+def _read_splice(patch: dict[str, Any], op: str, path: Path, stored: bool) -> Step:
     index, remove = patch["index"], patch["remove"]
     for name, number in (("index", index), ("remove", remove)):
         if type(number) is not int or number < 0:
             raise Unfit(f"`{name}` is a whole number from 0 on, not {repr(number)[:60]}")
-    return Step(op, path, None, (index, remove, _read_list(patch, "add", path, decoded)))
+    return Step(op, path, None, (index, remove, _read_list(patch, "add", path, stored)))
 
 
-def _read_values(patch: dict[str, Any], op: str, path: Path, decoded: bool) -> Step:
-    return Step(op, path, None, _read_list(patch, "values", path, decoded))
+def _read_values(patch: dict[str, Any], op: str, path: Path, stored: bool) -> Step:
+    return Step(op, path, None, _read_list(patch, "values", path, stored))
 
 
-def _read_list(patch: dict[str, Any], name: str, path: Path, decoded: bool) -> list[Any]:
+def _read_list(patch: dict[str, Any], name: str, path: Path, stored: bool) -> list[Any]:
     values = patch[name]
     if type(values) is not list:
         raise Unfit(f"`{name}` is an array, not {kind_of(values)}")
-    if not decoded:
+    if not stored:
         _check_depth(len(path) + measure(values))
     return values
 
 
-def _read_increment(patch: dict[str, Any], op: str, path: Path, _decoded: bool) -> Step:
+def _read_increment(patch: dict[str, Any], op: str, path: Path, _stored: bool) -> Step:
     by = patch["by"]
     if type(by) is not int and type(by) is not float:
         raise Unfit(f"`by` is a number, not {kind_of(by)}")
@@ -219,41 +218,47 @@ class Draft:
     __slots__ = ("_owned", "_root")
 
     def __init__(self, document: Document) -> None:
+        if type(document) is not dict:
+            raise InvalidInput(f"a document is an object, not {kind_of(document)}")
         self._root: Any = document
         self._owned: set[int] = set()
 
     def apply(self, program: Program) -> None:
         """Apply every operation. After an error the draft is spent and answers no more."""
+        self._check_unspent()
+        operations = self._OPERATIONS
+        position = 0
+        try:
+            for step in program.steps:
+                operations[step.op](self, step)
+                position += 1
+        except Unfit as unfit:
+            self._root = ABSENT
+            failed = program.steps[position]
+            where = f"patch {position} ({failed.op} {show_pointer(failed.path)})"
+            raise InvalidInput(f"{where}: {unfit}", hint=_HINT_APPLY) from None
+        except BaseException:
+            self._root = ABSENT
+            raise
+        if type(self._root) is not dict:
+            left, self._root = kind_of(self._root), ABSENT
+            raise InvalidInput(
+                f"the patches leave {left}, and a document is an object", hint=_HINT_APPLY
+            )
+
+    def take(self) -> Document:
+        """The document as it is now; later patches do not change what was taken."""
+        self._check_unspent()
+        self._owned.clear()
+        document: Document = self._root
+        return document
+
+    def _check_unspent(self) -> None:
         if self._root is ABSENT:
             raise Refused(
                 "a patch of this draft could not be applied, so it holds no document",
                 hint="Start a new draft from the document.",
             )
-        operations = self._OPERATIONS
-        position = 0
-        try:
-            for position, step in enumerate(program.steps):  # noqa: B007 - the error needs it
-                operations[step.op](self, step)
-            if type(self._root) is not dict:
-                raise Unfit(f"it leaves {kind_of(self._root)}, and a document is an object")
-        except Unfit as unfit:
-            self._root = ABSENT
-            step = program.steps[position]
-            raise InvalidInput(
-                f"patch {position} ({step.op} {show_pointer(step.path)}): {unfit}",
-                hint=_HINT_APPLY,
-            ) from None
-        except BaseException:
-            self._root = ABSENT
-            raise
-
-    def take(self) -> Document:
-        """The document as it is now; later patches do not change what was taken."""
-        if self._root is ABSENT:
-            raise Refused("a patch of this draft could not be applied, so it holds no document")
-        self._owned.clear()
-        document: Document = self._root
-        return document
 
     def _replace(self, step: Step) -> None:
         path = step.path
@@ -307,11 +312,7 @@ class Draft:
         if len(step.path) > len(step.origin):
             # Only a value that goes deeper down than it was can make the document too deep.
             _check_depth(len(step.path) + measure(value))
-        if step.path:
-            self._put(step.path, value)
-        else:
-            # The value was part of the document and may hold containers of ours: they are given up.
-            self._set_root(value)
+        self._put(step.path, value)
 
     def _splice(self, step: Step) -> None:
         index, remove, values = step.argument
@@ -357,13 +358,7 @@ class Draft:
             number = holder[key]
         if type(number) is not int and type(number) is not float:
             raise Unfit(f"there is {kind_of(number)} and not a number")
-        try:
-            total = number + step.argument
-        except OverflowError:
-            total = math.inf
-        if type(total) is float and not math.isfinite(total):
-            raise Unfit("the sum is too large for a number")
-        holder[key] = total
+        holder[key] = _sum(number, step.argument)
 
     _OPERATIONS: ClassVar[dict[str, Callable[[Draft, Step], None]]] = {
         "replace": _replace,
@@ -479,6 +474,21 @@ def _refuse_missing(path: Path, upto: int) -> NoReturn:
 
 def _refuse_descent(leaf: Any, path: Path, upto: int) -> NoReturn:
     raise Unfit(f"{show_pointer(path[:upto])} is {kind_of(leaf)}, neither an object nor an array")
+
+
+def _sum(number: float, by: float) -> float:
+    try:
+        total = number + by
+        fits = math.isfinite(total)
+    except OverflowError:
+        # An integer that no float can hold is still fine, unless it meets a float or its own limit.
+        total, fits = number, False
+    if type(total) is int and type(number) is int and type(by) is int:
+        total = number + by
+        fits = total.bit_length() <= limits.DOCUMENT_INTEGER_BITS_MAX
+    if not fits:
+        raise Unfit("the sum is too large for a number")
+    return total
 
 
 def _check_depth(depth: int) -> None:
