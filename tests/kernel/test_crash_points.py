@@ -103,28 +103,6 @@ def test_kills_around_the_commits_of_a_crowd_lose_nothing_acknowledged(tmp_path,
     sweep(tmp_path, f"kernel.{point}", MANY_HITS, mode)
 
 
-def test_closing_waits_for_a_checkpoint_in_the_background(tmp_path):
-    job = work_job(tmp_path, "thread")
-    begun, finished = threading.Event(), threading.Event()
-
-    def linger(_point):
-        begun.set()
-        # Long enough for a `close` that does not wait to return first.
-        finished.wait(0.3)
-        finished.set()
-
-    faults.arm("kernel.checkpoint.before", linger)
-    try:
-        db = open_database(job)
-        Workload(db, lambda *_: None, steps=40).run("thread")
-        assert begun.wait(30)
-        db.close()
-        assert finished.is_set(), "the checkpointer still has the file open"
-    finally:
-        faults.disarm()
-    assert not Path(f"{job.path}-wal").exists()
-
-
 # What exactly is there
 
 
@@ -297,3 +275,46 @@ def test_a_kill_at_any_moment_of_many_restores_leaves_a_whole_database(tmp_path)
             assert db.integrity_check() == []
             assert db.sequence(SEQUENCE) == 30
     check_restored(job, before)
+
+
+# The checkpointer
+
+
+@pytest.fixture
+def disarmed():
+    yield
+    faults.disarm()
+
+
+def test_closing_waits_for_a_checkpoint_in_the_background(tmp_path, disarmed):
+    job = work_job(tmp_path, "thread")
+    begun, finished = threading.Event(), threading.Event()
+
+    def linger(_point):
+        begun.set()
+        # Long enough for a `close` that does not wait to return first.
+        finished.wait(0.3)
+        finished.set()
+
+    faults.arm("kernel.checkpoint.before", linger)
+    db = open_database(job)
+    Workload(db, lambda *_: None, steps=40).run("thread")
+    assert begun.wait(30)
+    db.close()
+    assert finished.is_set(), "the checkpointer still has the file open"
+    assert not Path(f"{job.path}-wal").exists()
+
+
+def test_a_checkpoint_in_the_background_copies_pages_beside_an_open_transaction(tmp_path, disarmed):
+    job = work_job(tmp_path, "thread")
+    writing, copied = threading.Event(), threading.Event()
+    faults.arm("kernel.checkpoint.before", lambda _point: writing.wait(30))
+    faults.arm("kernel.checkpoint.after", lambda _point: copied.set())
+    with open_database(job) as db:
+        Workload(db, lambda *_: None, steps=40).run("thread")
+        before = Path(job.path).stat().st_size
+        with db.write() as txn:
+            write_one(txn, KEYS[0], (b"a", b"b"))
+            writing.set()
+            assert copied.wait(30)
+            assert Path(job.path).stat().st_size > before

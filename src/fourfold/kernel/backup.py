@@ -370,6 +370,8 @@ def _settle_log(target: Path, *, tolerant: bool) -> None:
     connection = connect(target, readonly=False)
     try:
         connection.set_busy_timeout(limits.BUSY_TIMEOUT_MS)
+        # A connection that has read nothing yet does not know of the log, and would leave it alone.
+        connection.execute(SQL.fix_snapshot).fetchall()
         connection.wal_checkpoint(mode=CHECKPOINT_MODES["TRUNCATE"])
     except DriverError as error:
         if not tolerant or isinstance(translate(error, str(target)), LockTimeout):

@@ -67,6 +67,15 @@ def inspect(path: Path, counters: Sequence[Counter] | None = None) -> Inspection
         connection.close()
 
 
+def model_of(path: Path) -> str:
+    """Which model's data the database at `path` holds."""
+    connection = _connect(path)
+    try:
+        return str(Snapshot(connection, str(path)).value(SQL.meta_get, ("model",)))
+    finally:
+        connection.close()
+
+
 def check(path: Path, counters: Sequence[Counter] | None = None) -> list[str]:
     """What is wrong with the database at `path`, in sentences; empty when it is sound."""
     try:
@@ -102,7 +111,12 @@ def back_up(
 
 
 def refuse_restore(
-    copy: Path, target: Path, *, advance: bool = False, replace_unreadable: bool = False
+    copy: Path,
+    target: Path,
+    counters: Sequence[Counter] | None = None,
+    *,
+    advance: bool = False,
+    replace_unreadable: bool = False,
 ) -> None:
     """Raise what `restore` would raise, and touch nothing: several are restored, or none."""
     owner = holder(target)
@@ -112,7 +126,7 @@ def refuse_restore(
     backup.sequences_ahead(
         sidecar,
         target,
-        tuple(Counter.named(name) for name in sidecar.sequences),
+        _counters_in(sidecar) if counters is None else tuple(counters),
         advance=advance,
         replace_unreadable=replace_unreadable,
     )
@@ -128,7 +142,7 @@ def restore(
 ) -> backup.Sidecar:
     """Put the backup `copy` in the place of `target`; see `backup.restore`."""
     if counters is None:
-        counters = tuple(Counter.named(name) for name in backup.read_sidecar(copy).sequences)
+        counters = _counters_in(backup.read_sidecar(copy))
     return backup.restore(
         copy, target, tuple(counters), advance=advance, replace_unreadable=replace_unreadable
     )
@@ -149,6 +163,10 @@ def _connect(path: Path) -> Connection:
         connection.close()
         raise ForeignFile(f"{path}: is not one of Fourfold's databases, or its header is damaged")
     return connection
+
+
+def _counters_in(sidecar: backup.Sidecar) -> tuple[Counter, ...]:
+    return tuple(Counter.named(name) for name in sidecar.sequences)
 
 
 def _counters(snapshot: Snapshot) -> tuple[Counter, ...]:

@@ -40,6 +40,8 @@ def checkpoint(connection: Connection, mode: str, subject: str) -> Checkpoint:
     if faults.armed:
         faults.hit("kernel.checkpoint.before")
     try:
+        # A connection that has read nothing does not know of the log, and would fold nothing back.
+        connection.execute(SQL.fix_snapshot).fetchall()
         log, done = connection.wal_checkpoint("main", CHECKPOINT_MODES[mode])
     except DriverError as error:
         translated = translate(error, subject)

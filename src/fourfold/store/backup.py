@@ -20,6 +20,7 @@ from fourfold.errors import AlreadyExists, CorruptData, FutureFormat, InvalidInp
 from fourfold.kernel import Sidecar, inspection, sync_folder
 from fourfold.kernel import verify_backup as verify_database
 from fourfold.store import layout
+from fourfold.store.kinds import counters_of, counters_of_model
 from fourfold.store.verification import Checked, Progress, VerifyReport
 from fourfold.version import __version__
 
@@ -140,14 +141,22 @@ def restore(
         if target.exists():
             shutil.rmtree(target)
         target.mkdir(mode=0o700, parents=True)
-    for name in manifest.databases:
+    for name, sidecar in manifest.databases.items():
         # All of them are asked before the first is replaced.
         inspection.refuse_restore(
-            folder / name, target / name, advance=advance, replace_unreadable=replace_unreadable
+            folder / name,
+            target / name,
+            counters_of_model(sidecar.model),
+            advance=advance,
+            replace_unreadable=replace_unreadable,
         )
-    for name in manifest.databases:
+    for name, sidecar in manifest.databases.items():
         inspection.restore(
-            folder / name, target / name, advance=advance, replace_unreadable=replace_unreadable
+            folder / name,
+            target / name,
+            counters_of_model(sidecar.model),
+            advance=advance,
+            replace_unreadable=replace_unreadable,
         )
     for entry in manifest.files:
         _restore_file(folder / entry.path, target / entry.path, entry)
@@ -166,7 +175,7 @@ def _copy_all(root: Path, partial: Path, progress: Progress | None) -> Manifest:
         name = str(path.relative_to(root))
         if progress is not None:
             progress(name, number, len(paths))
-        databases[name] = inspection.back_up(path, partial / name)
+        databases[name] = inspection.back_up(path, partial / name, counters_of(path))
     files = []
     others = layout.other_files(root)
     for number, path in enumerate(others):

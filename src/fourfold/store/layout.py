@@ -2,6 +2,7 @@
 
     ROOT/
       fourfold.toml               settings; the version of this layout
+      spaces/<did>.sqlite         one database per space of documents
       databases/<name>.sqlite     databases of your own, under the kernel's guarantees
       objects/                    the default object store: a local folder
 
@@ -19,6 +20,7 @@ from pathlib import Path
 from fourfold.errors import InvalidInput
 
 DATABASES = "databases"
+SPACES = "spaces"
 _DATABASE_SUFFIXES = (".sqlite", ".db")
 _COMPANIONS = ("-wal", "-shm", ".lock")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,127}")
@@ -34,6 +36,15 @@ def database_path(root: Path, name: str) -> Path:
             hint="Use 1 to 128 lower-case letters, digits, '.', '_' and '-'; begin with no sign.",
         )
     return root / DATABASES / f"{name}.sqlite"
+
+
+def space_path(root: Path, did: str) -> Path:
+    """Where the space `did` lives; the caller has checked the DID."""
+    return root / SPACES / f"{did}.sqlite"
+
+
+def space_dids(root: Path) -> list[str]:
+    return sorted(path.stem for path in (root / SPACES).glob("did:*.sqlite"))
 
 
 def is_database(path: Path) -> bool:

@@ -30,6 +30,8 @@ from fourfold.kernel import (
 from fourfold.kernel import (
     Sequence as Counter,
 )
+from fourfold.models import documents
+from fourfold.models.documents import Space
 from fourfold.objects import ObjectStore, open_objects
 from fourfold.store import backup, layout, verification
 from fourfold.store.backup import BackupReport
@@ -51,6 +53,7 @@ class Store:
         self.mode = mode
         self._temporary = temporary
         self._databases: dict[Path, Database] = {}
+        self._spaces: dict[str, Space] = {}
         self._objects: ObjectStore | None = None
         self._lock = threading.Lock()
         self._closed = False
@@ -69,6 +72,32 @@ class Store:
         return self._open_database(
             layout.database_path(self.root, name), profile, migrations, sequences
         )
+
+    def space(self, did: str, history: str = "revisions") -> Space:
+        """The space of documents with this DID; created when it is first asked for."""
+        documents.check_did(did)
+        if history != "revisions":
+            raise InvalidInput(
+                f"{history!r} is not a history that this version keeps", hint="Use 'revisions'."
+            )
+        with self._lock:
+            self._refuse_if_closed()
+            space = self._spaces.get(did)
+        if space is None:
+            profile = documents.PROFILE.with_(page_size=self.settings.documents.page_size)
+            database = self._open_database(
+                layout.space_path(self.root, did),
+                profile,
+                documents.MIGRATIONS,
+                documents.SEQUENCES,
+            )
+            with self._lock:
+                space = self._spaces.setdefault(did, Space(did, database))
+        return space
+
+    def spaces(self) -> list[str]:
+        """The DIDs of all spaces in this store, sorted."""
+        return layout.space_dids(self.root)
 
     @property
     def objects(self) -> ObjectStore:
@@ -110,6 +139,7 @@ class Store:
             for database in self._databases.values():
                 database.close()
             self._databases.clear()
+            self._spaces.clear()
             if self._objects is not None:
                 self._objects.close()
             if self._temporary:

@@ -1,7 +1,8 @@
 """Whether a transaction may go in: replays, branches, preconditions, and what its author had read.
 
-A conflict is found by path: a later set or delete of an entity conflicts with any read of it, a later patch only with reads of what it touches. The
-check may call a conflict where there is none, never the other way round. It looks through the whole chain of a branch, since a write that a child
+A conflict is found by path: a later set or delete of an entity conflicts with any read of it, a
+later patch only with reads of what it touches. The check may call a conflict where there is none,
+never the other way round. It looks through the whole chain of a branch, since a write that a child
 inherits can be as new to the reader as one of the child's own.
 """
 
@@ -28,9 +29,11 @@ _SQL = load_queries("fourfold.models.documents.revisions")
 
 
 def replayed(txn: Transaction, request: Request) -> Commit | None:
-    """The commit that this very request became when it came before; refuses another one under its name.
+    """The commit that this very request became when it came before; refuses another one under its
+    name.
 
-    This comes before every other check: what was accepted stays accepted, also when the branch has ended since.
+    This comes before every other check: what was accepted stays accepted, also when the branch has
+    ended since.
     """
     row = txn.one(_SQL.commit_of_session, (request.session, request.local_seq))
     if row is None:
@@ -54,7 +57,9 @@ def active_branch(txn: Transaction, name: str) -> Branch:
 
 
 def check_reads(txn: Transaction, request: Request) -> list[dict[str, int]]:
-    """Refuse a transaction whose author read something that has changed since; the resolved pending reads."""
+    """Refuse a transaction whose author read something that has changed since; the resolved pending
+    reads.
+    """
     newest = last_seq(txn)
     for read in request.reads.confirmed:
         branch = request.branch if read.branch is None else read.branch

@@ -1,7 +1,8 @@
 """The newest state of entities, decoded, in bounded memory.
 
-It holds committed states only. A commit publishes its entities after it is durable and before its caller hears of it, so a writer reads its own
-writes. A reader may add what it found on disk, but only if nothing was published since it looked: otherwise it might put back an older state. The
+It holds committed states only. A commit publishes its entities after it is durable and before its
+caller hears of it, so a writer reads its own writes. A reader may add what it found on disk, but
+only if nothing was published since it looked: otherwise it might put back an older state. The
 documents in here are private: they are never handed out, and never changed in place.
 """
 

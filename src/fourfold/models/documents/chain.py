@@ -1,9 +1,11 @@
-"""Which branches a reader sees, and how far into each: one function, used by every read, conflict check, diff and merge.
+"""Which branches a reader sees, and how far into each: one function, used by every read, conflict
+check, diff and merge.
 
-    chain(b, target) = [(b, target), (parent, min(target, fork of b)), (grandparent, min(that, fork of parent)), ...]
+    chain(b, target) = [(b, target), (parent of b, min(target, fork of b)), ...]
 
-Nearest first. An entity's state is what the *first* branch with a word on it says, not the newest word of all: a child that deleted an entity hides
-what its parent wrote. The caps only ever shrink along the chain, so a grandparent's later writes cannot slip in through a parent.
+Nearest first. An entity's state is what the *first* branch with a word on it says, not the newest
+word of all: a child that deleted an entity hides what its parent wrote. The caps only ever shrink
+along the chain, so a grandparent's later writes cannot slip in through a parent.
 """
 
 from __future__ import annotations
@@ -44,8 +46,8 @@ def last_seq(snapshot: Snapshot) -> int:
 def target_of(snapshot: Snapshot, branch: str, at: At) -> int:
     """The seq that `at` means on `branch`.
 
-    A moment means the newest commit at or before it. A seq beyond the newest is refused: nobody can know that state yet. A seq before
-    the branch existed is refused too; ask its parent.
+    A moment means the newest commit at or before it. A seq beyond the newest is refused: nobody can
+    know that state yet. A seq before the branch existed is refused too; ask its parent.
     """
     newest = last_seq(snapshot)
     if at is None:

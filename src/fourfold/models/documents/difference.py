@@ -117,27 +117,28 @@ def _changes(before: Any, after: Any) -> Iterator[_Change]:
         one, other, path = pending.popleft()
         if one is other:
             continue
-        kind = type(one)
-        if kind is dict and type(other) is dict:
-            for key, value in one.items():
-                if key not in other:
-                    yield _Change("remove", (*path, key), {})
-                elif value is not other[key]:
-                    pending.append((value, other[key], (*path, key)))
-            for key, value in other.items():
-                if key not in one:
-                    yield _Change("add", (*path, key), {"value": value})
-        elif kind is list and type(other) is list:
-            if len(one) != len(other) or _is_rewritten(one, other):
-                yield _splice(one, other, path)
-            else:
-                pending.extend(
-                    (was, now, (*path, str(index)))
-                    for index, (was, now) in enumerate(zip(one, other, strict=True))
-                    if was is not now
-                )
+        kind = type(one) if type(one) is type(other) else None
+        if kind is dict:
+            yield from _key_changes(one, other, path)
+            pending.extend(
+                (value, other[key], (*path, key)) for key, value in one.items() if key in other
+            )
+        elif kind is list and (len(one) != len(other) or _is_rewritten(one, other)):
+            yield _splice(one, other, path)
+        elif kind is list:
+            pairs = enumerate(zip(one, other, strict=True))
+            pending.extend((was, now, (*path, str(index))) for index, (was, now) in pairs)
         elif not identical(one, other):
             yield _Change("replace", path, {"value": other})
+
+
+def _key_changes(one: dict[str, Any], other: dict[str, Any], path: Path) -> Iterator[_Change]:
+    for key in one:
+        if key not in other:
+            yield _Change("remove", (*path, key), {})
+    for key, value in other.items():
+        if key not in one:
+            yield _Change("add", (*path, key), {"value": value})
 
 
 def _is_rewritten(one: list[Any], other: list[Any]) -> bool:

@@ -1,11 +1,13 @@
 """Documents as stored text: JSON, keys sorted, no spaces, numbers as they are.
 
-`encode` takes exactly what JSON can hold, and proves it by reading the text back: a value that does not come back equal (NaN, a tuple, bytes,
-a key that is no string) is refused. What comes back is also a private copy, which nobody else can change.
+`encode` takes exactly what JSON can hold, and proves it by reading the text back: a value that does
+not come back equal (NaN, a tuple, bytes, a key that is no string) is refused. What comes back is
+also a private copy, which nobody else can change.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -50,23 +52,16 @@ _HINT = "Use objects with string keys, lists, strings, finite numbers, booleans 
 
 
 def _blame(value: Any, path: str = "") -> str:
-    """Where the first thing is that JSON cannot hold."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            if not isinstance(key, str):
-                return f"the key {key!r} at {path or '/'}"
-            found = _blame(item, f"{path}/{key}")
-            if found:
-                return found
-        return "" if type(value) is dict else f"a {type(value).__name__} at {path or '/'}"
-    if isinstance(value, list):
-        for index, item in enumerate(value):
-            found = _blame(item, f"{path}/{index}")
-            if found:
-                return found
-        return ""
-    if value is None or isinstance(value, bool | str | int):
-        return ""
-    if isinstance(value, float) and value - value == 0:
-        return ""
-    return f"{value!r:.60} at {path or '/'}"
+    """Where the first thing is that JSON cannot hold; empty when there is none."""
+    if type(value) is dict:
+        strange = next((key for key in value if not isinstance(key, str)), None)
+        if strange is not None:
+            return f"the key {strange!r} at {path or '/'}"
+        inner = ((f"{path}/{key}", item) for key, item in value.items())
+    elif type(value) is list:
+        inner = ((f"{path}/{index}", item) for index, item in enumerate(value))
+    else:
+        finite = isinstance(value, float) and math.isfinite(value)
+        plain = value is None or isinstance(value, bool | str | int) or finite
+        return "" if plain else f"{value!r:.60} at {path or '/'}"
+    return next((found for where, item in inner if (found := _blame(item, where))), "")

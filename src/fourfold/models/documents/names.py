@@ -12,7 +12,9 @@ _BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
 
 
 def check_did(did: str) -> str:
-    """The DID of a space becomes a file name, so nothing but a DID's own characters may be in it."""
+    """The DID of a space becomes a file name, so nothing but a DID's own characters may be in
+    it.
+    """
     if not isinstance(did, str) or not _DID.fullmatch(did) or ".." in did:
         raise InvalidInput(
             f"{did!r} is not the DID of a space",

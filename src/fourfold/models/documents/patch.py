@@ -70,16 +70,6 @@ def apply(document: Document, patches: list[dict[str, Any]] | Program) -> Docume
     return draft.take()
 
 
-def check_document(document: object) -> None:
-    """Refuse what cannot be a document: anything but an object of JSON values."""
-    if type(document) is not dict:
-        raise InvalidInput(f"a document is an object, not {kind_of(document)}")
-    try:
-        measure(document)
-    except Unfit as unfit:
-        raise InvalidInput(f"not a document: {unfit}") from None
-
-
 def compile(patches: object, *, stored: bool = False) -> Program:  # noqa: A001 - it is what it does
     """The patches, checked and ready to be applied.
 
@@ -177,8 +167,9 @@ def _read_increment(patch: dict[str, Any], op: str, path: Path, _stored: bool) -
     by = patch["by"]
     if type(by) is not int and type(by) is not float:
         raise Unfit(f"`by` is a number, not {kind_of(by)}")
-    if not by or not math.isfinite(by):
-        raise Unfit(f"`by` is finite and not zero, but it is {by!r}")
+    measure(by)
+    if not by:
+        raise Unfit("`by` is zero, which changes nothing")
     if not path:
         raise Unfit("the root is a document and cannot be incremented")
     _check_depth(len(path))
@@ -477,18 +468,18 @@ def _refuse_descent(leaf: Any, path: Path, upto: int) -> NoReturn:
 
 
 def _sum(number: float, by: float) -> float:
-    try:
-        total = number + by
-        fits = math.isfinite(total)
-    except OverflowError:
-        # An integer that no float can hold is still fine, unless it meets a float or its own limit.
-        total, fits = number, False
-    if type(total) is int and type(number) is int and type(by) is int:
-        total = number + by
-        fits = total.bit_length() <= limits.DOCUMENT_INTEGER_BITS_MAX
-    if not fits:
-        raise Unfit("the sum is too large for a number")
-    return total
+    if type(number) is int and type(by) is int:
+        count = number + by
+        if count.bit_length() <= limits.DOCUMENT_INTEGER_BITS_MAX:
+            return count
+    else:
+        try:
+            total = number + by
+        except OverflowError:
+            total = math.inf
+        if math.isfinite(total):
+            return total
+    raise Unfit("the sum is too large for a number")
 
 
 def _check_depth(depth: int) -> None:

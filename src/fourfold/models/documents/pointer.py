@@ -46,7 +46,7 @@ END: Final = "-"
 
 
 class Unfit(Exception):
-    """Why a value or a place cannot be taken. Whoever knows what it is for makes the error of it."""
+    """Why a value or a place cannot be taken. Who knows what it is for makes the error of it."""
 
 
 _INDEX = re.compile(r"0|[1-9][0-9]*")
@@ -175,6 +175,16 @@ def kind_of(value: object) -> str:
     return _KINDS.get(type(value)) or f"a Python {type(value).__name__}"
 
 
+def check_document(document: object) -> None:
+    """Refuse what cannot be a document: anything but an object of JSON values."""
+    if type(document) is not dict:
+        raise InvalidInput(f"a document is an object, not {kind_of(document)}")
+    try:
+        measure(document)
+    except Unfit as unfit:
+        raise InvalidInput(f"not a document: {unfit}") from None
+
+
 _Trail: TypeAlias = tuple[Any, str | int] | None
 """The way to a container, innermost step first, as a chain; None for the value itself."""
 
@@ -224,7 +234,11 @@ def _check_leaf(leaf: object, trail: _Trail) -> None:
         assert isinstance(leaf, float)
         if not math.isfinite(leaf):
             raise Unfit(f"{leaf!r}{_show(trail)} is not a JSON number")
-    elif kind not in _KINDS or leaf is ABSENT:
+    elif kind is int:
+        assert isinstance(leaf, int)
+        if leaf.bit_length() > limits.DOCUMENT_INTEGER_BITS_MAX:
+            raise Unfit(f"an integer{_show(trail)} has {leaf.bit_length()} bits, too many")
+    elif leaf is not None and kind is not bool:
         raise Unfit(f"a {kind.__name__}{_show(trail)} is not a JSON value")
 
 

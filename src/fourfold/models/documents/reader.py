@@ -1,13 +1,16 @@
-"""Reading: the state of an entity on a branch at a point, by replay from the nearest whole document.
+"""Reading: the state of an entity on a branch at a point, by replay from the nearest whole
+document.
 
-The base of a replay is the newest of snapshot, set and delete at or before the target; what lies before it is never touched, so the cost of a
-read depends on the patches since then and not on the length of the history. On a child branch the base of the first patch is what the parent
-showed at the fork.
+The base of a replay is the newest of snapshot, set and delete at or before the target; what lies
+before it is never touched, so the cost of a read depends on the patches since then and not on the
+length of the history. On a child branch the base of the first patch is what the parent showed at
+the fork.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from fourfold.errors import CorruptData
 from fourfold.kernel import Snapshot, load_queries
@@ -15,14 +18,20 @@ from fourfold.models.documents import fold
 from fourfold.models.documents.cache import Entry
 from fourfold.models.documents.chain import Link
 from fourfold.models.documents.encoding import decode
-from fourfold.models.documents.records import Document, LogEntry, Revision, State
+from fourfold.models.documents.records import Document, LogEntry, Revision
 
 _SQL = load_queries("fourfold.models.documents.revisions")
 _EMPTY_BYTES = 2
+Row = tuple[Any, ...]
 
 
-def entry(snapshot: Snapshot, links: Sequence[Link], entity: str) -> Entry | None:
-    """The state that the chain shows for `entity`; None when it was never written."""
+def entry(
+    snapshot: Snapshot, links: Sequence[Link], entity: str, *, derived: bool = True
+) -> Entry | None:
+    """The state that the chain shows for `entity`; None when it was never written.
+
+    Without `derived` snapshots are passed over, and the log alone speaks.
+    """
     for depth, link in enumerate(links):
         row = snapshot.one(_SQL.newest_revision, (link.branch, entity, link.cap))
         if row is None:
@@ -32,13 +41,15 @@ def entry(snapshot: Snapshot, links: Sequence[Link], entity: str) -> Entry | Non
             return Entry(seq, "set", _document(data, entity, seq), len(data), 0, 0)
         if op == "delete":
             return Entry(seq, "delete", None, _EMPTY_BYTES, 0, 0)
-        return _replayed(snapshot, links[depth:], entity, seq)
+        return _replayed(snapshot, links[depth:], entity, seq, derived=derived)
     return None
 
 
-def _replayed(snapshot: Snapshot, links: Sequence[Link], entity: str, seq: int) -> Entry:
+def _replayed(
+    snapshot: Snapshot, links: Sequence[Link], entity: str, seq: int, *, derived: bool
+) -> Entry:
     branch = links[0].branch
-    whole = snapshot.one(_SQL.newest_snapshot, (branch, entity, seq))
+    whole = snapshot.one(_SQL.newest_snapshot, (branch, entity, seq)) if derived else None
     texts: list[str] = []
     base: Document | None = None
     base_bytes = _EMPTY_BYTES
@@ -57,7 +68,7 @@ def _replayed(snapshot: Snapshot, links: Sequence[Link], entity: str, seq: int) 
         if whole:
             base, base_bytes = _document(whole[1], entity, since), len(whole[1])
         else:
-            inherited = entry(snapshot, links[1:], entity)
+            inherited = entry(snapshot, links[1:], entity, derived=derived)
             if inherited is not None and inherited.document is not None:
                 base, base_bytes = inherited.document, inherited.base_bytes + inherited.patch_bytes
     patches = [decode(text) for text in reversed(texts)]
@@ -82,7 +93,7 @@ def revisions(
         below = link.cap
 
 
-def revision(row: tuple[object, ...]) -> Revision:
+def revision(row: Row) -> Revision:
     branch, entity, seq, op_index, op, data = row
     return Revision(
         branch,
@@ -90,13 +101,13 @@ def revision(row: tuple[object, ...]) -> Revision:
         seq,
         op_index,
         op,
-        None if data is None else decode(data),  # type: ignore[arg-type]
+        None if data is None else decode(data),
     )
 
 
 def log(snapshot: Snapshot, after: int, until: int, limit: int) -> list[LogEntry]:
     return [
-        LogEntry(*row[:5], decode(row[5]), decode(row[6]))
+        LogEntry(row[0], row[1], row[2], row[3], row[4], decode(row[5]), decode(row[6]))
         for row in snapshot.all(_SQL.commits, (after, until, limit))
     ]
 
@@ -112,10 +123,6 @@ def live_ids(snapshot: Snapshot, links: Sequence[Link]) -> list[str]:
                 if op != "delete":
                     alive.append(entity)
     return sorted(alive)
-
-
-def state(found: Entry | None, document: Document | None) -> State | None:
-    return None if found is None else State(document, found.op, found.seq)
 
 
 def _document(text: str, entity: str, seq: int) -> Document:

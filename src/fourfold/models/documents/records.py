@@ -10,7 +10,9 @@ import msgspec
 Document = dict[str, Any]
 Op = Literal["set", "patch", "delete"]
 Operation = dict[str, Any]
-"""`{"op": "set", "id", "value"}`, `{"op": "patch", "id", "patches"}` or `{"op": "delete", "id"}`."""
+"""`{"op": "set", "id", "value"}`, `{"op": "patch", "id", "patches"}` or `{"op": "delete",
+"id"}`.
+"""
 
 
 class State(msgspec.Struct, frozen=True):
@@ -29,7 +31,9 @@ class State(msgspec.Struct, frozen=True):
 
 
 class Revision(msgspec.Struct, frozen=True):
-    """One row of the log: one operation on one entity. `data` is the document, the patches, or None."""
+    """One row of the log: one operation on one entity. `data` is the document, the patches, or
+    None.
+    """
 
     branch: str
     id: str
@@ -40,7 +44,9 @@ class Revision(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """An accepted transaction. `replayed` says that it had been accepted before and nothing was written now."""
+    """An accepted transaction. `replayed` says that it had been accepted before and nothing was
+    written now.
+    """
 
     seq: int
     branch: str
@@ -79,7 +85,9 @@ class Branch(msgspec.Struct, frozen=True):
 
 
 class ConfirmedRead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a writer saw: this path of this entity, as of `seq` (0: never written). `shape` means keys only."""
+    """What a writer saw: this path of this entity, as of `seq` (0: never written). `shape` means
+    keys only.
+    """
 
     id: str
     seq: int
@@ -89,7 +97,9 @@ class ConfirmedRead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PendingRead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a writer saw through its own commits that were not confirmed yet, on top of `basis_seq`."""
+    """What a writer saw through its own commits that were not confirmed yet, on top of
+    `basis_seq`.
+    """
 
     id: str
     local_seqs: Sequence[int]

@@ -91,3 +91,33 @@ WHERE branch = ?1 AND seq <= ?2 AND NOT EXISTS (
 -- The newest set or delete of an entity on one branch at or before a seq. It ends a search through older branches.
 SELECT seq FROM revision
 WHERE branch = ?1 AND id = ?2 AND seq <= ?3 AND op <> 'patch' ORDER BY seq DESC, op_index DESC LIMIT 1
+
+-- name: lift_seq
+-- Only upwards: a restored space must never hand out a seq again.
+UPDATE kernel_sequence SET value = max(value, ?1) WHERE name = 'seq'
+
+-- name: seed_seq
+INSERT OR IGNORE INTO kernel_sequence (name, value) VALUES ('seq', 0)
+
+-- name: verify_commits
+SELECT seq, original, resolution FROM "commit" ORDER BY seq
+
+-- name: verify_strays
+SELECT branch, id, seq FROM revision WHERE seq <> commit_seq OR commit_seq NOT IN (SELECT seq FROM "commit")
+
+-- name: verify_heads
+-- Heads that do not point at the newest revision of their entity, and entities without a head.
+SELECT branch, id FROM head AS h WHERE NOT EXISTS (
+    SELECT 1 FROM revision AS r
+    WHERE r.branch = h.branch AND r.id = h.id AND r.seq = h.seq AND r.op_index = h.op_index
+) OR EXISTS (
+    SELECT 1 FROM revision AS r
+    WHERE r.branch = h.branch AND r.id = h.id AND (r.seq, r.op_index) > (h.seq, h.op_index)
+)
+UNION
+SELECT branch, id FROM revision AS r WHERE NOT EXISTS (
+    SELECT 1 FROM head AS h WHERE h.branch = r.branch AND h.id = r.id
+)
+
+-- name: verify_snapshots
+SELECT branch, id, seq, value FROM snapshot

@@ -1,0 +1,140 @@
+"""Three-way merge of a document, field by field.
+
+Two sides went on from one base. Field by field, what only one side changed is taken from that side,
+and what both changed alike is taken as it is. What both changed differently is a conflict, which
+names the path and the three values there.
+
+- Objects are merged key by key, to any depth; so are two objects that both sides created where the
+  base has nothing. Everything else is one value. An array in particular is atomic: if both sides
+  changed it, and not alike, that is a conflict, since nobody knows whether an element moved or
+  changed.
+- Absence is a value of its own and is not null. A field or a whole document that one side removed
+  and the other changed is a conflict; if the other left it alone, it is removed. Pass `ABSENT` for
+  an entity that was never written or is deleted.
+- Values are the same only if their types are: 1, 1.0 and True differ.
+- The two sides are equals. Exchanging them exchanges the names in the conflicts and nothing else.
+
+The result shares the parts that did not change with what it was made of; nothing is changed in
+place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeAlias
+
+from fourfold.errors import InvalidInput
+from fourfold.models.documents.difference import identical
+from fourfold.models.documents.pointer import (
+    ABSENT,
+    Absence,
+    Path,
+    as_path,
+    check_document,
+    kind_of,
+    show_pointer,
+)
+from fourfold.models.documents.records import Document
+
+Side: TypeAlias = Document | Absence
+"""A document, or `ABSENT` for an entity that has none."""
+
+
+class FieldConflict(NamedTuple):
+    """A place that both sides changed, and not alike. `ABSENT` stands for what is not there."""
+
+    path: Path
+    base: Any
+    ours: Any
+    theirs: Any
+
+
+class FieldMerge(NamedTuple):
+    """The merged document, `ABSENT` if the entity has none any more; it counts only if there are no
+    conflicts. Where there is one, it still holds the value of the base.
+    """
+
+    document: Side
+    conflicts: tuple[FieldConflict, ...]
+
+    @property
+    def clean(self) -> bool:
+        return not self.conflicts
+
+
+def merge(
+    base: Side, ours: Side, theirs: Side, resolutions: Mapping[Any, Any] | None = None
+) -> FieldMerge:
+    """What both sides made of the base, together.
+
+    `resolutions` gives the value, or `ABSENT`, for paths (or JSON pointers) at which there are
+    conflicts. One for a path without a conflict is refused: it was decided on other documents.
+    """
+    for side in (base, ours, theirs):
+        if type(side) is not dict and side is not ABSENT:
+            raise InvalidInput(f"a document to merge is an object or ABSENT, not {kind_of(side)}")
+    merging = _Merging({as_path(path): value for path, value in (resolutions or {}).items()})
+    try:
+        if _are_objects(base, ours, theirs):
+            document: Any = merging.fields(base, ours, theirs, ())
+        else:
+            document = merging.choose(base, ours, theirs, ())
+    except RecursionError:
+        raise InvalidInput(
+            "a document to merge is nested deeper than the stack of this call can follow"
+        ) from None
+    if merging.resolutions:
+        path = next(iter(merging.resolutions))
+        raise InvalidInput(
+            f"there is no conflict at {show_pointer(path)} to resolve",
+            hint="Merge again without resolutions to see the conflicts that there are.",
+        )
+    if document is not ABSENT and resolutions:
+        check_document(document)
+    return FieldMerge(document, tuple(sorted(merging.conflicts, key=itemgetter(0))))
+
+
+def _are_objects(base: Any, ours: Any, theirs: Any) -> bool:
+    return type(ours) is dict and type(theirs) is dict and (type(base) is dict or base is ABSENT)
+
+
+class _Merging:
+    """A merge under way: the conflicts so far, and the resolutions not yet used."""
+
+    __slots__ = ("conflicts", "resolutions")
+
+    def __init__(self, resolutions: dict[Path, Any]) -> None:
+        self.resolutions = resolutions
+        self.conflicts: list[FieldConflict] = []
+
+    def fields(self, base: Any, ours: Document, theirs: Document, path: Path) -> Document:
+        """Two objects, key by key; one stack frame per level of nesting."""
+        old: Document = {} if base is ABSENT else base
+        merged: Document = {}
+        for key in {**old, **ours, **theirs}:
+            was = old.get(key, ABSENT)
+            one, other = ours.get(key, ABSENT), theirs.get(key, ABSENT)
+            if one is other or was is other:
+                value = one
+            elif was is one:
+                value = other
+            elif _are_objects(was, one, other):
+                # Comparing them first would compare every level again on the way down.
+                value = self.fields(was, one, other, (*path, key))
+            else:
+                value = self.choose(was, one, other, (*path, key))
+            if value is not ABSENT:
+                merged[key] = value
+        return merged
+
+    def choose(self, base: Any, ours: Any, theirs: Any, path: Path) -> Any:
+        """One of three values that are not to be taken apart."""
+        if identical(ours, theirs) or identical(base, theirs):
+            return ours
+        if identical(base, ours):
+            return theirs
+        if path in self.resolutions:
+            return self.resolutions.pop(path)
+        self.conflicts.append(FieldConflict(path, base, ours, theirs))
+        return base

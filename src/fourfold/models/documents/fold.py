@@ -1,0 +1,107 @@
+"""The fold of documents: what a log of sets, patches and deletes says about one entity.
+
+    set      the document is what the row holds
+    patch    the row's patches are applied to the document; to `{}` when there is none, because the
+             entity was never written or is deleted
+    delete   there is no document; the state says so, which is not the same as having no state
+
+It is a fold in the strict sense: `fold(fold(base, some), more) == fold(base, some + more)`,
+wherever the rows are cut. Nothing here has a clock, a disk or a database, nothing that comes in is
+changed, and one document is in memory at a time, however long the log.
+
+Rows are taken as the log gives them back, so they were checked when they were written. One that
+cannot be folded is therefore no wrong call but a damaged log, and CorruptData says at which seq.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeAlias
+
+from fourfold.errors import CorruptData, InvalidInput
+from fourfold.models.documents.patch import Draft, Program, compile  # noqa: A004
+from fourfold.models.documents.pointer import kind_of
+from fourfold.models.documents.records import Document, Op, State
+
+Row: TypeAlias = tuple[int, str, Any]
+"""The seq, the operation, and its data: a document, a list of patches, or None for a delete."""
+
+
+def fold(base: State | None, rows: Iterable[Row]) -> State | None:
+    """The state after the rows, which follow on `base` in the order of the log.
+
+    None is the state of an entity that was never written.
+    """
+    folding = _Folding(base)
+    for row in rows:
+        folding.take(row)
+    return folding.state()
+
+
+def states(base: State | None, rows: Iterable[Row]) -> Iterator[State]:
+    """The state after each row. Neighbours share what did not change between them."""
+    folding = _Folding(base)
+    for row in rows:
+        folding.take(row)
+        state = folding.state()
+        assert state is not None
+        yield state
+
+
+def replay(document: Document, patches: Iterable[list[dict[str, Any]] | Program]) -> Document:
+    """The document after all these lists of patches, which stays as it is itself."""
+    draft = Draft(document)
+    for each in patches:
+        draft.apply(each if isinstance(each, Program) else compile(each, stored=True))
+    return draft.take()
+
+
+class _Folding:
+    """A fold under way. The document is a draft while patches come, so that each costs its path."""
+
+    __slots__ = ("_document", "_draft", "_op", "_seq")
+
+    def __init__(self, base: State | None) -> None:
+        self._document = None if base is None else base.document
+        self._draft: Draft | None = None
+        self._op: Op | None = None if base is None else base.op
+        self._seq = 0 if base is None else base.seq
+
+    def take(self, row: Row) -> None:
+        seq, op, data = row
+        if seq < self._seq:
+            raise InvalidInput(
+                f"the rows of an entity are not in order: seq {seq} comes after {self._seq}",
+                hint="Sort them by seq and, within one, by op_index.",
+            )
+        if op == "patch":
+            self._patch(seq, data)
+            self._op = "patch"
+        elif op == "set":
+            if type(data) is not dict:
+                raise CorruptData(f"the set at seq {seq} holds {kind_of(data)} and not a document")
+            self._document, self._draft, self._op = data, None, "set"
+        elif op == "delete":
+            if data is not None:
+                raise CorruptData(f"the delete at seq {seq} holds {kind_of(data)}")
+            self._document, self._draft, self._op = None, None, "delete"
+        else:
+            raise CorruptData(f"{op!r} at seq {seq} is not an operation")
+        self._seq = seq
+
+    def _patch(self, seq: int, data: Any) -> None:
+        if self._draft is None:
+            self._draft = Draft({} if self._document is None else self._document)
+        try:
+            self._draft.apply(data if isinstance(data, Program) else compile(data, stored=True))
+        except InvalidInput as error:
+            raise CorruptData(
+                f"the patch at seq {seq} does not fit the state before it: {error}"
+            ) from error
+
+    def state(self) -> State | None:
+        if self._op is None:
+            return None
+        if self._draft is not None:
+            self._document = self._draft.take()
+        return State(self._document, self._op, self._seq)

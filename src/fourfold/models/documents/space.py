@@ -1,0 +1,202 @@
+"""A space: one database of documents with their whole history.
+
+    space.set("urn:note:1", {"value": {"text": "hello"}})
+    space.patch("urn:note:1", [{"op": "replace", "path": "/value/text", "value": "goodbye"}])
+    space.read("urn:note:1").document                   # now
+    space.read("urn:note:1", at=1).document             # then
+
+An entity is a JSON object under an id. Every change is a commit with a seq; every past state of
+every entity on every branch stays readable.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from fourfold import limits
+from fourfold.errors import InvalidInput
+from fourfold.kernel import Database
+from fourfold.models.documents import reader, verification, writer
+from fourfold.models.documents.branches import Branches
+from fourfold.models.documents.cache import DocumentCache, Entry
+from fourfold.models.documents.chain import At, branch_named, chain, last_seq, target_of
+from fourfold.models.documents.encoding import decode, trusted
+from fourfold.models.documents.names import check_entity
+from fourfold.models.documents.records import Commit, LogEntry, Reads, Revision, State
+from fourfold.models.documents.request import make_request
+
+
+class Space:
+    """Documents with history. Made by `store.space(did)`."""
+
+    def __init__(self, did: str, database: Database) -> None:
+        self.did = did
+        self.database = database
+        self.branches = Branches(self)
+        self._cache = DocumentCache(limits.DOCUMENT_CACHE_BYTES)
+        # Requests that nobody named get a name of their own, which no other process will ever use.
+        self._session = f"local:{uuid.uuid4().hex}"
+        self._local_seqs = itertools.count(1)
+
+    # Writing
+
+    def transact(  # noqa: PLR0917  (the order is that of the specification's request)
+        self,
+        operations: Sequence[Mapping[str, Any]],
+        reads: Reads | Mapping[str, Any] | None = None,
+        session: str | None = None,
+        local_seq: int | None = None,
+        branch: str = "",
+        preconditions: Sequence[Mapping[str, Any]] = (),
+    ) -> Commit:
+        """Commit several operations together: all of them, under one seq, or none.
+
+        With `session` and `local_seq` the request has a name: sent again, it gives the same commit
+        again. `reads` say what the author had seen; if something of that has changed since, the
+        transaction is refused with StaleRead.
+        """
+        if (session is None) != (local_seq is None):
+            raise InvalidInput("session and local_seq belong together: give both, or neither")
+        named = session is not None
+        who, number = (session, local_seq) if named else self.next_local()
+        assert who is not None
+        assert number is not None
+        request = make_request(
+            operations,
+            branch=branch,
+            session=who,
+            local_seq=number,
+            replayable=named,
+            reads=reads,
+            preconditions=preconditions,
+        )
+        return self.database.transact(
+            lambda txn: writer.commit(txn, request, self._cache), size=request.size
+        )
+
+    def set(self, entity: str, document: Mapping[str, Any], *, branch: str = "") -> Commit:
+        """Replace the whole document of an entity."""
+        return self.transact([{"op": "set", "id": entity, "value": document}], branch=branch)
+
+    def patch(
+        self, entity: str, patches: Sequence[Mapping[str, Any]], *, branch: str = ""
+    ) -> Commit:
+        """Change parts of an entity's document; on one that does not exist they start from `{}`."""
+        operation = {"op": "patch", "id": entity, "patches": list(patches)}
+        return self.transact([operation], branch=branch)
+
+    def delete(self, entity: str, *, branch: str = "") -> Commit:
+        """Mark an entity as deleted; its past stays."""
+        return self.transact([{"op": "delete", "id": entity}], branch=branch)
+
+    # Reading
+
+    def read(self, entity: str, branch: str = "", at: At = None) -> State | None:
+        """The state of an entity; None if it was never written. `at` is a seq or a moment, now if
+        not given.
+        """
+        check_entity(entity)
+        if at is None:
+            return _handed_out(self._newest(entity, branch))
+        with self.database.read() as snapshot:
+            target = target_of(snapshot, branch, at)
+            found = reader.entry(snapshot, chain(snapshot, branch, target), entity)
+        # What was just decoded belongs to this caller alone.
+        return None if found is None else State(found.document, found.op, found.seq)
+
+    def read_many(
+        self, entities: Iterable[str], branch: str = "", at: At = None
+    ) -> dict[str, State | None]:
+        """The states of many entities, all of the same point in history."""
+        wanted = [check_entity(entity) for entity in entities]
+        with self.database.read() as snapshot:
+            branch_named(snapshot, branch)
+            links = chain(snapshot, branch, target_of(snapshot, branch, at))
+            states: dict[str, State | None] = {}
+            for entity in wanted:
+                found = reader.entry(snapshot, links, entity)
+                states[entity] = (
+                    None if found is None else State(found.document, found.op, found.seq)
+                )
+        return states
+
+    def ids(self, branch: str = "", at: At = None) -> list[str]:
+        """Every entity that exists (was written, and not deleted), sorted."""
+        with self.database.read() as snapshot:
+            branch_named(snapshot, branch)
+            links = chain(snapshot, branch, target_of(snapshot, branch, at))
+            return reader.live_ids(snapshot, links)
+
+    def history(
+        self,
+        entity: str,
+        branch: str = "",
+        *,
+        after: int = 0,
+        at: At = None,
+        limit: int = limits.HISTORY_PAGE_ROWS,
+    ) -> list[Revision]:
+        """The revisions of an entity that a reader of the branch sees, oldest first, beyond the seq
+        `after`.
+        """
+        check_entity(entity)
+        with self.database.read() as snapshot:
+            branch_named(snapshot, branch)
+            links = chain(snapshot, branch, target_of(snapshot, branch, at))
+            return list(reader.revisions(snapshot, links, entity, after, limit))
+
+    def log(
+        self, *, after: int = 0, until: int | None = None, limit: int = limits.HISTORY_PAGE_ROWS
+    ) -> list[LogEntry]:
+        """The commits of the space beyond the seq `after`, oldest first."""
+        with self.database.read() as snapshot:
+            newest = last_seq(snapshot)
+            return reader.log(snapshot, after, newest if until is None else until, limit)
+
+    def seq(self) -> int:
+        """The newest seq of the space."""
+        return self.database.sequence(writer.SEQ)
+
+    def verify(self) -> list[str]:
+        """What is wrong with this space, in sentences; empty when its log and all that is derived
+        from it agree.
+        """
+        problems = self.database.integrity_check()
+        with self.database.read() as snapshot:
+            problems += verification.problems(snapshot)
+        return problems
+
+    def next_local(self) -> tuple[str, int]:
+        """A name for a request that its author did not name."""
+        return self._session, next(self._local_seqs)
+
+    def _newest(self, entity: str, branch: str) -> Entry | None:
+        found = self._cache.get((branch, entity))
+        # Another process may write while this one reads, so only the writer can trust its memory.
+        if found is not None and self.database.writable:
+            return found
+        mark = self._cache.published
+        with self.database.read() as snapshot:
+            branch_named(snapshot, branch)
+            links = chain(snapshot, branch, last_seq(snapshot))
+            found = reader.entry(snapshot, links, entity)
+        if found is not None and self.database.writable:
+            self._cache.offer((branch, entity), found, mark)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.ids())
+
+    def __repr__(self) -> str:
+        return f"<Space {self.did}>"
+
+
+def _handed_out(found: Entry | None) -> State | None:
+    """A copy for the caller: what the cache holds is shared, and must never change."""
+    if found is None:
+        return None
+    document = None if found.document is None else decode(trusted(found.document))
+    return State(document, found.op, found.seq)
