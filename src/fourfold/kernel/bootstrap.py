@@ -78,7 +78,7 @@ def open_for_writing(plan: Plan) -> tuple[WriterLock, Connection]:
         if connection is not None:
             connection.close()
         if created:
-            for suffix in ("", "-wal", "-shm"):
+            for suffix in ("", "-wal", "-shm", "-journal"):
                 Path(f"{plan.path}{suffix}").unlink(missing_ok=True)
         lock.release()
         if isinstance(error, DriverError):

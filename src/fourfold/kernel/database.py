@@ -18,14 +18,14 @@ import threading
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeAlias, TypeVar, cast
 
 from fourfold import limits
-from fourfold.errors import Closed, InvalidInput, ReadOnly, Refused
+from fourfold.errors import Busy, Closed, InvalidInput, ReadOnly, Refused, StorageError
 from fourfold.kernel import backup, bootstrap, checkpoint, maintenance
 from fourfold.kernel.bootstrap import Plan
 from fourfold.kernel.driver import Connection
@@ -75,6 +75,7 @@ class Database:
         self._durable: dict[str, int] = {}
         self._durable_lock = threading.Lock()
         self._integrity_errors = 0
+        self._backed_up: str | None = None
         self._checkpoint_pending = False
         self._checkpoint_running = threading.Lock()
         self._checkpoint_at = options.checkpoint_pages
@@ -244,10 +245,14 @@ class Database:
             )
         finally:
             connection.close()
+        self._backed_up = sidecar.created_at
         if self.writable:
-            self.transact(
-                lambda txn: txn.execute(SQL.meta_set, ("last_backup_ts", sidecar.created_at))
-            )
+            # The backup is whole whether or not this note fits on the disk that it may be taken
+            # from because that is full or failing.
+            with suppress(StorageError, Busy):
+                self.transact(
+                    lambda txn: txn.execute(SQL.meta_set, ("last_backup_ts", sidecar.created_at))
+                )
         return sidecar
 
     # Observation
@@ -270,7 +275,7 @@ class Database:
                 for counter in self._plan.sequences
             }
             vacuumed = snapshot.value(SQL.meta_get, ("last_vacuum_ts",))
-            backed_up = snapshot.value(SQL.meta_get, ("last_backup_ts",))
+            backed_up = self._backed_up or snapshot.value(SQL.meta_get, ("last_backup_ts",))
         full = self._plan.profile.synchronous == "FULL"
         return maintenance.reading(
             self.path,

@@ -8,6 +8,7 @@ each is done safely.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -102,15 +103,13 @@ def sync_log(path: Path) -> None:
 
 def close_writer(connection: Connection) -> None:
     """Fold the log back and close; the last connection to go removes the log file."""
-    try:
-        connection.set_wal_hook(None)
+    connection.set_wal_hook(None)
+    # Where a reader elsewhere holds a snapshot, or the disk is full, the log stays and the next
+    # open replays it. SQLite tries once more on its own when it closes.
+    with suppress(DriverError):
         connection.wal_checkpoint("main", CHECKPOINT_MODES["TRUNCATE"])
-    except DriverError:
-        # A reader elsewhere holds a snapshot, or the disk is full: the log stays and the next open
-        # replays it.
+    with suppress(DriverError):
         connection.close()
-        return
-    connection.close()
 
 
 def log_path(path: Path) -> Path:

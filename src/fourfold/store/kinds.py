@@ -13,7 +13,7 @@ from fourfold.kernel import Sequence, inspection
 from fourfold.models import documents
 
 _COUNTERS: dict[str, tuple[Sequence, ...]] = {
-    documents.PROFILE.name: documents.SEQUENCES,
+    kind.profile.name: (kind.seq,) for kind in documents.HISTORIES.values()
 }
 
 

@@ -76,23 +76,21 @@ class Store:
     def space(self, did: str, history: str = "revisions") -> Space:
         """The space of documents with this DID; created when it is first asked for."""
         documents.check_did(did)
-        if history != "revisions":
+        kind = documents.HISTORIES.get(history)
+        if kind is None:
             raise InvalidInput(
-                f"{history!r} is not a history that this version keeps", hint="Use 'revisions'."
+                f"{history!r} is not a way to keep history",
+                hint=f"One of: {', '.join(documents.HISTORIES)}.",
             )
         with self._lock:
             self._refuse_if_closed()
             space = self._spaces.get(did)
         if space is None:
-            profile = documents.PROFILE.with_(page_size=self.settings.documents.page_size)
-            database = self._open_database(
-                layout.space_path(self.root, did),
-                profile,
-                documents.MIGRATIONS,
-                documents.SEQUENCES,
-            )
+            profile = kind.profile.with_(page_size=self.settings.documents.page_size)
+            path = layout.space_path(self.root, did)
+            database = self._open_database(path, profile, kind.migrations, (kind.seq,))
             with self._lock:
-                space = self._spaces.setdefault(did, Space(did, database))
+                space = self._spaces.setdefault(did, Space(did, database, kind))
         return space
 
     def spaces(self) -> list[str]:

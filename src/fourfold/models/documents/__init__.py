@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from fourfold.kernel import Migration, profiles
-from fourfold.kernel.statements import read_sql
 from fourfold.models.documents.names import check_did
 from fourfold.models.documents.records import (
     Branch,
@@ -15,23 +13,14 @@ from fourfold.models.documents.records import (
     Revision,
     State,
 )
+from fourfold.models.documents.revisions.log import REVISIONS
 from fourfold.models.documents.space import Space
-from fourfold.models.documents.writer import SEQ
 
-PROFILE = profiles.DOCUMENTS
-MIGRATIONS = (
-    Migration(
-        1,
-        "revisions",
-        read_sql("fourfold.models.documents.revisions", "0001_revisions.sql"),
-    ),
-)
-SEQUENCES = (SEQ,)
+HISTORIES = {REVISIONS.name: REVISIONS}
+"""How a space may keep its history, by name."""
 
 __all__ = [
-    "MIGRATIONS",
-    "PROFILE",
-    "SEQUENCES",
+    "HISTORIES",
     "Branch",
     "Commit",
     "ConfirmedRead",

@@ -18,24 +18,22 @@ from fourfold.errors import (
     ReplayMismatch,
     StaleRead,
 )
-from fourfold.kernel import Transaction, load_queries
 from fourfold.models.documents import overlap, reader
 from fourfold.models.documents.chain import Link, branch_named, chain, last_seq
 from fourfold.models.documents.encoding import decode
+from fourfold.models.documents.history import View
 from fourfold.models.documents.records import Branch, Commit, PendingRead
 from fourfold.models.documents.request import Request
 
-_SQL = load_queries("fourfold.models.documents.revisions")
 
-
-def replayed(txn: Transaction, request: Request) -> Commit | None:
+def replayed(view: View, request: Request) -> Commit | None:
     """The commit that this very request became when it came before; refuses another one under its
     name.
 
     This comes before every other check: what was accepted stays accepted, also when the branch has
     ended since.
     """
-    row = txn.one(_SQL.commit_of_session, (request.session, request.local_seq))
+    row = view.one(view.sql.commit_of_session, (request.session, request.local_seq))
     if row is None:
         return None
     seq, branch, original, _ = row
@@ -45,41 +43,43 @@ def replayed(txn: Transaction, request: Request) -> Commit | None:
             f"{request.local_seq}; it became seq {seq}",
             details={"session": request.session, "local_seq": request.local_seq, "seq": seq},
         )
-    revisions = tuple(reader.revision(each) for each in txn.rows(_SQL.revisions_of_commit, (seq,)))
+    revisions = tuple(
+        reader.revision(each) for each in view.rows(view.sql.revisions_of_commit, (seq,))
+    )
     return Commit(seq, branch, request.session, request.local_seq, revisions, replayed=True)
 
 
-def active_branch(txn: Transaction, name: str) -> Branch:
-    branch = branch_named(txn, name)
+def active_branch(view: View, name: str) -> Branch:
+    branch = branch_named(view, name)
     if not branch.active:
         raise BranchEnded(f"the branch {name!r} was deleted; it can be read, not written")
     return branch
 
 
-def check_reads(txn: Transaction, request: Request) -> list[dict[str, int]]:
+def check_reads(view: View, request: Request) -> list[dict[str, int]]:
     """Refuse a transaction whose author read something that has changed since; the resolved pending
     reads.
     """
-    newest = last_seq(txn)
+    newest = last_seq(view)
     for read in request.reads.confirmed:
         branch = request.branch if read.branch is None else read.branch
-        branch_named(txn, branch)
+        branch_named(view, branch)
         if not 0 <= read.seq <= newest:
             raise InvalidInput(
                 f"the read of {read.id!r} is at seq {read.seq}; the newest is {newest}"
             )
         _refuse_stale(
-            txn, chain(txn, branch, newest), read.id, read.path, read.seq, shape=read.shape
+            view, chain(view, branch, newest), read.id, read.path, read.seq, shape=read.shape
         )
     return [
         resolved
         for read in request.reads.pending
-        for resolved in _check_pending(txn, request, read, newest)
+        for resolved in _check_pending(view, request, read, newest)
     ]
 
 
 def _check_pending(
-    txn: Transaction, request: Request, read: PendingRead, newest: int
+    view: View, request: Request, read: PendingRead, newest: int
 ) -> list[dict[str, int]]:
     if not read.local_seqs or not 0 <= read.basis_seq <= newest:
         raise InvalidInput(
@@ -87,7 +87,7 @@ def _check_pending(
         )
     resolved = []
     for local_seq in sorted(set(read.local_seqs)):
-        row = txn.one(_SQL.commit_of_session, (request.session, local_seq))
+        row = view.one(view.sql.commit_of_session, (request.session, local_seq))
         if row is None:
             raise StaleRead(
                 f"the read of {read.id!r} builds on local_seq {local_seq}, which was not accepted",
@@ -95,13 +95,13 @@ def _check_pending(
             )
         resolved.append({"local_seq": local_seq, "seq": row[0]})
     own = {each["seq"] for each in resolved}
-    links = chain(txn, request.branch, newest)
-    _refuse_stale(txn, links, read.id, read.path, read.basis_seq, shape=read.shape, own=own)
+    links = chain(view, request.branch, newest)
+    _refuse_stale(view, links, read.id, read.path, read.basis_seq, shape=read.shape, own=own)
     return resolved
 
 
 def _refuse_stale(
-    txn: Transaction,
+    view: View,
     links: Sequence[Link],
     entity: str,
     path: Sequence[str],
@@ -111,8 +111,8 @@ def _refuse_stale(
     own: set[int] = frozenset(),  # type: ignore[assignment]
 ) -> None:
     for link in links:
-        for seq, op, data, _ in txn.rows(
-            _SQL.later_revisions, (link.branch, entity, after, link.cap)
+        for seq, op, data, _ in view.rows(
+            view.sql.later_revisions, (link.branch, entity, after, link.cap)
         ):
             if seq in own:
                 continue
@@ -122,40 +122,40 @@ def _refuse_stale(
                     f"{entity!r} was read at seq {after} and changed at seq {seq}",
                     details={"entity": entity, "read_seq": after, "conflict_seq": seq},
                 )
-        if txn.one(_SQL.newest_revision, (link.branch, entity, min(after, link.cap))):
-            row = txn.one(_SQL.newest_whole, (link.branch, entity, min(after, link.cap)))
+        if view.one(view.sql.newest_revision, (link.branch, entity, min(after, link.cap))):
+            row = view.one(view.sql.newest_whole, (link.branch, entity, min(after, link.cap)))
             if row is not None:
                 # What older branches hold was hidden from this reader already.
                 return
 
 
-def check_preconditions(txn: Transaction, request: Request) -> None:
-    newest = last_seq(txn)
+def check_preconditions(view: View, request: Request) -> None:
+    newest = last_seq(view)
     for condition in request.preconditions:
         kind = condition.get("kind")
         if kind == "committed":
-            _committed(txn, request, condition)
+            _committed(view, request, condition)
         elif kind == "absent":
-            _absent(txn, chain(txn, request.branch, newest), condition)
+            _absent(view, chain(view, request.branch, newest), condition)
         elif kind == "seq":
-            _at_seq(txn, chain(txn, request.branch, newest), condition)
+            _at_seq(view, chain(view, request.branch, newest), condition)
         else:
             raise InvalidInput(
                 f"{kind!r} is not a precondition", hint="Use committed, absent or seq."
             )
 
 
-def _committed(txn: Transaction, request: Request, condition: dict[str, Any]) -> None:
+def _committed(view: View, request: Request, condition: dict[str, Any]) -> None:
     local_seq = condition.get("local_seq")
-    if txn.one(_SQL.commit_of_session, (request.session, local_seq)) is None:
+    if view.one(view.sql.commit_of_session, (request.session, local_seq)) is None:
         raise PreconditionFailed(
             f"local_seq {local_seq} of session {request.session!r} was not accepted"
         )
 
 
-def _absent(txn: Transaction, links: Sequence[Link], condition: dict[str, Any]) -> None:
+def _absent(view: View, links: Sequence[Link], condition: dict[str, Any]) -> None:
     entity = condition.get("id", "")
-    found = reader.entry(txn, links, entity)
+    found = reader.entry(view, links, entity)
     if found is not None:
         raise PreconditionFailed(
             f"{entity!r} was written at seq {found.seq}, so it is not absent",
@@ -163,9 +163,9 @@ def _absent(txn: Transaction, links: Sequence[Link], condition: dict[str, Any]) 
         )
 
 
-def _at_seq(txn: Transaction, links: Sequence[Link], condition: dict[str, Any]) -> None:
+def _at_seq(view: View, links: Sequence[Link], condition: dict[str, Any]) -> None:
     entity = condition.get("id", "")
-    found = reader.entry(txn, links, entity)
+    found = reader.entry(view, links, entity)
     at = 0 if found is None else found.seq
     if at != condition.get("seq"):
         raise PreconditionFailed(

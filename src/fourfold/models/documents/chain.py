@@ -14,10 +14,8 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from fourfold.errors import InvalidInput, NotFound
-from fourfold.kernel import Snapshot, load_queries
+from fourfold.models.documents.history import View
 from fourfold.models.documents.records import Branch
-
-_SQL = load_queries("fourfold.models.documents.revisions")
 
 At = int | datetime | None
 """A point in history: a seq, a moment, or now."""
@@ -30,8 +28,8 @@ class Link(NamedTuple):
     cap: int
 
 
-def branch_named(snapshot: Snapshot, name: str) -> Branch:
-    row = snapshot.one(_SQL.branch, (name,))
+def branch_named(view: View, name: str) -> Branch:
+    row = view.one(view.sql.branch, (name,))
     if row is None:
         raise NotFound(
             f"there is no branch {name!r}", hint="`fourfold space branch list` names them all."
@@ -39,23 +37,23 @@ def branch_named(snapshot: Snapshot, name: str) -> Branch:
     return Branch(*row)
 
 
-def last_seq(snapshot: Snapshot) -> int:
-    return int(snapshot.value(_SQL.last_seq))
+def last_seq(view: View) -> int:
+    return int(view.value(view.sql.last_seq))
 
 
-def target_of(snapshot: Snapshot, branch: str, at: At) -> int:
+def target_of(view: View, branch: str, at: At) -> int:
     """The seq that `at` means on `branch`.
 
     A moment means the newest commit at or before it. A seq beyond the newest is refused: nobody can
     know that state yet. A seq before the branch existed is refused too; ask its parent.
     """
-    newest = last_seq(snapshot)
+    newest = last_seq(view)
     if at is None:
         return newest
     if isinstance(at, datetime):
         if at.tzinfo is None:
             raise InvalidInput(f"the moment {at.isoformat()} has no time zone")
-        seq = int(snapshot.value(_SQL.seq_at_time, (_utc(at),)))
+        seq = int(view.value(view.sql.seq_at_time, (_utc(at),)))
     elif type(at) is int:
         seq = at
     else:
@@ -65,7 +63,7 @@ def target_of(snapshot: Snapshot, branch: str, at: At) -> int:
             f"seq {seq} is not in this space's history, which goes from 0 to {newest}"
         )
     if branch:
-        created = branch_named(snapshot, branch).created_seq
+        created = branch_named(view, branch).created_seq
         if seq < created:
             raise NotFound(
                 f"the branch {branch!r} did not exist at seq {seq}; it was made at {created}",
@@ -74,12 +72,12 @@ def target_of(snapshot: Snapshot, branch: str, at: At) -> int:
     return seq
 
 
-def chain(snapshot: Snapshot, branch: str, target: int) -> list[Link]:
+def chain(view: View, branch: str, target: int) -> list[Link]:
     """What is visible on `branch` at `target`, nearest branch first."""
     links = [Link(branch, target)]
     name, cap = branch, target
     while name:
-        found = branch_named(snapshot, name)
+        found = branch_named(view, name)
         if found.parent is None or found.fork_seq is None:
             break
         name, cap = found.parent, min(cap, found.fork_seq)

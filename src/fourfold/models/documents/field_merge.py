@@ -108,7 +108,7 @@ class _Merging:
         self.resolutions = resolutions
         self.conflicts: list[FieldConflict] = []
 
-    def fields(self, base: Any, ours: Document, theirs: Document, path: Path) -> Document:
+    def fields(self, base: Any, ours: Any, theirs: Any, path: Path) -> Document:
         """Two objects, key by key; one stack frame per level of nesting."""
         old: Document = {} if base is ABSENT else base
         merged: Document = {}

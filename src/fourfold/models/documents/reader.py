@@ -13,27 +13,24 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fourfold.errors import CorruptData
-from fourfold.kernel import Snapshot, load_queries
 from fourfold.models.documents import fold
 from fourfold.models.documents.cache import Entry
 from fourfold.models.documents.chain import Link
 from fourfold.models.documents.encoding import decode
+from fourfold.models.documents.history import View
 from fourfold.models.documents.records import Document, LogEntry, Revision
 
-_SQL = load_queries("fourfold.models.documents.revisions")
 _EMPTY_BYTES = 2
 Row = tuple[Any, ...]
 
 
-def entry(
-    snapshot: Snapshot, links: Sequence[Link], entity: str, *, derived: bool = True
-) -> Entry | None:
+def entry(view: View, links: Sequence[Link], entity: str, *, derived: bool = True) -> Entry | None:
     """The state that the chain shows for `entity`; None when it was never written.
 
     Without `derived` snapshots are passed over, and the log alone speaks.
     """
     for depth, link in enumerate(links):
-        row = snapshot.one(_SQL.newest_revision, (link.branch, entity, link.cap))
+        row = view.one(view.sql.newest_revision, (link.branch, entity, link.cap))
         if row is None:
             continue
         seq, _, op, data = row
@@ -41,22 +38,20 @@ def entry(
             return Entry(seq, "set", _document(data, entity, seq), len(data), 0, 0)
         if op == "delete":
             return Entry(seq, "delete", None, _EMPTY_BYTES, 0, 0)
-        return _replayed(snapshot, links[depth:], entity, seq, derived=derived)
+        return _replayed(view, links[depth:], entity, seq, derived=derived)
     return None
 
 
-def _replayed(
-    snapshot: Snapshot, links: Sequence[Link], entity: str, seq: int, *, derived: bool
-) -> Entry:
+def _replayed(view: View, links: Sequence[Link], entity: str, seq: int, *, derived: bool) -> Entry:
     branch = links[0].branch
-    whole = snapshot.one(_SQL.newest_snapshot, (branch, entity, seq)) if derived else None
+    whole = view.one(view.sql.newest_snapshot, (branch, entity, seq)) if derived else None
     texts: list[str] = []
     base: Document | None = None
     base_bytes = _EMPTY_BYTES
     # Seqs begin at 1: without a snapshot the whole history of the entity is in reach.
     since = whole[0] if whole else 0
-    for row_seq, _, op, data in snapshot.rows(
-        _SQL.revisions_backwards, (branch, entity, since, seq)
+    for row_seq, _, op, data in view.rows(
+        view.sql.revisions_backwards, (branch, entity, since, seq)
     ):
         if op == "patch":
             texts.append(data)
@@ -68,7 +63,7 @@ def _replayed(
         if whole:
             base, base_bytes = _document(whole[1], entity, since), len(whole[1])
         else:
-            inherited = entry(snapshot, links[1:], entity, derived=derived)
+            inherited = entry(view, links[1:], entity, derived=derived)
             if inherited is not None and inherited.document is not None:
                 base, base_bytes = inherited.document, inherited.base_bytes + inherited.patch_bytes
     patches = [decode(text) for text in reversed(texts)]
@@ -77,14 +72,14 @@ def _replayed(
 
 
 def revisions(
-    snapshot: Snapshot, links: Sequence[Link], entity: str, after: int, limit: int
+    view: View, links: Sequence[Link], entity: str, after: int, limit: int
 ) -> Iterator[Revision]:
     """Every revision of `entity` that the chain shows, oldest first."""
     left = limit
     below = 0
     for link in reversed(links):
-        for row in snapshot.rows(
-            _SQL.revisions_of_entity, (link.branch, entity, max(after, below), link.cap)
+        for row in view.rows(
+            view.sql.revisions_of_entity, (link.branch, entity, max(after, below), link.cap)
         ):
             if not left:
                 return
@@ -105,19 +100,19 @@ def revision(row: Row) -> Revision:
     )
 
 
-def log(snapshot: Snapshot, after: int, until: int, limit: int) -> list[LogEntry]:
+def log(view: View, after: int, until: int, limit: int) -> list[LogEntry]:
     return [
         LogEntry(row[0], row[1], row[2], row[3], row[4], decode(row[5]), decode(row[6]))
-        for row in snapshot.all(_SQL.commits, (after, until, limit))
+        for row in view.all(view.sql.commits, (after, until, limit))
     ]
 
 
-def live_ids(snapshot: Snapshot, links: Sequence[Link]) -> list[str]:
+def live_ids(view: View, links: Sequence[Link]) -> list[str]:
     """Every entity that exists (was written, and not deleted) for a reader of this chain."""
     seen: set[str] = set()
     alive: list[str] = []
     for link in links:
-        for entity, op in snapshot.rows(_SQL.last_words, (link.branch, link.cap)):
+        for entity, op in view.rows(view.sql.last_words, (link.branch, link.cap)):
             if entity not in seen:
                 seen.add(entity)
                 if op != "delete":

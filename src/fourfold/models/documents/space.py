@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from fourfold import limits
@@ -24,6 +25,7 @@ from fourfold.models.documents.branches import Branches
 from fourfold.models.documents.cache import DocumentCache, Entry
 from fourfold.models.documents.chain import At, branch_named, chain, last_seq, target_of
 from fourfold.models.documents.encoding import decode, trusted
+from fourfold.models.documents.history import History, View
 from fourfold.models.documents.names import check_entity
 from fourfold.models.documents.records import Commit, LogEntry, Reads, Revision, State
 from fourfold.models.documents.request import make_request
@@ -32,9 +34,10 @@ from fourfold.models.documents.request import make_request
 class Space:
     """Documents with history. Made by `store.space(did)`."""
 
-    def __init__(self, did: str, database: Database) -> None:
+    def __init__(self, did: str, database: Database, history: History) -> None:
         self.did = did
         self.database = database
+        self.history_kind = history
         self.branches = Branches(self)
         self._cache = DocumentCache(limits.DOCUMENT_CACHE_BYTES)
         # Requests that nobody named get a name of their own, which no other process will ever use.
@@ -74,7 +77,8 @@ class Space:
             preconditions=preconditions,
         )
         return self.database.transact(
-            lambda txn: writer.commit(txn, request, self._cache), size=request.size
+            lambda txn: writer.commit(txn, self.history_kind, request, self._cache),
+            size=request.size,
         )
 
     def set(self, entity: str, document: Mapping[str, Any], *, branch: str = "") -> Commit:
@@ -101,9 +105,9 @@ class Space:
         check_entity(entity)
         if at is None:
             return _handed_out(self._newest(entity, branch))
-        with self.database.read() as snapshot:
-            target = target_of(snapshot, branch, at)
-            found = reader.entry(snapshot, chain(snapshot, branch, target), entity)
+        with self.view() as view:
+            target = target_of(view, branch, at)
+            found = reader.entry(view, chain(view, branch, target), entity)
         # What was just decoded belongs to this caller alone.
         return None if found is None else State(found.document, found.op, found.seq)
 
@@ -112,12 +116,12 @@ class Space:
     ) -> dict[str, State | None]:
         """The states of many entities, all of the same point in history."""
         wanted = [check_entity(entity) for entity in entities]
-        with self.database.read() as snapshot:
-            branch_named(snapshot, branch)
-            links = chain(snapshot, branch, target_of(snapshot, branch, at))
+        with self.view() as view:
+            branch_named(view, branch)
+            links = chain(view, branch, target_of(view, branch, at))
             states: dict[str, State | None] = {}
             for entity in wanted:
-                found = reader.entry(snapshot, links, entity)
+                found = reader.entry(view, links, entity)
                 states[entity] = (
                     None if found is None else State(found.document, found.op, found.seq)
                 )
@@ -125,10 +129,10 @@ class Space:
 
     def ids(self, branch: str = "", at: At = None) -> list[str]:
         """Every entity that exists (was written, and not deleted), sorted."""
-        with self.database.read() as snapshot:
-            branch_named(snapshot, branch)
-            links = chain(snapshot, branch, target_of(snapshot, branch, at))
-            return reader.live_ids(snapshot, links)
+        with self.view() as view:
+            branch_named(view, branch)
+            links = chain(view, branch, target_of(view, branch, at))
+            return reader.live_ids(view, links)
 
     def history(
         self,
@@ -143,31 +147,37 @@ class Space:
         `after`.
         """
         check_entity(entity)
-        with self.database.read() as snapshot:
-            branch_named(snapshot, branch)
-            links = chain(snapshot, branch, target_of(snapshot, branch, at))
-            return list(reader.revisions(snapshot, links, entity, after, limit))
+        with self.view() as view:
+            branch_named(view, branch)
+            links = chain(view, branch, target_of(view, branch, at))
+            return list(reader.revisions(view, links, entity, after, limit))
 
     def log(
         self, *, after: int = 0, until: int | None = None, limit: int = limits.HISTORY_PAGE_ROWS
     ) -> list[LogEntry]:
         """The commits of the space beyond the seq `after`, oldest first."""
-        with self.database.read() as snapshot:
-            newest = last_seq(snapshot)
-            return reader.log(snapshot, after, newest if until is None else until, limit)
+        with self.view() as view:
+            newest = last_seq(view)
+            return reader.log(view, after, newest if until is None else until, limit)
 
     def seq(self) -> int:
         """The newest seq of the space."""
-        return self.database.sequence(writer.SEQ)
+        return self.database.sequence(self.history_kind.seq)
 
     def verify(self) -> list[str]:
         """What is wrong with this space, in sentences; empty when its log and all that is derived
         from it agree.
         """
         problems = self.database.integrity_check()
-        with self.database.read() as snapshot:
-            problems += verification.problems(snapshot)
+        with self.view() as view:
+            problems += verification.problems(view, self.history_kind)
         return problems
+
+    @contextmanager
+    def view(self) -> Iterator[View]:
+        """One consistent state of the space."""
+        with self.database.read() as snapshot:
+            yield self.history_kind.view(snapshot)
 
     def next_local(self) -> tuple[str, int]:
         """A name for a request that its author did not name."""
@@ -179,10 +189,10 @@ class Space:
         if found is not None and self.database.writable:
             return found
         mark = self._cache.published
-        with self.database.read() as snapshot:
-            branch_named(snapshot, branch)
-            links = chain(snapshot, branch, last_seq(snapshot))
-            found = reader.entry(snapshot, links, entity)
+        with self.view() as view:
+            branch_named(view, branch)
+            links = chain(view, branch, last_seq(view))
+            found = reader.entry(view, links, entity)
         if found is not None and self.database.writable:
             self._cache.offer((branch, entity), found, mark)
         return found

@@ -9,72 +9,49 @@ committed.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
-from typing import Any
 
 from fourfold import limits
 from fourfold.errors import FourfoldError
-from fourfold.kernel import Sequence, Transaction, load_queries
+from fourfold.kernel import Transaction
 from fourfold.models.documents import admission, patch, reader
 from fourfold.models.documents.cache import DocumentCache, Entry, Key
 from fourfold.models.documents.chain import chain
 from fourfold.models.documents.encoding import decode, trusted
+from fourfold.models.documents.history import Appended, History, View
 from fourfold.models.documents.records import Commit, Revision
 from fourfold.models.documents.request import Request, Step
 
-_SQL = load_queries("fourfold.models.documents.revisions")
 _SCRATCH = "documents"
 _EMPTY_BYTES = 2
-_REVISION = ("branch", "id", "seq", "op_index", "op", "data", "commit_seq")
-
-SEQ = Sequence(
-    "seq",
-    read=_SQL.last_seq,
-    claim=_SQL.claim_seq,
-    advance=_SQL.lift_seq,
-    seed=_SQL.seed_seq,
-    used=_SQL.greatest_seq,
-)
-"""The order of commits, across all branches of a space. The log itself is the counter."""
 
 
-def commit(txn: Transaction, request: Request, cache: DocumentCache) -> Commit:
+def commit(txn: Transaction, history: History, request: Request, cache: DocumentCache) -> Commit:
     """Admit `request` and write it; the commit that it became."""
+    view = history.view(txn)
     if request.replayable:
-        known = admission.replayed(txn, request)
+        known = admission.replayed(view, request)
         if known is not None:
             return known
-    admission.active_branch(txn, request.branch)
-    admission.check_preconditions(txn, request)
-    resolved = admission.check_reads(txn, request)
-    seq = txn.claim(SEQ)
-    touched = _apply(txn, request, cache, seq)
-    rows = [
-        (request.branch, step.id, seq, index, step.op, step.text, seq)
-        for index, step in enumerate(request.steps)
-    ]
-    resolution: dict[str, Any] = {"seq": seq, "digest": digest(request.original, rows)}
-    if resolved:
-        resolution["resolved_pending_reads"] = resolved
-    txn.execute(
-        _SQL.insert_commit,
-        (
+    admission.active_branch(view, request.branch)
+    admission.check_preconditions(view, request)
+    resolved = admission.check_reads(view, request)
+    seq = txn.claim(history.seq)
+    touched = _apply(txn, view, request, cache, seq)
+    history.append(
+        txn,
+        Appended(
             seq,
             request.branch,
             request.session,
             request.local_seq,
             request.original,
-            trusted(resolution),
+            request.steps,
+            resolved,
         ),
     )
-    txn.insert_many("revision", _REVISION, rows)
-    last = {step.id: index for index, step in enumerate(request.steps)}
-    txn.execute_many(
-        _SQL.upsert_head, [(request.branch, entity, seq, index) for entity, index in last.items()]
-    )
-    txn.execute(_SQL.raise_branch_head, (request.branch, seq))
-    published = _snapshots(txn, request.branch, seq, touched)
+    txn.execute(history.sql.raise_branch_head, (request.branch, seq))
+    published = _snapshots(txn, history, request.branch, seq, touched)
     txn.scratch.setdefault(_SCRATCH, {}).update(published)
     txn.after_commit(lambda: cache.publish(published))
     return Commit(
@@ -82,20 +59,9 @@ def commit(txn: Transaction, request: Request, cache: DocumentCache) -> Commit:
     )
 
 
-def digest(original: str, rows: Iterable[tuple[Any, ...]]) -> str:
-    """A fingerprint of a commit and its rows, kept in its resolution, so that a changed byte is
-    found.
-    """
-    hasher = hashlib.sha256(original.encode())
-    for branch, entity, seq, op_index, op, data, *_ in rows:
-        text = "" if data is None else data
-        head = f"\x00{branch}\x00{entity}\x00{seq}\x00{op_index}\x00{op}\x00{len(text)}\x00"
-        hasher.update(head.encode())
-        hasher.update(text.encode())
-    return f"sha256:{hasher.hexdigest()}"
-
-
-def _apply(txn: Transaction, request: Request, cache: DocumentCache, seq: int) -> dict[Key, Entry]:
+def _apply(
+    txn: Transaction, view: View, request: Request, cache: DocumentCache, seq: int
+) -> dict[Key, Entry]:
     """The entities as they are after each operation in turn."""
     touched: dict[Key, Entry] = {}
     shared: dict[Key, Entry] = txn.scratch.get(_SCRATCH, {})
@@ -109,7 +75,7 @@ def _apply(txn: Transaction, request: Request, cache: DocumentCache, seq: int) -
         else:
             before = touched.get(key) or shared.get(key) or cache.get(key)
             if before is None:
-                before = reader.entry(txn, chain(txn, request.branch, seq), step.id)
+                before = reader.entry(view, chain(view, request.branch, seq), step.id)
             touched[key] = _patched(index, step, before, seq)
     return touched
 
@@ -138,7 +104,7 @@ def _patched(index: int, step: Step, before: Entry | None, seq: int) -> Entry:
 
 
 def _snapshots(
-    txn: Transaction, branch: str, seq: int, touched: dict[Key, Entry]
+    txn: Transaction, history: History, branch: str, seq: int, touched: dict[Key, Entry]
 ) -> dict[Key, Entry]:
     """Store whole documents where the patches since the last one outweigh it.
 
@@ -150,7 +116,7 @@ def _snapshots(
         due = entry.patches >= limits.SNAPSHOT_PATCHES_MIN and entry.patch_bytes >= entry.base_bytes
         if due and entry.op == "patch":
             text = trusted(entry.document)
-            txn.execute(_SQL.insert_snapshot, (branch, key[1], seq, text))
+            txn.execute(history.sql.insert_snapshot, (branch, key[1], seq, text))
             published[key] = entry._replace(base_bytes=len(text), patches=0, patch_bytes=0)
     return published
 
