@@ -198,8 +198,8 @@ class Text(str):
 def test_what_json_cannot_hold_is_refused_with_its_place(value, why):
     with pytest.raises(pointer.Unfit, match=why):
         pointer.measure(value)
-    with pytest.raises(InvalidInput, match=why):
-        pointer.check_document({"value": value} if why.startswith(("an? ", "nan")) else {"": value})
+    with pytest.raises(InvalidInput, match="not a document"):
+        pointer.check_document({"value": value})
 
 
 @pytest.mark.parametrize("other", [None, [], "a", 1, ABSENT, (), itself()])

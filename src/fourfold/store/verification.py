@@ -10,6 +10,7 @@ from pathlib import Path
 from fourfold.errors import CorruptData, NotFound
 from fourfold.kernel import inspection
 from fourfold.store import layout
+from fourfold.store.kinds import problems_of
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being worked on, steps done, and steps in all."""
@@ -67,7 +68,7 @@ def verify(root: Path, progress: Progress | None = None) -> VerifyReport:
         if path in blobs:
             checked.append(Checked(name, "blob", _blob_problems(path)))
         else:
-            checked.append(Checked(name, "database", tuple(inspection.check(path))))
+            checked.append(Checked(name, "database", tuple(problems_of(path))))
     if progress is not None:
         progress("", total, total)
     return VerifyReport(root, tuple(checked))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fourfold.models.documents.history import History
 from fourfold.models.documents.names import check_did
 from fourfold.models.documents.records import (
     Branch,
@@ -24,6 +25,7 @@ __all__ = [
     "Branch",
     "Commit",
     "ConfirmedRead",
+    "History",
     "LogEntry",
     "PendingRead",
     "Reads",

@@ -1,9 +1,9 @@
 -- name: last_seq
 -- The newest seq. The counter's row is only a floor, lifted by a restore: the log itself is the counter.
-SELECT max((SELECT coalesce(max(seq), 0) FROM "commit"), (SELECT value FROM kernel_sequence WHERE name = 'seq'))
+SELECT max((SELECT coalesce(max(seq), 0) FROM "commit"), (SELECT value FROM kernel_sequence WHERE name = 'seq_floor'))
 
 -- name: claim_seq
-SELECT ?1 + max((SELECT coalesce(max(seq), 0) FROM "commit"), (SELECT value FROM kernel_sequence WHERE name = 'seq'))
+SELECT ?1 + max((SELECT coalesce(max(seq), 0) FROM "commit"), (SELECT value FROM kernel_sequence WHERE name = 'seq_floor'))
 
 -- name: greatest_seq
 -- The greatest seq that a row of the log carries.
@@ -94,10 +94,10 @@ WHERE branch = ?1 AND id = ?2 AND seq <= ?3 AND op <> 'patch' ORDER BY seq DESC,
 
 -- name: lift_seq
 -- Only upwards: a restored space must never hand out a seq again.
-UPDATE kernel_sequence SET value = max(value, ?1) WHERE name = 'seq'
+UPDATE kernel_sequence SET value = max(value, ?1) WHERE name = 'seq_floor'
 
 -- name: seed_seq
-INSERT OR IGNORE INTO kernel_sequence (name, value) VALUES ('seq', 0)
+INSERT OR IGNORE INTO kernel_sequence (name, value) VALUES ('seq_floor', 0)
 
 -- name: verify_commits
 SELECT seq, original, resolution FROM "commit" ORDER BY seq
