@@ -48,12 +48,15 @@ format: $(READY)
 bench: $(READY)
 	$(BIN)/python -m bench.kernel
 
-# Pin anew: `uv` resolves for every platform and Python version that we support.
+# Pin anew: `uv` resolves for every platform and Python version that we support. core.txt is the library alone, for
+# those who deploy it; dev.txt is everything, for those who work on it.
+COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+  --no-emit-find-links --no-annotate --custom-compile-command "make requirements" pyproject.toml
+
 requirements: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --no-emit-find-links --no-annotate --custom-compile-command "make requirements" \
-	  --extra dev --extra spark pyproject.toml -o requirements/dev.txt
+	$(COMPILE) -o requirements/core.txt
+	$(COMPILE) --extra dev --extra spark -o requirements/dev.txt
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis bench/.build

@@ -9,7 +9,8 @@
  *   loop      one INSERT for each row             STATEMENT: the INSERT
  *   values    several rows to an INSERT           SIZE STATEMENT pairs, the largest size first
  *   carray    one INSERT for each batch of a key  STATEMENT: INSERT ... SELECT ... FROM carray
- *   requests  one UPDATE and one INSERT a row     ADVANCE: UPDATE ... RETURNING; STATEMENT: the INSERT
+ *   requests  an INSERT and an UPDATE for each    STATEMENT: INSERT, ADVANCE: UPDATE of one key
+ *   claims    an UPDATE and an INSERT for each    ADVANCE: UPDATE ... RETURNING, STATEMENT: INSERT
  *
  * The first COUNT rows of DATA go in, BATCH rows to a transaction. The three bulk modes advance the
  * counter of every key that a batch touched, once. The clock starts before the first BEGIN and stops
@@ -159,7 +160,24 @@ static void advance_counters(Job *job) {
   }
 }
 
+/* A row at the counter's position, then the counter. */
 static void run_requests(Job *job, int64_t from, int64_t to) {
+  const Data *data = job->data;
+  sqlite3_stmt *insert = job->chunk[0].stmt;
+  for (int64_t i = from; i < to; i++) {
+    sqlite3_bind_int64(insert, 1, data->key[i]);
+    sqlite3_bind_int64(insert, 2, data->ts);
+    sqlite3_bind_blob64(insert, 3, data->payload + i * data->payload_size,
+                        (sqlite3_uint64)data->payload_size, SQLITE_STATIC);
+    sqlite3_bind_int64(insert, 4, data->payload_size);
+    run(job->db, insert);
+    sqlite3_bind_int64(job->advance, 1, data->key[i]);
+    run(job->db, job->advance);
+  }
+}
+
+/* A position from the counter, then a row at that position. */
+static void run_claims(Job *job, int64_t from, int64_t to) {
   sqlite3_stmt *insert = job->chunk[0].stmt;
   for (int64_t i = from; i < to; i++) {
     sqlite3_bind_int64(job->advance, 1, job->data->key[i]);
@@ -215,6 +233,8 @@ static void run_batch(Job *job, const char *mode, int64_t from, int64_t to) {
   run(job->db, job->begin);
   if (!strcmp(mode, "requests")) {
     run_requests(job, from, to);
+  } else if (!strcmp(mode, "claims")) {
+    run_claims(job, from, to);
   } else {
 #ifdef SQLITE_ENABLE_CARRAY
     if (!strcmp(mode, "carray")) insert_carray(job, from, to);

@@ -1,9 +1,18 @@
+-- name: append
+-- The log row of a request. Its position is read from the counter inside the same transaction.
+INSERT INTO entry (key, ts, position, payload, size)
+VALUES (?1, ?2, (SELECT next FROM counter WHERE key = ?1), ?3, ?4)
+
+-- name: advance_one
+-- The counter UPDATE of a request.
+UPDATE counter SET next = next + 1 WHERE key = ?1
+
 -- name: claim
--- The position of one new entry: the counter UPDATE of a request. The caller is told the answer.
+-- The same in the other order, for a request that is told its position.
 UPDATE counter SET next = next + 1 WHERE key = ?1 RETURNING next - 1
 
--- name: append
--- The log row of a request, and of the row loop of a bulk insert.
+-- name: append_at
+-- A log row at a position that is known: of a claim, and of the row loop of a bulk insert.
 INSERT INTO "entry" ("key", "ts", "position", "payload", "size") VALUES (?,?,?,?,?)
 
 -- name: advance

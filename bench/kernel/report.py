@@ -111,10 +111,12 @@ def time_cells(outcome: Outcome) -> list[str]:
 
 
 def form_of(side: Side) -> str:
-    if side.form == "requests":
+    if side.form in {"requests", "claims"}:
         return f"groups of {side.group:.0f}" if side.group > 1.5 else "one by one"
-    words = {"carray": "carray", "loop": "row by row"}
-    return words.get(side.form, f"{side.form.removeprefix('values ')} rows a statement")
+    if not side.form.startswith("values"):
+        return {"carray": "carray", "loop": "row by row"}[side.form]
+    _, rows, *fail = side.form.split()
+    return f"{rows} rows a statement" + (", OR FAIL" if fail else "")
 
 
 def _rate(side: Side) -> str:

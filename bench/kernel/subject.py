@@ -11,10 +11,10 @@ import asyncio
 import gc
 import resource
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,21 +26,39 @@ from bench.kernel.dataset import Dataset
 from bench.kernel.measurement import Measurement, Task
 from fourfold.kernel import Database, Transaction
 
-CLAIM = SQL.claim
 APPEND = SQL.append
+ADVANCE_ONE = SQL.advance_one
+CLAIM = SQL.claim
+APPEND_AT = SQL.append_at
 ADVANCE = SQL.advance
 COLUMNS = ("key", "ts", "position", "payload", "size")
 
+Start = Callable[[Coroutine[Any, Any, None]], None]
+"""Runs a coroutine to its end on a new event loop."""
 Runner = Callable[[], list[float]]
 """Does the work, and returns how many seconds each request (or batch) took."""
 
 
-def append(key: int, payload: bytes) -> Callable[[Transaction], int]:
-    """A request as an application would write it: its answer is the position of its row."""
+Request = Callable[[int, bytes], Callable[[Transaction], object]]
+"""Makes the work of one request, as an application would write it."""
+
+
+def append(key: int, payload: bytes) -> Callable[[Transaction], None]:
+    """A row of the log, and its counter."""
+
+    def work(txn: Transaction) -> None:
+        txn.execute(APPEND, (key, dataset.TS, payload, len(payload)))
+        txn.execute(ADVANCE_ONE, (key,))
+
+    return work
+
+
+def claim(key: int, payload: bytes) -> Callable[[Transaction], int]:
+    """The same, and the caller is told the position of its row."""
 
     def work(txn: Transaction) -> int:
         position: int = txn.value(CLAIM, (key,))
-        txn.execute(APPEND, (key, dataset.TS, position, payload, len(payload)))
+        txn.execute(APPEND_AT, (key, dataset.TS, position, payload, len(payload)))
         return position
 
     return work
@@ -96,7 +114,7 @@ def rows(db: Database, data: Dataset, batch: int) -> Runner:
 
 
 def coroutines(
-    db: Database, data: Dataset, callers: int, start: Callable[[Coroutine[Any, Any, None]], None]
+    db: Database, data: Dataset, callers: int, start: Start, request: Request = append
 ) -> Runner:
     def run() -> list[float]:
         taken: list[float] = []
@@ -105,7 +123,7 @@ def coroutines(
         async def caller() -> None:
             for key, payload in waiting:
                 before = time.perf_counter()
-                await db.transact_async(append(key, payload), size=len(payload))
+                await db.transact_async(request(key, payload), size=len(payload))
                 taken.append(time.perf_counter() - before)
 
         async def crowd() -> None:
@@ -134,11 +152,9 @@ def threads(db: Database, data: Dataset, callers: int) -> Runner:
         if callers == 1:
             caller()
             return taken
-        crowd = [threading.Thread(target=caller) for _ in range(callers)]
-        for thread in crowd:
-            thread.start()
-        for thread in crowd:
-            thread.join()
+        with ThreadPoolExecutor(callers) as crowd:
+            for done in [crowd.submit(caller) for _ in range(callers)]:
+                done.result()
         return taken
 
     return run
@@ -150,15 +166,19 @@ def prepare(task: Task, db: Database) -> Runner:
         return series(db, data, task.batch)
     if task.form == "insert_many":
         return rows(db, data, task.batch)
-    if task.form == "asyncio":
-        return coroutines(db, data, task.callers, asyncio.run)
-    if task.form == "uvloop":
-        import uvloop  # noqa: PLC0415  (optional)
-
-        return coroutines(db, data, task.callers, uvloop.run)
     if task.form == "threads":
         return threads(db, data, task.callers)
-    raise ValueError(f"unknown form {task.form!r}")
+    loop, _, kind = task.form.partition(" ")
+    return coroutines(db, data, task.callers, starter(loop), claim if kind else append)
+
+
+def starter(loop: str) -> Start:
+    if loop == "asyncio":
+        return asyncio.run
+    import uvloop  # noqa: PLC0415  (optional)
+
+    start: Start = uvloop.run
+    return start
 
 
 def run(task: Task) -> Measurement:

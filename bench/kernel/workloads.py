@@ -74,8 +74,9 @@ def _requests(
     rows: int,
     target: float | None = None,
     batch: int = 0,
+    rival: str = "requests",
 ) -> Line:
-    kind = "thread" if form == "threads" else f"coroutine ({form})"
+    kind = "thread" if form == "threads" else f"coroutine ({form.replace(' ', ', ')})"
     if callers == 1:
         title = f"One idle {kind}"
     else:
@@ -86,7 +87,7 @@ def _requests(
         workload=workload,
         title=title,
         form=form,
-        rivals=("requests",),
+        rivals=(rival,),
         rows=rows,
         quick_rows=max(1_000, rows // 5),
         target=target,
@@ -103,7 +104,7 @@ def all_lines() -> list[Line]:
             workload="A",
             title="Bulk insert, one key",
             form="insert_series",
-            rivals=("carray", "values 128", "values 400", "loop"),
+            rivals=("carray", "values 128", "values 128 fail", "values 400", "loop"),
             rows=500_000,
             quick_rows=200_000,
             target=0.85,
@@ -115,7 +116,7 @@ def all_lines() -> list[Line]:
             workload="B",
             title="Bulk insert, mixed keys",
             form="insert_many",
-            rivals=("values 128", "values 400", "loop"),
+            rivals=("values 128 fail", "values 32 fail", "values 128", "values 400", "loop"),
             rows=300_000,
             quick_rows=100_000,
             target=0.75,
@@ -128,6 +129,8 @@ def all_lines() -> list[Line]:
         _requests(f"idle-{form}", "E", form, 1, rows=8_000, target=0.60, batch=1)
         for form in ("threads", *loops)
     ]
+    told = _requests("group-64-told", "F", f"{loops[0]} told", 64, rows=120_000, rival="claims")
+    lines.append(told)
     lines += [
         _requests(f"group-{callers}-{form}", "F", form, callers, rows=rows)
         for callers, rows in ((16, 60_000), (256, 120_000))
@@ -142,5 +145,5 @@ WORKLOADS = {
     "C": "group commit, 64 coroutines",
     "D": "group commit, 64 threads",
     "E": "one idle caller",
-    "F": "16 and 256 callers, for information",
+    "F": "for information: 16 and 256 callers, and callers that are told their position",
 }

@@ -149,3 +149,5 @@ SNAPSHOT_PATCHES_MIN: Final = 10
 """Never a snapshot before so many patches have gathered since the last one."""
 DOCUMENT_CACHE_BYTES: Final = 64 * MIB
 HISTORY_PAGE_ROWS: Final = 1_000
+EXPORT_PAGE_COMMITS: Final = 1_000
+"""Commits that an export reads, and an import writes, in one transaction."""

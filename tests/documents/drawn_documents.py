@@ -119,8 +119,10 @@ def _apply_one(document, made):
         holder = walk(box, path[:-1])
         if isinstance(holder, list):
             holder[index(path[-1], len(holder))] = made["value"]
-        else:
+        elif isinstance(holder, dict):
             holder[path[-1]] = made["value"]
+        else:
+            raise Unapplied
     elif op == "add":
         put(box, path, made["value"])
     elif op == "remove":

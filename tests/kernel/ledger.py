@@ -42,6 +42,11 @@ def put(body):
     return work
 
 
+def write_then_fail(txn):
+    put("spoilt")(txn)
+    raise ZeroDivisionError
+
+
 def entries(db):
     with db.read() as snapshot:
         return snapshot.all("SELECT seq, body FROM entry ORDER BY seq")
@@ -66,6 +71,11 @@ def wait_until(holds, *, seconds=60.0):
     while not holds():
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.001)
+
+
+def queued(db, count):
+    """Return as soon as `count` requests wait for a commit."""
+    wait_until(lambda: db.metrics().queued_requests == count)
 
 
 @contextmanager
@@ -121,6 +131,17 @@ def transact_in_loop(db, work, **options):
         return await db.transact_async(work, **options)
 
     return asyncio.run(call())
+
+
+async def gathered(db, works, deadlines=()):
+    """Let coroutines submit all `works` at once; the outcome of each. `deadlines` are pairs of a
+    position and seconds.
+    """
+    given = dict(deadlines)
+    calls = [
+        db.transact_async(work, deadline_s=given.get(index)) for index, work in enumerate(works)
+    ]
+    return await asyncio.gather(*calls, return_exceptions=True)
 
 
 def in_loop(coroutine_function, *arguments):

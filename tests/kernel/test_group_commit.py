@@ -11,21 +11,12 @@ import ledger
 import pytest
 
 from fourfold.errors import (
-    Closed,
     Conflict,
     DeadlineExceeded,
-    DiskFull,
     FourfoldError,
     InvalidInput,
-    Overloaded,
-    StorageError,
 )
-from fourfold.kernel import GroupLimits, Options, faults
-from fourfold.testing.faulty_disk import FaultyDisk
-
-
-def queued(db, count):
-    ledger.wait_until(lambda: db.metrics().queued_requests == count)
+from fourfold.kernel import GroupLimits, Options
 
 
 def counters(db):
@@ -33,11 +24,6 @@ def counters(db):
 
 
 def boom(_txn):
-    raise ZeroDivisionError
-
-
-def write_then_boom(txn):
-    ledger.put("spoilt")(txn)
     raise ZeroDivisionError
 
 
@@ -62,20 +48,12 @@ def stop_iteration(txn):
 
 BAD = {
     boom: ZeroDivisionError,
-    write_then_boom: ZeroDivisionError,
+    ledger.write_then_fail: ZeroDivisionError,
     twice_the_same_number: Conflict,
     endless: DeadlineExceeded,
     no_such_table: InvalidInput,
     stop_iteration: (StopIteration, RuntimeError),
 }
-
-
-async def gathered(db, works, deadlines=()):
-    given = dict(deadlines)
-    calls = [
-        db.transact_async(work, deadline_s=given.get(index)) for index, work in enumerate(works)
-    ]
-    return await asyncio.gather(*calls, return_exceptions=True)
 
 
 def test_an_idle_caller_commits_at_once_and_alone(db):
@@ -90,10 +68,10 @@ def test_callers_that_wait_together_share_a_commit(db):
     before = counters(db)
     with ledger.turn_held(db):
         threads = [ledger.Caller(db.transact, ledger.put(f"thread {n}")) for n in range(25)]
-        queued(db, 25)
+        ledger.queued(db, 25)
         works = [ledger.put(f"coroutine {n}") for n in range(25)]
-        loop = ledger.in_loop(gathered, db, works)
-        queued(db, 50)
+        loop = ledger.in_loop(ledger.gathered, db, works)
+        ledger.queued(db, 50)
     results = {f"thread {n}": caller.outcome() for n, caller in enumerate(threads)}
     results |= {f"coroutine {n}": result for n, result in enumerate(loop.outcome())}
     # Everybody got the number of the row that is theirs.
@@ -116,7 +94,7 @@ def test_coroutines_share_commits_wherever_these_run(path, placement):
     options = Options(group=GroupLimits(placement=placement))
     with ledger.open_ledger(path, options=options) as db:
         before = counters(db)["transactions"]
-        results = asyncio.run(gathered(db, [work] * 300))
+        results = asyncio.run(ledger.gathered(db, [work] * 300))
         assert results == list(range(1, 301))
         ledger.assert_dense(db, 300)
         assert counters(db)["transactions"] - before <= 3
@@ -128,7 +106,7 @@ def test_a_group_takes_no_more_requests_than_its_limit(path):
     options = Options(group=GroupLimits(group_requests_max=10))
     with ledger.open_ledger(path, options=options) as db:
         before = counters(db)["transactions"]
-        asyncio.run(gathered(db, [ledger.put(n) for n in range(95)]))
+        asyncio.run(ledger.gathered(db, [ledger.put(n) for n in range(95)]))
         assert counters(db)["transactions"] - before == 10
         ledger.assert_dense(db, 95)
 
@@ -163,10 +141,10 @@ def test_one_bad_request_never_fails_its_neighbours(db, bad, kind, position):
                 callers = []
                 for index, work in enumerate(works):
                     callers.append(ledger.Caller(db.transact, work, deadline_s=deadline.get(index)))
-                    queued(db, index + 1)
+                    ledger.queued(db, index + 1)
             else:
-                caller = ledger.in_loop(gathered, db, works, deadline.items())
-                queued(db, 7)
+                caller = ledger.in_loop(ledger.gathered, db, works, deadline.items())
+                ledger.queued(db, 7)
         if kind == "threads":
             outcomes = []
             for caller in callers:
@@ -184,7 +162,7 @@ def test_one_bad_request_never_fails_its_neighbours(db, bad, kind, position):
 def test_every_request_of_a_group_may_be_bad_in_its_own_way(db):
     works = [ledger.put("a"), *BAD, ledger.put("b"), *BAD, ledger.put("c")]
     deadlines = [(index, 0.3) for index, work in enumerate(works) if work is endless]
-    outcomes = asyncio.run(gathered(db, works, deadlines))
+    outcomes = asyncio.run(ledger.gathered(db, works, deadlines))
     for work, outcome in zip(works, outcomes, strict=True):
         if work in BAD:
             assert isinstance(outcome, BAD[work])
@@ -197,7 +175,7 @@ def test_every_request_of_a_group_may_be_bad_in_its_own_way(db):
 def test_a_bad_request_costs_no_commit_of_its_own(db):
     before = counters(db)
     with pytest.raises(ZeroDivisionError):
-        db.transact(write_then_boom)
+        db.transact(ledger.write_then_fail)
     after = counters(db)
     assert after["transactions"] == before["transactions"]
     assert after["requests"] == before["requests"]
@@ -212,7 +190,7 @@ def test_an_error_that_a_work_catches_is_its_own_affair(db):
         except Conflict:
             return "mended"
 
-    outcomes = asyncio.run(gathered(db, [work, ledger.put("neighbour")]))
+    outcomes = asyncio.run(ledger.gathered(db, [work, ledger.put("neighbour")]))
     assert outcomes == ["mended", 2]
     assert ledger.bodies(db) == ["kept", "neighbour"]
 
@@ -237,7 +215,7 @@ def forgives(txn):
 @pytest.mark.parametrize("bad", [undone_by_sqlite_but_caught, forgives])
 def test_a_work_cannot_go_on_in_a_transaction_that_sqlite_has_undone(db, bad):
     works = [ledger.put("a"), bad, ledger.put("b")]
-    outcomes = asyncio.run(gathered(db, works, [(1, 0.2)]))
+    outcomes = asyncio.run(ledger.gathered(db, works, [(1, 0.2)]))
     assert isinstance(outcomes[1], FourfoldError)
     assert (outcomes[0], outcomes[2]) == (1, 2)
     assert ledger.bodies(db) == ["a", "b"]
@@ -256,7 +234,7 @@ def test_work_may_run_more_than_once_but_counts_once(db):
         runs.append(None)
         return ledger.put("once")(txn)
 
-    outcomes = asyncio.run(gathered(db, [counted, write_then_boom]))
+    outcomes = asyncio.run(ledger.gathered(db, [counted, ledger.write_then_fail]))
     assert outcomes[0] == 1
     assert len(runs) == 2
     assert ledger.bodies(db) == ["once"]
@@ -269,10 +247,10 @@ def test_nested_transact_and_write_inside_a_work_are_steps_of_it(db):
         with db.write() as step:
             ledger.put("nested too")(step)
         with pytest.raises(ZeroDivisionError):
-            db.transact(write_then_boom)
+            db.transact(ledger.write_then_fail)
         return "done"
 
-    assert asyncio.run(gathered(db, [work, ledger.put("neighbour")])) == ["done", 4]
+    assert asyncio.run(ledger.gathered(db, [work, ledger.put("neighbour")])) == ["done", 4]
     assert ledger.bodies(db) == ["outer", "nested", "nested too", "neighbour"]
     with pytest.raises(ZeroDivisionError):
         db.transact(lambda txn: [work(txn), 1 / 0])
@@ -296,7 +274,7 @@ def test_hooks_run_once_for_what_was_committed_and_before_the_caller_hears(db):
         return work
 
     works = [hooked("a"), hooked("bad", fails=True), hooked("b")]
-    outcomes = asyncio.run(gathered(db, works))
+    outcomes = asyncio.run(ledger.gathered(db, works))
     assert outcomes[0::2] == ["a", "b"]
     # Both rows were committed when the first hook ran.
     assert ran == [("a", 2), ("b", 2)]
@@ -321,160 +299,7 @@ def test_a_hook_that_raises_tells_only_its_own_caller(db):
         txn.after_commit(lambda: 1 / 0)
         return ledger.put("hooked")(txn)
 
-    outcomes = asyncio.run(gathered(db, [ledger.put("a"), hooked, ledger.put("b")]))
+    outcomes = asyncio.run(ledger.gathered(db, [ledger.put("a"), hooked, ledger.put("b")]))
     assert isinstance(outcomes[1], ZeroDivisionError)
     assert outcomes[0::2] == [1, 3]
     ledger.assert_dense(db, 3)
-
-
-class Interrupt(BaseException):
-    """As KeyboardInterrupt, without stopping the tests."""
-
-
-@pytest.mark.parametrize("placement", ["inline", "thread"])
-def test_a_work_that_is_interrupted_leaves_nobody_waiting(path, placement):
-    def interrupted(txn):
-        ledger.put("spoilt")(txn)
-        raise Interrupt
-
-    async def call(db):
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _loop, _context: None)
-        return await gathered(db, [ledger.put("a"), interrupted, ledger.put("b")])
-
-    options = Options(group=GroupLimits(placement=placement))
-    with ledger.open_ledger(path, options=options) as db:
-        with ledger.turn_held(db):
-            callers = []
-            for work in (ledger.put("a"), interrupted, ledger.put("b")):
-                callers.append(ledger.Caller(db.transact, work))
-                queued(db, len(callers))
-        for caller in callers:
-            with pytest.raises((Interrupt, Closed)):
-                caller.outcome()
-        outcomes = ledger.in_loop(call, db).outcome()
-        assert all(isinstance(outcome, Interrupt | Closed) for outcome in outcomes)
-        assert ledger.entries(db) == []
-        db.transact(ledger.put("next"))
-        ledger.assert_dense(db, 1)
-
-
-def test_a_fault_while_callers_are_told_leaves_nobody_waiting(db):
-    faults.arm("kernel.acknowledge.before", "raise")
-    with ledger.turn_held(db):
-        callers = [ledger.Caller(db.transact, ledger.put(n)) for n in range(3)]
-        queued(db, 3)
-    for caller in callers:
-        caller.join(20)
-        assert not caller.is_alive()
-    ledger.assert_dense(db, 3)
-
-
-@pytest.mark.parametrize(
-    "point",
-    [
-        "kernel.begin.before",
-        "kernel.begin.after",
-        "kernel.statement.before",
-        "kernel.statement.after",
-        "kernel.commit.before",
-    ],
-)
-def test_a_fault_before_the_commit_fails_who_it_meets_and_writes_nothing_for_them(db, point):
-    db.transact(ledger.put("kept"))
-    faults.arm(point, "raise")
-    outcomes = asyncio.run(gathered(db, [ledger.put("a"), ledger.put("b")]))
-    failed = [outcome for outcome in outcomes if isinstance(outcome, StorageError)]
-    assert len(ledger.entries(db)) == 3 - len(failed)
-    ledger.assert_dense(db)
-    faults.arm(point, "raise")
-    with pytest.raises(StorageError, match=point), db.write() as txn:
-        ledger.put("x")(txn)
-    ledger.assert_dense(db)
-    db.transact(ledger.put("next"))
-    ledger.assert_dense(db, 4 - len(failed))
-
-
-def test_requests_that_do_not_fit_together_are_tried_one_by_one(path):
-    with FaultyDisk() as disk, ledger.open_ledger(path, vfs=disk.name) as db:
-        disk.fail("write", "-wal", how="full", times=1)
-        before = counters(db)["transactions"]
-        outcomes = asyncio.run(gathered(db, [ledger.put(n) for n in range(5)]))
-        assert outcomes == [1, 2, 3, 4, 5]
-        assert counters(db)["transactions"] - before == 5
-        ledger.assert_dense(db, 5)
-
-
-def test_a_request_that_fills_the_disk_does_not_fail_its_neighbours(path):
-    def huge(txn):
-        ledger.put(bytes(4_000_000))(txn)
-
-    with ledger.open_ledger(path) as db:
-        with db.write() as txn:
-            pages = txn.value("PRAGMA page_count")
-            txn.all(f"PRAGMA max_page_count = {pages + 20}")
-        works = [ledger.put("a"), huge, ledger.put("b"), huge, ledger.put("c")]
-        outcomes = asyncio.run(gathered(db, works))
-        assert [type(outcome) for outcome in outcomes] == [int, DiskFull, int, DiskFull, int]
-        assert ledger.bodies(db) == ["a", "b", "c"]
-        ledger.assert_dense(db)
-
-
-def test_an_error_on_the_way_one_by_one_does_not_hide_what_was_committed(db):
-    # Together they meet a full disk; one by one, the second finds a broken one.
-    faults.arm("kernel.commit.before", "full")
-    faults.arm("kernel.begin.before", "raise", at=3)
-    outcomes = asyncio.run(gathered(db, [ledger.put("a"), ledger.put("b"), ledger.put("c")]))
-    assert outcomes[0] == 1
-    assert isinstance(outcomes[1], StorageError)
-    assert outcomes[2] == 2
-    assert ledger.bodies(db) == ["a", "c"]
-    ledger.assert_dense(db)
-
-
-def test_a_full_queue_refuses_by_requests_and_nothing_is_written(path):
-    options = Options(group=GroupLimits(queue_requests_max=3))
-    with ledger.open_ledger(path, options=options) as db:
-        with ledger.turn_held(db):
-            callers = [ledger.Caller(db.transact, ledger.put(n)) for n in range(3)]
-            queued(db, 3)
-            with pytest.raises(Overloaded) as caught:
-                db.transact(ledger.put("too many"))
-            with pytest.raises(Overloaded):
-                ledger.transact_in_loop(db, ledger.put("too many"))
-            assert caught.value.retryable
-            assert caught.value.retry_after
-            assert counters(db)["rejected"] == 2
-        for caller in callers:
-            caller.outcome()
-        assert set(ledger.bodies(db)) == {0, 1, 2}
-        db.transact(ledger.put("again"))
-        ledger.assert_dense(db, 4)
-
-
-def test_a_full_queue_refuses_by_bytes_and_nothing_is_written(path):
-    options = Options(group=GroupLimits(queue_bytes_max=1_000, group_bytes_max=1_000))
-    with ledger.open_ledger(path, options=options) as db:
-        with ledger.turn_held(db):
-            caller = ledger.Caller(db.transact, ledger.put("fits"), size=600)
-            queued(db, 1)
-            assert db.metrics().queued_bytes == 600
-            with pytest.raises(Overloaded):
-                db.transact(ledger.put("too much"), size=401)
-            small = ledger.Caller(db.transact, ledger.put("small"), size=400)
-            queued(db, 2)
-        caller.outcome()
-        small.outcome()
-        assert set(ledger.bodies(db)) == {"fits", "small"}
-        assert db.metrics().queued_bytes == 0
-
-
-def test_a_request_larger_than_a_transaction_is_refused_at_once(path):
-    options = Options(group=GroupLimits(group_bytes_max=1_000))
-    with ledger.open_ledger(path, options=options) as db:
-        with pytest.raises(InvalidInput, match="1001 bytes"):
-            db.transact(ledger.put("x"), size=1_001)
-        with pytest.raises(InvalidInput, match="1001 bytes"):
-            ledger.transact_in_loop(db, ledger.put("x"), size=1_001)
-        db.transact(ledger.put("x"), size=1_000)
-        ledger.assert_dense(db, 1)

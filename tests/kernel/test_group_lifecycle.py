@@ -13,10 +13,6 @@ from fourfold.errors import Closed, DeadlineExceeded
 from fourfold.kernel import GroupLimits, Options
 
 
-def queued(db, count):
-    ledger.wait_until(lambda: db.metrics().queued_requests == count)
-
-
 def test_a_coroutine_cancelled_while_queued_is_not_executed(db):
     ran = []
 
@@ -39,7 +35,7 @@ def test_a_coroutine_cancelled_while_queued_is_not_executed(db):
     with ledger.turn_held(db):
         loop = ledger.in_loop(call, cancel, ready)
         assert ready.wait(60)
-        queued(db, 3)
+        ledger.queued(db, 3)
         cancel.set()
         # The cancellation is known to the loop's thread before the writer is free again.
         ledger.wait_until(lambda: any(each.future.cancelled() for each in list(db._group._queue)))
@@ -90,10 +86,10 @@ def test_requests_of_a_loop_that_is_gone_hold_nobody_up(db):
 
     with ledger.turn_held(db):
         ledger.in_loop(leave).outcome()
-        queued(db, 1)
+        ledger.queued(db, 1)
         thread = ledger.Caller(db.transact, ledger.put("thread"))
         loop = ledger.in_loop(lambda: _awaited(db, ledger.put("loop")))
-        queued(db, 3)
+        ledger.queued(db, 3)
     thread.outcome()
     loop.outcome()
     assert {"thread", "loop"} <= set(ledger.bodies(db))
@@ -114,9 +110,9 @@ def test_requests_of_a_loop_that_stands_still_hold_nobody_up(db):
     try:
         with ledger.turn_held(db):
             future = ledger.Caller(still.run_until_complete, leave()).outcome()
-            queued(db, 1)
+            ledger.queued(db, 1)
             others = [ledger.in_loop(lambda: _awaited(db, ledger.put("loop"))) for _ in range(2)]
-            queued(db, 3)
+            ledger.queued(db, 3)
         for other in others:
             other.outcome()
         ledger.assert_dense(db, 3)
@@ -134,7 +130,7 @@ def test_closing_finishes_what_is_queued_and_refuses_what_comes_later(path):
                 _gathered(db, [ledger.put(n) for n in range(10, 20)]), timeout=60
             )
         )
-        queued(db, 20)
+        ledger.queued(db, 20)
         closing = ledger.Caller(db.close)
         ledger.wait_until(lambda: db._group._closed)
         with pytest.raises(Closed):

@@ -334,6 +334,16 @@ def test_a_restore_that_fails_before_the_swap_leaves_the_old_file(copy, path, ac
     assert_holds(path, ["old"] * 3)
 
 
+def test_a_restore_that_fails_in_the_middle_of_the_swap_leaves_the_old_file(copy, path):
+    grown(path, 2, "newer")
+    faults.arm("kernel.restore.kept", "raise")
+    with pytest.raises(StorageError, match=r"kernel\.restore\.kept"):
+        restore(copy, path, advance=True)
+    assert leftovers(path) == []
+    assert holder(path) is None
+    assert_holds(path, ["old"] * 3 + ["newer"] * 2)
+
+
 def test_a_restore_that_fails_after_the_swap_left_the_whole_backup(copy, path):
     faults.arm("kernel.restore.renamed", "raise")
     with pytest.raises(StorageError, match=r"kernel\.restore\.renamed"):

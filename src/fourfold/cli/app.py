@@ -1,23 +1,22 @@
 """The list of commands, and the help screen that shows them in groups.
 
-To add a command, write `cli/<name>.py` with a click command called `command`, and name it in
-`SECTIONS`. A command's module is imported only when it runs, or when help is asked for.
+To add a command, write `cli/<name>.py` with a click command (or group) called `command`, and name
+it in `SECTIONS`. A command's module is imported only when it runs, or when help is asked for.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
+from fourfold.cli.groups import SectionedGroup, Sections
 from fourfold.version import __version__
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-SECTIONS: Final[Sequence[tuple[str, Sequence[str]]]] = (
+SECTIONS: Final[Sections] = (
     ("Start here", ("demo",)),
+    ("Work with documents", ("space",)),
     ("Keep the data safe", ("backup", "restore", "verify")),
     ("Look at the installation", ("doctor", "config", "version")),
 )
@@ -26,6 +25,7 @@ _EPILOG: Final = """\b
 Examples:
   fourfold demo                      see what it does, in a few seconds
   fourfold doctor                    is this machine ready?
+  fourfold space --help              documents with branches and time travel
   fourfold config ROOT               every setting, its value and its source
   fourfold backup ROOT DEST          a verified copy, while the store is in use
   fourfold verify DEST --json        is the copy sound? as JSON
@@ -35,12 +35,8 @@ and the exit code follows the kind.
 """
 
 
-class _Commands(click.Group):
-    """Loads commands by name from their files, and lists them by section."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        del ctx
-        return [name for _, names in SECTIONS for name in names]
+class _Commands(SectionedGroup):
+    """Loads commands by name from their files."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
@@ -48,30 +44,18 @@ class _Commands(click.Group):
         command: click.Command = importlib.import_module(f"fourfold.cli.{cmd_name}").command
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, names in SECTIONS:
-            commands = [(name, self.get_command(ctx, name)) for name in names]
-            with formatter.section(title):
-                formatter.write_dl(
-                    [(name, found.get_short_help_str(80)) for name, found in commands if found]
-                )
-
 
 @click.command(
     "fourfold",
     cls=_Commands,
+    sections=SECTIONS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=_EPILOG,
-    invoke_without_command=True,
-    subcommand_metavar="COMMAND [ARGS]...",
 )
 @click.version_option(__version__, message="%(prog)s %(version)s")
-@click.pass_context
-def app(context: click.Context) -> None:
+def app() -> None:
     """Application state as append-only logs in SQLite files that you own.
 
     A store is one folder (ROOT). It keeps documents, streams, graphs and sessions, each as the
     fold of a log, so that every past state stays readable.
     """
-    if context.invoked_subcommand is None:
-        click.echo(context.get_help())

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def command(name: str) -> Callable[[Callable[..., None]], click.Command]:
+def command(
+    name: str, cls: type[click.Command] = click.Command
+) -> Callable[[Callable[..., None]], click.Command]:
     """A command whose function gets an `Output` first; it takes `--json` and `--traceback`."""
 
     def decorate(function: Callable[..., None]) -> click.Command:
@@ -29,7 +31,7 @@ def command(name: str) -> Callable[[Callable[..., None]], click.Command]:
             click.option("--json", "as_json", is_flag=True, help="Print one JSON document."),
         ):
             run = decorator(run)
-        return click.command(name)(run)
+        return click.command(name, cls=cls)(run)
 
     return decorate
 

@@ -25,7 +25,15 @@ from types import TracebackType
 from typing import Self, TypeAlias, TypeVar, cast
 
 from fourfold import limits
-from fourfold.errors import Busy, Closed, InvalidInput, ReadOnly, Refused, StorageError
+from fourfold.errors import (
+    Busy,
+    Closed,
+    InvalidInput,
+    LockTimeout,
+    ReadOnly,
+    Refused,
+    StorageError,
+)
 from fourfold.kernel import backup, bootstrap, checkpoint, maintenance
 from fourfold.kernel.bootstrap import Plan
 from fourfold.kernel.driver import Connection
@@ -205,8 +213,18 @@ class Database:
 
     def checkpoint(self, mode: str = "PASSIVE") -> maintenance.Checkpoint:
         """Fold the write-ahead log back into the file: PASSIVE, FULL, RESTART or TRUNCATE."""
-        with self._committer.exclusive(self._until(None)):
-            return self._count(maintenance.checkpoint(self._connection, mode, self._plan.subject))
+        committer, until = self._committer, self._until(None)
+        if self._writer is not None:
+            self._writer.refuse_inside_a_transaction()
+        # One checkpoint at a time: SQLite answers a second one that it is busy.
+        if not self._checkpoint_running.acquire(timeout=max(until - time.monotonic(), 0.0)):
+            raise LockTimeout(f"{self._plan.subject}: another checkpoint ran for too long")
+        try:
+            with committer.exclusive(until):
+                done = maintenance.checkpoint(self._connection, mode, self._plan.subject)
+                return self._count(done)
+        finally:
+            self._checkpoint_running.release()
 
     def vacuum(self) -> None:
         """Rewrite the file without holes. Refused while a snapshot is open."""

@@ -33,6 +33,7 @@ from typing import Any, Literal
 from fourfold import limits
 from fourfold.errors import (
     Closed,
+    Conflict,
     DeadlineExceeded,
     DiskFull,
     FourfoldError,
@@ -405,20 +406,19 @@ class GroupCommit:
                 for request in left:
                     request.reset()
                 continue
-            except DiskFull as full:
+            except (DiskFull, Conflict) as error:
                 if len(left) == 1:
                     left[0].reset()
-                    left[0].error = full
+                    left[0].error = error
                     return
-                # Together they do not fit; one by one, some may.
+                # They do not fit together, or one breaks what only COMMIT checks: one by one, then.
                 for request in left:
                     request.reset()
                     self._commit_alone(request)
             return
 
     def _commit_alone(self, request: Request) -> None:
-        """An error is for this request only: those before it may be committed already."""
-        try:
+        try:  # An error is for this one only: those before it may be committed already.
             self._commit_group([request])
         except FourfoldError as error:
             request.reset()

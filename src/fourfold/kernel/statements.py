@@ -7,6 +7,7 @@ query, so that a misspelt name fails at import.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib import resources
 
 from fourfold.errors import InvalidInput, NotFound
@@ -30,8 +31,12 @@ class Queries:
                 raise NotFound(f"{self._origin} has no query named {name!r}") from None
         raise AttributeError(name)
 
-    def __iter__(self) -> object:
+    def __iter__(self) -> Iterator[str]:
         return iter(self._queries)
+
+    def over(self, others: Queries) -> Queries:
+        """These queries, and those of `others` under the names that are not among these."""
+        return Queries(f"{self._origin} over {others._origin}", others._queries | self._queries)
 
 
 def load_queries(package: str, filename: str = "queries.sql") -> Queries:

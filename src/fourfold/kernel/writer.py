@@ -81,6 +81,9 @@ class Writer:
         if faults.armed:
             faults.hit("kernel.begin.before")
         try:
+            if self.connection.in_transaction:
+                # What an interrupt left when it cut a rollback short.
+                self.connection.execute(SQL.rollback)
             self.connection.execute(SQL.begin)
         except DriverError as error:
             translated = translate(error, self.subject)
@@ -113,9 +116,9 @@ class Writer:
     def rollback(self) -> None:
         """Undo whatever is left of the transaction; never raises for one that is gone already."""
         self.deadline = float("inf")
-        if faults.armed:
-            faults.hit("kernel.rollback.before")
         try:
+            if faults.armed:
+                faults.hit("kernel.rollback.before")
             if self.connection.in_transaction:
                 self.connection.execute(SQL.rollback)
                 self.metrics.rolled_back += 1

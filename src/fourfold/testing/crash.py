@@ -11,8 +11,8 @@ that the child arms for itself from the environment.
     assert crash.killed, crash
     crash.lines                          what the child acknowledged
 
-The script stands for whatever is tested; it must be idle never, and end only by being killed or
-when its work is done. What must hold after the crash is for the test to check.
+The script is whatever is tested, and works without a pause until it is killed; one that ends by
+itself shows in `Crash.returncode`. What must hold after the crash is for the test to check.
 """
 
 from __future__ import annotations

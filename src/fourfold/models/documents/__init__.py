@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fourfold.models.documents.history import History
+from fourfold.models.documents.facts.log import FACTS
 from fourfold.models.documents.names import check_did
 from fourfold.models.documents.records import (
     Branch,
@@ -17,7 +18,7 @@ from fourfold.models.documents.records import (
 from fourfold.models.documents.revisions.log import REVISIONS
 from fourfold.models.documents.space import Space
 
-HISTORIES = {REVISIONS.name: REVISIONS}
+HISTORIES = {kind.name: kind for kind in (REVISIONS, FACTS)}
 """How a space may keep its history, by name."""
 
 __all__ = [

@@ -42,6 +42,8 @@ class History:
     seq: Counter
     append: Callable[[Transaction, Appended], None]
     """Puts the rows of one commit into the log, its heads included."""
+    keep_snapshot: Callable[[Transaction, str, str, int, str], None]
+    """Puts down the whole document (a text) that an entity of a branch had after a seq."""
     problems: Callable[[View], Iterator[str]]
     """Where the log, or a head, contradicts itself."""
 

@@ -116,7 +116,7 @@ def _snapshots(
         due = entry.patches >= limits.SNAPSHOT_PATCHES_MIN and entry.patch_bytes >= entry.base_bytes
         if due and entry.op == "patch":
             text = trusted(entry.document)
-            txn.execute(history.sql.insert_snapshot, (branch, key[1], seq, text))
+            history.keep_snapshot(txn, branch, key[1], seq, text)
             published[key] = entry._replace(base_bytes=len(text), patches=0, patch_bytes=0)
     return published
 

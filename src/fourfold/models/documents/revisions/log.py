@@ -46,6 +46,10 @@ def append(txn: Transaction, appended: Appended) -> None:
         txn.execute_many(_SQL.upsert_head, heads)
 
 
+def keep_snapshot(txn: Transaction, branch: str, entity: str, seq: int, text: str) -> None:
+    txn.execute(_SQL.insert_snapshot, (branch, entity, seq, text))
+
+
 def digest(original: str, rows: Iterable[tuple[Any, ...]]) -> str:
     """A fingerprint of a commit and its rows, kept in its resolution, so that a changed byte is
     found.
@@ -93,5 +97,6 @@ REVISIONS = History(
         used=_SQL.greatest_seq,
     ),
     append=append,
+    keep_snapshot=keep_snapshot,
     problems=problems,
 )

@@ -121,3 +121,72 @@ SELECT branch, id FROM revision AS r WHERE NOT EXISTS (
 
 -- name: verify_snapshots
 SELECT branch, id, seq, value FROM snapshot
+
+-- name: newest_revisions
+-- The last word on each of many entities (a JSON array of ids) of one branch at or before a seq.
+SELECT r.id, r.seq, r.op, r.data FROM json_each(?3) AS wanted CROSS JOIN revision AS r
+ON r.branch = ?1 AND r.id = wanted.value AND (r.seq, r.op_index) = (
+    SELECT seq, op_index FROM revision
+    WHERE branch = ?1 AND id = wanted.value AND seq <= ?2 ORDER BY seq DESC, op_index DESC LIMIT 1
+)
+
+-- name: newest_snapshots
+-- For each pair [id, seq] of a JSON array: the newest snapshot on one branch at or before that seq.
+SELECT s.id, s.seq, s.value
+FROM (SELECT value ->> 0 AS id, value ->> 1 AS upto FROM json_each(?2)) AS wanted
+CROSS JOIN snapshot AS s ON s.branch = ?1 AND s.id = wanted.id AND s.seq = (
+    SELECT max(seq) FROM snapshot WHERE branch = ?1 AND id = wanted.id AND seq <= wanted.upto
+)
+
+-- name: replays
+-- For each triple [id, since, upto] of a JSON array: the revisions on one branch beyond `since` and up to `upto`, from
+-- the newest set or delete among them on. Those of one entity come in the order of the log.
+SELECT r.id, r.seq, r.op, r.data
+FROM (SELECT value ->> 0 AS id, value ->> 1 AS since, value ->> 2 AS upto FROM json_each(?2)) AS wanted
+CROSS JOIN revision AS r ON r.branch = ?1 AND r.id = wanted.id AND r.seq <= wanted.upto AND r.seq >= coalesce(
+    (SELECT seq FROM revision
+     WHERE branch = ?1 AND id = wanted.id AND seq > wanted.since AND seq <= wanted.upto AND op <> 'patch'
+     ORDER BY seq DESC LIMIT 1),
+    wanted.since + 1)
+ORDER BY r.id, r.seq, r.op_index
+
+-- name: ids_touched
+-- The entities that one branch itself wrote beyond a seq and up to another.
+SELECT DISTINCT id FROM revision WHERE branch = ?1 AND seq > ?2 AND seq <= ?3
+
+-- name: seqs_touching
+-- The commits of one branch beyond a seq and up to another that changed an entity: one of a JSON array of ids, or any
+-- when that is NULL.
+SELECT DISTINCT seq FROM revision
+WHERE branch = ?1 AND seq > ?2 AND seq <= ?3 AND (?4 IS NULL OR id IN (SELECT value FROM json_each(?4)))
+ORDER BY seq LIMIT ?5
+
+-- name: merges
+-- The commits on one branch beyond a seq and up to another that merged another branch into it, newest first. The field
+-- "merge" comes early in the text of a request, since its keys are sorted. The index idx_commit_merge has the same
+-- condition; a commit that only looks like a merge has no such field and gives NULL.
+SELECT seq, json_extract(original, '$.merge') FROM "commit"
+WHERE branch = ?1 AND seq > ?2 AND seq <= ?3 AND instr(substr(original, 1, 300), ',"merge":{') > 0
+ORDER BY seq DESC
+
+-- name: snapshot_keys
+-- A page of the snapshots, in order, behind one of them.
+SELECT branch, id, seq FROM snapshot WHERE (branch, id, seq) > (?1, ?2, ?3) ORDER BY branch, id, seq LIMIT ?4
+
+-- name: delete_snapshot
+DELETE FROM snapshot WHERE branch = ?1 AND id = ?2 AND seq = ?3
+
+-- name: head_keys
+-- A page of the heads, in order, behind one of them.
+SELECT branch, id, seq FROM head WHERE (branch, id) > (?1, ?2) ORDER BY branch, id LIMIT ?3
+
+-- name: replay_depth
+-- How many revisions a read of an entity on one branch at a seq goes through, from the newest snapshot on, or from the
+-- newest set or delete if that is newer.
+SELECT count(*) FROM revision WHERE branch = ?1 AND id = ?2 AND seq <= ?3 AND seq > coalesce(
+    (SELECT seq FROM revision
+     WHERE branch = ?1 AND id = ?2 AND seq <= ?3 AND op <> 'patch'
+       AND seq > coalesce((SELECT max(seq) FROM snapshot WHERE branch = ?1 AND id = ?2 AND seq <= ?3), 0)
+     ORDER BY seq DESC LIMIT 1),
+    (SELECT max(seq) FROM snapshot WHERE branch = ?1 AND id = ?2 AND seq <= ?3),
+    0)

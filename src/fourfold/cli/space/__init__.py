@@ -1,0 +1,65 @@
+"""`fourfold space`: documents with branches and time travel, from the command line.
+
+Every command takes ROOT and DID first, then what it works on.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from fourfold.cli.groups import SectionedGroup, Sections
+from fourfold.cli.space import branches, changes, exchange, reads, spaces
+
+SECTIONS: Final[Sections] = (
+    ("Spaces", ("create", "list", "verify")),
+    ("Change documents", ("set", "patch", "delete")),
+    ("Read, now or then", ("get", "ids", "log", "history")),
+    ("Branches", ("branch",)),
+    ("Move a space", ("export", "import")),
+)
+
+_EPILOG: Final = """\b
+Examples:
+  fourfold space create ROOT did:web:shop.example
+  fourfold space set ROOT did:web:shop.example note '{"title": "Hello"}'
+  fourfold space patch ROOT did:web:shop.example note \\
+      '{"op": "replace", "path": "/title", "value": "Hello, world"}'
+  fourfold space get ROOT did:web:shop.example note --at 1
+
+With FOURFOLD_ROOT set, ROOT may be left out. A point in history (--at) is a
+seq or a time. Every command takes --json and --traceback.
+"""
+
+
+@click.command(
+    "space",
+    cls=SectionedGroup,
+    sections=SECTIONS,
+    epilog=_EPILOG,
+)
+def command() -> None:
+    """Documents: set, patch, branch, look back, export.
+
+    A space is a set of documents with their whole history, in one file of the store ROOT. Its name
+    is a DID. An entity is a JSON object under an ID; every change is a commit with a seq.
+    """
+
+
+for _each in (
+    spaces.create,
+    spaces.list_spaces,
+    spaces.verify,
+    changes.set_document,
+    changes.patch_document,
+    changes.delete_document,
+    reads.get,
+    reads.ids,
+    reads.log,
+    reads.history,
+    branches.branch,
+    exchange.export_space,
+    exchange.import_space,
+):
+    command.add_command(_each)

@@ -1,0 +1,147 @@
+"""What the commands on a space share: ROOT and DID, `--branch`, `--at`, and JSON as an argument."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+
+from fourfold.cli.options import command, root_argument
+from fourfold.errors import InvalidInput, NotFound
+from fourfold.models.documents import Space, check_did
+from fourfold.store import open_store
+
+Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+_ROOT_VARIABLE: Final = "FOURFOLD_ROOT"
+
+
+class RootMayBeLeftOut(click.Command):
+    """A command whose first two arguments are ROOT and DID.
+
+    A DID is easily told from a folder. So when the first argument is one, ROOT was left out, and
+    FOURFOLD_ROOT stands in for it, also though other arguments follow.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given, _, _ = self.make_parser(ctx).parse_args(list(args))
+        if str(given.get("root") or "").startswith("did:"):
+            root = os.environ.get(_ROOT_VARIABLE)
+            if not root:
+                raise click.UsageError(
+                    f"ROOT, the folder of the store, is missing before {given['root']}.", ctx
+                )
+            args = [str(Path(root).absolute()), *args]
+        return super().parse_args(ctx, args)
+
+
+def space_arguments(name: str) -> Callable[[Callable[..., None]], click.Command]:
+    """A command that takes ROOT and DID, and then its own arguments."""
+
+    def decorate(function: Callable[..., None]) -> click.Command:
+        with_did = click.argument("did")(function)
+        return command(name, RootMayBeLeftOut)(root_argument(required=True)(with_did))
+
+    return decorate
+
+
+def space_command(
+    name: str, *, writes: bool = False
+) -> Callable[[Callable[..., None]], click.Command]:
+    """A command on a space that exists; its function gets an `Output` and the `Space`."""
+
+    def decorate(function: Callable[..., None]) -> click.Command:
+        @functools.wraps(function)
+        def run(out: object, root: Path, did: str, **arguments: Any) -> None:
+            with existing_space(root, did, writes=writes) as space:
+                function(out, space, **arguments)
+
+        return space_arguments(name)(run)
+
+    return decorate
+
+
+@contextmanager
+def existing_space(root: Path, did: str, *, writes: bool) -> Iterator[Space]:
+    """The space, opened for reading beside a writer, or for writing. None is ever made here: a
+    misspelt DID is an error.
+    """
+    check_did(did)
+    with open_store(root, mode="r") as store:
+        if did not in store.spaces():
+            raise NotFound(
+                f"{root}: there is no space {did}",
+                hint=f"Create it: `fourfold space create {root} {did}`. "
+                f"Those that exist: `fourfold space list {root}`.",
+            )
+    with open_store(root, mode="rw" if writes else "r") as store:
+        yield store.space(did)
+
+
+class PointInHistory(click.ParamType):  # type: ignore[type-arg]
+    """A seq, or a time in ISO 8601; without a time zone it is UTC, as times are shown."""
+
+    name = "SEQ|TIME"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | datetime:
+        if isinstance(value, int | datetime):
+            return value
+        # Digits alone are a seq, though ISO 8601 would read eight of them as a day.
+        if str(value).isdecimal() and len(str(value)) < 20:
+            return int(value)
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(
+                f"{value!r} is neither a seq (12) nor a time (2026-03-01T12:00:00Z).", param, ctx
+            )
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def at_option(help_text: str) -> Decorator:
+    return click.option("--at", type=PointInHistory(), help=help_text)
+
+
+def branch_option(help_text: str) -> Decorator:
+    return click.option("--branch", default="", metavar="NAME", help=help_text)
+
+
+def limit_option(default: int) -> Decorator:
+    return click.option(
+        "--limit", type=click.IntRange(min=1), default=default, show_default=True, help="At most."
+    )
+
+
+def json_argument(text: str, what: str) -> Any:
+    """JSON from the command line, from a file (`@FILE`) or from stdin (`-`)."""
+    if text == "-":
+        where, data = "stdin", sys.stdin.buffer.read()
+    elif text.startswith("@"):
+        where, data = text[1:], file_bytes(Path(text[1:]))
+    else:
+        where, data = what, text.encode("utf-8", "surrogateescape")
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidInput(
+            f"{where} is not JSON: {error}",
+            hint=f"Give {what} as JSON, as @FILE, or as - to read it from stdin.",
+        ) from error
+
+
+def file_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise NotFound(f"{path}: there is no such file") from None
+    except IsADirectoryError:
+        raise InvalidInput(f"{path} is a folder, not a file") from None

@@ -1,0 +1,155 @@
+"""`fourfold space get`, `ids`, `log` and `history`: states and the log behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+import click
+import msgspec
+
+from fourfold.cli.output import Output
+from fourfold.cli.space.arguments import (
+    at_option,
+    branch_option,
+    limit_option,
+    space_command,
+)
+from fourfold.cli.space.shown import branch_name, change, on_branch, pretty, request_line
+from fourfold.errors import NotFound
+from fourfold.models.documents import Revision, Space
+
+At = int | datetime | None
+_branch: Final = branch_option("The branch to read; the default branch if not given.")
+_at: Final = at_option("Read as of this seq, or as of this time.")
+
+
+@space_command("get")
+@click.argument("entity", metavar="ID")
+@_branch
+@_at
+def get(out: Output, space: Space, entity: str, branch: str, at: At) -> None:
+    """Print the document of the entity ID, now or at a point in the past."""
+    state = space.read(entity, branch, at)
+    if state is None:
+        raise NotFound(
+            f"{entity!r} was never written{on_branch(branch)}{_as_of(at)}",
+            hint="`fourfold space ids` names every entity.",
+        )
+    if state.document is None:
+        raise NotFound(
+            f"{entity!r} was deleted at seq {state.seq}",
+            hint=f"Read it as it was before: --at {state.seq - 1}.",
+            details={"entity": entity, "deleted_seq": state.seq},
+        )
+    if out.as_json:
+        out.document({"id": entity, "branch": branch, **msgspec.to_builtins(state)})
+    else:
+        out.text(pretty(state.document) + "\n")
+
+
+@space_command("ids")
+@_branch
+@_at
+def ids(out: Output, space: Space, branch: str, at: At) -> None:
+    """List every entity that exists, now or at a point in the past."""
+    found = space.ids(branch, at)
+    if out.as_json:
+        out.document({"branch": branch, "ids": found})
+        return
+    for entity in found:
+        out.line(entity)
+
+
+@space_command("log")
+@click.option(
+    "--after",
+    type=click.IntRange(min=0),
+    metavar="SEQ",
+    help="Begin after this seq; without it, the newest commits are shown.",
+)
+@limit_option(50)
+def log(out: Output, space: Space, after: int | None, limit: int) -> None:
+    """List the commits of the space, the newest last."""
+    newest = space.seq()
+    start = max(0, newest - limit) if after is None else after
+    entries = space.log(after=start, limit=limit)
+    if out.as_json:
+        following = entries[-1].seq if entries and entries[-1].seq < newest else None
+        out.document(
+            {"commits": [msgspec.to_builtins(each) for each in entries], "next": following}
+        )
+    elif entries:
+        out.table(
+            ("seq", "time", "branch", "change"),
+            [
+                (each.seq, each.created_at, branch_name(each.branch), request_line(each.original))
+                for each in entries
+            ],
+        )
+    else:
+        out.line("no commits" + (f" after seq {start}" if start else " yet"))
+
+
+@space_command("history")
+@click.argument("entity", metavar="ID")
+@_branch
+@click.option(
+    "--after", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Begin after this seq."
+)
+@at_option("End at this seq, or at this time.")
+@limit_option(100)
+def history(
+    out: Output,
+    space: Space,
+    entity: str,
+    *,
+    branch: str,
+    after: int,
+    at: At,
+    limit: int,
+) -> None:
+    """List the revisions of the entity ID that a branch shows, the newest last."""
+    found = space.history(entity, branch, after=after, at=at, limit=limit + 1)
+    revisions = _whole_commits(found, limit)
+    following = revisions[-1].seq if len(found) > len(revisions) else None
+    if out.as_json:
+        out.document(
+            {
+                "id": entity,
+                "branch": branch,
+                "revisions": [msgspec.to_builtins(each) for each in revisions],
+                "next": following,
+            }
+        )
+        return
+    if not revisions:
+        beyond = f" after seq {after}" if after else ""
+        raise NotFound(
+            f"{entity!r} has no revisions{on_branch(branch)}{beyond}{_as_of(at)}",
+            hint="`fourfold space ids` names every entity.",
+        )
+    out.table(
+        ("seq", "branch", "op", "change"),
+        [(each.seq, branch_name(each.branch), each.op, change(each)) for each in revisions],
+    )
+    if following is not None:
+        out.line(f"There are more: --after {following}")
+
+
+def _whole_commits(found: Sequence[Revision], limit: int) -> Sequence[Revision]:
+    """At most `limit` rows, and no part of a commit: the next page begins with a whole one.
+
+    A single commit with more rows than that is shown as far as it goes.
+    """
+    if len(found) <= limit:
+        return found
+    cut = found[limit].seq
+    return [each for each in found[:limit] if each.seq != cut] or found[:limit]
+
+
+def _as_of(at: At) -> str:
+    if at is None:
+        return ""
+    return f" as of seq {at}" if isinstance(at, int) else f" as of {at.isoformat()}"

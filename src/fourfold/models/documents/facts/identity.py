@@ -1,0 +1,71 @@
+"""The names of facts and commits: merkle references to what makes each of them what it is. Pure.
+
+A reference may stand for the value that it refers to without changing the hash of the whole. So the
+hash of a fact is made, and checked, from the reference to its document, and a large document is
+hashed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from fourfold.content import Reference, refer
+from fourfold.errors import ContentError
+
+EMPTY_VALUE: Final = "__empty__"
+"""The value of a deleted entity. It is no reference, because there is nothing to refer to."""
+
+_CONTENT: Final = {"set": "value", "patch": "ops"}
+
+
+def nothing(entity: str) -> Reference:
+    """What the first fact about an entity follows."""
+    return refer({"id": entity})
+
+
+def fact_reference(
+    fact_type: str, entity: str, value: Reference | None, parent: Reference | None
+) -> Reference:
+    """The hash of a fact about `entity`; without `parent` it is the first."""
+    content: dict[str, Any] = {
+        "type": fact_type,
+        "id": entity,
+        "parent": nothing(entity) if parent is None else parent,
+    }
+    if fact_type != "delete":
+        if fact_type not in _CONTENT or value is None:
+            raise ContentError(f"a fact of type {fact_type!r} with value {value} has no hash")
+        content[_CONTENT[fact_type]] = value
+    return refer(content)
+
+
+def commit_reference(
+    *,
+    seq: int,
+    branch: str,
+    session: str,
+    local_seq: int,
+    original: str,
+    resolved: Sequence[dict[str, int]],
+    facts: Sequence[Reference],
+    texts: Sequence[str | None],
+    previous: Reference | None,
+) -> Reference:
+    """The hash of a commit.
+
+    It covers the texts beside the facts, because a fact does not tell 1 from 1.0 and a text does.
+    """
+    return refer(
+        {
+            "seq": seq,
+            "branch": branch,
+            "session": session,
+            "local_seq": local_seq,
+            "original": original,
+            "resolved": list(resolved),
+            "facts": list(facts),
+            "texts": list(texts),
+            "previous": previous,
+        }
+    )

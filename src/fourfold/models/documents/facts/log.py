@@ -1,0 +1,192 @@
+"""The log of facts: what became of each entity, content-addressed, each fact naming the one before.
+
+The hash of a fact is the merkle reference of
+
+    {"type": "set", "id", "value", "parent"}     a whole document
+    {"type": "patch", "id", "ops", "parent"}     a list of patches
+    {"type": "delete", "id", "parent"}           its end
+
+where `parent` is the fact that its author built on: the newest that the branch showed, be it its
+own or inherited, or an earlier one of the same commit. For an entity that had none, `parent` is the
+reference to `{"id": id}`. A writer never sends parents; they are found here. The first fact of an
+entity may be a patch, or a delete.
+
+A fact covers neither branch nor seq, so equal facts on two branches are one row, and rows of
+`occurrence` tell where each was said. What is unique about a commit is in the commit's own hash:
+its seq, its session, the request, its facts with their exact texts, and the commit before it.
+Wall-clock time is not: it says nothing about what happened, and an imported space keeps its hashes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from fourfold.content import Reference, refer
+from fourfold.errors import ContentError
+from fourfold.kernel import Migration, Sequence, Transaction, load_queries, profiles
+from fourfold.kernel.statements import read_sql
+from fourfold.models.documents.chain import chain
+from fourfold.models.documents.encoding import decode, trusted
+from fourfold.models.documents.facts import identity
+from fourfold.models.documents.facts.verification import problems
+from fourfold.models.documents.history import Appended, History, View
+from fourfold.models.documents.request import Step
+
+_PACKAGE = "fourfold.models.documents.facts"
+_SQL = load_queries(_PACKAGE).over(load_queries("fourfold.models.documents.revisions"))
+
+_VALUE = ("hash", "data")
+_FACT = ("hash", "id", "value_ref", "parent", "branch", "seq", "commit_ref", "fact_type")
+
+
+class _Fact(NamedTuple):
+    """A fact on its way into the log; `hash`, `parent` and `value_ref` are as the columns are."""
+
+    reference: Reference
+    hash: str
+    parent: str | None
+    value_ref: str
+
+
+def append(txn: Transaction, appended: Appended) -> None:
+    """The commit row, and for each operation its value, its fact, and where it was said."""
+    seq, branch, steps = appended.seq, appended.branch, appended.steps
+    facts = _facts(View(txn, _SQL), appended)
+    # The commit comes first, because its facts refer to it.
+    commit = _insert_commit(txn, appended, facts)
+    if not facts:
+        return
+    said = list(zip(steps, facts, strict=True))
+    values = [(fact.value_ref, step.text) for step, fact in said if step.text is not None]
+    txn.insert_many("value", _VALUE, values, verb="INSERT OR IGNORE")
+    txn.insert_many(
+        "fact",
+        _FACT,
+        [
+            (fact.hash, step.id, fact.value_ref, fact.parent, branch, seq, commit, step.op)
+            for step, fact in said
+        ],
+        verb="INSERT OR IGNORE",
+    )
+    txn.execute_many(
+        _SQL.insert_occurrence,
+        [
+            (branch, step.id, seq, index, fact.hash, step.op, step.text, fact.value_ref)
+            for index, (step, fact) in enumerate(said)
+        ],
+    )
+    heads = {
+        step.id: (branch, step.id, seq, index, fact.hash)
+        for index, (step, fact) in enumerate(said)
+    }
+    txn.execute_many(_SQL.upsert_head, list(heads.values()))
+
+
+def _facts(view: View, appended: Appended) -> list[_Fact]:
+    """The facts of a commit: each follows what its entity's fact was when its turn came."""
+    newest: dict[str, tuple[Reference, str] | None] = {}
+    facts = []
+    for step in appended.steps:
+        if step.id not in newest:
+            newest[step.id] = _visible(view, appended, step.id)
+        before = newest[step.id]
+        value = _value(step)
+        reference = identity.fact_reference(
+            step.op, step.id, value, None if before is None else before[0]
+        )
+        named = str(reference)
+        facts.append(
+            _Fact(
+                reference,
+                named,
+                None if before is None else before[1],
+                identity.EMPTY_VALUE if value is None else str(value),
+            )
+        )
+        newest[step.id] = (reference, named)
+    return facts
+
+
+def _value(step: Step) -> Reference | None:
+    if step.text is None:
+        return None
+    # The value of a patch is compiled; its text is what was said.
+    return refer(step.value if step.op == "set" else decode(step.text))
+
+
+def _visible(view: View, appended: Appended, entity: str) -> tuple[Reference, str] | None:
+    """The fact that the branch shows for an entity: its own, or the one that it inherits."""
+    found = view.value(_SQL.head_fact, (appended.branch, entity))
+    if found is None and appended.branch:
+        for link in chain(view, appended.branch, appended.seq)[1:]:
+            # A head of an ancestor may lie beyond the fork, so the log is asked.
+            found = view.value(_SQL.newest_fact, (link.branch, entity, link.cap))
+            if found is not None:
+                break
+    return None if found is None else (Reference.parse(found), found)
+
+
+def _insert_commit(txn: Transaction, appended: Appended, facts: list[_Fact]) -> str:
+    before = txn.value(_SQL.newest_commit)
+    commit = str(
+        identity.commit_reference(
+            seq=appended.seq,
+            branch=appended.branch,
+            session=appended.session,
+            local_seq=appended.local_seq,
+            original=appended.original,
+            resolved=appended.resolved,
+            facts=[fact.reference for fact in facts],
+            texts=[step.text for step in appended.steps],
+            previous=None if before is None else Reference.parse(before),
+        )
+    )
+    resolution: dict[str, Any] = {"seq": appended.seq, "hash": commit}
+    if appended.resolved:
+        resolution["resolved_pending_reads"] = list(appended.resolved)
+    txn.execute(
+        _SQL.insert_commit,
+        (
+            commit,
+            appended.seq,
+            appended.branch,
+            appended.session,
+            appended.local_seq,
+            appended.original,
+            trusted(resolution),
+            before,
+        ),
+    )
+    return commit
+
+
+def keep_snapshot(txn: Transaction, branch: str, entity: str, seq: int, text: str) -> None:
+    """A whole document: a value as any other, and a row that says when an entity had it."""
+    try:
+        value = str(refer(decode(text)))
+    except ContentError:
+        # Patches can nest a document deeper than a reference goes. It is read by replay then.
+        return
+    txn.execute(_SQL.insert_value, (value, text))
+    txn.execute(_SQL.insert_snapshot, (branch, entity, seq, value, text))
+
+
+FACTS = History(
+    name="facts",
+    # The name tells the kernel, and every tool that opens the file, which of the two logs it holds.
+    profile=profiles.DOCUMENTS.with_(name="documents-facts"),
+    migrations=(Migration(1, "facts", read_sql(_PACKAGE, "0001_facts.sql")),),
+    sql=_SQL,
+    # The log itself is the counter; the kernel's row is only a floor for restores.
+    seq=Sequence(
+        "seq",
+        read=_SQL.last_seq,
+        claim=_SQL.claim_seq,
+        advance=_SQL.lift_seq,
+        seed=_SQL.seed_seq,
+        used=_SQL.greatest_seq,
+    ),
+    append=append,
+    keep_snapshot=keep_snapshot,
+    problems=problems,
+)

@@ -1,0 +1,431 @@
+"""Random lives of a space, compared with a dumb model of it that keeps full copies of everything.
+
+`SpaceMachine` has a `history`; a subclass says another one, and may add rules of its own.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+import fourfold
+from fourfold import limits
+from fourfold.errors import (
+    AlreadyExists,
+    BranchEnded,
+    FourfoldError,
+    InvalidInput,
+    NotFound,
+    PreconditionFailed,
+    Refused,
+    ReplayMismatch,
+    StaleRead,
+)
+from fourfold.testing.document_model import DocumentModel, Refusal, text
+
+DID = "did:key:z6MkMachine"
+ENTITIES = ("a", "b", "of:c")
+NEVER = "never:written"
+BRANCHES_MAX = 6
+SESSIONS = ("s", "t")
+
+LEAVES = st.sampled_from([None, True, 0, 1, 1.0, -2, "x", "é", 2**70, 0.1])
+VALUES = LEAVES | st.lists(LEAVES, max_size=3) | st.dictionaries(st.sampled_from("nlo"), LEAVES)
+DOCUMENTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "n": st.integers(0, 3),
+        "l": st.lists(LEAVES, max_size=3),
+        "o": st.dictionaries(st.sampled_from("nlo"), VALUES, max_size=2),
+        "value": VALUES,
+    },
+)
+# Few paths, some of which are never there, so that patches and reads meet, and some fail.
+PATHS = st.sampled_from(
+    ["/n", "/l", "/l/0", "/l/1", "/l/-", "/o", "/o/n", "/o/l", "/o/l/0", "/value", "/x/y", "/o/o/n"]
+)
+READ_PATHS = PATHS.filter(lambda path: path != "/l/-").map(lambda path: path[1:].split("/"))
+NUMBERS = st.sampled_from([1, 2, -1, 0.5])
+
+
+def patch_of(op, **fields):
+    return st.fixed_dictionaries({"op": st.just(op), "path": PATHS, **fields})
+
+
+PATCHES = st.lists(
+    st.one_of(
+        patch_of("add", value=VALUES),
+        patch_of("replace", value=VALUES),
+        patch_of("append", values=st.lists(VALUES, max_size=2)),
+        patch_of("increment", by=NUMBERS),
+        patch_of("add-unique", values=st.lists(LEAVES, max_size=3)),
+        patch_of("remove"),
+        patch_of("remove-by-value", value=LEAVES),
+        patch_of("move", **{"from": PATHS}),
+        patch_of(
+            "splice",
+            index=st.integers(0, 2),
+            remove=st.integers(0, 2),
+            add=st.lists(LEAVES, max_size=2),
+        ),
+    ),
+    min_size=1,
+    max_size=3,
+)
+ENTITY = st.sampled_from(ENTITIES)
+OPERATION = st.one_of(
+    st.fixed_dictionaries({"op": st.just("set"), "id": ENTITY, "value": DOCUMENTS}),
+    st.fixed_dictionaries({"op": st.just("patch"), "id": ENTITY, "patches": PATCHES}),
+    st.fixed_dictionaries({"op": st.just("delete"), "id": ENTITY}),
+)
+PICK = st.integers(0, 1000)
+
+
+class SpaceMachine(RuleBasedStateMachine):
+    """One life of a space."""
+
+    history = "revisions"
+
+    def __init__(self):
+        super().__init__()
+        self.root = Path(tempfile.mkdtemp(prefix="fourfold-machine-"))
+        self.model = DocumentModel()
+        self.sent = {}
+        self.open()
+
+    @initialize(document=DOCUMENTS)
+    def begin(self, document):
+        self.transact("", [{"op": "set", "id": "a", "value": document}])
+
+    # Writing
+
+    @rule(pick=PICK, entity=ENTITY, document=DOCUMENTS)
+    def set(self, pick, entity, document):
+        self.transact(self.branch(pick), [{"op": "set", "id": entity, "value": document}])
+
+    @rule(pick=PICK, entity=ENTITY, patches=PATCHES)
+    def patch(self, pick, entity, patches):
+        self.transact(self.branch(pick), [{"op": "patch", "id": entity, "patches": patches}])
+
+    @rule(pick=PICK, entity=ENTITY)
+    def delete(self, pick, entity):
+        self.transact(self.branch(pick), [{"op": "delete", "id": entity}])
+
+    @rule(pick=PICK, operations=st.lists(OPERATION, min_size=1, max_size=6))
+    def several_operations(self, pick, operations):
+        self.transact(self.branch(pick), operations)
+
+    @rule(pick=PICK, entity=ENTITY, count=st.integers(5, 14), together=st.booleans())
+    def many_patches(self, pick, entity, count, together):
+        """Long enough a chain of patches that snapshots appear in it."""
+        branch = self.branch(pick)
+        made = [
+            {
+                "op": "patch",
+                "id": entity,
+                "patches": [{"op": "append", "path": "/chain", "values": ["link", number]}],
+            }
+            for number in range(count)
+        ]
+        for operations in [made] if together else [[each] for each in made]:
+            self.transact(branch, operations)
+
+    # Named requests
+
+    @rule(
+        pick=PICK,
+        session=st.sampled_from(SESSIONS),
+        local_seq=st.integers(1, 4),
+        operations=st.lists(OPERATION, min_size=1, max_size=2),
+    )
+    def named_request(self, pick, session, local_seq, operations):
+        branch = self.branch(pick)
+        asked = text([branch, operations])
+        known = self.model.requests.get((session, local_seq))
+        if known is None:
+            seq = self.transact(branch, operations, session=session, local_seq=local_seq)
+            if seq is not None:
+                self.model.requests[session, local_seq] = (asked, seq)
+                self.sent[session, local_seq] = (branch, operations)
+            return
+        if known[0] != asked:
+            self.refused(
+                ReplayMismatch,
+                lambda: self.space.transact(
+                    operations, session=session, local_seq=local_seq, branch=branch
+                ),
+            )
+
+    @precondition(lambda self: self.sent)
+    @rule(pick=PICK)
+    def replay(self, pick):
+        session, local_seq = sorted(self.sent)[pick % len(self.sent)]
+        branch, operations = self.sent[session, local_seq]
+        before = self.space.seq()
+        commit = self.space.transact(
+            operations, session=session, local_seq=local_seq, branch=branch
+        )
+        assert commit.replayed
+        assert commit.seq == self.model.requests[session, local_seq][1]
+        assert [text(each.data) for each in commit.revisions] == [
+            text(each.get("value", each.get("patches"))) for each in operations
+        ]
+        assert self.space.seq() == before
+
+    # Reads that a transaction depends on
+
+    @rule(
+        pick=PICK, entity=ENTITY, path=READ_PATHS | st.just([]), age=st.integers(0, 6), at_pick=PICK
+    )
+    def confirmed_read(self, pick, entity, path, age, at_pick):
+        """What is accepted saw nothing change; what is refused had something written after it."""
+        model, branch = self.model, self.branch(pick)
+        seen = max(0, model.seq - age)
+        newer = [
+            each for each in model.history(branch, entity, model.seq) if each.seq > seen
+        ]
+        if not model.lines[branch].active:
+            return
+        reads = {"confirmed": [{"id": entity, "seq": seen, "path": path}]}
+        operations = [{"op": "set", "id": ENTITIES[at_pick % 3], "value": {"n": age}}]
+        changed = model.value(branch, entity, path, seen) != model.value(
+            branch, entity, path, model.seq
+        )
+        whole = any(each.op != "patch" for each in newer)
+        try:
+            commit = self.space.transact(operations, reads=reads, branch=branch)
+        except StaleRead as error:
+            assert newer
+            assert error.details["entity"] == entity
+            assert error.details["read_seq"] == seen
+            assert error.details["conflict_seq"] in {each.seq for each in newer}
+            assert self.space.seq() == model.seq
+        else:
+            assert not changed
+            assert not whole
+            assert commit.seq == model.transact(branch, operations)
+
+    @precondition(lambda self: self.sent)
+    @rule(pick=PICK, entity=ENTITY, path=READ_PATHS, age=st.integers(0, 6), unknown=st.booleans())
+    def pending_read(self, pick, entity, path, age, unknown):
+        model = self.model
+        session, local_seq = sorted(self.sent)[pick % len(self.sent)]
+        branch = self.sent[session, local_seq][0]
+        if not model.lines[branch].active:
+            return
+        named = [local_seq, 99] if unknown else [local_seq]
+        basis = max(0, model.seq - age)
+        own = model.requests[session, local_seq][1]
+        newer = [
+            each
+            for each in model.history(branch, entity, model.seq)
+            if each.seq > basis and each.seq != own
+        ]
+        reads = {
+            "pending": [{"id": entity, "local_seqs": named, "basis_seq": basis, "path": path}]
+        }
+        operations = [{"op": "set", "id": "b", "value": {"n": age}}]
+        number = 1000 + model.seq
+        try:
+            commit = self.space.transact(
+                operations, reads=reads, session=session, local_seq=number, branch=branch
+            )
+        except StaleRead:
+            assert unknown or newer
+            assert self.space.seq() == model.seq
+        else:
+            assert not unknown
+            assert all(each.op == "patch" for each in newer)
+            assert commit.seq == model.transact(branch, operations)
+            resolution = self.space.log(after=commit.seq - 1)[0].resolution
+            assert resolution["resolved_pending_reads"] == [{"local_seq": local_seq, "seq": own}]
+
+    @rule(pick=PICK, entity=st.sampled_from([*ENTITIES, NEVER]), off=st.integers(0, 1))
+    def preconditions(self, pick, entity, off):
+        model, branch = self.model, self.branch(pick)
+        if not model.lines[branch].active:
+            return
+        state = model.state(branch, entity)
+        at = 0 if state is None else state.seq
+        operations = [{"op": "set", "id": "b", "value": {"n": off}}]
+        for condition, holds in (
+            ({"kind": "absent", "id": entity}, state is None),
+            ({"kind": "seq", "id": entity, "seq": at + off}, off == 0),
+        ):
+            try:
+                commit = self.space.transact(
+                    operations, branch=branch, preconditions=[condition]
+                )
+            except PreconditionFailed:
+                assert not holds
+            else:
+                assert holds
+                assert commit.seq == model.transact(branch, operations)
+                return
+
+    # Branches
+
+    @precondition(lambda self: len(self.model.lines) < BRANCHES_MAX)
+    @rule(pick=PICK, age=st.integers(0, 12) | st.none())
+    def create_branch(self, pick, age):
+        model = self.model
+        parent = self.branch(pick)
+        if model.depth(parent) >= limits.BRANCH_DEPTH_MAX:
+            return
+        name = f"branch/{len(model.lines)}"
+        at = None if age is None else max(0, model.seq - age)
+        try:
+            seq = model.create_branch(name, parent, at)
+        except Refusal:
+            self.refused(NotFound, lambda: self.space.branches.create(name, parent, at))
+            return
+        made = self.space.branches.create(name, parent, at)
+        line = model.lines[name]
+        assert (made.name, made.parent, made.fork_seq) == (name, parent, line.fork_seq)
+        assert (made.created_seq, made.head_seq, made.active) == (seq, seq, True)
+
+    @rule(pick=PICK)
+    def delete_branch(self, pick):
+        name = self.branch(pick)
+        try:
+            self.model.delete_branch(name)
+        except Refusal:
+            self.refused(BranchEnded if name else Refused, lambda: self.space.branches.delete(name))
+            return
+        assert not self.space.branches.delete(name).active
+
+    @rule(pick=PICK)
+    def names_are_used_once(self, pick):
+        name = self.branch(pick)
+        error = AlreadyExists if name else InvalidInput
+        self.refused(error, lambda: self.space.branches.create(name))
+
+    # Reading
+
+    @rule(pick=PICK, age=st.integers(0, 30))
+    def read_at(self, pick, age):
+        branch = self.branch(pick)
+        at = max(self.model.lines[branch].created_seq, self.model.seq - age)
+        self.compare(branch, at)
+
+    @rule(pick=PICK)
+    def read_now(self, pick):
+        branch = self.branch(pick)
+        for entity in (*ENTITIES, NEVER):
+            self.same(self.space.read(entity, branch), self.model.state(branch, entity))
+
+    @rule()
+    def read_the_unborn(self):
+        for name, line in self.model.lines.items():
+            if name:
+                at = line.created_seq - 1
+                self.refused(NotFound, lambda name=name, at=at: self.space.read("a", name, at))
+        beyond = self.model.seq + 1
+        self.refused(InvalidInput, lambda: self.space.read("a", at=beyond))
+
+    @rule()
+    def reopen(self):
+        self.close()
+        self.open()
+
+    @rule()
+    def verify(self):
+        assert self.space.verify() == []
+
+    def teardown(self):
+        try:
+            self.everything_is_as_it_was()
+        finally:
+            self.close()
+            shutil.rmtree(self.root)
+
+    def everything_is_as_it_was(self):
+        """Every state that the model knows is read back equal: now, and after a reopen."""
+        model = self.model
+        assert self.space.seq() == model.seq
+        branches = {each.name: each for each in self.space.branches.list(deleted=True)}
+        assert branches.keys() == model.lines.keys()
+        for name, line in model.lines.items():
+            found = branches[name]
+            assert (found.parent, found.fork_seq) == (line.parent, line.fork_seq)
+            assert (found.created_seq, found.head_seq) == (line.created_seq, line.head_seq)
+            assert found.active == line.active
+        self.close()
+        self.open()
+        for name, line in model.lines.items():
+            for at in range(line.created_seq, model.seq + 1):
+                self.compare(name, at)
+        assert [each.seq for each in self.space.log()] == list(range(1, model.seq + 1))
+        assert self.space.verify() == []
+
+    # The parts of rules
+
+    def open(self):
+        self.store = fourfold.open(self.root)
+        self.space = self.store.space(DID, history=self.history)
+
+    def close(self):
+        self.store.close()
+
+    def branch(self, pick):
+        names = list(self.model.lines)
+        return names[pick % len(names)]
+
+    def transact(self, branch, operations, **request):
+        """The same transaction on both sides; its seq, or None if both refused it."""
+        try:
+            expected = self.model.transact(branch, operations)
+        except Refusal:
+            active = self.model.lines[branch].active
+            error = InvalidInput if active else BranchEnded
+            self.refused(
+                error, lambda: self.space.transact(operations, branch=branch, **request)
+            )
+            return None
+        commit = self.space.transact(operations, branch=branch, **request)
+        assert commit.seq == expected
+        assert commit.branch == branch
+        assert not commit.replayed
+        assert [(each.id, each.op, each.op_index) for each in commit.revisions] == [
+            (each["id"], each["op"], index) for index, each in enumerate(operations)
+        ]
+        return expected
+
+    def refused(self, error, call):
+        """The call raises, and nothing was written."""
+        try:
+            call()
+        except FourfoldError as raised:
+            assert isinstance(raised, error), raised  # noqa: PT017
+        else:
+            raise AssertionError(f"{error.__name__} was expected")
+        assert self.space.seq() == self.model.seq
+
+    def compare(self, branch, at):
+        """Everything that a reader of the branch sees at a seq."""
+        model, space = self.model, self.space
+        wanted = (*ENTITIES, NEVER)
+        many = space.read_many(wanted, branch, at)
+        assert list(many) == list(wanted)
+        for entity in wanted:
+            expected = model.state(branch, entity, at)
+            self.same(many[entity], expected)
+            self.same(space.read(entity, branch, at), expected)
+            assert [
+                (each.branch, each.id, each.seq, each.op_index, each.op, text(each.data))
+                for each in space.history(entity, branch, at=at)
+            ] == model.history(branch, entity, at)
+        assert space.ids(branch, at) == model.ids(branch, at)
+
+    @staticmethod
+    def same(found, expected):
+        if expected is None:
+            assert found is None
+            return
+        assert found is not None
+        document = None if found.document is None else text(found.document)
+        assert (document, found.op, found.seq) == expected

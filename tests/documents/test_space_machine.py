@@ -1,0 +1,35 @@
+"""Random lives of a space against the dumb model: every past state is read back equal."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+from space_machine import SpaceMachine
+
+from fourfold.models.documents import HISTORIES
+
+QUICK = settings(
+    max_examples=25,
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+THOROUGH = settings(QUICK, max_examples=2_000, stateful_step_count=40)
+
+
+def machine(kind):
+    """The machine of one kind of history."""
+    return type(f"{kind.title()}Machine", (SpaceMachine,), {"history": kind})
+
+
+@pytest.mark.parametrize("kind", sorted(HISTORIES))
+def test_every_past_state_of_a_random_life_is_read_back_equal(kind):
+    run_state_machine_as_test(machine(kind), settings=QUICK)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("kind", sorted(HISTORIES))
+def test_every_past_state_of_thousands_of_random_lives_is_read_back_equal(kind):
+    run_state_machine_as_test(machine(kind), settings=THOROUGH)

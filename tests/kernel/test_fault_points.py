@@ -1,0 +1,112 @@
+"""Fault points: each one is really met, does what it was armed for, and costs nothing unarmed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import ledger
+import pytest
+
+from fourfold.errors import DiskFull, InvalidConfig, StorageError
+from fourfold.kernel import Migration, faults, inspection
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+
+def everything(folder):
+    """Meets every fault point of the kernel at least once."""
+    path = folder / "ledger.db"
+    with ledger.open_ledger(path) as db:
+        db.transact(ledger.put("x"))
+        with db.write(), db.write() as step:
+            ledger.put("y")(step)
+        with pytest.raises(ZeroDivisionError):
+            db.transact(lambda txn: [ledger.put("z")(txn), 1 / 0])
+        with db.write() as txn:
+            txn.execute_many("UPDATE entry SET body = ?", [("x",)])
+        db.checkpoint()
+        db.backup(folder / "copy.db")
+    inspection.restore(folder / "copy.db", path)
+    ledger.open_ledger(path, migrations=[ledger.SCHEMA, Migration(2, "two", "")]).close()
+
+
+def test_every_point_that_is_listed_is_met(tmp_path):
+    met = set()
+    for point in faults.POINTS:
+        faults.arm(point, met.add, repeat=True)
+    everything(tmp_path)
+    assert met == set(faults.POINTS)
+
+
+def test_nothing_happens_at_a_point_that_is_not_armed(tmp_path):
+    faults.arm("kernel.begin.before", "raise")
+    faults.disarm()
+    assert not faults.armed
+    everything(tmp_path)
+
+
+def test_a_point_acts_at_the_hit_that_was_asked_for_and_only_then():
+    faults.arm("kernel.commit.before", "raise", at=3)
+    for _ in range(2):
+        faults.hit("kernel.commit.before")
+        faults.hit("kernel.commit.after")
+    with pytest.raises(StorageError, match=r"injected at kernel\.commit\.before"):
+        faults.hit("kernel.commit.before")
+    faults.hit("kernel.commit.before")
+
+
+def test_a_point_can_act_at_every_hit_from_then_on():
+    faults.arm("kernel.commit.before", "full", at=2, repeat=True)
+    faults.hit("kernel.commit.before")
+    for _ in range(3):
+        with pytest.raises(DiskFull):
+            faults.hit("kernel.commit.before")
+
+
+@pytest.mark.parametrize(
+    ("point", "action"), [("kernel.nowhere", "raise"), ("kernel.commit.before", "explode")]
+)
+def test_an_unknown_point_or_action_is_refused(point, action):
+    with pytest.raises(InvalidConfig, match="unknown fault"):
+        faults.arm(point, action)
+    assert not faults.armed
+
+
+@pytest.mark.parametrize("text", ["nowhere", "kernel.commit.before=raise@x", "kernel=kill"])
+def test_an_environment_that_makes_no_sense_is_refused(text):
+    with pytest.raises(InvalidConfig):
+        faults.arm_from_environment(text)
+
+
+@pytest.mark.parametrize("text", [None, "", " , ,"])
+def test_an_empty_environment_arms_nothing(text):
+    faults.arm_from_environment(text)
+    assert not faults.armed
+
+
+def test_the_environment_arms_a_process_from_its_start():
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(SOURCE),
+        "FOURFOLD_FAULTS": "kernel.begin.before=raise, kernel.commit.before=kill@2",
+    }
+    script = (
+        "from fourfold.kernel import faults\n"
+        "try:\n"
+        "    faults.hit('kernel.begin.before')\n"
+        "except Exception as error:\n"
+        "    print(error, flush=True)\n"
+        "faults.hit('kernel.commit.before')\n"
+        "print('alive', flush=True)\n"
+        "faults.hit('kernel.commit.before')\n"
+        "print('never', flush=True)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.splitlines() == ["fault injected at kernel.begin.before", "alive"]
+    assert done.returncode == -signal.SIGKILL
