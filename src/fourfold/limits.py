@@ -25,6 +25,9 @@ PAYLOAD_KIND_CHARS_MAX: Final = 64
 """A kind is a short name, so that a reference is always smaller than what it stands for."""
 CONTENT_DEPTH_MAX: Final = 500
 """Nesting deeper than this is refused before the interpreter's own stack gives up."""
+MERKLE_KEYS_REMEMBERED_MAX: Final = 4_096
+"""Keys of objects whose digests are kept: the same few come in every document."""
+MERKLE_KEY_CHARS_MAX: Final = 64
 
 # Blobs and objects
 BLOB_BYTES_MAX: Final = 512 * MIB
@@ -75,6 +78,12 @@ CACHE_KIB: Final = 16_000
 """Page cache of one connection. Readers and the writer of one database each have their own."""
 DEADLINE_CHECK_STEPS: Final = 200_000
 """SQLite instructions between two looks at the clock: about 5 ms, and too rare to be felt."""
+
+LOCK_TRIES: Final = 50
+LOCK_LOOK_S: Final = 0.002
+"""Whoever looks who holds the writer's lock holds it a moment: a writer that meets them tries
+again.
+"""
 
 DOCUMENTS_PAGE_SIZE: Final = 32_768
 """Large pages suit whole documents; a space may choose another size when it is created."""
@@ -151,3 +160,15 @@ DOCUMENT_CACHE_BYTES: Final = 64 * MIB
 HISTORY_PAGE_ROWS: Final = 1_000
 EXPORT_PAGE_COMMITS: Final = 1_000
 """Commits that an export reads, and an import writes, in one transaction."""
+SNAPSHOT_REPLAY_MAX: Final = 200
+"""Maintenance makes a snapshot of a newest state that takes this many patches to reach."""
+MAINTENANCE_PAGE_ROWS: Final = 500
+"""Rows that maintenance looks at in one snapshot, and changes in one transaction."""
+MERGE_ATTEMPTS_MAX: Final = 5
+"""How often a merge is computed anew because its target changed meanwhile."""
+WATCH_PAGE_COMMITS: Final = 256
+"""Seqs that a watch knows ahead; the commits themselves are read one at a time."""
+WATCH_POLL_S: Final = 0.1
+"""How often a reader looks for the commits of another process."""
+WATCH_HEARTBEAT_S: Final = 1.0
+"""How often a waiting watch looks whether its database is still open."""

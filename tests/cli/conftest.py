@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
+from types import SimpleNamespace
 
 import pytest
-from cli_process import finish, start
+from cli_process import Done, finish, start
+from space_calls import DID
 
 import fourfold
+from fourfold.cli import entry
 
 
 @pytest.fixture
@@ -30,3 +34,47 @@ def root(tmp_path):
     with fourfold.open(tmp_path / "store") as store:
         store.database("notes")
     return tmp_path / "store"
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capfdbinary):
+    """Run `fourfold space ...` in this process, in an empty folder; `stdin` is what it may read."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FOURFOLD_ROOT", raising=False)
+
+    def call(*arguments, stdin=b""):
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(stdin)))
+        code = entry.run(["space", *map(str, arguments)])
+        printed = capfdbinary.readouterr()
+        return Done(code, printed.out.decode(), printed.err.decode())
+
+    return call
+
+
+@pytest.fixture
+def on(run):
+    """Run a command on the space of a store that has one; it must succeed."""
+    assert run("create", "shop", DID).code == 0
+
+    def call(name, *arguments, **given):
+        done = run(*name.split(), "shop", DID, *arguments, **given)
+        assert (done.code, done.err) == (0, ""), done
+        return done
+
+    return call
+
+
+@pytest.fixture
+def refused(run, on):
+    """Run a command that must be refused; the error, which the two forms of output agree on."""
+
+    def call(name, *arguments, **given):
+        plain = run(*name.split(), "shop", DID, *arguments, **given)
+        as_json = run(*name.split(), "shop", DID, *arguments, "--json", **given)
+        error = as_json.error
+        assert as_json.out == ""
+        assert plain.code == as_json.code != 0
+        assert plain.err.startswith(f"error[{error['kind']}]: ")
+        return error
+
+    return call

@@ -11,8 +11,6 @@ import fourfold
 from fourfold.models.documents import HISTORIES
 
 
-
-
 @pytest.fixture(params=sorted(HISTORIES))
 def history(request):
     """The name of a kind of history; a test that asks for it runs on all of them."""

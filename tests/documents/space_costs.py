@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 
 import apsw
@@ -41,4 +42,15 @@ def counted():
     finally:
         Snapshot.__init__ = original
         for connection in watched.values():
+            _unwatch(connection, cost)
+
+
+def _unwatch(connection, cost):
+    while True:
+        try:
             connection.trace_v2(0, None, id=cost)
+        except apsw.ThreadingViolationError:
+            # A checkpoint in the background has the connection for a moment.
+            time.sleep(0.001)
+        else:
+            return

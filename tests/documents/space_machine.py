@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from pathlib import Path
@@ -17,6 +18,7 @@ from fourfold import limits
 from fourfold.errors import (
     AlreadyExists,
     BranchEnded,
+    Conflict,
     FourfoldError,
     InvalidInput,
     NotFound,
@@ -25,7 +27,9 @@ from fourfold.errors import (
     ReplayMismatch,
     StaleRead,
 )
-from fourfold.testing.document_model import DocumentModel, Refusal, text
+from fourfold.models.documents import HISTORIES
+from fourfold.models.documents.carrying import carry_over
+from fourfold.testing.document_model import DocumentModel, Refusal, patched, text
 
 DID = "did:key:z6MkMachine"
 ENTITIES = ("a", "b", "of:c")
@@ -76,7 +80,8 @@ PATCHES = st.lists(
     min_size=1,
     max_size=3,
 )
-ENTITY = st.sampled_from(ENTITIES)
+# One of them more often, so that it gets a long life.
+ENTITY = st.sampled_from(("a", "a", *ENTITIES))
 OPERATION = st.one_of(
     st.fixed_dictionaries({"op": st.just("set"), "id": ENTITY, "value": DOCUMENTS}),
     st.fixed_dictionaries({"op": st.just("patch"), "id": ENTITY, "patches": PATCHES}),
@@ -119,9 +124,15 @@ class SpaceMachine(RuleBasedStateMachine):
     def several_operations(self, pick, operations):
         self.transact(self.branch(pick), operations)
 
-    @rule(pick=PICK, entity=ENTITY, count=st.integers(5, 14), together=st.booleans())
-    def many_patches(self, pick, entity, count, together):
-        """Long enough a chain of patches that snapshots appear in it."""
+    @rule(
+        pick=PICK,
+        entity=ENTITY,
+        count=st.integers(5, 14),
+        together=st.booleans(),
+        then=st.sampled_from(["nothing", "set", "delete"]),
+    )
+    def many_patches(self, pick, entity, count, together, then):
+        """Long enough a chain of patches that snapshots appear in it, and something after them."""
         branch = self.branch(pick)
         made = [
             {
@@ -133,6 +144,10 @@ class SpaceMachine(RuleBasedStateMachine):
         ]
         for operations in [made] if together else [[each] for each in made]:
             self.transact(branch, operations)
+        if then != "nothing":
+            whole = {"op": then, "id": entity, **({"value": {"n": 1}} if then == "set" else {})}
+            self.transact(branch, [whole])
+            self.transact(branch, made[:1])
 
     # Named requests
 
@@ -185,9 +200,7 @@ class SpaceMachine(RuleBasedStateMachine):
         """What is accepted saw nothing change; what is refused had something written after it."""
         model, branch = self.model, self.branch(pick)
         seen = max(0, model.seq - age)
-        newer = [
-            each for each in model.history(branch, entity, model.seq) if each.seq > seen
-        ]
+        newer = [each for each in model.history(branch, entity, model.seq) if each.seq > seen]
         if not model.lines[branch].active:
             return
         reads = {"confirmed": [{"id": entity, "seq": seen, "path": path}]}
@@ -198,16 +211,16 @@ class SpaceMachine(RuleBasedStateMachine):
         whole = any(each.op != "patch" for each in newer)
         try:
             commit = self.space.transact(operations, reads=reads, branch=branch)
-        except StaleRead as error:
-            assert newer
-            assert error.details["entity"] == entity
-            assert error.details["read_seq"] == seen
-            assert error.details["conflict_seq"] in {each.seq for each in newer}
-            assert self.space.seq() == model.seq
+        except StaleRead as stale:
+            details = stale.details
         else:
             assert not changed
             assert not whole
             assert commit.seq == model.transact(branch, operations)
+            return
+        assert (details["entity"], details["read_seq"]) == (entity, seen)
+        assert details["conflict_seq"] in {each.seq for each in newer}
+        assert self.space.seq() == model.seq
 
     @precondition(lambda self: self.sent)
     @rule(pick=PICK, entity=ENTITY, path=READ_PATHS, age=st.integers(0, 6), unknown=st.booleans())
@@ -225,9 +238,7 @@ class SpaceMachine(RuleBasedStateMachine):
             for each in model.history(branch, entity, model.seq)
             if each.seq > basis and each.seq != own
         ]
-        reads = {
-            "pending": [{"id": entity, "local_seqs": named, "basis_seq": basis, "path": path}]
-        }
+        reads = {"pending": [{"id": entity, "local_seqs": named, "basis_seq": basis, "path": path}]}
         operations = [{"op": "set", "id": "b", "value": {"n": age}}]
         number = 1000 + model.seq
         try:
@@ -257,9 +268,7 @@ class SpaceMachine(RuleBasedStateMachine):
             ({"kind": "seq", "id": entity, "seq": at + off}, off == 0),
         ):
             try:
-                commit = self.space.transact(
-                    operations, branch=branch, preconditions=[condition]
-                )
+                commit = self.space.transact(operations, branch=branch, preconditions=[condition])
             except PreconditionFailed:
                 assert not holds
             else:
@@ -304,7 +313,70 @@ class SpaceMachine(RuleBasedStateMachine):
         error = AlreadyExists if name else InvalidInput
         self.refused(error, lambda: self.space.branches.create(name))
 
+    @rule(source_pick=PICK, target_pick=PICK, field_level=st.booleans())
+    def merge(self, source_pick, target_pick, field_level):
+        """Each side's own changes are taken; where both changed an entity there is more to say, and
+        then what was written is taken for granted.
+        """
+        model = self.model
+        source, target = self.branch(source_pick), self.branch(target_pick)
+        before = model.seq
+        if source == target or not model.lines[target].active:
+            error = InvalidInput if source == target else BranchEnded
+            self.refused((error, BranchEnded), lambda: self.space.branches.merge(source, target))
+            return
+        try:
+            result = self.space.branches.merge(source, target, field_level=field_level)
+        except Conflict:
+            assert self.space.seq() == before
+            return
+        if result.commit is not None:
+            assert result.commit.seq == model.transact(target, list(result.operations))
+        for entity in ENTITIES:
+            base, mine, theirs, now = (
+                None if state is None else state.text
+                for state in (
+                    model.state(result.base.branch, entity, result.base.seq),
+                    model.state(target, entity, before),
+                    model.state(source, entity, before),
+                    model.state(target, entity),
+                )
+            )
+            if mine in {base, theirs}:
+                assert now == theirs
+            elif theirs == base:
+                assert now == mine
+            else:
+                assert field_level
+
     # Reading
+
+    @rule(a_pick=PICK, b_pick=PICK, a_age=st.integers(0, 9), b_age=st.integers(0, 9))
+    def diff(self, a_pick, b_pick, a_age, b_age):
+        model = self.model
+        a, b = self.branch(a_pick), self.branch(b_pick)
+        at_a = max(model.lines[a].created_seq, model.seq - a_age)
+        at_b = max(model.lines[b].created_seq, model.seq - b_age)
+        changes = {each.id: each for each in self.space.branches.diff(a, b, at_a, at_b)}
+        for entity in ENTITIES:
+            one, other = (
+                None if state is None else state.text
+                for state in (model.state(a, entity, at_a), model.state(b, entity, at_b))
+            )
+            assert (entity in changes) == (one != other)
+            if one == other:
+                continue
+            operation = changes[entity].operation
+            if operation["op"] == "delete":
+                assert other is None
+            elif operation["op"] == "set":
+                assert text(operation["value"]) == other
+            else:
+                assert text(patched(json.loads(one), operation["patches"])) == other
+
+    @rule(retention=st.sampled_from(["all", "log", 1, 2]))
+    def maintain(self, retention):
+        self.space.maintain(retention)
 
     @rule(pick=PICK, age=st.integers(0, 30))
     def read_at(self, pick, age):
@@ -361,6 +433,18 @@ class SpaceMachine(RuleBasedStateMachine):
                 self.compare(name, at)
         assert [each.seq for each in self.space.log()] == list(range(1, model.seq + 1))
         assert self.space.verify() == []
+        self.carried_over_everything_is_the_same()
+
+    def carried_over_everything_is_the_same(self):
+        """The same life as another kind of history would have kept it."""
+        for number, other in enumerate(sorted(HISTORIES)):
+            if other != self.history:
+                carried = self.store.space(f"{DID}{number}", history=other)
+                carry_over(self.space, carried)
+                self.space = carried
+                for name, line in self.model.lines.items():
+                    for at in range(line.created_seq, self.model.seq + 1, 3):
+                        self.compare(name, at)
 
     # The parts of rules
 
@@ -381,10 +465,8 @@ class SpaceMachine(RuleBasedStateMachine):
             expected = self.model.transact(branch, operations)
         except Refusal:
             active = self.model.lines[branch].active
-            error = InvalidInput if active else BranchEnded
-            self.refused(
-                error, lambda: self.space.transact(operations, branch=branch, **request)
-            )
+            error = InvalidInput if active else (BranchEnded, InvalidInput)
+            self.refused(error, lambda: self.space.transact(operations, branch=branch, **request))
             return None
         commit = self.space.transact(operations, branch=branch, **request)
         assert commit.seq == expected
@@ -402,7 +484,7 @@ class SpaceMachine(RuleBasedStateMachine):
         except FourfoldError as raised:
             assert isinstance(raised, error), raised  # noqa: PT017
         else:
-            raise AssertionError(f"{error.__name__} was expected")
+            raise AssertionError(f"{error} was expected")
         assert self.space.seq() == self.model.seq
 
     def compare(self, branch, at):

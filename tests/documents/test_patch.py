@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 import math
+import sys
 
 import pytest
 from drawn_documents import (
@@ -316,6 +318,21 @@ def test_a_value_that_contains_itself_is_refused():
     loop["again"] = [loop]
     with pytest.raises(InvalidInput, match="contains itself"):
         patch.compile([one("add", "/a", value=loop)])
+
+
+def test_a_comparison_that_the_stack_cannot_follow_is_refused_and_not_a_crash():
+    document = value([deep(400)])
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack()) + 100)
+    try:
+        # Newer interpreters can follow it; then the value is found.
+        after = patch.apply(document, [one("add-unique", "/value", values=[deep(400)])])
+    except InvalidInput as error:
+        after = document
+        assert str(error).startswith("patch 0 (add-unique /value): ")  # noqa: PT017
+    finally:
+        sys.setrecursionlimit(limit)
+    assert len(after["value"]) == 1
 
 
 def test_a_program_is_applied_to_any_number_of_documents():

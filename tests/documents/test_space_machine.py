@@ -10,7 +10,7 @@ from space_machine import SpaceMachine
 from fourfold.models.documents import HISTORIES
 
 QUICK = settings(
-    max_examples=25,
+    max_examples=15,
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

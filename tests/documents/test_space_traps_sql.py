@@ -124,9 +124,7 @@ def test_a10_what_a_power_cut_may_take_is_known_and_can_be_made_durable(space):
 def test_a10_a_client_that_knows_a_lost_seq_is_told_so(space):
     space.set("a", {})
     with pytest.raises(InvalidInput, match="seq 5"):
-        space.transact(
-            [{"op": "delete", "id": "a"}], reads={"confirmed": [{"id": "a", "seq": 5}]}
-        )
+        space.transact([{"op": "delete", "id": "a"}], reads={"confirmed": [{"id": "a", "seq": 5}]})
     assert space.seq() == 1
 
 
@@ -135,9 +133,7 @@ def test_a11_order_is_that_of_the_seqs_and_not_of_the_clock(space):
         space.set("a", {"n": number})
 
     def clock_went_back(txn):
-        txn.execute(
-            "UPDATE \"commit\" SET created_at = '2001-01-01T00:00:00.000Z' WHERE seq = 3"
-        )
+        txn.execute("UPDATE \"commit\" SET created_at = '2001-01-01T00:00:00.000Z' WHERE seq = 3")
 
     space.database.transact(clock_went_back)
     assert [entry.seq for entry in space.log()] == [1, 2, 3]
@@ -157,3 +153,25 @@ def test_a13_the_view_state_shows_the_newest_revision_of_every_entity(revisions)
     with revisions.view() as view:
         found = view.all("SELECT branch, id, seq, op_index FROM state ORDER BY id")
     assert found == [("", "a", 1, 0), ("", "b", 2, 1)]
+
+
+@pytest.mark.parametrize("retention", [1, 2, "log"])
+def test_a14_snapshots_are_dropped_by_their_key_and_the_newest_of_each_entity_stay(
+    space, retention
+):
+    space.branches.create("f")
+    for branch, entity in (("", "a"), ("", "b"), ("f", "a")):
+        for number in range(60):
+            space.patch(entity, [{"op": "add", "path": "/n", "value": number}], branch=branch)
+
+    def kept():
+        with space.view() as view:
+            return set(view.all("SELECT branch, id, seq FROM snapshot"))
+
+    before = kept()
+    newest = {max(row for row in before if row[:2] == key[:2]) for key in before}
+    states = [space.read_many("ab", "f", at) for at in range(1, space.seq() + 1)]
+    space.maintain(retention)
+    assert newest <= kept() < before
+    assert [space.read_many("ab", "f", at) for at in range(1, space.seq() + 1)] == states
+    assert space.verify() == []

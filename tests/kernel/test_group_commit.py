@@ -240,6 +240,30 @@ def test_work_may_run_more_than_once_but_counts_once(db):
     assert ledger.bodies(db) == ["once"]
 
 
+def test_what_requests_leave_for_each_other_is_gone_when_the_transaction_is(db):
+    seen = []
+
+    def work(name, fails=False):
+        def run(txn):
+            seen.append((name, sorted(txn.scratch)))
+            ledger.put(name)(txn)
+            if fails:
+                raise ZeroDivisionError
+            txn.scratch[name] = True
+
+        return run
+
+    works = [work("a"), work("bad", fails=True), work("b")]
+    asyncio.run(ledger.gathered(db, works))
+    # The first run was undone, and what it left with it.
+    assert seen == [("a", []), ("bad", ["a"]), ("a", []), ("bad", ["a"]), ("b", ["a"])]
+    seen.clear()
+    db.transact(work("c"))
+    with db.write() as txn:
+        work("d")(txn)
+    assert seen == [("c", []), ("d", [])]
+
+
 def test_nested_transact_and_write_inside_a_work_are_steps_of_it(db):
     def work(txn):
         ledger.put("outer")(txn)

@@ -7,7 +7,15 @@ import asyncio
 import ledger
 import pytest
 
-from fourfold.errors import Closed, Conflict, DiskFull, InvalidInput, Overloaded, StorageError
+from fourfold.errors import (
+    Closed,
+    Conflict,
+    DiskFull,
+    InvalidInput,
+    Overloaded,
+    Refused,
+    StorageError,
+)
 from fourfold.kernel import GroupLimits, Migration, Options, faults
 from fourfold.testing.faulty_disk import FaultyDisk
 
@@ -142,6 +150,41 @@ def test_a_constraint_that_is_looked_at_last_fails_only_who_broke_it(path):
         with pytest.raises(Conflict, match="FOREIGN KEY"), db.write() as txn:
             orphan(txn)
         ledger.assert_dense(db, 6)
+
+
+@pytest.mark.parametrize("use", ["transact", "write", "checkpoint", "vacuum", "close"])
+@pytest.mark.parametrize("way", ["thread", "loop", "alone"])
+def test_a_hook_that_writes_is_refused_instead_of_waiting_for_itself(db, use, way):
+    def write():
+        with db.write() as txn:
+            ledger.put("never")(txn)
+
+    calls = {
+        "transact": lambda: db.transact(ledger.put("never")),
+        "write": write,
+        "checkpoint": db.checkpoint,
+        "vacuum": db.vacuum,
+        "close": db.close,
+    }
+
+    def work(txn):
+        ledger.put("committed")(txn)
+        txn.after_commit(calls[use])
+
+    def alone():
+        with db.write() as txn:
+            work(txn)
+
+    ways = {
+        "thread": lambda: db.transact(work),
+        "loop": lambda: ledger.transact_in_loop(db, work),
+        "alone": alone,
+    }
+    with pytest.raises(Refused):
+        ways[way]()
+    assert ledger.bodies(db) == ["committed"]
+    db.transact(ledger.put("next"))
+    ledger.assert_dense(db, 2)
 
 
 @pytest.mark.parametrize("again", ["transact", "write", "elsewhere"])

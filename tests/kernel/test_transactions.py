@@ -345,9 +345,7 @@ def test_what_sql_gets_wrong_is_invalid_input_and_names_the_database(db, path):
             txn.execute(sql, params)
 
 
-@pytest.mark.parametrize(
-    "value", [2**63, -(2**63) - 1, object(), [1], {"a": 1}, "\ud800"], ids=repr
-)
+@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, object, [1], {"a": 1}, "\ud800"], ids=repr)
 def test_a_value_that_cannot_be_stored_is_invalid_input(db, value):
     uses = [
         lambda txn: txn.execute("INSERT INTO entry VALUES (1, ?)", (value,)),

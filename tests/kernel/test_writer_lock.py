@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -136,3 +137,22 @@ def test_what_the_lock_file_says_decides_nothing(path, text):
         with pytest.raises(WriterLocked, match="has it open for writing"):
             ledger.open_ledger(path)
         db.transact(ledger.put("x"))
+
+
+def test_a_writer_that_meets_somebody_who_only_looks_tries_again(path, monkeypatch):
+    monkeypatch.setattr("fourfold.limits.LOCK_TRIES", 100_000)
+    ledger.open_ledger(path).close()
+    looking = os.open(path.with_name("ledger.db.lock"), os.O_RDONLY)
+    try:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        opening = ledger.Caller(ledger.open_ledger, path)
+        opening.join(0.02)
+        fcntl.flock(looking, fcntl.LOCK_UN)
+        opening.outcome().close()
+        # Whoever looks for long stops it all the same.
+        monkeypatch.setattr("fourfold.limits.LOCK_TRIES", 3)
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        with pytest.raises(WriterLocked, match="another process"):
+            ledger.open_ledger(path)
+    finally:
+        os.close(looking)

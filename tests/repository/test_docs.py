@@ -18,6 +18,7 @@ from test_error_tree import CLASSES
 from fourfold import config
 from fourfold.cli import doctor
 from fourfold.cli.app import app
+from fourfold.content import content_id
 
 REFERENCE = tree.ROOT / "docs" / "reference"
 PAGES = tree.pages()
@@ -58,8 +59,32 @@ def test_every_check_of_the_doctor_is_documented():
         assert f"| `{name}` |" in section, name
 
 
+SPACE = ["my-store", "did:web:shop.example"]
 CALLS = {
     "demo": ["my-store"],
+    "space create": SPACE,
+    "space list": ["my-store"],
+    "space verify": SPACE,
+    "space maintain": SPACE,
+    "space set": [*SPACE, "note", '{"title": "Hello"}'],
+    "space patch": [*SPACE, "note", '{"op": "add", "path": "/n", "value": 1}'],
+    "space delete": [*SPACE, "note"],
+    "space revert": [*SPACE, "--at", "1"],
+    "space get": [*SPACE, "note"],
+    "space ids": SPACE,
+    "space log": SPACE,
+    "space history": [*SPACE, "note"],
+    "space diff": [*SPACE, "--at", "1"],
+    "space branch create": [*SPACE, "draft"],
+    "space branch list": SPACE,
+    "space branch delete": [*SPACE, "draft"],
+    "space merge": [*SPACE, "draft"],
+    "space blob put": [*SPACE, "some-bytes"],
+    "space blob get": [*SPACE, content_id(b"bytes"), "--output", "same-bytes"],
+    "space blob list": SPACE,
+    "space export": [*SPACE, "--output", "shop.ndjson"],
+    "space import": ["elsewhere", SPACE[1], "shop.ndjson"],
+    "space carry": [*SPACE, "did:web:facts.example"],
     "backup": ["my-store", "copy"],
     "restore": ["copy", "again"],
     "verify": ["again"],
@@ -70,10 +95,12 @@ CALLS = {
 
 
 def test_the_json_documents_have_the_keys_that_are_documented(tmp_path):
-    assert [f"fourfold {name}" for name in CALLS] == [path for path, _ in commands()]
+    single = [path for path, command in commands() if not isinstance(command, click.Group)]
+    assert [f"fourfold {name}" for name in CALLS] == single
+    (tmp_path / "some-bytes").write_bytes(b"bytes")
     for name, arguments in CALLS.items():
         done = subprocess.run(
-            [sys.executable, "-m", "fourfold", name, *arguments, "--json"],
+            [sys.executable, "-m", "fourfold", *name.split(), *arguments, "--json"],
             cwd=tmp_path,
             env=tree.environment(),
             capture_output=True,

@@ -17,13 +17,12 @@ class SectionedGroup(click.Group):
     """Lists its commands by section, in the order that is given."""
 
     def __init__(self, *args: Any, sections: Sections, **attributes: Any) -> None:
-        attributes["callback"] = _help_if_nothing_is_asked_for
-        super().__init__(
-            *args,
-            invoke_without_command=True,
-            subcommand_metavar="COMMAND [ARGS]...",
-            **attributes,
-        )
+        attributes |= {
+            "callback": _help_if_nothing_is_asked_for,
+            "invoke_without_command": True,
+            "subcommand_metavar": "COMMAND [ARGS]...",
+        }
+        super().__init__(*args, **attributes)
         self.sections = sections
 
     def list_commands(self, ctx: click.Context) -> list[str]:

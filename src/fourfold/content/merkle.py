@@ -37,6 +37,7 @@ import binascii
 import math
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final
 
@@ -133,7 +134,7 @@ def _digest(value: Any, depth: int) -> bytes:
         leaves = []
         for key in _sorted_keys(value):
             try:
-                pair = _string(key) + _digest(value[key], depth + 1)
+                pair = _key(key) + _digest(value[key], depth + 1)
             except Refusal as refusal:
                 raise refusal.within(key) from None
             leaves.append(sha256(pair).digest())
@@ -164,6 +165,16 @@ def _string(text: str) -> bytes:
         return sha256(_STRING + text.encode()).digest()
     except UnicodeEncodeError as error:
         raise Refusal(f"lone surrogate at character {error.start} of a str") from None
+
+
+@lru_cache(maxsize=limits.MERKLE_KEYS_REMEMBERED_MAX)
+def _short_key(text: str) -> bytes:
+    return _string(text)
+
+
+def _key(text: str) -> bytes:
+    """The digest of a key. The same few keys come in every document, so short ones are kept."""
+    return _short_key(text) if len(text) <= limits.MERKLE_KEY_CHARS_MAX else _string(text)
 
 
 def _sorted_keys(value: dict[Any, object]) -> list[str]:

@@ -172,8 +172,7 @@ class GroupCommit:
             hooks = txn._after_commit  # noqa: SLF001
             self._commit_or_undo()
             writer.metrics.requests += 1
-            for hook in hooks or ():
-                hook()
+            writer.run_hooks(hooks or ())
 
     def close(self) -> None:
         """Refuse new requests, and finish those that are queued."""
@@ -484,17 +483,13 @@ class GroupCommit:
                 self._writer.rollback()
             raise
 
-    @staticmethod
-    def _call_hooks(request: Request) -> None:
+    def _call_hooks(self, request: Request) -> None:
         try:
-            for hook in request.hooks or ():
-                hook()
+            self._writer.run_hooks(request.hooks or ())
         except Exception as error:  # noqa: BLE001  (loud, and only for its own caller)
             request.error = error
 
     def _nested(self, work: Work) -> Any:
         """Work submitted from inside a transaction of the same thread becomes a step of it."""
-        txn = self._writer.transaction
-        assert txn is not None
-        with txn.savepoint() as step:
+        with self._writer.running().savepoint() as step:
             return work(step)

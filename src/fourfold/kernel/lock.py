@@ -13,10 +13,12 @@ import fcntl
 import json
 import os
 import socket
+import time
 import weakref
 from datetime import UTC, datetime
 from pathlib import Path
 
+from fourfold import limits
 from fourfold.errors import ReadOnly, StorageError, WriterLocked
 
 _held: weakref.WeakSet[WriterLock] = weakref.WeakSet()
@@ -31,13 +33,11 @@ class WriterLock:
         self.path = lock_path(database)
         self._fd: int | None = _open(self.path)
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+            _take(self._fd, database)
+        except BaseException:
             os.close(self._fd)
             self._fd = None
-            if not isinstance(error, BlockingIOError):
-                raise StorageError(f"{self.path}: cannot be locked: {error.strerror}") from error
-            raise WriterLocked(f"{database}: {_describe(holder(database))}") from None
+            raise
         self._write_owner()
         _held.add(self)
 
@@ -67,6 +67,23 @@ class WriterLock:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
+
+
+def _take(fd: int, database: Path) -> None:
+    for _ in range(limits.LOCK_TRIES):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = holder(database)
+            if owner is not None:
+                raise WriterLocked(f"{database}: {_describe(owner)}") from None
+            # Somebody was only looking who holds it, as `holder` does, and is gone already.
+            time.sleep(limits.LOCK_LOOK_S)
+        except OSError as error:
+            raise StorageError(f"{lock_path(database)}: {error.strerror}") from error
+        else:
+            return
+    raise WriterLocked(f"{database}: {_describe(None)}")
 
 
 def lock_path(database: Path) -> Path:

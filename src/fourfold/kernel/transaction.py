@@ -233,6 +233,8 @@ class Transaction(Snapshot):
         self._run(SQL.release)
 
     def _savepoint_undo(self) -> None:
+        # What it says may be about the step that is undone; whoever needs it asks the database.
+        self.scratch.clear()
         # A full disk or an interrupt may have undone the whole transaction already.
         if self._undone is None:
             self._run(SQL.rollback_to)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from fourfold.errors import (
     CommitUncertain,
@@ -69,6 +69,24 @@ class Writer:
                 f"{self.subject}: this thread is in the middle of a transaction",
                 hint="Leave the `with db.write()` block, or the work, first.",
             )
+
+    def running(self) -> Transaction:
+        """The transaction that this thread is in the middle of."""
+        if self.transaction is None:
+            raise Refused(
+                f"{self.subject}: a hook cannot write: it runs in the turn of the commit before it",
+                hint="Hand the write to another thread, or do it after the call has returned.",
+            )
+        return self.transaction
+
+    def run_hooks(self, hooks: Sequence[Callable[[], None]]) -> None:
+        """What callers asked for after their commit, while this thread still holds the turn."""
+        self.owner = threading.get_ident()
+        try:
+            for hook in hooks:
+                hook()
+        finally:
+            self.owner = 0
 
     def begin(self, deadline: float) -> Transaction:
         """BEGIN IMMEDIATE; DeadlineExceeded when `deadline` (monotonic) has passed."""

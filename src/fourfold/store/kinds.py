@@ -53,3 +53,15 @@ def problems_of(path: Path) -> list[str]:
             return verification.problems(kind.view(snapshot), kind)
     except FourfoldError as error:
         return [error.message]
+
+
+def history_of(path: Path) -> str | None:
+    """How the space in the file `path` keeps its history; None when there is no space to ask."""
+    if not path.exists():
+        return None
+    try:
+        kind = _HISTORIES.get(inspection.model_of(path))
+    except FourfoldError:
+        # The file is damaged, foreign or unfinished; opening it finishes it, or says what is wrong.
+        return None
+    return None if kind is None else kind.name

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from fourfold import config
-from fourfold.errors import Closed, InvalidInput, NotFound, ReadOnly, StorageError
+from fourfold.errors import Closed, InvalidInput, NotFound, ReadOnly, Refused, StorageError
 from fourfold.kernel import (
     Database,
     GroupLimits,
@@ -33,7 +33,7 @@ from fourfold.kernel import (
 from fourfold.models import documents
 from fourfold.models.documents import Space
 from fourfold.objects import ObjectStore, open_objects
-from fourfold.store import backup, layout, verification
+from fourfold.store import backup, kinds, layout, verification
 from fourfold.store.backup import BackupReport
 from fourfold.store.verification import Progress
 
@@ -73,11 +73,14 @@ class Store:
             layout.database_path(self.root, name), profile, migrations, sequences
         )
 
-    def space(self, did: str, history: str = "revisions") -> Space:
-        """The space of documents with this DID; created when it is first asked for."""
+    def space(self, did: str, history: str | None = None) -> Space:
+        """The space of documents with this DID; created when it is first asked for.
+
+        `history` says how a new space keeps its history: in "revisions", if not given, or in
+        "facts". An existing space is opened with the history that it has; another one is refused.
+        """
         documents.check_did(did)
-        kind = documents.HISTORIES.get(history)
-        if kind is None:
+        if history is not None and history not in documents.HISTORIES:
             raise InvalidInput(
                 f"{history!r} is not a way to keep history",
                 hint=f"One of: {', '.join(documents.HISTORIES)}.",
@@ -86,11 +89,15 @@ class Store:
             self._refuse_if_closed()
             space = self._spaces.get(did)
         if space is None:
-            profile = kind.profile.with_(page_size=self.settings.documents.page_size)
             path = layout.space_path(self.root, did)
+            name = kinds.history_of(path) or history or documents.DEFAULT_HISTORY
+            _refuse_other_history(did, name, history)
+            kind = documents.HISTORIES[name]
+            profile = kind.profile.with_(page_size=self.settings.documents.page_size)
             database = self._open_database(path, profile, kind.migrations, (kind.seq,))
             with self._lock:
                 space = self._spaces.setdefault(did, Space(did, database, kind))
+        _refuse_other_history(did, space.history_kind.name, history)
         return space
 
     def spaces(self) -> list[str]:
@@ -268,6 +275,14 @@ def _prepare(root: Path, *, create: bool) -> None:
         raise StorageError(f"{root}: is a file, not a folder") from error
     except OSError as error:
         raise StorageError(f"{root}: cannot be created: {error.strerror}") from error
+
+
+def _refuse_other_history(did: str, found: str, wanted: str | None) -> None:
+    if wanted is not None and wanted != found:
+        raise Refused(
+            f"the space {did} keeps its history in {found}, not in {wanted}",
+            hint="Open it without naming a history, or carry it over into a new space.",
+        )
 
 
 def _options(settings: config.Settings) -> Options:

@@ -126,9 +126,7 @@ class DocumentModel:
         return sorted(entity for entity, state in shown.items() if state.op != "delete")
 
     def history(self, branch: str, entity: str, at: int) -> list[Written]:
-        return [
-            each for each in self.lines[branch].written if each.id == entity and each.seq <= at
-        ]
+        return [each for each in self.lines[branch].written if each.id == entity and each.seq <= at]
 
     def value(self, branch: str, entity: str, path: Sequence[str], at: int) -> str:
         """What a reader of this path sees, as text; it differs for what is not there."""
@@ -265,39 +263,45 @@ def _added(root: Any, path: Path, value: Any) -> None:
 def _changed(root: Any, path: Path, patch: dict[str, Any]) -> None:
     """Splice, append, add-unique, remove-by-value, increment: they need what is there."""
     op = patch["op"]
+    found: Any = root
     if op == "remove-by-value":
-        found: Any = root
         for segment in path:
             found = _child(found, segment)
         if isinstance(found, list):
             found[:] = [each for each in found if not _same(each, patch["value"])]
-        return
-    if op == "splice":
-        array = _child(_holder(root, path), path[-1])
-        if not isinstance(array, list) or patch["index"] > len(array):
+    elif op == "splice":
+        found = _child(_holder(root, path), path[-1])
+        if not isinstance(found, list) or patch["index"] > len(found):
             raise Refusal("no such place in an array")
-        array[patch["index"] : patch["index"] + patch["remove"]] = patch["add"]
-        return
-    holder = _holder(root, path, create=True)
-    found = _child(holder, path[-1])
-    if found is ABSENT:
-        if isinstance(holder, list) and _index(path[-1]) != len(holder):
-            raise Refusal(f"{path[-1]} is no place for an element")
-        found = 0 if op == "increment" else []
-        if isinstance(holder, list):
-            holder.append(found)
-    key: Any = path[-1] if isinstance(holder, dict) else _index(path[-1])
-    if op == "increment":
+        found[patch["index"] : patch["index"] + patch["remove"]] = patch["add"]
+    elif op == "increment":
+        holder, key, found = _made(root, path, 0)
         if isinstance(found, bool) or not isinstance(found, int | float):
             raise Refusal("not a number")
         holder[key] = found + patch["by"]
-        return
-    if not isinstance(found, list):
-        raise Refusal("not an array")
-    for value in patch["values"]:
-        if op == "append" or not any(_same(each, value) for each in found):
-            found.append(value)
-    holder[key] = found
+    else:
+        _, _, found = _made(root, path, [])
+        if not isinstance(found, list):
+            raise Refusal("not an array")
+        for value in patch["values"]:
+            if op == "append" or not any(_same(each, value) for each in found):
+                found.append(value)
+
+
+def _made(root: Any, path: Path, new: Any) -> tuple[Any, Any, Any]:
+    """The container, the key in it and what is there; `new` is put there if nothing is."""
+    holder = _holder(root, path, create=True)
+    key: Any = path[-1] if isinstance(holder, dict) else _index(path[-1])
+    found = _child(holder, path[-1])
+    if found is not ABSENT:
+        return holder, key, found
+    if isinstance(holder, dict):
+        holder[key] = new
+    elif key == len(holder):
+        holder.append(new)
+    else:
+        raise Refusal(f"{path[-1]} is no place for an element")
+    return holder, key, new
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -19,7 +19,7 @@ from fourfold.errors import AlreadyExists
 @_command("demo")
 @click.argument("root", required=False, type=click.Path(path_type=Path))
 def command(output: Output, root: Path | None) -> None:
-    """Watch a store at work: shared commits, a killed writer, a damaged backup.
+    """Watch a store at work: shared commits, a killed writer, branches, time travel.
 
     Without ROOT everything happens in a temporary folder that is removed at the end. With ROOT, a
     folder that must not exist yet, the store stays there for you to look at.

@@ -10,14 +10,15 @@ from typing import Final
 import click
 
 from fourfold.cli.groups import SectionedGroup, Sections
-from fourfold.cli.space import branches, changes, exchange, reads, spaces
+from fourfold.cli.space import blobs, branches, changes, comparing, exchange, reads, spaces
 
 SECTIONS: Final[Sections] = (
-    ("Spaces", ("create", "list", "verify")),
-    ("Change documents", ("set", "patch", "delete")),
-    ("Read, now or then", ("get", "ids", "log", "history")),
-    ("Branches", ("branch",)),
-    ("Move a space", ("export", "import")),
+    ("Spaces", ("create", "list", "verify", "maintain")),
+    ("Change documents", ("set", "patch", "delete", "revert")),
+    ("Read, now or then", ("get", "ids", "log", "history", "diff")),
+    ("Branches", ("branch", "merge")),
+    ("Bytes", ("blob",)),
+    ("Move a space", ("export", "import", "carry")),
 )
 
 _EPILOG: Final = """\b
@@ -40,7 +41,7 @@ seq or a time. Every command takes --json and --traceback.
     epilog=_EPILOG,
 )
 def command() -> None:
-    """Documents: set, patch, branch, look back, export.
+    """Documents: set, patch, branch, merge, look back.
 
     A space is a set of documents with their whole history, in one file of the store ROOT. Its name
     is a DID. An entity is a JSON object under an ID; every change is a commit with a seq.
@@ -51,6 +52,7 @@ for _each in (
     spaces.create,
     spaces.list_spaces,
     spaces.verify,
+    spaces.maintain,
     changes.set_document,
     changes.patch_document,
     changes.delete_document,
@@ -58,8 +60,13 @@ for _each in (
     reads.ids,
     reads.log,
     reads.history,
+    comparing.diff,
+    comparing.revert,
+    comparing.merge,
     branches.branch,
+    blobs.blob,
     exchange.export_space,
     exchange.import_space,
+    exchange.carry,
 ):
     command.add_command(_each)

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import click
 import msgspec
 
 from fourfold.cli.options import command, root_argument
-from fourfold.errors import InvalidInput, NotFound
+from fourfold.errors import AlreadyExists, InvalidInput, NotFound
 from fourfold.models.documents import Space, check_did
 from fourfold.store import open_store
 
@@ -107,8 +107,8 @@ class PointInHistory(click.ParamType):  # type: ignore[type-arg]
         return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def at_option(help_text: str) -> Decorator:
-    return click.option("--at", type=PointInHistory(), help=help_text)
+def at_option(help_text: str, name: str = "--at", *, required: bool = False) -> Decorator:
+    return click.option(name, type=PointInHistory(), required=required, help=help_text)
 
 
 def branch_option(help_text: str) -> Decorator:
@@ -136,6 +136,24 @@ def json_argument(text: str, what: str) -> Any:
             f"{where} is not JSON: {error}",
             hint=f"Give {what} as JSON, as @FILE, or as - to read it from stdin.",
         ) from error
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """A file that gets its name when it is whole and on the disk."""
+    if path.exists():
+        raise AlreadyExists(f"{path} exists already", hint="Name a file that does not exist yet.")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(partial, path)
+    except FileExistsError:
+        raise AlreadyExists(f"{path} exists already") from None
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def file_bytes(path: Path) -> bytes:

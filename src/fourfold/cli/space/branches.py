@@ -84,5 +84,5 @@ def _show(out: Output, made: Branch, text: str) -> None:
         out.line(text)
 
 
-for each in (create, delete, list_branches):
-    branch.add_command(each)
+for _each in (create, delete, list_branches):
+    branch.add_command(_each)

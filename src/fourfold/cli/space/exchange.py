@@ -1,8 +1,7 @@
-"""`fourfold space export` and `import`: a space as lines of JSON, out and in again."""
+"""`fourfold space export`, `import` and `carry`: a whole space becomes another one."""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,10 +11,10 @@ from typing import BinaryIO
 import click
 
 from fourfold.cli.output import Output, counted, size
-from fourfold.cli.space.arguments import space_arguments, space_command
+from fourfold.cli.space.arguments import existing_space, new_file, space_arguments, space_command
 from fourfold.cli.space.spaces import history_option
-from fourfold.errors import AlreadyExists, InvalidInput, NotFound
-from fourfold.models.documents import Space, check_did, exchange
+from fourfold.errors import InvalidInput, NotFound
+from fourfold.models.documents import HISTORIES, Space, carrying, check_did, exchange
 from fourfold.store import open_store
 
 
@@ -43,7 +42,7 @@ def export_space(out: Output, space: Space, output: Path | None, after: int) -> 
             sys.stdout.buffer.write(line)
         return
     written = commits = 0
-    with out.progress("exporting") as advance, _new_file(output) as file:
+    with out.progress("exporting") as advance, new_file(output) as file:
         for line in exchange.export(space, after=after, progress=advance):
             written += file.write(line)
             commits += line.startswith(b'{"kind":"commit"')
@@ -72,28 +71,36 @@ def import_space(out: Output, root: Path, did: str, file: str, *, history: str) 
     if out.as_json:
         out.document({"root": str(root), "did": did, **done._asdict()})
     else:
-        out.line(
-            f"imported {counted(done.commits, 'commit')} into {did}, which is at seq {done.seq}; "
-            "all states are those of the exported space"
-        )
+        what = f"imported {counted(done.commits, 'commit')}" if done.commits else "nothing was new"
+        out.line(f"{did}: {what}; every state up to seq {done.seq} is that of the exported space")
 
 
-@contextmanager
-def _new_file(path: Path) -> Iterator[BinaryIO]:
-    """A file that gets its name when it is whole and on the disk."""
-    if path.exists():
-        raise AlreadyExists(f"{path} exists already", hint="Name a file that does not exist yet.")
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(partial, path)
-    except FileExistsError:
-        raise AlreadyExists(f"{path} exists already") from None
-    finally:
-        partial.unlink(missing_ok=True)
+@space_arguments("carry")
+@click.argument("to")
+@click.option(
+    "--history",
+    type=click.Choice(list(HISTORIES)),
+    help="How the new space keeps its history; the other kind if not given.",
+)
+def carry(out: Output, root: Path, did: str, to: str, *, history: str | None) -> None:
+    """Carry the space DID over into the new space TO, with the other kind of history.
+
+    Every state of every entity at every seq on every branch stays, and this is proved at the end.
+    DID itself is not changed. If it was stopped, run it again.
+    """
+    check_did(to)
+    with existing_space(root, did, writes=False) as space:
+        kind = space.history_kind.name
+    with open_store(root) as store:
+        wanted = history or next(name for name in HISTORIES if name != kind)
+        target = store.space(to, history=wanted)
+        with out.progress("carrying over") as advance:
+            done = carrying.carry_over(store.space(did), target, advance)
+    if out.as_json:
+        out.document({"did": did, "to": to, "history": wanted, **done._asdict()})
+    else:
+        what = counted(done.commits, "commit") if done.commits else "nothing new"
+        out.line(f"{to} ({wanted}): carried over {what}; it has every state of {did}")
 
 
 @contextmanager

@@ -72,7 +72,10 @@ def request_line(original: Mapping[str, Any]) -> str:
         return f"create branch {original['name']} from {parent} at {original['at']}"
     if command == "branch/delete":
         return f"delete branch {original['name']}"
-    return operations_line(original.get("operations", ()))
+    done = operations_line(original.get("operations", ()))
+    if "merge" in original:
+        return f"merge {branch_name(original['merge']['source'])}: {done or 'no difference'}"
+    return done
 
 
 def operations_line(operations: Sequence[Mapping[str, Any]]) -> str:

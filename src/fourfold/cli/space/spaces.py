@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+import msgspec
 
 from fourfold.cli.options import command, root_argument
 from fourfold.cli.output import Output, counted, size
@@ -89,3 +90,27 @@ def verify(out: Output, space: Space) -> None:
             f"{space.did}: {counted(len(problems), 'problem')}; first: {problems[0]}",
             hint="Restore the newest backup that verifies: `fourfold restore BACKUP ROOT`.",
         )
+
+
+@space_command("maintain", writes=True)
+@click.option(
+    "--retention",
+    default="all",
+    show_default=True,
+    metavar="all|log|NUMBER",
+    help="Which snapshots stay: all, ever fewer the older they are, or the newest of each entity.",
+)
+@click.option(
+    "--pin", "pins", multiple=True, type=int, metavar="SEQ", help="A seq that stays quick to read."
+)
+def maintain(out: Output, space: Space, *, retention: str, pins: tuple[int, ...]) -> None:
+    """Make the snapshots that are missing, and drop those that are not wanted.
+
+    Snapshots only make reads quick: no state changes, and every past state stays readable.
+    """
+    kept: Any = int(retention) if retention.isdecimal() else retention
+    done = space.maintain(kept, pins=pins)
+    if out.as_json:
+        out.document({"did": space.did, **msgspec.to_builtins(done)})
+    else:
+        out.line(f"{counted(done.made, 'snapshot')} made, {done.dropped} dropped")

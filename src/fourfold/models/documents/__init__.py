@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fourfold.models.documents.history import History
 from fourfold.models.documents.facts.log import FACTS
+from fourfold.models.documents.history import History
 from fourfold.models.documents.names import check_did
 from fourfold.models.documents.records import (
     Branch,
@@ -20,8 +20,10 @@ from fourfold.models.documents.space import Space
 
 HISTORIES = {kind.name: kind for kind in (REVISIONS, FACTS)}
 """How a space may keep its history, by name."""
+DEFAULT_HISTORY = REVISIONS.name
 
 __all__ = [
+    "DEFAULT_HISTORY",
     "HISTORIES",
     "Branch",
     "Commit",

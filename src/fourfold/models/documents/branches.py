@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from fourfold import limits
 from fourfold.errors import AlreadyExists, BranchEnded, InvalidInput, Refused
 from fourfold.kernel import Transaction
+from fourfold.models.documents import comparing, merging
+from fourfold.models.documents.ancestry import Point
 from fourfold.models.documents.chain import At, branch_named, chain, target_of
 from fourfold.models.documents.encoding import trusted
 from fourfold.models.documents.history import Appended, History
@@ -80,11 +82,47 @@ class Branches:
             found = [Branch(*row) for row in view.rows(view.sql.branches)]
         return [branch for branch in found if branch.active or deleted]
 
+    def diff(self, a: str, b: str, at_a: At = None, at_b: At = None) -> comparing.Difference:
+        """What two branches show differently, each now or at a point of its own.
+
+        Each change says which of the two moved away from what both have behind them.
+        """
+        with self._space.view() as view:
+            for name in (a, b):
+                branch_named(view, name)
+            one = Point(a, target_of(view, a, at_a))
+            other = Point(b, target_of(view, b, at_b))
+            return comparing.compare(view, one, other)
+
+    def merge(
+        self,
+        source: str,
+        target: str = "",
+        *,
+        resolutions: merging.Resolutions | None = None,
+        field_level: bool = True,
+        session: str | None = None,
+        local_seq: int | None = None,
+        dry_run: bool = False,
+    ) -> merging.MergeResult:
+        """Bring what `source` changed into `target`, as one commit there.
+
+        Conflicts raise Conflict, with all of them in its details, and nothing is written;
+        `resolutions` give the document that a conflicting entity shall have, or None to delete it.
+        With `dry_run` the result says what would be written and where the conflicts are. A deleted
+        branch can be a source. A merge cannot undo: see the module `merging`.
+        """
+        asked = merging.ask(source, target, resolutions, field_level=field_level)
+        return merging.merge(
+            self._space, asked, session=session, local_seq=local_seq, dry_run=dry_run
+        )
+
     def _lifecycle(self, txn: Transaction, name: str, original: dict[str, Any]) -> int:
         """The commit row of a branch's birth or end: a seq, and no revisions."""
         seq = txn.claim(self._history.seq)
         session, local_seq = self._space.next_local()
         self._history.append(txn, Appended(seq, name, session, local_seq, trusted(original), ()))
+        txn.after_commit(self._space.bell.ring)
         return seq
 
     @property

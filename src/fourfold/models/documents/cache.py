@@ -1,15 +1,17 @@
 """The newest state of entities, decoded, in bounded memory.
 
-It holds committed states only. A commit publishes its entities after it is durable and before its
-caller hears of it, so a writer reads its own writes. A reader may add what it found on disk, but
-only if nothing was published since it looked: otherwise it might put back an older state. The
-documents in here are private: they are never handed out, and never changed in place.
+It holds committed states only. A commit withdraws its entities before the file has them, and
+publishes them after that and before its caller hears of it. So a writer reads its own writes, and
+nobody who saw a new state in the file sees an older one in here. A reader may add what it found on
+disk, but only if nothing was published since it looked: otherwise it might put back an older state.
+The documents in here are private: they are never handed out, and never changed in place.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from fourfold.models.documents.records import Document, Op
@@ -41,6 +43,7 @@ class DocumentCache:
         self._bytes = 0
         self._bytes_max = bytes_max
         self._published = 0
+        self._withdrawn: set[Key] = set()
         self._lock = threading.Lock()
 
     def get(self, key: Key) -> Entry | None:
@@ -55,17 +58,28 @@ class DocumentCache:
         """A mark to take before looking at the disk, and to hand back to `offer`."""
         return self._published
 
+    def withdraw(self, keys: Iterable[Key]) -> None:
+        """New states of these are on their way; until they are published, the disk is asked."""
+        with self._lock:
+            for key in keys:
+                self._withdrawn.add(key)
+                self._drop(key)
+
     def publish(self, entries: dict[Key, Entry]) -> None:
-        """These are the newest states now."""
+        """These are the newest states now. One transaction is on its way at a time, so whatever
+        else was withdrawn is in the file too by now, or never will be.
+        """
         with self._lock:
             self._published += 1
+            self._withdrawn.clear()
             for key, entry in entries.items():
                 self._put(key, entry)
 
     def offer(self, key: Key, entry: Entry, published: int) -> None:
         """A state found on disk; kept only if nothing was published since the mark was taken."""
         with self._lock:
-            if published == self._published and key not in self._entries:
+            known = key in self._entries or key in self._withdrawn
+            if published == self._published and not known:
                 self._put(key, entry)
 
     def clear(self) -> None:
@@ -75,11 +89,14 @@ class DocumentCache:
             self._bytes = 0
 
     def _put(self, key: Key, entry: Entry) -> None:
-        old = self._entries.pop(key, None)
-        if old is not None:
-            self._bytes -= old.weight
+        self._drop(key)
         self._entries[key] = entry
         self._bytes += entry.weight
         while self._bytes > self._bytes_max and self._entries:
             _, dropped = self._entries.popitem(last=False)
             self._bytes -= dropped.weight
+
+    def _drop(self, key: Key) -> None:
+        old = self._entries.pop(key, None)
+        if old is not None:
+            self._bytes -= old.weight

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from fourfold.errors import InvalidInput, NotFound
 from fourfold.models.documents.history import View
+from fourfold.models.documents.names import check_known_branch
 from fourfold.models.documents.records import Branch
 
 At = int | datetime | None
@@ -29,6 +30,7 @@ class Link(NamedTuple):
 
 
 def branch_named(view: View, name: str) -> Branch:
+    check_known_branch(name)
     row = view.one(view.sql.branch, (name,))
     if row is None:
         raise NotFound(
@@ -47,6 +49,7 @@ def target_of(view: View, branch: str, at: At) -> int:
     A moment means the newest commit at or before it. A seq beyond the newest is refused: nobody can
     know that state yet. A seq before the branch existed is refused too; ask its parent.
     """
+    check_known_branch(branch)
     newest = last_seq(view)
     if at is None:
         return newest
@@ -86,4 +89,8 @@ def chain(view: View, branch: str, target: int) -> list[Link]:
 
 
 def _utc(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+    try:
+        there = moment.astimezone(UTC)
+    except OverflowError as error:
+        raise InvalidInput(f"the moment {moment.isoformat()} is out of range") from error
+    return there.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"

@@ -14,10 +14,16 @@ import msgspec
 
 from fourfold import limits
 from fourfold.errors import ContentError
+from fourfold.models.documents.pointer import Unfit, measure
 
 _encoder = msgspec.json.Encoder(order="sorted")
 _decoder = msgspec.json.Decoder()
 decode = _decoder.decode
+
+_PLAIN_BYTES = 2 * limits.CONTENT_DEPTH_MAX
+"""A text no longer than this has no room for too deep a nesting, nor for too long a number."""
+_LONG_NUMBER = b"0" * int(limits.DOCUMENT_INTEGER_BITS_MAX * math.log10(2))
+_DIGITS_AS_ZERO = bytes.maketrans(b"123456789", b"0" * 9)
 
 
 def encode(value: Any, what: str) -> str:
@@ -40,7 +46,23 @@ def checked(value: Any, what: str) -> tuple[str, Any]:
             f"{what} has {len(raw)} bytes; at most {limits.DOCUMENT_BYTES_MAX} are stored",
             hint="Put large content into a blob and refer to it.",
         )
+    if len(raw) > _PLAIN_BYTES:
+        _check_extremes(raw, copy, what)
     return raw.decode(), copy
+
+
+def _check_extremes(raw: bytes, copy: Any, what: str) -> None:
+    """Refuse nesting and numbers that other readers could not follow.
+
+    To look at every part would cost more than to encode it. So the text is looked over first: most
+    have fewer brackets than may be nested, and no long run of digits.
+    """
+    brackets = raw.count(b"[") + raw.count(b"{")
+    if brackets > limits.CONTENT_DEPTH_MAX or _LONG_NUMBER in raw.translate(_DIGITS_AS_ZERO):
+        try:
+            measure(copy)
+        except Unfit as unfit:
+            raise ContentError(f"{what}: {unfit}", hint=_HINT) from None
 
 
 def trusted(value: Any) -> str:

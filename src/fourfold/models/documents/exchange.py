@@ -19,14 +19,14 @@ import binascii
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
 from fourfold import limits
 from fourfold.blobs import TableBlobs
 from fourfold.errors import CorruptData, InvalidInput, NotFound, Refused
-from fourfold.kernel import Transaction, load_queries
+from fourfold.kernel import Transaction
 from fourfold.models.documents import reader, writer
 from fourfold.models.documents.chain import branch_named, chain
 from fourfold.models.documents.encoding import trusted
@@ -35,10 +35,15 @@ from fourfold.models.documents.request import make_request
 from fourfold.models.documents.space import Space
 
 FORMAT_VERSION = 1
-_SQL = load_queries("fourfold.models.documents", "exchange.sql")
+
+_NOTHING = {"op": "delete", "id": "-"}
+"""Stands in for the operations of a request that has none, so that the rest of it is checked."""
 
 Progress = Callable[[str, int, int], None]
 """Called with a label, how many commits are done, and how many there are."""
+
+
+_Time = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")]
 
 
 class SpaceLine(msgspec.Struct, tag_field="kind", tag="space", kw_only=True):
@@ -65,7 +70,7 @@ class CommitLine(msgspec.Struct, tag_field="kind", tag="commit", kw_only=True, o
     branch: str
     session: str
     local_seq: int
-    created_at: str
+    created_at: _Time
     original: msgspec.Raw
     resolution: msgspec.Raw
     operations: list[dict[str, Any]] | None = None
@@ -83,6 +88,7 @@ class Asked(msgspec.Struct):
     operations: list[dict[str, Any]] | None = None
     reads: dict[str, Any] | None = None
     preconditions: list[dict[str, Any]] = []
+    merge: dict[str, Any] | None = None
     cmd: str | None = None
     name: str = ""
     parent: str = ""
@@ -317,6 +323,7 @@ class _Import:
         with self._space.database.write() as txn:
             for number, line in self._waiting:
                 self._write(txn, number, line)
+            txn.after_commit(self._space.bell.ring)
         self._waiting.clear()
         self._waiting_bytes = 0
 
@@ -338,7 +345,6 @@ class _Import:
             self._lifecycle(txn, line, asked)
         else:
             self._transaction(txn, line, asked)
-        txn.execute(_SQL.set_commit_time, (line.seq, line.created_at))
         view = history.view(txn)
         row = view.one(view.sql.commit_by_seq, (line.seq,))
         if row is None or (self._same_history and row[6].encode() != bytes(line.resolution)):
@@ -348,8 +354,10 @@ class _Import:
             )
 
     def _transaction(self, txn: Transaction, line: CommitLine, asked: Asked) -> None:
+        # A merge of branches that had made the same changes has no operations of its own.
+        bare = asked.merge is not None and not asked.operations
         request = make_request(
-            asked.operations or [],
+            [_NOTHING] if bare else asked.operations or [],
             branch=line.branch,
             session=line.session,
             local_seq=line.local_seq,
@@ -357,7 +365,12 @@ class _Import:
             reads=asked.reads,
             preconditions=asked.preconditions,
         )
-        request = dataclasses.replace(request, original=bytes(line.original).decode())
+        request = dataclasses.replace(
+            request,
+            steps=() if bare else request.steps,
+            original=bytes(line.original).decode(),
+            created_at=line.created_at,
+        )
         # The space's own cache must hear of it, or it would go on showing what was before.
         cache = self._space._cache  # noqa: SLF001
         writer.commit(txn, self._space.history_kind, request, cache)
@@ -367,7 +380,8 @@ class _Import:
         view = history.view(txn)
         seq = txn.claim(history.seq)
         original = bytes(line.original).decode()
-        history.append(txn, Appended(seq, line.branch, line.session, line.local_seq, original, ()))
+        name = (line.branch, line.session, line.local_seq)
+        history.append(txn, Appended(seq, *name, original, (), created_at=line.created_at))
         if asked.cmd == "branch/delete":
             branch_named(view, asked.name)
             txn.execute(view.sql.end_branch, (asked.name,))
@@ -376,7 +390,6 @@ class _Import:
         if not 0 <= asked.at < seq:
             raise NotFound(f"the branch {asked.name!r} forks at seq {asked.at}, which is not there")
         txn.execute(view.sql.insert_branch, (asked.name, asked.parent, asked.at, seq))
-        txn.execute(_SQL.set_branch_time, (asked.name, line.created_at))
 
     def _compare(self, number: int, line: CommitLine) -> None:
         """A commit that is here already must be this one."""

@@ -29,6 +29,8 @@ class Appended:
     original: str
     steps: Sequence[Step]
     resolved: Sequence[dict[str, int]] = ()
+    created_at: str = ""
+    """When it was made, if that was before now: an import keeps the times of what it brings."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from fourfold import limits
-from fourfold.errors import InvalidInput
+from fourfold.errors import InvalidInput, NotFound
 
 _DID = re.compile(r"did:[a-z0-9]+:[A-Za-z0-9._%-]+(:[A-Za-z0-9._%-]+)*")
 _BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
@@ -44,6 +44,15 @@ def check_branch(name: str) -> str:
             f"{name!r} cannot be the name of a branch",
             hint="Letters, digits, '.', '_', '/' and '-', beginning with a letter or digit.",
         )
+    return name
+
+
+def check_known_branch(name: str) -> str:
+    """A name that somebody gives for a branch that should exist; "" is the default branch."""
+    if not isinstance(name, str):
+        raise InvalidInput(f"{name!r} is not the name of a branch", hint="Names are strings.")
+    if name and not _BRANCH.fullmatch(name):
+        raise NotFound(f"there is no branch {name!r}", hint="No branch can have that name.")
     return name
 
 

@@ -223,7 +223,7 @@ class Draft:
             for step in program.steps:
                 operations[step.op](self, step)
                 position += 1
-        except Unfit as unfit:
+        except (Unfit, RecursionError) as unfit:
             self._root = ABSENT
             failed = program.steps[position]
             where = f"patch {position} ({failed.op} {show_pointer(failed.path)})"
@@ -402,8 +402,10 @@ class Draft:
             if path[further] == END or is_index(path[further]):
                 _refuse_missing(path, further + 1)
         for segment in path[at : len(path) - 2]:
-            node[segment] = node = {}
-            self._owned.add(id(node))
+            child: Document = {}
+            self._owned.add(id(child))
+            node[segment] = child
+            node = child
         last = path[-1]
         holder: Any = [] if last == END or is_index(last) else {}
         node[path[-2]] = holder

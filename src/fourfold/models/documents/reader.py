@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fourfold.errors import CorruptData
+from fourfold.errors import CorruptData, InvalidInput
 from fourfold.models.documents import fold
 from fourfold.models.documents.cache import Entry
 from fourfold.models.documents.chain import Link
@@ -66,8 +66,13 @@ def _replayed(view: View, links: Sequence[Link], entity: str, seq: int, *, deriv
             inherited = entry(view, links[1:], entity, derived=derived)
             if inherited is not None and inherited.document is not None:
                 base, base_bytes = inherited.document, inherited.base_bytes + inherited.patch_bytes
-    patches = [decode(text) for text in reversed(texts)]
-    document = fold.replay(base or {}, patches)
+    try:
+        patches = [decode(text) for text in reversed(texts)]
+        document = fold.replay(base or {}, patches)
+    except ValueError as error:
+        raise CorruptData(
+            f"the stored patches of {entity!r} up to seq {seq} cannot be applied: {error}"
+        ) from error
     return Entry(seq, "patch", document, base_bytes, len(texts), sum(map(len, texts)))
 
 
@@ -75,6 +80,7 @@ def revisions(
     view: View, links: Sequence[Link], entity: str, after: int, limit: int
 ) -> Iterator[Revision]:
     """Every revision of `entity` that the chain shows, oldest first."""
+    _check_page(after, limit)
     left = limit
     below = 0
     for link in reversed(links):
@@ -101,6 +107,9 @@ def revision(row: Row) -> Revision:
 
 
 def log(view: View, after: int, until: int, limit: int) -> list[LogEntry]:
+    _check_page(after, limit)
+    if type(until) is not int:
+        raise InvalidInput(f"until {until!r} is not a seq")
     return [
         LogEntry(row[0], row[1], row[2], row[3], row[4], decode(row[5]), decode(row[6]))
         for row in view.all(view.sql.commits, (after, until, limit))
@@ -120,8 +129,19 @@ def live_ids(view: View, links: Sequence[Link]) -> list[str]:
     return sorted(alive)
 
 
+def _check_page(after: int, limit: int) -> None:
+    for name, number in (("after", after), ("limit", limit)):
+        if type(number) is not int or not 0 <= number < 2**63:
+            raise InvalidInput(f"{name} {number!r} is not a whole number from 0 on")
+
+
 def _document(text: str, entity: str, seq: int) -> Document:
-    document = decode(text)
+    try:
+        document = decode(text)
+    except ValueError as error:
+        raise CorruptData(
+            f"the stored state of {entity!r} at seq {seq} cannot be read: {error}"
+        ) from error
     if not isinstance(document, dict):
         raise CorruptData(f"the stored state of {entity!r} at seq {seq} is not a document")
     return document

@@ -12,7 +12,7 @@ from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.models.documents import patch
 from fourfold.models.documents.encoding import checked, trusted
-from fourfold.models.documents.names import check_entity, check_session
+from fourfold.models.documents.names import check_entity, check_known_branch, check_session
 from fourfold.models.documents.records import Op, Reads
 
 _FIELDS: dict[str, frozenset[str]] = {
@@ -45,6 +45,8 @@ class Request:
     original: str
     replayable: bool
     """Whether the caller named the request, so that it may come again."""
+    created_at: str = ""
+    """When it was accepted, if that was elsewhere and before now."""
 
     @property
     def size(self) -> int:
@@ -63,6 +65,9 @@ def make_request(
 ) -> Request:
     """Check everything that can be checked without the database."""
     check_session(session, local_seq)
+    check_known_branch(branch)
+    if not isinstance(operations, list | tuple):
+        raise InvalidInput("the operations of a transaction are a list")
     if not operations:
         raise InvalidInput("a transaction needs at least one operation")
     if len(operations) > limits.OPERATIONS_MAX:
@@ -70,15 +75,15 @@ def make_request(
             f"a transaction takes at most {limits.OPERATIONS_MAX} operations, not {len(operations)}"
         )
     steps = tuple(_step(index, operation) for index, operation in enumerate(operations))
-    asked = _reads(reads)
-    _, conditions = checked(list(preconditions), "the preconditions")
+    asked, reads_text = _reads(reads)
+    conditions = _conditions(preconditions)
     original = trusted(
         {
             "branch": branch,
             "local_seq": local_seq,
             "operations": [_shown(step) for step in steps],
             "preconditions": conditions,
-            "reads": msgspec.to_builtins(asked),
+            "reads": msgspec.Raw(reads_text.encode()),
         }
     )
     return Request(
@@ -120,12 +125,69 @@ def _shown(step: Step) -> dict[str, Any]:
     return shown
 
 
-def _reads(reads: Reads | Mapping[str, Any] | None) -> Reads:
+_NO_READS = Reads()
+_NO_READS_TEXT = trusted(_NO_READS)
+
+
+def _reads(reads: Reads | Mapping[str, Any] | None) -> tuple[Reads, str]:
+    """What the author says to have read, and its text with every default filled in."""
     if reads is None:
-        return Reads()
-    if isinstance(reads, Reads):
-        return reads
+        return _NO_READS, _NO_READS_TEXT
     try:
-        return msgspec.convert(reads, Reads)
-    except msgspec.ValidationError as error:
+        # Records check nothing when they are made, so what they hold is checked here.
+        asked = msgspec.convert(_plain(reads), Reads)
+        text = trusted(asked)
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"the reads of the transaction: {error}") from error
+    for confirmed in asked.confirmed:
+        check_entity(confirmed.id)
+    for pending in asked.pending:
+        check_entity(pending.id)
+    return asked, text
+
+
+def _plain(reads: Reads | Mapping[str, Any]) -> dict[str, Any]:
+    """The same as dictionaries, with every value left as it is."""
+    if not isinstance(reads, Reads | Mapping):
+        raise TypeError("neither Reads nor an object")
+    parts = msgspec.structs.asdict(reads) if isinstance(reads, Reads) else dict(reads)
+    return {
+        name: [_fields(each) for each in part] if isinstance(part, list | tuple) else part
+        for name, part in parts.items()
+    }
+
+
+def _fields(read: Any) -> Any:
+    return msgspec.structs.asdict(read) if isinstance(read, msgspec.Struct) else read
+
+
+_CONDITIONS: dict[str, frozenset[str]] = {
+    "committed": frozenset({"kind", "local_seq"}),
+    "absent": frozenset({"kind", "id"}),
+    "seq": frozenset({"kind", "id", "seq"}),
+}
+
+
+def _conditions(preconditions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    if not preconditions and isinstance(preconditions, list | tuple):
+        return []
+    if not isinstance(preconditions, list | tuple):
+        raise InvalidInput("the preconditions of a transaction are a list")
+    _, conditions = checked(list(preconditions), "the preconditions")
+    for condition in conditions:
+        kind = condition.get("kind") if isinstance(condition, dict) else None
+        fields = _CONDITIONS.get(kind) if isinstance(kind, str) else None
+        if fields is None:
+            raise InvalidInput(
+                f"{condition!r:.60} is not a precondition", hint="Use committed, absent or seq."
+            )
+        if condition.keys() != fields:
+            wrong = ", ".join(sorted(condition.keys() ^ fields))
+            raise InvalidInput(f"the precondition {kind!r} has wrong or missing fields: {wrong}")
+        if "id" in fields:
+            check_entity(condition["id"])
+        for name in fields & {"seq", "local_seq"}:
+            number = condition[name]
+            if type(number) is not int or not 0 <= number < 2**63:
+                raise InvalidInput(f"{name} {number!r} is not a whole number from 0 on")
+    return list(conditions)

@@ -13,22 +13,32 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from fourfold import limits
 from fourfold.errors import InvalidInput
-from fourfold.kernel import Database
-from fourfold.models.documents import reader, verification, writer
+from fourfold.kernel import Database, Transaction
+from fourfold.models.documents import (
+    comparing,
+    reader,
+    reading_many,
+    verification,
+    writer,
+)
+from fourfold.models.documents.ancestry import Point
 from fourfold.models.documents.branches import Branches
 from fourfold.models.documents.cache import DocumentCache, Entry
 from fourfold.models.documents.chain import At, branch_named, chain, last_seq, target_of
 from fourfold.models.documents.encoding import decode, trusted
 from fourfold.models.documents.history import History, View
-from fourfold.models.documents.names import check_entity
+from fourfold.models.documents.names import check_entity, check_known_branch
 from fourfold.models.documents.records import Commit, LogEntry, Reads, Revision, State
-from fourfold.models.documents.request import make_request
+from fourfold.models.documents.request import Request, make_request
+from fourfold.models.documents.retention import Maintained, Retention, maintain
+from fourfold.models.documents.space_blobs import SpaceBlobs
+from fourfold.models.documents.watching import Bell, Watch
 
 
 class Space:
@@ -39,6 +49,8 @@ class Space:
         self.database = database
         self.history_kind = history
         self.branches = Branches(self)
+        self.blobs = SpaceBlobs(self)
+        self.bell = Bell()
         self._cache = DocumentCache(limits.DOCUMENT_CACHE_BYTES)
         # Requests that nobody named get a name of their own, which no other process will ever use.
         self._session = f"local:{uuid.uuid4().hex}"
@@ -76,10 +88,27 @@ class Space:
             reads=reads,
             preconditions=preconditions,
         )
-        return self.database.transact(
-            lambda txn: writer.commit(txn, self.history_kind, request, self._cache),
-            size=request.size,
-        )
+        return self.submit(request)
+
+    def submit(
+        self, request: Request, before: Callable[[View], None] | None = None, *, size: int = 0
+    ) -> Commit:
+        """Commit a request that was checked already. `before` runs first, in the same transaction,
+        and may refuse it.
+        """
+
+        def work(txn: Transaction) -> Commit:
+            if before is not None:
+                before(self.history_kind.view(txn))
+            commit = writer.commit(txn, self.history_kind, request, self._cache)
+            txn.after_commit(self.bell.ring)
+            return commit
+
+        if request.size + size < limits.GROUP_BYTES_MAX:
+            return self.database.transact(work, size=request.size + size)
+        # Too large to share a commit with others.
+        with self.database.write() as txn:
+            return work(txn)
 
     def set(self, entity: str, document: Mapping[str, Any], *, branch: str = "") -> Commit:
         """Replace the whole document of an entity."""
@@ -89,7 +118,8 @@ class Space:
         self, entity: str, patches: Sequence[Mapping[str, Any]], *, branch: str = ""
     ) -> Commit:
         """Change parts of an entity's document; on one that does not exist they start from `{}`."""
-        operation = {"op": "patch", "id": entity, "patches": list(patches)}
+        listed = list(patches) if isinstance(patches, tuple) else patches
+        operation = {"op": "patch", "id": entity, "patches": listed}
         return self.transact([operation], branch=branch)
 
     def delete(self, entity: str, *, branch: str = "") -> Commit:
@@ -119,13 +149,7 @@ class Space:
         with self.view() as view:
             branch_named(view, branch)
             links = chain(view, branch, target_of(view, branch, at))
-            states: dict[str, State | None] = {}
-            for entity in wanted:
-                found = reader.entry(view, links, entity)
-                states[entity] = (
-                    None if found is None else State(found.document, found.op, found.seq)
-                )
-        return states
+            return reading_many.states(view, links, wanted)
 
     def ids(self, branch: str = "", at: At = None) -> list[str]:
         """Every entity that exists (was written, and not deleted), sorted."""
@@ -160,6 +184,32 @@ class Space:
             newest = last_seq(view)
             return reader.log(view, after, newest if until is None else until, limit)
 
+    def diff(self, branch: str = "", at1: At = None, at2: At = None) -> comparing.Difference:
+        """What changed on a branch between two points; `at2` is now if not given.
+
+        `.operations` of the result turn the first state into the second. So what brings the state
+        at a seq back is `space.transact(space.diff(branch, None, seq).operations, branch=branch)`.
+        """
+        with self.view() as view:
+            branch_named(view, branch)
+            points = (Point(branch, target_of(view, branch, at)) for at in (at1, at2))
+            return comparing.compare(view, *points)
+
+    def watch(
+        self,
+        ids: Iterable[str] | None = None,
+        after: int | None = None,
+        branch: str = "",
+        *,
+        timeout: float | None = None,
+    ) -> Watch:
+        """The commits on a branch beyond the seq `after` (now, if not given), as they come.
+
+        With `ids` only those that change one of these entities, and of them only these parts. An
+        iterator for `for` and `async for`; `timeout` ends it after so many seconds of silence.
+        """
+        return Watch(self, ids, after, branch, timeout)
+
     def seq(self) -> int:
         """The newest seq of the space."""
         return self.database.sequence(self.history_kind.seq)
@@ -173,6 +223,13 @@ class Space:
             problems += verification.problems(view, self.history_kind)
         return problems
 
+    def maintain(self, retention: Retention = "all", *, pins: Iterable[int] = ()) -> Maintained:
+        """Make snapshots where reads go through many patches, and drop those that `retention` does
+        not keep: "all" keeps all of them, a number the newest of each entity, "log" ever fewer the
+        older they are. No state changes; `pins` are seqs that shall stay quick to read.
+        """
+        return maintain(self, retention, pins)
+
     @contextmanager
     def view(self) -> Iterator[View]:
         """One consistent state of the space."""
@@ -184,6 +241,7 @@ class Space:
         return self._session, next(self._local_seqs)
 
     def _newest(self, entity: str, branch: str) -> Entry | None:
+        check_known_branch(branch)
         found = self._cache.get((branch, entity))
         # Another process may write while this one reads, so only the writer can trust its memory.
         if found is not None and self.database.writable:

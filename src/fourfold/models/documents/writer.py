@@ -48,10 +48,12 @@ def commit(txn: Transaction, history: History, request: Request, cache: Document
             request.original,
             request.steps,
             resolved,
+            request.created_at,
         ),
     )
     txn.execute(history.sql.raise_branch_head, (request.branch, seq))
     published = _snapshots(txn, history, request.branch, seq, touched)
+    cache.withdraw(published)
     txn.scratch.setdefault(_SCRATCH, {}).update(published)
     txn.after_commit(lambda: cache.publish(published))
     return Commit(

@@ -38,6 +38,8 @@ CREATE INDEX idx_commit_branch ON "commit" (branch);
 CREATE UNIQUE INDEX idx_commit_session_local_seq ON "commit" (session_id, local_seq);
 -- Wall-clock addressing: the newest commit at or before a time.
 CREATE INDEX idx_commit_created_at ON "commit" (created_at);
+-- The merges into a branch. They are few, and a search for the base of the next one must not read every request.
+CREATE INDEX idx_commit_merge ON "commit" (branch, seq) WHERE instr(substr(original, 1, 300), ',"merge":{') > 0;
 
 -- What can be said about an entity: this value, these patches, or its end, after that parent (NULL: after nothing).
 -- Two branches that say the same thing after the same parent share the fact; `branch`, `seq` and `commit_ref` tell
@@ -54,11 +56,12 @@ CREATE TABLE fact (
     FOREIGN KEY (value_ref) REFERENCES value (hash),
     FOREIGN KEY (commit_ref) REFERENCES "commit" (hash)
 ) WITHOUT ROWID;
-CREATE INDEX idx_fact_seq ON fact (seq);
 
 -- The log: every time that a fact was said, in the order of the commits and of the operations in them.
 -- `fact_type` repeats the fact's, so that a search for the last whole document reads this table alone.
 -- `text` is the spelling of the value where it is not the one that the value's row holds.
+-- The specification's indexes on the facts' seqs, ids, branches and commits are here, as the key and the index of this
+-- table: a shared fact has several of each.
 CREATE TABLE occurrence (
     branch    TEXT    NOT NULL DEFAULT '',
     id        TEXT    NOT NULL,
@@ -70,7 +73,7 @@ CREATE TABLE occurrence (
     PRIMARY KEY (branch, id, seq, op_index),
     FOREIGN KEY (fact_hash) REFERENCES fact (hash)
 ) WITHOUT ROWID;
-CREATE INDEX idx_occurrence_seq ON occurrence (seq, op_index);
+CREATE INDEX idx_occurrence_branch_seq ON occurrence (branch, seq, op_index);
 
 -- Where reading starts: the newest fact of each entity on each branch. A deleted entity keeps its head.
 CREATE TABLE head (

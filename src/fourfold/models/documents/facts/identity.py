@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from fourfold.content import Reference, refer
 from fourfold.errors import ContentError
+from fourfold.models.documents.encoding import trusted
 
 EMPTY_VALUE: Final = "__empty__"
 """The value of a deleted entity. It is no reference, because there is nothing to refer to."""
@@ -46,26 +47,18 @@ def commit_reference(
     branch: str,
     session: str,
     local_seq: int,
+    created_at: str,
     original: str,
     resolved: Sequence[dict[str, int]],
     facts: Sequence[Reference],
     texts: Sequence[str | None],
     previous: Reference | None,
 ) -> Reference:
-    """The hash of a commit.
+    """The hash of a commit: its facts and the commit before as references, all else as one text.
 
     It covers the texts beside the facts, because a fact does not tell 1 from 1.0 and a text does.
     """
-    return refer(
-        {
-            "seq": seq,
-            "branch": branch,
-            "session": session,
-            "local_seq": local_seq,
-            "original": original,
-            "resolved": list(resolved),
-            "facts": list(facts),
-            "texts": list(texts),
-            "previous": previous,
-        }
+    request = trusted(
+        [seq, branch, session, local_seq, created_at, original, list(resolved), list(texts)]
     )
+    return refer({"request": request, "facts": list(facts), "previous": previous})

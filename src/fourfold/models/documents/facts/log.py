@@ -13,16 +13,16 @@ entity may be a patch, or a delete.
 
 A fact covers neither branch nor seq, so equal facts on two branches are one row, and rows of
 `occurrence` tell where each was said. What is unique about a commit is in the commit's own hash:
-its seq, its session, the request, its facts with their exact texts, and the commit before it.
-Wall-clock time is not: it says nothing about what happened, and an imported space keeps its hashes.
+its seq, its session, its time, the request, its facts with their exact texts, and the commit before
+it.
 """
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from fourfold.content import Reference, refer
-from fourfold.errors import ContentError
 from fourfold.kernel import Migration, Sequence, Transaction, load_queries, profiles
 from fourfold.kernel.statements import read_sql
 from fourfold.models.documents.chain import chain
@@ -76,8 +76,7 @@ def append(txn: Transaction, appended: Appended) -> None:
         ],
     )
     heads = {
-        step.id: (branch, step.id, seq, index, fact.hash)
-        for index, (step, fact) in enumerate(said)
+        step.id: (branch, step.id, seq, index, fact.hash) for index, (step, fact) in enumerate(said)
     }
     txn.execute_many(_SQL.upsert_head, list(heads.values()))
 
@@ -128,12 +127,14 @@ def _visible(view: View, appended: Appended, entity: str) -> tuple[Reference, st
 
 def _insert_commit(txn: Transaction, appended: Appended, facts: list[_Fact]) -> str:
     before = txn.value(_SQL.newest_commit)
+    created_at = appended.created_at or _now()
     commit = str(
         identity.commit_reference(
             seq=appended.seq,
             branch=appended.branch,
             session=appended.session,
             local_seq=appended.local_seq,
+            created_at=created_at,
             original=appended.original,
             resolved=appended.resolved,
             facts=[fact.reference for fact in facts],
@@ -155,18 +156,19 @@ def _insert_commit(txn: Transaction, appended: Appended, facts: list[_Fact]) -> 
             appended.original,
             trusted(resolution),
             before,
+            created_at,
         ),
     )
     return commit
 
 
+def _now() -> str:
+    return datetime.now(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+
+
 def keep_snapshot(txn: Transaction, branch: str, entity: str, seq: int, text: str) -> None:
     """A whole document: a value as any other, and a row that says when an entity had it."""
-    try:
-        value = str(refer(decode(text)))
-    except ContentError:
-        # Patches can nest a document deeper than a reference goes. It is read by replay then.
-        return
+    value = str(refer(decode(text)))
     txn.execute(_SQL.insert_value, (value, text))
     txn.execute(_SQL.insert_snapshot, (branch, entity, seq, value, text))
 

@@ -2,8 +2,13 @@
 -- the view `revision` answers them.
 
 -- name: greatest_seq
--- The greatest seq that a row of the log carries.
-SELECT coalesce(max(seq), 0) FROM occurrence
+-- The greatest seq that a row of the log carries: the last entry of each branch in the index.
+SELECT coalesce(max((SELECT max(o.seq) FROM occurrence AS o WHERE o.branch = b.name)), 0) FROM branch AS b
+
+-- name: revisions_of_commit
+-- The commit says on which branch to look, so that one index serves this and the searches by branch.
+SELECT branch, id, seq, op_index, op, data FROM revision
+WHERE branch = (SELECT branch FROM "commit" WHERE seq = ?1) AND seq = ?1 ORDER BY op_index
 
 -- name: newest_commit
 -- What the next commit follows.
@@ -11,8 +16,8 @@ SELECT hash FROM "commit" ORDER BY seq DESC LIMIT 1
 
 -- name: insert_commit
 -- The reads stand in the request; the column of the specification repeats them. A branch's birth or end has none.
-INSERT INTO "commit" (hash, seq, branch, session_id, local_seq, original, resolution, previous, reads)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, json_extract(?6, '$.reads'))
+INSERT INTO "commit" (hash, seq, branch, session_id, local_seq, original, resolution, previous, created_at, reads)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, json_extract(?6, '$.reads'))
 
 -- name: insert_occurrence
 -- The text is kept only where the value's row spells the value otherwise. It is asked after the value was inserted.
@@ -44,25 +49,43 @@ VALUES (?1, ?2, ?3, ?4, nullif(?5, (SELECT data FROM value WHERE hash = ?4)))
 SELECT s.seq, coalesce(s.text, (SELECT v.data FROM value AS v WHERE v.hash = s.value_ref)) FROM snapshot AS s
 WHERE s.branch = ?1 AND s.id = ?2 AND s.seq <= ?3 ORDER BY s.seq DESC LIMIT 1
 
+-- name: newest_snapshots
+-- For each pair [id, seq] of a JSON array: the newest snapshot on one branch at or before that seq.
+SELECT s.id, s.seq, coalesce(s.text, (SELECT v.data FROM value AS v WHERE v.hash = s.value_ref))
+FROM (SELECT value ->> 0 AS id, value ->> 1 AS upto FROM json_each(?2)) AS wanted
+CROSS JOIN snapshot AS s ON s.branch = ?1 AND s.id = wanted.id AND s.seq = (
+    SELECT max(seq) FROM snapshot WHERE branch = ?1 AND id = wanted.id AND seq <= wanted.upto
+)
+
+-- The questions of verification. They give text as bytes: damaged text may be no text any more, and must be seen all
+-- the same.
+
 -- name: verify_snapshots
-SELECT s.branch, s.id, s.seq, coalesce(s.text, v.data)
+SELECT CAST(s.branch AS BLOB), CAST(s.id AS BLOB), s.seq, CAST(coalesce(s.text, v.data) AS BLOB)
 FROM snapshot AS s LEFT JOIN value AS v ON v.hash = s.value_ref
 
+-- name: verify_spellings
+-- Snapshots that spell their value otherwise than its row.
+SELECT CAST(branch AS BLOB), CAST(id AS BLOB), seq, CAST(value_ref AS BLOB), CAST(text AS BLOB)
+FROM snapshot WHERE text IS NOT NULL
+
 -- name: verify_values
-SELECT hash, data FROM value
+SELECT CAST(hash AS BLOB), CAST(data AS BLOB) FROM value
 
 -- name: verify_facts
--- Each fact, with the place where it was first said, as the log has it.
-SELECT f.hash, f.id, f.value_ref, f.parent, f.fact_type, f.branch, f.seq, f.commit_ref,
-    o.branch, o.seq, c.hash
+-- Each fact, and after it the place where it was first said, as the log has it.
+SELECT CAST(f.hash AS BLOB), CAST(f.id AS BLOB), CAST(f.value_ref AS BLOB), CAST(f.parent AS BLOB),
+    CAST(f.fact_type AS BLOB), CAST(f.branch AS BLOB), f.seq, CAST(f.commit_ref AS BLOB),
+    CAST(o.branch AS BLOB), o.seq, CAST(c.hash AS BLOB)
 FROM fact AS f
 LEFT JOIN (SELECT fact_hash, branch, min(seq) AS seq FROM occurrence GROUP BY fact_hash) AS o ON o.fact_hash = f.hash
 LEFT JOIN "commit" AS c ON c.seq = o.seq
 
 -- name: verify_occurrences
 -- The log in the order of each branch's entities, with the facts and values that it names, and the commits.
-SELECT o.branch, o.id, o.seq, o.op_index, o.fact_hash, o.fact_type, o.text,
-    f.id, f.fact_type, f.parent, f.value_ref, v.hash IS NOT NULL, v.data, c.branch
+SELECT CAST(o.branch AS BLOB), CAST(o.id AS BLOB), o.seq, o.op_index, CAST(o.fact_hash AS BLOB),
+    CAST(o.fact_type AS BLOB), CAST(o.text AS BLOB), CAST(f.id AS BLOB), CAST(f.fact_type AS BLOB),
+    CAST(f.parent AS BLOB), CAST(f.value_ref AS BLOB), v.hash IS NOT NULL, CAST(v.data AS BLOB), CAST(c.branch AS BLOB)
 FROM occurrence AS o
 LEFT JOIN fact AS f ON f.hash = o.fact_hash
 LEFT JOIN value AS v ON v.hash = f.value_ref
@@ -70,19 +93,17 @@ LEFT JOIN "commit" AS c ON c.seq = o.seq
 ORDER BY o.branch, o.id, o.seq, o.op_index
 
 -- name: verify_commits
-SELECT hash, seq, branch, session_id, local_seq, original, resolution, previous, reads, created_at
+SELECT CAST(hash AS BLOB), seq, CAST(branch AS BLOB), CAST(session_id AS BLOB), local_seq, CAST(original AS BLOB),
+    CAST(resolution AS BLOB), CAST(previous AS BLOB), CAST(reads AS BLOB), CAST(created_at AS BLOB)
 FROM "commit" ORDER BY seq
 
 -- name: occurrences_of_commit
-SELECT op_index, fact_hash, data FROM revision WHERE commit_seq = ? ORDER BY op_index
-
--- name: verify_spellings
--- Snapshots that spell their value otherwise than its row.
-SELECT branch, id, seq, value_ref, text FROM snapshot WHERE text IS NOT NULL
+SELECT op_index, CAST(fact_hash AS BLOB), CAST(data AS BLOB)
+FROM revision WHERE branch = ?1 AND seq = ?2 ORDER BY op_index
 
 -- name: verify_heads
 -- Heads that do not point at the newest fact of their entity, and entities without a head.
-SELECT branch, id FROM head AS h WHERE NOT EXISTS (
+SELECT CAST(branch AS BLOB), CAST(id AS BLOB) FROM head AS h WHERE NOT EXISTS (
     SELECT 1 FROM occurrence AS o
     WHERE o.branch = h.branch AND o.id = h.id AND o.seq = h.seq AND o.op_index = h.op_index
       AND o.fact_hash = h.fact_hash
@@ -91,6 +112,6 @@ SELECT branch, id FROM head AS h WHERE NOT EXISTS (
     WHERE o.branch = h.branch AND o.id = h.id AND (o.seq, o.op_index) > (h.seq, h.op_index)
 )
 UNION
-SELECT branch, id FROM occurrence AS o WHERE NOT EXISTS (
+SELECT CAST(branch AS BLOB), CAST(id AS BLOB) FROM occurrence AS o WHERE NOT EXISTS (
     SELECT 1 FROM head AS h WHERE h.branch = o.branch AND h.id = o.id
 )

@@ -11,7 +11,6 @@ Each finding names the row. One wrong byte is usually found in several places.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,7 +21,6 @@ from fourfold.models.documents.encoding import decode, trusted
 from fourfold.models.documents.facts import identity
 from fourfold.models.documents.history import Row, View
 
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 _UNREADABLE = (FourfoldError, ValueError, TypeError, AttributeError, RecursionError)
 """What damaged text and damaged references raise when they are read."""
 
@@ -33,20 +31,29 @@ def problems(view: View) -> Iterator[str]:
     yield from _facts(view)
     yield from _occurrences(view)
     yield from _commits(view)
-    for branch, entity in view.rows(view.sql.verify_heads):
+    for branch, entity in _rows(view, view.sql.verify_heads):
         yield f"head of {entity!r} on {branch!r} is not its newest fact"
+
+
+def _rows(view: View, sql: str, params: Row = ()) -> Iterator[Row]:
+    """Rows whose texts come as bytes. What is no text any more is shown; it then equals nothing."""
+    for row in view.rows(sql, params):
+        yield tuple(
+            each.decode(errors="backslashreplace") if isinstance(each, bytes) else each
+            for each in row
+        )
 
 
 def _values(view: View) -> Iterator[str]:
     empty = False
-    for named, data in view.rows(view.sql.verify_values):
+    for named, data in _rows(view, view.sql.verify_values):
         if named == identity.EMPTY_VALUE:
             empty = data is None
         elif not _spells(data, named):
             yield f"value {named}: its data is not what its hash says"
     if not empty:
         yield f"value {identity.EMPTY_VALUE}: is missing, or has data"
-    for branch, entity, seq, value_ref, text in view.rows(view.sql.verify_spellings):
+    for branch, entity, seq, value_ref, text in _rows(view, view.sql.verify_spellings):
         if not _spells(text, value_ref):
             yield f"snapshot of {entity!r} on {branch!r} at seq {seq}: its text is not its value's"
 
@@ -61,7 +68,7 @@ def _spells(text: object, named: object) -> bool:
 
 
 def _facts(view: View) -> Iterator[str]:
-    for row in view.rows(view.sql.verify_facts):
+    for row in _rows(view, view.sql.verify_facts):
         named, entity, value_ref, parent, fact_type, *first, said_on, said_at, commit = row
         try:
             made = identity.fact_reference(
@@ -84,7 +91,7 @@ def _occurrences(view: View) -> Iterator[str]:
     """Every entity of every branch, from its first fact on."""
     last: tuple[Any, ...] | None = None
     before: str | None = None
-    for row in view.rows(view.sql.verify_occurrences):
+    for row in _rows(view, view.sql.verify_occurrences):
         branch, entity, seq, op_index, fact, fact_type, text, *found = row
         where = f"occurrence of {entity!r} on {branch!r} at seq {seq}, operation {op_index}"
         said_of, said_type, parent, value_ref, value_there, data, commit_branch = found
@@ -92,8 +99,8 @@ def _occurrences(view: View) -> Iterator[str]:
             last = (branch, entity)
             try:
                 before = _inherited(view, branch, entity, seq)
-            except FourfoldError as error:
-                yield f"{where}: {error.message}"
+            except _UNREADABLE as error:
+                yield f"{where}: what it follows cannot be found: {error}"
                 before = parent
         if said_of is None or not value_there:
             yield f"{where}: its fact, or the value of that, is missing"
@@ -119,8 +126,8 @@ def _inherited(view: View, branch: str, entity: str, seq: int) -> str | None:
 
 def _commits(view: View) -> Iterator[str]:
     before: str | None = None
-    for row in view.rows(view.sql.verify_commits):
-        named, seq, *_, previous, _, created_at = row
+    for row in _rows(view, view.sql.verify_commits):
+        named, seq, *_, previous, _, _ = row
         if previous != before:
             yield f"commit {seq}: does not follow the commit before it"
         try:
@@ -129,15 +136,13 @@ def _commits(view: View) -> Iterator[str]:
             same = False
         if not same:
             yield f"commit {seq}: its hash does not follow from its row and its facts"
-        if type(created_at) is not str or not _MOMENT.fullmatch(created_at):
-            yield f"commit {seq}: {created_at!r} is not a moment"
         before = named
 
 
 def _made_again(view: View, row: Row) -> str:
     """The hash of a commit, from what is stored of it."""
-    named, seq, branch, session, local_seq, original, resolution, previous, reads, _ = row
-    occurrences = view.all(view.sql.occurrences_of_commit, (seq,))
+    named, seq, branch, session, local_seq, original, resolution, previous, reads, created_at = row
+    occurrences = list(_rows(view, view.sql.occurrences_of_commit, (branch, seq)))
     if [op_index for op_index, _, _ in occurrences] != list(range(len(occurrences))):
         raise ContentError(f"commit {seq} has holes")
     asked = decode(original).get("reads")
@@ -156,6 +161,7 @@ def _made_again(view: View, row: Row) -> str:
             branch=branch,
             session=session,
             local_seq=local_seq,
+            created_at=created_at,
             original=original,
             resolved=resolved,
             facts=[Reference.parse(fact) for _, fact, _ in occurrences],

@@ -20,6 +20,8 @@ CREATE UNIQUE INDEX idx_commit_session_local_seq ON "commit" (session_id, local_
 CREATE INDEX idx_commit_invocation_ref ON "commit" (invocation_ref) WHERE invocation_ref IS NOT NULL;
 -- Wall-clock addressing: the newest commit at or before a time.
 CREATE INDEX idx_commit_created_at ON "commit" (created_at);
+-- The merges into a branch. They are few, and a search for the base of the next one must not read every request.
+CREATE INDEX idx_commit_merge ON "commit" (branch, seq) WHERE instr(substr(original, 1, 300), ',"merge":{') > 0;
 
 -- The log: one row for each operation on each entity.
 CREATE TABLE revision (

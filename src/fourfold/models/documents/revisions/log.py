@@ -5,16 +5,21 @@ its commit.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
-from fourfold.kernel import Migration, Sequence, Transaction, load_queries, profiles
+import msgspec
+
+from fourfold.kernel import Migration, Transaction, load_queries, profiles
+from fourfold.kernel import Sequence as Counter
 from fourfold.kernel.statements import read_sql
 from fourfold.models.documents.encoding import decode, trusted
-from fourfold.models.documents.history import Appended, History, View
+from fourfold.models.documents.history import Appended, History, Row, View
 
 _PACKAGE = "fourfold.models.documents.revisions"
 _SQL = load_queries(_PACKAGE)
+_ENCODER = msgspec.json.Encoder()
 _COLUMNS = ("branch", "id", "seq", "op_index", "op", "data", "commit_seq")
 
 
@@ -25,20 +30,17 @@ def append(txn: Transaction, appended: Appended) -> None:
         (branch, step.id, seq, index, step.op, step.text, seq)
         for index, step in enumerate(appended.steps)
     ]
-    resolution: dict[str, Any] = {"seq": seq, "digest": digest(appended.original, rows)}
-    if appended.resolved:
-        resolution["resolved_pending_reads"] = list(appended.resolved)
-    txn.execute(
-        _SQL.insert_commit,
-        (
-            seq,
-            branch,
-            appended.session,
-            appended.local_seq,
-            appended.original,
-            trusted(resolution),
-        ),
+    row = (
+        seq,
+        branch,
+        appended.session,
+        appended.local_seq,
+        None,
+        None,
+        appended.original,
+        appended.created_at or _now(),
     )
+    txn.execute(_SQL.insert_commit, (*row, resolution(row, rows, appended.resolved)))
     txn.insert_many("revision", _COLUMNS, rows)
     last = {step.id: index for index, step in enumerate(appended.steps)}
     heads = [(branch, entity, seq, index) for entity, index in last.items()]
@@ -50,36 +52,51 @@ def keep_snapshot(txn: Transaction, branch: str, entity: str, seq: int, text: st
     txn.execute(_SQL.insert_snapshot, (branch, entity, seq, text))
 
 
-def digest(original: str, rows: Iterable[tuple[Any, ...]]) -> str:
-    """A fingerprint of a commit and its rows, kept in its resolution, so that a changed byte is
-    found.
+def resolution(row: Row, rows: Iterable[Row], resolved: Sequence[dict[str, int]]) -> str:
+    """What was decided about a commit, with a digest of its row, of that and of its revisions, so
+    that a changed byte in any of them is found.
     """
-    hasher = hashlib.sha256(original.encode())
-    for branch, entity, seq, op_index, op, data, *_ in rows:
-        text = "" if data is None else data
-        head = f"\x00{branch}\x00{entity}\x00{seq}\x00{op_index}\x00{op}\x00{len(text)}\x00"
-        hasher.update(head.encode())
-        hasher.update(text.encode())
-    return f"sha256:{hasher.hexdigest()}"
+    decided: dict[str, Any] = {"seq": row[0]}
+    if resolved:
+        decided["resolved_pending_reads"] = list(resolved)
+    hasher = hashlib.sha256(_ENCODER.encode((decided, row)))
+    for each in rows:
+        hasher.update(_ENCODER.encode(each))
+    decided["digest"] = f"sha256:{hasher.hexdigest()}"
+    return trusted(decided)
+
+
+def _now() -> str:
+    return datetime.now(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
 def problems(view: View) -> Iterator[str]:
     """Where the log contradicts itself."""
-    for seq, original, resolution in view.rows(_SQL.verify_commits):
+    for *row, decided in view.rows(_SQL.verify_commits):
+        seq = row[0]
+        rows = view.all(_SQL.verify_revisions, (seq,))
         try:
-            expected = decode(resolution)
-        except ValueError:
-            yield f"commit {seq}: its resolution is not readable"
-            continue
-        rows = view.all(_SQL.revisions_of_commit, (seq,))
-        if not isinstance(expected, dict) or expected.get("seq") != seq:
-            yield f"commit {seq}: its resolution names another seq"
-        elif expected.get("digest") != digest(original, rows):
-            yield f"commit {seq}: its rows are not those that were committed"
+            read = [tuple(map(_text, each)) for each in (row, *rows)]
+            resolved = decode(decided).get("resolved_pending_reads", ())
+            same = resolution(read[0], read[1:], resolved) == _text(decided)
+        except (AttributeError, TypeError, ValueError):
+            same = False
+        if not same:
+            yield f"commit {seq}: its row, or a revision of it, is not what was committed"
     for branch, entity, seq in view.rows(_SQL.verify_strays):
-        yield f"revision of {entity!r} on {branch!r} at seq {seq} belongs to no commit"
+        yield f"revision of {shown(entity)} on {shown(branch)} at seq {seq} belongs to no commit"
     for branch, entity in view.rows(_SQL.verify_heads):
-        yield f"head of {entity!r} on {branch!r} is not its newest revision"
+        yield f"head of {shown(entity)} on {shown(branch)} is not its newest revision"
+
+
+def _text(value: Any) -> Any:
+    """A column as it was written. Verification reads bytes, since damaged ones may be no text."""
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def shown(name: bytes) -> str:
+    """A name from the file as a message gives it, also when it is damaged."""
+    return repr(name.decode(errors="backslashreplace"))
 
 
 REVISIONS = History(
@@ -88,7 +105,7 @@ REVISIONS = History(
     migrations=(Migration(1, "revisions", read_sql(_PACKAGE, "0001_revisions.sql")),),
     sql=_SQL,
     # The log itself is the counter; the kernel's row is only a floor for restores.
-    seq=Sequence(
+    seq=Counter(
         "seq",
         read=_SQL.last_seq,
         claim=_SQL.claim_seq,

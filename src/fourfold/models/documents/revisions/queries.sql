@@ -26,7 +26,9 @@ FROM "commit" WHERE seq > ?1 AND seq <= ?2 ORDER BY seq LIMIT ?3
 SELECT coalesce(max(seq), 0) FROM "commit" WHERE created_at <= ?
 
 -- name: insert_commit
-INSERT INTO "commit" (seq, branch, session_id, local_seq, original, resolution) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO "commit" (
+    seq, branch, session_id, local_seq, invocation_ref, authorization_ref, original, created_at, resolution
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: upsert_head
 INSERT INTO head (branch, id, seq, op_index) VALUES (?, ?, ?, ?)
@@ -73,24 +75,23 @@ SELECT name, parent_branch, fork_seq, created_seq, head_seq, status, created_at 
 SELECT name, parent_branch, fork_seq, created_seq, head_seq, status, created_at FROM branch ORDER BY created_seq, name
 
 -- name: insert_branch
-INSERT INTO branch (name, parent_branch, fork_seq, created_seq, head_seq) VALUES (?1, ?2, ?3, ?4, ?4)
+-- A branch is as old as the commit that made it, to the millisecond.
+INSERT INTO branch (name, parent_branch, fork_seq, created_seq, head_seq, created_at)
+VALUES (?1, ?2, ?3, ?4, ?4, (SELECT created_at FROM "commit" WHERE seq = ?4))
 
 -- name: end_branch
 UPDATE branch SET status = 'deleted' WHERE name = ?
 
 -- name: last_words
--- For every entity that one branch itself had written at or before a seq: the last operation on it.
-SELECT id, op FROM revision AS r
-WHERE branch = ?1 AND seq <= ?2 AND NOT EXISTS (
-    SELECT 1 FROM revision AS later
-    WHERE later.branch = r.branch AND later.id = r.id AND later.seq <= ?2
-      AND (later.seq, later.op_index) > (r.seq, r.op_index)
-)
-
--- name: newest_whole
--- The newest set or delete of an entity on one branch at or before a seq. It ends a search through older branches.
-SELECT seq FROM revision
-WHERE branch = ?1 AND id = ?2 AND seq <= ?3 AND op <> 'patch' ORDER BY seq DESC, op_index DESC LIMIT 1
+-- For every entity that one branch itself had written at or before a seq: the last operation on it. The heads name the
+-- entities, so that the cost is theirs and not that of the history.
+SELECT id, op FROM (
+    SELECT h.id AS id, (
+        SELECT r.op FROM revision AS r
+        WHERE r.branch = h.branch AND r.id = h.id AND r.seq <= ?2 ORDER BY r.seq DESC, r.op_index DESC LIMIT 1
+    ) AS op
+    FROM head AS h WHERE h.branch = ?1
+) WHERE op IS NOT NULL
 
 -- name: lift_seq
 -- Only upwards: a restored space must never hand out a seq again.
@@ -100,14 +101,32 @@ UPDATE kernel_sequence SET value = max(value, ?1) WHERE name = 'seq_floor'
 INSERT OR IGNORE INTO kernel_sequence (name, value) VALUES ('seq_floor', 0)
 
 -- name: verify_commits
-SELECT seq, original, resolution FROM "commit" ORDER BY seq
+-- As bytes: damaged text may be no text any more, and must be seen all the same.
+SELECT
+    seq, CAST(branch AS BLOB), CAST(session_id AS BLOB), local_seq, CAST(invocation_ref AS BLOB),
+    CAST(authorization_ref AS BLOB), CAST(original AS BLOB), CAST(created_at AS BLOB), CAST(resolution AS BLOB)
+FROM "commit" ORDER BY seq
+
+-- name: verify_revisions
+SELECT
+    CAST(branch AS BLOB), CAST(id AS BLOB), seq, op_index, CAST(op AS BLOB), CAST(data AS BLOB), commit_seq
+FROM revision WHERE commit_seq = ? ORDER BY op_index
+
+-- name: verify_lines
+-- Which branch each commit belongs to, with the request where it looks like the birth or the end of a branch.
+SELECT seq, CAST(branch AS BLOB), CASE WHEN instr(original, '"cmd":"branch/') THEN CAST(original AS BLOB) END
+FROM "commit" ORDER BY seq
+
+-- name: verify_branches
+SELECT CAST(name AS BLOB), CAST(parent_branch AS BLOB), fork_seq, created_seq, head_seq, CAST(status AS BLOB)
+FROM branch
 
 -- name: verify_strays
-SELECT branch, id, seq FROM revision WHERE seq <> commit_seq OR commit_seq NOT IN (SELECT seq FROM "commit")
+SELECT CAST(branch AS BLOB), CAST(id AS BLOB), seq FROM revision WHERE seq <> commit_seq OR commit_seq NOT IN (SELECT seq FROM "commit")
 
 -- name: verify_heads
 -- Heads that do not point at the newest revision of their entity, and entities without a head.
-SELECT branch, id FROM head AS h WHERE NOT EXISTS (
+SELECT CAST(branch AS BLOB), CAST(id AS BLOB) FROM head AS h WHERE NOT EXISTS (
     SELECT 1 FROM revision AS r
     WHERE r.branch = h.branch AND r.id = h.id AND r.seq = h.seq AND r.op_index = h.op_index
 ) OR EXISTS (
@@ -115,12 +134,12 @@ SELECT branch, id FROM head AS h WHERE NOT EXISTS (
     WHERE r.branch = h.branch AND r.id = h.id AND (r.seq, r.op_index) > (h.seq, h.op_index)
 )
 UNION
-SELECT branch, id FROM revision AS r WHERE NOT EXISTS (
+SELECT CAST(branch AS BLOB), CAST(id AS BLOB) FROM revision AS r WHERE NOT EXISTS (
     SELECT 1 FROM head AS h WHERE h.branch = r.branch AND h.id = r.id
 )
 
 -- name: verify_snapshots
-SELECT branch, id, seq, value FROM snapshot
+SELECT CAST(branch AS BLOB), CAST(id AS BLOB), seq, CAST(value AS BLOB) FROM snapshot
 
 -- name: newest_revisions
 -- The last word on each of many entities (a JSON array of ids) of one branch at or before a seq.
@@ -162,10 +181,10 @@ WHERE branch = ?1 AND seq > ?2 AND seq <= ?3 AND (?4 IS NULL OR id IN (SELECT va
 ORDER BY seq LIMIT ?5
 
 -- name: merges
--- The commits on one branch beyond a seq and up to another that merged another branch into it, newest first. The field
--- "merge" comes early in the text of a request, since its keys are sorted. The index idx_commit_merge has the same
--- condition; a commit that only looks like a merge has no such field and gives NULL.
-SELECT seq, json_extract(original, '$.merge') FROM "commit"
+-- How the requests begin that merged another branch into one, beyond a seq and up to another, newest first. The field
+-- "merge" comes early in the text of a request, since its keys are sorted; some that only look like a merge may come
+-- along. The index idx_commit_merge has the same condition.
+SELECT seq, substr(original, 1, 2000) FROM "commit"
 WHERE branch = ?1 AND seq > ?2 AND seq <= ?3 AND instr(substr(original, 1, 300), ',"merge":{') > 0
 ORDER BY seq DESC
 

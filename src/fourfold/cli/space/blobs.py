@@ -1,0 +1,101 @@
+"""`fourfold space blob`: bytes by their content, beside the documents that name them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+
+from fourfold.cli.groups import SectionedGroup
+from fourfold.cli.output import Output, size
+from fourfold.cli.space.arguments import (
+    branch_option,
+    file_bytes,
+    json_argument,
+    new_file,
+    space_command,
+)
+from fourfold.errors import InvalidInput
+from fourfold.models.documents import Space
+
+
+@click.command(
+    "blob",
+    cls=SectionedGroup,
+    sections=(("Commands", ("put", "get", "list")),),
+    epilog="Every command takes --json and --traceback.",
+)
+def blob() -> None:
+    """Store, fetch and list blobs."""
+
+
+@space_command("put", writes=True)
+@click.argument("file")
+@click.option("--content-type", metavar="TYPE", help="For example image/png.")
+@click.option(
+    "--metadata",
+    metavar="JSON",
+    help="What the entity urn:blob-meta:<hash> shall say, in the same commit: JSON or @FILE.",
+)
+@branch_option("The branch of the metadata; the default branch if not given.")
+def put(
+    out: Output,
+    space: Space,
+    file: str,
+    *,
+    content_type: str | None,
+    metadata: str | None,
+    branch: str,
+) -> None:
+    """Store the bytes of FILE, or of stdin if FILE is -, and print their hash."""
+    data = sys.stdin.buffer.read() if file == "-" else file_bytes(Path(file))
+    known = None if metadata is None else json_argument(metadata, "the metadata")
+    name = space.blobs.put(data, content_type, metadata=known, branch=branch)
+    if out.as_json:
+        out.document(msgspec.to_builtins(space.blobs.stat(name)))
+    else:
+        out.line(name)
+
+
+@space_command("get")
+@click.argument("hash", metavar="HASH")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write this new file, which appears when it is complete; stdout if not given.",
+)
+def get(out: Output, space: Space, hash: str, *, output: Path | None) -> None:  # noqa: A002
+    """Fetch the bytes of the blob HASH, verified."""
+    if output is None:
+        if out.as_json:
+            raise InvalidInput("--json needs --output FILE: without a file, stdout holds the bytes")
+        sys.stdout.buffer.write(space.blobs.get(hash))
+        return
+    with new_file(output) as file:
+        file.write(space.blobs.get(hash))
+    stat = space.blobs.stat(hash)
+    if out.as_json:
+        out.document({**msgspec.to_builtins(stat), "file": str(output)})
+    else:
+        out.line(f"wrote {output} ({size(stat.size)})")
+
+
+@space_command("list")
+def list_blobs(out: Output, space: Space) -> None:
+    """List the blobs of the space."""
+    found = [space.blobs.stat(name) for name in space.blobs.ids()]
+    if out.as_json:
+        out.document({"blobs": [msgspec.to_builtins(each) for each in found]})
+    elif found:
+        out.table(
+            ("hash", "size", "type"),
+            [(each.hash, size(each.size), each.content_type) for each in found],
+        )
+    else:
+        out.line("no blobs yet")
+
+
+for _each in (put, get, list_blobs):
+    blob.add_command(_each)

@@ -1,0 +1,388 @@
+"""Three-way merge of one branch into another.
+
+The base is the newest point that both branches have behind them; earlier merges count, so merging
+again, or back, brings only what is new. When merges through other branches crossed each other there
+are several such points, and an entity on which they lead to different results is a conflict. For
+each entity that the source changed since the base:
+
+    the target has it as it was at the base     the source's state is taken
+    both made the same of it                    nothing is written
+    both changed it                             field by field, if asked for; else a conflict
+
+Deleting is a change like any other: what one side deleted and the other left alone is deleted, what
+one side deleted and the other changed is a conflict. A conflict stops the whole merge, and nothing
+is written, unless a resolution says what the entity shall be.
+
+A merge is one commit on the target. It was computed from a snapshot, so it names what it saw there,
+and is computed anew if that has changed in between. Its request carries a field `merge`, from which
+later merges take their base.
+
+Two things a merge does not do. It does not undo: a branch that was kept as a save-point has no
+changes of its own, so merging it brings nothing; `space.diff(branch, now, then).operations` is what
+brings an old state back. And it does not repeat: what was merged and then undone on the target
+stays undone, however often the source is merged again, until the source changes it anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from fourfold import limits
+from fourfold.content import content_id
+from fourfold.errors import Conflict, InvalidInput, ReplayMismatch, StaleRead
+from fourfold.models.documents import admission, field_merge, reader, reading_many
+from fourfold.models.documents.ancestry import Point, common_bases, reach
+from fourfold.models.documents.chain import branch_named, chain, last_seq
+from fourfold.models.documents.comparing import document_of
+from fourfold.models.documents.difference import changed_paths, diff, identical
+from fourfold.models.documents.encoding import checked, decode, trusted
+from fourfold.models.documents.history import View
+from fourfold.models.documents.names import check_entity, check_session
+from fourfold.models.documents.pointer import ABSENT, format_pointer
+from fourfold.models.documents.records import (
+    Commit,
+    ConfirmedRead,
+    Document,
+    Operation,
+    Reads,
+    State,
+)
+from fourfold.models.documents.request import Request, Step, make_request
+
+if TYPE_CHECKING:
+    from fourfold.models.documents.space import Space
+
+Resolutions = Mapping[str, Document | None]
+
+
+class MergeConflict(msgspec.Struct, frozen=True):
+    """An entity that both sides changed, and not alike. The paths are where; "" is all of it."""
+
+    id: str
+    paths: tuple[str, ...]
+    base: State | None
+    source: State | None
+    target: State | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The conflict without the documents, as the error's details have it."""
+        seqs = {
+            f"{name}_seq": 0 if state is None else state.seq
+            for name, state in (
+                ("base", self.base),
+                ("source", self.source),
+                ("target", self.target),
+            )
+        }
+        return {"entity": self.id, "paths": list(self.paths), **seqs}
+
+
+class MergeResult(msgspec.Struct, frozen=True):
+    """What a merge did or, when it was a dry run, would do.
+
+    `source`, `target` and `base` are the points that were merged. There is no commit when there was
+    nothing to merge, or in a dry run; only a dry run can have conflicts.
+    """
+
+    source: Point
+    target: Point
+    base: Point
+    operations: tuple[Operation, ...]
+    conflicts: tuple[MergeConflict, ...] = ()
+    commit: Commit | None = None
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A merge as it was asked for."""
+
+    source: str
+    target: str
+    resolutions: dict[str, Document | None]
+    field_level: bool
+
+    @property
+    def name(self) -> str:
+        """What tells this request from another one under the same session and local_seq."""
+        return content_id(trusted(self).encode())
+
+
+class _Proposal(msgspec.Struct):
+    """A merge, computed from one consistent state."""
+
+    source: Point
+    target: Point
+    bases: list[Point]
+    operations: list[Operation] = msgspec.field(default_factory=list)
+    conflicts: list[MergeConflict] = msgspec.field(default_factory=list)
+    brought: list[str] = msgspec.field(default_factory=list)
+    """The entities that the source changed since the base."""
+
+    @property
+    def base(self) -> Point:
+        return self.bases[0]
+
+    def result(self, commit: Commit | None = None) -> MergeResult:
+        return MergeResult(
+            self.source,
+            self.target,
+            self.base,
+            tuple(self.operations),
+            tuple(self.conflicts),
+            commit,
+        )
+
+
+def ask(source: str, target: str, resolutions: Resolutions | None, *, field_level: bool) -> Asked:
+    """Check what can be checked without the database."""
+    if source == target:
+        raise InvalidInput(f"the branch {source!r} cannot be merged into itself")
+    if resolutions is not None and not isinstance(resolutions, Mapping):
+        raise InvalidInput("the resolutions are an object: for each entity a document, or None")
+    decided: dict[str, Document | None] = {}
+    for entity, document in (resolutions or {}).items():
+        check_entity(entity)
+        if document is not None and not isinstance(document, dict):
+            raise InvalidInput(
+                f"the resolution of {entity!r} is neither a document nor None, which deletes it"
+            )
+        decided[entity] = checked(document, f"the resolution of {entity!r}")[1]
+    return Asked(source, target, decided, field_level)
+
+
+def merge(
+    space: Space,
+    asked: Asked,
+    *,
+    session: str | None = None,
+    local_seq: int | None = None,
+    dry_run: bool = False,
+) -> MergeResult:
+    """Merge, or say what a merge would do."""
+    if (session is None) != (local_seq is None):
+        raise InvalidInput("session and local_seq belong together: give both, or neither")
+    if session is not None and local_seq is not None:
+        check_session(session, local_seq)
+    for attempt in range(1, limits.MERGE_ATTEMPTS_MAX + 1):
+        with space.view() as view:
+            if session is not None and local_seq is not None and not dry_run:
+                known = _replayed(view, asked, session, local_seq)
+                if known is not None:
+                    return known
+            proposal = _propose(view, asked)
+        if dry_run or not (proposal.brought or proposal.conflicts):
+            return proposal.result()
+        if proposal.conflicts:
+            raise _refused(proposal)
+        name = space.next_local() if session is None or local_seq is None else (session, local_seq)
+        request = _request(asked, proposal, *name, replayable=session is not None)
+        try:
+            return proposal.result(_submit(space, proposal, request))
+        except StaleRead:
+            if attempt == limits.MERGE_ATTEMPTS_MAX:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _propose(view: View, asked: Asked) -> _Proposal:
+    branch_named(view, asked.source)
+    admission.active_branch(view, asked.target)
+    newest = last_seq(view)
+    source, target = Point(asked.source, newest), Point(asked.target, newest)
+    proposal = _Proposal(source, target, common_bases(view, source, target))
+    ids = _touched_since(view, source, proposal.bases)
+    bases = [reading_many.states(view, chain(view, *base), ids) for base in proposal.bases]
+    theirs = reading_many.states(view, chain(view, *source), ids)
+    proposal.brought = [
+        each
+        for each in ids
+        if any(not identical(document_of(base[each]), document_of(theirs[each])) for base in bases)
+    ]
+    unknown = asked.resolutions.keys() - set(proposal.brought)
+    if unknown:
+        raise InvalidInput(
+            f"the resolution of {min(unknown)!r} is not needed: {asked.source!r} has not changed "
+            f"it since the base of this merge",
+            hint="Try the merge with dry_run=True to see what it brings.",
+        )
+    ours = reading_many.states(view, chain(view, *target), proposal.brought)
+    for entity in proposal.brought:
+        _decide(
+            asked,
+            proposal,
+            entity,
+            before=[base[entity] for base in bases],
+            source=theirs[entity],
+            target=ours[entity],
+        )
+    return proposal
+
+
+def _touched_since(view: View, source: Point, bases: list[Point]) -> list[str]:
+    """The entities that the source has revisions of which a base does not have behind it."""
+    found: set[str] = set()
+    for behind in [reach(view, base) for base in bases]:
+        for branch, cap in chain(view, *source):
+            since = behind.get(branch, 0)
+            if since < cap:
+                rows = view.rows(view.sql.ids_touched, (branch, since, cap))
+                found.update(row[0] for row in rows)
+    return sorted(found)
+
+
+def _decide(
+    asked: Asked,
+    proposal: _Proposal,
+    entity: str,
+    *,
+    before: list[State | None],
+    source: State | None,
+    target: State | None,
+) -> None:
+    theirs, ours = document_of(source), document_of(target)
+    if entity in asked.resolutions:
+        # A resolution is written even if the target looks so already: it is the author's word.
+        proposal.operations.append(_whole(entity, asked.resolutions[entity]))
+        return
+    merged, conflicts = _outcome(asked, document_of(before[0]), theirs, ours)
+    for base in before[1:]:
+        also, more = _outcome(asked, document_of(base), theirs, ours)
+        conflicts |= more | {format_pointer(path) for path in changed_paths(merged, also)}
+    if conflicts:
+        paths = tuple(sorted(conflicts))
+        proposal.conflicts.append(MergeConflict(entity, paths, before[0], source, target))
+    elif not identical(merged, ours):
+        proposal.operations.append(_operation(entity, ours, merged))
+
+
+def _outcome(
+    asked: Asked, base: Document | None, theirs: Document | None, ours: Document | None
+) -> tuple[Document | None, set[str]]:
+    """What becomes of an entity, and the paths at which that cannot be said."""
+    if identical(theirs, base) or identical(theirs, ours):
+        return ours, set()
+    if identical(ours, base):
+        return theirs, set()
+    if not asked.field_level:
+        return ours, {""}
+    outcome = field_merge.merge(_side(base), _side(ours), _side(theirs))
+    merged = None if outcome.document is ABSENT else outcome.document
+    return merged, {format_pointer(each.path) for each in outcome.conflicts}
+
+
+def _side(document: Document | None) -> field_merge.Side:
+    return ABSENT if document is None else document
+
+
+def _operation(entity: str, ours: Document | None, merged: Document | None) -> Operation:
+    """The smaller of the whole document and the patches that make it."""
+    if merged is not None and ours is not None:
+        patches = diff(ours, merged)
+        if len(trusted(patches)) < len(trusted(merged)):
+            return {"op": "patch", "id": entity, "patches": patches}
+    return _whole(entity, merged)
+
+
+def _whole(entity: str, document: Document | None) -> Operation:
+    if document is None:
+        return {"op": "delete", "id": entity}
+    return {"op": "set", "id": entity, "value": document}
+
+
+def _request(
+    asked: Asked, proposal: _Proposal, session: str, local_seq: int, *, replayable: bool
+) -> Request:
+    """The merge as a transaction that depends on everything that it looked at on the target."""
+    seq = proposal.target.seq
+    reads = Reads(confirmed=[ConfirmedRead(each, seq) for each in proposal.brought])
+    original = {
+        "branch": asked.target,
+        "local_seq": local_seq,
+        "merge": {
+            "source": asked.source,
+            "source_seq": proposal.source.seq,
+            "target_seq": seq,
+            "base": {"branch": proposal.base.branch, "seq": proposal.base.seq},
+            "asked": asked.name,
+        },
+        "operations": proposal.operations,
+        "preconditions": [],
+        "reads": msgspec.to_builtins(reads),
+    }
+    # When both sides made the same changes there is nothing to write, but that they have met must
+    # be on record, or the next change of one of them would look like a conflict.
+    steps: tuple[Step, ...] = ()
+    if proposal.operations:
+        steps = make_request(
+            proposal.operations,
+            branch=asked.target,
+            session=session,
+            local_seq=local_seq,
+            replayable=replayable,
+        ).steps
+    return Request(
+        asked.target, session, local_seq, steps, reads, (), trusted(original), replayable
+    )
+
+
+def _submit(space: Space, proposal: _Proposal, request: Request) -> Commit:
+    def check(view: View) -> None:
+        """Another merge of these branches may have come first, and moved the base."""
+        seq = last_seq(view)
+        source, target = proposal.source._replace(seq=seq), proposal.target._replace(seq=seq)
+        named = (request.session, request.local_seq)
+        if common_bases(view, source, target) != proposal.bases or (
+            request.replayable and view.one(view.sql.commit_of_session, named)
+        ):
+            raise StaleRead(
+                f"another merge of {source.branch!r} and {target.branch!r} came first",
+                hint="Merge again.",
+            )
+
+    return space.submit(request, check)
+
+
+def _replayed(view: View, asked: Asked, session: str, local_seq: int) -> MergeResult | None:
+    """The merge that this very request became when it came before."""
+    row = view.one(view.sql.commit_of_session, (session, local_seq))
+    if row is None:
+        return None
+    seq, branch, text, _ = row
+    original = decode(text)
+    merged = original.get("merge")
+    if branch != asked.target or merged is None or merged["asked"] != asked.name:
+        raise ReplayMismatch(
+            f"session {session!r} already sent another request as local_seq {local_seq}; "
+            f"it became seq {seq}",
+            details={"session": session, "local_seq": local_seq, "seq": seq},
+        )
+    rows = view.all(view.sql.revisions_of_commit, (seq,))
+    revisions = tuple(map(reader.revision, rows))
+    return MergeResult(
+        Point(merged["source"], merged["source_seq"]),
+        Point(branch, merged["target_seq"]),
+        Point(merged["base"]["branch"], merged["base"]["seq"]),
+        tuple(original["operations"]),
+        commit=Commit(seq, branch, session, local_seq, revisions, replayed=True),
+    )
+
+
+def _refused(proposal: _Proposal) -> Conflict:
+    source, target, conflicts = proposal.source, proposal.target, proposal.conflicts
+    first = conflicts[0]
+    more = f" and {len(conflicts) - 1} more" if len(conflicts) > 1 else ""
+    return Conflict(
+        f"{source.branch!r} cannot be merged into {target.branch!r}: both changed "
+        f"{first.id!r}{more}",
+        hint="Give `resolutions` for these entities, or make the branches agree on them first.",
+        details={
+            "source": source.branch,
+            "source_seq": source.seq,
+            "target": target.branch,
+            "target_seq": target.seq,
+            "base": {"branch": proposal.base.branch, "seq": proposal.base.seq},
+            "conflicts": [each.as_dict() for each in conflicts],
+        },
+    )

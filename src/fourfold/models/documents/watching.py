@@ -1,0 +1,246 @@
+"""Live changes of a branch: every commit once, in the order of the log.
+
+    for commit in space.watch(["urn:note:1"], after=seq):
+        ...                                   # blocks until there is more
+    async for commit in space.watch(): ...    # the same for coroutines
+
+A watch is a position in the log and nothing more. Commits are not queued for it: it reads them from
+the log when its consumer asks for the next, so a slow consumer costs no memory, and one that comes
+back later with `after=watch.position` has neither a hole nor a commit twice. A commit in this
+process wakes it at once; those of another process are found by looking again and again.
+
+What it shows is what a reader of the branch sees: the commits on the branch and, before its fork,
+those that it inherited. The births and ends of branches are not shown, nor commits that changed
+none of the watched entities. On a branch that has ended a watch ends too, after the last commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from fourfold import limits
+from fourfold.errors import InvalidInput
+from fourfold.models.documents import reader
+from fourfold.models.documents.chain import branch_named, chain, last_seq
+from fourfold.models.documents.encoding import trusted
+from fourfold.models.documents.history import View
+from fourfold.models.documents.names import check_entity
+from fourfold.models.documents.records import Commit
+
+if TYPE_CHECKING:
+    from fourfold.models.documents.space import Space
+
+
+class Bell:
+    """Rings when something was committed. Threads wait for it; coroutines are called back."""
+
+    def __init__(self) -> None:
+        self._change = threading.Condition()
+        self._rings = 0
+        self._listeners: set[Callable[[], None]] = set()
+
+    @property
+    def rings(self) -> int:
+        """A mark to take before looking at the log, and to hand to `wait`."""
+        return self._rings
+
+    def ring(self) -> None:
+        with self._change:
+            self._rings += 1
+            self._change.notify_all()
+            listeners = tuple(self._listeners)
+        for listener in listeners:
+            listener()
+
+    def wait(self, rings: int, timeout: float) -> None:
+        """Until it rings, or has rung since the mark, or the time is over."""
+        with self._change:
+            self._change.wait_for(lambda: self._rings != rings, timeout)
+
+    @contextmanager
+    def calling(self, listener: Callable[[], None]) -> Iterator[None]:
+        with self._change:
+            self._listeners.add(listener)
+        try:
+            yield
+        finally:
+            with self._change:
+                self._listeners.discard(listener)
+
+
+class _Found(NamedTuple):
+    """What a look at the log gave: a commit or none, the seqs behind it, how far it looked."""
+
+    commit: Commit | None
+    seqs: tuple[int, ...]
+    position: int
+    ended: bool
+
+
+class Watch:
+    """A place in the log from which one consumer reads on; an iterator, also for coroutines.
+
+    `timeout` ends the iteration after so many seconds without a change; without it, it goes on
+    until `close`, which another thread may call.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        ids: Iterable[str] | None = None,
+        after: int | None = None,
+        branch: str = "",
+        timeout: float | None = None,
+    ) -> None:
+        self._space = space
+        self._branch = branch
+        self._timeout = timeout
+        self._ids = None if ids is None else frozenset(map(check_entity, _several(ids)))
+        self._wanted = None if self._ids is None else trusted(sorted(self._ids))
+        self._closed = False
+        self._seqs: tuple[int, ...] = ()
+        with space.view() as view:
+            branch_named(view, branch)
+            newest = last_seq(view)
+        if after is not None and (type(after) is not int or not 0 <= after <= newest):
+            raise InvalidInput(
+                f"cannot watch from {after!r} on: this space's history goes from 0 to {newest}",
+                hint="Read the current state again, and watch from the seq that it has.",
+            )
+        self._position = newest if after is None else after
+
+    @property
+    def position(self) -> int:
+        """Every change up to this seq was handed out: where the next watch goes on."""
+        return self._position
+
+    def next(self, timeout: float | None = None) -> Commit | None:
+        """The next commit; None when none came in time, or none will come any more."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while not self._closed:
+            rings = self._space.bell.rings
+            found = self._take(self._look(self._position, self._seqs))
+            left = self._pause(until)
+            if found.commit is not None or found.ended or left <= 0:
+                return found.commit
+            self._space.bell.wait(rings, left)
+        return None
+
+    async def next_async(self, timeout: float | None = None) -> Commit | None:  # noqa: ASYNC109
+        """The same for coroutines. One that is cancelled while it waits misses nothing."""
+        until = None if timeout is None else time.monotonic() + timeout
+        loop, rung = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            # A loop that was closed has nobody left to wake.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(rung.set)
+
+        with self._space.bell.calling(wake):
+            while not self._closed:
+                rung.clear()
+                # Only what has arrived here counts as handed out, so a cancelled look is repeated.
+                found = self._take(await asyncio.to_thread(self._look, self._position, self._seqs))
+                left = self._pause(until)
+                if found.commit is not None or found.ended or left <= 0:
+                    return found.commit
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(left):
+                        await rung.wait()
+        return None
+
+    def close(self) -> None:
+        """End the watch: whoever waits for the next commit gets none."""
+        self._closed = True
+        self._space.bell.ring()
+
+    def _take(self, found: _Found) -> _Found:
+        self._position, self._seqs = found.position, found.seqs
+        return found
+
+    def _pause(self, until: float | None) -> float:
+        """How long to wait for the bell before looking again."""
+        # A writer hears of every commit, but must notice when its database is closed.
+        writable = self._space.database.writable
+        most = limits.WATCH_HEARTBEAT_S if writable else limits.WATCH_POLL_S
+        return most if until is None else min(most, until - time.monotonic())
+
+    def _look(self, position: int, seqs: tuple[int, ...]) -> _Found:
+        """The next commit behind `position`. Nothing of the watch itself is changed."""
+        with self._space.view() as view:
+            newest = last_seq(view)
+            seqs = seqs or self._page(view, position, newest)
+            if not seqs:
+                ended = not branch_named(view, self._branch).active
+                return _Found(None, (), newest, ended)
+            return _Found(self._commit(view, seqs[0]), seqs[1:], seqs[0], ended=False)
+
+    def _page(self, view: View, position: int, newest: int) -> tuple[int, ...]:
+        """The next few seqs at which something of interest was committed."""
+        found: list[int] = []
+        below = position
+        for branch, cap in reversed(chain(view, self._branch, newest)):
+            left = limits.WATCH_PAGE_COMMITS - len(found)
+            if left and below < cap:
+                params = (branch, below, cap, self._wanted, left)
+                found += [row[0] for row in view.rows(view.sql.seqs_touching, params)]
+            below = max(below, cap)
+        return tuple(found)
+
+    def _commit(self, view: View, seq: int) -> Commit:
+        row = view.one(view.sql.commit_by_seq, (seq,))
+        assert row is not None
+        _, branch, session, local_seq, *_ = row
+        revisions = tuple(
+            reader.revision(each)
+            for each in view.rows(view.sql.revisions_of_commit, (seq,))
+            if self._ids is None or each[1] in self._ids
+        )
+        return Commit(seq, branch, session, local_seq, revisions)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Commit:
+        commit = self.next(self._timeout)
+        if commit is None:
+            raise StopIteration
+        return commit
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Commit:
+        commit = await self.next_async(self._timeout)
+        if commit is None:
+            raise StopAsyncIteration
+        return commit
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Watch of {self._space.did} from {self._position}>"
+
+
+def _several(ids: Iterable[str]) -> list[str]:
+    if isinstance(ids, str) or not isinstance(ids, Iterable):
+        raise InvalidInput(f"the ids to watch are a list, not {ids!r}")
+    found = list(ids)
+    if not found:
+        raise InvalidInput("there is nothing to watch", hint="Leave out `ids` to watch them all.")
+    return found

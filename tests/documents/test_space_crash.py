@@ -1,0 +1,105 @@
+"""A real process is killed in the middle of commits: nothing acknowledged is lost, and what is left
+is sound.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+from space_child import DID
+
+import fourfold
+from fourfold.testing.crash import Moment, random_moment, run
+
+SCRIPT = Path(__file__).with_name("space_child.py")
+POINTS = ("kernel.statement.after", "kernel.commit.before", "kernel.commit.after")
+
+
+class Told:
+    """What the children of one store have acknowledged."""
+
+    def __init__(self):
+        self.commits = {}
+        self.branches = set()
+        self.ended = set()
+        self.counts = {}
+
+    def hear(self, lines):
+        for line in lines:
+            kind, branch, seq, *rest = json.loads(line)
+            if kind == "branch":
+                self.branches.add(branch)
+            elif kind == "end":
+                self.ended.add(branch)
+            else:
+                assert seq not in self.commits
+                self.commits[seq] = (branch, *rest)
+
+
+def check(root, history, told):
+    """Everything that was acknowledged is there, and the space contradicts itself nowhere."""
+    with fourfold.open(root) as store:
+        space = store.space(DID, history=history)
+        assert space.verify() == []
+        log = {entry.seq: entry for entry in space.log(limit=1_000_000)}
+        assert sorted(log) == list(range(1, len(log) + 1))
+        for seq, (branch, name, count) in told.commits.items():
+            assert (log[seq].branch, log[seq].session, log[seq].local_seq) == (branch, name, count)
+            assert space.read(name, branch, seq).document["n"] == count
+            assert space.read("shared", branch, seq).document[name] == count
+        known = {branch.name: branch for branch in space.branches.list(deleted=True)}
+        assert told.branches <= known.keys()
+        assert not any(known[name].active for name in told.ended)
+        for branch in known:
+            state = space.read("shared", branch)
+            if state is not None:
+                # Every commit counts once, on the branch where it was made and on what forked it.
+                increments = space.history("shared", branch, limit=1_000_000)
+                assert state.document["n"] == len(increments)
+        # The space goes on from where it was.
+        assert space.set("after", {}).seq == len(log) + 1
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_kill_at_a_chosen_point_of_a_commit_loses_nothing_acknowledged(root, history, point):
+    told = Told()
+    for life, at in enumerate((3, 40)):
+        crash = run(
+            SCRIPT, "write", str(root), history, f"{point}{life}", fault=f"{point}=kill@{at}"
+        )
+        assert crash.killed, crash
+        told.hear(crash.lines)
+        check(root, history, told)
+
+
+def lives(root, history, seed, kills):
+    random = Random(seed)
+    told = Told()
+    for life in range(kills):
+        crash = run(
+            SCRIPT, "write", str(root), history, f"{seed}.{life}", kill=random_moment(random)
+        )
+        assert crash.killed, crash
+        told.hear(crash.lines)
+        check(root, history, told)
+    return told
+
+
+def test_kills_at_random_moments_lose_nothing_acknowledged(root, history):
+    assert lives(root, history, seed=7, kills=3).commits
+
+
+@pytest.mark.slow
+def test_many_kills_one_after_the_other_lose_nothing_acknowledged(root, history):
+    assert lives(root, history, seed=11, kills=40).commits
+
+
+def test_a_kill_long_after_the_start_leaves_a_space_with_snapshots_and_branches(root, history):
+    crash = run(SCRIPT, "write", str(root), history, "long", kill=Moment(acknowledgements=300))
+    told = Told()
+    told.hear(crash.lines)
+    assert len(told.commits) >= 200
+    check(root, history, told)

@@ -1,0 +1,69 @@
+"""The reference of documents is complete: every public call, record and limit is on its page."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import repository_files as tree
+
+from fourfold.models import documents
+from fourfold.models.documents import exchange
+from fourfold.models.documents.branches import Branches
+from fourfold.models.documents.comparing import Change, Difference
+from fourfold.models.documents.merging import MergeResult
+from fourfold.models.documents.retention import Maintained
+from fourfold.models.documents.space_blobs import BlobStat, SpaceBlobs
+from fourfold.models.documents.watching import Watch
+
+PAGE = (tree.ROOT / "docs" / "reference" / "documents.md").read_text(encoding="utf-8")
+CALLS = [
+    *(f"space.{name}(" for name in vars(documents.Space)),
+    *(f"space.branches.{name}(" for name in vars(Branches)),
+    *(f"{name}(" for name in vars(SpaceBlobs)),
+]
+RECORDS = [
+    documents.Branch,
+    documents.Commit,
+    documents.LogEntry,
+    documents.Revision,
+    documents.State,
+    BlobStat,
+    Change,
+    Difference,
+    Maintained,
+    MergeResult,
+    exchange.Exported,
+]
+
+
+@pytest.mark.parametrize(
+    "call", [each for each in CALLS if not each.split(".")[-1].startswith("_")]
+)
+def test_every_call_is_documented(call):
+    assert f"`{call}" in PAGE or f", `{call}" in PAGE
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.__name__)
+def test_every_record_is_documented_with_its_fields(record):
+    fields = ", ".join(inspect.signature(record).parameters)
+    assert f"`{record.__name__}({fields})`" in PAGE
+
+
+@pytest.mark.parametrize(
+    "function",
+    [getattr(documents.Space, name) for name in ("transact", "read", "history", "log", "watch")]
+    + [Branches.create, Branches.merge, Branches.diff],
+    ids=lambda function: function.__qualname__,
+)
+def test_every_argument_is_documented_with_its_default(function):
+    for parameter in list(inspect.signature(function).parameters.values())[1:]:
+        if parameter.default is not inspect.Parameter.empty:
+            default = "''" if parameter.default == "" else repr(parameter.default)
+            assert f"{parameter.name}={default}".replace("'", '"') in PAGE, parameter
+
+
+@pytest.mark.parametrize("name", ["next", "next_async", "position", "close"])
+def test_every_part_of_a_watch_is_documented(name):
+    assert hasattr(Watch, name)
+    assert f"`{name}" in PAGE or f" {name}(" in PAGE
