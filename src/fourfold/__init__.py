@@ -22,12 +22,15 @@ from fourfold.errors import (
     StorageError,
 )
 from fourfold.kernel import Database, Migration, Sequence, Snapshot, Transaction, Work
+from fourfold.models.documents import Branch, Commit, Space, State
 from fourfold.store import Store, restore
 from fourfold.store import open_store as open  # noqa: A004
 from fourfold.version import __version__
 
 __all__ = [
+    "Branch",
     "Busy",
+    "Commit",
     "Conflict",
     "CorruptData",
     "Database",
@@ -40,6 +43,8 @@ __all__ = [
     "Refused",
     "Sequence",
     "Snapshot",
+    "Space",
+    "State",
     "StorageError",
     "Store",
     "Transaction",

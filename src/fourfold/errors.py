@@ -9,7 +9,8 @@
     │   ├── AlreadyExists               somebody was first
     │   ├── PreconditionFailed          the expected version is not the current one
     │   ├── StaleRead                   something that was read has changed since
-    │   └── ReplayMismatch              another request came under the same name before
+    │   ├── ReplayMismatch              another request came under the same name before
+    │   └── MergeConflicted             both branches changed the same thing: resolve it
     ├── Busy                            try again, after `retry_after` seconds where it is given
     │   ├── Overloaded                  a bounded queue is full; nothing was written
     │   ├── DeadlineExceeded            the time allowed ran out; nothing was written
@@ -154,6 +155,11 @@ class StaleRead(Conflict):
 class ReplayMismatch(Conflict):
     kind = "replay_mismatch"
     default_hint = "Give each new transaction of a session a new local_seq."
+
+
+class MergeConflicted(Conflict):
+    kind = "merge_conflicted"
+    default_hint = "Look at `details`, and merge again with a resolution for each entity named."
 
 
 class Busy(FourfoldError):

@@ -158,7 +158,7 @@ SNAPSHOT_PATCHES_MIN: Final = 10
 """Never a snapshot before so many patches have gathered since the last one."""
 DOCUMENT_CACHE_BYTES: Final = 64 * MIB
 HISTORY_PAGE_ROWS: Final = 1_000
-EXPORT_PAGE_COMMITS: Final = 1_000
+EXPORT_PAGE_COMMITS: Final = 200
 """Commits that an export reads, and an import writes, in one transaction."""
 SNAPSHOT_REPLAY_MAX: Final = 200
 """Maintenance makes a snapshot of a newest state that takes this many patches to reach."""

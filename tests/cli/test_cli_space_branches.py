@@ -212,6 +212,9 @@ def test_an_export_flows_through_a_pipe(parted, run):
     assert done.code == 0
     assert run("verify", "other", DID).code == 0
     assert run("list", "other", "--json").document["spaces"][0]["history"] == "facts"
+    facts = run("export", "other", DID).out
+    run("import", "other", "did:web:as-it-was", "-", stdin=facts.encode())
+    assert run("list", "other").out.count("facts") == 2
     parted("set", "later", "{}")
     more = parted("export", "--after", "7").out.encode()
     assert "imported 1 commit;" in run("import", "other", DID, "-", stdin=more).out
@@ -229,6 +232,8 @@ def test_a_bad_import_is_refused(run, on, tmp_path):
     (tmp_path / "bad").write_text("{}\n")
     for file, code in (("bad", 2), ("nowhere", 3)):
         assert run("import", "shop", DID, file).code == code
+        assert run("import", "new", DID, file).code == code
+    assert not (tmp_path / "new").exists()
     on("set", "note", "{}")
     other = on("export").out.replace("note", "nota")
     assert run("import", "shop", DID, "-", stdin=other.encode()).code == 6

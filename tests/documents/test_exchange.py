@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import signal
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given, settings
@@ -161,6 +164,37 @@ def test_an_import_that_was_cut_off_says_so_and_goes_on_when_run_again(
     assert target.log() == source.log()
 
 
+KILLED = """
+import os, signal, sys
+import fourfold
+from fourfold.models.documents import exchange
+
+def killed_half_way(_label, done, total):
+    if done == total // 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+with fourfold.open(sys.argv[1]) as store, open(sys.argv[2], "rb") as lines:
+    exchange.replay(store.space(sys.argv[3], history=sys.argv[4]), lines, killed_half_way)
+"""
+
+
+def test_an_import_that_was_killed_goes_on_when_run_again(source, history, tmp_path):
+    for number in range(3 * limits.EXPORT_PAGE_COMMITS):
+        source.patch("note", [{"op": "add", "path": "/n", "value": number}])
+    lines = list(exchange.export(source))
+    (tmp_path / "file").write_bytes(b"".join(lines))
+    arguments = [tmp_path / "other", tmp_path / "file", TARGET, history]
+    child = subprocess.run([sys.executable, "-c", KILLED, *arguments], check=False)
+    assert child.returncode == -signal.SIGKILL
+    with fourfold.open(tmp_path / "other") as store:
+        target = store.space(TARGET)
+        assert 0 < target.seq() < source.seq()
+        assert target.verify() == []
+        exchange.replay(target, lines)
+        assert target.log(limit=10_000) == source.log(limit=10_000)
+        assert target.verify() == []
+
+
 def test_what_came_later_can_be_brought_over_alone(source, target):
     seq = source.seq()
     exchange.replay(target, exchange.export(source))
@@ -231,10 +265,10 @@ def change_value(line):
         (0, lambda line: line.update(kind="end"), InvalidInput),
     ],
 )
-def test_a_changed_line_is_found(source, target, number, change, error):
-    lines = list(exchange.export(source))
+def test_a_changed_line_is_found(store, number, change, error):
+    lines = list(exchange.export(lived_in(store.space(SOURCE))))
     with pytest.raises(error):
-        exchange.replay(target, changed(lines, range(len(lines))[number], change))
+        exchange.replay(store.space(TARGET), changed(lines, range(len(lines))[number], change))
 
 
 def test_a_missing_commit_is_found(source, target):

@@ -163,7 +163,26 @@ def test_reading_a_damaged_state_is_an_error_and_never_another_state(damaged, ro
         for entity, at in (("a", 1), ("b", 5), ("b", 9)):
             with pytest.raises(CorruptData):
                 space.read(entity, at=at)
+            with pytest.raises(CorruptData):
+                space.read_many([entity], at=at)
         assert space.read("b", at=4).document == {"list": [0, 1, 2]}
+        assert space.read_many(["b"], at=4)["b"].document == {"list": [0, 1, 2]}
         with pytest.raises(CorruptData):
             space.patch("b", [{"op": "add", "path": "/x", "value": 1}], branch="g")
         assert space.verify()
+
+
+def test_reading_text_that_is_no_text_any_more_is_an_error(damaged, root):
+    damage, _ = damaged
+    damage("UPDATE revision SET data = CAST(x'7b22ff227d' AS TEXT) WHERE id = 'a' AND seq = 1")
+    with fourfold.open(root) as store:
+        space = store.space(DID, history="revisions")
+        for read in (
+            lambda: space.read("a"),
+            lambda: space.read("a", at=1),
+            lambda: space.read_many(["a"]),
+            lambda: space.history("a"),
+        ):
+            with pytest.raises(CorruptData):
+                read()
+        assert any("commit 1:" in problem for problem in space.verify())

@@ -231,7 +231,7 @@ def test_threads_loops_writers_and_checkpoints_together_lose_and_double_nothing(
 def test_a_long_storm_loses_and_doubles_nothing(path, placement):
     options = Options(group=GroupLimits(placement=placement), checkpoint_pages=50)
     with ledger.open_ledger(path, options=options) as db:
-        rows = storm(db, threads=8, loops=2, per_caller=600, writers=3, checkpoints=20)
+        rows = storm(db, threads=8, loops=2, per_caller=1_200, writers=3, checkpoints=20)
         assert sorted(rows) == ledger.entries(db)
         ledger.assert_dense(db)
         assert db.integrity_check() == []

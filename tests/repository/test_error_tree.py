@@ -24,6 +24,7 @@ KINDS = {
     "precondition_failed": 4,
     "stale_read": 4,
     "replay_mismatch": 4,
+    "merge_conflicted": 4,
     "busy": 5,
     "overloaded": 5,
     "deadline_exceeded": 5,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from fourfold.errors import Closed, FourfoldError, InvalidInput, SequenceCorrupt
+from fourfold.errors import Closed, CorruptData, FourfoldError, InvalidInput, SequenceCorrupt
 from fourfold.kernel import bulk, faults
 from fourfold.kernel.driver import Connection, Cursor, DriverError, translate
 from fourfold.kernel.statements import load_queries
@@ -25,8 +25,10 @@ Row = tuple[Any, ...]
 
 SQL = load_queries("fourfold.kernel")
 
-_REFUSALS = (DriverError, TypeError, OverflowError, UnicodeEncodeError)
-"""How the driver says no: an error of SQLite's, or a value that SQLite has no place for."""
+_REFUSALS = (DriverError, TypeError, OverflowError, UnicodeError)
+"""How the driver says no: an error of SQLite's, a value that SQLite has no place for, or stored
+text that is no text any more.
+"""
 
 
 def _over() -> Closed:
@@ -96,6 +98,8 @@ class Snapshot:
             return _over()
         if isinstance(error, DriverError):
             return translate(error, self._subject)
+        if isinstance(error, UnicodeDecodeError):
+            return CorruptData(f"{self._subject}: stored text is damaged: {error}")
         return InvalidInput(f"{self._subject}: a value cannot be stored: {error}")
 
     def _end(self) -> None:
@@ -206,8 +210,10 @@ class Transaction(Snapshot):
         try:
             yield self
         except BaseException:
-            if self._after_commit is not None:
+            if self._after_commit is not None and len(self._after_commit) > hooks:
+                # Something in the step was through already, and may have left word in the scratch.
                 del self._after_commit[hooks:]
+                self.scratch.clear()
             self._savepoint_undo()
             raise
         self._savepoint_release()
@@ -233,8 +239,6 @@ class Transaction(Snapshot):
         self._run(SQL.release)
 
     def _savepoint_undo(self) -> None:
-        # What it says may be about the step that is undone; whoever needs it asks the database.
-        self.scratch.clear()
         # A full disk or an interrupt may have undone the whole transaction already.
         if self._undone is None:
             self._run(SQL.rollback_to)

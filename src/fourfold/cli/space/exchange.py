@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -12,7 +13,6 @@ import click
 
 from fourfold.cli.output import Output, counted, size
 from fourfold.cli.space.arguments import existing_space, new_file, space_arguments, space_command
-from fourfold.cli.space.spaces import history_option
 from fourfold.errors import InvalidInput, NotFound
 from fourfold.models.documents import HISTORIES, Space, carrying, check_did, exchange
 from fourfold.store import open_store
@@ -54,8 +54,12 @@ def export_space(out: Output, space: Space, output: Path | None, after: int) -> 
 
 @space_arguments("import")
 @click.argument("file")
-@history_option
-def import_space(out: Output, root: Path, did: str, file: str, *, history: str) -> None:
+@click.option(
+    "--history",
+    type=click.Choice(list(HISTORIES)),
+    help="How the new space keeps its history; as the exported one if not given.",
+)
+def import_space(out: Output, root: Path, did: str, file: str, *, history: str | None) -> None:
     """Build the space DID in ROOT from the export in FILE, or from stdin if FILE is -.
 
     The space is created, and the store too if there is none. Every commit gets its old seq, and at
@@ -63,11 +67,15 @@ def import_space(out: Output, root: Path, did: str, file: str, *, history: str) 
     again: it goes on where it was.
     """
     check_did(did)
-    with _opened(file) as lines, open_store(root) as store:
-        existed = did in store.spaces()
-        space = store.space(did) if existed else store.space(did, history=history)
-        with out.progress("importing") as advance:
-            done = exchange.replay(space, lines, advance)
+    with _opened(file) as lines:
+        first = lines.readline()
+        exported = exchange.opening([first])
+        with open_store(root) as store:
+            if history is None and did not in store.spaces():
+                history = exported.history if exported.history in HISTORIES else None
+            space = store.space(did, history=history)
+            with out.progress("importing") as advance:
+                done = exchange.replay(space, chain([first], lines), advance)
     if out.as_json:
         out.document({"root": str(root), "did": did, **done._asdict()})
     else:

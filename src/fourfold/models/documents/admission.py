@@ -20,7 +20,7 @@ from fourfold.errors import (
 )
 from fourfold.models.documents import overlap, reader
 from fourfold.models.documents.chain import Link, branch_named, chain, last_seq
-from fourfold.models.documents.encoding import decode
+from fourfold.models.documents.encoding import stored
 from fourfold.models.documents.history import View
 from fourfold.models.documents.records import Branch, Commit, PendingRead
 from fourfold.models.documents.request import Request
@@ -119,7 +119,7 @@ def _refuse_stale(
         ):
             if seq in own:
                 continue
-            patches = decode(data) if op == "patch" else ()
+            patches = stored(data) if op == "patch" else ()
             if overlap.conflicts(op, patches, path, shape=shape):
                 raise StaleRead(
                     f"{entity!r} was read at seq {after} and changed at seq {seq}",

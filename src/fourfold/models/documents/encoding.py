@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from fourfold import limits
-from fourfold.errors import ContentError
+from fourfold.errors import ContentError, CorruptData
 from fourfold.models.documents.pointer import Unfit, measure
 
 _encoder = msgspec.json.Encoder(order="sorted")
@@ -63,6 +63,14 @@ def _check_extremes(raw: bytes, copy: Any, what: str) -> None:
             measure(copy)
         except Unfit as unfit:
             raise ContentError(f"{what}: {unfit}", hint=_HINT) from None
+
+
+def stored(text: str) -> Any:
+    """The value of a text out of the log. One that cannot be read is a damaged log."""
+    try:
+        return decode(text)
+    except (TypeError, ValueError) as error:
+        raise CorruptData(f"stored text is not JSON any more: {error}: {text!r:.60}") from error
 
 
 def trusted(value: Any) -> str:

@@ -19,6 +19,7 @@ import binascii
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -222,17 +223,29 @@ def states_digest(space: Space, at: int) -> str:
 # In
 
 
-def replay(space: Space, lines: Iterable[bytes], progress: Progress | None = None) -> Exported:
-    """Build the exported space here, and prove that it is the same."""
-    numbered = _lines(lines)
-    _, first = next(numbered, (0, None))
+def opening(lines: Iterable[bytes]) -> SpaceLine:
+    """What the first line says. It is asked before a space is made for the others."""
+    _, first = next(_lines(lines), (0, None))
     if not isinstance(first, SpaceLine):
         raise InvalidInput(
             "this is not the export of a space: its first line does not say so",
             hint="Make one with `fourfold space export ROOT DID --output FILE`.",
         )
+    if first.version != FORMAT_VERSION:
+        raise InvalidInput(
+            f"the export has format {first.version}; this Fourfold reads {FORMAT_VERSION}",
+            hint="Upgrade: `pip install --upgrade fourfold`.",
+        )
+    return first
+
+
+def replay(space: Space, lines: Iterable[bytes], progress: Progress | None = None) -> Exported:
+    """Build the exported space here, and prove that it is the same."""
+    remaining = iter(lines)
+    first = opening(islice(remaining, 1))
     newest = _check_start(space, first)
     importing = _Import(space, first, newest)
+    numbered = _lines(remaining, start=2)
     for number, line in numbered:
         if isinstance(line, CommitLine):
             importing.take(number, line)
@@ -254,8 +267,8 @@ def replay(space: Space, lines: Iterable[bytes], progress: Progress | None = Non
     )
 
 
-def _lines(lines: Iterable[bytes]) -> Iterator[tuple[int, _Line]]:
-    for number, text in enumerate(lines, start=1):
+def _lines(lines: Iterable[bytes], start: int = 1) -> Iterator[tuple[int, _Line]]:
+    for number, text in enumerate(lines, start=start):
         if not text.strip():
             continue
         try:
@@ -265,11 +278,6 @@ def _lines(lines: Iterable[bytes]) -> Iterator[tuple[int, _Line]]:
 
 
 def _check_start(space: Space, first: SpaceLine) -> int:
-    if first.version != FORMAT_VERSION:
-        raise InvalidInput(
-            f"the export has format {first.version}; this Fourfold reads {FORMAT_VERSION}",
-            hint="Upgrade: `pip install --upgrade fourfold`.",
-        )
     newest = space.seq()
     if newest < first.after:
         raise Refused(

@@ -32,7 +32,7 @@ import msgspec
 
 from fourfold import limits
 from fourfold.content import content_id
-from fourfold.errors import Conflict, InvalidInput, ReplayMismatch, StaleRead
+from fourfold.errors import InvalidInput, MergeConflicted, ReplayMismatch, StaleRead
 from fourfold.models.documents import admission, field_merge, reader, reading_many
 from fourfold.models.documents.ancestry import Point, common_bases, reach
 from fourfold.models.documents.chain import branch_named, chain, last_seq
@@ -369,11 +369,11 @@ def _replayed(view: View, asked: Asked, session: str, local_seq: int) -> MergeRe
     )
 
 
-def _refused(proposal: _Proposal) -> Conflict:
+def _refused(proposal: _Proposal) -> MergeConflicted:
     source, target, conflicts = proposal.source, proposal.target, proposal.conflicts
     first = conflicts[0]
     more = f" and {len(conflicts) - 1} more" if len(conflicts) > 1 else ""
-    return Conflict(
+    return MergeConflicted(
         f"{source.branch!r} cannot be merged into {target.branch!r}: both changed "
         f"{first.id!r}{more}",
         hint="Give `resolutions` for these entities, or make the branches agree on them first.",

@@ -16,7 +16,7 @@ from fourfold.errors import CorruptData, InvalidInput
 from fourfold.models.documents import fold
 from fourfold.models.documents.cache import Entry
 from fourfold.models.documents.chain import Link
-from fourfold.models.documents.encoding import decode
+from fourfold.models.documents.encoding import decode, stored
 from fourfold.models.documents.history import View
 from fourfold.models.documents.records import Document, LogEntry, Revision
 
@@ -102,7 +102,7 @@ def revision(row: Row) -> Revision:
         seq,
         op_index,
         op,
-        None if data is None else decode(data),
+        None if data is None else stored(data),
     )
 
 
@@ -111,7 +111,7 @@ def log(view: View, after: int, until: int, limit: int) -> list[LogEntry]:
     if type(until) is not int:
         raise InvalidInput(f"until {until!r} is not a seq")
     return [
-        LogEntry(row[0], row[1], row[2], row[3], row[4], decode(row[5]), decode(row[6]))
+        LogEntry(row[0], row[1], row[2], row[3], row[4], stored(row[5]), stored(row[6]))
         for row in view.all(view.sql.commits, (after, until, limit))
     ]
 

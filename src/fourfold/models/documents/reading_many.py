@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from fourfold.models.documents import fold
 from fourfold.models.documents.chain import Link
-from fourfold.models.documents.encoding import decode, trusted
+from fourfold.models.documents.encoding import stored, trusted
 from fourfold.models.documents.history import View
 from fourfold.models.documents.records import Document, State
 
@@ -45,7 +45,7 @@ def _on_branch(view: View, link: Link, unsettled: dict[str, Rows]) -> dict[str, 
         if op == "patch":
             patched[entity] = seq
         else:
-            row = (seq, op, None if data is None else decode(data))
+            row = (seq, op, None if data is None else stored(data))
             settled[entity] = _folded(None, [row, *unsettled[entity]])
     if patched:
         settled.update(_replayed(view, link.branch, patched, unsettled))
@@ -60,7 +60,7 @@ def _replayed(
     for entity, seq, text in view.rows(
         view.sql.newest_snapshots, (branch, trusted(list(patched.items())))
     ):
-        document: Document = decode(text)
+        document: Document = stored(text)
         bases[entity] = State(document, "patch", seq)
     reach = [
         (entity, bases[entity].seq if entity in bases else 0, upto)
@@ -68,7 +68,7 @@ def _replayed(
     ]
     replays: dict[str, Rows] = {entity: [] for entity in patched}
     for entity, seq, op, data in view.rows(view.sql.replays, (branch, trusted(reach))):
-        replays[entity].append((seq, op, None if data is None else decode(data)))
+        replays[entity].append((seq, op, None if data is None else stored(data)))
     settled: dict[str, State] = {}
     for entity, replay in replays.items():
         rows = replay
