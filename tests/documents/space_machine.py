@@ -150,28 +150,38 @@ class SpaceMachine(RuleBasedStateMachine):
     # Reads that a transaction depends on
 
     @rule(
-        pick=PICK, entity=ENTITY, path=READ_PATHS | st.just([]), age=st.integers(0, 6), at_pick=PICK
+        pick=PICK,
+        entity=ENTITY,
+        path=READ_PATHS | st.just([]),
+        shape=st.booleans(),
+        age=st.integers(0, 6),
     )
-    def confirmed_read(self, pick, entity, path, age, at_pick):
+    def confirmed_read(self, pick, entity, path, shape, age):
+        branch = self.branch(pick)
+        self.depend(branch, entity, path, max(0, self.model.seq - age), shape=shape)
+
+    @rule(pick=PICK, entity=ENTITY, path=READ_PATHS, shape=st.booleans(), patches=PATCHES)
+    def change_behind_a_read(self, pick, entity, path, shape, patches):
+        branch, seen = self.branch(pick), self.model.seq
+        self.transact(branch, [{"op": "patch", "id": entity, "patches": patches}])
+        self.depend(branch, entity, path, seen, shape=shape)
+
+    def depend(self, branch, entity, path, seen, *, shape):
         """What is accepted saw nothing change; what is refused had something written after it."""
-        model, branch = self.model, self.branch(pick)
-        seen = max(0, model.seq - age)
-        newer = [each for each in model.history(branch, entity, model.seq) if each.seq > seen]
+        model = self.model
         if not model.lines[branch].active:
             return
-        reads = {"confirmed": [{"id": entity, "seq": seen, "path": path}]}
-        operations = [{"op": "set", "id": ENTITIES[at_pick % 3], "value": {"n": age}}]
-        changed = model.value(branch, entity, path, seen) != model.value(
-            branch, entity, path, model.seq
-        )
-        whole = any(each.op != "patch" for each in newer)
+        newer = [each for each in model.history(branch, entity, model.seq) if each.seq > seen]
+        read = {"id": entity, "seq": seen, "path": path, "shape": shape}
+        operations = [{"op": "set", "id": "b", "value": {"n": len(path)}}]
+        then, now = (model.value(branch, entity, path, at, shape=shape) for at in (seen, model.seq))
         try:
-            commit = self.space.transact(operations, reads=reads, branch=branch)
+            commit = self.space.transact(operations, reads={"confirmed": [read]}, branch=branch)
         except StaleRead as stale:
             details = stale.details
         else:
-            assert not changed
-            assert not whole
+            assert then == now
+            assert all(each.op == "patch" for each in newer)
             assert commit.seq == model.transact(branch, operations)
             return
         assert (details["entity"], details["read_seq"]) == (entity, seen)

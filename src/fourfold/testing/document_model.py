@@ -128,13 +128,23 @@ class DocumentModel:
     def history(self, branch: str, entity: str, at: int) -> list[Written]:
         return [each for each in self.lines[branch].written if each.id == entity and each.seq <= at]
 
-    def value(self, branch: str, entity: str, path: Sequence[str], at: int) -> str:
-        """What a reader of this path sees, as text; it differs for what is not there."""
+    def value(
+        self, branch: str, entity: str, path: Sequence[str], at: int, *, shape: bool = False
+    ) -> str:
+        """What a reader of this path sees, as text: all of it, or only its shape (the keys of an
+        object, the length of an array). What is not there looks like nothing else.
+        """
         state = self.state(branch, entity, at)
         found: Any = ABSENT if state is None else state.document
         for segment in path:
             found = _child(found, segment)
-        return "nothing" if found is ABSENT else text(found)
+        if found is ABSENT:
+            return "nothing"
+        if shape and isinstance(found, dict):
+            return f"object {sorted(found)}"
+        if shape and isinstance(found, list):
+            return f"array {len(found)}"
+        return text(found)
 
     def depth(self, branch: str) -> int:
         parent = self.lines[branch].parent
