@@ -293,9 +293,13 @@ def _changed(root: Any, path: Path, patch: dict[str, Any]) -> None:
         _, _, found = _made(root, path, [])
         if not isinstance(found, list):
             raise Refusal("not an array")
-        for value in patch["values"]:
-            if op == "append" or not any(_same(each, value) for each in found):
-                found.append(value)
+        _joined(found, patch["values"], unique=op == "add-unique")
+
+
+def _joined(array: list[Any], values: list[Any], *, unique: bool) -> None:
+    for value in values:
+        if not unique or not any(_same(each, value) for each in array):
+            array.append(value)
 
 
 def _made(root: Any, path: Path, new: Any) -> tuple[Any, Any, Any]:
