@@ -295,6 +295,20 @@ def test_a_folder_that_cannot_be_written_can_be_read(read_only_folder):
     assert files(read_only_folder) == ["ledger.db"]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to somebody else")
+def test_a_folder_that_only_others_can_write_is_not_read_as_if_it_stood_still(open_folder):
+    folder = open_folder / "store"
+    with ledger.open_ledger(folder / "ledger.db") as db:
+        db.transact(ledger.put("kept"))
+    for each in folder.iterdir():
+        given_away(each, 0o600)
+    # The folder belongs to somebody else, who may write; this user may only look.
+    folder.chmod(0o755)
+    found = unprivileged("r", folder / "ledger.db")
+    assert found["kind"] == "read_only"
+    assert "backup" in found["hint"]
+
+
 @pytest.mark.parametrize("name", ["new.db", "deeper/new.db", "deeper/still/new.db"])
 def test_nothing_is_created_in_a_folder_that_cannot_be_written(read_only_folder, name):
     found = unprivileged("rw", read_only_folder / name)

@@ -26,7 +26,13 @@ from fourfold.errors import (
 )
 from fourfold.kernel import migrations as steps
 from fourfold.kernel import profiles, sequences
-from fourfold.kernel.driver import Connection, DriverError, connect, translate
+from fourfold.kernel.driver import (
+    CHECKPOINT_MODES,
+    Connection,
+    DriverError,
+    connect,
+    translate,
+)
 from fourfold.kernel.lock import WriterLock
 from fourfold.kernel.migrations import Migration
 from fourfold.kernel.profiles import Profile
@@ -74,6 +80,9 @@ def open_for_writing(plan: Plan) -> tuple[WriterLock, Connection]:
             connection.pragma("application_id", APPLICATION_ID)
         profiles.apply_to_writer(connection, plan.profile)
         _prepare(connection, plan, new_file=new_file)
+        if new_file:
+            # From now on the file alone, without its log, is a database that knows its sequences.
+            connection.wal_checkpoint("main", CHECKPOINT_MODES["TRUNCATE"])
     except BaseException as error:
         if connection is not None:
             connection.close()
@@ -96,16 +105,29 @@ def connect_writer(plan: Plan) -> Connection:
 
 def connect_reader(plan: Plan) -> Connection:
     """A read-only connection to a database that exists."""
+    folder = plan.path.parent
     try:
-        # In a folder that cannot be written SQLite has no place for its shared memory. A file
-        # without a log beside it cannot change there, so it is read as it stands.
-        folder_writable = os.access(plan.path.parent, os.W_OK)
-        immutable = not folder_writable and not Path(f"{plan.path}-wal").exists()
-        connection = connect(plan.path, readonly=True, vfs=plan.vfs, immutable=immutable)
+        # SQLite keeps shared memory beside a database that has a log. Where nobody at all can
+        # write, there is no place for it and nothing can change, so the file is read as it stands.
+        # Where only others can write, that would show a torn state one day, so it is not done.
+        still = _is_frozen(folder) and not Path(f"{plan.path}-wal").exists()
+        connection = connect(plan.path, readonly=True, vfs=plan.vfs, immutable=still)
         profiles.apply_to_reader(connection, plan.profile)
+        connection.execute(SQL.fix_snapshot).fetchall()
     except DriverError as error:
+        if not os.access(folder, os.W_OK):
+            raise ReadOnly(
+                f"{plan.subject}: reading beside writers needs permission to write its folder",
+                hint="Give this user permission to write the folder, or read a backup of it.",
+            ) from error
         raise translate(error, plan.subject) from error
     return connection
+
+
+def _is_frozen(folder: Path) -> bool:
+    """Whether nobody can create a file in `folder`."""
+    nobody = not stat.S_IMODE(folder.stat().st_mode) & 0o222
+    return nobody or bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
 
 
 def check_for_reading(connection: Connection, plan: Plan) -> None:

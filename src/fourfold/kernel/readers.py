@@ -55,7 +55,7 @@ class ReaderPool:
     @contextmanager
     def snapshot(self, deadline: float) -> Iterator[Snapshot]:
         """A consistent state, fixed now, for the length of the `with` block."""
-        reader = self._take()
+        reader = self._take(deadline)
         reader.deadline = deadline
         snapshot = Snapshot(reader.connection, self._subject)
         try:
@@ -79,9 +79,9 @@ class ReaderPool:
         for reader in idle:
             reader.connection.close()
 
-    def _take(self) -> _Reader:
+    def _take(self, deadline: float) -> _Reader:
         with self._change:
-            give_up = time.monotonic() + READER_WAIT_S
+            give_up = min(time.monotonic() + READER_WAIT_S, deadline)
             while True:
                 if self._closed:
                     raise Closed(f"{self._subject}: the database is closed")

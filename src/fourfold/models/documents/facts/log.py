@@ -35,9 +35,6 @@ from fourfold.models.documents.request import Step
 _PACKAGE = "fourfold.models.documents.facts"
 _SQL = load_queries(_PACKAGE).over(load_queries("fourfold.models.documents.revisions"))
 
-_VALUE = ("hash", "data")
-_FACT = ("hash", "id", "value_ref", "parent", "branch", "seq", "commit_ref", "fact_type")
-
 
 class _Fact(NamedTuple):
     """A fact on its way into the log; `hash`, `parent` and `value_ref` are as the columns are."""
@@ -58,15 +55,13 @@ def append(txn: Transaction, appended: Appended) -> None:
         return
     said = list(zip(steps, facts, strict=True))
     values = [(fact.value_ref, step.text) for step, fact in said if step.text is not None]
-    txn.insert_many("value", _VALUE, values, verb="INSERT OR IGNORE")
-    txn.insert_many(
-        "fact",
-        _FACT,
+    txn.execute_many(_SQL.insert_value, values)
+    txn.execute_many(
+        _SQL.insert_fact,
         [
             (fact.hash, step.id, fact.value_ref, fact.parent, branch, seq, commit, step.op)
             for step, fact in said
         ],
-        verb="INSERT OR IGNORE",
     )
     txn.execute_many(
         _SQL.insert_occurrence,

@@ -41,6 +41,11 @@ SET seq = excluded.seq, op_index = excluded.op_index, fact_hash = excluded.fact_
 -- name: insert_value
 INSERT INTO value (hash, data) VALUES (?, ?) ON CONFLICT (hash) DO NOTHING
 
+-- name: insert_fact
+-- A fact that another branch has said before is there already.
+INSERT INTO fact (hash, id, value_ref, parent, branch, seq, commit_ref, fact_type) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (hash) DO NOTHING
+
 -- name: insert_snapshot
 INSERT OR REPLACE INTO snapshot (branch, id, seq, value_ref, text)
 VALUES (?1, ?2, ?3, ?4, nullif(?5, (SELECT data FROM value WHERE hash = ?4)))
