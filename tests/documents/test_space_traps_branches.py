@@ -296,6 +296,17 @@ def test_b13_a_request_is_replayed_also_when_its_branch_has_ended(space):
     assert space.seq() == 3
 
 
+def test_b14_a_deletion_that_an_earlier_merge_had_nothing_to_write_for_is_merged_on(space):
+    space.set("a", {"n": 1})
+    space.set("b", {"n": 1})
+    space.branches.create("empty", at=0)
+    space.branches.create("deleting")
+    space.delete("a", branch="deleting")
+    space.branches.merge("deleting", "empty")
+    space.branches.merge("empty", "")
+    assert space.read("a").deleted
+
+
 @pytest.mark.parametrize("order", ["delete then patch", "patch then delete"])
 def test_a_delete_on_the_child_hides_the_parent_whatever_comes_after(space, order):
     space.set("a", {"n": 1})

@@ -74,7 +74,7 @@ def compare(view: View, a: Point, b: Point) -> Difference:
     """What differs between two points."""
     base = common_bases(view, a, b)[0]
     chains = chain(view, *a), chain(view, *b)
-    ids = sorted(_seen_by_one_only(view, *chains))
+    ids = sorted(seen_by_one_only(view, *chains))
     ours = reading_many.states(view, chains[0], ids)
     theirs = reading_many.states(view, chains[1], ids)
     different = [
@@ -103,7 +103,7 @@ def _change(entity: str, ours: State | None, theirs: State | None, before: State
     return Change(entity, ours, theirs, side, patches)
 
 
-def _seen_by_one_only(view: View, one: Sequence[Link], other: Sequence[Link]) -> set[str]:
+def seen_by_one_only(view: View, one: Sequence[Link], other: Sequence[Link]) -> set[str]:
     """The entities with revisions that only one of two chains shows."""
     caps, others = dict(one), dict(other)
     found: set[str] = set()

@@ -34,9 +34,9 @@ from fourfold import limits
 from fourfold.content import content_id
 from fourfold.errors import InvalidInput, MergeConflicted, ReplayMismatch, StaleRead
 from fourfold.models.documents import admission, field_merge, reader, reading_many
-from fourfold.models.documents.ancestry import Point, common_bases, reach
+from fourfold.models.documents.ancestry import Point, common_bases
 from fourfold.models.documents.chain import branch_named, chain, last_seq
-from fourfold.models.documents.comparing import document_of
+from fourfold.models.documents.comparing import document_of, seen_by_one_only
 from fourfold.models.documents.difference import changed_paths, diff, identical
 from fourfold.models.documents.encoding import checked, decode, trusted
 from fourfold.models.documents.history import View
@@ -221,14 +221,13 @@ def _propose(view: View, asked: Asked) -> _Proposal:
 
 
 def _touched_since(view: View, source: Point, bases: list[Point]) -> list[str]:
-    """The entities that the source has revisions of which a base does not have behind it."""
+    """The entities with revisions that the source shows and a base does not, or the other way
+    round: an earlier merge may have found a deletion here, and nothing to write for it.
+    """
+    shown = chain(view, *source)
     found: set[str] = set()
-    for behind in [reach(view, base) for base in bases]:
-        for branch, cap in chain(view, *source):
-            since = behind.get(branch, 0)
-            if since < cap:
-                rows = view.rows(view.sql.ids_touched, (branch, since, cap))
-                found.update(row[0] for row in rows)
+    for base in bases:
+        found |= seen_by_one_only(view, shown, chain(view, *base))
     return sorted(found)
 
 

@@ -1,0 +1,60 @@
+"""The map of the specifications points at things that exist, and leaves no section out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "spec-map.md").read_text(encoding="utf-8")
+SOURCES = (ROOT / "src" / "fourfold", ROOT / "src" / "fourfold" / "models" / "documents")
+
+# The numbered sections of each specification, as far as they have numbers.
+SECTIONS = {
+    "000": "1 2 3.1 3.2 3.3 3.4 3.5 3.6 3.7 3.8 3.9 4.1 4.2 5.1 5.2 5.3 6.1 6.2 6.3 7.1 7.2 7.3 "
+    "7.4 8.1 8.2 8.3 8.4 9.1 9.2 10.1 10.2 10.3 11",
+    "001": "1 2 3.1 3.2 3.3 3.4 3.5 3.6 3.7 3.8 3.9 4.1 4.4 5.1 5.3 6.1 6.3 7.1 7.2 7.3 7.4 "
+    "8.1 8.4 9.1 9.2 10.1 10.3 11",
+    "003": "1 2 3.1 3.2 3.3 3.4 4.1 4.2 4.3 4.4 4.5 4.6 4.7 5 6 7 8 9 10 11 12",
+}
+
+
+def part(number: str) -> str:
+    """The chapter of one specification."""
+    start = TEXT.index(f"## {number}:")
+    end = TEXT.find("\n## ", start + 1)
+    return TEXT[start : end if end > 0 else None]
+
+
+@pytest.mark.parametrize("number", ["000", "001", "002", "003", "004"])
+def test_every_specification_has_a_chapter(number):
+    assert part(number).count("\n| ") > 5
+
+
+@pytest.mark.parametrize("number", SECTIONS)
+def test_every_numbered_section_has_a_line(number):
+    firsts = re.findall(r"^\| ([^|]+) \|", part(number), re.MULTILINE)
+    named = set(re.findall(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])", " ".join(firsts)))
+    assert set(SECTIONS[number].split()) <= named
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"`([\w./]+\.(?:py|sql))`", TEXT))))
+def test_every_file_that_is_named_exists(name):
+    if name.startswith("tests/"):
+        assert (ROOT / name).is_file()
+    elif name.startswith("test_"):
+        assert (ROOT / "tests" / "documents" / name).is_file()
+    else:
+        assert any((source / name).is_file() for source in SOURCES)
+
+
+@pytest.mark.parametrize(
+    ("file", "trap"),
+    re.findall(r"`(test_space_traps_\w+\.py)` \(((?:\w\d+(?:, )?)+)\)", TEXT),
+)
+def test_every_trap_that_is_named_has_its_test(file, trap):
+    text = (ROOT / "tests" / "documents" / file).read_text(encoding="utf-8")
+    for each in trap.split(", "):
+        assert f"def test_{each}_" in text, each
