@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -53,7 +54,9 @@ def main(*, quick: bool, rounds: int | None, only: str, docs: bool) -> None:
 
 
 def _measure(console: Console, lines: list[Line], rounds: int, *, quick: bool) -> Result:
-    work = BUILD / "work"
+    # A folder of its own: two runs at once disturb each other enough as it is.
+    BUILD.mkdir(exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix="work-", dir=BUILD))
     limit = _limit(console)
     bench = Bench(work, lines, limit, quick)
     bench.prepare()
