@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
+import fcntl
 import sys
-import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 from rich.console import Console
@@ -54,18 +56,14 @@ def main(*, quick: bool, rounds: int | None, only: str, docs: bool) -> None:
 
 
 def _measure(console: Console, lines: list[Line], rounds: int, *, quick: bool) -> Result:
-    # A folder of its own: two runs at once disturb each other enough as it is.
     BUILD.mkdir(exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix="work-", dir=BUILD))
     limit = _limit(console)
-    bench = Bench(work, lines, limit, quick)
-    bench.prepare()
-    facts = machine.describe(work)
-    try:
+    with _alone(), TemporaryDirectory(dir=BUILD, prefix="work-") as folder:
+        bench = Bench(Path(folder), lines, limit, quick)
+        bench.prepare()
+        facts = machine.describe(bench.folder)
         with console.status("warming up") as status:
             bench.run(rounds, rounds if quick else 3 * rounds, status.update)
-    finally:
-        shutil.rmtree(work)
     about = {}
     if limit is not None:
         about = {
@@ -95,6 +93,17 @@ def _measure(console: Console, lines: list[Line], rounds: int, *, quick: bool) -
         outcomes=bench.outcomes(rounds),
         records=bench.records,
     )
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Two benchmarks at once would measure each other."""
+    with (BUILD / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise click.ClickException("another benchmark is running here; wait for it") from None
+        yield
 
 
 def _limit(console: Console) -> ceiling.Ceiling | None:

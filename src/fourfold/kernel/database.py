@@ -78,6 +78,7 @@ class Database:
         self.writable = writable
         self._plan = plan
         self._options = options
+        self._deadline_s = options.transaction_deadline_s
         self._metrics = Metrics()
         self._closed = False
         self._durable: dict[str, int] = {}
@@ -166,9 +167,12 @@ class Database:
         self, work: Work[T], *, size: int = 0, deadline_s: float | None = None
     ) -> Awaitable[T]:
         """The same for coroutines: `await db.transact_async(work)`."""
-        return cast(
-            "Awaitable[T]", self._committer.submit_async(work, size, self._until(deadline_s))
-        )
+        group = self._group
+        if group is None or self._closed:
+            self._refuse_if_closed()
+            group = self._committer
+        allowed = self._deadline_s if deadline_s is None else deadline_s
+        return group.submit_async(work, size, time.monotonic() + allowed)
 
     def write(self, *, deadline_s: float | None = None) -> AbstractContextManager[Transaction]:
         """A transaction of its own; inside another one of this thread, a savepoint of that."""
@@ -394,8 +398,9 @@ class Database:
             checkpoint.request(self)
 
     def _until(self, deadline_s: float | None) -> float:
-        self._refuse_if_closed()
-        allowed = self._options.transaction_deadline_s if deadline_s is None else deadline_s
+        if self._closed:
+            self._refuse_if_closed()
+        allowed = self._deadline_s if deadline_s is None else deadline_s
         return time.monotonic() + allowed
 
     def _refuse_if_closed(self) -> None:

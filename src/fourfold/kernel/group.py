@@ -9,10 +9,8 @@ So an idle caller commits at once on its own thread, and a crowd pays one fsync 
     caller ──> queue ──> [ BEGIN  work  work  work ...  COMMIT ] ──> each caller its own result or
     error
 
-One bad request never fails its neighbours. A request that raises before it wrote anything is simply
-left out. One that raises after it wrote spoils the transaction: all of it is rolled back and run
-again, each request in a savepoint of its own. Work must therefore be repeatable: it may run more
-than once, and may have no effect but through its transaction.
+How a group runs, so that one bad request never fails its neighbours, is in `running`. Work may run
+more than once, and may have no effect but through its transaction.
 
 The queue is bounded in requests and in bytes; when it is full the caller gets Overloaded, and
 nothing was written.
@@ -33,16 +31,14 @@ from typing import Any, Literal
 from fourfold import limits
 from fourfold.errors import (
     Closed,
-    Conflict,
     DeadlineExceeded,
-    DiskFull,
     FourfoldError,
     InvalidInput,
     LockTimeout,
     Overloaded,
 )
-from fourfold.kernel import faults
 from fourfold.kernel.requests import LoopRequest, Request, ThreadRequest, Work, settle
+from fourfold.kernel.running import GroupRunner, commit_or_undo, too_late
 from fourfold.kernel.threads import commit_threads
 from fourfold.kernel.transaction import Transaction
 from fourfold.kernel.writer import Writer
@@ -61,22 +57,19 @@ class GroupLimits:
     placement: Placement = "auto"
 
 
-class _Spoilt(Exception):
-    """A request wrote and then failed: the shared transaction must be done again without it, or
-    with savepoints.
-    """
-
-
 class GroupCommit:
     """The queue in front of a Writer."""
 
     def __init__(self, writer: Writer, bounds: GroupLimits) -> None:
         self._writer = writer
         self._bounds = bounds
+        self._group_bytes_max = bounds.group_bytes_max
+        self._queue_bytes_max = bounds.queue_bytes_max
+        self._queue_requests_max = bounds.queue_requests_max
         self._queue: deque[Request] = deque()
         self._queued_bytes = 0
         self._exclusive_waiters = 0
-        self._cautious = 0
+        self._runner = GroupRunner(writer)
         self._scheduled: set[asyncio.AbstractEventLoop] = set()
         self._watching: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
         self._closed = False
@@ -170,7 +163,7 @@ class GroupCommit:
                 writer.rollback()
                 raise
             hooks = txn._after_commit  # noqa: SLF001
-            self._commit_or_undo()
+            commit_or_undo(writer)
             writer.metrics.requests += 1
             writer.run_hooks(hooks or ())
 
@@ -195,30 +188,39 @@ class GroupCommit:
     # The queue
 
     def _enqueue(self, request: Request) -> None:
+        size = request.size
+        with self._counters:
+            queued = self._queued_bytes + size
+            if (
+                self._closed
+                or size > self._group_bytes_max
+                or queued > self._queue_bytes_max
+                or len(self._queue) >= self._queue_requests_max
+                or self._writer.failure is not None
+            ):
+                raise self._refusal(size)
+            self._queued_bytes = queued
+            self._queue.append(request)
+
+    def _refusal(self, size: int) -> FourfoldError:
+        """Why a request of `size` bytes cannot be queued now."""
+        subject, bounds = self._writer.subject, self._bounds
         if self._writer.failure is not None:
-            raise self._writer.failure.copy()
-        bounds = self._bounds
-        if request.size > bounds.group_bytes_max:
-            raise InvalidInput(
-                f"{self._writer.subject}: one request of {request.size} bytes is more than a "
-                f"transaction takes ({bounds.group_bytes_max})",
+            return self._writer.failure.copy()
+        if self._closed:
+            return Closed(f"{subject}: the database is closed")
+        if size > bounds.group_bytes_max:
+            return InvalidInput(
+                f"{subject}: one request of {size} bytes is more than a transaction takes "
+                f"({bounds.group_bytes_max})",
                 hint="Split the write, or raise `kernel.group_bytes_max`.",
             )
-        with self._counters:
-            if self._closed:
-                raise Closed(f"{self._writer.subject}: the database is closed")
-            if (
-                len(self._queue) >= bounds.queue_requests_max
-                or self._queued_bytes + request.size > bounds.queue_bytes_max
-            ):
-                self._writer.metrics.rejected += 1
-                raise Overloaded(
-                    f"{self._writer.subject}: {len(self._queue)} requests and {self._queued_bytes} "
-                    "bytes are waiting to be committed",
-                    retry_after=limits.OVERLOAD_RETRY_AFTER_S,
-                )
-            self._queued_bytes += request.size
-            self._queue.append(request)
+        self._writer.metrics.rejected += 1
+        return Overloaded(
+            f"{subject}: {len(self._queue)} requests and {self._queued_bytes} "
+            "bytes are waiting to be committed",
+            retry_after=limits.OVERLOAD_RETRY_AFTER_S,
+        )
 
     def _withdraw(self, request: Request) -> bool:
         """Take a request back that has not been started; False when it is too late for that."""
@@ -348,146 +350,12 @@ class GroupCommit:
             self._scheduled.add(loop)
             loop.call_soon(self._flush, loop)
 
-    # Running
-
     def _run_group(self, here: asyncio.AbstractEventLoop | None) -> None:
         """One transaction for as many queued requests as fit. The caller holds the turn."""
-        group = self._take_group()
-        now = time.monotonic()
-        runnable = [request for request in group if self._is_wanted(request, now)]
-        try:
-            if runnable:
-                self._commit_group(runnable)
-        except FourfoldError as error:
-            for request in runnable:
-                request.reset()
-                request.error = error.copy()
-        except BaseException as error:
-            # The leading thread is being stopped; nobody in the group may be left waiting.
-            for request in runnable:
-                request.reset()
-                request.error = Closed(
-                    f"{self._writer.subject}: the writer was interrupted: {error!r}"
-                )
-            raise
-        finally:
-            try:
-                if faults.armed:
-                    faults.hit("kernel.acknowledge.before")
-            finally:
-                settle(group, here)
-
-    def _is_wanted(self, request: Request, now: float) -> bool:
-        if isinstance(request, LoopRequest) and request.future.cancelled():
-            return False
-        if now > request.deadline:
-            request.error = self._too_late()
-            return False
-        return True
+        self._runner.run(self._take_group(), here)
 
     def _too_late(self) -> DeadlineExceeded:
-        return DeadlineExceeded(
-            f"{self._writer.subject}: the deadline passed while the write was queued"
-        )
-
-    def _commit_group(self, group: list[Request]) -> None:
-        """Bring the whole group to an outcome, in as few transactions as its errors allow."""
-        guarded = self._cautious > 0
-        self._cautious = max(0, self._cautious - 1)
-        left = group
-        while left:
-            try:
-                self._attempt(left, guarded=guarded and len(left) > 1)
-            except _Spoilt:
-                guarded = True
-                self._cautious = limits.CAUTIOUS_GROUPS
-                left = [request for request in left if not request.blamed]
-                for request in left:
-                    request.reset()
-                continue
-            except (DiskFull, Conflict) as error:
-                if len(left) == 1:
-                    left[0].reset()
-                    left[0].error = error
-                    return
-                # They do not fit together, or one breaks what only COMMIT checks: one by one, then.
-                for request in left:
-                    request.reset()
-                    self._commit_alone(request)
-            return
-
-    def _commit_alone(self, request: Request) -> None:
-        try:  # An error is for this one only: those before it may be committed already.
-            self._commit_group([request])
-        except FourfoldError as error:
-            request.reset()
-            request.error = error
-
-    def _attempt(self, group: list[Request], *, guarded: bool) -> None:
-        writer = self._writer
-        try:
-            txn = writer.begin(max(request.deadline for request in group))
-            for request in group:
-                writer.deadline = request.deadline
-                self._run_one(txn, request, guarded=guarded, alone=len(group) == 1)
-        except BaseException:
-            writer.rollback()
-            raise
-        done = [request for request in group if request.error is None]
-        if not done:
-            writer.rollback()
-            return
-        self._commit_or_undo()
-        writer.metrics.requests += len(done)
-        for request in done:
-            if request.hooks is not None:
-                self._call_hooks(request)
-
-    def _run_one(self, txn: Transaction, request: Request, *, guarded: bool, alone: bool) -> None:
-        txn._touched = False  # noqa: SLF001
-        txn._after_commit = None  # noqa: SLF001
-        connection = self._writer.connection
-        before = connection.total_changes()
-        try:
-            if guarded:
-                with txn.savepoint():
-                    request.result = request.work(txn)
-            else:
-                request.result = request.work(txn)
-        except Exception as error:
-            harmless = not txn._touched and connection.total_changes() == before  # noqa: SLF001
-            intact = connection.in_transaction
-            if intact and (guarded or harmless or alone):
-                request.error = error
-            elif intact:
-                # It may succeed in a savepoint's fresh view, or fail on its own there.
-                raise _Spoilt from error
-            else:
-                # SQLite undid the whole transaction: this one is to blame, the others run again.
-                request.error = error
-                request.blamed = True
-                raise _Spoilt from error
-        else:
-            request.hooks = txn._after_commit  # noqa: SLF001
-            if txn._undone is not None:  # noqa: SLF001
-                # It took an error for its own affair that undid everybody's work.
-                request.error = txn._undone  # noqa: SLF001
-                request.blamed = True
-                raise _Spoilt from txn._undone  # noqa: SLF001
-
-    def _commit_or_undo(self) -> None:
-        try:
-            self._writer.commit()
-        except BaseException:
-            if self._writer.transaction is not None:
-                self._writer.rollback()
-            raise
-
-    def _call_hooks(self, request: Request) -> None:
-        try:
-            self._writer.run_hooks(request.hooks or ())
-        except Exception as error:  # noqa: BLE001  (loud, and only for its own caller)
-            request.error = error
+        return too_late(self._writer.subject)
 
     def _nested(self, work: Work) -> Any:
         """Work submitted from inside a transaction of the same thread becomes a step of it."""

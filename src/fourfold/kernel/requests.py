@@ -23,20 +23,23 @@ Work = Callable[[Transaction], Any]
 
 
 class Request:
-    """What both kinds of caller share."""
+    """What both kinds of caller share.
 
-    __slots__ = ("blamed", "deadline", "error", "hooks", "result", "settled", "size", "work")
+    Outcomes begin as values of the class, so that making a request, which happens once for every
+    write, stores only what the caller gave.
+    """
+
+    result: Any = None
+    error: BaseException | None = None
+    hooks: list[Callable[[], None]] | None = None
+    settled = False
+    blamed = False
+    """Its failure undid everybody's work; it does not get a second run."""
 
     def __init__(self, work: Work, size: int, deadline: float) -> None:
         self.work = work
         self.size = size
         self.deadline = deadline
-        self.result: Any = None
-        self.error: BaseException | None = None
-        self.hooks: list[Callable[[], None]] | None = None
-        self.settled = False
-        self.blamed = False
-        """Its failure undid everybody's work; it does not get a second run."""
 
     def reset(self) -> None:
         """Forget a run that was undone; the work is going to run again."""
@@ -47,8 +50,6 @@ class Request:
 
 class ThreadRequest(Request):
     """A thread that sleeps until its request is settled, or until it is asked to lead."""
-
-    __slots__ = ("_latch",)
 
     def __init__(self, work: Work, size: int, deadline: float) -> None:
         super().__init__(work, size, deadline)
@@ -69,29 +70,31 @@ class ThreadRequest(Request):
 class LoopRequest(Request):
     """A coroutine that awaits a future of `loop`."""
 
-    __slots__ = ("future", "loop")
-
     def __init__(
         self, work: Work, size: int, deadline: float, loop: asyncio.AbstractEventLoop
     ) -> None:
-        super().__init__(work, size, deadline)
+        self.work = work
+        self.size = size
+        self.deadline = deadline
         self.loop = loop
         self.future: asyncio.Future[Any] = loop.create_future()
 
     def resolve(self) -> None:
-        """On the loop's own thread: hand over the outcome."""
-        future = self.future
-        if future.cancelled():
+        """On the loop's own thread: hand over the outcome, unless nobody waits for it any more."""
+        error = self.error
+        try:
+            if error is None:
+                self.future.set_result(self.result)
+            elif isinstance(error, StopIteration):
+                # A future cannot carry this one: it would end whoever awaits it without a word.
+                told = RuntimeError(f"the work raised {error!r}")
+                told.__cause__ = error
+                self.future.set_exception(told)
+            else:
+                self.future.set_exception(error)
+        except asyncio.InvalidStateError:
+            # Its caller was cancelled while the commit was under way.
             return
-        if isinstance(self.error, StopIteration):
-            # A future cannot carry this one: it would end whoever awaits it without a word.
-            error = RuntimeError(f"the work raised {self.error!r}")
-            error.__cause__ = self.error
-            future.set_exception(error)
-        elif self.error is not None:
-            future.set_exception(self.error)
-        else:
-            future.set_result(self.result)
 
 
 def settle(requests: Iterable[Request], here: asyncio.AbstractEventLoop | None) -> None:
@@ -101,13 +104,13 @@ def settle(requests: Iterable[Request], here: asyncio.AbstractEventLoop | None) 
     elsewhere: dict[asyncio.AbstractEventLoop, list[LoopRequest]] = {}
     for request in requests:
         request.settled = True
-        if isinstance(request, ThreadRequest):
-            request.wake()
-        elif isinstance(request, LoopRequest):
+        if type(request) is LoopRequest:
             if request.loop is here:
                 request.resolve()
             else:
                 elsewhere.setdefault(request.loop, []).append(request)
+        elif isinstance(request, ThreadRequest):
+            request.wake()
     for loop, theirs in elsewhere.items():
         try:
             loop.call_soon_threadsafe(_resolve_all, theirs)

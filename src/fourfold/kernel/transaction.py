@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fourfold.errors import Closed, CorruptData, FourfoldError, InvalidInput, SequenceCorrupt
 from fourfold.kernel import bulk, faults
 from fourfold.kernel.driver import Connection, Cursor, DriverError, translate
+from fourfold.kernel.faults import armed
 from fourfold.kernel.statements import load_queries
 
 if TYPE_CHECKING:
@@ -131,13 +132,13 @@ class Transaction(Snapshot):
     def execute(self, sql: str, params: Params = ()) -> None:
         """Run one statement for its effect."""
         self._touched = True
-        if faults.armed:
+        if armed:
             faults.hit("kernel.statement.before")
         try:
             self._cursor.execute(sql, params)
         except _REFUSALS as error:
             raise self._failed(error) from error
-        if faults.armed:
+        if armed:
             faults.hit("kernel.statement.after")
 
     def execute_many(self, sql: str, params: Iterable[Params]) -> None:

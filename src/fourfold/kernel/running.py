@@ -1,0 +1,182 @@
+"""Running a group: several requests in one transaction, each brought to its own outcome.
+
+One bad request never fails its neighbours. A request that raises before it wrote anything is simply
+left out. One that raises after it wrote spoils the transaction: all of it is rolled back and run
+again, each request in a savepoint of its own. If SQLite itself undid the transaction, the one to
+blame is taken out and the others run again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from fourfold import limits
+from fourfold.errors import Closed, Conflict, DeadlineExceeded, DiskFull, FourfoldError
+from fourfold.kernel import faults
+from fourfold.kernel.requests import LoopRequest, Request, settle
+from fourfold.kernel.transaction import Transaction
+from fourfold.kernel.writer import Writer
+
+
+class _Spoilt(Exception):
+    """A request wrote and then failed: the shared transaction must be done again without it, or
+    with savepoints.
+    """
+
+
+def too_late(subject: str) -> DeadlineExceeded:
+    return DeadlineExceeded(f"{subject}: the deadline passed while the write was queued")
+
+
+class GroupRunner:
+    """Runs groups on a Writer whose turn the caller holds."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._cautious = 0
+
+    def run(self, group: Sequence[Request], here: asyncio.AbstractEventLoop | None) -> None:
+        """Bring every request of `group` to its outcome, and tell those who wait."""
+        runnable = self._wanted(group)
+        try:
+            if runnable:
+                self._commit(runnable)
+        except FourfoldError as error:
+            for request in runnable:
+                request.reset()
+                request.error = error.copy()
+        except BaseException as error:
+            # The leading thread is being stopped; nobody in the group may be left waiting.
+            for request in runnable:
+                request.reset()
+                request.error = Closed(
+                    f"{self._writer.subject}: the writer was interrupted: {error!r}"
+                )
+            raise
+        finally:
+            try:
+                if faults.armed:
+                    faults.hit("kernel.acknowledge.before")
+            finally:
+                settle(group, here)
+
+    def _wanted(self, group: Sequence[Request]) -> list[Request]:
+        """Those whose callers still wait, and in time."""
+        now = time.monotonic()
+        wanted = []
+        for request in group:
+            if request.deadline < now:
+                request.error = too_late(self._writer.subject)
+            elif type(request) is not LoopRequest or not request.future.cancelled():
+                wanted.append(request)
+        return wanted
+
+    def _commit(self, group: list[Request]) -> None:
+        """Bring the whole group to an outcome, in as few transactions as its errors allow."""
+        guarded = self._cautious > 0
+        self._cautious = max(0, self._cautious - 1)
+        left = group
+        while left:
+            try:
+                self._attempt(left, guarded=guarded and len(left) > 1)
+            except _Spoilt:
+                guarded = True
+                self._cautious = limits.CAUTIOUS_GROUPS
+                left = [request for request in left if not request.blamed]
+                for request in left:
+                    request.reset()
+                continue
+            except (DiskFull, Conflict) as error:
+                if len(left) == 1:
+                    left[0].reset()
+                    left[0].error = error
+                    return
+                # They do not fit together, or one breaks what only COMMIT checks: one by one, then.
+                for request in left:
+                    request.reset()
+                    self._commit_alone(request)
+            return
+
+    def _commit_alone(self, request: Request) -> None:
+        try:  # An error is for this one only: those before it may be committed already.
+            self._commit([request])
+        except FourfoldError as error:
+            request.reset()
+            request.error = error
+
+    def _attempt(self, group: list[Request], *, guarded: bool) -> None:
+        writer = self._writer
+        try:
+            # Each request has its own deadline, which starts to count when its turn comes.
+            txn = writer.begin(float("inf"))
+            self._run_all(txn, group, guarded=guarded)
+        except BaseException:
+            writer.rollback()
+            raise
+        done = [request for request in group if request.error is None]
+        if not done:
+            writer.rollback()
+            return
+        commit_or_undo(writer)
+        writer.metrics.requests += len(done)
+        for request in done:
+            if request.hooks is not None:
+                self._call_hooks(request)
+
+    def _run_all(self, txn: Transaction, group: list[Request], *, guarded: bool) -> None:
+        """The hot loop of every write: what can be kept out of it is."""
+        writer = self._writer
+        total_changes = writer.connection.total_changes
+        for request in group:
+            writer.deadline = request.deadline
+            txn._touched = False  # noqa: SLF001
+            before = total_changes()
+            try:
+                if guarded:
+                    with txn.savepoint():
+                        request.result = request.work(txn)
+                else:
+                    request.result = request.work(txn)
+            except Exception as error:  # noqa: BLE001  (any error belongs to its own caller)
+                txn._after_commit = None  # noqa: SLF001
+                harmless = not txn._touched and total_changes() == before  # noqa: SLF001
+                self._failed(request, error, contained=guarded or harmless or len(group) == 1)
+            else:
+                if txn._after_commit is not None:  # noqa: SLF001
+                    request.hooks, txn._after_commit = txn._after_commit, None  # noqa: SLF001
+                if txn._undone is not None:  # noqa: SLF001
+                    # It took an error for its own affair that undid everybody's work.
+                    request.error = txn._undone  # noqa: SLF001
+                    request.blamed = True
+                    raise _Spoilt from txn._undone  # noqa: SLF001
+
+    def _failed(self, request: Request, error: Exception, *, contained: bool) -> None:
+        """Decide whether a failure concerns its request alone."""
+        intact = self._writer.connection.in_transaction
+        if intact and contained:
+            request.error = error
+        elif intact:
+            # It may succeed in a savepoint's fresh view, or fail on its own there.
+            raise _Spoilt from error
+        else:
+            # SQLite undid the whole transaction: this one is to blame, the others run again.
+            request.error = error
+            request.blamed = True
+            raise _Spoilt from error
+
+    def _call_hooks(self, request: Request) -> None:
+        try:
+            self._writer.run_hooks(request.hooks or ())
+        except Exception as error:  # noqa: BLE001  (loud, and only for its own caller)
+            request.error = error
+
+
+def commit_or_undo(writer: Writer) -> None:
+    try:
+        writer.commit()
+    except BaseException:
+        if writer.transaction is not None:
+            writer.rollback()
+        raise
