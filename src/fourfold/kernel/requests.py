@@ -106,7 +106,11 @@ def settle(requests: Iterable[Request], here: asyncio.AbstractEventLoop | None) 
         request.settled = True
         if type(request) is LoopRequest:
             if request.loop is here:
-                request.resolve()
+                # Nearly every request ends here, so the common case is written out.
+                if request.error is None and not request.future.done():
+                    request.future.set_result(request.result)
+                else:
+                    request.resolve()
             else:
                 elsewhere.setdefault(request.loop, []).append(request)
         elif isinstance(request, ThreadRequest):

@@ -21,15 +21,14 @@ class Queries:
     def __init__(self, origin: str, queries: dict[str, str]) -> None:
         self._origin = origin
         self._queries = queries
+        # Plain attributes: a query is looked up for every statement, and a miss ends below.
+        self.__dict__.update(queries)
 
     def __getattr__(self, name: str) -> str:
         # Private names are asked for by copying and pickling before the fields exist.
-        if not name.startswith("_"):
-            try:
-                return self._queries[name]
-            except KeyError:
-                raise NotFound(f"{self._origin} has no query named {name!r}") from None
-        raise AttributeError(name)
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise NotFound(f"{self._origin} has no query named {name!r}")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._queries)
@@ -54,7 +53,7 @@ def parse_queries(origin: str, text: str) -> Queries:
     for line in text.splitlines():
         if line.startswith(_MARK):
             name = line.removeprefix(_MARK).strip()
-            if not name.isidentifier() or name.startswith("_") or name in queries:
+            if not name.isidentifier() or name.startswith("_") or name in (*queries, "over"):
                 raise InvalidInput(f"{origin}: {name!r} is not a new, valid query name")
             current = queries.setdefault(name, [])
         elif current is not None and not line.lstrip().startswith("--"):
