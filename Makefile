@@ -29,8 +29,9 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow"
 
+# The longest tests share a file, so here the workers take single tests from each other.
 test-slow: $(READY)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m slow
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m slow
 
 test-all: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
