@@ -37,13 +37,23 @@ from fourfold.errors import (
     ReplayMismatch,
     StaleRead,
 )
-from fourfold.models.documents import HISTORIES
+from fourfold.models.documents import HISTORIES, patch
 from fourfold.models.documents.carrying import carry_over
 from fourfold.testing.document_model import DocumentModel, Refusal, patched, text
 
 DID = "did:key:z6MkMachine"
 BRANCHES_MAX = 6
 SESSIONS = ("s", "t")
+
+
+def well_formed(operations):
+    """Whether every patch has the right shape, whatever it is applied to."""
+    try:
+        for operation in operations:
+            patch.compile(operation.get("patches", []))
+    except InvalidInput:
+        return False
+    return True
 
 
 class SpaceMachine(RuleBasedStateMachine):
@@ -124,8 +134,9 @@ class SpaceMachine(RuleBasedStateMachine):
                 self.sent[session, local_seq] = (branch, operations)
             return
         if known[0] != asked:
+            # A patch of the wrong shape is refused before anybody looks for the request's name.
             self.refused(
-                ReplayMismatch,
+                ReplayMismatch if well_formed(operations) else InvalidInput,
                 lambda: self.space.transact(
                     operations, session=session, local_seq=local_seq, branch=branch
                 ),
