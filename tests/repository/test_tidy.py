@@ -184,7 +184,7 @@ def test_each_rule_finds_what_it_is_for(rule, bad):
     [
         (sql_literals, "x = 'Select a file'"),
         (sql_literals, "x = 'SELECTED'"),
-        (machine_paths, "~/wo" "rk/x and ./wo" "rk/y and $HOME/wo" "rk/z and frame/wo" "rk/"),
+        (machine_paths, "~/W and ./W/y and $HOME/W/z and frame/W/".replace("W", "work")),
         (registries, "https" + "://py" + "pi.org/project/fourfold"),
     ],
 )
