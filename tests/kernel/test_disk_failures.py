@@ -229,13 +229,10 @@ def filled(path, count=300):
             ledger.put(f"{n:06d}" + "x" * 400)(txn)
 
 
-def page_of(data, needle):
-    return data.index(needle) // 4096 * 4096
-
-
-def damage(path, needle, change):
+def damage(path, number, change):
+    """Change the page that holds one entry."""
     data = bytearray(path.read_bytes())
-    at = page_of(data, needle)
+    at = data.index(f"{number:06d}xxxx".encode()) // 4096 * 4096
     data[at : at + 4096] = change(bytes(data[at : at + 4096]))
     path.write_bytes(data)
 
@@ -250,7 +247,7 @@ PAGE_DAMAGE = {
 @pytest.mark.parametrize("change", PAGE_DAMAGE.values(), ids=PAGE_DAMAGE)
 def test_a_corrupt_page_is_reported_and_the_rest_can_be_read(path, change):
     filled(path)
-    damage(path, b"000150", change)
+    damage(path, 150, change)
     with ledger.open_ledger(path) as db:
         assert db.health().ready
         with pytest.raises(CorruptData) as caught:
@@ -271,7 +268,7 @@ def test_a_corrupt_page_is_reported_and_the_rest_can_be_read(path, change):
 
 def test_a_writer_that_meets_a_corrupt_page_writes_nothing(path):
     filled(path)
-    damage(path, b"000299", PAGE_DAMAGE["zeroed"])
+    damage(path, 299, PAGE_DAMAGE["zeroed"])
     before = path.read_bytes()
     with ledger.open_ledger(path, sequences=()) as db:
         with pytest.raises(CorruptData):

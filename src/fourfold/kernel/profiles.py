@@ -92,6 +92,9 @@ def apply_to_reader(connection: Connection, profile: Profile) -> None:
 def _apply_to_any(connection: Connection, profile: Profile) -> None:
     connection.pragma("foreign_keys", int(profile.foreign_keys))
     _expect(connection, "foreign_keys", int(profile.foreign_keys))
+    # Without it a page whose cell pointers are damaged can be read as if it were whole.
+    connection.pragma("cell_size_check", 1)
+    _expect(connection, "cell_size_check", 1)
     connection.pragma("temp_store", "MEMORY")
     _expect(connection, "temp_store", 2)
     connection.pragma("cache_size", -profile.cache_kib)
