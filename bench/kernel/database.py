@@ -54,6 +54,7 @@ def setup_for_c(autocheckpoint_pages: int) -> str:
             f"PRAGMA synchronous={PROFILE.synchronous}",
             f"PRAGMA wal_autocheckpoint={autocheckpoint_pages}",
             f"PRAGMA foreign_keys={int(PROFILE.foreign_keys)}",
+            "PRAGMA cell_size_check=1",
             "PRAGMA temp_store=MEMORY",
             f"PRAGMA cache_size=-{PROFILE.cache_kib}",
             f"PRAGMA mmap_size={PROFILE.mmap_bytes}",

@@ -236,7 +236,7 @@ def test_work_may_run_more_than_once_but_counts_once(db):
 
     outcomes = asyncio.run(ledger.gathered(db, [counted, ledger.write_then_fail]))
     assert outcomes[0] == 1
-    assert len(runs) == 2
+    assert len(runs) > 1
     assert ledger.bodies(db) == ["once"]
 
 
@@ -245,7 +245,7 @@ def test_what_requests_leave_for_each_other_is_gone_when_the_transaction_is(db):
 
     def work(name, fails=False):
         def run(txn):
-            seen.append((name, sorted(txn.scratch)))
+            seen.append((name, tuple(txn.scratch)))
             ledger.put(name)(txn)
             if fails:
                 raise ZeroDivisionError
@@ -255,15 +255,16 @@ def test_what_requests_leave_for_each_other_is_gone_when_the_transaction_is(db):
 
     works = [work("a"), work("bad", fails=True), work("b")]
     asyncio.run(ledger.gathered(db, works))
-    # The first run was undone, and what it left with it.
-    assert seen[:4] == [("a", []), ("bad", ["a"]), ("a", []), ("bad", ["a"])]
+    # Runs before the last one were undone, and what they left with them.
+    assert len(seen) > 3
+    assert set(seen[:-1]) == {("a", ()), ("bad", ("a",))}
     # A step that is undone may take more with it than its own, never leave something behind.
-    assert seen[4] in (("b", ["a"]), ("b", []))
+    assert seen[-1] in (("b", ("a",)), ("b", ()))
     seen.clear()
     db.transact(work("c"))
     with db.write() as txn:
         work("d")(txn)
-    assert seen == [("c", []), ("d", [])]
+    assert seen == [("c", ()), ("d", ())]
 
 
 def test_nested_transact_and_write_inside_a_work_are_steps_of_it(db):

@@ -22,8 +22,9 @@ import asyncio
 import threading
 import time
 import weakref
+from asyncio import get_running_loop
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -37,7 +38,7 @@ from fourfold.errors import (
     LockTimeout,
     Overloaded,
 )
-from fourfold.kernel.requests import LoopRequest, Request, ThreadRequest, Work, settle
+from fourfold.kernel.requests import Inbox, LoopRequest, Request, ThreadRequest, Work, settle
 from fourfold.kernel.running import GroupRunner, commit_or_undo, too_late
 from fourfold.kernel.threads import commit_threads
 from fourfold.kernel.transaction import Transaction
@@ -70,6 +71,7 @@ class GroupCommit:
         self._queued_bytes = 0
         self._exclusive_waiters = 0
         self._runner = GroupRunner(writer)
+        self._inboxes: dict[asyncio.AbstractEventLoop, Inbox] = {}
         self._scheduled: set[asyncio.AbstractEventLoop] = set()
         self._watching: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
         self._closed = False
@@ -77,11 +79,11 @@ class GroupCommit:
 
     @property
     def queued_requests(self) -> int:
-        return len(self._queue)
+        return len(self._queue) + sum(len(each.entries) for each in list(self._inboxes.values()))
 
     @property
     def queued_bytes(self) -> int:
-        return self._queued_bytes
+        return self._queued_bytes + sum(each.size for each in list(self._inboxes.values()))
 
     # Callers
 
@@ -109,13 +111,22 @@ class GroupCommit:
         """From a coroutine: the same, without blocking the event loop for longer than a commit
         takes.
         """
-        loop = asyncio.get_running_loop()
-        request = LoopRequest(work, size, deadline, loop)
-        self._enqueue(request)
-        if loop not in self._scheduled:
-            self._scheduled.add(loop)
-            loop.call_soon(self._flush, loop)
-        return request.future
+        loop = get_running_loop()
+        inbox = self._inboxes.get(loop)
+        if inbox is None:
+            inbox = self._open_inbox(loop, size)
+        entries = inbox.entries
+        held = inbox.size + size
+        if (
+            size > self._group_bytes_max
+            or self._queued_bytes + held > self._queue_bytes_max
+            or len(self._queue) + len(entries) >= self._queue_requests_max
+        ):
+            raise self._refusal(size)
+        inbox.size = held
+        future = loop.create_future()
+        entries.append((work, size, deadline, future))
+        return future
 
     @contextmanager
     def exclusive(self, deadline: float) -> Iterator[None]:
@@ -171,6 +182,8 @@ class GroupCommit:
         """Refuse new requests, and finish those that are queued."""
         with self._counters:
             self._closed = True
+            for inbox in list(self._inboxes.values()):
+                self._queue_up(inbox)
         deadline = time.monotonic() + limits.TRANSACTION_DEADLINE_S
         while self._queue and time.monotonic() < deadline:
             if self._writer.turn.acquire(timeout=0.05):
@@ -181,9 +194,64 @@ class GroupCommit:
         with self._counters:
             left = list(self._queue)
             self._queue.clear()
-        for request in left:
+        self._settle_closed(left)
+
+    def _settle_closed(self, requests: Sequence[Request]) -> None:
+        for request in requests:
             request.error = Closed(f"{self._writer.subject}: the database is closed")
-        settle(left, None)
+        settle(requests, None)
+
+    # The inboxes of event loops
+
+    def _open_inbox(self, loop: asyncio.AbstractEventLoop, size: int) -> Inbox:
+        """A place for what the coroutines of `loop` ask for until it comes round."""
+        inbox = Inbox(loop)
+        with self._counters:
+            if self._closed or self._writer.failure is not None:
+                raise self._refusal(size)
+            for other in [each for each in self._inboxes if each.is_closed()]:
+                # Nobody is left to hear of what that loop never came round to.
+                del self._inboxes[other]
+            self._inboxes[loop] = inbox
+        loop.call_soon(self._collect, inbox)
+        return inbox
+
+    def _collect(self, inbox: Inbox) -> None:
+        """On the loop's thread: commit what its coroutines asked for, at once if nobody is in the
+        way.
+        """
+        if (
+            not (self._queue or self._closed or self._exclusive_waiters)
+            and inbox.size <= self._group_bytes_max
+            and len(inbox.entries) <= self._bounds.group_requests_max
+            and not self._too_slow_for_a_loop()
+            and self._writer.turn.acquire(blocking=False)
+        ):
+            try:
+                with self._counters:
+                    self._inboxes.pop(inbox.loop, None)
+                    entries = inbox.take()
+                if entries:
+                    self._runner.run_entries(entries, inbox.loop)
+            finally:
+                self._release_turn(inbox.loop)
+            return
+        with self._counters:
+            late = self._closed
+            waiting = self._queue_up(inbox)
+        if late:
+            # They came after the last look of whoever closes.
+            self._settle_closed([each for each in waiting if self._withdraw(each)])
+        else:
+            self._flush(inbox.loop)
+
+    def _queue_up(self, inbox: Inbox) -> list[LoopRequest]:
+        """Let what is in `inbox` wait with everybody else's. The caller holds the lock."""
+        self._inboxes.pop(inbox.loop, None)
+        waiting = [LoopRequest(entry, inbox.loop) for entry in inbox.take()]
+        self._queued_bytes += sum(each.size for each in waiting)
+        self._queue.extend(waiting)
+        return waiting
 
     # The queue
 
@@ -217,7 +285,7 @@ class GroupCommit:
             )
         self._writer.metrics.rejected += 1
         return Overloaded(
-            f"{subject}: {len(self._queue)} requests and {self._queued_bytes} "
+            f"{subject}: {self.queued_requests} requests and {self.queued_bytes} "
             "bytes are waiting to be committed",
             retry_after=limits.OVERLOAD_RETRY_AFTER_S,
         )

@@ -8,6 +8,10 @@ its result.
 
 A thread waits on a latch; a coroutine on a future of its event loop. Both can be *poked*: told that
 the turn is free and that they should see to the queue themselves.
+
+What coroutines ask for begins as an Entry in the Inbox of their loop, which costs next to nothing.
+Nearly all of it is committed from there when the loop comes round; a Request is made of an entry
+only when it has to wait for somebody else's turn, or when something in its group went wrong.
 """
 
 from __future__ import annotations
@@ -20,6 +24,8 @@ from typing import Any
 from fourfold.kernel.transaction import Transaction
 
 Work = Callable[[Transaction], Any]
+Entry = tuple[Work, int, float, "asyncio.Future[Any]"]
+"""The work, its size, its deadline, and who waits for it."""
 
 
 class Request:
@@ -70,14 +76,10 @@ class ThreadRequest(Request):
 class LoopRequest(Request):
     """A coroutine that awaits a future of `loop`."""
 
-    def __init__(
-        self, work: Work, size: int, deadline: float, loop: asyncio.AbstractEventLoop
-    ) -> None:
-        self.work = work
-        self.size = size
-        self.deadline = deadline
+    def __init__(self, entry: Entry, loop: asyncio.AbstractEventLoop) -> None:
+        work, size, deadline, self.future = entry
+        super().__init__(work, size, deadline)
         self.loop = loop
-        self.future: asyncio.Future[Any] = loop.create_future()
 
     def resolve(self) -> None:
         """On the loop's own thread: hand over the outcome, unless nobody waits for it any more."""
@@ -95,6 +97,27 @@ class LoopRequest(Request):
         except asyncio.InvalidStateError:
             # Its caller was cancelled while the commit was under way.
             return
+
+
+class Inbox:
+    """What coroutines of one loop asked for since it last came round.
+
+    Only the loop's own thread adds to it, and appending to a list cannot be interrupted; whoever
+    takes entries out holds the lock of the queue.
+    """
+
+    __slots__ = ("entries", "loop", "size")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.entries: list[Entry] = []
+        self.size = 0
+
+    def take(self) -> list[Entry]:
+        count = len(self.entries)
+        taken = self.entries[:count]
+        del self.entries[:count]
+        return taken
 
 
 def settle(requests: Iterable[Request], here: asyncio.AbstractEventLoop | None) -> None:

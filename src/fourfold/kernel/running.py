@@ -4,20 +4,26 @@ One bad request never fails its neighbours. A request that raises before it wrot
 left out. One that raises after it wrote spoils the transaction: all of it is rolled back and run
 again, each request in a savepoint of its own. If SQLite itself undid the transaction, the one to
 blame is taken out and the others run again.
+
+A group that comes whole from the inbox of one loop is first run in the hope that nothing goes
+wrong; when something does, it is undone and run again as above.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from fourfold import limits
 from fourfold.errors import Closed, Conflict, DeadlineExceeded, DiskFull, FourfoldError
 from fourfold.kernel import faults
-from fourfold.kernel.requests import LoopRequest, Request, settle
+from fourfold.kernel.requests import Entry, LoopRequest, Request, settle
 from fourfold.kernel.transaction import Transaction
 from fourfold.kernel.writer import Writer
+
+Hooks = list[Callable[[], None]]
 
 
 class _Spoilt(Exception):
@@ -36,24 +42,30 @@ class GroupRunner:
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
         self._cautious = 0
+        """Groups that will still run in savepoints, since one before them was spoilt."""
+        self._careful = 0
+        """Groups that will still not be run in the hope that nothing goes wrong."""
 
-    def run(self, group: Sequence[Request], here: asyncio.AbstractEventLoop | None) -> None:
-        """Bring every request of `group` to its outcome, and tell those who wait."""
+    def run(
+        self,
+        group: Sequence[Request],
+        here: asyncio.AbstractEventLoop | None,
+        *,
+        apart: bool = False,
+    ) -> None:
+        """Bring every request of `group` to its outcome, and tell those who wait. `apart` gives
+        each a transaction of its own.
+        """
         runnable = self._wanted(group)
         try:
-            if runnable:
+            if apart:
+                self._commit_apart(runnable)
+            elif runnable:
                 self._commit(runnable)
         except FourfoldError as error:
-            for request in runnable:
-                request.reset()
-                request.error = error.copy()
+            self._fail_all(runnable, error)
         except BaseException as error:
-            # The leading thread is being stopped; nobody in the group may be left waiting.
-            for request in runnable:
-                request.reset()
-                request.error = Closed(
-                    f"{self._writer.subject}: the writer was interrupted: {error!r}"
-                )
+            self._fail_all(runnable, error)
             raise
         finally:
             try:
@@ -61,6 +73,102 @@ class GroupRunner:
                     faults.hit("kernel.acknowledge.before")
             finally:
                 settle(group, here)
+
+    def run_entries(self, entries: list[Entry], here: asyncio.AbstractEventLoop) -> None:
+        """The same for what coroutines of `here` asked for: at once, if all goes well."""
+        writer = self._writer
+        results: list[Any] | None = None
+        apart = False
+        hooked: list[tuple[Entry, Hooks]] = []
+        try:
+            if self._careful:
+                self._careful -= 1
+            else:
+                results = self._run_hopefully(writer.begin(float("inf")), entries, hooked)
+            if results is not None:
+                commit_or_undo(writer)
+        except (DiskFull, Conflict):
+            results, apart = None, True
+        except BaseException as error:
+            if writer.transaction is not None:
+                writer.rollback()
+            failed = [LoopRequest(entry, here) for entry in entries]
+            self._fail_all(failed, error)
+            settle(failed, here)
+            if isinstance(error, FourfoldError):
+                return
+            raise
+        if results is None:
+            self.run([LoopRequest(entry, here) for entry in entries], here, apart=apart)
+        else:
+            writer.metrics.requests += len(results)
+            self._acknowledge(entries, results, hooked, here)
+
+    def _run_hopefully(
+        self, txn: Transaction, entries: list[Entry], hooked: list[tuple[Entry, Hooks]]
+    ) -> list[Any] | None:
+        """Run a group in which nothing goes wrong, and leave it to be committed; None when
+        something did, and nothing is left of it.
+
+        This is the hot loop of a server: what can be kept out of it is.
+        """
+        writer = self._writer
+        results: list[Any] = []
+        keep = results.append
+        now = time.monotonic()
+        try:
+            for entry in entries:
+                work, _, deadline, future = entry
+                if deadline < now or future.done():
+                    break
+                writer.deadline = deadline
+                keep(work(txn))
+                if txn._after_commit is not None:  # noqa: SLF001
+                    hooked.append((entry, txn._after_commit))  # noqa: SLF001
+                    txn._after_commit = None  # noqa: SLF001
+                if txn._undone is not None:  # noqa: SLF001
+                    break
+            else:
+                return results
+        except Exception:  # noqa: BLE001  (whose it is shows when the group runs again)
+            # Where one was refused others will be, and the careful way runs each of them once.
+            self._careful = limits.CAUTIOUS_GROUPS
+        writer.rollback()
+        return None
+
+    def _acknowledge(
+        self,
+        entries: list[Entry],
+        results: list[Any],
+        hooked: list[tuple[Entry, Hooks]],
+        here: asyncio.AbstractEventLoop,
+    ) -> None:
+        try:
+            for entry, hooks in hooked:
+                request = LoopRequest(entry, here)
+                request.hooks = hooks
+                self._call_hooks(request)
+                if request.error is not None:
+                    request.resolve()
+            if faults.armed:
+                faults.hit("kernel.acknowledge.before")
+        finally:
+            for (_, _, _, future), result in zip(entries, results, strict=True):
+                # Some have gone away meanwhile, and some have heard of a hook that failed.
+                if not future.done():
+                    future.set_result(result)
+
+    def _fail_all(self, requests: Sequence[Request], error: BaseException) -> None:
+        """One error for everybody. When the leading thread is being stopped, nobody in the group
+        may be left waiting.
+        """
+        for request in requests:
+            request.reset()
+            request.error = (
+                error.copy()
+                if isinstance(error, FourfoldError)
+                else Closed(f"{self._writer.subject}: the writer was interrupted: {error!r}")
+            )
 
     def _wanted(self, group: Sequence[Request]) -> list[Request]:
         """Those whose callers still wait, and in time."""
@@ -93,18 +201,18 @@ class GroupRunner:
                     left[0].reset()
                     left[0].error = error
                     return
-                # They do not fit together, or one breaks what only COMMIT checks: one by one, then.
-                for request in left:
-                    request.reset()
-                    self._commit_alone(request)
+                self._commit_apart(left)
             return
 
-    def _commit_alone(self, request: Request) -> None:
-        try:  # An error is for this one only: those before it may be committed already.
-            self._commit([request])
-        except FourfoldError as error:
+    def _commit_apart(self, group: list[Request]) -> None:
+        """They do not fit together, or one breaks what only COMMIT checks: one by one, then."""
+        for request in group:
             request.reset()
-            request.error = error
+            try:  # An error is for this one only: those before it may be committed already.
+                self._commit([request])
+            except FourfoldError as error:
+                request.reset()
+                request.error = error
 
     def _attempt(self, group: list[Request], *, guarded: bool) -> None:
         writer = self._writer
