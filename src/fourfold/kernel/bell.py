@@ -1,0 +1,48 @@
+"""A bell that rings when something was committed in this process.
+
+Threads wait for it; coroutines are called back. It carries nothing: whoever hears it looks at the
+log, so a ring that comes too early or twice does no harm.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+class Bell:
+    """Rings when something was committed."""
+
+    def __init__(self) -> None:
+        self._change = threading.Condition()
+        self._rings = 0
+        self._listeners: set[Callable[[], None]] = set()
+
+    @property
+    def rings(self) -> int:
+        """A mark to take before looking at the log, and to hand to `wait`."""
+        return self._rings
+
+    def ring(self) -> None:
+        with self._change:
+            self._rings += 1
+            self._change.notify_all()
+            listeners = tuple(self._listeners)
+        for listener in listeners:
+            listener()
+
+    def wait(self, rings: int, timeout: float) -> None:
+        """Until it rings, or has rung since the mark, or the time is over."""
+        with self._change:
+            self._change.wait_for(lambda: self._rings != rings, timeout)
+
+    @contextmanager
+    def calling(self, listener: Callable[[], None]) -> Iterator[None]:
+        with self._change:
+            self._listeners.add(listener)
+        try:
+            yield
+        finally:
+            with self._change:
+                self._listeners.discard(listener)

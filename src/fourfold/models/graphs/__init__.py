@@ -1,0 +1,83 @@
+"""Graphs: apps with their own tables of parents, attributes, edges and ratings, and one number for
+every accepted envelope. Every past state stays readable.
+
+A name is imported when it is first used: the fold and the records need no database.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fourfold.lazy import exports
+
+if TYPE_CHECKING:
+    from fourfold.models.graphs.feed import Feed, Wanted
+    from fourfold.models.graphs.graphs import Graphs
+    from fourfold.models.graphs.reader import Question, Reader
+    from fourfold.models.graphs.records import (
+        App,
+        Applied,
+        Attr,
+        Change,
+        Edge,
+        Identity,
+        Parent,
+        Peer,
+        Rating,
+        Type,
+        Usage,
+    )
+    from fourfold.models.graphs.sequence import GLOBAL_SEQ, MIGRATIONS, PROFILE
+    from fourfold.models.graphs.writer import GraphTransaction
+else:
+    _RECORDS = (
+        "App",
+        "Applied",
+        "Attr",
+        "Change",
+        "Edge",
+        "Identity",
+        "Parent",
+        "Peer",
+        "Rating",
+        "Type",
+        "Usage",
+    )
+    __getattr__, __dir__ = exports(
+        __name__,
+        {
+            **dict.fromkeys(_RECORDS, "fourfold.models.graphs.records"),
+            "Feed": "fourfold.models.graphs.feed",
+            "GLOBAL_SEQ": "fourfold.models.graphs.sequence",
+            "GraphTransaction": "fourfold.models.graphs.writer",
+            "Graphs": "fourfold.models.graphs.graphs",
+            "MIGRATIONS": "fourfold.models.graphs.sequence",
+            "PROFILE": "fourfold.models.graphs.sequence",
+            "Question": "fourfold.models.graphs.reader",
+            "Reader": "fourfold.models.graphs.reader",
+            "Wanted": "fourfold.models.graphs.feed",
+        },
+    )
+
+__all__ = [
+    "GLOBAL_SEQ",
+    "MIGRATIONS",
+    "PROFILE",
+    "App",
+    "Applied",
+    "Attr",
+    "Change",
+    "Edge",
+    "Feed",
+    "GraphTransaction",
+    "Graphs",
+    "Identity",
+    "Parent",
+    "Peer",
+    "Question",
+    "Rating",
+    "Reader",
+    "Type",
+    "Usage",
+    "Wanted",
+]

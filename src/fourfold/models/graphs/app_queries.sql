@@ -1,0 +1,94 @@
+-- Statements about one table of one app: {n} is the app, {kind} the table, {columns} its columns in the order of the
+-- records. Ids and global_seqs grow together, so a range of numbers is a range of ids, and the order of ids is the
+-- order of the log.
+
+-- name: first_after
+-- The first row behind a number.
+SELECT id FROM app_{n}_{kind} WHERE global_seq > ?1 ORDER BY global_seq LIMIT 1
+
+-- name: last_until
+-- The last row up to a number.
+SELECT id FROM app_{n}_{kind} WHERE global_seq <= ?1 ORDER BY global_seq DESC, id DESC LIMIT 1
+
+-- name: greatest_seq
+SELECT coalesce(max(global_seq), 0) FROM app_{n}_{kind}
+
+-- name: next_id
+SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'app_{n}_{kind}'), 0) + 1
+
+-- name: range_of_ids
+SELECT {columns} FROM app_{n}_{kind} AS r WHERE r.id > ?1 AND r.id <= ?2 {current} ORDER BY r.id LIMIT ?3
+
+-- name: of_type
+SELECT {columns} FROM app_{n}_{kind} AS r WHERE r.type_id = ?4 AND r.id > ?1 AND r.id <= ?2 {current} ORDER BY r.id LIMIT ?3
+
+-- name: of_owner
+SELECT {columns} FROM app_{n}_{kind} AS r
+WHERE r.owner_identity = ?4 AND r.id > ?1 AND r.id <= ?2 {current} ORDER BY r.id LIMIT ?3
+
+-- name: of_type_and_owner
+SELECT {columns} FROM app_{n}_{kind} AS r
+WHERE r.type_id = ?4 AND r.owner_identity = ?5 AND r.id > ?1 AND r.id <= ?2 {current} ORDER BY r.id LIMIT ?3
+
+-- name: pointing_at
+-- Rows that point at one of several objects, in the order of the list. The plus keeps SQLite from walking the ids.
+SELECT {columns} FROM json_each(?1) AS wanted CROSS JOIN app_{n}_{kind} AS r
+WHERE r.{pointer} = wanted.value AND +r.id > ?2 AND +r.id <= ?3 {current}
+
+-- name: pointing_at_of_type
+SELECT {columns} FROM json_each(?1) AS wanted CROSS JOIN json_each(?4) AS type CROSS JOIN app_{n}_{kind} AS r
+WHERE r.{pointer} = wanted.value AND r.type_id = type.value AND +r.id > ?2 AND +r.id <= ?3 {current}
+
+-- name: only_current
+-- The last row up to the same bound that was the newest of its object when it came.
+AND r.leads = 1 AND NOT EXISTS (
+    SELECT 1 FROM app_{n}_{kind} AS q
+    WHERE q.object_id = r.object_id AND q.leads = 1 AND q.id > r.id AND q.id <= {bound}
+)
+
+-- name: of_numbers
+-- The rows of several numbers that have one of the flags.
+SELECT {columns} FROM json_each(?1) AS wanted CROSS JOIN app_{n}_{kind} AS r
+WHERE r.global_seq = wanted.value AND (r.sync_flags & ?2) <> 0
+
+-- name: all_of_numbers
+SELECT {columns} FROM json_each(?1) AS wanted CROSS JOIN app_{n}_{kind} AS r WHERE r.global_seq = wanted.value
+
+-- name: pending
+-- In the order of the log; whoever reads it stops between two numbers.
+SELECT {columns} FROM app_{n}_{kind} AS r
+WHERE r.global_seq > ?1 AND (r.sync_flags & ?2) <> 0 ORDER BY r.global_seq, r.id
+
+-- name: newest
+-- The newest version of an object up to a row.
+SELECT {columns} FROM app_{n}_{kind} AS r WHERE r.object_id = ?1 AND r.leads = 1 AND r.id <= ?2
+ORDER BY r.id DESC LIMIT 1
+
+-- name: versions
+SELECT {columns} FROM app_{n}_{kind} AS r WHERE r.object_id = ?1
+
+-- name: flags_of_object
+-- An object is known by its first row.
+SELECT sync_flags FROM app_{n}_{kind} WHERE id = ?1 AND object_id = ?1
+
+-- name: foreign_row
+-- A row that came from another node.
+SELECT object_id FROM app_{n}_{kind} WHERE origin = ?1 AND origin_seq = ?2 AND position = ?3 AND origin <> ''
+
+-- name: own_row
+-- A row that this node wrote itself.
+SELECT object_id FROM app_{n}_{kind} WHERE global_seq = ?1 AND position = ?2 AND origin = ''
+
+-- name: first_row
+-- The row that names an object on every node.
+SELECT origin, origin_seq, position, sync_flags FROM app_{n}_{kind} WHERE id = ?1
+
+-- name: set_flags
+UPDATE app_{n}_{kind} SET sync_flags = ?1 WHERE id IN (SELECT value FROM json_each(?2))
+
+-- name: flags_into_envelopes
+-- The flags of a number are those of all its rows.
+UPDATE envelopes SET sync_flags = sync_flags | ?1
+WHERE app_id = {n} AND global_seq IN (
+    SELECT global_seq FROM app_{n}_{kind} WHERE id IN (SELECT value FROM json_each(?2))
+)

@@ -1,0 +1,235 @@
+"""The apps of a graph database: their numbers, their tables, their types, their versions.
+
+What is remembered here about apps and types is what was committed: a transaction that registers an
+app or a type tells this registry only once it is through, because a rollback takes the tables with
+it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from fourfold.errors import (
+    AlreadyExists,
+    CorruptData,
+    FormatError,
+    FourfoldError,
+    FutureFormat,
+    InvalidInput,
+    MigrationFailed,
+    NotFound,
+    SequenceCorrupt,
+)
+from fourfold.kernel import Migration, Snapshot, Transaction
+from fourfold.models.graphs import checks
+from fourfold.models.graphs.records import KINDS, ROWS, SYSTEM_APP, App, Kind, LogEntry, Type
+from fourfold.models.graphs.statements import SQL, app_statements, statements_of, table_of
+
+_NO_TYPES: frozenset[int] = frozenset()
+
+
+class Apps:
+    """What is known of the apps of one database."""
+
+    def __init__(self) -> None:
+        self._known: set[int] = set()
+        self._types: dict[tuple[int, Kind], frozenset[int]] = {}
+        self._lock = threading.Lock()
+
+    def must_exist(self, snapshot: Snapshot, app_id: int) -> None:
+        if app_id not in self._known:
+            self.app(snapshot, app_id)
+
+    def app(self, snapshot: Snapshot, app_id: int) -> App:
+        checks.integer(app_id, "app_id")
+        row = snapshot.one(SQL.app_by_id, (app_id,))
+        if row is None:
+            raise NotFound(f"there is no app {app_id}", hint="`fourfold app list` shows them all.")
+        return App._make(row)
+
+    def by_slug(self, snapshot: Snapshot, slug: str) -> App | None:
+        row = snapshot.one(SQL.app_by_slug, (checks.slug(slug),))
+        return None if row is None else App._make(row)
+
+    def all(self, snapshot: Snapshot) -> tuple[App, ...]:
+        return tuple(App._make(row) for row in snapshot.all(SQL.apps))
+
+    def register(
+        self, txn: Transaction, slug: str, title: str, now: str, app_id: int | None = None
+    ) -> App:
+        """A new app with its tables; the same one again when it is there already."""
+        checks.slug(slug)
+        checks.text(title, "title")
+        if app_id is not None:
+            checks.integer(app_id, "app_id")
+        found = self.by_slug(txn, slug)
+        if found is not None:
+            if app_id not in {None, found.app_id}:
+                raise AlreadyExists(f"the app {slug!r} has the number {found.app_id}, not {app_id}")
+            return found
+        number = int(txn.value(SQL.next_app)) if app_id is None else app_id
+        if txn.one(SQL.app_by_id, (number,)) is not None:
+            raise AlreadyExists(f"the number {number} belongs to another app")
+        txn.execute(SQL.add_app, (number, slug, title, 1, now))
+        txn.execute(SQL.add_usage, (number,))
+        self.ensure_tables(txn, number)
+        return self.app(txn, number)
+
+    def ensure_tables(self, txn: Transaction, app_id: int) -> None:
+        """Make the tables and indexes of the app that are not there."""
+        self.must_exist(txn, app_id)
+        txn.execute(app_statements(app_id).tables)
+        txn.after_commit(lambda: self._known.add(app_id))
+
+    def upgrade(self, txn: Transaction, app_id: int, steps: Sequence[Migration], now: str) -> App:
+        """Bring an app to the version of the last of `steps`; those that it has had are compared,
+        the others run. `{app}` in their text stands for the beginning of the app's table names.
+        """
+        app = self.app(txn, app_id)
+        done = {int(row[0]): (row[1], row[2]) for row in txn.all(SQL.app_steps, (app_id,))}
+        for expected, step in enumerate(steps, start=2):
+            if step.version != expected:
+                raise InvalidInput(
+                    f"step {step.version} ({step.name}) of app {app_id} stands where "
+                    f"number {expected} belongs",
+                    hint="An app begins with version 1; its steps are 2, 3, and so on.",
+                )
+            if step.version in done:
+                if done[step.version][1] != step.checksum:
+                    raise FormatError(
+                        f"step {step.version} ({step.name}) of app {app_id} is not the one that ran"
+                    )
+                continue
+            _run(txn, app_id, step, now)
+        newest = len(steps) + 1
+        if app.version > newest:
+            raise FutureFormat(
+                f"app {app_id} ({app.slug}) is at version {app.version}; "
+                f"these steps lead to {newest}"
+            )
+        txn.execute(SQL.set_app_version, (app_id, newest))
+        return self.app(txn, app_id)
+
+    # Types
+
+    def register_type(self, txn: Transaction, app_id: int, kind: Kind, type_key: str) -> int:
+        """The id of a type, which is made when it is first asked for and never changes."""
+        self.must_exist(txn, app_id)
+        kind, key = checks.kind(kind), checks.text(type_key, "type_key")
+        sql = app_statements(app_id)
+        found = txn.value(sql.type_by_key, (kind, key))
+        if found is None:
+            txn.execute(sql.add_type, (kind, key))
+            found = txn.value(sql.type_by_key, (kind, key))
+        return int(found)
+
+    def type_id(self, snapshot: Snapshot, app_id: int, kind: Kind, type_key: str) -> int:
+        self.must_exist(snapshot, app_id)
+        key = checks.text(type_key, "type_key")
+        found = snapshot.value(app_statements(app_id).type_by_key, (checks.kind(kind), key))
+        if found is None:
+            raise NotFound(
+                f"app {app_id} has no type {type_key!r} of {kind}",
+                hint="Register it first: `fourfold app type`.",
+            )
+        return int(found)
+
+    def all_types(self, snapshot: Snapshot, app_id: int) -> tuple[Type, ...]:
+        self.must_exist(snapshot, app_id)
+        return tuple(Type._make(row) for row in snapshot.all(app_statements(app_id).types))
+
+    def types(self, txn: Transaction, app_id: int, kind: Kind) -> frozenset[int]:
+        """The ids of types that are known to be committed; there may be more."""
+        self.must_exist(txn, app_id)
+        return self._types.get((app_id, kind), _NO_TYPES)
+
+    def known_type(self, txn: Transaction, app_id: int, kind: Kind, type_id: int) -> frozenset[int]:
+        """All types that this transaction sees; NotFound when `type_id` is not among them."""
+        found = frozenset(int(row[0]) for row in txn.all(app_statements(app_id).type_ids, (kind,)))
+        if type_id not in found:
+            raise NotFound(
+                f"app {app_id} has no type {type_id} of {kind}",
+                hint="Register it first: `fourfold app type`.",
+            )
+        txn.after_commit(lambda: self._remember(app_id, kind, found))
+        return found
+
+    def _remember(self, app_id: int, kind: Kind, types: frozenset[int]) -> None:
+        with self._lock:
+            self._types[app_id, kind] = self._types.get((app_id, kind), _NO_TYPES) | types
+
+    # The app's own log
+
+    def write_log(
+        self, txn: Transaction, app_id: int, entry: tuple[str, str, str], now: str
+    ) -> int:
+        """Add an entry: its level, what happened, and the circumstances as JSON."""
+        self.must_exist(txn, app_id)
+        level, event, context = entry
+        sql = app_statements(app_id)
+        params = (
+            checks.text(level, "level"),
+            checks.text(event, "event_type"),
+            checks.json_text(context, "context_json"),
+            now,
+        )
+        txn.execute(sql.add_log, params)
+        return int(txn.value(sql.last_log))
+
+    def read_log(
+        self, snapshot: Snapshot, app_id: int, after: int, limit: int
+    ) -> tuple[LogEntry, ...]:
+        self.must_exist(snapshot, app_id)
+        rows = snapshot.all(app_statements(app_id).logs, (after, limit))
+        return tuple(LogEntry._make(row) for row in rows)
+
+    # Opening
+
+    def check(self, snapshot: Snapshot, subject: str) -> None:
+        """Refuse a database in which an app lacks a table or a column, or holds a row from behind
+        the counter.
+        """
+        last = int(snapshot.value(SQL.last_seq))
+        for app in self.all(snapshot):
+            for noun in (*KINDS, "type", "log"):
+                self._check_table(snapshot, subject, app.app_id, noun)
+            for kind in KINDS:
+                greatest = int(snapshot.value(statements_of(app.app_id, kind).greatest_seq))
+                if greatest > last:
+                    raise SequenceCorrupt(
+                        f"{subject}: global_seq is at {last}, but {table_of(app.app_id, kind)} "
+                        f"goes up to {greatest}"
+                    )
+            self._known.add(app.app_id)
+        if SYSTEM_APP not in self._known:
+            raise CorruptData(f"{subject}: the system's app {SYSTEM_APP} is missing")
+
+    def _check_table(self, snapshot: Snapshot, subject: str, app_id: int, noun: str) -> None:
+        table = table_of(app_id, noun)
+        found = {str(row[0]) for row in snapshot.all(SQL.columns, (table,))}
+        wanted = _COLUMNS[noun]
+        if not found:
+            raise CorruptData(f"{subject}: the table {table} is missing")
+        if missing := sorted(wanted - found):
+            raise CorruptData(f"{subject}: {table} has no column {', '.join(missing)}")
+
+
+_COLUMNS: dict[str, frozenset[str]] = {
+    **{kind: frozenset(row._fields) for kind, row in ROWS.items()},
+    "type": frozenset(Type._fields),
+    "log": frozenset(LogEntry._fields),
+}
+
+
+def _run(txn: Transaction, app_id: int, step: Migration, now: str) -> None:
+    try:
+        txn.execute(step.sql.replace("{app}", f"app_{app_id}"))
+        if step.apply is not None:
+            step.apply(txn)
+    except FourfoldError as error:
+        raise MigrationFailed(
+            f"step {step.version} ({step.name}) of app {app_id} failed: {error.message}"
+        ) from error
+    params = (app_id, step.version, step.name, step.checksum, now)
+    txn.execute(SQL.add_app_step, params)

@@ -1,0 +1,149 @@
+-- Statements about the tables that every graph database has.
+
+-- name: last_seq
+SELECT seq FROM global_seq
+
+-- name: claim_seq
+UPDATE global_seq SET seq = seq + ?1 WHERE id = 1 AND typeof(seq) = 'integer' RETURNING seq
+
+-- name: lift_seq
+UPDATE global_seq SET seq = max(seq, ?1) WHERE id = 1
+
+-- name: seed_seq
+INSERT INTO global_seq (id, seq) VALUES (1, 0)
+
+-- name: greatest_seq
+SELECT coalesce(max(global_seq), 0) FROM envelopes
+
+-- name: apps
+SELECT app_id, slug, title, version, created_at FROM apps ORDER BY app_id
+
+-- name: app_by_id
+SELECT app_id, slug, title, version, created_at FROM apps WHERE app_id = ?1
+
+-- name: app_by_slug
+SELECT app_id, slug, title, version, created_at FROM apps WHERE slug = ?1
+
+-- name: next_app
+-- App 0 is the system's own.
+SELECT coalesce(max(app_id), 0) + 1 FROM apps
+
+-- name: add_app
+INSERT INTO apps (app_id, slug, title, version, created_at) VALUES (?1, ?2, ?3, ?4, ?5)
+
+-- name: set_app_version
+UPDATE apps SET version = ?2 WHERE app_id = ?1
+
+-- name: app_steps
+SELECT version, name, checksum FROM app_migrations WHERE app_id = ?1 ORDER BY version
+
+-- name: add_app_step
+INSERT INTO app_migrations (app_id, version, name, checksum, applied_at) VALUES (?1, ?2, ?3, ?4, ?5)
+
+-- name: tables
+SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 'app_[0-9]*'
+
+-- name: columns
+SELECT name FROM pragma_table_info(?1)
+
+-- name: add_envelope
+INSERT INTO envelopes (global_seq, app_id, kinds, sync_flags, created_at, trace_id) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+
+-- name: envelopes_after
+SELECT global_seq, app_id, kinds, sync_flags, created_at, trace_id FROM envelopes
+WHERE global_seq > ?1 AND global_seq <= ?2 ORDER BY global_seq, app_id
+
+-- name: envelopes_of
+SELECT global_seq, app_id, kinds, sync_flags, created_at, trace_id FROM envelopes WHERE global_seq = ?1
+
+-- name: usage
+SELECT app_id, rows, bytes, rows_max, bytes_max FROM app_usage WHERE app_id = ?1
+
+-- name: add_usage
+INSERT INTO app_usage (app_id) VALUES (?1)
+
+-- name: use
+UPDATE app_usage SET rows = rows + ?2, bytes = bytes + ?3 WHERE app_id = ?1
+
+-- name: set_limits
+UPDATE app_usage SET rows_max = ?2, bytes_max = ?3 WHERE app_id = ?1
+
+-- name: setting
+SELECT value FROM settings WHERE key = ?1
+
+-- name: settings
+SELECT key, value FROM settings ORDER BY key
+
+-- name: put_setting
+INSERT INTO settings (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = excluded.value
+
+-- name: identities
+SELECT id, pubkey, label, created_at FROM identities ORDER BY id
+
+-- name: identity_by_key
+SELECT id, pubkey, label, created_at FROM identities WHERE pubkey = ?1
+
+-- name: add_identity
+INSERT INTO identities (pubkey, label, created_at) VALUES (?1, ?2, ?3)
+
+-- name: identity
+SELECT id, pubkey, label, created_at FROM identities WHERE id = ?1
+
+-- name: drop_identities
+DELETE FROM identities
+
+-- name: put_identity
+INSERT INTO identities (id, pubkey, label, created_at) VALUES (?1, ?2, ?3, ?4)
+
+-- name: peers
+SELECT id, identity_id, endpoint, meta_json, created_at FROM peers ORDER BY id
+
+-- name: peer
+SELECT id, identity_id, endpoint, meta_json, created_at FROM peers WHERE id = ?1
+
+-- name: add_peer
+INSERT INTO peers (identity_id, endpoint, meta_json, created_at) VALUES (?1, ?2, ?3, ?4)
+
+-- name: last_peer
+SELECT max(id) FROM peers
+
+-- name: progress
+SELECT last_seq FROM sync_state WHERE peer_id = ?1 AND domain = ?2
+
+-- name: all_progress
+SELECT peer_id, domain, last_seq FROM sync_state ORDER BY peer_id, domain
+
+-- name: put_progress
+INSERT INTO sync_state (peer_id, domain, last_seq) VALUES (?1, ?2, ?3)
+ON CONFLICT (peer_id, domain) DO UPDATE SET last_seq = excluded.last_seq
+
+-- name: domain_seq
+SELECT last_seq FROM domain_seq WHERE domain = ?1
+
+-- name: raise_domain_seq
+INSERT INTO domain_seq (domain, last_seq) VALUES (?1, 1)
+ON CONFLICT (domain) DO UPDATE SET last_seq = last_seq + 1
+
+-- name: domains
+SELECT domain, mask FROM sync_domains ORDER BY domain
+
+-- name: put_domain
+INSERT INTO sync_domains (domain, mask) VALUES (?1, ?2) ON CONFLICT (domain) DO NOTHING
+
+-- name: sent
+SELECT last_seq FROM sync_sent WHERE peer_id = ?1 AND domain = ?2
+
+-- name: put_sent
+INSERT INTO sync_sent (peer_id, domain, last_seq) VALUES (?1, ?2, ?3)
+ON CONFLICT (peer_id, domain) DO UPDATE SET last_seq = max(last_seq, excluded.last_seq)
+
+-- name: cached
+SELECT value, source_global_seq FROM derived_cache WHERE owner = ?1 AND cache_key = ?2
+
+-- name: put_cached
+INSERT INTO derived_cache (owner, cache_key, value, source_global_seq, updated_at) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT (owner, cache_key) DO UPDATE
+SET value = excluded.value, source_global_seq = excluded.source_global_seq, updated_at = excluded.updated_at
+
+-- name: drop_cached
+DELETE FROM derived_cache WHERE owner = ?1

@@ -1,0 +1,259 @@
+"""Reading: rows by what they are and what they point at, now or as of any number.
+
+    select_*     rows as they were written, in the order of the log
+    current_*    the newest version of each object, without what is suppressed
+
+A filter that is None does not filter; an empty one matches nothing. `since` is exclusive, `at` is
+inclusive. Both become ranges of ids, because ids and numbers grow together, so every question is
+a walk along one index, without sorting what was not asked for.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+from fourfold.errors import InvalidInput, NotFound
+from fourfold.kernel import Queries, Snapshot
+from fourfold.models.graphs import checks, fold
+from fourfold.models.graphs.apps import Apps
+from fourfold.models.graphs.records import (
+    ROWS,
+    SUPPRESS,
+    Envelope,
+    Kind,
+    LogEntry,
+    Rating,
+    Row,
+)
+from fourfold.models.graphs.statements import POINTERS, SQL, app_statements, statements_of
+
+_LAST_ID = (1 << 63) - 1
+_NO_LIMIT = -1
+
+
+class Question(NamedTuple):
+    """What is asked of one table of one app."""
+
+    app_id: int
+    kind: Kind
+    type_ids: Iterable[int] | None = None
+    owner: int | None = None
+    pointer: str | None = None
+    targets: Iterable[int] | None = None
+    since: int | None = None
+    at: int | None = None
+    limit: int | None = None
+
+
+class Reader:
+    """Reads of one snapshot."""
+
+    def __init__(self, snapshot: Snapshot, apps: Apps, node: str) -> None:
+        self._snapshot = snapshot
+        self._apps = apps
+        self._node = node
+
+    def rows(self, question: Question, *, current: bool = False) -> list[Row]:
+        """The rows that a question finds, in the order of the log."""
+        return list(self.iterate(question, current=current))
+
+    def iterate(self, question: Question, *, current: bool = False) -> Iterator[Row]:
+        self._apps.must_exist(self._snapshot, question.app_id)
+        limit = _limit(question.limit)
+        bounds = self._bounds(question)
+        if bounds is None or limit == 0:
+            return iter(())
+        types = _ids(question.type_ids, "type_ids")
+        sql = statements_of(question.app_id, question.kind)
+        if question.pointer is not None:
+            found = self._pointing(sql, question, types, bounds, current=current)
+        else:
+            found = self._walk(sql, question, types, bounds, limit, current=current)
+        make = ROWS[question.kind]._make
+        return (make(row) for row in (found if limit < 0 else islice(found, limit)))
+
+    def newest(self, app_id: int, kind: Kind, object_id: int, at: int | None = None) -> Row:
+        """The newest version of one object up to a number."""
+        self._apps.must_exist(self._snapshot, app_id)
+        checks.integer(object_id, f"{kind}.object_id", least=1)
+        last = self._last_id(app_id, kind, at)
+        sql = statements_of(app_id, kind).newest
+        found = self._snapshot.one(sql, (object_id, last))
+        if found is None:
+            when = "" if at is None else f" at {at}"
+            raise NotFound(f"app {app_id} has no {kind} {object_id}{when}")
+        return ROWS[kind]._make(found)
+
+    def versions(self, app_id: int, kind: Kind, object_id: int) -> tuple[Row, ...]:
+        """Every version of one object, oldest first."""
+        self._apps.must_exist(self._snapshot, app_id)
+        checks.integer(object_id, f"{kind}.object_id", least=1)
+        rows = self._snapshot.all(statements_of(app_id, kind).versions, (object_id,))
+        found = [ROWS[kind]._make(row) for row in rows]
+        return tuple(sorted(found, key=lambda row: fold.rank(row, self._node)))
+
+    def visible(self, question: Question, trusted: frozenset[int]) -> Iterator[Row]:
+        """The current version of each object, without what its owner or somebody trusted has
+        suppressed. An edge or a rating is hidden by nothing but its own newest version.
+        """
+        rows = self.iterate(question, current=True)
+        if question.kind not in {"parent", "attr"}:
+            return rows
+        return self._unsuppressed(rows, question, trusted)
+
+    def _unsuppressed(
+        self, rows: Iterator[Row], question: Question, trusted: frozenset[int]
+    ) -> Iterator[Row]:
+        """A page at a time, so that ratings are asked for in bulk and memory stays small."""
+        app_id, kind = question.app_id, question.kind
+        suppress = self._snapshot.value(app_statements(app_id).type_by_key, ("rating", SUPPRESS))
+        pointer = "target_parent_id" if kind == "parent" else "target_attr_id"
+        while page := list(islice(rows, 500)):
+            if suppress is None:
+                yield from page
+                continue
+            ids = [row.object_id for row in page]
+            asked = Question(
+                app_id,
+                "rating",
+                type_ids=[int(suppress)],
+                pointer=pointer,
+                targets=ids,
+                at=question.at,
+            )
+            ratings = (row for row in self.rows(asked, current=True) if isinstance(row, Rating))
+            parents, attrs = fold.suppressions(ratings, frozenset({int(suppress)}))
+            hidden = parents if kind == "parent" else attrs
+            yield from fold.visible(page, hidden, trusted)
+
+    def pending(
+        self, app_id: int, kind: Kind, flag_mask: int, limit: int, after_seq: int
+    ) -> tuple[Row, ...]:
+        """Rows behind a number that have one of the flags: at least `limit` of them if there are
+        so many, and never a part of a number.
+        """
+        self._apps.must_exist(self._snapshot, app_id)
+        checks.integer(flag_mask, "flag_mask")
+        checks.integer(after_seq, "after_seq")
+        checks.integer(limit, "limit", least=1)
+        found: list[Row] = []
+        rows = self._snapshot.rows(statements_of(app_id, kind).pending, (after_seq, flag_mask))
+        for values in rows:
+            row = ROWS[kind]._make(values)
+            if len(found) >= limit and row.global_seq != found[-1].global_seq:
+                break
+            found.append(row)
+        return tuple(found)
+
+    def log(self, app_id: int, after: int, limit: int) -> tuple[LogEntry, ...]:
+        return self._apps.read_log(self._snapshot, app_id, after, limit)
+
+    def newest_seq(self, at_most: int | None = None) -> int:
+        """The newest number that this snapshot sees."""
+        newest = int(self._snapshot.value(SQL.last_seq))
+        return newest if at_most is None else min(newest, at_most)
+
+    def envelopes(self, after: int, until: int) -> Iterator[Envelope]:
+        for row in self._snapshot.rows(SQL.envelopes_after, (after, until)):
+            yield Envelope._make(row)
+
+    def rows_of(
+        self, app_id: int, kind: Kind, seqs: Sequence[int], flag_mask: int | None
+    ) -> list[Row]:
+        """The rows of several numbers, all of them or those with one of the flags."""
+        sql = statements_of(app_id, kind)
+        wanted = json.dumps(seqs)
+        if flag_mask is None:
+            found = self._snapshot.all(sql.all_of_numbers, (wanted,))
+        else:
+            found = self._snapshot.all(sql.of_numbers, (wanted, flag_mask))
+        return [ROWS[kind]._make(row) for row in found]
+
+    # Ways through an index
+
+    def _walk(
+        self,
+        sql: Queries,
+        question: Question,
+        types: list[int] | None,
+        bounds: tuple[int, int],
+        limit: int,
+        *,
+        current: bool,
+    ) -> Iterator[tuple[Any, ...]]:
+        owner = question.owner
+        if owner is not None:
+            checks.integer(owner, "owner")
+        ending = "_current" if current else ""
+
+        def walk(name: str, *given: int) -> Iterator[tuple[Any, ...]]:
+            return self._snapshot.rows(getattr(sql, name + ending), (*bounds, limit, *given))
+
+        if types is None:
+            return walk("range_of_ids") if owner is None else walk("of_owner", owner)
+        if owner is None:
+            ways = [walk("of_type", type_id) for type_id in types]
+        else:
+            ways = [walk("of_type_and_owner", type_id, owner) for type_id in types]
+        return heapq.merge(*ways) if len(ways) != 1 else ways[0]
+
+    def _pointing(
+        self,
+        sql: Queries,
+        question: Question,
+        types: list[int] | None,
+        bounds: tuple[int, int],
+        *,
+        current: bool,
+    ) -> Iterator[tuple[Any, ...]]:
+        if question.pointer not in POINTERS[question.kind]:
+            raise InvalidInput(f"{question.kind} has no pointer {question.pointer!r}")
+        targets = _ids(question.targets, question.pointer)
+        if targets is None or question.owner is not None:
+            raise InvalidInput("a question by pointer names its targets, and no owner")
+        name = f"pointing_at_{question.pointer}"
+        params: tuple[Any, ...] = (json.dumps(targets), *bounds)
+        if types is not None:
+            name = f"pointing_at_of_type_{question.pointer}"
+            params = (*params, json.dumps(types))
+        if current:
+            name += "_current"
+        return iter(sorted(self._snapshot.all(getattr(sql, name), params)))
+
+    def _bounds(self, question: Question) -> tuple[int, int] | None:
+        """The ids between which the rows lie; None when there are none."""
+        above = 0
+        if question.since is not None:
+            since = checks.integer(question.since, "since_seq")
+            sql = statements_of(question.app_id, question.kind).first_after
+            first = self._snapshot.value(sql, (since,))
+            if first is None:
+                return None
+            above = int(first) - 1
+        last = self._last_id(question.app_id, question.kind, question.at)
+        return None if last <= above else (above, last)
+
+    def _last_id(self, app_id: int, kind: Kind, at: int | None) -> int:
+        if at is None:
+            return _LAST_ID
+        newest = int(self._snapshot.value(SQL.last_seq))
+        if checks.integer(at, "at") > newest:
+            raise InvalidInput(f"{at} is in the future: the newest number is {newest}")
+        found = self._snapshot.value(statements_of(app_id, kind).last_until, (at,))
+        return 0 if found is None else int(found)
+
+
+def _ids(given: Iterable[int] | None, name: str) -> list[int] | None:
+    if given is None:
+        return None
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise InvalidInput(f"{name} must be several ids, not {checks.shown(given)}")
+    return sorted({checks.integer(each, name, least=1) for each in given})
+
+
+def _limit(given: int | None) -> int:
+    return _NO_LIMIT if given is None else checks.integer(given, "limit")

@@ -1,0 +1,198 @@
+"""The small registers beside the graph: settings, identities, peers, progress, derived caches."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, TypeVar, cast
+
+from fourfold.errors import AlreadyExists, NotFound, SequenceRegression
+from fourfold.kernel import Database, Snapshot
+from fourfold.models.graphs import checks
+from fourfold.models.graphs.records import Identity, Peer, Progress
+from fourfold.models.graphs.statements import SQL
+from fourfold.models.graphs.writer import GraphTransaction
+
+T = TypeVar("T")
+
+
+class Registers:
+    """The part of `Graphs` that keeps what is not graph."""
+
+    database: Database
+
+    @abstractmethod
+    def _write(self, txn: GraphTransaction | None, work: Callable[[GraphTransaction], T]) -> T: ...
+
+    # Settings
+
+    def upsert_setting(self, key: str, value: str, *, txn: GraphTransaction | None = None) -> None:
+        params = (checks.text(key, "key"), checks.stored_text(value, "value"))
+        self._write(txn, lambda handle: handle.txn.execute(SQL.put_setting, params))
+
+    def get_setting(self, key: str) -> str | None:
+        with self.database.read() as snapshot:
+            return cast("str | None", snapshot.value(SQL.setting, (checks.text(key, "key"),)))
+
+    def list_settings(self) -> Mapping[str, str]:
+        with self.database.read() as snapshot:
+            return MappingProxyType(dict(cast("Any", snapshot.all(SQL.settings))))
+
+    # Identities and peers
+
+    def add_identity(
+        self, pubkey: str, label: str | None = None, *, txn: GraphTransaction | None = None
+    ) -> Identity:
+        """The identity of a public key, which is made when it is first asked for."""
+        checks.text(pubkey, "pubkey", most=4096)
+        if label is not None:
+            checks.text(label, "label")
+
+        def work(handle: GraphTransaction) -> Identity:
+            found = handle.txn.one(SQL.identity, (handle.identity(pubkey, label),))
+            return Identity._make(cast("Any", found))
+
+        return self._write(txn, work)
+
+    def list_identities(self) -> tuple[Identity, ...]:
+        with self.database.read() as snapshot:
+            return tuple(Identity._make(row) for row in snapshot.all(SQL.identities))
+
+    def add_peer(
+        self,
+        identity_id: int,
+        endpoint: str,
+        meta_json: str = "{}",
+        *,
+        txn: GraphTransaction | None = None,
+    ) -> Peer:
+        checks.integer(identity_id, "identity_id", least=1)
+        checks.text(endpoint, "endpoint", most=4096)
+        checks.json_text(meta_json, "meta_json")
+
+        def work(handle: GraphTransaction) -> Peer:
+            if handle.txn.one(SQL.identity, (identity_id,)) is None:
+                raise NotFound(f"there is no identity {identity_id}")
+            for peer in handle.txn.all(SQL.peers):
+                if (peer[1], peer[2]) == (identity_id, endpoint):
+                    raise AlreadyExists(f"peer {peer[0]} is identity {identity_id} at {endpoint}")
+            params = (identity_id, endpoint, meta_json, handle.now)
+            handle.txn.execute(SQL.add_peer, params)
+            number = handle.txn.value(SQL.last_peer)
+            return Peer._make(cast("Any", handle.txn.one(SQL.peer, (number,))))
+
+        return self._write(txn, work)
+
+    def list_peers(self) -> tuple[Peer, ...]:
+        with self.database.read() as snapshot:
+            return tuple(Peer._make(row) for row in snapshot.all(SQL.peers))
+
+    # Progress of synchronisation
+
+    def record_sync_progress(
+        self, peer_id: int, domain: str, last_seq: int, *, txn: GraphTransaction | None = None
+    ) -> None:
+        """How far this node has taken in what a peer wrote. It never goes back."""
+        checks.integer(peer_id, "peer_id")
+        checks.text(domain, "domain", most=64)
+        checks.integer(last_seq, "last_seq")
+
+        def work(handle: GraphTransaction) -> None:
+            known = handle.txn.value(SQL.progress, (peer_id, domain)) or 0
+            if last_seq < known:
+                raise SequenceRegression(
+                    f"peer {peer_id} is at {known} in domain {domain!r}; "
+                    f"it cannot go back to {last_seq}"
+                )
+            handle.txn.execute(SQL.put_progress, (peer_id, domain, last_seq))
+
+        self._write(txn, work)
+
+    def sync_progress(self) -> tuple[Progress, ...]:
+        with self.database.read() as snapshot:
+            return tuple(Progress._make(row) for row in snapshot.all(SQL.all_progress))
+
+    def define_domain(self, domain: str, mask: int, *, txn: GraphTransaction | None = None) -> None:
+        """Share rows that have one of the bits of `mask` under a name. What a domain means never
+        changes, since others have taken it in.
+        """
+        key = checks.text(domain, "domain", most=64)
+        bits = checks.integer(mask, "mask", least=1)
+
+        def work(handle: GraphTransaction) -> None:
+            handle.txn.execute(SQL.put_domain, (key, bits))
+            if self.domains_in(handle.txn)[key] != bits:
+                raise AlreadyExists(f"domain {key!r} is defined with other bits")
+
+        self._write(txn, work)
+
+    def domains(self) -> dict[str, int]:
+        """The bits of every domain."""
+        with self.database.read() as snapshot:
+            return self.domains_in(snapshot)
+
+    def domains_in(self, snapshot: Snapshot) -> dict[str, int]:
+        return {str(row[0]): int(row[1]) for row in snapshot.all(SQL.domains)}
+
+    def confirm_sent(
+        self, peer_id: int, domain: str, last_seq: int, *, txn: GraphTransaction | None = None
+    ) -> None:
+        """A peer has taken in what this node wrote, up to a number."""
+        params = (
+            checks.integer(peer_id, "peer_id"),
+            checks.text(domain, "domain", most=64),
+            checks.integer(last_seq, "last_seq"),
+        )
+        self._write(txn, lambda handle: handle.txn.execute(SQL.put_sent, params))
+
+    def confirmed_sent(self, peer_id: int, domain: str) -> int:
+        with self.database.read() as snapshot:
+            return int(snapshot.value(SQL.sent, (peer_id, domain)) or 0)
+
+    def load_domain_seq(self, domain: str) -> int:
+        """The watermark of a domain; 0 when it has none."""
+        with self.database.read() as snapshot:
+            key = checks.text(domain, "domain", most=64)
+            return int(snapshot.value(SQL.domain_seq, (key,)) or 0)
+
+    def increment_domain_seq(self, domain: str, *, txn: GraphTransaction | None = None) -> int:
+        key = checks.text(domain, "domain", most=64)
+
+        def work(handle: GraphTransaction) -> int:
+            handle.txn.execute(SQL.raise_domain_seq, (key,))
+            return int(handle.txn.value(SQL.domain_seq, (key,)))
+
+        return self._write(txn, work)
+
+    # Derived caches
+
+    def put_cached(
+        self,
+        owner: str,
+        key: str,
+        value: str,
+        source_global_seq: int,
+        *,
+        txn: GraphTransaction | None = None,
+    ) -> None:
+        """Keep a result, and the number up to which it was computed."""
+        params = (
+            checks.text(owner, "owner"),
+            checks.text(key, "key"),
+            checks.json_text(value, "value"),
+            checks.integer(source_global_seq, "source_global_seq"),
+            time.time_ns() // 1_000_000,
+        )
+        self._write(txn, lambda handle: handle.txn.execute(SQL.put_cached, params))
+
+    def get_cached(self, owner: str, key: str) -> tuple[str, int] | None:
+        """A result and its number; None when nobody kept it, or it was dropped."""
+        with self.database.read() as snapshot:
+            found = snapshot.one(SQL.cached, (owner, key))
+            return None if found is None else (str(found[0]), int(found[1]))
+
+    def drop_cached(self, owner: str, *, txn: GraphTransaction | None = None) -> None:
+        params = (checks.text(owner, "owner"),)
+        self._write(txn, lambda handle: handle.txn.execute(SQL.drop_cached, params))

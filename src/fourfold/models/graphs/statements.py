@@ -1,0 +1,66 @@
+"""The statements of one table of one app, made from the templates in app.sql and app_queries.sql.
+
+Only the number of the app and names from the records go into the text of a statement, and the
+number only after it was checked to be one; everything else is a parameter.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from fourfold.kernel import Queries, load_queries
+from fourfold.models.graphs import checks
+from fourfold.models.graphs.records import ROWS, Kind
+
+_APP = load_queries("fourfold.models.graphs", "app.sql")
+_TEMPLATES = load_queries("fourfold.models.graphs", "app_queries.sql")
+SQL = load_queries("fourfold.models.graphs")
+
+POINTERS: dict[Kind, tuple[str, ...]] = {
+    "parent": (),
+    "attr": ("parent_id",),
+    "edge": ("src_parent_id", "dst_parent_id", "dst_attr_id"),
+    "rating": ("target_parent_id", "target_attr_id"),
+}
+"""The columns of a kind that point at other objects."""
+
+
+@lru_cache(maxsize=16384)
+def statements_of(app_id: int, kind: Kind) -> Queries:
+    """The queries of one table. Those that read have a twin `..._current`, which leaves out rows
+    that a newer version has replaced; those that follow a pointer have one for each.
+    """
+    checks.integer(app_id, "app_id")
+    columns = ", ".join(f"r.{name}" for name in ROWS[kind]._fields)
+    made: dict[str, str] = {}
+    for name in _TEMPLATES:
+        text = getattr(_TEMPLATES, name).replace("{n}", str(app_id)).replace("{kind}", kind)
+        made[name] = text.replace("{columns}", columns)
+    only_current = made.pop("only_current")
+    for name, text in list(made.items()):
+        if "{pointer}" in text:
+            del made[name]
+            for pointer in POINTERS[kind]:
+                made[f"{name}_{pointer}"] = text.replace("{pointer}", pointer)
+    for name, text in list(made.items()):
+        if "{current}" in text:
+            made[name] = text.replace("{current}", "")
+            bound = "?3" if "json_each" in text else "?2"
+            made[f"{name}_current"] = text.replace(
+                "{current}", only_current.replace("{bound}", bound)
+            )
+    return Queries(f"table {kind} of app {app_id}", made)
+
+
+@lru_cache(maxsize=4096)
+def app_statements(app_id: int) -> Queries:
+    """The queries about an app as a whole; `tables` makes its tables and indexes where they are
+    missing.
+    """
+    number = str(checks.integer(app_id, "app_id"))
+    filled = {name: getattr(_APP, name).replace("{n}", number) for name in _APP}
+    return Queries(f"app {number}", filled)
+
+
+def table_of(app_id: int, noun: str) -> str:
+    return f"app_{checks.integer(app_id, 'app_id')}_{noun}"

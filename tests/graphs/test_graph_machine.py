@@ -1,0 +1,272 @@
+"""Random lives of three nodes, compared with a dumb model that keeps every row it was told of.
+
+The machine writes envelopes, some of which must fail, updates and suppresses objects, reads any
+past number, pages through the feed, exchanges packages in any order, and reopens files.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from graph_nodes import APP, SHARED, Node, everything
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from fourfold.errors import FourfoldError, PackageReplayed, Refused
+from fourfold.models.graphs import Question, fold
+from fourfold.models.graphs.verification import problems
+
+NODE = st.integers(0, 2)
+TEXT = st.text("abé😀", max_size=4)
+VALUE = st.one_of(
+    TEXT, st.integers(-5, 5), st.booleans(), st.none(), st.lists(st.integers(), max_size=2)
+)
+FLAGS = st.sampled_from([0, SHARED, 2, SHARED | 2])
+PICK = st.integers(0, 10**6)
+
+
+class Model:
+    """What one node was told, in order: (seq, kind, object, version, owner, value)."""
+
+    def __init__(self):
+        self.rows = []
+        self.seq = 0
+
+    def current(self, kind, at):
+        newest = {}
+        for seq, each, object_id, version, _, value in self.rows:
+            if each == kind and seq <= at:
+                known = newest.get(object_id)
+                if known is None or version > known[0]:
+                    newest[object_id] = (version, value)
+        return {object_id: value for object_id, (_, value) in newest.items()}
+
+
+class ThreeNodes(RuleBasedStateMachine):
+    def __init__(self):
+        super().__init__()
+        self.root = Path(tempfile.mkdtemp(prefix="fourfold-graphs-"))
+        self.nodes = [Node(self.root / f"{n}.db", n + 1) for n in range(3)]
+        for node in self.nodes:
+            for other in self.nodes:
+                if other is not node:
+                    node.meet(other)
+        self.models = [Model() for _ in self.nodes]
+
+    def teardown(self):
+        for node in self.nodes:
+            node.graphs.database.close()
+        shutil.rmtree(self.root)
+
+    def operation(self, node, op, payload, flags):
+        kind = op.partition("_")[0]
+        return {
+            "op": op,
+            "app_id": APP,
+            "type_id": node.types[kind],
+            "owner_identity": node.me,
+            "payload": {**payload, "sync_flags": flags},
+        }
+
+    @rule(n=NODE, values=st.lists(VALUE, min_size=1, max_size=3), flags=FLAGS)
+    def write(self, n, values, flags):
+        node = self.nodes[n]
+        ops = [self.operation(node, "parent_create", {}, flags)]
+        ops += [
+            self.operation(node, "attr_create", {"parent_id": {"$op": 0}, "value": v}, flags)
+            for v in values
+        ]
+        ops.append(
+            self.operation(
+                node, "edge_create", {"src_parent_id": {"$op": 0}, "dst_attr_id": {"$op": 1}}, flags
+            )
+        )
+        done = node.graphs.apply({"trace_id": "t", "ops": ops})
+        model = self.models[n]
+        model.seq += 1
+        assert done.global_seq == model.seq
+        kinds = ["parent", *["attr"] * len(values), "edge"]
+        told = [None, *values, None]
+        for kind, object_id, value in zip(kinds, done.object_ids, told, strict=True):
+            model.rows.append((model.seq, kind, object_id, 1, node.me, value))
+
+    @rule(n=NODE, at=st.integers(0, 3), what=st.sampled_from(["type", "parent", "value", "field"]))
+    def write_what_must_fail(self, n, at, what):
+        node = self.nodes[n]
+        before = everything(node.graphs), node.graphs.get_global_seq(), node.graphs.usage(APP)
+        ops = [self.operation(node, "parent_create", {}, 0) for _ in range(4)]
+        bad = {
+            "type": {**ops[at], "type_id": 10**6},
+            "parent": self.operation(node, "attr_create", {"parent_id": 10**6}, 0),
+            "value": self.operation(
+                node, "attr_create", {"parent_id": {"$op": 0}, "value": float("nan")}, 0
+            ),
+            "field": self.operation(node, "parent_create", {"colour": "red"}, 0),
+        }
+        ops[at] = bad[what]
+        with pytest.raises(FourfoldError, match=rf"ops\[{at}\]"):
+            node.graphs.apply({"trace_id": "t", "ops": ops})
+        after = everything(node.graphs), node.graphs.get_global_seq(), node.graphs.usage(APP)
+        assert after == before
+
+    @rule(n=NODE, pick=PICK, value=VALUE, flags=FLAGS)
+    def update(self, n, pick, value, flags):
+        node, model = self.nodes[n], self.models[n]
+        own = [row for row in model.rows if row[1] == "attr" and row[4] == node.me]
+        if not own:
+            return
+        _, _, object_id, _, _, _ = own[pick % len(own)]
+        version = max(row[3] for row in model.rows if row[1:3] == ("attr", object_id))
+        op = self.operation(node, "attr_update", {"attr_id": object_id, "value": value}, flags)
+        first = node.graphs.versions(APP, "attr", object_id)[0]
+        if flags & ~first.sync_flags:
+            with pytest.raises(Refused, match="flags"):
+                node.graphs.apply({"trace_id": "t", "ops": [op]})
+            return
+        node.graphs.apply({"trace_id": "t", "ops": [op]})
+        model.seq += 1
+        model.rows.append((model.seq, "attr", object_id, version + 1, node.me, value))
+
+    @rule(n=NODE, other=NODE, limit=st.integers(1, 6))
+    def pull(self, n, other, limit):
+        node, source = self.nodes[n], self.nodes[other]
+        if node is source:
+            return
+        before = {kind: len(rows) for kind, rows in everything(node.graphs).items()}
+        sent = source.graphs.export_package(
+            "notes", source.signer, after=node.cursor(source), limit=limit
+        )
+        if sent is None:
+            return
+        peer = node.peers[source.path]
+        node.graphs.ingest_package(peer, sent.data)
+        self.learn(n, before)
+        with pytest.raises(PackageReplayed):
+            node.graphs.ingest_package(peer, sent.data)
+
+    def learn(self, n, before):
+        """The model hears of rows that came from elsewhere, by what the tables say is new."""
+        node, model = self.nodes[n], self.models[n]
+        for kind, rows in everything(node.graphs).items():
+            for row in rows[before[kind] :]:
+                value = told(row) if kind == "attr" else None
+                model.rows.append(
+                    (row.global_seq, kind, row.object_id, row.version, row.owner_identity, value)
+                )
+        model.rows.sort(key=lambda row: row[0])
+        model.seq = node.graphs.get_global_seq()
+
+    @rule(n=NODE)
+    def reopen(self, n):
+        self.nodes[n].reopen()
+
+    @rule(n=NODE, pick=PICK)
+    def look_back(self, n, pick):
+        node, model = self.nodes[n], self.models[n]
+        at = pick % (model.seq + 1)
+        for kind in ("parent", "attr", "edge"):
+            question = Question(APP, kind, at=at)
+            found = {
+                row.object_id: told(row) if kind == "attr" else None
+                for row in node.graphs.current(question, suppressed=True)
+            }
+            assert found == model.current(kind, at)
+            # The same by the pure fold over the rows as they were written.
+            folded = fold.current(node.graphs.select(question), node.graphs.node)
+            assert set(folded) == set(found)
+
+    @rule(n=NODE, limit=st.integers(1, 5), mask=st.sampled_from([None, SHARED, 2]), after=PICK)
+    def page_through_the_feed(self, n, limit, mask, after):
+        graphs = self.nodes[n].graphs
+        start = after % (self.models[n].seq + 1)
+        feed = graphs.feed(after=start, limit=limit, flag_mask=mask, timeout=0)
+        seen, last = [], start
+        for page in feed:
+            numbers = [change.global_seq for change in page]
+            assert numbers == sorted(numbers)
+            assert numbers[0] > last
+            last = numbers[-1]
+            seen += [(change.kind, change.row.id) for change in page]
+        wanted = [
+            (kind, row.id)
+            for kind, rows in everything(graphs).items()
+            for row in rows
+            if row.global_seq > start and (mask is None or row.sync_flags & mask)
+        ]
+        assert sorted(seen) == sorted(wanted)
+        assert feed.position == self.models[n].seq
+
+    @rule(n=NODE, limit=st.integers(1, 5))
+    def page_through_pending_rows(self, n, limit):
+        graphs = self.nodes[n].graphs
+        for kind, rows in everything(graphs).items():
+            seen, after = [], 0
+            while page := graphs.select_pending_rows(APP, kind, SHARED, limit, after):
+                seen += page
+                after = page[-1].global_seq
+            assert seen == [row for row in rows if row.sync_flags & SHARED]
+
+    @rule()
+    def everybody_pulls_until_nothing_is_new(self):
+        for _ in range(2):
+            for n, node in enumerate(self.nodes):
+                for other in self.nodes:
+                    if other is not node:
+                        before = {k: len(rows) for k, rows in everything(node.graphs).items()}
+                        node.pull_all(other)
+                        self.learn(n, before)
+        shared = [shared_content(node.graphs) for node in self.nodes]
+        assert shared[0] == shared[1] == shared[2]
+
+    @invariant()
+    def numbers_are_dense_and_nothing_is_wrong(self):
+        for node, model in zip(self.nodes, self.models, strict=True):
+            assert node.graphs.get_global_seq() == model.seq
+            with node.graphs.database.read() as snapshot:
+                assert problems(snapshot, "graphs", node.graphs.node) == []
+
+
+def told(row):
+    """The value that a row was made from."""
+    if row.value_text is not None:
+        return row.value_text
+    if row.value_number is not None:
+        return row.value_number
+    return json.loads(row.value_json)
+
+
+def shared_content(graphs):
+    """What every node must agree on: objects whose first row was shared, and their newest version
+    among those that were shared.
+    """
+    found = {}
+    for kind, rows in everything(graphs).items():
+        names = {
+            row.id: (row.origin or graphs.node, row.origin_seq, row.position)
+            for row in rows
+            if row.id == row.object_id and row.sync_flags & SHARED
+        }
+        for row in rows:
+            if row.object_id in names and row.sync_flags & SHARED:
+                key = (kind, names[row.object_id])
+                rank = (row.version, row.origin or graphs.node)
+                value = getattr(row, "value_text", None), getattr(row, "value_json", None)
+                found[key] = max(found.get(key, (rank, value)), (rank, value))
+    return found
+
+
+ThreeNodes.TestCase.settings = settings(max_examples=15, stateful_step_count=25)
+TestThreeNodes = ThreeNodes.TestCase
+
+
+class LongLives(ThreeNodes):
+    """The same, for longer and more often."""
+
+
+LongLives.TestCase.settings = settings(max_examples=300, stateful_step_count=60)
+TestLongLives = pytest.mark.slow(LongLives.TestCase)
