@@ -17,6 +17,8 @@ from fourfold.version import __version__
 SECTIONS: Final[Sections] = (
     ("Start here", ("demo",)),
     ("Work with documents", ("space",)),
+    ("Work with graphs", ("app",)),
+    ("Work over all history", ("sql", "pipeline")),
     ("Keep the data safe", ("backup", "restore", "verify")),
     ("Look at the installation", ("doctor", "config", "version")),
 )
