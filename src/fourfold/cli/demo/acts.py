@@ -17,6 +17,7 @@ from pathlib import Path
 import fourfold
 from fourfold import store as stores
 from fourfold.cli.demo.documents_act import documents_branch_and_travel
+from fourfold.cli.demo.graphs_act import graphs_agree_between_stores
 from fourfold.cli.demo.journal import add, journal, numbers
 from fourfold.cli.output import size
 from fourfold.errors import FourfoldError, SequenceRegression
@@ -160,6 +161,7 @@ ACTS: tuple[Callable[[Stage], Shown], ...] = (
     a_backup_proves_itself,
     a_restore_never_goes_back,
     documents_branch_and_travel,
+    graphs_agree_between_stores,
 )
 
 

@@ -1,0 +1,138 @@
+"""`fourfold app` as people use it: what it prints, what it refuses, and with which code."""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+from types import SimpleNamespace
+
+import pytest
+from cli_process import Done
+
+from fourfold.cli import entry
+
+NOTE = '[{"op": "parent_create", "type_key": "note"}]'
+
+
+@pytest.fixture
+def app(tmp_path, monkeypatch, capfdbinary):
+    """Run `fourfold app ...` in this process, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments, stdin=b""):
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(stdin)))
+        code = entry.run(["app", *map(str, arguments)])
+        printed = capfdbinary.readouterr()
+        return Done(code, printed.out.decode(), printed.err.decode())
+
+    return call
+
+
+@pytest.fixture
+def notes(app):
+    """The same, on a store with an app that has two types."""
+    for arguments in (
+        ("register", "here", "notes", "--title", "Notes"),
+        ("type", "here", "notes", "parent", "note"),
+        ("type", "here", "notes", "attr", "body"),
+    ):
+        assert app(*arguments).code == 0
+    return app
+
+
+def document(done):
+    assert done.code == 0, done
+    return json.loads(done.out)
+
+
+def test_a_batch_goes_in_and_comes_out_again_now_and_then(notes):
+    body = {"parent_id": {"$op": 0}, "value": "one"}
+    ops = [
+        {"op": "parent_create", "type_key": "note"},
+        {"op": "attr_create", "type_key": "body", "payload": body},
+    ]
+    done = notes("insert", "here", "notes", "-", "--owner", 3, stdin=json.dumps(ops).encode())
+    assert done.out == "2 operations under 1; objects: 1, 1\n"
+    update = {"op": "attr_update", "type_key": "body", "payload": {"attr_id": 1, "value": "two"}}
+    assert notes("insert", "here", 1, json.dumps(update), "--owner", 3).code == 0
+
+    def values(*options):
+        found = document(notes("query", "here", "notes", "--kind", "attr", *options, "--json"))
+        return [row["value_text"] for row in found["rows"]]
+
+    assert values() == ["two"]
+    assert values("--at", 1) == ["one"]
+    assert values("--raw") == ["one", "two"]
+    assert values("--parent", 2) == []
+    assert values("--type", "body", "--limit", 1) == ["two"]
+    history = document(notes("history", "here", "notes", "attr", 1, "--json"))
+    assert [each["version"] for each in history["versions"]] == [1, 2]
+
+
+def test_the_feed_prints_lines_and_goes_on_where_it_was(notes):
+    for _ in range(3):
+        assert notes("insert", "here", "notes", NOTE).code == 0
+    lines = [json.loads(line) for line in notes("feed", "here", "--after", 1).out.splitlines()]
+    assert [line["global_seq"] for line in lines] == [2, 3]
+    page = document(notes("feed", "here", "--limit", 1, "--json"))
+    assert (len(page["changes"]), page["next"]) == (1, 1)
+
+
+def test_limits_are_shown_set_and_kept(notes):
+    assert notes("limits", "here", "notes", "--rows", 1).code == 0
+    assert notes("insert", "here", "notes", NOTE).code == 0
+    full = notes("insert", "here", "notes", NOTE)
+    assert (full.code, "limit_exceeded" in full.err) == (6, True)
+    assert (
+        document(notes("limits", "here", "notes", "--rows", "none", "--json"))["rows_max"] is None
+    )
+    assert notes("limits", "here", "notes", "--rows", "many").code == 2
+
+
+def test_two_stores_exchange_packages_by_files(notes, tmp_path):
+    key = document(notes("sync", "key", "my.key", "--json"))["public_key"]
+    assert stat.S_IMODE((tmp_path / "my.key").stat().st_mode) == 0o600
+    assert notes("sync", "key", "my.key").out.strip() == key
+    shared = '{"op": "parent_create", "type_key": "note", "payload": {"sync_flags": 1}}'
+    assert notes("register", "there", "notes").code == 0
+    for root in ("here", "there"):
+        assert notes("sync", "domain", root, "talk", 1).code == 0
+    # The owner of the rows is the identity that exports them.
+    assert notes("sync", "peer", "here", key).code == 0
+    assert notes("insert", "here", "notes", shared, "--owner", 1).code == 0
+    assert notes("sync", "peer", "there", key).code == 0
+    assert notes("sync", "export", "here", "talk", "p.json", "--key", "my.key").code == 0
+    assert document(notes("sync", "import", "there", "p.json", "--peer", 1, "--json"))["added"] == 1
+    again = notes("sync", "import", "there", "p.json", "--peer", 1)
+    assert (again.code, "package_replayed" in again.err) == (6, True)
+    status = document(notes("sync", "status", "there", "--json"))
+    assert status["progress"] == [{"peer_id": 1, "domain": "talk", "last_seq": 1}]
+    nothing = notes("sync", "export", "here", "talk", "q.json", "--key", "my.key", "--after", 1)
+    assert nothing.code == 3
+    assert not (tmp_path / "q.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "kind"),
+    [
+        (("list", "nowhere"), 3, "not_found"),
+        (("query", "here", "unknown"), 3, "not_found"),
+        (("insert", "here", "notes", "{"), 2, "invalid_input"),
+        (("insert", "here", "notes", "3"), 2, "invalid_input"),
+        (("insert", "here", "notes", '{"op": "parent_create", "type_key": "x"}'), 3, "not_found"),
+        (("query", "here", "notes", "--at", 99), 2, "invalid_input"),
+        (("history", "here", "notes", "parent", 7), 3, "not_found"),
+        (("register", "here", "No Slug"), 2, "invalid_input"),
+        (("sync", "import", "here", "nofile", "--peer", 1), 3, "not_found"),
+        (
+            ("sync", "export", "here", "talk", "x", "--key", "here/fourfold.toml"),
+            2,
+            "invalid_input",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_said_with_its_kind_and_code(notes, arguments, code, kind):
+    done = notes(*arguments)
+    assert (done.code, done.out) == (code, "")
+    assert done.err.startswith(f"error[{kind}]")
