@@ -1,0 +1,50 @@
+"""Durable streams: append-only logs under names, with idempotent producers, forks and live
+readers.
+
+A name is imported when it is first used: the fold and the admission rules need no database.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fourfold.lazy import exports
+
+if TYPE_CHECKING:
+    from fourfold.models.streams.files import MIGRATIONS, PROFILE
+    from fourfold.models.streams.records import Appended, Chunk, Producer, Record, StreamInfo
+    from fourfold.models.streams.streams import Stream, Streams
+    from fourfold.models.streams.writer import Append, Fork, Wanted
+else:
+    __getattr__, __dir__ = exports(
+        __name__,
+        {
+            "Append": "fourfold.models.streams.writer",
+            "Appended": "fourfold.models.streams.records",
+            "Chunk": "fourfold.models.streams.records",
+            "Fork": "fourfold.models.streams.writer",
+            "MIGRATIONS": "fourfold.models.streams.files",
+            "PROFILE": "fourfold.models.streams.files",
+            "Producer": "fourfold.models.streams.records",
+            "Record": "fourfold.models.streams.records",
+            "Stream": "fourfold.models.streams.streams",
+            "StreamInfo": "fourfold.models.streams.records",
+            "Streams": "fourfold.models.streams.streams",
+            "Wanted": "fourfold.models.streams.writer",
+        },
+    )
+
+__all__ = [
+    "MIGRATIONS",
+    "PROFILE",
+    "Append",
+    "Appended",
+    "Chunk",
+    "Fork",
+    "Producer",
+    "Record",
+    "Stream",
+    "StreamInfo",
+    "Streams",
+    "Wanted",
+]

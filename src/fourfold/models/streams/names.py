@@ -1,0 +1,68 @@
+"""Names, content types and offsets of streams: how they look, and what is refused. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from fourfold import limits
+from fourfold.errors import InvalidInput
+
+JSON = "application/json"
+START = "-1"
+NOW = "now"
+_OFFSET = re.compile(r"0{16}_([0-9]{16})")
+_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+")
+
+
+def check_name(name: object) -> str:
+    """The name of a stream: any text that a path can carry, except what would climb out of it."""
+    if (
+        not isinstance(name, str)
+        or not 0 < len(name.encode("utf-8", "replace")) <= limits.STREAM_NAME_MAX
+    ):
+        raise InvalidInput(
+            f"the name of a stream is text of 1 to {limits.STREAM_NAME_MAX} bytes, not {name!r:.80}"
+        )
+    parts = name.split("/")
+    if any(part in {"", ".", ".."} for part in parts) or not name.isprintable():
+        raise InvalidInput(
+            f"{name!r:.80} cannot be the name of a stream",
+            hint="Use printable text; parts between slashes are not empty, '.' or '..'.",
+        )
+    return name
+
+
+def check_content_type(given: object) -> str:
+    """A MIME type, kept as it was given."""
+    if not isinstance(given, str):
+        raise InvalidInput(f"a content type is text, not {given!r:.80}")
+    if not _TYPE.fullmatch(plain_type(given)) or not given.isprintable():
+        raise InvalidInput(f"{given!r:.80} is not a content type")
+    return given.strip()
+
+
+def plain_type(content_type: str) -> str:
+    """What two content types are compared by: lower case, without parameters."""
+    return content_type.partition(";")[0].strip().lower()
+
+
+def show_offset(offset: int) -> str:
+    """An offset as callers see it: sorted as text it is sorted as a number. The first half is kept
+    for a generation of the stream, and is 0.
+    """
+    return f"0000000000000000_{offset:016d}"
+
+
+def read_offset(text: object) -> int | None:
+    """The record that an offset of a caller points at; None for the end of the stream, `now`."""
+    if isinstance(text, str):
+        if text == START:
+            return 0
+        if text == NOW:
+            return None
+        if found := _OFFSET.fullmatch(text):
+            return int(found[1])
+    raise InvalidInput(
+        f"{text!r:.80} is not an offset",
+        hint="Use -1 for the beginning, now for the end, or an offset that a read gave you.",
+    )

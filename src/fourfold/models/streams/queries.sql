@@ -1,0 +1,142 @@
+-- name: stream_by_name
+SELECT sid, stream, created_at_ms, next_offset, content_type, stream_seq, closed, closed_producer_id,
+       closed_producer_epoch, closed_producer_seq, ttl_seconds, expires_at_ms, stream_flags, logical_size_bytes,
+       first_offset, forked_from, fork_offset, forks, incarnation, profile, retention_seconds, retention_bytes, wal_bytes,
+       fork_asked, fork_sub_offset
+FROM streams WHERE stream = ?1
+
+-- name: stream_by_sid
+SELECT sid, stream, created_at_ms, next_offset, content_type, stream_seq, closed, closed_producer_id,
+       closed_producer_epoch, closed_producer_seq, ttl_seconds, expires_at_ms, stream_flags, logical_size_bytes,
+       first_offset, forked_from, fork_offset, forks, incarnation, profile, retention_seconds, retention_bytes, wal_bytes,
+       fork_asked, fork_sub_offset
+FROM streams WHERE sid = ?1
+
+-- name: streams_after
+-- In the order of their names; deleted ones are left out.
+SELECT sid, stream, created_at_ms, next_offset, content_type, stream_seq, closed, closed_producer_id,
+       closed_producer_epoch, closed_producer_seq, ttl_seconds, expires_at_ms, stream_flags, logical_size_bytes,
+       first_offset, forked_from, fork_offset, forks, incarnation, profile, retention_seconds, retention_bytes, wal_bytes,
+       fork_asked, fork_sub_offset
+FROM streams WHERE stream > ?1 AND stream >= ?2 AND (?3 IS NULL OR stream < ?3) AND (stream_flags & 1) = 0
+ORDER BY stream LIMIT ?4
+
+-- name: add_stream
+INSERT INTO streams (stream, created_at_ms, updated_at_ms, last_segment_cut_ms, next_offset, content_type, ttl_seconds,
+                     expires_at_ms, forked_from, fork_offset, incarnation, closed, first_offset, profile,
+                     sealed_through, uploaded_through, retention_seconds, retention_bytes, logical_size_bytes, fork_asked, fork_sub_offset)
+VALUES (?1, ?2, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?3 - 1, ?3 - 1, ?13, ?14, ?15, ?16, ?17)
+
+-- name: advance
+-- After an append: ?1 sid, ?2 rows, ?3 bytes, ?4 now, ?5 the new end of life, ?6 Stream-Seq if one was given.
+UPDATE streams SET
+    next_offset = next_offset + ?2, pending_rows = pending_rows + ?2, pending_bytes = pending_bytes + ?3,
+    wal_rows = wal_rows + ?2, wal_bytes = wal_bytes + ?3, logical_size_bytes = logical_size_bytes + ?3,
+    updated_at_ms = ?4, expires_at_ms = ?5, stream_seq = coalesce(?6, stream_seq)
+WHERE sid = ?1
+
+-- name: close
+UPDATE streams SET closed = 1, closed_producer_id = ?2, closed_producer_epoch = ?3, closed_producer_seq = ?4,
+    updated_at_ms = ?5, expires_at_ms = ?6
+WHERE sid = ?1
+
+-- name: touch
+-- A use moves the end of a stream with a time to live on, and never back.
+UPDATE streams SET expires_at_ms = max(expires_at_ms, ?2) WHERE sid = ?1 AND ttl_seconds IS NOT NULL
+
+-- name: producer
+SELECT epoch, last_seq FROM producer_state_log WHERE sid = ?1 AND producer_id = ?2
+
+-- name: put_producer
+INSERT INTO producer_state_log (sid, producer_id, epoch, last_seq, updated_at_ms) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT (sid, producer_id) DO UPDATE
+SET epoch = excluded.epoch, last_seq = excluded.last_seq, updated_at_ms = excluded.updated_at_ms
+
+-- name: add_fork
+UPDATE streams SET forks = forks + ?2 WHERE sid = ?1
+
+-- name: mark_deleted
+UPDATE streams SET stream_flags = stream_flags | 1, updated_at_ms = ?2 WHERE sid = ?1
+
+-- name: drop_records
+DELETE FROM wal_log WHERE sid = ?1
+
+-- name: drop_producers
+DELETE FROM producer_state_log WHERE sid = ?1
+
+-- name: drop_stream
+DELETE FROM streams WHERE sid = ?1
+
+-- name: records
+-- Records of one stream in a range of offsets, with the time at which each came.
+SELECT offset, payload, ts_ms FROM wal_log WHERE sid = ?1 AND offset >= ?2 AND offset < ?3 ORDER BY offset
+
+-- name: record
+SELECT payload FROM wal_log WHERE sid = ?1 AND offset = ?2
+
+-- name: expired
+SELECT stream FROM streams WHERE expires_at_ms <= ?1 AND (stream_flags & 1) = 0 ORDER BY expires_at_ms LIMIT ?2
+
+-- name: older_than
+-- The first offset that is not older than a time, within what is kept.
+SELECT offset FROM wal_log WHERE sid = ?1 AND offset >= ?2 AND ts_ms >= ?3 ORDER BY offset LIMIT 1
+
+-- name: with_retention
+SELECT stream FROM streams
+WHERE (retention_seconds IS NOT NULL OR retention_bytes IS NOT NULL) AND forks = 0 AND stream > ?1 ORDER BY stream LIMIT ?2
+
+-- name: newest_that_fit
+-- The first offset from which on the records have no more than so many bytes together.
+SELECT offset FROM (
+    SELECT offset, sum(payload_len) OVER (ORDER BY offset DESC) AS held FROM wal_log WHERE sid = ?1
+) WHERE held > ?2 ORDER BY offset DESC LIMIT 1
+
+-- name: trim_records
+DELETE FROM wal_log WHERE sid = ?1 AND offset < ?2
+
+-- name: held_below
+SELECT count(*), coalesce(sum(payload_len), 0) FROM wal_log WHERE sid = ?1 AND offset < ?2
+
+-- name: trimmed
+UPDATE streams SET first_offset = ?2, pending_rows = pending_rows - ?3, pending_bytes = pending_bytes - ?4,
+    wal_rows = wal_rows - ?3, wal_bytes = wal_bytes - ?4
+WHERE sid = ?1
+
+-- name: candidates
+-- Streams that have enough pending to be sealed.
+SELECT stream, pending_rows, pending_bytes FROM streams
+WHERE segment_in_progress = 0 AND pending_bytes >= ?1 AND pending_bytes > 0 ORDER BY pending_bytes DESC LIMIT ?2
+
+-- name: totals
+SELECT count(*), coalesce(sum(wal_rows), 0), coalesce(sum(wal_bytes), 0) FROM streams
+
+-- name: broken_streams
+-- Every invariant of a stream's row, and its counters against its records. ?1 how many are named.
+SELECT stream FROM streams AS s WHERE NOT (
+    uploaded_through <= sealed_through AND sealed_through < next_offset
+    AND uploaded_segment_count >= 0 AND first_offset >= 0 AND first_offset <= next_offset
+    AND (s.wal_rows, s.wal_bytes) = (
+        SELECT count(*), coalesce(sum(payload_len), 0) FROM wal_log AS w WHERE w.sid = s.sid
+    )
+    AND (s.pending_rows, s.pending_bytes) = (
+        SELECT count(*), coalesce(sum(payload_len), 0) FROM wal_log AS w
+        WHERE w.sid = s.sid AND w.offset > s.sealed_through
+    )
+    AND s.wal_rows = s.next_offset - max(coalesce(s.fork_offset, 0), s.first_offset)
+    AND s.forks = (SELECT count(*) FROM streams AS f WHERE f.forked_from = s.sid)
+    AND (ttl_seconds IS NULL OR expires_at_ms IS NOT NULL)
+) LIMIT ?1
+
+-- name: stray_records
+-- Records outside of what their stream has, or of no stream; lengths that are wrong.
+SELECT w.sid, w.offset FROM wal_log AS w LEFT JOIN streams AS s ON s.sid = w.sid
+WHERE s.sid IS NULL OR w.offset >= s.next_offset OR w.offset < max(coalesce(s.fork_offset, 0), s.first_offset)
+   OR w.payload_len <> octet_length(w.payload) LIMIT ?1
+
+-- name: stray_producers
+SELECT p.sid, p.producer_id FROM producer_state_log AS p LEFT JOIN streams AS s ON s.sid = p.sid
+WHERE s.sid IS NULL OR p.epoch < 0 OR p.last_seq < 0 LIMIT ?1
+
+-- name: broken_forks
+SELECT s.stream FROM streams AS s LEFT JOIN streams AS p ON p.sid = s.forked_from
+WHERE s.forked_from IS NOT NULL AND (p.sid IS NULL OR s.fork_offset > p.next_offset OR s.fork_offset > s.next_offset) LIMIT ?1

@@ -1,0 +1,84 @@
+"""What streams give back, and what callers hand in."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fourfold.models.streams.names import JSON, plain_type
+
+
+class Producer(NamedTuple):
+    """Who appends: an id, an epoch that goes up when the producer starts anew, and the number of
+    the request in it, from 0.
+    """
+
+    id: str
+    epoch: int
+    seq: int
+
+
+class StreamInfo(NamedTuple):
+    """A stream as its row says."""
+
+    sid: int
+    name: str
+    created_at_ms: int
+    next_offset: int
+    content_type: str
+    stream_seq: str | None
+    closed: bool
+    closed_by: Producer | None
+    ttl_seconds: int | None
+    expires_at_ms: int | None
+    deleted: bool
+    size_bytes: int
+    first_offset: int
+    forked_from: int | None
+    fork_offset: int | None
+    forks: int
+    incarnation: str
+    profile: str
+    retention_seconds: int | None
+    retention_bytes: int | None
+    wal_bytes: int
+    fork_asked: int | None
+    fork_sub_offset: int | None
+
+    @property
+    def is_json(self) -> bool:
+        return plain_type(self.content_type) == JSON
+
+
+class Appended(NamedTuple):
+    """What became of an append. `duplicate` means that it was there already, and nothing was
+    written; `producer` is the highest request of that producer that was accepted.
+    """
+
+    next_offset: int
+    duplicate: bool
+    closed: bool
+    producer: Producer | None = None
+
+
+class Record(NamedTuple):
+    offset: int
+    payload: bytes
+    ts_ms: int
+
+
+class Chunk(NamedTuple):
+    """A part of a stream: records, and where to go on."""
+
+    records: tuple[Record, ...]
+    start_offset: int
+    next_offset: int
+    up_to_date: bool
+    closed: bool
+    """Whether the stream is closed and this chunk reaches its end."""
+
+
+class Made(NamedTuple):
+    """A stream that was asked for, and whether it is new."""
+
+    info: StreamInfo
+    created: bool

@@ -1,0 +1,29 @@
+"""The invariants of the streams, checked row by row. Each fault names its stream."""
+
+from __future__ import annotations
+
+from fourfold.kernel import Snapshot, load_queries
+
+_SQL = load_queries("fourfold.models.streams")
+_NAMED_MAX = 20
+
+
+def problems(snapshot: Snapshot) -> list[str]:
+    """Everything that is wrong, in plain words; empty when all is well."""
+    found = [
+        f"streams: the counters or offsets of {row[0]!r} do not fit its records"
+        for row in snapshot.all(_SQL.broken_streams, (_NAMED_MAX,))
+    ]
+    found += [
+        f"wal: record {row[1]} of stream {row[0]} lies outside of its stream, or has a wrong length"
+        for row in snapshot.all(_SQL.stray_records, (_NAMED_MAX,))
+    ]
+    found += [
+        f"producer_state: producer {row[1]!r} of stream {row[0]} is of no stream, or has no number"
+        for row in snapshot.all(_SQL.stray_producers, (_NAMED_MAX,))
+    ]
+    found += [
+        f"streams: {row[0]!r} was forked from a stream or an offset that is not there"
+        for row in snapshot.all(_SQL.broken_forks, (_NAMED_MAX,))
+    ]
+    return found

@@ -1,0 +1,382 @@
+"""Writing to streams: each function is the work of one transaction.
+
+An append reserves its offsets, adds its records, moves the counters and the producer on, all in one
+transaction, so that what was acknowledged is there, once, in order.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fourfold.errors import AlreadyExists, InvalidInput, NotFound, StreamGone
+from fourfold.kernel import Snapshot, Transaction, load_queries
+from fourfold.models.streams import admission
+from fourfold.models.streams.admission import Known
+from fourfold.models.streams.names import plain_type, show_offset
+from fourfold.models.streams.records import Appended, Made, Producer, StreamInfo
+
+SQL = load_queries("fourfold.models.streams")
+_DELETED = 1
+
+
+class Moment(NamedTuple):
+    """Now, and the ends of streams that were moved on by uses not yet written down, by sid."""
+
+    ms: int
+    touched: Mapping[int, int]
+
+
+class Fork(NamedTuple):
+    """Where a new stream leaves another: behind `offset` records of it, and `sub_offset` more
+    messages, or bytes where there are no messages.
+    """
+
+    source: str
+    offset: int | None = None
+    sub_offset: int = 0
+
+
+class Wanted(NamedTuple):
+    """What a stream shall be like."""
+
+    name: str
+    content_type: str | None
+    ttl_seconds: int | None = None
+    expires_at_ms: int | None = None
+    closed: bool = False
+    fork: Fork | None = None
+    retention_seconds: int | None = None
+    retention_bytes: int | None = None
+
+
+class Append(NamedTuple):
+    """What is to be appended, and under which conditions."""
+
+    records: Sequence[bytes]
+    content_type: str | None
+    producer: Producer | None = None
+    stream_seq: str | None = None
+    close: bool = False
+
+
+def info_of(row: Sequence[Any]) -> StreamInfo:
+    by = None if row[7] is None else Producer(row[7], row[8], row[9])
+    return StreamInfo(
+        row[0],
+        row[1],
+        row[2],
+        row[3],
+        row[4],
+        row[5],
+        bool(row[6]),
+        by,
+        row[10],
+        row[11],
+        bool(row[12] & _DELETED),
+        *row[13:],
+    )
+
+
+def find(snapshot: Snapshot, name: str, now: Moment) -> StreamInfo | None:
+    """The stream of a name; None when there is none, or its time is over."""
+    row = snapshot.one(SQL.stream_by_name, (name,))
+    if row is None:
+        return None
+    info = _as_used(info_of(row), now)
+    return None if is_expired(info, now) else info
+
+
+def _as_used(info: StreamInfo, now: Moment) -> StreamInfo:
+    """A stream whose end was moved on by a use that is not written down yet."""
+    end = now.touched.get(info.sid)
+    if end is None or info.expires_at_ms is None or end <= info.expires_at_ms:
+        return info
+    return info._replace(expires_at_ms=end)
+
+
+def is_expired(info: StreamInfo, now: Moment) -> bool:
+    end = info.expires_at_ms
+    return end is not None and end <= now.ms and not info.deleted
+
+
+def living(snapshot: Snapshot, name: str, now: Moment) -> StreamInfo:
+    """The stream of a name; NotFound when there is none, StreamGone when only its forks read it."""
+    info = find(snapshot, name, now)
+    if info is None:
+        raise NotFound(f"there is no stream {name!r}")
+    if info.deleted:
+        raise StreamGone(f"the stream {name!r} was deleted; only its forks go on")
+    return info
+
+
+def create(txn: Transaction, wanted: Wanted, records: Sequence[bytes], now: Moment) -> Made:
+    """A new stream with its first records; the same again when it is there and is like that."""
+    row = txn.one(SQL.stream_by_name, (wanted.name,))
+    if row is not None:
+        info = _as_used(info_of(row), now)
+        if not is_expired(info, now):
+            _refuse_unlike(txn, info, wanted)
+            return Made(info, created=False)
+        remove(txn, info)
+    made = _add(txn, wanted, now)
+    if records:
+        _write(txn, made, records, now.ms, None)
+        made = info_of(_row(txn, made.sid))
+    return Made(made, created=True)
+
+
+def append(txn: Transaction, name: str, request: Append, now: Moment) -> Appended:
+    """Add records to a stream, and close it if asked."""
+    info = living(txn, name, now)
+    producer = request.producer
+    if producer is not None:
+        known = _known(txn, info, producer)
+        if admission.is_duplicate(producer, known):
+            assert known is not None
+            highest = Producer(producer.id, known.epoch, known.last_seq)
+            return Appended(info.next_offset, True, info.closed, highest)
+        if info.closed and info.closed_by == producer:
+            return Appended(info.next_offset, True, True, producer)
+    if info.closed and not request.records and request.close and producer is None:
+        return Appended(info.next_offset, True, True)
+    admission.refuse_if_closed(info)
+    if request.records and request.content_type is not None:
+        admission.refuse_other_type(info, request.content_type)
+    admission.refuse_behind(info, request.stream_seq)
+    next_offset = _write(txn, info, request.records, now.ms, request.stream_seq)
+    if producer is not None:
+        params = (info.sid, producer.id, producer.epoch, producer.seq, now.ms)
+        txn.execute(SQL.put_producer, params)
+    if request.close:
+        by = producer or (None, None, None)
+        txn.execute(SQL.close, (info.sid, *by, now.ms, end_of_life(info, now.ms)))
+    return Appended(next_offset, False, request.close, producer)
+
+
+def delete(txn: Transaction, name: str, now: Moment) -> None:
+    """Remove a stream; one that has forks is only marked, since they read through it."""
+    info = living(txn, name, now)
+    if info.forks:
+        txn.execute(SQL.mark_deleted, (info.sid, now.ms))
+    else:
+        remove(txn, info)
+
+
+def remove(txn: Transaction, info: StreamInfo) -> None:
+    """Drop a stream, and those that were kept only for it."""
+    while True:
+        if info.forks:
+            # Its time is over, but forks read through it: the name becomes free once they are gone.
+            txn.execute(SQL.mark_deleted, (info.sid, info.created_at_ms))
+            return
+        txn.execute(SQL.drop_records, (info.sid,))
+        txn.execute(SQL.drop_producers, (info.sid,))
+        txn.execute(SQL.drop_stream, (info.sid,))
+        if info.forked_from is None:
+            return
+        txn.execute(SQL.add_fork, (info.forked_from, -1))
+        info = info_of(_row(txn, info.forked_from))
+        if not info.deleted or info.forks:
+            return
+
+
+def trim(txn: Transaction, info: StreamInfo, first_offset: int) -> int:
+    """Give up the records below an offset; how many there were."""
+    if info.forks or first_offset <= max(info.first_offset, info.fork_offset or 0):
+        return 0
+    rows, size = txn.one(SQL.held_below, (info.sid, first_offset)) or (0, 0)
+    txn.execute(SQL.trim_records, (info.sid, first_offset))
+    txn.execute(SQL.trimmed, (info.sid, first_offset, rows, size))
+    return int(rows)
+
+
+def end_of_life(info: StreamInfo, now_ms: int) -> int | None:
+    """When a stream ends if it is used now."""
+    if info.ttl_seconds is None:
+        return info.expires_at_ms
+    return now_ms + 1000 * info.ttl_seconds
+
+
+def _write(
+    txn: Transaction,
+    info: StreamInfo,
+    records: Sequence[bytes],
+    now_ms: int,
+    stream_seq: str | None,
+) -> int:
+    size = 0
+    if records:
+        size = sum(map(len, records))
+        txn.insert_series(
+            "wal_log",
+            fixed={"sid": info.sid, "ts_ms": now_ms},
+            counter=("offset", info.next_offset),
+            values=("payload", records),
+            lengths="payload_len",
+        )
+    params = (info.sid, len(records), size, now_ms, end_of_life(info, now_ms), stream_seq)
+    txn.execute(SQL.advance, params)
+    return info.next_offset + len(records)
+
+
+def _known(txn: Transaction, info: StreamInfo, producer: Producer) -> Known | None:
+    row = txn.one(SQL.producer, (info.sid, producer.id))
+    return None if row is None else Known(*row)
+
+
+def _row(txn: Transaction, sid: int) -> Sequence[Any]:
+    row = txn.one(SQL.stream_by_sid, (sid,))
+    assert row is not None
+    return row
+
+
+def _add(txn: Transaction, wanted: Wanted, now: Moment) -> StreamInfo:
+    source, partial = None, b""
+    first = start = size = 0
+    content_type = wanted.content_type or "application/octet-stream"
+    ttl, expires = wanted.ttl_seconds, wanted.expires_at_ms
+    if wanted.fork is not None:
+        source, start, partial = _fork_point(txn, wanted.fork, now)
+        if wanted.content_type is not None:
+            admission.refuse_other_type(source, wanted.content_type)
+        content_type, first = source.content_type, min(source.first_offset, start)
+        if ttl is None and expires is None:
+            ttl, expires = source.ttl_seconds, source.expires_at_ms
+        size = _size_until(txn, source, start)
+    if ttl is not None:
+        expires = now.ms + 1000 * ttl
+    params = (
+        wanted.name,
+        now.ms,
+        start,
+        content_type,
+        ttl,
+        expires,
+        None if source is None else source.sid,
+        None if source is None else start,
+        uuid.uuid4().hex[:12],
+        int(wanted.closed),
+        first,
+        "generic",
+        wanted.retention_seconds,
+        wanted.retention_bytes,
+        size,
+        None if wanted.fork is None else wanted.fork.offset,
+        None if wanted.fork is None else wanted.fork.sub_offset,
+    )
+    txn.execute(SQL.add_stream, params)
+    if source is not None:
+        txn.execute(SQL.add_fork, (source.sid, 1))
+    made = info_of(txn.one(SQL.stream_by_name, (wanted.name,)) or ())
+    if partial:
+        _write(txn, made, [partial], now.ms, None)
+        made = info_of(_row(txn, made.sid))
+    return made
+
+
+def _fork_point(txn: Transaction, fork: Fork, now: Moment) -> tuple[StreamInfo, int, bytes]:
+    """The stream to leave, the records of it to keep, and a part of the next one."""
+    source = find(txn, fork.source, now)
+    if source is None:
+        raise NotFound(f"there is no stream {fork.source!r} to fork")
+    if source.deleted:
+        raise AlreadyExists(f"the stream {fork.source!r} was deleted; it cannot be forked")
+    start = source.next_offset if fork.offset is None else fork.offset
+    if not source.first_offset <= start <= source.next_offset:
+        raise InvalidInput(
+            f"the stream {fork.source!r} has no offset {show_offset(start)} to fork at"
+        )
+    if not fork.sub_offset:
+        return source, start, b""
+    if source.is_json:
+        if start + fork.sub_offset > source.next_offset:
+            raise InvalidInput(f"the stream {fork.source!r} has no {fork.sub_offset} more messages")
+        return source, start + fork.sub_offset, b""
+    return _fork_in_bytes(txn, source, start, fork.sub_offset)
+
+
+def _fork_in_bytes(
+    txn: Transaction, source: StreamInfo, start: int, left: int
+) -> tuple[StreamInfo, int, bytes]:
+    """Where so many bytes behind a record end: whole records, and a part of the next."""
+    while left:
+        payload = record_at(txn, source, start)
+        if payload is None:
+            raise InvalidInput(f"the stream {source.name!r} ends before the fork's sub-offset")
+        if left < len(payload):
+            return source, start, payload[:left]
+        left -= len(payload)
+        start += 1
+    return source, start, b""
+
+
+def record_at(snapshot: Snapshot, info: StreamInfo, offset: int) -> bytes | None:
+    """One record, wherever up the chain of forks it lies."""
+    if offset >= info.next_offset:
+        return None
+    while info.fork_offset is not None and offset < info.fork_offset:
+        info = info_of(snapshot.one(SQL.stream_by_sid, (info.forked_from,)) or ())
+    payload: bytes | None = snapshot.value(SQL.record, (info.sid, offset))
+    return payload
+
+
+def _size_until(txn: Transaction, info: StreamInfo, offset: int) -> int:
+    """The bytes of a stream's first records."""
+    total = 0
+    while True:
+        below = txn.one(SQL.held_below, (info.sid, offset))
+        total += int(below[1]) if below else 0
+        if info.fork_offset is None:
+            return total
+        offset = min(offset, info.fork_offset)
+        info = info_of(_row(txn, info.forked_from or 0))
+
+
+def _refuse_unlike(txn: Transaction, info: StreamInfo, wanted: Wanted) -> None:
+    """A stream that is there must be what was asked for."""
+    if info.deleted:
+        raise AlreadyExists(f"the stream {info.name!r} was deleted, but forks still read it")
+    fork = wanted.fork
+    source = None
+    if info.forked_from is not None:
+        source = info_of(_row(txn, info.forked_from))
+    unlike = [
+        what
+        for what, same in (
+            ("content type", _same_type(info, wanted)),
+            ("time to live", wanted.ttl_seconds == info.ttl_seconds or _inherits(wanted)),
+            ("end", _same_end(info, wanted)),
+            ("closed state", wanted.closed == info.closed),
+            ("origin", (fork and fork.source) == (source and source.name)),
+            ("fork offset", fork is None or _same_fork(info, fork)),
+        )
+        if not same
+    ]
+    if unlike:
+        raise AlreadyExists(
+            f"the stream {info.name!r} exists with another {', '.join(unlike)}",
+            details={"closed": info.closed},
+        )
+
+
+def _same_type(info: StreamInfo, wanted: Wanted) -> bool:
+    kind = wanted.content_type
+    return kind is None or plain_type(kind) == plain_type(info.content_type)
+
+
+def _same_fork(info: StreamInfo, fork: Fork) -> bool:
+    if fork.sub_offset != (info.fork_sub_offset or 0):
+        return False
+    return fork.offset in {None, info.fork_asked, info.fork_offset}
+
+
+def _inherits(wanted: Wanted) -> bool:
+    return wanted.fork is not None and wanted.ttl_seconds is None and wanted.expires_at_ms is None
+
+
+def _same_end(info: StreamInfo, wanted: Wanted) -> bool:
+    if info.ttl_seconds is not None or _inherits(wanted):
+        return wanted.expires_at_ms is None
+    return wanted.expires_at_ms == info.expires_at_ms

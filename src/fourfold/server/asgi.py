@@ -1,0 +1,84 @@
+"""The ASGI front: any ASGI server can run it, and any ASGI application can mount it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from fourfold import limits
+from fourfold.server.exchange import Request, Response
+from fourfold.server.headers import ALWAYS
+from fourfold.server.protocol import Protocol
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+class StreamsApp:
+    """`StreamsApp(Protocol(store.streams))` is an ASGI application."""
+
+    def __init__(self, protocol: Protocol, *, body_max: int = limits.HTTP_BODY_MAX) -> None:
+        self._protocol = protocol
+        self._body_max = body_max
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await _lifespan(receive, send)
+            return
+        if scope["type"] != "http":
+            raise NotImplementedError(f"this is an HTTP application, not {scope['type']!r}")
+        body = await self._body(receive)
+        if body is None:
+            await _send(send, Response(413, {**ALWAYS, "connection": "close"}), head=False)
+            return
+        root = scope.get("root_path", "")
+        request = Request(
+            scope["method"],
+            scope["path"].removeprefix(root),
+            scope["query_string"].decode("latin-1"),
+            {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]},
+            body,
+        )
+        response = await self._protocol.answer(request)
+        await _send(send, response, head=request.method == "HEAD")
+
+    async def _body(self, receive: Receive) -> bytes | None:
+        """The whole body; None when it is more than is taken."""
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                return b"".join(parts)
+            part = message.get("body", b"")
+            size += len(part)
+            if size > self._body_max:
+                return None
+            parts.append(part)
+            if not message.get("more_body"):
+                return b"".join(parts)
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    while True:
+        message = await receive()
+        if message["type"] == "lifespan.startup":
+            await send({"type": "lifespan.startup.complete"})
+        elif message["type"] == "lifespan.shutdown":
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+
+
+async def _send(send: Send, response: Response, *, head: bool) -> None:
+    told = [
+        (name.encode("latin-1"), value.encode("latin-1", "replace"))
+        for name, value in response.headers.items()
+    ]
+    if response.pieces is None and response.status not in {204, 304} and not head:
+        told.append((b"content-length", str(len(response.body)).encode()))
+    await send({"type": "http.response.start", "status": response.status, "headers": told})
+    if response.pieces is not None:
+        async for piece in response.pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.body", "body": b"" if head else response.body})

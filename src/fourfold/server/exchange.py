@@ -1,0 +1,44 @@
+"""A request and a response, without any transport: what the protocol is written against."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl
+
+from fourfold.errors import InvalidInput
+
+Headers = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a client asks. Header names are in lower case; `path` is decoded."""
+
+    method: str
+    path: str
+    query: str = ""
+    headers: Headers = field(default_factory=dict)
+    body: bytes = b""
+
+    def header(self, name: str) -> str | None:
+        return self.headers.get(name)
+
+    def parameters(self) -> dict[str, str]:
+        """The query; a parameter that is given twice is refused."""
+        found: dict[str, str] = {}
+        for name, value in parse_qsl(self.query, keep_blank_values=True):
+            if name in found:
+                raise InvalidInput(f"the parameter {name!r} is given twice")
+            found[name] = value
+        return found
+
+
+@dataclass(slots=True)
+class Response:
+    """What the client gets: a body, or pieces of one as they come."""
+
+    status: int
+    headers: Headers = field(default_factory=dict)
+    body: bytes = b""
+    pieces: AsyncIterator[bytes] | None = None

@@ -1,0 +1,111 @@
+"""Headers of the Durable Streams protocol: read strictly, written the same everywhere."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from fourfold.errors import FourfoldError, InvalidInput
+from fourfold.models.streams import Producer, StreamInfo
+from fourfold.models.streams.names import show_offset
+from fourfold.server.exchange import Headers, Request
+
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,15}")
+
+ALWAYS: Headers = {
+    "x-content-type-options": "nosniff",
+    "cross-origin-resource-policy": "cross-origin",
+    "access-control-allow-origin": "*",
+    "access-control-expose-headers": "Stream-Next-Offset, Stream-Cursor, Stream-Up-To-Date, "
+    "Stream-Closed, Stream-TTL, Stream-Expires-At, Producer-Epoch, Producer-Seq, "
+    "Producer-Expected-Seq, Producer-Received-Seq, ETag, Content-Type, Location, Retry-After, "
+    "stream-sse-data-encoding",
+}
+"""On every answer, also of errors: a browser must not guess, and may read across origins."""
+
+PREFLIGHT: Headers = {
+    "access-control-allow-methods": "GET, HEAD, POST, PUT, DELETE, OPTIONS",
+    "access-control-allow-headers": "Content-Type, Authorization, If-None-Match, Stream-Seq, "
+    "Stream-TTL, Stream-Expires-At, Stream-Closed, Producer-Id, Producer-Epoch, Producer-Seq, "
+    "Stream-Forked-From, Stream-Fork-Offset, Stream-Fork-Sub-Offset",
+    "access-control-max-age": "86400",
+}
+
+
+def number(request: Request, name: str) -> int | None:
+    """A header that is a whole number, in the one way to write it."""
+    text = request.header(name)
+    if text is None:
+        return None
+    if not _NUMBER.fullmatch(text):
+        raise InvalidInput(f"{name}: {text!r:.80} is not a whole number")
+    return int(text)
+
+
+def is_closed(request: Request) -> bool:
+    """Only `true` counts; anything else is as if the header were not there."""
+    return (request.header("stream-closed") or "").lower() == "true"
+
+
+def expiry_ms(request: Request) -> int | None:
+    text = request.header("stream-expires-at")
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidInput(f"stream-expires-at: {text!r:.80} is not a time") from None
+    if moment.tzinfo is None:
+        raise InvalidInput(f"stream-expires-at: {text!r:.80} has no time zone")
+    return int(moment.timestamp() * 1000)
+
+
+def producer(request: Request) -> Producer | None:
+    """All three headers, or none."""
+    name = request.header("producer-id")
+    epoch, seq = request.header("producer-epoch"), request.header("producer-seq")
+    if name is None and epoch is None and seq is None:
+        return None
+    if not name or epoch is None or seq is None:
+        raise InvalidInput("Producer-Id, Producer-Epoch and Producer-Seq belong together")
+    numbers = number(request, "producer-epoch"), number(request, "producer-seq")
+    assert numbers[0] is not None
+    assert numbers[1] is not None
+    return Producer(name, numbers[0], numbers[1])
+
+
+def lifetime(info: StreamInfo) -> Headers:
+    if info.ttl_seconds is not None:
+        return {"stream-ttl": str(info.ttl_seconds)}
+    if info.expires_at_ms is not None:
+        moment = datetime.fromtimestamp(info.expires_at_ms / 1000, UTC)
+        return {"stream-expires-at": moment.isoformat().replace("+00:00", "Z")}
+    return {}
+
+
+def of_error(error: FourfoldError) -> Headers:
+    """What a client needs beside the status to go on."""
+    details = error.details
+    found: Headers = {}
+    if error.kind == "stream_closed":
+        found = {"stream-closed": "true", "stream-next-offset": str(details["next_offset"])}
+    elif error.kind == "producer_fenced":
+        found = {"producer-epoch": str(details["epoch"])}
+    elif error.kind == "producer_gap":
+        found = {
+            "producer-expected-seq": str(details["expected"]),
+            "producer-received-seq": str(details["received"]),
+        }
+    elif error.kind == "already_exists" and details.get("closed"):
+        found = {"stream-closed": "true"}
+    if error.retry_after is not None:
+        found["retry-after"] = str(max(1, round(error.retry_after)))
+    return found
+
+
+def position(next_offset: int, *, closed: bool) -> Headers:
+    """Where a stream is now."""
+    found = {"stream-next-offset": show_offset(next_offset)}
+    if closed:
+        found["stream-closed"] = "true"
+    return found
