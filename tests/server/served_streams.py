@@ -1,0 +1,74 @@
+"""A real server in a process of its own, for tests that speak HTTP with it."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Served:
+    """`fourfold serve` on a folder; it can be killed and started again."""
+
+    def __init__(self, root, long_poll="2"):
+        self.root = root
+        self.port = free_port()
+        self._long_poll = long_poll
+        self.start()
+
+    def start(self):
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "fourfold", "serve", str(self.root)),
+                *("--port", str(self.port), "--long-poll", self._long_poll),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            try:
+                if self.ask("GET", "/health").status == 200:
+                    return
+            except OSError:
+                assert self.process.poll() is None, self.process.stdout.read()
+                time.sleep(0.05)
+        raise TimeoutError("the server did not start")
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        self.process.stdout.close()
+
+    def stop(self):
+        """Ask it to stop; its exit code."""
+        self.process.terminate()
+        code = self.process.wait(60)
+        self.process.stdout.close()
+        return code
+
+    def ask(self, method, path, body=None, headers=None):
+        """One request on a connection of its own."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request(method, path, body, headers or {})
+            response = connection.getresponse()
+            response.text = response.read()
+            return response
+        finally:
+            connection.close()
+
+    def stream(self, method, name, body=None, query="", **headers):
+        named = {key.replace("_", "-"): value for key, value in headers.items()}
+        return self.ask(method, f"/v1/stream/{name}{query}", body, named)

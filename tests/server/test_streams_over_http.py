@@ -1,0 +1,177 @@
+"""What the conformance suite does not ask: exact bytes, bad input, limits, crashes, shutdown."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+
+import pytest
+from served_streams import Served
+
+import fourfold
+from fourfold.cli import entry
+
+JSON = "application/json"
+
+
+@pytest.fixture
+def name(served):
+    made = f"s-{uuid.uuid4().hex}"
+    assert served.stream("PUT", made, content_type=JSON).status == 201
+    return made
+
+
+def test_a_message_comes_back_as_the_bytes_that_came(served, name):
+    body = b'[{"b":12345678901234567890,"a":1.0, "e":"\\u00e9"} , 1e999,[1,2] ]'
+    assert served.stream("POST", name, body, content_type=JSON).status == 204
+    read = served.stream("GET", name)
+    assert read.text == b'[{"b":12345678901234567890,"a":1.0, "e":"\\u00e9"},1e999,[1,2]]'
+
+
+@pytest.mark.parametrize(
+    "body", [b"{", b"[1,]", b'"\xff"', b"NaN", b"", b"[]", b"[1] 2", b"[" * 5000 + b"]" * 5000]
+)
+def test_what_is_no_json_is_refused_and_nothing_is_written(served, name, body):
+    before = served.stream("HEAD", name).headers["stream-next-offset"]
+    refused = served.stream("POST", name, body, content_type=JSON)
+    assert refused.status == 400
+    assert json.loads(refused.text)["error"]["kind"] == "invalid_input"
+    assert served.stream("HEAD", name).headers["stream-next-offset"] == before
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "?offset=",
+        "?offset=7",
+        "?offset=1&offset=2",
+        "?offset=x,y",
+        "?live=sse",
+        "?offset=-1&live=no",
+    ],
+)
+def test_a_bad_query_is_refused(served, name, query):
+    assert served.stream("GET", name, query=query).status == 400
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/v1/stream/", "/v1/stream/a//b", "/v1/stream/../x", "/v2/x"]
+)
+def test_what_is_no_stream_is_not_served(served, path):
+    assert served.ask("PUT", path, b"x", {"content-type": "text/plain"}).status in {400, 404}
+
+
+def test_a_body_that_is_too_large_is_refused_whole(served, name):
+    body = b'"' + b"x" * (33 << 20) + b'"'
+    try:
+        status = served.stream("POST", name, body, content_type=JSON).status
+    except OSError:
+        # The server may end the connection while the body is still on its way.
+        status = 413
+    assert status == 413
+    assert served.stream("GET", name).text == b"[]"
+
+
+def test_security_headers_are_on_every_answer(served, name):
+    for answer in (
+        served.stream("GET", name),
+        served.stream("GET", "missing"),
+        served.stream("POST", name, b"{", content_type=JSON),
+        served.stream("PATCH", name),
+        served.ask("OPTIONS", "/v1/stream/x"),
+    ):
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["cross-origin-resource-policy"] == "cross-origin"
+
+
+def test_the_list_is_paged_in_the_order_of_names(served):
+    prefix = uuid.uuid4().hex
+    for n in range(5):
+        served.stream("PUT", f"{prefix}/{n}", content_type="text/plain")
+    first = json.loads(served.ask("GET", f"/v1/streams?prefix={prefix}&limit=3").text)
+    assert [each["name"] for each in first["streams"]] == [f"{prefix}/{n}" for n in range(3)]
+    after = first["next_after"]
+    rest = json.loads(served.ask("GET", f"/v1/streams?prefix={prefix}&after={after}").text)
+    assert [each["name"] for each in rest["streams"]] == [f"{prefix}/{n}" for n in (3, 4)]
+    assert served.ask("GET", "/v1/streams?limit=0").status == 400
+
+
+def test_a_server_listens_on_this_machine_alone(tmp_path, capsys):
+    assert entry.run(["serve", str(tmp_path / "s"), "--host", "0.0.0.0"]) == 6
+    assert "access control" in capsys.readouterr().err
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_server_that_is_asked_to_stop_closes_its_store(tmp_path):
+    served = Served(tmp_path / "store")
+    served.stream("PUT", "s", b"hello", content_type="text/plain")
+    assert served.stop() in {0, -15}
+    with fourfold.open(tmp_path / "store") as store:
+        assert store.streams.verify() == []
+        assert store.streams.open("s").read().records[0].payload == b"hello"
+
+
+def produce(served, name, producer, acknowledged, stop):
+    """Append numbered messages as a producer that repeats what was not answered."""
+    seq = 0
+    while not stop.is_set():
+        body = json.dumps([producer, seq]).encode()
+        headers = {
+            "content_type": JSON,
+            "producer_id": producer,
+            "producer_epoch": "0",
+            "producer_seq": str(seq),
+        }
+        try:
+            answer = served.stream("POST", name, b"[" + body + b"]", **headers)
+        except OSError:
+            stop.wait(0.05)
+            continue
+        assert answer.status in {200, 204}, (answer.status, answer.text)
+        acknowledged.append((producer, seq))
+        seq += 1
+
+
+def killed_again_and_again(tmp_path, times):
+    served = Served(tmp_path / "store")
+    served.stream("PUT", "log", content_type=JSON)
+    acknowledged, stop = [], threading.Event()
+    threads = [
+        threading.Thread(target=produce, args=(served, "log", f"p{n}", acknowledged, stop))
+        for n in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for n in range(times):
+        stop.wait(0.2 + 0.07 * (n % 5))
+        served.kill()
+        served.start()
+    stop.set()
+    for thread in threads:
+        thread.join()
+    served.kill()
+    with fourfold.open(tmp_path / "store") as store:
+        assert store.streams.verify() == []
+        found, offset = [], "-1"
+        while True:
+            chunk = store.streams.open("log").read(offset)
+            found += [tuple(json.loads(record.payload)) for record in chunk.records]
+            if chunk.up_to_date:
+                break
+            offset = f"0000000000000000_{chunk.next_offset:016d}"
+    assert set(acknowledged) <= set(found)
+    for n in range(4):
+        seqs = [seq for producer, seq in found if producer == f"p{n}"]
+        # In order, without a gap and without a repetition.
+        assert seqs == list(range(len(seqs)))
+    return len(acknowledged)
+
+
+def test_a_killed_server_has_every_acknowledged_append_once_and_in_order(tmp_path):
+    assert killed_again_and_again(tmp_path, 2) > 10
+
+
+@pytest.mark.slow
+def test_a_server_killed_fifty_times_loses_and_repeats_nothing(tmp_path):
+    assert killed_again_and_again(tmp_path, 50) > 500

@@ -1,0 +1,312 @@
+"""Random lives of streams against a dumb model: lists of bytes, and what a producer said last.
+
+Appends, producers with repetitions and gaps, forks of forks, closes, deletes, times to live,
+retention and reopening. After every step the invariants hold, and every stream reads as the model
+says.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from fourfold.errors import (
+    AlreadyExists,
+    InvalidInput,
+    NotFound,
+    OffsetGone,
+    ProducerFenced,
+    ProducerGap,
+    StreamClosed,
+    StreamGone,
+)
+from fourfold.kernel import Database
+from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Fork, Producer, Streams, Wanted
+from fourfold.models.streams.names import show_offset
+
+NAMES = st.sampled_from(["a", "b", "c/d", "é"])
+RECORDS = st.lists(st.binary(min_size=1, max_size=6), min_size=1, max_size=4)
+PRODUCERS = st.sampled_from(["p", "q"])
+
+
+class Modelled:
+    """A stream as the model sees it: every record that it ever had, and where it begins."""
+
+    def __init__(self, records=(), ttl=None, now=0, keep=None, first=0):
+        self.records = list(records)
+        self.first = first
+        self.own = len(self.records)
+        self.closed = False
+        self.producers = {}
+        self.ttl = ttl
+        self.end = None if ttl is None else now + ttl
+        self.keep = keep
+        self.parent = None
+        self.forks = 0
+        self.deleted = False
+
+    def used(self, now):
+        if self.ttl is not None:
+            self.end = now + self.ttl
+
+
+class StreamMachine(RuleBasedStateMachine):
+    def __init__(self):
+        super().__init__()
+        self.root = Path(tempfile.mkdtemp(prefix="fourfold-streams-"))
+        self.now = 1_000_000
+        self.model = {}
+        self.open()
+
+    def open(self):
+        profile = PROFILE.with_(synchronous="OFF")
+        path = self.root / "wal.sqlite"
+        self.database = Database.open(path, profile=profile, migrations=MIGRATIONS)
+        self.streams = Streams(self.database, clock=lambda: self.now)
+
+    def teardown(self):
+        self.database.close()
+        shutil.rmtree(self.root)
+
+    def find(self, name):
+        """The living stream of a name, or the error that it must raise."""
+        found = self.model.get(name)
+        if found is None or (not found.deleted and found.end is not None and found.end <= self.now):
+            return NotFound
+        return StreamGone if found.deleted else found
+
+    def remove(self, name):
+        found = self.model[name]
+        if found.forks:
+            found.deleted = True
+            return
+        del self.model[name]
+        parent = found.parent
+        while parent is not None:
+            parent.forks -= 1
+            if not parent.deleted or parent.forks:
+                return
+            gone = next(key for key, each in self.model.items() if each is parent)
+            del self.model[gone]
+            parent = parent.parent
+
+    @rule(
+        name=NAMES,
+        ttl=st.sampled_from([None, None, 5]),
+        keep=st.sampled_from([None, None, 8]),
+        records=st.one_of(st.just([]), RECORDS),
+    )
+    def create(self, name, ttl, keep, records):
+        wanted = Wanted(name, "application/octet-stream", ttl, retention_bytes=keep)
+        body = b"".join(records)
+        found = self.find(name)
+        if found is StreamGone:
+            with pytest.raises(AlreadyExists):
+                self.streams.make(wanted, body)
+            return
+        if found is not NotFound:
+            if (found.ttl, found.closed, found.parent) != (
+                None if ttl is None else ttl * 1000,
+                False,
+                None,
+            ):
+                with pytest.raises(AlreadyExists):
+                    self.streams.make(wanted, body)
+            else:
+                assert not self.streams.make(wanted, body).created
+            return
+        if name in self.model:
+            if self.model[name].forks:
+                # Its time is over, but forks read it: the name is not free yet.
+                return
+            self.remove(name)
+        assert self.streams.make(wanted, body).created
+        made = Modelled([body] if body else [], None if ttl is None else 1000 * ttl, self.now, keep)
+        made.own = 0
+        self.model[name] = made
+
+    @rule(name=NAMES, records=RECORDS, close=st.booleans())
+    def append(self, name, records, close):
+        found = self.find(name)
+        request = Append(records, None, close=close)
+        if isinstance(found, type):
+            with pytest.raises(found):
+                self.streams.append(name, request)
+        elif found.closed:
+            with pytest.raises(StreamClosed):
+                self.streams.append(name, request)
+        else:
+            done = self.streams.append(name, request)
+            found.records += records
+            found.closed = close
+            found.used(self.now)
+            assert (done.next_offset, done.closed) == (len(found.records), close)
+
+    @rule(
+        name=NAMES,
+        records=RECORDS,
+        producer=PRODUCERS,
+        epoch=st.integers(0, 2),
+        step=st.sampled_from([-1, 0, 1, 1, 1, 2]),
+    )
+    def produce(self, name, records, producer, epoch, step):
+        found = self.find(name)
+        if isinstance(found, type):
+            return
+        known = found.producers.get(producer)
+        last = -1 if known is None or known[0] != epoch else known[1]
+        seq = max(0, last + step)
+        request = Append(records, None, Producer(producer, epoch, seq))
+        if known is not None and epoch < known[0]:
+            expected = ProducerFenced
+        elif known is not None and epoch > known[0] and seq:
+            expected = InvalidInput
+        elif known is None and seq:
+            expected = ProducerGap
+        elif known is not None and epoch == known[0] and seq <= last:
+            done = self.streams.append(name, request)
+            assert done.duplicate
+            assert done.producer == (producer, epoch, last)
+            return
+        elif known is not None and epoch == known[0] and seq > last + 1:
+            expected = ProducerGap
+        elif found.closed:
+            expected = StreamClosed
+        else:
+            done = self.streams.append(name, request)
+            assert not done.duplicate
+            found.records += records
+            found.producers[producer] = (epoch, seq)
+            found.used(self.now)
+            return
+        with pytest.raises(expected):
+            self.streams.append(name, request)
+
+    @rule(name=NAMES, source=NAMES, at=st.integers(0, 10), sub=st.integers(0, 8))
+    def fork(self, name, source, at, sub):
+        origin = self.find(source)
+        if isinstance(origin, type) or name in self.model:
+            return
+        at = min(at, len(origin.records))
+        wanted = Wanted(name, None, fork=Fork(source, at, sub))
+        rest = b"".join(origin.records[at:])
+        if at < origin.first or sub > len(rest):
+            with pytest.raises(InvalidInput):
+                self.streams.make(wanted)
+            return
+        self.streams.make(wanted)
+        kept, left = list(origin.records[:at]), sub
+        for record in origin.records[at:]:
+            if left <= 0:
+                break
+            kept.append(record[:left])
+            left -= len(record)
+        made = Modelled(kept, origin.ttl, self.now, first=min(origin.first, at))
+        if origin.ttl is None:
+            made.end = origin.end
+        made.parent = origin
+        origin.forks += 1
+        self.model[name] = made
+
+    @rule(name=NAMES)
+    def close(self, name):
+        found = self.find(name)
+        request = Append((), None, close=True)
+        if isinstance(found, type):
+            with pytest.raises(found):
+                self.streams.append(name, request)
+        else:
+            was = found.closed
+            assert self.streams.append(name, request).closed
+            found.closed = True
+            if not was:
+                found.used(self.now)
+
+    @rule(name=NAMES)
+    def delete(self, name):
+        found = self.find(name)
+        if isinstance(found, type):
+            with pytest.raises(found):
+                self.streams.delete(name)
+        else:
+            self.streams.delete(name)
+            self.remove(name)
+
+    @rule(ms=st.sampled_from([1, 1000, 3000, 6000]))
+    def time_passes(self, ms):
+        self.now += ms
+
+    @rule()
+    def sweep(self):
+        self.streams.sweep()
+        for name in [n for n in self.model if self.find(n) is NotFound]:
+            self.remove(name)
+        for found in self.model.values():
+            if found.keep is not None and not found.forks and not found.deleted:
+                held = 0
+                for at in range(len(found.records) - 1, found.first - 1, -1):
+                    held += len(found.records[at])
+                    if held > found.keep:
+                        found.first = at + 1
+                        break
+
+    @rule()
+    def reopen(self):
+        # What uses moved on is written down by a sweep; then the process may end.
+        self.sweep()
+        self.database.close()
+        self.open()
+
+    @rule(name=NAMES, at=st.integers(0, 12), limit=st.integers(1, 3))
+    def read(self, name, at, limit):
+        found = self.find(name)
+        if isinstance(found, type):
+            with pytest.raises(found):
+                self.streams.read(name, show_offset(at))
+            return
+        if at < found.first:
+            with pytest.raises(OffsetGone):
+                self.streams.read(name, show_offset(at))
+            return
+        if at > len(found.records):
+            with pytest.raises(InvalidInput):
+                self.streams.read(name, show_offset(at))
+            return
+        _, chunk = self.streams.read(name, show_offset(at), records_max=limit)
+        found.used(self.now)
+        wanted = found.records[at : at + limit]
+        assert [record.payload for record in chunk.records] == wanted
+        reached = at + len(wanted) == len(found.records)
+        assert (chunk.up_to_date, chunk.closed) == (reached, reached and found.closed)
+
+    @invariant()
+    def nothing_contradicts_itself(self):
+        assert self.streams.verify() == []
+
+    @invariant()
+    def every_stream_is_what_the_model_says(self):
+        for name, found in self.model.items():
+            if self.find(name) is not found:
+                continue
+            info = self.streams.info(name)
+            assert (info.next_offset, info.first_offset) == (len(found.records), found.first)
+            assert (info.closed, info.forks) == (found.closed, found.forks)
+            assert info.size_bytes == sum(map(len, found.records))
+
+
+StreamMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40)
+TestStreams = StreamMachine.TestCase
+
+
+class LongLives(StreamMachine):
+    """The same, for longer and more often."""
+
+
+LongLives.TestCase.settings = settings(max_examples=1000, stateful_step_count=60)
+TestLongLives = pytest.mark.slow(LongLives.TestCase)
