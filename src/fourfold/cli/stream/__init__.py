@@ -1,0 +1,52 @@
+"""`fourfold stream`: append-only logs under names, from the command line."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from fourfold.cli.groups import SectionedGroup, Sections
+from fourfold.cli.stream import reads, whole, writes
+
+SECTIONS: Final[Sections] = (
+    ("Streams", ("create", "list", "stats", "fork", "close", "delete", "sweep")),
+    ("Append", ("append",)),
+    ("Read", ("read", "tail", "state")),
+)
+
+_EPILOG: Final = """\b
+Examples:
+  fourfold stream create ROOT orders --type application/json
+  fourfold stream append ROOT orders '{"id": 1}'
+  fourfold stream append ROOT orders --from orders.ndjson
+  fourfold stream tail ROOT orders --follow
+
+A stream is read by offsets: -1 is the beginning, now is the end, and every
+read says where to go on. `fourfold serve ROOT` gives the same over HTTP.
+"""
+
+
+@click.command("stream", cls=SectionedGroup, sections=SECTIONS, epilog=_EPILOG)
+def command() -> None:
+    """Streams: append, read, follow, fork.
+
+    A stream is an append-only log under a name, of JSON messages or of bytes. An append that
+    returned is on disk.
+    """
+
+
+for _each in (
+    whole.create,
+    whole.list_streams,
+    whole.stats,
+    whole.fork,
+    whole.close,
+    whole.delete,
+    whole.sweep,
+    writes.append,
+    reads.read,
+    reads.tail,
+    reads.state,
+):
+    command.add_command(_each)

@@ -1,0 +1,127 @@
+"""`fourfold stream create`, `list`, `stats`, `fork`, `close`, `delete`, `sweep`: whole streams."""
+
+from __future__ import annotations
+
+import click
+
+from fourfold.cli.output import Output, counted, size
+from fourfold.cli.stream.arguments import facts, streams_command
+from fourfold.models.streams import Fork, Streams, Wanted
+from fourfold.models.streams.names import read_offset, show_offset
+
+
+@streams_command("create", writes=True, makes=True)
+@click.argument("name")
+@click.option("--type", "kind", default="application/json", show_default=True, help="Content type.")
+@click.option(
+    "--ttl", type=click.IntRange(min=0), metavar="SECONDS", help="Ends so long after use."
+)
+@click.option("--keep-seconds", type=click.IntRange(min=0), help="Keep records so long.")
+@click.option("--keep-bytes", type=click.IntRange(min=0), help="Keep the newest so many bytes.")
+def create(
+    out: Output,
+    streams: Streams,
+    *,
+    name: str,
+    kind: str,
+    ttl: int | None,
+    keep_seconds: int | None,
+    keep_bytes: int | None,
+) -> None:
+    """Create the stream NAME in ROOT, and the store too if there is none.
+
+    A stream that is there and is like that stays as it is.
+    """
+    wanted = Wanted(name, kind, ttl, retention_seconds=keep_seconds, retention_bytes=keep_bytes)
+    made = streams.make(wanted)
+    if out.as_json:
+        out.document({**facts(made.info), "created": made.created})
+    else:
+        out.line(f"{'created' if made.created else 'there is'} {name} ({made.info.content_type})")
+
+
+@streams_command("list")
+@click.option("--prefix", default="", help="Only names that begin so.")
+@click.option("--after", default="", help="Only names behind this one.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most."
+)
+def list_streams(out: Output, streams: Streams, *, prefix: str, after: str, limit: int) -> None:
+    """List streams in the order of their names."""
+    found = streams.list(prefix=prefix, after=after, limit=limit)
+    if out.as_json:
+        out.document({"streams": [facts(each) for each in found]})
+        return
+    out.table(
+        ("stream", "type", "records", "size", "state"),
+        [
+            (
+                each.name,
+                each.content_type,
+                each.next_offset - each.first_offset,
+                size(each.size_bytes),
+                "closed" if each.closed else "open",
+            )
+            for each in found
+        ],
+    )
+
+
+@streams_command("stats")
+def stats(out: Output, streams: Streams) -> None:
+    """Count streams, records and bytes."""
+    totals = streams.totals()
+    if out.as_json:
+        out.document(totals._asdict())
+    else:
+        records = counted(totals.records, "record")
+        out.line(f"{counted(totals.streams, 'stream')}, {records}, {size(totals.bytes)}")
+
+
+@streams_command("fork", writes=True)
+@click.argument("source")
+@click.argument("name")
+@click.option("--at", metavar="OFFSET", help="Where to leave the source; its end if not given.")
+def fork(out: Output, streams: Streams, *, source: str, name: str, at: str | None) -> None:
+    """Make the stream NAME, which shares SOURCE up to an offset. Nothing is copied."""
+    offset = None if at is None else read_offset(at)
+    made = streams.make(Wanted(name, None, fork=Fork(source, offset)))
+    if out.as_json:
+        out.document({**facts(made.info), "created": made.created})
+    else:
+        out.line(f"{name} leaves {source} at {show_offset(made.info.fork_offset or 0)}")
+
+
+@streams_command("close", writes=True)
+@click.argument("name")
+def close(out: Output, streams: Streams, *, name: str) -> None:
+    """Close a stream: no more appends, and readers learn that they are at its end."""
+    done = streams.open(name).close()
+    if out.as_json:
+        out.document({"name": name, "next_offset": show_offset(done.next_offset)})
+    else:
+        out.line(f"{name} is closed at {show_offset(done.next_offset)}")
+
+
+@streams_command("delete", writes=True)
+@click.argument("name")
+def delete(out: Output, streams: Streams, *, name: str) -> None:
+    """Delete a stream. Its forks keep what they share with it."""
+    streams.delete(name)
+    if out.as_json:
+        out.document({"name": name, "deleted": True})
+    else:
+        out.line(f"{name} is deleted")
+
+
+@streams_command("sweep", writes=True)
+def sweep(out: Output, streams: Streams) -> None:
+    """Remove streams whose time is over, and give up what is not retained.
+
+    A server does this by itself.
+    """
+    removed = streams.sweep()
+    if out.as_json:
+        out.document({"removed": removed})
+    else:
+        out.line(f"{counted(removed, 'stream')} removed")

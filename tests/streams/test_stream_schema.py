@@ -1,0 +1,113 @@
+"""The tables, columns and views that the specification names, and how SQLite walks them."""
+
+from __future__ import annotations
+
+import apsw
+import pytest
+
+import fourfold
+from fourfold.models.streams import Fork
+from fourfold.models.streams.verification import problems
+from fourfold.models.streams.writer import SQL
+
+COLUMNS = {
+    "schema_version": "version",
+    "streams": "stream created_at_ms updated_at_ms next_offset sealed_through uploaded_through "
+    "uploaded_segment_count pending_rows pending_bytes last_segment_cut_ms segment_in_progress "
+    "content_type profile stream_seq closed closed_producer_id closed_producer_epoch "
+    "closed_producer_seq ttl_seconds expires_at_ms stream_flags logical_size_bytes wal_rows "
+    "wal_bytes",
+    "wal": "id stream offset ts_ms payload payload_len routing_key content_type flags",
+    "producer_state": "stream producer_id epoch last_seq updated_at_ms",
+}
+
+
+@pytest.fixture
+def store(tmp_path):
+    with fourfold.open(tmp_path / "store") as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(("table", "columns"), COLUMNS.items())
+def test_every_column_of_the_specification_is_there(store, table, columns):
+    with store.streams.database.read() as snapshot:
+        found = {row[0] for row in snapshot.all("SELECT name FROM pragma_table_info(?)", (table,))}
+    assert set(columns.split()) <= found
+
+
+def test_there_is_one_schema_version(store):
+    with store.streams.database.read() as snapshot:
+        assert snapshot.all("SELECT version FROM schema_version") == [(1,)]
+
+
+def test_the_log_shows_names_and_the_counters_are_true(store):
+    orders = store.streams.create("orders", "text/plain", body=b"first")
+    orders.append([b"a", b"bc"])
+    with store.streams.database.read() as snapshot:
+        rows = snapshot.all("SELECT stream, offset, payload, payload_len FROM wal ORDER BY offset")
+        row = snapshot.one(
+            "SELECT sealed_through, uploaded_through, pending_rows, pending_bytes, wal_rows, "
+            "wal_bytes, logical_size_bytes FROM streams"
+        )
+    assert rows == [("orders", 0, b"first", 5), ("orders", 1, b"a", 1), ("orders", 2, b"bc", 2)]
+    assert row == (-1, -1, 3, 8, 3, 8, 8)
+
+
+def test_candidates_are_those_with_enough_pending(store):
+    for name, count in (("a", 1), ("b", 5), ("c", 3)):
+        store.streams.create(name, "text/plain").append([b"x"] * count)
+    assert store.streams.candidates(3) == (("b", 5, 5), ("c", 3, 3))
+    assert store.streams.candidates(3, limit=1) == (("b", 5, 5),)
+
+
+def test_a_damaged_counter_or_record_is_named(store):
+    stream = store.streams.create("orders", "text/plain", body=b"first")
+    store.streams.create("fork", fork=Fork("orders"))
+    stream.append(b"more")
+    for damage, says in (
+        ("UPDATE streams SET pending_bytes = 1 WHERE stream = 'orders'", "'orders'"),
+        ("UPDATE streams SET next_offset = 9 WHERE stream = 'orders'", "'orders'"),
+        ("UPDATE streams SET forks = 0", "'orders'"),
+        ("DELETE FROM wal_log WHERE offset = 0", "'orders'"),
+        ("UPDATE wal_log SET payload_len = 9", "record"),
+        (
+            "INSERT INTO wal_log (sid, offset, ts_ms, payload, payload_len) VALUES (9, 0, 0, x'', 0)",
+            "9",
+        ),
+        ("UPDATE streams SET fork_offset = 7 WHERE stream = 'fork'", "'fork'"),
+    ):
+        with pytest.raises(ZeroDivisionError), store.streams.database.write() as txn:
+            damage_and_look(txn, damage, says)
+    assert store.streams.verify() == []
+
+
+def damage_and_look(txn, damage, says):
+    txn.execute(damage)
+    assert says in " ".join(problems(txn))
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "stream_by_name",
+        "stream_by_sid",
+        "producer",
+        "records",
+        "record",
+        "expired",
+        "candidates",
+        "older_than",
+    ],
+)
+def test_no_read_scans_a_table_or_sorts_it(store, name):
+    store.streams.create("orders")
+    path = store.streams.database.path
+    store.close()
+    connection = apsw.Connection(str(path))
+    sql = getattr(SQL, name)
+    plan = [
+        row[3] for row in connection.execute("EXPLAIN QUERY PLAN " + sql, [None] * sql.count("?"))
+    ]
+    connection.close()
+    assert not [step for step in plan if "TEMP B-TREE" in step or step.startswith("SCAN")], plan
