@@ -6,9 +6,10 @@ log, so a ring that comes too early or twice does no harm.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 
 class Bell:
@@ -46,3 +47,36 @@ class Bell:
         finally:
             with self._change:
                 self._listeners.discard(listener)
+
+    @contextmanager
+    def heard(self) -> Iterator[Ear]:
+        """For a coroutine: what hears the bell while the block lasts."""
+        ear = Ear(asyncio.get_running_loop())
+        with self.calling(ear.ring):
+            yield ear
+
+
+class Ear:
+    """Hears a bell for a coroutine, whichever thread rings it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._rung = asyncio.Event()
+
+    def ring(self) -> None:
+        # A loop that was closed has nobody left to wake.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._rung.set)
+
+    def forget(self) -> None:
+        """Forget what was heard; to be done before a look at the log, not after it."""
+        self._rung.clear()
+
+    async def wait(self, seconds: float) -> bool:
+        """Until it rings, or has rung since `forget`; False when the time is over first."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._rung.wait()
+        except TimeoutError:
+            return False
+        return True

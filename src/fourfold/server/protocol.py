@@ -7,11 +7,9 @@ Both fronts of the server call `Protocol.answer`; what it says is what goes out.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -210,19 +208,17 @@ class Protocol:
         return _chunk(request, info, chunk, start)
 
     async def _long_poll(self, name: str, start: str, cursor: str | None) -> Response:
-        with self._streams.bell.calling(_waker(rung := asyncio.Event())):
-            until = time.monotonic() + self._timing.long_poll_s
-            at = start
+        until = time.monotonic() + self._timing.long_poll_s
+        at = start
+        with self._streams.bell.heard() as ear:
             while True:
-                rung.clear()
+                ear.forget()
                 info, chunk = self._streams.read(name, at)
                 at = show_offset(chunk.next_offset) if at == NOW else at
                 left = until - time.monotonic()
                 if chunk.records or chunk.closed or left <= 0:
                     break
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(min(left, limits.WATCH_HEARTBEAT_S)):
-                        await rung.wait()
+                await ear.wait(min(left, limits.WATCH_HEARTBEAT_S))
         told = _told(chunk)
         told["stream-cursor"] = cursors.cursor(self._streams.clock(), cursor)
         if not chunk.records:
@@ -253,7 +249,7 @@ class Protocol:
         """
         until = time.monotonic() + self._timing.sse_s
         first = True
-        with self._streams.bell.calling(_waker(rung := asyncio.Event())):
+        with self._streams.bell.heard() as ear:
             while True:
                 if chunk.records or chunk.closed or first:
                     cursor = cursors.cursor(self._streams.clock(), cursor)
@@ -263,7 +259,7 @@ class Protocol:
                 first = False
                 if chunk.closed or time.monotonic() >= until:
                     return
-                rung.clear()
+                ear.forget()
                 try:
                     info, chunk = self._streams.read(name, show_offset(chunk.next_offset))
                 except FourfoldError:
@@ -272,31 +268,8 @@ class Protocol:
                 if chunk.records or chunk.closed:
                     continue
                 pause = min(self._timing.keep_alive_s, max(0.0, until - time.monotonic()))
-                try:
-                    async with asyncio.timeout(pause):
-                        await rung.wait()
-                except TimeoutError:
+                if not await ear.wait(pause):
                     yield sse.KEEP_ALIVE
-
-
-def _waker(rung: asyncio.Event) -> _Waker:
-    return _Waker(asyncio.get_running_loop(), rung)
-
-
-@dataclass(frozen=True, slots=True)
-class _Waker:
-    """Sets an event of a loop from whichever thread commits."""
-
-    loop: asyncio.AbstractEventLoop
-    rung: asyncio.Event
-
-    def __call__(self) -> None:
-        # A loop that was closed has nobody left to wake.
-        with suppress(RuntimeError):
-            self.loop.call_soon_threadsafe(self.rung.set)
-
-    def __hash__(self) -> int:
-        return id(self.rung)
 
 
 def _appended(done: Appended, *, wrote: bool) -> Response:

@@ -13,6 +13,9 @@ SELECT id FROM app_{n}_{kind} WHERE global_seq <= ?1 ORDER BY global_seq DESC, i
 -- name: greatest_seq
 SELECT coalesce(max(global_seq), 0) FROM app_{n}_{kind}
 
+-- name: count
+SELECT count(*) FROM app_{n}_{kind}
+
 -- name: next_id
 SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'app_{n}_{kind}'), 0) + 1
 

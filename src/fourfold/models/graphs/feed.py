@@ -17,7 +17,6 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from fourfold import limits
@@ -130,24 +129,15 @@ class Feed:
     async def next_async(self, timeout: float | None = None) -> tuple[Change, ...]:  # noqa: ASYNC109
         """The same for coroutines. One that is cancelled while it waits misses nothing."""
         until = None if timeout is None else time.monotonic() + timeout
-        loop, rung = asyncio.get_running_loop(), asyncio.Event()
-
-        def wake() -> None:
-            # A loop that was closed has nobody left to wake.
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(rung.set)
-
-        with self._graphs.bell.calling(wake):
+        with self._graphs.bell.heard() as ear:
             while not self._closed:
-                rung.clear()
+                ear.forget()
                 found = await asyncio.to_thread(self._look)
                 self._position = found.position
                 left = self._pause(until)
                 if found.changes or left <= 0:
                     return found.changes
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(left):
-                        await rung.wait()
+                await ear.wait(left)
         return ()
 
     def close(self) -> None:

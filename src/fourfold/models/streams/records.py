@@ -82,3 +82,11 @@ class Made(NamedTuple):
 
     info: StreamInfo
     created: bool
+
+
+class Totals(NamedTuple):
+    """How much there is in all streams; records and bytes of those that are not in segments."""
+
+    streams: int
+    records: int
+    bytes: int

@@ -15,7 +15,6 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -25,7 +24,7 @@ from fourfold.errors import InvalidInput
 from fourfold.kernel import Bell, Database, Transaction
 from fourfold.models.streams import fold, messages, names, reader, verification, writer
 from fourfold.models.streams.admission import check_producer
-from fourfold.models.streams.records import Appended, Chunk, Made, Producer, StreamInfo
+from fourfold.models.streams.records import Appended, Chunk, Made, Producer, StreamInfo, Totals
 from fourfold.models.streams.writer import SQL, Append, Fork, Moment, Wanted
 
 Clock = Callable[[], int]
@@ -261,6 +260,11 @@ class Streams:
             rows = snapshot.all(SQL.candidates, (pending_bytes, limit))
             return tuple((str(row[0]), int(row[1]), int(row[2])) for row in rows)
 
+    def totals(self) -> Totals:
+        """How much there is in all."""
+        with self.database.read() as snapshot:
+            return Totals._make(snapshot.one(SQL.totals) or (0, 0, 0))
+
     def verify(self) -> Sequence[str]:
         """What contradicts the invariants of the streams; empty when all is well."""
         with self.database.read(deadline_s=float("inf")) as snapshot:
@@ -351,17 +355,10 @@ class Stream:
 
     async def follow_async(self, offset: str = names.START) -> AsyncIterator[Chunk]:
         """The same for coroutines, until the stream is closed."""
-        loop, rung = asyncio.get_running_loop(), asyncio.Event()
-
-        def wake() -> None:
-            # A loop that was closed has nobody left to wake.
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(rung.set)
-
         at = offset
-        with self._streams.bell.calling(wake):
+        with self._streams.bell.heard() as ear:
             while True:
-                rung.clear()
+                ear.forget()
                 chunk = await asyncio.to_thread(self.read, at)
                 at = names.show_offset(chunk.next_offset)
                 if chunk.records or chunk.closed:
@@ -369,9 +366,7 @@ class Stream:
                     if chunk.closed:
                         return
                     continue
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(limits.WATCH_HEARTBEAT_S):
-                        await rung.wait()
+                await ear.wait(limits.WATCH_HEARTBEAT_S)
 
     def _request(
         self,
