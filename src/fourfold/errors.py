@@ -5,9 +5,16 @@
     │   ├── InvalidConfig               mend the setting that the message names
     │   └── ContentError                the value cannot be encoded, or the bytes not decoded
     ├── NotFound (KeyError)             the named thing does not exist
+    │   ├── StreamGone                  the stream was deleted; only its forks go on
+    │   ├── OffsetGone                  retention gave that offset up: read from `first_offset` on
+    │   └── PayloadMissing              a reference leads to no payload: restore it, or store it
     ├── Conflict                        the state moved on: read again, then decide
     │   ├── AlreadyExists               somebody was first
     │   ├── PreconditionFailed          the expected version is not the current one
+    │   │   └── HeadMoved               the session was continued meanwhile: look at its new head
+    │   ├── ContentTypeMismatch         the stream holds another type
+    │   ├── StreamSeqBehind             the sequence given does not come after the last one
+    │   ├── ProducerGap                 a request of the producer is missing: send it first
     │   ├── StaleRead                   something that was read has changed since
     │   ├── ReplayMismatch              another request came under the same name before
     │   └── MergeConflicted             both branches changed the same thing: resolve it
@@ -20,7 +27,19 @@
     │   ├── ReadOnly                    the file, folder or handle cannot be written
     │   ├── Closed                      the handle was closed, or belongs to a parent process
     │   ├── SequenceRegression          a restore would hand out used sequence numbers again
-    │   └── BranchEnded                 the branch was deleted: it can be read, not written
+    │   ├── LimitExceeded               the app holds as much as it may: raise its limit
+    │   ├── PackageRefused              a sync package does not fit; nothing was taken in
+    │   │   ├── PackageTampered         its signature does not hold: ask the sender again
+    │   │   ├── PackageReplayed         it was taken in before: go on with the next
+    │   │   ├── PackageGap              some before it are missing: ask for them first
+    │   │   ├── PackageOverlaps         part of it was taken in: ask from the cursor on
+    │   │   └── PackageRegresses        it ends before the cursor: go on with a newer one
+    │   ├── Unauthorized                the server asks for a key
+    │   ├── Forbidden                   the key does not allow that
+    │   ├── StreamClosed                the stream is at its end
+    │   ├── ProducerFenced              the producer began a newer epoch: take part in it, or stop
+    │   ├── BranchEnded                 the branch was deleted: it can be read, not written
+    │   └── HistoryTruncated            a collection gave up that past: ask at or above its horizon
     ├── FormatError                     the file is not what this version of Fourfold reads
     │   ├── FutureFormat                written by a newer Fourfold: upgrade
     │   ├── MigrationFailed             the old version is intact; start-up is refused
@@ -81,6 +100,10 @@ class FourfoldError(Exception):
         """
         return _rebuild(type(self), self.message, self.hint, self.retry_after, self.details)
 
+    def with_message(self, message: str) -> FourfoldError:
+        """The same error in other words: a caller that knows more says where it happened."""
+        return _rebuild(type(self), message, self.hint, self.retry_after, self.details)
+
     def as_dict(self) -> dict[str, object]:
         """The error as the command line's `--json` and the HTTP server print it."""
         out: dict[str, object] = {
@@ -131,6 +154,21 @@ class NotFound(FourfoldError, KeyError):
     default_hint = "Check the name; names are case-sensitive."
 
 
+class StreamGone(NotFound):
+    kind = "stream_gone"
+    default_hint = "Create a stream of another name."
+
+
+class OffsetGone(NotFound):
+    kind = "offset_gone"
+    default_hint = "Read from the offset `first_offset` in the details on."
+
+
+class PayloadMissing(NotFound):
+    kind = "payload_missing"
+    default_hint = "Store the payload first: `intern_payload`; or restore it from a backup."
+
+
 class Conflict(FourfoldError):
     kind = "conflict"
     exit_code = 4
@@ -145,6 +183,26 @@ class AlreadyExists(Conflict):
 class PreconditionFailed(Conflict):
     kind = "precondition_failed"
     default_hint = "Read the current version and repeat the change on top of it."
+
+
+class HeadMoved(PreconditionFailed):
+    kind = "head_moved"
+    default_hint = "Read the session from its current head, decide again, and publish on top of it."
+
+
+class ContentTypeMismatch(Conflict):
+    kind = "content_type_mismatch"
+    default_hint = "Append what the stream holds, or create another stream."
+
+
+class StreamSeqBehind(Conflict):
+    kind = "stream_seq_behind"
+    default_hint = "Give a sequence that sorts after the last one, byte by byte."
+
+
+class ProducerGap(Conflict):
+    kind = "producer_gap"
+    default_hint = "Send the request that `expected` in the details names."
 
 
 class StaleRead(Conflict):
@@ -215,9 +273,71 @@ class SequenceRegression(Refused):
     default_hint = "Restore into an empty folder instead, and compare the two."
 
 
+class LimitExceeded(Refused):
+    kind = "limit_exceeded"
+    default_hint = "Raise the limit that the message names, or write less."
+
+
+class PackageRefused(Refused):
+    kind = "package_refused"
+    default_hint = "Ask the sender for the package that begins behind the cursor."
+
+
+class PackageTampered(PackageRefused):
+    kind = "package_tampered"
+    default_hint = "Ask the sender again, over another way; check whose key the peer has."
+
+
+class PackageReplayed(PackageRefused):
+    kind = "package_replayed"
+    default_hint = "Nothing is lost: go on with the next package."
+
+
+class PackageGap(PackageRefused):
+    kind = "package_gap"
+    default_hint = "Ask the sender for the packages between the cursor and this one."
+
+
+class PackageOverlaps(PackageRefused):
+    kind = "package_overlaps"
+    default_hint = "Ask the sender for a package that begins behind the cursor."
+
+
+class PackageRegresses(PackageRefused):
+    kind = "package_regresses"
+    default_hint = "Nothing is lost: go on with a newer package."
+
+
+class Unauthorized(Refused):
+    kind = "unauthorized"
+    default_hint = "Ask for a key; `fourfold key add` makes one."
+
+
+class Forbidden(Refused):
+    kind = "forbidden"
+    default_hint = "Use a key with the scope and the prefix that this needs."
+
+
+class StreamClosed(Refused):
+    kind = "stream_closed"
+    default_hint = "A closed stream can be read and forked, not appended to."
+
+
+class ProducerFenced(Refused):
+    kind = "producer_fenced"
+    default_hint = "Begin a newer epoch than the one in the details, with request 0."
+
+
 class BranchEnded(Refused):
     kind = "branch_ended"
     default_hint = "Write to another branch; the name of a deleted one is used up."
+
+
+class HistoryTruncated(Refused):
+    kind = "history_truncated"
+    default_hint = (
+        "Ask at or above the seq `horizon` in the details; only a backup has what was before it."
+    )
 
 
 class FormatError(FourfoldError):

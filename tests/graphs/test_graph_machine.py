@@ -268,5 +268,5 @@ class LongLives(ThreeNodes):
     """The same, for longer and more often."""
 
 
-LongLives.TestCase.settings = settings(max_examples=300, stateful_step_count=60)
-TestLongLives = pytest.mark.slow(LongLives.TestCase)
+LongLives.TestCase.settings = settings(max_examples=200, stateful_step_count=40)
+TestLongLives = pytest.mark.slow(pytest.mark.timeout(1800)(LongLives.TestCase))

@@ -99,7 +99,7 @@ def test_the_list_is_paged_in_the_order_of_names(served):
 
 def test_a_server_listens_on_this_machine_alone(tmp_path, capsys):
     assert entry.run(["serve", str(tmp_path / "s"), "--host", "0.0.0.0"]) == 6
-    assert "access control" in capsys.readouterr().err
+    assert "without a key" in capsys.readouterr().err
     assert not (tmp_path / "s").exists()
 
 

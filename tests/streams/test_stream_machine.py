@@ -308,5 +308,5 @@ class LongLives(StreamMachine):
     """The same, for longer and more often."""
 
 
-LongLives.TestCase.settings = settings(max_examples=1000, stateful_step_count=60)
-TestLongLives = pytest.mark.slow(LongLives.TestCase)
+LongLives.TestCase.settings = settings(max_examples=400, stateful_step_count=50)
+TestLongLives = pytest.mark.slow(pytest.mark.timeout(1800)(LongLives.TestCase))

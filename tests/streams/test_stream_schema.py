@@ -71,7 +71,7 @@ def test_a_damaged_counter_or_record_is_named(store):
         ("DELETE FROM wal_log WHERE offset = 0", "'orders'"),
         ("UPDATE wal_log SET payload_len = 9", "record"),
         (
-            "INSERT INTO wal_log (sid, offset, ts_ms, payload, payload_len) VALUES (9, 0, 0, x'', 0)",
+            "INSERT INTO wal_log VALUES (99, 9, 0, 0, x'', 0, NULL, 0)",
             "9",
         ),
         ("UPDATE streams SET fork_offset = 7 WHERE stream = 'fork'", "'fork'"),

@@ -10,6 +10,7 @@ from fourfold import limits
 from fourfold.cli.options import command as _command
 from fourfold.cli.options import root_argument
 from fourfold.cli.output import Output
+from fourfold.server.access import Access
 from fourfold.server.protocol import Timing
 from fourfold.server.serving import refuse_other_machines, serve
 from fourfold.store import open_store
@@ -34,9 +35,11 @@ def command(out: Output, root: Path, *, host: str, port: int, long_poll: float) 
 
     It speaks the Durable Streams protocol: PUT creates a stream under /v1/stream/NAME, POST
     appends, GET reads, and follows by long-poll or as server-sent events. An append that was
-    answered is on disk. There is no access control yet: it listens on this machine only.
+    answered is on disk. Without a key (`fourfold key`) it listens on this machine only; with one,
+    every request needs one.
     """
-    refuse_other_machines(host)
+    access = Access(root)
+    refuse_other_machines(host, access)
     with open_store(root) as store:
         streams = store.streams
         address = f"http://{host}:{port}/v1/stream/"
@@ -45,4 +48,4 @@ def command(out: Output, root: Path, *, host: str, port: int, long_poll: float) 
         else:
             out.line(f"serving {root} at {address} (stop with Ctrl-C)")
         out.flush()
-        serve(streams, host=host, port=port, timing=Timing(long_poll_s=long_poll))
+        serve(streams, access, host=host, port=port, timing=Timing(long_poll_s=long_poll))

@@ -96,6 +96,8 @@ def of_error(error: FourfoldError) -> Headers:
             "producer-expected-seq": str(details["expected"]),
             "producer-received-seq": str(details["received"]),
         }
+    elif error.kind == "unauthorized":
+        found = {"www-authenticate": "Bearer"}
     elif error.kind == "already_exists" and details.get("closed"):
         found = {"stream-closed": "true"}
     if error.retry_after is not None:

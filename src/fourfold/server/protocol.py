@@ -22,10 +22,12 @@ from fourfold.errors import (
     NotFound,
     StorageError,
 )
+from fourfold.kernel import prometheus_text
 from fourfold.models.streams import Append, Appended, Chunk, Fork, StreamInfo, Streams, Wanted
 from fourfold.models.streams.messages import join, split
 from fourfold.models.streams.names import JSON, NOW, plain_type, read_offset, show_offset
 from fourfold.server import cursors, headers, sse
+from fourfold.server.access import Access
 from fourfold.server.exchange import Headers, Request, Response
 
 PREFIX: Final = "/v1/stream/"
@@ -35,6 +37,8 @@ _STATUS: Final[dict[str, int]] = {
     "stream_gone": 410,
     "offset_gone": 410,
     "producer_fenced": 403,
+    "unauthorized": 401,
+    "forbidden": 403,
     "stream_closed": 409,
     "read_only": 403,
     "too_large": 413,
@@ -53,8 +57,11 @@ class Timing:
 class Protocol:
     """Answers requests about the streams of one store."""
 
-    def __init__(self, streams: Streams, timing: Timing | None = None) -> None:
+    def __init__(
+        self, streams: Streams, timing: Timing | None = None, access: Access | None = None
+    ) -> None:
         self._streams = streams
+        self._access = access
         self._timing = timing or Timing()
         self._methods = {
             "PUT": self._create,
@@ -74,10 +81,14 @@ class Protocol:
         return response
 
     async def _route(self, request: Request) -> Response:
+        self._admit(request)
         if request.method == "OPTIONS":
             return Response(204, dict(headers.PREFLIGHT))
         if request.path == "/health":
             return _json(200, {"ok": self._streams.database.health().ready})
+        if request.path == "/metrics" and request.method == "GET":
+            text = prometheus_text([self._streams.database.metrics()])
+            return Response(200, {"content-type": "text/plain; version=0.0.4"}, text.encode())
         if request.path == LIST and request.method == "GET":
             return self._list(request)
         if not request.path.startswith(PREFIX):
@@ -86,6 +97,17 @@ class Protocol:
         if answer is None:
             return Response(405, {"allow": headers.PREFLIGHT["access-control-allow-methods"]})
         return await answer(request, request.path.removeprefix(PREFIX))
+
+    def _admit(self, request: Request) -> None:
+        """Refuse a request that its key does not allow, before anything else is said."""
+        if self._access is None:
+            return
+        name = None
+        if request.path.startswith(PREFIX):
+            name = request.path.removeprefix(PREFIX)
+        elif request.path == LIST:
+            name = request.parameters().get("prefix", "")
+        self._access.check(request, name)
 
     # Whole streams
 

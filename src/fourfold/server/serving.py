@@ -1,6 +1,6 @@
 """Running the server: one process, one store, until it is told to stop.
 
-It listens on this machine only. There is no access control yet, so another address is refused.
+Without keys it listens on this machine only; another address is refused.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Self
 from fourfold import limits
 from fourfold.errors import FourfoldError, MissingDependency, Refused
 from fourfold.models.streams import Streams
+from fourfold.server.access import Access
 from fourfold.server.asgi import StreamsApp
 from fourfold.server.protocol import Protocol, Timing
 
@@ -43,28 +44,32 @@ class Sweeper:
                 self.failure = error
 
 
-def refuse_other_machines(host: str) -> None:
+def refuse_other_machines(host: str, access: Access) -> None:
     """A server without keys serves this machine alone."""
+    if access.keys():
+        return
     try:
         local = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         local = False
     if not local:
         raise Refused(
-            f"without access control the server does not listen on {host}",
-            hint="Listen on 127.0.0.1, behind a proxy that lets only those in who may.",
+            f"without a key the server does not listen on {host}",
+            hint="Make a key with `fourfold key add ROOT`, or listen on 127.0.0.1.",
         )
 
 
-def serve(streams: Streams, *, host: str, port: int, timing: Timing | None = None) -> None:
+def serve(
+    streams: Streams, access: Access, *, host: str, port: int, timing: Timing | None = None
+) -> None:
     """Serve the streams of a store until the process is asked to stop; requests that are under way
     are answered first.
     """
-    refuse_other_machines(host)
+    refuse_other_machines(host, access)
     uvicorn = _uvicorn()
     with Sweeper(streams):
         uvicorn.run(
-            StreamsApp(Protocol(streams, timing)),
+            StreamsApp(Protocol(streams, timing, access)),
             host=host,
             port=port,
             log_level="warning",

@@ -1,0 +1,78 @@
+"""`fourfold key`: who may use the server of a store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fourfold.cli.options import command as _command
+from fourfold.cli.options import root_argument
+from fourfold.cli.output import Output
+from fourfold.server.access import SCOPES, Access, Scope
+from fourfold.store import open_store
+
+
+@click.group("key")
+def command() -> None:
+    """Keys of the server: who may read, write or administer which streams.
+
+    A key is shown once. The store keeps only its hash.
+    """
+
+
+@_command("add")
+@root_argument(required=True)
+@click.option(
+    "--scope",
+    "scopes",
+    type=click.Choice(list(SCOPES)),
+    multiple=True,
+    default=("read", "write"),
+    show_default=True,
+    help="What it allows; may be given several times.",
+)
+@click.option("--prefix", default="", help="Only for streams whose name begins so.")
+@click.option("--label", default="", help="What people call it.")
+def add(out: Output, root: Path, *, scopes: tuple[Scope, ...], prefix: str, label: str) -> None:
+    """Make a key, and print it. From now on the server asks for one."""
+    with open_store(root):
+        key, secret = Access(root).add(scopes, prefix, label)
+    if out.as_json:
+        out.document({"id": key.id, "key": secret, "scopes": list(key.scopes), "prefix": prefix})
+    else:
+        out.line(secret)
+
+
+@_command("list")
+@root_argument(required=True)
+def list_keys(out: Output, root: Path) -> None:
+    """List the keys, without their secrets."""
+    with open_store(root, mode="r"):
+        keys = Access(root).keys()
+    if out.as_json:
+        rows = [
+            {"id": key.id, "scopes": list(key.scopes), "prefix": key.prefix, "label": key.label}
+            for key in keys
+        ]
+        out.document({"keys": rows})
+    else:
+        shown = [(key.id, ", ".join(key.scopes), key.prefix, key.label) for key in keys]
+        out.table(("key", "scopes", "prefix", "label"), shown)
+
+
+@_command("remove")
+@root_argument(required=True)
+@click.argument("key_id")
+def remove(out: Output, root: Path, *, key_id: str) -> None:
+    """Remove a key by its id; a running server refuses it from then on."""
+    with open_store(root, mode="r"):
+        Access(root).remove(key_id)
+    if out.as_json:
+        out.document({"id": key_id, "removed": True})
+    else:
+        out.line(f"{key_id} is removed")
+
+
+for _each in (add, list_keys, remove):
+    command.add_command(_each)

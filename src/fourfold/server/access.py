@@ -1,0 +1,136 @@
+"""Who may do what: API keys with scopes, each for the streams of one prefix.
+
+A key is shown once, when it is made; the store keeps only its hash, in `access.json`. Without any
+key the server asks for none, and listens on this machine alone. With one, every request but
+`/health` needs a key that allows it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final, Literal, get_args
+
+from fourfold.errors import Forbidden, FormatError, InvalidInput, NotFound, Unauthorized
+from fourfold.server.exchange import Request
+
+FILE_NAME: Final = "access.json"
+Scope = Literal["read", "write", "admin"]
+SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
+_PREFIX: Final = "ff_"
+_NEEDS: Final[dict[str, Scope]] = {
+    "GET": "read",
+    "HEAD": "read",
+    "PUT": "write",
+    "POST": "write",
+    "DELETE": "admin",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key without its secret."""
+
+    id: str
+    sha256: str
+    scopes: tuple[Scope, ...]
+    prefix: str = ""
+    label: str = ""
+
+    def allows(self, scope: Scope, name: str) -> bool:
+        return scope in self.scopes and name.startswith(self.prefix)
+
+
+class Access:
+    """The keys of one store, as its file says."""
+
+    def __init__(self, root: Path) -> None:
+        self._path = root / FILE_NAME
+        self._seen: tuple[int, int] | None = None
+        self._keys: tuple[Key, ...] = ()
+
+    def keys(self) -> tuple[Key, ...]:
+        """All keys; the file is read again when it has changed."""
+        try:
+            stat = self._path.stat()
+        except FileNotFoundError:
+            self._seen, self._keys = None, ()
+            return ()
+        if self._seen != (stat.st_mtime_ns, stat.st_size):
+            self._keys = _read(self._path)
+            self._seen = (stat.st_mtime_ns, stat.st_size)
+        return self._keys
+
+    def add(self, scopes: tuple[Scope, ...], prefix: str = "", label: str = "") -> tuple[Key, str]:
+        """A new key, and its secret, which is not kept."""
+        if not scopes or any(scope not in SCOPES for scope in scopes):
+            raise InvalidInput("a key has at least one scope", hint=f"One of: {', '.join(SCOPES)}.")
+        secret = _PREFIX + secrets.token_urlsafe(32)
+        key = Key(secrets.token_hex(4), _hash(secret), tuple(sorted(set(scopes))), prefix, label)
+        self._write((*self.keys(), key))
+        return key, secret
+
+    def remove(self, key_id: str) -> None:
+        left = tuple(key for key in self.keys() if key.id != key_id)
+        if len(left) == len(self.keys()):
+            raise NotFound(f"there is no key {key_id!r}")
+        self._write(left)
+
+    def check(self, request: Request, name: str | None) -> None:
+        """Unauthorized or Forbidden unless the request's key allows it; `name` is the stream, or
+        the beginning of those that are listed.
+        """
+        keys = self.keys()
+        if not keys or request.path == "/health" or request.method == "OPTIONS":
+            return
+        key = _of_request(keys, request)
+        scope = _NEEDS.get(request.method, "admin")
+        if name is None:
+            scope, name = "admin", ""
+        if not key.allows(scope, name):
+            raise Forbidden(
+                f"the key {key.id} does not allow to {scope} {name!r:.200}",
+                details={"scope": scope},
+            )
+        source = request.header("stream-forked-from")
+        if source is not None and not key.allows("read", source.removeprefix("/v1/stream/")):
+            raise Forbidden(f"the key {key.id} does not allow to read {source!r:.200}")
+
+    def _write(self, keys: tuple[Key, ...]) -> None:
+        partial = self._path.with_name(f".{FILE_NAME}.{os.getpid()}.partial")
+        handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump({"keys": [asdict(key) for key in keys]}, file, indent=2)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.rename(self._path)
+
+
+def _of_request(keys: tuple[Key, ...], request: Request) -> Key:
+    kind, _, secret = (request.header("authorization") or "").partition(" ")
+    if kind.lower() != "bearer" or not secret:
+        raise Unauthorized("this server asks for a key", hint="Send `Authorization: Bearer KEY`.")
+    given = _hash(secret.strip())
+    # Every key is compared, and each in the same time, whichever it is.
+    found = [key for key in keys if hmac.compare_digest(key.sha256, given)]
+    if not found:
+        raise Unauthorized("the key is not one of this store's")
+    return found[0]
+
+
+def _hash(secret: str) -> str:
+    # The secret has 256 random bits, so a plain hash cannot be guessed back.
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _read(path: Path) -> tuple[Key, ...]:
+    try:
+        given = json.loads(path.read_text(encoding="utf-8"))["keys"]
+        return tuple(Key(**{**each, "scopes": tuple(each["scopes"])}) for each in given)
+    except (ValueError, KeyError, TypeError) as error:
+        raise FormatError(f"{path}: is not a list of keys: {error}") from None

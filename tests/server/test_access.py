@@ -1,0 +1,112 @@
+"""Keys: without one nothing is asked, with one everything is, and each allows what it says."""
+
+from __future__ import annotations
+
+import json
+import stat
+
+import pytest
+from served_streams import Served
+
+import fourfold
+from fourfold.errors import FormatError, InvalidInput, NotFound
+from fourfold.server.access import Access
+
+TEXT = "text/plain"
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    """A server that asks for keys; the keys by what they allow."""
+    root = tmp_path_factory.mktemp("guarded") / "store"
+    fourfold.open(root).close()
+    access = Access(root)
+    keys = {
+        "all": access.add(("read", "write", "admin"))[1],
+        "reader": access.add(("read",))[1],
+        "own": access.add(("read", "write"), prefix="own/")[1],
+    }
+    server = Served(root)
+    server.access, server.keys = access, keys
+    server.stream("PUT", "open", b"x", content_type=TEXT, authorization=bearer(keys["all"]))
+    yield server
+    server.kill()
+
+
+def bearer(key):
+    return f"Bearer {key}"
+
+
+def status(guarded, key, method, name, body=None, **headers):
+    told = {} if key is None else {"authorization": bearer(guarded.keys.get(key, key))}
+    return guarded.stream(method, name, body, **told, **headers).status
+
+
+@pytest.mark.parametrize(
+    ("key", "method", "name", "wanted"),
+    [
+        (None, "GET", "open", 401),
+        (None, "GET", "missing", 401),
+        ("ff_wrong", "GET", "open", 401),
+        ("reader", "GET", "open", 200),
+        ("reader", "POST", "open", 403),
+        ("reader", "DELETE", "open", 403),
+        ("own", "GET", "open", 403),
+        ("own", "GET", "missing", 403),
+        ("own", "PUT", "own/a", 201),
+        ("own", "PUT", "ownership", 403),
+        ("own", "DELETE", "own/a", 403),
+        ("all", "GET", "missing", 404),
+    ],
+)
+def test_a_key_allows_what_it_says(guarded, key, method, name, wanted):
+    given = {"content_type": TEXT} if method in {"PUT", "POST"} else {}
+    body = b"x" if method == "POST" else None
+    assert status(guarded, key, method, name, body, **given) == wanted
+
+
+def test_a_fork_needs_to_read_its_source(guarded):
+    forked = {"stream_forked_from": "/v1/stream/open"}
+    assert status(guarded, "own", "PUT", "own/fork", **forked) == 403
+    assert status(guarded, "all", "PUT", "own/fork", **forked) == 201
+
+
+def test_lists_and_numbers_are_guarded_and_health_is_not(guarded):
+    def ask(path, key=None):
+        return guarded.ask("GET", path, None, {"authorization": bearer(key)} if key else {}).status
+
+    keys = guarded.keys
+    assert (ask("/health"), ask("/v1/streams"), ask("/metrics")) == (200, 401, 401)
+    assert (ask("/v1/streams", keys["own"]), ask("/v1/streams?prefix=own/", keys["own"])) == (
+        403,
+        200,
+    )
+    assert (ask("/metrics", keys["reader"]), ask("/metrics", keys["all"])) == (403, 200)
+
+
+def test_a_running_server_takes_note_of_keys_that_come_and_go(guarded):
+    key, secret = guarded.access.add(("read",))
+    guarded.keys["late"] = secret
+    assert status(guarded, "late", "GET", "open") == 200
+    guarded.access.remove(key.id)
+    assert status(guarded, "late", "GET", "open") == 401
+
+
+def test_secrets_are_not_kept(guarded):
+    path = guarded.root / "access.json"
+    text = path.read_text()
+    assert not [secret for secret in guarded.keys.values() if secret in text]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_bad_keys_are_refused(tmp_path):
+    access = Access(tmp_path)
+    for scopes in ((), ("everything",)):
+        with pytest.raises(InvalidInput):
+            access.add(scopes)
+    with pytest.raises(NotFound):
+        access.remove("nobody")
+    for text in ("{", "[]", json.dumps({"keys": [{"id": 1}]})):
+        (tmp_path / "access.json").write_text(text)
+        with pytest.raises(FormatError):
+            access.keys()
