@@ -95,6 +95,13 @@ class Documents(Struct, frozen=True):
     ] = limits.DOCUMENTS_PAGE_SIZE
 
 
+class Graphs(Struct, frozen=True):
+    sync_flags: Annotated[
+        Literal["changeable", "fixed"],
+        _says("Whether the sync flags of a row may be changed after it was written."),
+    ] = "changeable"
+
+
 class Streams(Struct, frozen=True):
     synchronous: Annotated[
         Literal["FULL", "NORMAL"],
@@ -103,6 +110,16 @@ class Streams(Struct, frozen=True):
             "NORMAL: faster, and a power cut may take the last commits."
         ),
     ] = "FULL"
+
+
+class Sessions(Struct, frozen=True):
+    synchronous: Annotated[
+        Literal["FULL", "NORMAL"],
+        _says(
+            "FULL: an event that was appended survives a power cut. "
+            "NORMAL: faster, and a power cut may take the last ones."
+        ),
+    ] = "NORMAL"
 
 
 class Objects(Struct, frozen=True):
@@ -189,7 +206,9 @@ class Settings(Struct, frozen=True):
 
     kernel: Kernel = Kernel()
     documents: Documents = Documents()
+    graphs: Graphs = Graphs()
     streams: Streams = Streams()
+    sessions: Sessions = Sessions()
     objects: Objects = Objects()
     health: Health = Health()
     sources: dict[str, Source] = {}
@@ -223,7 +242,9 @@ class Settings(Struct, frozen=True):
 _SECTIONS: Final[dict[str, type[Struct]]] = {
     "kernel": Kernel,
     "documents": Documents,
+    "graphs": Graphs,
     "streams": Streams,
+    "sessions": Sessions,
     "objects": Objects,
     "health": Health,
 }

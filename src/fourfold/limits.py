@@ -135,6 +135,65 @@ SPARK_TRIAL_TIMEOUT_S: Final = 240.0
 """Time for `fourfold doctor --spark` to start a session and run two small jobs on a slow
 machine.
 """
+SOURCE_PARTITION_BYTES: Final = 32 * MIB
+"""What one task of a scan reads: a larger file is cut into parts, smaller ones are packed
+together.
+"""
+SOURCE_FILE_COST_BYTES: Final = 256 * KIB
+"""Opening a file takes about as long as reading so much of one."""
+SOURCE_BATCH_ROWS: Final = 10_000
+SOURCE_BATCH_BYTES: Final = 16 * MIB
+"""Small batches are joined until they have this many rows or bytes."""
+SOURCE_BUSY_TIMEOUT_MS: Final = 5_000
+SOURCE_OPENERS: Final = 8
+"""Files that are looked at together when a cut is taken."""
+SOURCE_FILES_PER_LOOK: Final = 200
+"""Files that one task describes, when a cut is taken by Spark."""
+STREAM_BATCH_ROWS: Final = 200_000
+"""Rows of a micro-batch, about: a commit is never divided."""
+STREAM_SETTLED_S: Final = 2
+"""A file that changed so recently is looked at again, since its times may not show a change."""
+JOB_RECORDS_WAIT_S: Final = 30.0
+"""How long a job waits for another one that is writing its own row in the table of runs."""
+JOB_RECORDS_POLL_S: Final = 0.05
+JOB_RANGES_KEPT: Final = 100
+"""Ranges of the input that the row of a run lists one by one; the rest is counted."""
+SPARK_PROGRESS_S: Final = 0.25
+SPARK_CONNECT_TIMEOUT_S: Final = 10.0
+"""Time for a Spark Connect server to take a connection; its own client would try for minutes."""
+SINK_RUN_BYTES: Final = 64 * MIB
+"""Rows that a task of the sink gathers and sorts before it writes them out."""
+SINK_RUN_ROWS: Final = 500_000
+SINK_BATCH_ROWS: Final = 4_096
+SINK_COMMIT_OPERATIONS: Final = 10_000
+"""Operations in one commit of the sink. A batch with more of them becomes several commits in the
+same transaction.
+"""
+SINK_COMMIT_BYTES: Final = 8 * MIB
+SINK_REMEMBERED_OPERATIONS: Final = 50_000
+"""Operations of a transaction whose documents the sink keeps in memory, for patches that follow."""
+SINK_SPACES_OPEN: Final = 32
+SINK_FILES_OPEN: Final = 64
+SINK_MERGE_ROWS: Final = 65_536
+"""Rows that are in memory while those of one space are merged out of many staged files."""
+SINK_REFUSED_NAMED: Final = 20
+"""Bad rows that a task describes; the rest is counted."""
+SINK_LOCK_WAIT_S: Final = 10.0
+"""How long the sink waits for a space's writer: one that was killed with its driver may need a
+moment to end.
+"""
+SINK_STAGING_AGE_S: Final = 86_400.0
+"""Staged files of writes without a name are swept when they are older than this."""
+FOLD_WAITING_ROWS_MAX: Final = 1_000
+FOLD_WAITING_CHARS: Final = 4 * MIB
+"""Patches of one entity that a bulk fold holds back undecoded: a later set would make them void."""
+FOLD_BATCH_ROWS: Final = 10_000
+FOLD_BATCH_CHARS: Final = 8 * MIB
+"""States that a bulk fold hands on at once. Small batches keep the memory of a worker small."""
+PUBLISHED_VERSIONS_KEPT: Final = 2
+"""The version that readers see, and the one before, which some may still be reading."""
+PUBLISHED_FILE_ROWS: Final = 1_000_000
+"""Rows of one Parquet file of a published table, at most."""
 
 # Command line
 DOCTOR_FSYNC_ROUNDS: Final = 25
@@ -156,19 +215,134 @@ BRANCH_NAME_CHARS_MAX: Final = 200
 BRANCH_DEPTH_MAX: Final = 8
 SNAPSHOT_PATCHES_MIN: Final = 10
 """Never a snapshot before so many patches have gathered since the last one."""
+POINTERS_REMEMBERED_MAX: Final = 4_096
+"""Pointers of patches whose paths are kept."""
+POINTER_REMEMBERED_CHARS_MAX: Final = 128
 DOCUMENT_CACHE_BYTES: Final = 64 * MIB
+SEQ_MAX: Final = 2**63 - 1
+"""The greatest integer that SQLite holds: no seq is beyond it."""
 HISTORY_PAGE_ROWS: Final = 1_000
 EXPORT_PAGE_COMMITS: Final = 200
 """Commits that an export reads, and an import writes, in one transaction."""
 SNAPSHOT_REPLAY_MAX: Final = 200
 """Maintenance makes a snapshot of a newest state that takes this many patches to reach."""
+VERIFY_PART_BYTES: Final = 64 * MIB
+"""A file that is larger is checked in parts by several workers."""
+VERIFY_TASKS: Final = 64
+"""Tasks into which the check of small stores is divided, about."""
+VERIFY_TASK_BYTES_MIN: Final = 4 * MIB
+VERIFY_FAULTS_SHOWN: Final = 100
+"""Faults that the report of a run lists; the others are counted, and stand in the file of the
+report.
+"""
+VERIFY_ATTEMPTS: Final = 5
+VERIFY_PAUSE_S: Final = 0.5
+"""How often, and after what pause, a file is tried again that was busy."""
+VERIFY_WAITING_ROWS: Final = 256
+VERIFY_WAITING_BYTES: Final = 4 * MIB
+"""Rows of one entity that verification folds at once."""
 MAINTENANCE_PAGE_ROWS: Final = 500
 """Rows that maintenance looks at in one snapshot, and changes in one transaction."""
 MERGE_ATTEMPTS_MAX: Final = 5
 """How often a merge is computed anew because its target changed meanwhile."""
+GC_BATCH_ROWS: Final = 200
+"""Rows of the log that a collection takes away in one transaction."""
+GC_BATCH_BYTES: Final = 4 * MIB
+GC_SEAL_ROWS: Final = 2_000
+"""Rows that a collection reads in one transaction to seal commits, when these are large."""
+GC_ENTITIES_REMEMBERED: Final = 100_000
+"""Entities that a collection knows to be done with, so that it does not look at them again."""
+GC_PREPARE_S: Final = 600.0
+"""How long the first collection of a space may take to make its indexes."""
+GC_REQUEST_BYTES_MIN: Final = 256
+"""A shorter request is not worth a digest in its place."""
+GC_BLOB_AGE_S: Final = 24 * 3_600.0
+"""How long ago a blob was last put before a collection may take it: whoever puts one needs time to
+commit what refers to it.
+"""
+GC_BLOB_TOUCH_S: Final = 600
+"""A blob that is put again counts as new again, unless it was so long ago or less."""
 WATCH_PAGE_COMMITS: Final = 256
 """Seqs that a watch knows ahead; the commits themselves are read one at a time."""
 WATCH_POLL_S: Final = 0.1
 """How often a reader looks for the commits of another process."""
 WATCH_HEARTBEAT_S: Final = 1.0
 """How often a waiting watch looks whether its database is still open."""
+
+# Sessions
+SESSION_ID_CHARS_MAX: Final = 200
+SESSION_KEY_CHARS_MAX: Final = 200
+"""The key of a request that may be sent again."""
+SESSION_EVENT_TYPE_CHARS_MAX: Final = 100
+SESSION_EVENT_BYTES_MAX: Final = 8 * MIB
+"""One event, without the payloads that it refers to."""
+SESSION_BATCH_EVENTS_MAX: Final = 100_000
+"""Events in one batch: bounds how long one transaction holds the writer."""
+SESSION_PAYLOAD_ROW_BYTES_MAX: Final = 64 * KIB
+"""A larger payload is a file of its own; a smaller one would waste most of its file's last block,
+and cost an fsync.
+"""
+SESSION_PAYLOAD_TOUCH_S: Final = 60
+"""How exactly the age of a payload is known: a younger one is not written again to say so."""
+SESSION_GRACE_S: Final = 86_400.0
+"""What nothing refers to is kept so long, for whoever is about to refer to it."""
+SESSION_SNAPSHOT_EVENTS_MIN: Final = 32
+"""A head makes a snapshot of the folded state once so many events came since the last one."""
+SESSION_SNAPSHOT_EVENTS_MAX: Final = 256
+"""So many events make one without a head: opening a session never folds more."""
+SESSION_SLOTS_MAX: Final = 4_096
+"""Sessions whose state is kept in memory."""
+SESSION_PAGE_EVENTS: Final = 500
+"""Rows that are read at once, so that a long walk holds no snapshot open."""
+SESSION_FEED_PAGE_EVENTS: Final = 256
+"""Events that a feed reads ahead."""
+SESSION_FEED_TRANSIENTS_MAX: Final = 1_024
+"""Transient items that wait for one subscriber; what is more is dropped, and a gap says so."""
+SESSION_DRAIN_S: Final = 5.0
+"""How long a closing store waits for its subscribers to take what is there."""
+SESSION_UPKEEP_DEADLINE_S: Final = 3_600.0
+
+# Graphs
+
+INTEGER_MAX: Final = 2**63 - 1
+"""The greatest integer that SQLite stores."""
+GRAPH_NAME_MAX: Final = 256
+"""Characters of a title, a type key, a setting's key, a label."""
+ENVELOPE_OPERATIONS_MAX: Final = 10_000
+"""Operations of one envelope: it is one transaction, and nobody else writes meanwhile."""
+PACKAGE_BYTES_MAX: Final = 64 * MIB
+"""A sync package; it is held in memory whole, because its signature covers all of it."""
+FEED_PAGE_ROWS: Final = 1_000
+"""Rows of a page of the change feed; a page is longer rather than cut one number in two."""
+
+# Streams
+
+STREAM_NAME_MAX: Final = 1024
+"""Bytes of the name of a stream."""
+STREAM_READ_RECORDS: Final = 10_000
+"""Records of one read; whoever wants more goes on from where it ended."""
+STREAM_READ_BYTES: Final = 4 * MIB
+"""Bytes of one read, unless a single record is larger."""
+SWEEP_STREAMS: Final = 1_000
+"""Streams that one sweep removes, or looks at, in one go."""
+
+# Server
+
+LONG_POLL_S: Final = 30.0
+"""How long a long-poll waits for something new."""
+SSE_S: Final = 60.0
+"""How long one connection of server-sent events lasts; readers come back where they were."""
+SSE_KEEP_ALIVE_S: Final = 15.0
+"""A comment is sent so often while nothing happens, or proxies cut the connection."""
+HTTP_BODY_MAX: Final = 32 * MIB
+"""Bytes of a request's body."""
+LIST_STREAMS_MAX: Final = 1_000
+"""Streams of one page of the list."""
+SWEEP_EVERY_S: Final = 1.0
+"""How often streams are looked at whose time may be over."""
+HTTP_KEEP_ALIVE_S: Final = 75
+"""How long an idle connection is kept."""
+HTTP_SHUTDOWN_S: Final = 10
+"""How long requests that are under way may take when the server stops."""
+APPEND_LINES: Final = 1_000
+"""Lines of a file that go into one commit when a stream is loaded from it."""

@@ -7,18 +7,59 @@ table, and nothing more is known of it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
+from fourfold.blobs import FolderBlobs
 from fourfold.errors import FourfoldError
-from fourfold.kernel import Database, Sequence, inspection
-from fourfold.models import documents
-from fourfold.models.documents import History, verification
+from fourfold.kernel import Database, Migration, Profile, Sequence, inspection
+from fourfold.models import documents, graphs, sessions, streams
+from fourfold.models.documents import History
+from fourfold.models.graphs import verification as graph_verification
+from fourfold.models.sessions.verification import contents
+from fourfold.store.soundness import faults_of
 
 _HISTORIES: dict[str, History] = {kind.profile.name: kind for kind in documents.HISTORIES.values()}
 
 
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model that keeps everything in one database."""
+
+    profile: Profile
+    migrations: tuple[Migration, ...]
+    counters: tuple[Sequence, ...]
+    problems: Callable[[Database], list[str]]
+
+
+def _session_problems(database: Database) -> list[str]:
+    return contents(sessions.TableLog(database), FolderBlobs(database.path.parent / "blobs"))
+
+
+def _graph_problems(database: Database) -> list[str]:
+    with database.read(deadline_s=float("inf")) as snapshot:
+        return graph_verification.problems(snapshot, str(database.path), database.identity)
+
+
+def _stream_problems(database: Database) -> list[str]:
+    return list(streams.Streams(database).verify())
+
+
+_MODELS = {
+    model.profile.name: model
+    for model in (
+        Model(sessions.PROFILE, sessions.MIGRATIONS, (sessions.POSITION,), _session_problems),
+        Model(graphs.PROFILE, graphs.MIGRATIONS, (graphs.GLOBAL_SEQ,), _graph_problems),
+        Model(streams.PROFILE, streams.MIGRATIONS, (), _stream_problems),
+    )
+}
+
+
 def counters_of_model(model: str) -> tuple[Sequence, ...] | None:
     """The counters of a model's databases; None where the kernel's own table holds them."""
+    if model in _MODELS:
+        return _MODELS[model].counters
     kind = _HISTORIES.get(model)
     return None if kind is None else (kind.seq,)
 
@@ -33,26 +74,25 @@ def problems_of(path: Path) -> list[str]:
     """
     try:
         model = inspection.model_of(path)
+        if model in _HISTORIES:
+            return [str(fault) for fault in faults_of(path)]
+        found = inspection.check(path, counters_of_model(model))
+        if model in _MODELS and not found:
+            return _problems_in(path, _MODELS[model])
     except FourfoldError as error:
         return [error.message]
-    found = inspection.check(path, counters_of_model(model))
-    kind = _HISTORIES.get(model)
-    if kind is None or found:
-        return found
-    try:
-        with (
-            Database.open(
-                path,
-                profile=kind.profile,
-                migrations=kind.migrations,
-                sequences=(kind.seq,),
-                mode="r",
-            ) as database,
-            database.read(deadline_s=float("inf")) as snapshot,
-        ):
-            return verification.problems(kind.view(snapshot), kind)
-    except FourfoldError as error:
-        return [error.message]
+    return found
+
+
+def _problems_in(path: Path, model: Model) -> list[str]:
+    with Database.open(
+        path,
+        profile=model.profile,
+        migrations=model.migrations,
+        sequences=model.counters,
+        mode="r",
+    ) as database:
+        return model.problems(database)
 
 
 def history_of(path: Path) -> str | None:

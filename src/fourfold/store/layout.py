@@ -3,6 +3,10 @@
     ROOT/
       fourfold.toml               settings; the version of this layout
       spaces/<did>.sqlite         one database per space of documents
+      sessions/events.db          the events of all sessions
+      sessions/blobs/             their largest payloads, one file each
+      graphs/backend.db           the graphs of all apps
+      streams/wal.sqlite          the log of all streams
       databases/<name>.sqlite     databases of your own, under the kernel's guarantees
       objects/                    the default object store: a local folder
 
@@ -21,6 +25,9 @@ from fourfold.errors import InvalidInput
 
 DATABASES = "databases"
 SPACES = "spaces"
+SESSIONS = "sessions"
+GRAPHS = "graphs"
+STREAMS = "streams"
 _DATABASE_SUFFIXES = (".sqlite", ".db")
 _COMPANIONS = ("-wal", "-shm", ".lock")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,127}")
@@ -45,6 +52,22 @@ def space_path(root: Path, did: str) -> Path:
 
 def space_dids(root: Path) -> list[str]:
     return sorted(path.stem for path in (root / SPACES).glob("did:*.sqlite"))
+
+
+def sessions_path(root: Path) -> Path:
+    return root / SESSIONS / "events.db"
+
+
+def session_blobs(root: Path) -> Path:
+    return root / SESSIONS / "blobs"
+
+
+def graphs_path(root: Path) -> Path:
+    return root / GRAPHS / "backend.db"
+
+
+def streams_path(root: Path) -> Path:
+    return root / STREAMS / "wal.sqlite"
 
 
 def is_database(path: Path) -> bool:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from fourfold import config
+from fourfold.blobs import FolderBlobs
 from fourfold.errors import Closed, InvalidInput, NotFound, ReadOnly, Refused, StorageError
 from fourfold.kernel import (
     Database,
@@ -30,8 +31,11 @@ from fourfold.kernel import (
 from fourfold.kernel import (
     Sequence as Counter,
 )
-from fourfold.models import documents
+from fourfold.models import documents, graphs, sessions, streams
 from fourfold.models.documents import Space
+from fourfold.models.graphs import Graphs
+from fourfold.models.sessions import Sessions
+from fourfold.models.streams import Streams
 from fourfold.objects import ObjectStore, open_objects
 from fourfold.store import backup, kinds, layout, verification
 from fourfold.store.backup import BackupReport
@@ -54,6 +58,9 @@ class Store:
         self._temporary = temporary
         self._databases: dict[Path, Database] = {}
         self._spaces: dict[str, Space] = {}
+        self._sessions: Sessions | None = None
+        self._graphs: Graphs | None = None
+        self._streams: Streams | None = None
         self._objects: ObjectStore | None = None
         self._lock = threading.Lock()
         self._closed = False
@@ -80,9 +87,9 @@ class Store:
         "facts". An existing space is opened with the history that it has; another one is refused.
         """
         documents.check_did(did)
-        if history is not None and history not in documents.HISTORIES:
+        if history is not None and history not in list(documents.HISTORIES):
             raise InvalidInput(
-                f"{history!r} is not a way to keep history",
+                f"{history!r:.100} is not a way to keep history",
                 hint=f"One of: {', '.join(documents.HISTORIES)}.",
             )
         with self._lock:
@@ -103,6 +110,62 @@ class Store:
     def spaces(self) -> list[str]:
         """The DIDs of all spaces in this store, sorted."""
         return layout.space_dids(self.root)
+
+    @property
+    def sessions(self) -> Sessions:
+        """The sessions of this store: logs of events, views, heads and payloads."""
+        with self._lock:
+            self._refuse_if_closed()
+            found = self._sessions
+        if found is None:
+            database = self._open_database(
+                layout.sessions_path(self.root),
+                sessions.PROFILE.with_(synchronous=self.settings.sessions.synchronous),
+                sessions.MIGRATIONS,
+                (sessions.POSITION,),
+            )
+            opened = Sessions(
+                sessions.TableLog(database), files=FolderBlobs(layout.session_blobs(self.root))
+            )
+            with self._lock:
+                found = self._sessions = self._sessions or opened
+        return found
+
+    @property
+    def graphs(self) -> Graphs:
+        """The graphs of all apps of this store."""
+        with self._lock:
+            self._refuse_if_closed()
+            found = self._graphs
+        if found is None:
+            database = self._open_database(
+                layout.graphs_path(self.root),
+                graphs.PROFILE,
+                graphs.MIGRATIONS,
+                (graphs.GLOBAL_SEQ,),
+            )
+            opened = Graphs(database, strict=self.settings.graphs.sync_flags == "fixed")
+            with self._lock:
+                found = self._graphs = self._graphs or opened
+        return found
+
+    @property
+    def streams(self) -> Streams:
+        """The streams of this store."""
+        with self._lock:
+            self._refuse_if_closed()
+            found = self._streams
+        if found is None:
+            database = self._open_database(
+                layout.streams_path(self.root),
+                streams.PROFILE.with_(synchronous=self.settings.streams.synchronous),
+                streams.MIGRATIONS,
+                (),
+            )
+            opened = Streams(database)
+            with self._lock:
+                found = self._streams = self._streams or opened
+        return found
 
     @property
     def objects(self) -> ObjectStore:
@@ -141,6 +204,11 @@ class Store:
             if self._closed:
                 return
             self._closed = True
+            sessions_open = self._sessions
+        if sessions_open is not None:
+            # Without the lock: its subscribers take what is there, and may look at the store.
+            sessions_open.close()
+        with self._lock:
             for database in self._databases.values():
                 database.close()
             self._databases.clear()

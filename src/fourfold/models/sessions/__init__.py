@@ -1,0 +1,94 @@
+"""Sessions: logs of events, the views that are folded from them, and the heads that name a point
+to go on from.
+
+A name is imported when it is first used: the fold and the records need no database.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fourfold.lazy import exports
+
+if TYPE_CHECKING:
+    from fourfold.models.sessions.feeds import Feed, Subscription
+    from fourfold.models.sessions.fold import (
+        Counters,
+        State,
+        View,
+        apply_event,
+        kept_messages,
+    )
+    from fourfold.models.sessions.handle import Session
+    from fourfold.models.sessions.records import (
+        UNSET,
+        Collected,
+        Edge,
+        Event,
+        Gap,
+        Head,
+        LineageGraph,
+        SessionInfo,
+        Transient,
+    )
+    from fourfold.models.sessions.request import Payload
+    from fourfold.models.sessions.sessions import Sessions
+    from fourfold.models.sessions.table import MIGRATIONS, POSITION, PROFILE, TableLog
+    from fourfold.models.sessions.view import SessionView
+else:
+    __getattr__, __dir__ = exports(
+        __name__,
+        {
+            "Collected": "fourfold.models.sessions.records",
+            "Counters": "fourfold.models.sessions.fold",
+            "Edge": "fourfold.models.sessions.records",
+            "Event": "fourfold.models.sessions.records",
+            "Feed": "fourfold.models.sessions.feeds",
+            "Gap": "fourfold.models.sessions.records",
+            "Head": "fourfold.models.sessions.records",
+            "LineageGraph": "fourfold.models.sessions.records",
+            "MIGRATIONS": "fourfold.models.sessions.table",
+            "POSITION": "fourfold.models.sessions.table",
+            "PROFILE": "fourfold.models.sessions.table",
+            "Payload": "fourfold.models.sessions.request",
+            "Session": "fourfold.models.sessions.handle",
+            "SessionInfo": "fourfold.models.sessions.records",
+            "SessionView": "fourfold.models.sessions.view",
+            "Sessions": "fourfold.models.sessions.sessions",
+            "State": "fourfold.models.sessions.fold",
+            "Subscription": "fourfold.models.sessions.feeds",
+            "TableLog": "fourfold.models.sessions.table",
+            "Transient": "fourfold.models.sessions.records",
+            "UNSET": "fourfold.models.sessions.records",
+            "View": "fourfold.models.sessions.fold",
+            "apply_event": "fourfold.models.sessions.fold",
+            "kept_messages": "fourfold.models.sessions.fold",
+        },
+    )
+
+__all__ = [
+    "MIGRATIONS",
+    "POSITION",
+    "PROFILE",
+    "UNSET",
+    "Collected",
+    "Counters",
+    "Edge",
+    "Event",
+    "Feed",
+    "Gap",
+    "Head",
+    "LineageGraph",
+    "Payload",
+    "Session",
+    "SessionInfo",
+    "SessionView",
+    "Sessions",
+    "State",
+    "Subscription",
+    "TableLog",
+    "Transient",
+    "View",
+    "apply_event",
+    "kept_messages",
+]

@@ -1,0 +1,138 @@
+"""Heads and edges before they are published: what they contain, and the id that follows from it.
+
+A head covers the events after its basis, up to a boundary. So the ranges of the heads of a session
+tile its log: each begins where the one before it ended. The `head/published` event itself lies
+beyond its own boundary and belongs to the range of the next head.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from fourfold import limits
+from fourfold.content import content_id, encode, is_content_id
+from fourfold.errors import HeadMoved, InvalidInput, NotFound
+from fourfold.models.sessions.fold import State
+from fourfold.models.sessions.records import EDGE_FIELDS, HEAD_FIELDS, UNSET, Unset
+from fourfold.models.sessions.request import check_session_id
+
+HEAD_KINDS = ("turn-final", "compaction")
+"""The kinds that the specification names; others may be used if they are spelt alike."""
+EDGE_TYPES = ("invocation", "derivation")
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
+_GIVEN = ("kind", "turn_id", "vars_ref", "final_ref", "compact_from_event_id")
+
+
+def check_head(head: Mapping[str, Any]) -> dict[str, Any]:
+    """What a caller wants in a head: nothing that the store itself works out."""
+    if not isinstance(head, Mapping):
+        raise InvalidInput(f"a head is a dict, not {type(head).__name__}")
+    given = {"kind": "turn-final", **head}
+    for name in ("id", *HEAD_FIELDS):
+        if name in given and name not in _GIVEN:
+            raise InvalidInput(f"the head has {name!r}, which only the store works out")
+    for name in ("expected_basis", "to_event_id"):
+        if name in given:
+            raise InvalidInput(f"{name} is an argument of publish_head, not a part of the head")
+    _check_name(given["kind"], "the kind of a head")
+    for name in ("turn_id", "compact_from_event_id"):
+        value = given.get(name)
+        if value is not None and (type(value) is not int or value < 1):
+            raise InvalidInput(f"the {name} of a head is {value!r}, not an id")
+    return given
+
+
+def check_basis(sid: str, state: State, expected: str | Unset | None) -> None:
+    """Refuse to move a head that is not where its author thinks it is."""
+    if expected is not UNSET and expected != state.current_head:
+        raise HeadMoved(
+            f"the current head of session {sid!r} is {state.current_head}, not {expected}",
+            details={"session": sid, "expected": expected, "current": state.current_head},
+        )
+
+
+def check_expected_basis(expected: Any) -> None:
+    if expected is not UNSET and expected is not None and not is_content_id(expected):
+        raise InvalidInput(
+            f"expected_basis is {repr(expected)[:100]}, not the id of a head or None"
+        )
+
+
+def check_boundary(sid: str, state: State, to_event_id: int | None) -> int:
+    """The last event that the next head covers."""
+    last = state.counters.event
+    boundary = last if to_event_id is None else to_event_id
+    if type(boundary) is not int or not state.covered < boundary <= last:
+        raise InvalidInput(
+            f"a head of session {sid!r} cannot end at event {boundary!r}: "
+            f"its events after the current head are {state.covered + 1} to {last}",
+            hint="Append what the head shall cover first.",
+        )
+    return boundary
+
+
+def head_content(
+    sid: str, state: State, at_boundary: State, boundary: int, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The stored form of the head, id included. What the caller left out is as it was at the
+    boundary. Every field is always there, so that the id is a function of the meaning alone.
+    """
+    turn = given.get("turn_id")
+    if turn is not None and turn > at_boundary.counters.turn:
+        raise NotFound(f"session {sid!r} has no turn {turn} at event {boundary}")
+    compacted = given.get("compact_from_event_id", at_boundary.compact_from_event_id)
+    if compacted is not None and compacted > boundary:
+        raise InvalidInput(
+            f"the head ends at event {boundary}, before its compact_from_event_id {compacted}"
+        )
+    content = {
+        "turn_id": None,
+        "final_ref": None,
+        "vars_ref": at_boundary.vars_ref,
+        **given,
+        "compact_from_event_id": compacted,
+        "version": 1,
+        "session": sid,
+        "basis": state.current_head,
+        "event_range": [state.covered + 1, boundary],
+        "events_digest": f"sha256:{at_boundary.digest.hex()}",
+    }
+    return {**content, "id": content_id(encode(content))}
+
+
+def edge_content(sid: str, edge: Mapping[str, Any]) -> dict[str, Any]:
+    """The stored form of an edge, id included. An edge begins at its own session if it does not say
+    where.
+    """
+    if not isinstance(edge, Mapping):
+        raise InvalidInput(f"an edge is a dict, not {type(edge).__name__}")
+    for name in ("id", "version"):
+        if name in edge:
+            raise InvalidInput(f"the edge has {name!r}, which only the store works out")
+    content = {"from_session": sid, "from_head": None, **edge, "version": 1}
+    for name in EDGE_FIELDS:
+        if name not in content:
+            raise InvalidInput(f"the edge has no {name!r}")
+    _check_name(content["type"], "the type of an edge")
+    check_session_id(content["from_session"])
+    check_session_id(content["to_session"])
+    for name in ("from_head", "to_head"):
+        value = content[name]
+        if not is_content_id(value) and not (name == "from_head" and value is None):
+            raise InvalidInput(f"the {name} of the edge is {repr(value)[:100]}, not a head's id")
+    return {**content, "id": content_id(encode(content))}
+
+
+def _check_name(value: Any, what: str) -> None:
+    if (
+        type(value) is not str
+        or len(value) > limits.PAYLOAD_KIND_CHARS_MAX
+        or not _NAME.fullmatch(value)
+    ):
+        raise InvalidInput(
+            f"{repr(value)[:100]} cannot be {what}",
+            hint="It is a lower-case name with single hyphens, such as `turn-final`.",
+        )

@@ -1,0 +1,176 @@
+"""What a store of sessions stands on: a log that can be read at one moment and written in one step.
+
+Two logs keep these promises: one in memory, one in a database. Everything else about sessions is
+written once, over these few questions, so the two cannot drift apart.
+
+A Reading is one committed state. A Writing is a transaction: it sees its own writes, and all of
+them happen or none. The function given to `transact` may run more than once, and acts only through
+its Writing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from fourfold.content import Interned, encode
+from fourfold.models.sessions.stamping import Row
+
+T = TypeVar("T")
+
+
+class SessionRow(NamedTuple):
+    """A session's own row. `key` is its number in this log."""
+
+    key: int
+    id: str
+    created_at: str
+    deleted_at: str | None = None
+    purged: int = 0
+
+
+def seal_of(row: SessionRow) -> bytes:
+    """A digest of a session's own row, which is stored with it."""
+    return hashlib.sha256(encode(list(row))).digest()
+
+
+class PayloadRow(NamedTuple):
+    hash: bytes
+    size: int
+    touched: int
+    is_file: bool
+
+
+class EdgeRow(NamedTuple):
+    edge_id: str
+    event_id: int
+    from_session: str
+    to_session: str
+    from_head: str | None
+    to_head: str
+
+
+class HeadRow(NamedTuple):
+    head_id: str
+    event_id: int
+    basis: str | None
+
+
+class Reading(Protocol):
+    """Questions to one state of the log."""
+
+    def session(self, sid: str) -> SessionRow | None: ...
+    def session_by_key(self, key: int) -> SessionRow | None: ...
+    def sessions(self, after: int, limit: int, *, deleted: bool) -> list[SessionRow]:
+        """Sessions in the order of their creation, behind a key."""
+        ...
+
+    def position(self) -> int:
+        """The newest position of the log of all sessions."""
+        ...
+
+    def last_event(self, key: int) -> int: ...
+    def events(self, key: int, after: int, until: int, limit: int) -> list[Row]: ...
+    def events_of_request(self, key: int, request_key: str) -> list[Row]: ...
+    def all_events(self, after: int, limit: int) -> list[tuple[str, Row]]:
+        """Events of all sessions that are not deleted, with the session's id, by position."""
+        ...
+
+    def events_with_refs(self, key: int | None, after: int, limit: int) -> list[tuple[int, Row]]:
+        """Events that may refer to payloads, with their session's key: of one session, behind an
+        event id; or of all that are not purged, behind a position.
+        """
+        ...
+
+    def entities(self, key: int, code: int, first: int, last: int, until: int) -> list[Row]:
+        """The newest event, at or before `until`, of each entity with an id from first to last."""
+        ...
+
+    def messages_from(self, key: int, event_id: int, until: int, limit: int) -> list[Row]: ...
+    def snapshot_before(self, key: int, event_id: int) -> tuple[int, str] | None: ...
+    def head(self, head_id: str) -> tuple[int, int] | None:
+        """The key of the session that published a head, and the id of the event."""
+        ...
+
+    def heads_on(self, head_id: str) -> list[str]: ...
+    def heads_joined(self, head_id: str, *, forward: bool) -> list[str]:
+        """The heads at the other ends of edges from (or to) a head."""
+        ...
+
+    def edge(self, key: int, edge_id: str) -> int | None:
+        """The id of the event that added an edge to a session's log."""
+        ...
+
+    def edges_of_session(self, sid: str) -> list[tuple[int, int]]:
+        """Where the edges stand that begin or end at a session: keys and event ids."""
+        ...
+
+    def marks(self, what: str, key: int, until: int, offset: int, limit: int) -> list[int]:
+        """The events, at or before `until`, that added `heads` or `edges` to a session."""
+        ...
+
+    def marks_count(self, what: str, key: int, until: int) -> int: ...
+    def payload_size(self, digest: bytes) -> int | None: ...
+    def payload(self, digest: bytes) -> tuple[int, bytes | None] | None:
+        """Size and bytes; the bytes are None where they are a file."""
+        ...
+
+    def payloads(self, after: bytes, limit: int) -> list[PayloadRow]: ...
+
+
+class Writing(Reading, Protocol):
+    """Changes that happen together."""
+
+    @property
+    def scratch(self) -> dict[str, Any]:
+        """What requests that share a transaction leave for each other."""
+        ...
+
+    def after_commit(self, hook: Callable[[], None]) -> None: ...
+    def insert_session(self, sid: str, created_at: str) -> int: ...
+    def mark_session(self, row: SessionRow) -> None:
+        """Note that a session is deleted, or purged."""
+        ...
+
+    def insert_events(self, key: int, rows: list[Row]) -> None: ...
+    def insert_head(self, key: int, head: HeadRow) -> None: ...
+    def insert_edge(self, key: int, edge: EdgeRow) -> None: ...
+    def insert_snapshot(self, key: int, event_id: int, state: str) -> None: ...
+    def put_payload(self, payload: Interned, now: int, *, is_file: bool) -> None: ...
+    def delete_payload(self, digest: bytes) -> None: ...
+    def purge(self, key: int) -> int:
+        """Remove all events of a session and what is derived from them; how many events."""
+        ...
+
+
+class Audit(Protocol):
+    """The rows of a log as they lie there, bytes for text, for verification."""
+
+    def sessions(self) -> Iterator[tuple[Any, ...]]: ...
+    def events(self, key: int) -> Iterator[tuple[Any, ...]]: ...
+    def digest(self, key: int, event_id: int) -> bytes | None: ...
+    def heads(self, key: int) -> Iterator[tuple[Any, ...]]: ...
+    def edges(self, key: int) -> Iterator[tuple[Any, ...]]: ...
+    def snapshots(self, key: int) -> Iterator[tuple[Any, ...]]: ...
+    def strays(self) -> Iterator[tuple[Any, ...]]: ...
+    def payloads(self) -> Iterator[tuple[Any, ...]]: ...
+
+
+class Log(Protocol):
+    """The log itself."""
+
+    @property
+    def writable(self) -> bool: ...
+    def read(self) -> AbstractContextManager[Reading]: ...
+    def transact(self, work: Callable[[Writing], T], size: int = 0) -> T: ...
+    def transact_alone(self, work: Callable[[Writing], T]) -> T:
+        """A transaction that shares its commit with nobody and may take its time."""
+        ...
+
+    def transact_async(self, work: Callable[[Writing], T], size: int = 0) -> Awaitable[T]: ...
+    def audit(self) -> AbstractContextManager[Audit]: ...
+    def problems(self) -> list[str]:
+        """What is wrong with the place where the log lies."""
+        ...

@@ -1,0 +1,263 @@
+"""Large values, stored once under the hash of their canonical bytes.
+
+Small ones are rows beside the events and are committed with them; those beyond
+`limits.SESSION_PAYLOAD_ROW_BYTES_MAX` are files. Either way a payload is stored before any event
+that refers to it, so a crash leaves at worst a payload that nobody refers to. Collection removes
+those that nothing can reach, once they are old enough that nobody is about to refer to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from fourfold import limits
+from fourfold.blobs import BlobStore, FolderBlobs
+from fourfold.content import (
+    Interned,
+    PayloadRef,
+    content_id,
+    decode,
+    encode,
+    find_refs,
+    parse_content_id,
+    read_payload,
+)
+from fourfold.content.refs import check_kind
+from fourfold.errors import CorruptData, NotFound, PayloadMissing
+from fourfold.models.sessions.log import Log, PayloadRow, Reading, SessionRow, Writing
+from fourfold.models.sessions.records import Collected
+from fourfold.models.sessions.slots import existing
+from fourfold.models.sessions.stamping import event_of
+from fourfold.models.sessions.writer import is_file
+
+_PAGE = limits.SESSION_PAGE_EVENTS
+_MARK = b'"~ref"'
+
+
+def interned(value: object, kind: str) -> Interned:
+    """A payload whatever its size: the reference, and the bytes to store."""
+    check_kind(kind)
+    data = encode(value)
+    return Interned(PayloadRef(content_id(data), kind, len(data)), data)
+
+
+def write_files(payloads: Iterable[Interned], files: BlobStore | None) -> None:
+    """Bring the bytes of large payloads to disk, before the transaction that refers to them."""
+    for payload in payloads:
+        if is_file(payload, files):
+            assert files is not None
+            files.put(payload.data)
+
+
+def fetch(log: Log, files: BlobStore | None, ref: PayloadRef) -> object:
+    """The value that a reference stands for, verified by its hash."""
+    with log.read() as reading:
+        found = reading.payload(_digest(ref.id))
+    return read_payload(ref, _bytes(found, files, ref.id))
+
+
+def _bytes(found: tuple[int, bytes | None] | None, files: BlobStore | None, name: str) -> bytes:
+    if found is None:
+        raise _missing(name)
+    data = found[1]
+    if data is not None:
+        if not isinstance(data, bytes):
+            raise CorruptData(f"the row of payload {name} holds no bytes")
+        return data
+    if files is None:
+        raise _missing(name)
+    try:
+        return files.get(name)
+    except NotFound:
+        raise _missing(name) from None
+
+
+def _missing(name: str) -> PayloadMissing:
+    return PayloadMissing(f"payload {name} is not in this store", details={"payload": name})
+
+
+def dangling(log: Log, files: BlobStore | None, sid: str | None) -> list[PayloadRef]:
+    """References in the events of a session, or of all, that lead to no payload."""
+    with log.read() as reading:
+        key = None if sid is None else existing(reading, sid).key
+    lost: set[PayloadRef] = set()
+    seen: set[bytes] = set()
+    for ref in _refs(log, key):
+        lost.update(_lost(log, files, ref, seen))
+    return sorted(lost)
+
+
+def _lost(
+    log: Log, files: BlobStore | None, ref: PayloadRef, seen: set[bytes]
+) -> Iterator[PayloadRef]:
+    """Those of a reference and all that it leads to which are not there."""
+    waiting = [ref]
+    while waiting:
+        each = waiting.pop()
+        if _digest(each.id) in seen:
+            continue
+        seen.add(_digest(each.id))
+        try:
+            with log.read() as reading:
+                waiting += _inner(reading, files, each.id)
+        except PayloadMissing:
+            yield each
+        except CorruptData:
+            continue  # It is there; that it is damaged is for verification to say.
+
+
+def _refs(log: Log, key: int | None) -> Iterator[PayloadRef]:
+    after = 0
+    while True:
+        with log.read() as reading:
+            rows = reading.events_with_refs(key, after, _PAGE)
+        if not rows:
+            return
+        for owner, row in rows:
+            yield from find_refs(event_of(str(owner), row).data)
+        last = rows[-1][1]
+        after = last.position if key is None else last.event_id
+
+
+def _inner(reading: Reading, files: BlobStore | None, name: str) -> list[PayloadRef]:
+    """The references inside a payload."""
+    data = _bytes(reading.payload(_digest(name)), files, name)
+    return find_refs(decode(data)) if _MARK in data else []
+
+
+class Cutoff(NamedTuple):
+    """What is older may go: as a text, as seconds, and the latter for payloads, whose age is
+    refreshed only now and then.
+    """
+
+    at: str
+    seconds: float
+    touched: int
+
+
+def collect(log: Log, files: FolderBlobs | None, cutoff: Cutoff) -> Collected:
+    """Remove what nothing can reach and nobody is about to refer to."""
+    sessions, events = _purge(log, cutoff.at)
+    reached: set[bytes] = set()
+    with log.read() as reading:
+        position = reading.position()
+    for ref in _refs(log, None):
+        _reach(log, files, ref, reached)
+    removed: list[PayloadRow] = []
+    after = b""
+    while True:
+        with log.read() as reading:
+            page = reading.payloads(after, _PAGE)
+        if not page:
+            break
+        after = page[-1].hash
+        old = [row for row in page if row.touched <= cutoff.touched and row.hash not in reached]
+        if old:
+            removed += _sweep(log, files, old, position, reached)
+    if files is not None:
+        _remove_files(log, files, cutoff)
+    return Collected(sessions, events, len(removed), sum(row.size for row in removed))
+
+
+def _purge(log: Log, cutoff: str) -> tuple[int, int]:
+    sessions = events = after = 0
+    while True:
+        with log.read() as reading:
+            page = reading.sessions(after, _PAGE, deleted=True)
+        if not page:
+            return sessions, events
+        after = page[-1].key
+        for row in page:
+            deleted = row.deleted_at
+            if deleted is not None and not row.purged and deleted <= cutoff:
+
+                def work(writing: Writing, row: SessionRow = row) -> int:
+                    writing.mark_session(row._replace(purged=1))
+                    return writing.purge(row.key)
+
+                events += log.transact_alone(work)
+                sessions += 1
+
+
+def _reach(log: Log, files: BlobStore | None, ref: PayloadRef, reached: set[bytes]) -> None:
+    waiting = [ref.id]
+    while waiting:
+        name = waiting.pop()
+        digest = _digest(name)
+        if digest in reached:
+            continue
+        reached.add(digest)
+        try:
+            with log.read() as reading:
+                waiting += [each.id for each in _inner(reading, files, name)]
+        except (PayloadMissing, CorruptData):
+            continue  # Damage is for verification to name; nothing is removed because of it.
+
+
+def _sweep(
+    log: Log,
+    files: BlobStore | None,
+    old: list[PayloadRow],
+    position: int,
+    reached: set[bytes],
+) -> list[PayloadRow]:
+    """Remove rows, unless an event came meanwhile that leads to them, or somebody stored them
+    anew: in a transaction nothing more can come.
+    """
+
+    def work(writing: Writing) -> list[PayloadRow]:
+        found = set(reached)
+        waiting: list[str] = []
+        after = position
+        while events := writing.events_with_refs(None, after, _PAGE):
+            after = events[-1][1].position
+            for owner, event in events:
+                waiting += [ref.id for ref in find_refs(event_of(str(owner), event).data)]
+        while waiting:
+            name = waiting.pop()
+            if _digest(name) not in found:
+                found.add(_digest(name))
+                waiting += [each.id for each in _inner(writing, files, name)]
+        gone = []
+        for row in old:
+            now = writing.payloads(_before(row.hash), 1)
+            if row.hash not in found and now == [row]:
+                writing.delete_payload(row.hash)
+                gone.append(row)
+        return gone
+
+    return log.transact_alone(work)
+
+
+def _remove_files(log: Log, files: FolderBlobs, cutoff: Cutoff) -> None:
+    """Remove files whose row is gone, or never came because a writer died."""
+    files.sweep(max(limits.BLOB_SWEEP_AGE_S, 0.0))
+    for name in list(files.ids()):
+        with log.read() as reading:
+            if reading.payload_size(_digest(name)) is not None:
+                continue
+
+        def work(writing: Writing, name: str = name) -> None:
+            # Whoever stores the payload again looks for its file in a transaction, so after this.
+            if writing.payload_size(_digest(name)) is None and _age(files.path(name), cutoff):
+                files.delete(name)
+
+        log.transact_alone(work)
+
+
+def _age(path: Path, cutoff: Cutoff) -> bool:
+    try:
+        return path.lstat().st_mtime <= cutoff.seconds
+    except FileNotFoundError:
+        return False
+
+
+def _before(digest: bytes) -> bytes:
+    """The greatest hash below one, so that a page behind it begins with it."""
+    return (int.from_bytes(digest) - 1).to_bytes(len(digest)) if any(digest) else b""
+
+
+def _digest(name: str) -> bytes:
+    return bytes.fromhex(parse_content_id(name))

@@ -1,0 +1,200 @@
+-- name: last_position
+-- The newest position. The counter's row is only a floor, lifted by a restore or a purge: the log itself is the counter.
+SELECT max(
+    (SELECT coalesce(max(position), 0) FROM events),
+    (SELECT value FROM kernel_sequence WHERE name = 'position_floor')
+)
+
+-- name: claim_position
+SELECT ?1 + max(
+    (SELECT coalesce(max(position), 0) FROM events),
+    (SELECT value FROM kernel_sequence WHERE name = 'position_floor')
+)
+
+-- name: lift_position
+-- Only upwards: a position is never handed out again.
+UPDATE kernel_sequence SET value = max(value, ?1) WHERE name = 'position_floor'
+
+-- name: seed_position
+INSERT OR IGNORE INTO kernel_sequence (name, value) VALUES ('position_floor', 0)
+
+-- name: session
+SELECT session_key, session_id, created_at, deleted_at, purged FROM sessions WHERE session_id = ?
+
+-- name: session_by_key
+SELECT session_key, session_id, created_at, deleted_at, purged FROM sessions WHERE session_key = ?
+
+-- name: sessions
+-- In the order of their creation, behind one of them.
+SELECT session_key, session_id, created_at, deleted_at, purged FROM sessions
+WHERE session_key > ?1 AND (?2 OR deleted_at IS NULL) ORDER BY session_key LIMIT ?3
+
+-- name: next_session_key
+SELECT coalesce(max(session_key), 0) + 1 FROM sessions
+
+-- name: insert_session
+INSERT INTO sessions (session_key, session_id, created_at, seal) VALUES (?, ?, ?, ?)
+
+-- name: mark_session
+UPDATE sessions SET deleted_at = ?2, purged = ?3, seal = ?4 WHERE session_key = ?1
+
+-- name: insert_event
+INSERT INTO events (
+    position, session_key, event_id, type, at, entity, entity_id, request_key, body, digest, position_check
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: events
+SELECT position, event_id, type, at, entity, entity_id, request_key, body, digest FROM events
+WHERE session_key = ?1 AND event_id > ?2 AND event_id <= ?3 ORDER BY event_id LIMIT ?4
+
+-- name: last_event
+SELECT coalesce(max(event_id), 0) FROM events WHERE session_key = ?
+
+-- name: events_of_request
+SELECT position, event_id, type, at, entity, entity_id, request_key, body, digest FROM events
+WHERE session_key = ?1 AND request_key = ?2 ORDER BY event_id
+
+-- name: all_events
+-- The log of all sessions, behind a position; what belongs to a deleted session is not shown.
+SELECT s.session_id, e.position, e.event_id, e.type, e.at, e.entity, e.entity_id, e.request_key, e.body, e.digest
+FROM events AS e JOIN sessions AS s USING (session_key)
+WHERE e.position > ?1 AND s.deleted_at IS NULL ORDER BY e.position LIMIT ?2
+
+-- name: entities
+-- The entities of one kind with ids from ?3 to ?4, each as its newest event at or before ?5 left it. Ids have no gaps, and
+-- the newest event of each is found at the end of its part of the index, however often it was replaced.
+WITH RECURSIVE ids (id) AS (SELECT ?3 UNION ALL SELECT id + 1 FROM ids WHERE id < ?4)
+SELECT e.position, e.event_id, e.type, e.at, e.entity, e.entity_id, e.request_key, e.body, e.digest
+FROM ids JOIN events AS e ON e.session_key = ?1 AND e.event_id = (
+    SELECT max(event_id) FROM events WHERE session_key = ?1 AND entity = ?2 AND entity_id = ids.id AND event_id <= ?5
+)
+ORDER BY ids.id
+
+-- name: messages_from
+-- The messages that came with events from ?2 to ?3, oldest first.
+SELECT position, event_id, type, at, entity, entity_id, request_key, body, digest FROM events
+WHERE session_key = ?1 AND +entity = 1 AND event_id >= ?2 AND event_id <= ?3 ORDER BY event_id LIMIT ?4
+
+-- name: events_with_refs
+-- Events whose body may refer to a payload, in the order of the log of all sessions.
+SELECT e.session_key, e.position, e.event_id, e.type, e.at, e.entity, e.entity_id, e.request_key, e.body, e.digest
+FROM events AS e JOIN sessions AS s USING (session_key)
+WHERE e.position > ?1 AND s.purged = 0 AND instr(e.body, '{"~ref":{"id":"sha256:') > 0 ORDER BY e.position LIMIT ?2
+
+-- name: session_events_with_refs
+SELECT session_key, position, event_id, type, at, entity, entity_id, request_key, body, digest FROM events
+WHERE session_key = ?1 AND event_id > ?2 AND instr(body, '{"~ref":{"id":"sha256:') > 0 ORDER BY event_id LIMIT ?3
+
+-- name: insert_head
+INSERT INTO heads (head_id, session_key, event_id, basis) VALUES (?, ?, ?, ?)
+
+-- name: head
+SELECT session_key, event_id FROM heads WHERE head_id = ?
+
+-- name: heads_count
+SELECT count(*) FROM heads WHERE session_key = ?1 AND event_id <= ?2
+
+-- name: head_events
+SELECT event_id FROM heads WHERE session_key = ?1 AND event_id <= ?2 ORDER BY event_id LIMIT ?4 OFFSET ?3
+
+-- name: heads_on
+-- The heads that were published on top of one.
+SELECT head_id FROM heads WHERE basis = ? ORDER BY session_key, event_id
+
+-- name: insert_edge
+INSERT INTO edges (session_key, edge_id, event_id, from_session, to_session, from_head, to_head)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+
+-- name: edge
+SELECT event_id FROM edges WHERE session_key = ?1 AND edge_id = ?2
+
+-- name: edges_count
+SELECT count(*) FROM edges WHERE session_key = ?1 AND event_id <= ?2
+
+-- name: edge_events
+SELECT event_id FROM edges WHERE session_key = ?1 AND event_id <= ?2 ORDER BY event_id LIMIT ?4 OFFSET ?3
+
+-- name: edges_of_session
+-- Where the edges stand that begin or end at a session, in whichever log.
+SELECT session_key, event_id FROM edges WHERE from_session = ?1
+UNION SELECT session_key, event_id FROM edges WHERE to_session = ?1 ORDER BY session_key, event_id
+
+-- name: heads_before
+-- The heads from which edges lead to a head.
+SELECT DISTINCT from_head FROM edges WHERE to_head = ? AND from_head IS NOT NULL ORDER BY from_head
+
+-- name: heads_after
+SELECT DISTINCT to_head FROM edges WHERE from_head = ? ORDER BY to_head
+
+-- name: insert_snapshot
+INSERT OR REPLACE INTO snapshots (session_key, event_id, state) VALUES (?, ?, ?)
+
+-- name: snapshot_before
+SELECT event_id, state FROM snapshots WHERE session_key = ?1 AND event_id <= ?2 ORDER BY event_id DESC LIMIT 1
+
+-- name: payload_size
+SELECT size FROM payloads WHERE hash = ?
+
+-- name: payload
+SELECT size, data FROM payloads WHERE hash = ?
+
+-- name: put_payload
+-- A row that is there keeps its bytes, unless they have another length. Its age is refreshed at most once in a while,
+-- because that rewrites the row.
+INSERT INTO payloads (hash, size, touched, data) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (hash) DO UPDATE SET size = excluded.size, touched = excluded.touched, data = excluded.data
+WHERE payloads.touched < excluded.touched - ?5 OR length(payloads.data) IS NOT length(excluded.data)
+
+-- name: payloads
+SELECT hash, size, touched, data IS NULL FROM payloads WHERE hash > ?1 ORDER BY hash LIMIT ?2
+
+-- name: delete_payload
+DELETE FROM payloads WHERE hash = ?
+
+-- name: purge_events
+DELETE FROM events WHERE session_key = ?
+
+-- name: purge_heads
+DELETE FROM heads WHERE session_key = ?
+
+-- name: purge_edges
+DELETE FROM edges WHERE session_key = ?
+
+-- name: purge_snapshots
+DELETE FROM snapshots WHERE session_key = ?
+
+-- name: verify_sessions
+-- As bytes: damaged text may be no text any more, and must be seen all the same.
+SELECT session_key, CAST(session_id AS BLOB), CAST(created_at AS BLOB), CAST(deleted_at AS BLOB), purged, seal
+FROM sessions ORDER BY session_key
+
+-- name: verify_events
+SELECT
+    position, event_id, CAST(type AS BLOB), CAST(at AS BLOB), entity, entity_id, CAST(request_key AS BLOB),
+    CAST(body AS BLOB), digest, position_check
+FROM events WHERE session_key = ? ORDER BY event_id
+
+-- name: verify_digest
+SELECT digest FROM events WHERE session_key = ?1 AND event_id = ?2
+
+-- name: verify_heads
+SELECT CAST(head_id AS BLOB), event_id, CAST(basis AS BLOB) FROM heads WHERE session_key = ? ORDER BY event_id
+
+-- name: verify_edges
+SELECT
+    CAST(edge_id AS BLOB), event_id, CAST(from_session AS BLOB), CAST(to_session AS BLOB), CAST(from_head AS BLOB),
+    CAST(to_head AS BLOB)
+FROM edges WHERE session_key = ? ORDER BY event_id
+
+-- name: verify_snapshots
+SELECT event_id, CAST(state AS BLOB) FROM snapshots WHERE session_key = ? ORDER BY event_id
+
+-- name: verify_strays
+-- Rows whose session does not exist.
+SELECT 'event', position FROM events WHERE session_key NOT IN (SELECT session_key FROM sessions)
+UNION ALL SELECT 'head', event_id FROM heads WHERE session_key NOT IN (SELECT session_key FROM sessions)
+UNION ALL SELECT 'edge', event_id FROM edges WHERE session_key NOT IN (SELECT session_key FROM sessions)
+UNION ALL SELECT 'snapshot', event_id FROM snapshots WHERE session_key NOT IN (SELECT session_key FROM sessions)
+
+-- name: verify_payloads
+SELECT hash, size, touched, data FROM payloads ORDER BY hash

@@ -1,0 +1,183 @@
+"""What the sessions model gives out: records that never change, plain values inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, Final, Literal
+
+import msgspec
+
+
+class _Unset(Enum):
+    UNSET = "unset"
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET: Final = _Unset.UNSET
+"""Not given. `expected_basis=None` is a claim that there is no head yet; this is no claim."""
+Unset = Literal[_Unset.UNSET]
+
+
+class Event:
+    """One row of a session's log, as the store stamped it.
+
+    `data` is everything that the event carries besides, as in `event.data["turn"]["status"]`. It is
+    decoded when it is first asked for, so that an event that is only passed on costs little.
+    `digest` covers this event and all earlier ones of its session.
+    """
+
+    __slots__ = ("_data", "at", "digest", "entity_id", "id", "key", "position", "session", "type")
+
+    def __init__(
+        self,
+        session: str,
+        id: int,  # noqa: A002 - the field is called so
+        type: str,  # noqa: A002
+        data: dict[str, Any] | Callable[[], dict[str, Any]],
+        *,
+        at: str = "",
+        entity_id: int | None = None,
+        key: str | None = None,
+        position: int = 0,
+        digest: bytes = b"",
+    ) -> None:
+        self.session = session
+        self.id = id
+        self.type = type
+        self.at = at
+        self.entity_id = entity_id
+        self.key = key
+        self.position = position
+        self.digest = digest
+        self._data = data
+
+    @property
+    def data(self) -> dict[str, Any]:
+        if callable(self._data):
+            self._data = self._data()
+        return self._data
+
+    def as_dict(self) -> dict[str, Any]:
+        """The event in one piece, as the specification draws it."""
+        return {"id": self.id, "type": self.type, "at": self.at, **self.data}
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Event):
+            return NotImplemented
+        return self._identity() == other._identity() and self.data == other.data
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+    def _identity(self) -> tuple[object, ...]:
+        return (self.session, self.id, self.type, self.at, self.entity_id, self.key, self.digest)
+
+    def __repr__(self) -> str:
+        return f"<Event {self.id} {self.type} of {self.session}>"
+
+
+class Head(msgspec.Struct, frozen=True):
+    """An immutable point from which a session can be continued, named by its content.
+
+    `event_range` is what it covers beyond its basis, first and last event id. `events_digest`
+    covers all events of the session up to there, so that an edited history is found out.
+    """
+
+    id: str
+    session: str
+    basis: str | None
+    event_range: tuple[int, int]
+    events_digest: str
+    kind: str
+    turn_id: int | None = None
+    vars_ref: Any = None
+    final_ref: Any = None
+    compact_from_event_id: int | None = None
+    extra: dict[str, Any] = {}
+    version: int = 1
+
+    def content(self) -> dict[str, Any]:
+        """What the id is the hash of."""
+        fields = {name: getattr(self, name) for name in HEAD_FIELDS}
+        return {**self.extra, **fields, "event_range": list(self.event_range)}
+
+
+class Edge(msgspec.Struct, frozen=True):
+    """A fact about where a session came from, named by its content."""
+
+    id: str
+    type: str
+    from_session: str
+    to_session: str
+    from_head: str | None
+    to_head: str
+    extra: dict[str, Any] = {}
+    version: int = 1
+
+    def content(self) -> dict[str, Any]:
+        return {**self.extra, **{name: getattr(self, name) for name in EDGE_FIELDS}}
+
+
+HEAD_FIELDS: Final = tuple(name for name in Head.__struct_fields__ if name not in {"id", "extra"})
+EDGE_FIELDS: Final = tuple(name for name in Edge.__struct_fields__ if name not in {"id", "extra"})
+
+
+def head_of(stored: dict[str, Any]) -> Head:
+    """The head that a `head/published` event holds."""
+    known = {name: stored[name] for name in ("id", *HEAD_FIELDS)}
+    known["event_range"] = tuple(stored["event_range"])
+    return Head(**known, extra={k: v for k, v in stored.items() if k not in known})
+
+
+def edge_of(stored: dict[str, Any]) -> Edge:
+    """The edge that a `lineage/edge-added` event holds."""
+    known = {name: stored[name] for name in ("id", *EDGE_FIELDS)}
+    return Edge(**known, extra={k: v for k, v in stored.items() if k not in known})
+
+
+class SessionInfo(msgspec.Struct, frozen=True):
+    """A session as a list shows it."""
+
+    id: str
+    created_at: str
+    events: int
+    deleted_at: str | None = None
+
+
+class Transient(msgspec.Struct, frozen=True):
+    """Something live that is not kept, such as a token. `event_id` is the last event before it."""
+
+    session: str
+    item: Any
+    event_id: int
+    position: int
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """Transient items were dropped here, because the subscriber was slower than they came.
+
+    No durable event is ever dropped: they go on after `last_delivered_event_id`.
+    """
+
+    last_delivered_event_id: int
+    dropped: int
+    type: str = "subscribe/gap"
+
+
+class Collected(msgspec.Struct, frozen=True):
+    """What a garbage collection removed."""
+
+    sessions: int
+    events: int
+    payloads: int
+    bytes: int
+
+
+class LineageGraph(msgspec.Struct, frozen=True):
+    """Heads and edges that hang together. An edge may lead to a head of another store."""
+
+    heads: tuple[Head, ...]
+    edges: tuple[Edge, ...]

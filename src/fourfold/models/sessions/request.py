@@ -1,0 +1,237 @@
+"""What callers ask for, checked before anything is written.
+
+An event comes in as a plain dict: its `type`, and beside it what the event carries. It becomes a
+Draft: everything that can be known before the store assigns numbers, already encoded. A value that
+has no canonical form, a missing part, a name that does not fit: all of that is refused here.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from fourfold import limits
+from fourfold.content import Inline, Interned, PayloadRef, decide, encode, find_refs
+from fourfold.errors import ContentError, InvalidInput
+from fourfold.models.sessions.fold import ENTITY_OF, HELD, MINTING
+
+_TYPE = re.compile(r"[a-z][a-z0-9_.-]*(?:/[a-z0-9][a-z0-9_.-]*)+")
+_SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+=-]*")
+_STAMPED = frozenset({"id", "at", "position", "digest", "key"})
+_TRANSIENT = ("delta/", "subscribe/")
+_OWN_CALL = {
+    "head/published": "publish_head",
+    "lineage/edge-added": "append_lineage_edge",
+}
+_REF_MARK = b'"~ref"'
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """A value in an event that may be large: stored inside the event up to 512 canonical bytes, and
+    beyond that as a payload of its own, together with the event. Stands directly in the event or in
+    its entity, as in `{"type": "message/appended", "message": {"content": Payload(text)}}`.
+    """
+
+    value: Any
+    kind: str = "message"
+
+
+class Draft(NamedTuple):
+    """An event before it has its numbers. `put` is the id of the entity that it replaces."""
+
+    type: str
+    body: str
+    put: int | None = None
+    refs: tuple[PayloadRef, ...] = ()
+    payloads: tuple[Interned, ...] = ()
+    size: int = 0
+
+
+def drafts_of(sid: str, events: Iterable[Mapping[str, Any]]) -> list[Draft]:
+    """The events of one request."""
+    if isinstance(events, (str, bytes, Mapping)) or not isinstance(events, Iterable):
+        raise InvalidInput(f"the events to append are a list, not {type(events).__name__}")
+    listed = list(events)
+    if len(listed) > limits.SESSION_BATCH_EVENTS_MAX:
+        raise InvalidInput(
+            f"{len(listed)} events at once are more than {limits.SESSION_BATCH_EVENTS_MAX}",
+            hint="Append them in several batches.",
+        )
+    if len(listed) == 1:
+        return [draft_of(sid, listed[0])]
+    drafts = []
+    for number, event in enumerate(listed):
+        try:
+            drafts.append(draft_of(sid, event))
+        except InvalidInput as error:
+            raise type(error)(
+                f"event {number} of {len(listed)}: {error.message}", hint=error.hint
+            ) from error
+    return drafts
+
+
+def draft_of(sid: str, event: Mapping[str, Any]) -> Draft:
+    """One event, checked and encoded."""
+    if not isinstance(event, Mapping):
+        raise InvalidInput(
+            f"an event is a dict, not {type(event).__name__}",
+            hint='As in {"type": "message/appended", "message": {...}}.',
+        )
+    data = dict(event)
+    kind = check_type(data.pop("type", None))
+    if kind in _OWN_CALL:
+        raise InvalidInput(f"{kind} events come from {_OWN_CALL[kind]}(), not from appending")
+    if not _STAMPED.isdisjoint(data):
+        raise InvalidInput(
+            f"the event has {min(_STAMPED & data.keys())!r}, which only the store assigns",
+            hint="Put it into the entity, or under another name.",
+        )
+    for name in HELD.get(kind, ()):
+        if name not in data:
+            raise InvalidInput(f"a {kind} event carries {name!r}, and this one does not")
+    put = _prepare(sid, kind, data)
+    return encoded(kind, data, put)
+
+
+def encoded(kind: str, data: dict[str, Any], put: int | None = None) -> Draft:
+    """A draft of data that is otherwise known to be right."""
+    payloads = settle(data)
+    for name, value in data.items():
+        if type(value) is dict and Payload in map(type, value.values()):
+            # What lies deeper than the event itself may belong to the caller.
+            data[name] = held = value.copy()
+            payloads += settle(held)
+    body = encode(data)
+    if len(body) > limits.SESSION_EVENT_BYTES_MAX:
+        raise InvalidInput(
+            f"a {kind} event of {len(body)} bytes is larger than {limits.SESSION_EVENT_BYTES_MAX}",
+            hint="Wrap its large values in Payload(value, kind).",
+        )
+    refs: tuple[PayloadRef, ...] = ()
+    if _REF_MARK in body:
+        refs = tuple(find_refs(data))
+    size = len(body)
+    if payloads:
+        size += sum(len(each.data) for each in payloads)
+    return Draft(kind, body.decode(), put, refs, tuple(payloads), size)
+
+
+def _prepare(sid: str, kind: str, data: dict[str, Any]) -> int | None:
+    """Take ids out of the entity, since they are columns of their own; the id of a replaced one."""
+    if kind == "session/started":
+        data["session"] = _session_entity(sid, data["session"])
+        return None
+    entity = ENTITY_OF.get(kind)
+    if entity is None:
+        return None
+    found = data[entity]
+    if type(found) is not dict:
+        raise InvalidInput(f"the {entity} of a {kind} event is a dict, not {_named(found)}")
+    data[entity] = held = found.copy()
+    number: Any = held.pop("id", None)
+    if kind == "session/compacted":
+        boundary = data.get("compact_from_event_id")
+        if boundary is not None and not _is_id(boundary):
+            raise InvalidInput(f"compact_from_event_id is {boundary!r}, not the id of an event")
+    if kind in MINTING:
+        return None
+    if not _is_id(number):
+        raise InvalidInput(f"a {kind} event names the {entity} by its id, not by {number!r}")
+    return int(number)
+
+
+def _session_entity(sid: str, found: Any) -> dict[str, Any]:
+    if type(found) is not dict:
+        raise InvalidInput(f"the session of a session/started event is a dict, not {_named(found)}")
+    if found.get("id", sid) != sid:
+        raise InvalidInput(f"the session's id is {found['id']!r}, but it is the log of {sid!r}")
+    return {"status": "running", **found, "id": sid}
+
+
+def settle(holder: dict[str, Any]) -> list[Interned]:
+    """Replace payloads by what stands for them in the event; those that must be stored."""
+    payloads: list[Interned] = []
+    if Payload not in map(type, holder.values()):
+        return payloads
+    for name, value in holder.items():
+        if type(value) is Payload:
+            decision = decide(value.value, value.kind)
+            if isinstance(decision, Inline):
+                holder[name] = decision.value
+            else:
+                payloads.append(decision)
+                holder[name] = decision.ref
+    return payloads
+
+
+def check_type(kind: Any) -> str:
+    if type(kind) is str and kind in HELD:
+        return kind
+    if (
+        type(kind) is not str
+        or len(kind) > limits.SESSION_EVENT_TYPE_CHARS_MAX
+        or not _TYPE.fullmatch(kind)
+    ):
+        raise InvalidInput(
+            f"{repr(kind)[:100]} is not the type of an event",
+            hint="A type is two or more lower-case names with a slash between, as `turn/started`.",
+        )
+    if kind.startswith(_TRANSIENT):
+        raise InvalidInput(
+            f"{kind} is a transient item, which is not kept",
+            hint="Send it with notify_transient().",
+        )
+    return kind
+
+
+def check_session_id(sid: Any) -> str:
+    if (
+        type(sid) is not str
+        or len(sid) > limits.SESSION_ID_CHARS_MAX
+        or not _SESSION_ID.fullmatch(sid)
+    ):
+        raise InvalidInput(
+            f"{repr(sid)[:100]} cannot be the id of a session",
+            hint=f"Use 1 to {limits.SESSION_ID_CHARS_MAX} letters, digits and . _ : @ / + = -; "
+            "begin with a letter or digit.",
+        )
+    return sid
+
+
+def check_key(key: Any) -> str | None:
+    """An idempotency key: any text that is not too long."""
+    if key is None:
+        return None
+    if type(key) is not str or not 0 < len(key) <= limits.SESSION_KEY_CHARS_MAX:
+        raise InvalidInput(
+            f"{repr(key)[:100]} cannot be the key of a request",
+            hint=f"A key is a text of 1 to {limits.SESSION_KEY_CHARS_MAX} characters.",
+        )
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        raise ContentError("the key of a request has a lone surrogate in it") from None
+    return key
+
+
+def check_count(value: Any, name: str, *, least: int = 0) -> int:
+    """A number that a caller gave: an event id, a position, a limit."""
+    if type(value) is not int or not least <= value < 2**63:
+        raise InvalidInput(f"{name} is {repr(value)[:100]}, not a whole number from {least} on")
+    return value
+
+
+def fresh_id() -> str:
+    return f"s-{uuid.uuid4()}"
+
+
+def _is_id(value: Any) -> bool:
+    return type(value) is int and 1 <= value < 2**63
+
+
+def _named(value: Any) -> str:
+    return type(value).__name__

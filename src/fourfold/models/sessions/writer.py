@@ -1,0 +1,263 @@
+"""Writing: what a checked request does inside its transaction.
+
+Everything that can be refused is refused before the first write, so a bad request costs those that
+share its transaction nothing. Then, together: payloads, events, what is derived from them (heads,
+edges, now and then a snapshot of the folded state).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fourfold import limits
+from fourfold.blobs import BlobStore
+from fourfold.content import Interned, PayloadRef, decode, parse_content_id
+from fourfold.errors import (
+    AlreadyExists,
+    InvalidInput,
+    NotFound,
+    PayloadMissing,
+    PreconditionFailed,
+    ReplayMismatch,
+)
+from fourfold.models.sessions.fold import ENTITY_OF, State
+from fourfold.models.sessions.heads import check_basis, check_boundary, head_content
+from fourfold.models.sessions.log import EdgeRow, HeadRow, Reading, SessionRow, Writing
+from fourfold.models.sessions.records import UNSET, Edge, Event, Head, Unset, edge_of, head_of
+from fourfold.models.sessions.request import Draft, encoded
+from fourfold.models.sessions.slots import Slot, Slots, existing, state_at
+from fourfold.models.sessions.stamping import Row, event_of, stamp, state_text
+
+_PLAIN = frozenset(ENTITY_OF)
+"""Events from which nothing is derived, and which are most of a log."""
+
+
+class Append(NamedTuple):
+    """A request to append events, checked. `files` is where the largest payloads go."""
+
+    sid: str
+    drafts: Sequence[Draft]
+    at: str
+    now: int
+    expected_last_id: int | Unset = UNSET
+    key: str | None = None
+    files: BlobStore | None = None
+    payloads: Sequence[Interned] = ()
+
+    @property
+    def size(self) -> int:
+        return sum([draft.size for draft in self.drafts])
+
+
+class Publish(NamedTuple):
+    """A request to publish a head, checked. `given` is what the caller wants in it."""
+
+    append: Append
+    given: Mapping[str, Any]
+    expected_basis: str | Unset | None
+    to_event_id: int | None
+
+
+def append(writing: Writing, slots: Slots, request: Append) -> list[Event]:
+    """Append the events, all or none; those of an earlier request with the same key as they are."""
+    slot = slots.inside(writing, request.sid)
+    if request.key is not None:
+        known = _replayed(writing, slot.row, request)
+        if known is not None:
+            return known
+    last = slot.state.counters.event
+    if request.expected_last_id is not UNSET and request.expected_last_id != last:
+        raise PreconditionFailed(
+            f"the last event of session {request.sid!r} is {last}, not {request.expected_last_id}",
+            hint="Read the events that came since, and decide again.",
+            details={"session": request.sid, "expected": request.expected_last_id, "last": last},
+        )
+    if not request.drafts:
+        return []
+    return _write(writing, slots, slot, request)
+
+
+def create(writing: Writing, slots: Slots, request: Append) -> tuple[SessionRow, list[Event]]:
+    """The session; a new one begins with the events of the request."""
+    row = writing.session(request.sid)
+    if row is not None:
+        if row.deleted_at is not None:
+            raise AlreadyExists(
+                f"session {request.sid!r} was deleted at {row.deleted_at}; its id is used up",
+                hint="Create the session under another id.",
+            )
+        return row, []
+    _check_refs(writing, request)
+    key = writing.insert_session(request.sid, request.at)
+    row = SessionRow(key, request.sid, request.at)
+    slot = Slot(row, State(), 0)
+    if request.drafts:
+        return row, _write(writing, slots, slot, request)
+    slots.move(writing, request.sid, slot)
+    return row, []
+
+
+def publish_head(writing: Writing, slots: Slots, publish: Publish) -> Head:
+    """Publish a head over the events since the current one."""
+    request, given = publish.append, publish.given
+    slot = slots.inside(writing, request.sid)
+    if request.key is not None:
+        known = writing.events_of_request(slot.row.key, request.key)
+        if known:
+            return _published_before(request, given, [event_of(request.sid, r) for r in known])
+    check_basis(request.sid, slot.state, publish.expected_basis)
+    boundary = check_boundary(request.sid, slot.state, publish.to_event_id)
+    at_boundary = slot.state
+    if boundary != slot.state.counters.event:
+        at_boundary = state_at(writing, slot.row, boundary).state
+    content = head_content(request.sid, slot.state, at_boundary, boundary, given)
+    draft = encoded("head/published", {"head": content})
+    [event] = _write(writing, slots, slot, request._replace(drafts=[draft]))
+    return head_of(event.data["head"])
+
+
+def append_edge(writing: Writing, slots: Slots, request: Append) -> Event:
+    """Add an edge to a session's log; one that is there already stays as it is."""
+    content = decode(request.drafts[0].body.encode())["edge"]
+    slot = slots.inside(writing, request.sid)
+    known = writing.edge(slot.row.key, content["id"])
+    if known is not None:
+        [row] = writing.events(slot.row.key, known - 1, known, 1)
+        return event_of(request.sid, row)
+    for side in ("from", "to"):
+        _check_end(writing, content[f"{side}_session"], content[f"{side}_head"])
+    [event] = _write(writing, slots, slot, request)
+    return event
+
+
+def delete(writing: Writing, slots: Slots, sid: str, at: str) -> None:
+    """Mark a session as deleted; its events stay until they are collected."""
+    row = existing(writing, sid)
+    writing.mark_session(row._replace(deleted_at=at))
+    slots.leave(writing, sid)
+
+
+def _write(writing: Writing, slots: Slots, slot: Slot, request: Append) -> list[Event]:
+    row, before, snapshot_at = slot
+    position = slots.position(writing)
+    rows, events, state = stamp(
+        request.sid,
+        before,
+        request.drafts,
+        at=request.at,
+        position=position + 1,
+        key=request.key,
+    )
+    _check_refs(writing, request)
+    for payload in request.payloads:
+        put_payload(writing, payload, request.now, request.files)
+    writing.insert_events(row.key, rows)
+    if not _PLAIN.issuperset({draft.type for draft in request.drafts}):
+        _derive(writing, row, events)
+    if _snapshot_due(rows, state.counters.event - snapshot_at):
+        snapshot_at = state.counters.event
+        writing.insert_snapshot(row.key, snapshot_at, state_text(state))
+    slots.move(writing, request.sid, Slot(row, state, snapshot_at), position + len(rows))
+    return events
+
+
+def put_payload(writing: Writing, payload: Interned, now: int, files: BlobStore | None) -> None:
+    """Store a payload in this transaction. The bytes of a large one are a file, which was written
+    before; but a collection may have removed it since, and does so in transactions only.
+    """
+    if not is_file(payload, files):
+        writing.put_payload(payload, now, is_file=False)
+        return
+    assert files is not None
+    if not files.has(payload.ref.id):
+        files.put(payload.data)
+    writing.put_payload(payload, now, is_file=True)
+
+
+def is_file(payload: Interned, files: BlobStore | None) -> bool:
+    return files is not None and payload.ref.size > limits.SESSION_PAYLOAD_ROW_BYTES_MAX
+
+
+def _derive(writing: Writing, row: SessionRow, events: Sequence[Event]) -> None:
+    for event in events:
+        if event.type == "head/published":
+            writing.insert_head(row.key, head_row(event, head_of(event.data["head"])))
+        elif event.type == "lineage/edge-added":
+            writing.insert_edge(row.key, edge_row(event, edge_of(event.data["edge"])))
+
+
+def head_row(event: Event, head: Head) -> HeadRow:
+    return HeadRow(head.id, event.id, head.basis)
+
+
+def edge_row(event: Event, edge: Edge) -> EdgeRow:
+    return EdgeRow(
+        edge.id, event.id, edge.from_session, edge.to_session, edge.from_head, edge.to_head
+    )
+
+
+def _snapshot_due(rows: Sequence[Row], since: int) -> bool:
+    """Whether the events since the last snapshot are many, or some of them and now a head."""
+    if since >= limits.SESSION_SNAPSHOT_EVENTS_MAX:
+        return True
+    return since >= limits.SESSION_SNAPSHOT_EVENTS_MIN and rows[-1].type == "head/published"
+
+
+def _check_refs(reading: Reading, request: Append) -> None:
+    """Refuse references to payloads that nobody stored."""
+    for draft in request.drafts:
+        if draft.refs:
+            coming = {payload.ref.id for payload in request.payloads}
+            for ref in draft.refs:
+                if ref.id not in coming:
+                    check_ref(reading, ref)
+
+
+def check_ref(reading: Reading, ref: PayloadRef) -> None:
+    size = reading.payload_size(bytes.fromhex(parse_content_id(ref.id)))
+    if size is None:
+        raise PayloadMissing(f"payload {ref.id} is not in this store", details={"payload": ref.id})
+    if size != ref.size:
+        raise InvalidInput(f"payload {ref.id} has {size} bytes, but the reference says {ref.size}")
+
+
+def _replayed(reading: Reading, row: SessionRow, request: Append) -> list[Event] | None:
+    assert request.key is not None
+    rows = reading.events_of_request(row.key, request.key)
+    if not rows:
+        return None
+    # The id of a replaced entity is a column and not in the body.
+    asked = [(draft.type, draft.body) for draft in request.drafts]
+    same = asked == [(row.type, row.body) for row in rows] and all(
+        draft.put in {None, row.entity_id} for draft, row in zip(request.drafts, rows, strict=True)
+    )
+    if not same:
+        raise _mismatch(request)
+    return [event_of(request.sid, each) for each in rows]
+
+
+def _published_before(request: Append, given: Mapping[str, Any], events: list[Event]) -> Head:
+    if len(events) != 1 or events[0].type != "head/published":
+        raise _mismatch(request)
+    head = events[0].data["head"]
+    if any(head.get(name) != value for name, value in given.items()):
+        raise _mismatch(request)
+    return head_of(head)
+
+
+def _mismatch(request: Append) -> ReplayMismatch:
+    return ReplayMismatch(
+        f"another request of session {request.sid!r} came under the key {request.key!r} before",
+        hint="Give each new request a key of its own.",
+    )
+
+
+def _check_end(reading: Reading, sid: str, head_id: str | None) -> None:
+    """An end of an edge that lies in this store must be a head of that session."""
+    row = reading.session(sid)
+    if row is None or head_id is None:
+        return
+    found = reading.head(head_id)
+    if found is None or found[0] != row.key:
+        raise NotFound(f"session {sid!r} has no head {head_id}")

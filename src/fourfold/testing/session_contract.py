@@ -1,0 +1,465 @@
+"""The contract of every session store, as a pytest class.
+
+Subclass it and override the fixture `sessions` with a new, empty store; a store that outlives its
+process also overrides `again`, which closes it and opens it anew:
+
+    class TestMySessions(SessionContract):
+        @pytest.fixture
+        def sessions(self):
+            return Sessions(MyLog())
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fourfold import limits
+from fourfold.content import PayloadRef, encode
+from fourfold.errors import ContentError, InvalidInput, NotFound, PayloadMissing, Refused
+from fourfold.models.sessions import Edge, Event, Gap, Payload, Sessions, Transient
+from fourfold.models.sessions.fold import fold, kept_messages
+from fourfold.testing.session_log_contract import (
+    FAR,
+    SCRIPT,
+    SessionLogContract,
+    edge,
+    message,
+    turn,
+)
+
+WAIT_S = 20.0
+LARGE = "x" * (limits.SESSION_PAYLOAD_ROW_BYTES_MAX + 1)
+
+
+class Heard:
+    """A subscriber that remembers, and can be waited for."""
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+        self._change = threading.Condition()
+
+    def __call__(self, item: Any) -> None:
+        with self._change:
+            self.items.append(item)
+            self._change.notify_all()
+
+    def wait(self, enough: Callable[[list[Any]], bool]) -> list[Any]:
+        with self._change:
+            assert self._change.wait_for(lambda: enough(self.items), WAIT_S), self.items[-3:]
+            return list(self.items)
+
+    def ids(self) -> list[int]:
+        return [item.id for item in self.items if isinstance(item, Event)]
+
+
+class SessionContract(SessionLogContract):
+    """What every store of sessions must do."""
+
+    # Compaction
+
+    def test_compaction_starts_the_transcript_anew_and_removes_nothing(
+        self, sessions: Sessions
+    ) -> None:
+        sessions.create_session({"id": "s"})
+        sessions.append_events("s", [message("one"), message("two")])
+        boundary = sessions.peek_next_id("s")
+        frame = {"role": "system", "content": "summary"}
+        sessions.append_event("s", {"type": "session/compacted", "vars_ref": 7, "message": frame})
+        head = sessions.publish_head("s", {"kind": "compaction"})
+        sessions.append_event("s", message("three"))
+        for _ in range(2):
+            view = sessions.current_view("s")
+            assert (view.compact_from_event_id, view.vars_ref) == (boundary, 7)
+            kept = list(view.kept_messages())
+            assert [each["content"] for each in kept] == ["summary", "three"]
+            assert kept == kept_messages(view.materialize())
+            assert [each["id"] for each in view.messages] == [1, 2, 3, 4]
+            sessions = self.again(sessions)
+        assert (head.compact_from_event_id, head.vars_ref) == (boundary, 7)
+
+    # Payloads
+
+    def test_512_canonical_bytes_stay_inline_and_one_more_does_not(
+        self, sessions: Sessions
+    ) -> None:
+        most, more = "x" * 510, "x" * 511
+        assert (len(encode(most)), len(encode(more))) == (512, 513)
+        sessions.create_session({"id": "s"})
+        for value, kept in ((most, True), (more, False)):
+            assert (sessions.maybe_intern(value) == value) is kept
+            stored = sessions.append_event("s", message(Payload(value)))
+            content = sessions.events_since("s", stored.id - 1)[0].data["message"]["content"]
+            assert (content == value) is kept
+            assert sessions.read_payload(content) == value
+
+    @pytest.mark.parametrize("value", [None, 0, "hello", 2**80, [1, (2.0,)], {"~a": b"x"}, LARGE])
+    def test_equal_values_are_one_payload_and_come_back(
+        self, sessions: Sessions, value: Any
+    ) -> None:
+        ref = sessions.intern_payload(value, "vars")
+        again = asyncio.run(sessions.intern_payload_async(value, "final"))
+        assert (again.id, again.size, again.kind) == (ref.id, len(encode(value)), "final")
+        assert encode(self.again(sessions).read_payload(ref)) == encode(value)
+
+    def test_what_is_no_reference_is_read_as_it_is(self, sessions: Sessions) -> None:
+        looks = PayloadRef(FAR, "vars", 1).as_dict()
+        assert sessions.read_payload(looks) is looks
+        assert sessions.read_payload(None) is None
+        with pytest.raises(PayloadMissing) as caught:
+            sessions.read_payload(PayloadRef(FAR, "vars", 1))
+        assert caught.value.details == {"payload": FAR}
+
+    def test_a_reference_to_nothing_is_refused(self, sessions: Sessions) -> None:
+        sessions.create_session({"id": "s"})
+        for event in (
+            message(PayloadRef(FAR, "message", 600)),
+            {"type": "a/b", "deep": [{"x": [PayloadRef(FAR, "message", 600)]}]},
+        ):
+            with pytest.raises(PayloadMissing):
+                sessions.append_event("s", event)
+        ref = sessions.intern_payload("x")
+        with pytest.raises(InvalidInput):
+            sessions.append_event("s", message(PayloadRef(ref.id, ref.kind, ref.size + 1)))
+        assert sessions.append_event("s", message(ref)).id == 1
+        assert sessions.verify_no_dangling_refs("s") == []
+
+    def test_collection_removes_only_what_nothing_leads_to(self, sessions: Sessions) -> None:
+        sessions.create_session({"id": "s"})
+        inner = sessions.intern_payload(["inner", LARGE], "vars")
+        outer = sessions.intern_payload({"inner": inner}, "vars")
+        used = sessions.intern_payload("used")
+        orphans = [sessions.intern_payload(each) for each in ("orphan", "orphan " + LARGE)]
+        sessions.append_events("s", [message(used), message(Payload("y" * 600))])
+        sessions.publish_head("s", {"vars_ref": outer})
+        assert sessions.gc().payloads == 0
+        done = sessions.gc(0)
+        assert (done.payloads, done.bytes) == (2, sum(ref.size for ref in orphans))
+        for ref in orphans:
+            with pytest.raises(PayloadMissing):
+                sessions.read_payload(ref)
+        sessions = self.again(sessions)
+        assert sessions.verify_no_dangling_refs() == []
+        assert sessions.read_payload(inner) == ["inner", LARGE]
+        assert sessions.read_payload(outer) == {"inner": inner}
+        assert sessions.intern_payload("orphan") == orphans[0]
+        assert sessions.verify() == []
+
+    def test_collection_removes_what_only_deleted_sessions_led_to(self, sessions: Sessions) -> None:
+        for name in ("s", "t"):
+            sessions.create_session({"id": name})
+            sessions.append_events(name, [message(Payload(name * 600)), message(Payload(LARGE))])
+        sessions.delete_session("s")
+        done = sessions.gc(0)
+        assert (done.sessions, done.events, done.payloads) == (1, 2, 1)
+        assert sessions.read_payload(sessions.current_view("t").messages[1]["content"]) == LARGE
+        assert sessions.verify() == []
+
+    # Lineage
+
+    def test_lineage_is_walked_in_both_directions(self, sessions: Sessions) -> None:
+        heads: dict[str, list[str]] = {}
+        for name in ("root", "child", "leaf"):
+            sessions.create_session({"id": name})
+            heads[name] = []
+            for _ in range(2):
+                sessions.append_event(name, turn())
+                heads[name].append(sessions.publish_head(name).id)
+        for origin, target, kind in (
+            ("root", "child", "invocation"),
+            ("child", "leaf", "derivation"),
+        ):
+            fields = {"type": kind, "from_head": heads[origin][0], "to_head": heads[target][0]}
+            sessions.append_lineage_edge(origin, {**fields, "to_session": target})
+        sessions = self.again(sessions)
+        assert sessions.ancestors(heads["leaf"][1]) == [
+            heads["leaf"][0],
+            heads["child"][0],
+            heads["root"][0],
+        ]
+        assert set(sessions.descendants(heads["root"][0])) == {
+            heads["root"][1],
+            *heads["child"],
+            *heads["leaf"],
+        }
+        assert [each.type for each in sessions.lineage("child")] == ["invocation", "derivation"]
+        graph = sessions.lineage_graph("leaf")
+        assert {head.id for head in graph.heads} == {
+            each for many in heads.values() for each in many
+        }
+        assert len(graph.edges) == 2
+
+    def test_an_edge_is_a_fact_named_by_its_content(self, sessions: Sessions) -> None:
+        sessions.create_session({"id": "s"})
+        event = sessions.append_lineage_edge("s", edge("s", "far", task="t", from_head=None))
+        again = sessions.append_lineage_edge("s", edge("s", "far", task="t"))
+        assert event == again
+        [found] = sessions.current_view("s").edges
+        assert isinstance(found, Edge)
+        assert found == fold(None, [event]).edges[0]
+        assert (found.extra, found.to_session) == ({"task": "t"}, "far")
+        bad: Any
+        for bad in (
+            {"type": "invocation"},
+            edge("s", "t", to_head=None),
+            edge("s", "t", from_head="x"),
+            edge("s", "t", id=FAR),
+            edge("s", " "),
+            [],
+        ):
+            with pytest.raises(InvalidInput):
+                sessions.append_lineage_edge("s", bad)
+        with pytest.raises(NotFound):
+            sessions.append_lineage_edge("s", edge("far", "s"))
+        assert sessions.current_view("s").counters.event == 1
+
+    # Feeds
+
+    def test_events_since_is_exact(self, sessions: Sessions) -> None:
+        sessions.create_session({"id": "s"})
+        sessions.append_events("s", SCRIPT)
+        everything = sessions.events_since("s", 0)
+        for after in range(len(SCRIPT) + 3):
+            assert sessions.events_since("s", after) == everything[after:]
+            assert sessions.events_since("s", after, limit=2) == everything[after : after + 2]
+        bad: Any
+        for bad in (-1, "1", 1.0, True, None, 2**63):
+            with pytest.raises(InvalidInput):
+                sessions.events_since("s", bad)
+
+    def test_all_sessions_share_one_order(self, sessions: Sessions) -> None:
+        for name in ("s", "t"):
+            sessions.create_session({"id": name})
+        for number in range(6):
+            sessions.append_events("st"[number % 2], [turn()] * (number + 1))
+        sessions = self.again(sessions)
+        events = sessions.all_events_since(0)
+        assert [event.position for event in events] == list(range(1, 22))
+        assert sessions.position() == 21
+        assert [event.id for event in events if event.session == "s"] == list(range(1, 10))
+        assert sessions.all_events_since(5, limit=3) == events[5:8]
+
+    @pytest.mark.parametrize("whole", [True, False])
+    def test_a_subscriber_hears_every_event_once_in_order(
+        self, sessions: Sessions, whole: bool
+    ) -> None:
+        sessions.create_session({"id": "s"})
+        sessions.append_events("s", [turn()] * 300)
+        heard = Heard()
+        stop = (
+            sessions.subscribe_all(heard, after=10)
+            if whole
+            else sessions.subscribe("s", heard, after=10)
+        )
+        for _ in range(50):
+            sessions.append_event("s", message())
+        heard.wait(lambda items: len(items) >= 340)
+        assert heard.ids() == list(range(11, 351))
+        assert stop.cursor == 350
+        stop()
+        sessions.append_event("s", message())
+        assert not stop.active
+        assert heard.ids()[-1] == 350
+
+    def test_a_late_or_slow_subscriber_misses_nothing(self, sessions: Sessions) -> None:
+        sessions.create_session({"id": "s"})
+        gate = threading.Event()
+        slow, quick = Heard(), Heard()
+
+        def held(item: Any) -> None:
+            gate.wait(WAIT_S)
+            slow(item)
+
+        with_slow = sessions.subscribe("s", held, after=0, bound=2)
+        with_quick = sessions.subscribe("s", quick, after=0)
+        sessions.append_events("s", [turn()] * 1000)
+        quick.wait(lambda items: len(items) == 1000)
+        assert slow.items == []
+        gate.set()
+        slow.wait(lambda items: len(items) == 1000)
+        assert slow.ids() == quick.ids() == list(range(1, 1001))
+        with_slow.close()
+        with_quick.close()
+
+    def test_transient_items_come_in_their_place_and_are_not_kept(self, sessions: Sessions) -> None:
+        sessions.create_session({"id": "s"})
+        heard = Heard()
+        stop = sessions.subscribe("s", heard)
+        sessions.append_event("s", turn())
+        sessions.notify_transient("s", {"type": "delta/token", "text": "a"})
+        sessions.append_event("s", turn())
+        items = heard.wait(lambda items: len(items) == 3)
+        assert [type(item) for item in items] == [Event, Transient, Event]
+        assert items[1].item == {"type": "delta/token", "text": "a"}
+        stop()
+        assert sessions.current_view("s").counters.event == 2
+        with pytest.raises(InvalidInput):
+            sessions.append_event("s", {"type": "delta/token", "text": "a"})
+
+    def test_dropped_transients_leave_a_gap_and_no_event_is_lost(self, sessions: Sessions) -> None:
+        sessions.create_session({"id": "s"})
+        feed = sessions.follow("s", bound=16)
+        sessions.append_event("s", turn())
+        for number in range(200):
+            sessions.notify_transient("s", number)
+        sessions.append_events("s", [turn()] * 4)
+        items = []
+        while (item := feed.next(0.0)) is not None:
+            items.append(item)
+        assert [item.id for item in items if isinstance(item, Event)] == [1, 2, 3, 4, 5]
+        assert [item.item for item in items if isinstance(item, Transient)] == [*range(184, 200)]
+        assert [item for item in items if isinstance(item, Gap)] == [Gap(1, 184)]
+        assert [type(item) for item in items[:3]] == [Event, Gap, Transient]
+
+    def test_a_subscriber_cannot_feed_itself_and_may_fail_alone(self, sessions: Sessions) -> None:
+        for name in ("s", "t"):
+            sessions.create_session({"id": name})
+        heard = Heard()
+
+        def echo(_item: Any) -> None:
+            sessions.append_event("t", turn())
+            sessions.append_event("s", turn())
+
+        failing, other = sessions.subscribe("s", echo), sessions.subscribe("s", heard)
+        sessions.append_events("s", [turn()] * 3)
+        heard.wait(lambda items: len(items) == 3)
+        failing._thread.join(WAIT_S)  # noqa: SLF001
+        assert isinstance(failing.error, Refused)
+        assert not failing.active
+        assert sessions.current_view("t").counters.event == 1
+        other.close()
+
+    def test_coroutines_follow_too(self, sessions: Sessions) -> None:
+        sessions.create_session({"id": "s"})
+
+        async def follow() -> list[Any]:
+            found = []
+            async for item in sessions.follow("s", after=0):
+                found.append(item)
+                if len(found) == 30:
+                    break
+            return found
+
+        async def both() -> list[Any]:
+            following = asyncio.create_task(follow())
+            for _ in range(10):
+                await sessions.append_events_async("s", [turn()] * 3)
+            return await asyncio.wait_for(following, WAIT_S)
+
+        assert [item.id for item in asyncio.run(both())] == list(range(1, 31))
+
+    def test_a_feed_cannot_begin_in_the_future(self, sessions: Sessions) -> None:
+        sessions.create_session({"id": "s"})
+        with pytest.raises(InvalidInput):
+            sessions.follow("s", after=1)
+        with pytest.raises(InvalidInput):
+            sessions.follow_all(after=1)
+        bad: Any
+        for bad in ("1", float("nan"), True):
+            with pytest.raises(InvalidInput):
+                sessions.follow("s", timeout=bad)
+            with pytest.raises(InvalidInput):
+                sessions.follow("s").next(bad)
+        assert sessions.follow("s").next(0.0) is None
+
+    # Bad input
+
+    @pytest.mark.parametrize(
+        "event",
+        [
+            None,
+            "turn/started",
+            [],
+            {},
+            {"type": None},
+            {"type": "turn"},
+            {"type": "Turn/Started"},
+            {"type": "turn/started"},
+            {"type": "turn/started", "turn": None},
+            {"type": "turn/put", "turn": {}},
+            {"type": "turn/put", "turn": {"id": True}},
+            {"type": "session/started", "session": {"id": "another"}},
+            {"type": "head/published", "head": {}},
+            {"type": "lineage/edge-added", "edge": {}},
+            {"type": "a/b", "id": 1},
+            {"type": "a/" + "b" * 200},
+            {"type": "a/b", "value": float("nan")},
+            {"type": "a/b", "value": "\ud800"},
+            {"type": "a/b", "\ud800": 1},
+            {"type": "a/b", "value": object()},
+            {"type": "a/b", "value": {1: 2}},
+            {"type": "a/b", 1: 2},
+            {"type": "a/b", "value": Payload(object())},
+            {"type": "a/b", "value": Payload("x", "No Kind")},
+            {"type": "a/b", "deep": {"deeper": {"x": Payload("x" * 600)}}},
+            {"type": "a/b", "value": "x" * limits.SESSION_EVENT_BYTES_MAX},
+        ],
+        ids=lambda event: repr(event)[:40].encode("ascii", "replace").decode(),
+    )
+    def test_a_bad_event_is_refused_and_leaves_no_trace(
+        self, sessions: Sessions, event: Any
+    ) -> None:
+        sessions.create_session({"id": "s"})
+        before = sessions.append_event("s", turn())
+        for call in (
+            lambda: sessions.append_event("s", event),
+            lambda: sessions.append_events("s", [turn(), event]),
+            lambda: asyncio.run(sessions.append_event_async("s", event)),
+        ):
+            with pytest.raises(InvalidInput):
+                call()
+        assert sessions.events_since("s", 0) == [before]
+        assert sessions.append_event("s", turn()).id == 2
+
+    def test_a_value_that_contains_itself_is_refused(self, sessions: Sessions) -> None:
+        sessions.create_session({"id": "s"})
+        cycle: list[Any] = []
+        cycle.append(cycle)
+        for call in (
+            lambda: sessions.append_event("s", message(cycle)),
+            lambda: sessions.intern_payload(cycle),
+            lambda: sessions.publish_head("s", {"x": cycle}),
+            lambda: sessions.append_lineage_edge("s", edge("s", "t", x=cycle)),
+            lambda: sessions.create_session({"id": "t", "x": cycle}),
+        ):
+            with pytest.raises(ContentError):
+                call()
+        assert [each.id for each in sessions.list_sessions()] == ["s"]
+
+    def test_huge_numbers_are_kept_exactly(self, sessions: Sessions) -> None:
+        sessions.create_session({"id": "s"})
+        values = [2**53 + 1, -(2**200), 1.0, 1, True, 5e-324]
+        sessions.append_event("s", message(values))
+        kept = self.again(sessions).current_view("s").messages[0]["content"]
+        assert [(type(each), each) for each in kept] == [(type(each), each) for each in values]
+
+    @pytest.mark.parametrize(
+        "sid", ["", " ", "a b", "x" * 201, "\ud800", "-", None, 1, b"s", "s\n"]
+    )
+    def test_a_bad_id_is_refused(self, sessions: Sessions, sid: Any) -> None:
+        for call in (
+            lambda: sessions.append_event(sid, turn()),
+            lambda: sessions.current_view(sid),
+            lambda: sessions.events_since(sid, 0),
+        ):
+            with pytest.raises(InvalidInput):
+                call()
+        if sid is not None:
+            with pytest.raises(InvalidInput):
+                sessions.create_session({"id": sid})
+        assert sessions.list_sessions() == []
+
+    @pytest.mark.parametrize("key", ["", -1, b"k", "k" * 201, "\ud800"])
+    def test_a_bad_key_or_expectation_is_refused(self, sessions: Sessions, key: Any) -> None:
+        sessions.create_session({"id": "s"})
+        with pytest.raises(InvalidInput):
+            sessions.append_event("s", turn(), key=key)
+        with pytest.raises(InvalidInput):
+            sessions.append_event("s", turn(), expected_last_id=key)
+        with pytest.raises(InvalidInput):
+            sessions.publish_head("s", expected_basis=key)
+        assert sessions.current_view("s").counters.event == 0

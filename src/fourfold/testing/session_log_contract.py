@@ -1,0 +1,399 @@
+"""The first half of the contract of a session store: sessions, appends, views and heads.
+
+`session_contract` has the whole of it, and says how to use it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fourfold import limits
+from fourfold.content import PayloadRef, content_id, encode
+from fourfold.errors import (
+    AlreadyExists,
+    FourfoldError,
+    HeadMoved,
+    InvalidInput,
+    NotFound,
+    PayloadMissing,
+    PreconditionFailed,
+    ReplayMismatch,
+)
+from fourfold.models.sessions import Payload, Sessions
+from fourfold.models.sessions.fold import fold
+
+FAR = "sha256:" + "a" * 64
+
+
+def turn(**fields: Any) -> dict[str, Any]:
+    return {"type": "turn/started", "turn": {"status": "running", **fields}}
+
+
+def message(content: Any = "hello", **fields: Any) -> dict[str, Any]:
+    return {"type": "message/appended", "message": {"role": "user", "content": content, **fields}}
+
+
+SCRIPT: list[dict[str, Any]] = [
+    {"type": "session/started", "session": {"model": "any"}},
+    turn(),
+    {"type": "step/started", "step": {"turn_id": 1}},
+    message(),
+    {"type": "eval/added", "eval": {"code": "1 + 1", "status": "ok"}},
+    {"type": "step/put", "step": {"id": 1, "turn_id": 1, "status": "done"}},
+    {"type": "session/vars-snapshotted", "vars_ref": {"vars": {"x": 1}}},
+    {"type": "turn/put", "turn": {"id": 1, "status": "final"}},
+    {"type": "later/invented", "anything": [1, 2.0, None]},
+]
+
+
+def edge(origin: str, target: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "type": "invocation",
+        "from_session": origin,
+        "to_session": target,
+        "to_head": FAR,
+        **fields,
+    }
+
+
+class SessionLogContract:
+    """What every store of sessions must do with its log."""
+
+    @pytest.fixture
+    def sessions(self) -> Sessions:
+        raise NotImplementedError("override the fixture `sessions`")
+
+    def again(self, sessions: Sessions) -> Sessions:
+        """The same sessions, opened anew; a store in memory has nothing to open."""
+        return sessions
+
+    # Sessions
+
+    def test_creating_is_idempotent_and_clears_nothing(self, sessions: Sessions) -> None:
+        first = sessions.create_session({"id": "s"})
+        sessions.append_event("s", turn())
+        second = sessions.create_session({"id": "s", "model": "another"})
+        assert (first, first.created_at) == (second, second.created_at)
+        assert sessions.current_view("s").counters.event == 1
+
+    def test_a_session_without_an_id_gets_a_new_one(self, sessions: Sessions) -> None:
+        one, other = sessions.create_session(), sessions.create_session({})
+        assert one.id != other.id
+        assert one.view().session is None
+
+    def test_a_description_becomes_the_first_event(self, sessions: Sessions) -> None:
+        made = sessions.create_session({"id": "s", "model": "m"})
+        assert made.view().session == {"id": "s", "model": "m", "status": "running"}
+        assert [event.type for event in made.events_since()] == ["session/started"]
+
+    def test_sessions_are_listed_in_the_order_of_creation(self, sessions: Sessions) -> None:
+        for name in ("b", "a", "c"):
+            sessions.create_session({"id": name})
+        sessions.append_event("a", turn())
+        listed = sessions.list_sessions()
+        assert [(each.id, each.events) for each in listed] == [("b", 0), ("a", 1), ("c", 0)]
+        assert [each.id for each in sessions.list_sessions(after="b", limit=1)] == ["a"]
+
+    def test_unknown_sessions_are_not_found_and_not_made(self, sessions: Sessions) -> None:
+        calls: list[Callable[[], Any]] = [
+            lambda: sessions.open_session("s"),
+            lambda: sessions.append_event("s", turn()),
+            lambda: sessions.append_events("s", []),
+            lambda: sessions.publish_head("s"),
+            lambda: sessions.append_lineage_edge("s", edge("s", "t")),
+            lambda: sessions.current_view("s"),
+            lambda: sessions.read_state("s"),
+            lambda: sessions.view_at("s", 1),
+            lambda: sessions.events_since("s", 0),
+            lambda: sessions.peek_next_id("s", "turn"),
+            lambda: sessions.notify_transient("s", {}),
+            lambda: sessions.subscribe("s", print),
+            lambda: sessions.lineage("s"),
+            lambda: sessions.delete_session("s"),
+            lambda: sessions.verify_no_dangling_refs("s"),
+            lambda: sessions.head(FAR),
+            lambda: sessions.ancestors(FAR),
+        ]
+        for call in calls:
+            with pytest.raises(NotFound):
+                call()
+        assert sessions.list_sessions() == []
+
+    def test_a_deleted_session_is_gone_and_its_id_used_up(self, sessions: Sessions) -> None:
+        for name in ("t", "s"):
+            sessions.create_session({"id": name, "model": "m"})
+        sessions.delete_session("s")
+        sessions = self.again(sessions)
+        for call in (sessions.open_session, sessions.current_view, sessions.delete_session):
+            with pytest.raises(NotFound, match="was deleted"):
+                call("s")
+        with pytest.raises(NotFound, match="was deleted"):
+            sessions.append_event("s", turn())
+        with pytest.raises(AlreadyExists):
+            sessions.create_session({"id": "s"})
+        assert [each.id for each in sessions.list_sessions()] == ["t"]
+        assert [each.id for each in sessions.list_sessions(deleted=True)] == ["t", "s"]
+        assert [event.session for event in sessions.all_events_since(0)] == ["t"]
+        assert sessions.gc(0).events == 1
+        # The newest position went with the session, and does not come again.
+        sessions = self.again(sessions)
+        assert sessions.position() == 2
+        assert sessions.append_event("t", turn()).position == 3
+        assert sessions.verify() == []
+
+    # Appending
+
+    def test_the_store_assigns_all_ids(self, sessions: Sessions) -> None:
+        sessions.create_session({"id": "s"})
+        given = [{**each} for each in SCRIPT]
+        given[1]["turn"] = {"id": 77, "status": "running"}
+        events = sessions.append_events("s", given)
+        assert [event.id for event in events] == list(range(1, len(SCRIPT) + 1))
+        assert [event.entity_id for event in events] == [None, 1, 1, 1, 1, 1, None, 1, None]
+        assert events[1].data == {"turn": {"id": 1, "status": "running"}}
+        assert all(event.at for event in events)
+        counters = sessions.current_view("s").counters
+        assert (counters.event, counters.turn, counters.step) == (len(SCRIPT), 1, 1)
+        assert (counters.message, counters.eval) == (1, 1)
+
+    def test_the_view_is_the_fold_of_the_events(self, sessions: Sessions) -> None:
+        sessions.create_session({"id": "s"})
+        sessions.append_events("s", SCRIPT)
+        sessions.publish_head("s", {"turn_id": 1})
+        sessions.append_lineage_edge("s", edge("s", "elsewhere"))
+        for event in ({"type": "session/stop-requested"}, {"type": "session/stopped"}):
+            sessions.append_event("s", event)
+        sessions.append_event("s", {"type": "session/error", "error": {"type": "x"}})
+        expected = fold(None, sessions.events_since("s", 0))
+        for view in (sessions.current_view("s"), sessions.read_state("s")):
+            assert view == expected
+            assert view.materialize() == expected
+        assert expected.session == {"id": "s", "model": "any", "status": "error"}
+        assert expected.turns == [{"id": 1, "status": "final"}]
+        assert self.again(sessions).current_view("s") == expected
+
+    def test_a_view_shows_its_moment_whatever_comes_later(self, sessions: Sessions) -> None:
+        sessions.create_session({"id": "s"})
+        sessions.append_events("s", SCRIPT)
+        view, expected = sessions.current_view("s"), fold(None, sessions.events_since("s", 0))
+        sessions.append_events(
+            "s", [{"type": "turn/put", "turn": {"id": 1, "status": "x"}}, turn()]
+        )
+        sessions.publish_head("s")
+        assert view == expected
+        assert sessions.current_view("s") != expected
+
+    def test_every_past_view_can_be_read(self, sessions: Sessions) -> None:
+        sessions.create_session({"id": "s"})
+        sessions.append_events("s", SCRIPT)
+        head = sessions.publish_head("s", to_event_id=5)
+        events = sessions.append_events("s", SCRIPT * (limits.SESSION_SNAPSHOT_EVENTS_MAX // 8))
+        everything = sessions.events_since("s", 0)
+        for at in (0, 1, 5, 9, 10, 200, events[-1].id):
+            assert sessions.view_at("s", at) == fold(None, everything[:at])
+        assert sessions.view_at("s", head.id).counters.event == 5
+        with pytest.raises(NotFound):
+            sessions.view_at("s", events[-1].id + 1)
+
+    def test_lists_of_a_view_behave_like_lists(self, sessions: Sessions) -> None:
+        sessions.create_session({"id": "s"})
+        sessions.append_events("s", [message(number) for number in range(7)])
+        found = sessions.current_view("s").messages
+        plain = list(found)
+        assert len(found) == len(plain) == 7
+        assert (found[0], found[-1], found[2:5], found[::-2]) == (
+            plain[0],
+            plain[-1],
+            plain[2:5],
+            plain[::-2],
+        )
+        with pytest.raises(IndexError):
+            found[7]
+        with pytest.raises(IndexError):
+            found[-8]
+
+    def test_a_batch_is_appended_whole_or_not_at_all(self, sessions: Sessions) -> None:
+        sessions.create_session({"id": "s"})
+        sessions.append_event("s", turn())
+        bad: list[Any] = [
+            {"type": "turn/put", "turn": {"id": 2}},
+            {"type": "message/appended", "message": {"content": object()}},
+            message(PayloadRef(FAR, "message", 600)),
+            {"type": "session/compacted", "vars_ref": 1, "message": {}, "compact_from_event_id": 9},
+        ]
+        for each in bad:
+            with pytest.raises(FourfoldError):
+                sessions.append_events("s", [message(), each, message()])
+            assert sessions.current_view("s").counters.event == 1
+            assert sessions.peek_next_id("s", "message") == 1
+        assert [event.id for event in sessions.append_events("s", [message(), turn()])] == [2, 3]
+        assert sessions.append_events("s", []) == []
+
+    def test_put_may_name_what_the_same_batch_started(self, sessions: Sessions) -> None:
+        sessions.create_session({"id": "s"})
+        put = {"type": "turn/put", "turn": {"id": 1, "status": "final"}}
+        assert [event.entity_id for event in sessions.append_events("s", [turn(), put])] == [1, 1]
+
+    def test_peeking_tells_the_next_id(self, sessions: Sessions) -> None:
+        sessions.create_session({"id": "s"})
+        sessions.append_events("s", SCRIPT)
+        for counter, event in (("turn", turn()), ("message", message())):
+            expected = sessions.peek_next_id("s", counter)
+            next_event = sessions.peek_next_id("s")
+            appended = sessions.append_event("s", event)
+            assert (appended.id, appended.entity_id) == (next_event, expected)
+        with pytest.raises(InvalidInput):
+            sessions.peek_next_id("s", "head")
+
+    def test_an_append_can_insist_on_the_last_event(self, sessions: Sessions) -> None:
+        sessions.create_session({"id": "s"})
+        sessions.append_event("s", turn(), expected_last_id=0)
+        with pytest.raises(PreconditionFailed) as caught:
+            sessions.append_event("s", turn(), expected_last_id=0)
+        assert caught.value.details == {"session": "s", "expected": 0, "last": 1}
+        assert sessions.append_event("s", turn(), expected_last_id=1).id == 2
+
+    def test_a_request_with_a_key_is_appended_once(self, sessions: Sessions) -> None:
+        sessions.create_session({"id": "s"})
+        sessions.create_session({"id": "t"})
+        put = {"type": "turn/put", "turn": {"id": 1}}
+        first = sessions.append_events("s", [turn(), put], key="k", expected_last_id=0)
+        sessions = self.again(sessions)
+        assert sessions.append_events("s", [turn(), put], key="k", expected_last_id=0) == first
+        for other in ([turn()], [turn(), turn()], [turn(), put, put], []):
+            with pytest.raises(ReplayMismatch):
+                sessions.append_events("s", other, key="k")
+        assert sessions.append_event("t", turn(), key="k").id == 1
+        assert sessions.current_view("s").counters.event == 2
+
+    def test_nothing_is_shared_with_the_caller(self, sessions: Sessions) -> None:
+        sessions.create_session({"id": "s"})
+        held = {"list": [1]}
+        given = message(held)
+        event = sessions.append_event("s", given)
+        assert given == message(held)
+        inner: dict[str, Any] = {"type": "a/b", "inner": {"value": Payload("x" * 600)}}
+        before = {**inner, "inner": {**inner["inner"]}}
+        sessions.append_event("s", inner)
+        assert inner == before
+        held["list"].append(2)
+        event.data["message"]["content"]["list"].append(3)
+        assert sessions.current_view("s").messages[0]["content"] == {"list": [1]}
+        assert sessions.events_since("s", 0)[0].data["message"]["content"] == {"list": [1]}
+
+    def test_threads_and_coroutines_get_dense_ids(self, sessions: Sessions) -> None:
+        sessions.create_session({"id": "s"})
+
+        async def many() -> None:
+            await asyncio.gather(*(sessions.append_event_async("s", turn()) for _ in range(40)))
+
+        threads = [threading.Thread(target=lambda: asyncio.run(many())) for _ in range(2)]
+        threads += [
+            threading.Thread(
+                target=lambda: [sessions.append_events("s", [turn()] * 4) for _ in range(10)]
+            )
+            for _ in range(2)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        events = sessions.events_since("s", 0)
+        assert [event.id for event in events] == list(range(1, 161))
+        assert [event.entity_id for event in events] == list(range(1, 161))
+        assert sessions.current_view("s").counters.turn == 160
+        assert sessions.verify() == []
+
+    # Heads
+
+    def test_heads_are_named_by_content_and_tile_the_log(self, sessions: Sessions) -> None:
+        sessions.create_session({"id": "s"})
+        heads = []
+        for number in range(4):
+            sessions.append_events("s", [turn(), message()])
+            last = sessions.peek_next_id("s") - 1
+            to = None if number != 2 else last - 1
+            heads.append(sessions.publish_head("s", {"turn_id": number + 1}, to_event_id=to))
+        assert [head.event_range for head in heads] == [(1, 2), (3, 5), (6, 7), (8, 11)]
+        assert [head.basis for head in heads] == [None, *(head.id for head in heads[:-1])]
+        for head in heads:
+            assert head.id == content_id(encode(head.content()))
+            covered = sessions.events_since("s", 0)[head.event_range[1] - 1]
+            assert head.events_digest == f"sha256:{covered.digest.hex()}"
+            assert sessions.head(head.id) == head
+        view = self.again(sessions).current_view("s")
+        assert view.current_head == heads[-1].id
+        assert list(view.heads) == heads
+
+    def test_a_head_carries_what_held_at_its_boundary(self, sessions: Sessions) -> None:
+        sessions.create_session({"id": "s"})
+        first = sessions.append_event("s", {"type": "session/vars-snapshotted", "vars_ref": 40})
+        sessions.append_event("s", {"type": "session/vars-snapshotted", "vars_ref": 600})
+        head = sessions.publish_head("s", {"note": "kept"}, to_event_id=first.id)
+        assert (head.vars_ref, head.kind, head.extra) == (40, "turn-final", {"note": "kept"})
+        assert sessions.publish_head("s", {"vars_ref": None}).vars_ref is None
+
+    def test_a_head_moves_only_from_its_expected_basis(self, sessions: Sessions) -> None:
+        sessions.create_session({"id": "s"})
+        sessions.append_event("s", turn())
+        with pytest.raises(HeadMoved):
+            sessions.publish_head("s", expected_basis=FAR)
+        first = sessions.publish_head("s", expected_basis=None)
+        with pytest.raises(HeadMoved) as caught:
+            sessions.publish_head("s", expected_basis=None)
+        assert caught.value.details == {"session": "s", "expected": None, "current": first.id}
+        assert sessions.current_view("s").current_head == first.id
+        second = sessions.publish_head("s", expected_basis=first.id)
+        assert sessions.publish_head("s").basis == second.id
+
+    def test_of_racing_heads_exactly_one_wins(self, sessions: Sessions) -> None:
+        sessions.create_session({"id": "s"})
+        sessions.append_event("s", turn())
+        outcomes: list[object] = []
+
+        async def publish(number: int) -> None:
+            try:
+                head = {"note": number}
+                outcomes.append(await sessions.publish_head_async("s", head, expected_basis=None))
+            except HeadMoved as error:
+                outcomes.append(error.details["current"])
+
+        async def race() -> None:
+            await asyncio.gather(*(publish(number) for number in range(8)))
+
+        asyncio.run(race())
+        [won] = [each for each in outcomes if not isinstance(each, str)]
+        assert outcomes.count(getattr(won, "id", "")) == 7
+        assert len(sessions.current_view("s").heads) == 1
+
+    def test_a_head_must_cover_something_that_is_there(self, sessions: Sessions) -> None:
+        sessions.create_session({"id": "s"})
+        with pytest.raises(InvalidInput):
+            sessions.publish_head("s")
+        sessions.append_events("s", [turn(), turn()])
+        sessions.publish_head("s", to_event_id=1)
+        bad: Any
+        for bad in (0, 1, 4, "2", True, 2.0):
+            with pytest.raises(InvalidInput):
+                sessions.publish_head("s", to_event_id=bad)
+        for given in ({"id": FAR}, {"basis": None}, {"kind": "No"}, {"turn_id": "1"}, {"x": {1j}}):
+            with pytest.raises(InvalidInput):
+                sessions.publish_head("s", given)
+        with pytest.raises(NotFound):
+            sessions.publish_head("s", {"turn_id": 3})
+        with pytest.raises(PayloadMissing):
+            sessions.publish_head("s", {"final_ref": PayloadRef(FAR, "final", 600)})
+        assert len(sessions.current_view("s").heads) == 1
+
+    def test_a_head_with_a_key_is_published_once(self, sessions: Sessions) -> None:
+        sessions.create_session({"id": "s"})
+        sessions.append_event("s", turn())
+        head = sessions.publish_head("s", {"turn_id": 1}, expected_basis=None, key="k")
+        assert sessions.publish_head("s", {"turn_id": 1}, expected_basis=None, key="k") == head
+        with pytest.raises(ReplayMismatch):
+            sessions.publish_head("s", {"note": 1}, key="k")

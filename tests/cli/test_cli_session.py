@@ -1,0 +1,117 @@
+"""`fourfold session`: what it shows, and what it says when there is nothing to show."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from cli_process import environment
+
+import fourfold
+from fourfold.models.sessions import Payload
+
+
+@pytest.fixture
+def root(tmp_path):
+    with fourfold.open(tmp_path / "store") as store:
+        sessions = store.sessions
+        sessions.create_session({"id": "s-1", "model": "any"})
+        message = {"role": "user", "content": Payload("x" * 600), "bytes": b"\x00"}
+        sessions.append_events(
+            "s-1",
+            [
+                {"type": "turn/started", "turn": {"status": "running"}},
+                {"type": "message/appended", "message": message},
+                {"type": "turn/put", "turn": {"id": 1, "status": "final"}},
+            ],
+        )
+        sessions.publish_head("s-1", {"turn_id": 1})
+        sessions.append_event("s-1", {"type": "turn/started", "turn": {"status": "running"}})
+        sessions.create_session({"id": "s-2"})
+        sessions.intern_payload("nobody refers to this")
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def call(tmp_path):
+    def run(*arguments, code=0, **environ):
+        done = subprocess.run(
+            [sys.executable, "-m", "fourfold", "session", *map(str, arguments)],
+            cwd=tmp_path,
+            env=environment(tmp_path, **environ),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr
+        return done.stdout if code == 0 or done.stdout else done.stderr
+
+    return run
+
+
+def test_sessions_are_listed_in_pages(root, call):
+    document = json.loads(call("list", root, "--limit", "1", "--json"))
+    assert [each["id"] for each in document["sessions"]] == ["s-1"]
+    assert document["next_after"] == "s-1"
+    assert "s-2" in call("list", root, "--after", "s-1")
+
+
+def test_a_session_is_shown_now_and_then(root, call):
+    now = json.loads(call("show", root, "s-1", "--json"))
+    assert [turn["status"] for turn in now["turns"]] == ["final", "running"]
+    assert now["kept_messages"][0]["content"]["ref"] == "payload"
+    assert now["kept_messages"][0]["bytes"] == {"~bytes": "AA=="}
+    for at in ("4", now["current_head"]):
+        then = json.loads(call("show", root, "s-1", "--at", at, "--json"))
+        assert [turn["status"] for turn in then["turns"]] == ["final"]
+    text = call("show", root, "s-1")
+    assert "s-1: running, 6 events" in text
+    assert "turn 2: running" in text
+
+
+def test_the_root_may_come_from_the_environment(root, call):
+    assert "turn 1: final" in call("show", "s-1", FOURFOLD_ROOT=str(root))
+
+
+def test_the_log_is_listed_in_pages_and_followed(root, call, tmp_path):
+    document = json.loads(call("log", root, "s-1", "--after", "1", "--limit", "2", "--json"))
+    assert [event["id"] for event in document["events"]] == [2, 3]
+    assert document["next_after"] == 3
+    assert "head/published" in call("log", root, "s-1")
+    command = [sys.executable, "-m", "fourfold", "session", "log", str(root), "s-1"]
+    with (
+        fourfold.open(root) as store,
+        subprocess.Popen(
+            [*command, "--follow", "--after", "5", "--json"],
+            env={**environment(tmp_path), "PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as child,
+    ):
+        assert json.loads(child.stdout.readline())["id"] == 6
+        store.sessions.append_event("s-1", {"type": "session/stopped"})
+        assert json.loads(child.stdout.readline())["type"] == "session/stopped"
+        os.kill(child.pid, 2)
+        child.stdout.read()
+
+
+def test_sessions_are_verified_and_collected(root, call):
+    assert "are sound (6 events checked)" in call("verify", root)
+    assert json.loads(call("gc", root, "--json"))["payloads"] == 0
+    assert json.loads(call("gc", root, "--grace", "0", "--json"))["payloads"] == 1
+    with fourfold.open(root) as store:
+        store.sessions.log.database.transact(
+            lambda txn: txn.execute("UPDATE events SET at = 'x' WHERE event_id = 2")
+        )
+    assert "event 2 is not what was appended" in call("verify", root, code=8)
+
+
+def test_what_is_not_there_is_said(root, call, tmp_path):
+    assert "error[not_found]" in call("show", root, "s-9", code=3)
+    assert "error[not_found]" in call("show", root, "s-1", "--at", "99", code=3)
+    with fourfold.open(tmp_path / "empty"):
+        pass
+    assert "there are no sessions yet" in call("list", tmp_path / "empty", code=3)

@@ -1,0 +1,61 @@
+"""The reference of sessions is complete: every public call, record and event is on its page."""
+
+from __future__ import annotations
+
+import inspect
+
+import markdown_pages as markdown
+import pytest
+import repository_files as tree
+
+from fourfold.models import sessions
+from fourfold.models.sessions.fold import HELD, STATUS_OF
+
+PAGE = (tree.ROOT / "docs" / "reference" / "sessions.md").read_text(encoding="utf-8")
+CALLS = [name for name in vars(sessions.Sessions) if not name.startswith("_")]
+RECORDS = [
+    sessions.Collected,
+    sessions.Edge,
+    sessions.Gap,
+    sessions.Head,
+    sessions.LineageGraph,
+    sessions.SessionInfo,
+    sessions.Transient,
+]
+
+
+@pytest.mark.parametrize("name", [each for each in CALLS if not each.endswith("_async")])
+def test_every_call_is_documented_with_its_defaults(name):
+    call = getattr(sessions.Sessions, name)
+    assert f"`{name}(" in PAGE or f"`sessions.{name}(" in PAGE
+    for parameter in list(inspect.signature(call).parameters.values())[1:]:
+        if parameter.default is not inspect.Parameter.empty:
+            default = repr(parameter.default).replace("'", '"')
+            assert f"{parameter.name}={default}" in PAGE, parameter
+
+
+@pytest.mark.parametrize("name", [each for each in CALLS if each.endswith("_async")])
+def test_every_twin_for_coroutines_has_the_same_arguments(name):
+    twin, call = (getattr(sessions.Sessions, each) for each in (name, name.removesuffix("_async")))
+    assert inspect.iscoroutinefunction(twin)
+    assert inspect.signature(twin) == inspect.signature(call)
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.__name__)
+def test_every_record_is_documented_with_its_fields(record):
+    fields = ", ".join(inspect.signature(record).parameters)
+    assert f"`{record.__name__}({fields})`" in PAGE
+
+
+@pytest.mark.parametrize("kind", [*HELD, *STATUS_OF])
+def test_every_event_is_documented_with_what_it_carries(kind):
+    events = markdown.section(PAGE, "## Events")
+    [row] = [line for line in events.splitlines() if line.startswith("| `") and f"`{kind}`" in line]
+    for name in HELD.get(kind, ()):
+        assert f"`{name}`" in row
+
+
+@pytest.mark.parametrize("name", ["id", "state", "counters", "messages", "kept_messages"])
+def test_every_part_of_a_view_is_documented(name):
+    assert hasattr(sessions.SessionView, name) or name == "state"
+    assert f"`{name}" in PAGE

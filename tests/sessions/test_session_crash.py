@@ -1,0 +1,136 @@
+"""Real processes are killed in the middle of appends: nothing acknowledged is lost, what is left is
+sound, and another process goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import fourfold
+from fourfold.errors import WriterLocked
+from fourfold.testing.crash import Moment, random_moment, run
+
+SCRIPT = Path(__file__).with_name("session_child.py")
+POINTS = (
+    "kernel.statement.after",
+    "kernel.commit.before",
+    "kernel.commit.after",
+    "kernel.acknowledge.before",
+)
+
+
+def check(root, told):
+    """Everything that was acknowledged is there, and nothing contradicts itself."""
+    with fourfold.open(root) as store:
+        sessions = store.sessions
+        assert sessions.verify() == []
+        assert sessions.verify_no_dangling_refs() == []
+        for info in sessions.list_sessions(limit=1000):
+            events = sessions.events_since(info.id, 0)
+            assert [event.id for event in events] == list(range(1, len(events) + 1))
+            view = sessions.current_view(info.id)
+            assert view == view.materialize()
+            ends = [head.event_range for head in view.heads]
+            starts = [1, *(last + 1 for _, last in ends)]
+            assert [first for first, _ in ends] == starts[: len(ends)]
+        positions = [event.position for event in sessions.all_events_since(0)]
+        assert positions == list(range(1, sessions.position() + 1))
+        for line in told:
+            kind, sid, *rest = line
+            if kind == "append":
+                ids, count = rest
+                found = sessions.events_since(sid, ids[0] - 1, limit=len(ids))
+                message = found[0].data["message"]
+                assert message["n"] == count
+                assert f" {count} " in sessions.read_payload(message["content"])[:40]
+            else:
+                head = sessions.head(rest[0])
+                assert (head.session, list(head.event_range)) == (sid, rest[1])
+        # Whole batches or nothing: each brought one message and two turns.
+        for info in sessions.list_sessions(limit=1000):
+            if info.id != "shared":
+                counters = sessions.current_view(info.id).counters
+                assert counters.turn == 2 * counters.message
+        # A writer that died between a payload and its event leaves an orphan, which can go.
+        sessions.gc(0)
+        assert sessions.verify() == []
+        sessions.create_session({"id": "after"})
+        assert sessions.append_event("after", {"type": "a/b"}).position == len(positions) + 1
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_kill_at_a_chosen_point_loses_nothing_acknowledged(tmp_path, point):
+    crash = run(SCRIPT, "write", str(tmp_path / "store"), point, fault=f"{point}=kill@40")
+    assert crash.killed, crash
+    check(tmp_path / "store", [json.loads(line) for line in crash.lines])
+
+
+def lives(root, seed, kills):
+    random, told = Random(seed), []
+    for life in range(kills):
+        crash = run(SCRIPT, "write", str(root), f"{seed}-{life}", kill=random_moment(random))
+        assert crash.killed, crash
+        told += [json.loads(line) for line in crash.lines]
+        check(root, told)
+
+
+def test_several_lives_end_at_any_moment(tmp_path):
+    lives(tmp_path / "store", 7, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_many_lives_end_at_any_moment(tmp_path, seed):
+    lives(tmp_path / "store", seed, 15)
+
+
+def call(*arguments):
+    done = subprocess.run(
+        [sys.executable, SCRIPT, *map(str, arguments)], capture_output=True, text=True, check=True
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_second_writer_is_refused_and_takes_over_when_the_first_is_dead(tmp_path):
+    root = tmp_path / "store"
+    with fourfold.open(root) as store:
+        store.sessions.create_session({"id": "s", "model": "m"})
+        kind, error, message = call("try", root)
+        assert (kind, error) == ("refused", "writer_locked")
+        assert "has it open for writing" in message
+        # Reading needs nobody's leave.
+        with fourfold.open(root, mode="r") as reading:
+            assert reading.sessions.current_view("s").counters.event == 1
+    crash = run(SCRIPT, "hold", str(root), kill=Moment(acknowledgements=1))
+    assert crash.killed, crash
+    assert call("try", root) == ["appended", 2]
+
+
+def test_a_held_store_says_who_holds_it(tmp_path):
+    root = tmp_path / "store"
+    with fourfold.open(root) as store, fourfold.open(root) as other:
+        assert store.sessions.list_sessions() == []
+        with pytest.raises(WriterLocked, match="this process"):
+            other.sessions.list_sessions()
+
+
+def test_another_process_follows_what_is_appended(tmp_path):
+    root = tmp_path / "store"
+    with fourfold.open(root) as store:
+        store.sessions.create_session({"id": "s", "model": "m"})
+        with subprocess.Popen(
+            [sys.executable, SCRIPT, "follow", str(root), "60"], stdout=subprocess.PIPE, text=True
+        ) as child:
+            assert child.stdout.readline() == "ready\n"
+            for number in range(59):
+                event = {"type": "message/appended", "message": {"n": number}}
+                store.sessions.append_event("s", event)
+            lines = child.stdout.read().split()
+        assert child.returncode == 0
+    assert [int(line) for line in lines] == list(range(1, 61))
