@@ -11,7 +11,7 @@ READY  := $(VENV)/.ready
 # A suite shares two cores with what it starts; more workers than cores only make it slower.
 WORKERS ?= 2
 
-.PHONY: demo test test-slow test-all check format bench requirements clean install
+.PHONY: demo test test-slow test-all test-spark-4.2 check format bench bench-documents requirements clean install
 
 install: $(READY)
 
@@ -36,6 +36,15 @@ test-slow: $(READY)
 test-all: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
+# The oldest Spark that is supported. Its environment has only Spark of its own; all else comes from the other one.
+OLD_SPARK := .venv-spark-4.2
+test-spark-4.2: $(READY)
+	test -x $(OLD_SPARK)/bin/python || $(PYTHON) -m venv $(OLD_SPARK)
+	$(OLD_SPARK)/bin/python -m pip install --quiet --disable-pip-version-check "pyspark==4.2.*"
+	echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" \
+	  > "$$($(OLD_SPARK)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/rest.pth"
+	$(OLD_SPARK)/bin/python -m pytest tests/pipeline -m "spark and not slow"
+
 check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -49,6 +58,9 @@ format: $(READY)
 bench: $(READY)
 	$(BIN)/python -m bench.kernel
 
+bench-documents: $(READY)
+	$(BIN)/python -m bench.documents
+
 # Pin anew: `uv` resolves for every platform and Python version that we support. core.txt is the library alone, for
 # those who deploy it; dev.txt is everything, for those who work on it.
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
@@ -60,4 +72,4 @@ requirements: $(READY)
 	$(COMPILE) --extra dev --extra spark -o requirements/dev.txt
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis bench/.build
+	rm -rf $(VENV) $(OLD_SPARK) .mypy_cache .ruff_cache .pytest_cache .hypothesis bench/.build

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,17 +10,14 @@ from tempfile import TemporaryDirectory
 import click
 from rich.console import Console
 
-from bench.kernel import ceiling, dataset, machine, report, results
+from bench import machine, measurement, tables
+from bench.kernel import ceiling, dataset, report, results
 from bench.kernel.database import PROFILE
 from bench.kernel.results import Result
 from bench.kernel.rounds import Bench
 from bench.kernel.workloads import BATCH, WORKLOADS, Line, all_lines
+from bench.place import BUILD, DOCUMENT, RESULTS, ROOT, alone, newest_result
 from fourfold.limits import CHECKPOINT_PAGES
-
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = ROOT / "bench" / ".build"
-RESULTS = ROOT / "bench" / "results"
-DOCUMENT = ROOT / "docs" / "performance.md"
 
 ROUNDS = 5
 QUICK_ROUNDS = 3
@@ -58,7 +52,7 @@ def main(*, quick: bool, rounds: int | None, only: str, docs: bool) -> None:
 def _measure(console: Console, lines: list[Line], rounds: int, *, quick: bool) -> Result:
     BUILD.mkdir(exist_ok=True)
     limit = _limit(console)
-    with _alone(), TemporaryDirectory(dir=BUILD, prefix="work-") as folder:
+    with alone(), TemporaryDirectory(dir=BUILD, prefix="work-") as folder:
         bench = Bench(Path(folder), lines, limit, quick)
         bench.prepare()
         facts = machine.describe(bench.folder)
@@ -87,23 +81,12 @@ def _measure(console: Console, lines: list[Line], rounds: int, *, quick: bool) -
             "payload_bytes": str(dataset.PAYLOAD_BYTES),
             "seed": str(dataset.SEED),
             "rounds": str(rounds),
-            "foreign_share_max": str(results.FOREIGN_SHARE_MAX),
-            "slow_disk_factor": str(results.SLOW_DISK_FACTOR),
+            "foreign_share_max": str(measurement.FOREIGN_SHARE_MAX),
+            "slow_disk_factor": str(measurement.SLOW_DISK_FACTOR),
         },
         outcomes=bench.outcomes(rounds),
         records=bench.records,
     )
-
-
-@contextmanager
-def _alone() -> Iterator[None]:
-    """Two benchmarks at once would measure each other."""
-    with (BUILD / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise click.ClickException("another benchmark is running here; wait for it") from None
-        yield
 
 
 def _limit(console: Console) -> ceiling.Ceiling | None:
@@ -127,12 +110,11 @@ def _chosen(only: str) -> list[Line]:
 
 
 def _document(console: Console) -> None:
-    path = results.newest(RESULTS)
-    if path is None:
-        raise click.ClickException("bench/results holds no result yet: run `make bench` first")
+    path = newest_result("kernel")
+    figures = report.markdown(results.load(path), str(path.relative_to(ROOT)))
     try:
-        report.write_docs(DOCUMENT, results.load(path), str(path.relative_to(ROOT)))
-    except report.MarksMissing as error:
+        tables.put_between_marks(DOCUMENT, "kernel", figures)
+    except tables.MarksMissing as error:
         raise click.ClickException(str(error)) from error
     console.print(f"{DOCUMENT.relative_to(ROOT)} now shows {path.name}")
 

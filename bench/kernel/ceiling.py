@@ -19,7 +19,7 @@ from pathlib import Path
 import apsw
 import msgspec
 
-from bench.kernel.measurement import Measurement
+from bench.measurement import Measurement
 
 SOURCE = Path(__file__).with_name("ceiling.c")
 ENVIRONMENT = "FOURFOLD_BENCH_SQLITE"

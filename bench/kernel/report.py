@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from bench import tables
 from bench.kernel.results import Outcome, Result, Side
 
-BEGIN = "<!-- kernel figures: begin -->"
-END = "<!-- kernel figures: end -->"
-
 _STYLES = {"pass": "green", "FAIL": "bold red"}
-
-
-class MarksMissing(Exception):
-    """The document has no place for the figures."""
 
 
 def show(result: Result, console: Console) -> None:
@@ -34,18 +26,8 @@ def show(result: Result, console: Console) -> None:
 
 
 def facts(result: Result) -> list[str]:
-    machine = result.machine
     ceiling = result.ceiling
-    changed = " with changes" if machine.commit.endswith("changes") else ""
-    version = f"{machine.fourfold} {machine.commit[:12]}{changed}".strip()
-    lines = [
-        f"{machine.cpu}, {machine.cores} cores, {machine.memory_gib} GiB",
-        f"{machine.system}, {machine.kernel}, {machine.filesystem}",
-        f"Frequency governor: {machine.governor}",
-        f"4 KiB append and fdatasync: {machine.sync_p50_us:.0f} us (p99 {machine.sync_p99_us:.0f})",
-        f"Fourfold {version}, {machine.python}, uvloop {machine.uvloop}",
-        f"Fourfold's SQLite: {machine.apsw_sqlite} (apsw {machine.apsw})",
-    ]
+    lines = tables.machine_facts(result.machine)
     if ceiling:
         lines.append(
             f"C's SQLite: {ceiling['sqlite']} ({ceiling['origin']}), {ceiling['compiler']}"
@@ -130,11 +112,15 @@ def _latency(side: Side) -> str:
 def markdown(result: Result, source: str) -> str:
     """Both tables and the facts behind them."""
     parts = ["\n".join(f"- {line}" for line in facts(result))]
-    parts.append(_markdown(RATIO_COLUMNS, [[*ratio_cells(o), o.verdict] for o in result.outcomes]))
-    parts.append(_markdown(TIME_COLUMNS, [time_cells(outcome) for outcome in result.outcomes]))
+    parts.append(
+        tables.markdown(RATIO_COLUMNS, [[*ratio_cells(o), o.verdict] for o in result.outcomes])
+    )
+    parts.append(
+        tables.markdown(TIME_COLUMNS, [time_cells(outcome) for outcome in result.outcomes])
+    )
     parts.append("Every form of C that was tried, rows a second:")
     parts.append(
-        _markdown(
+        tables.markdown(
             ("", "form of C", "/s (min..max)"),
             [[o.title, form_of(s), _range(s)] for o in result.outcomes if o.bulk for s in o.limits],
         )
@@ -150,21 +136,3 @@ def markdown(result: Result, source: str) -> str:
 
 def _range(side: Side) -> str:
     return f"{side.rate.median:,.0f} ({side.rate.min:,.0f}..{side.rate.max:,.0f})"
-
-
-def _markdown(columns: tuple[str, ...], rows: list[list[str]]) -> str:
-    lines = ["| " + " | ".join(columns) + " |"]
-    lines.append("|---|" + "---:|" * (len(columns) - 1))
-    lines += ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join(lines)
-
-
-def write_docs(document: Path, result: Result, source: str) -> None:
-    """Put the figures between the two marks of `document`."""
-    text = document.read_text(encoding="utf-8")
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise MarksMissing(f"{document} lacks the lines {BEGIN} and {END}")
-    figures = markdown(result, source)
-    document.write_text(f"{before}{BEGIN}\n\n{figures}\n\n{END}{after}", encoding="utf-8")

@@ -7,13 +7,8 @@ from statistics import median
 
 import msgspec
 
-from bench.kernel.machine import Machine
-from bench.kernel.measurement import Measurement
-
-FOREIGN_SHARE_MAX = 0.15
-"""A run during which others used more of the machine than this does not count."""
-SLOW_DISK_FACTOR = 2.0
-"""Nor does one before which the disk was this much slower than it can be."""
+from bench.machine import Machine
+from bench.measurement import Measurement, Spread, disturbed, spread
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -37,14 +32,7 @@ class Record(msgspec.Struct, frozen=True):
 
     def disturbed(self, quiet_sync_us: float) -> bool:
         """Whether others were at work, judged by the processors and by the disk."""
-        busy = self.foreign_share is not None and self.foreign_share > FOREIGN_SHARE_MAX
-        return busy or self.sync_us > SLOW_DISK_FACTOR * quiet_sync_us
-
-
-class Spread(msgspec.Struct, frozen=True):
-    median: float
-    min: float
-    max: float
+        return disturbed(self.foreign_share, self.sync_us, quiet_sync_us)
 
 
 class Side(msgspec.Struct, frozen=True):
@@ -106,10 +94,6 @@ class Result(msgspec.Struct, frozen=True):
         return [outcome for outcome in self.outcomes if outcome.verdict == "FAIL"]
 
 
-def spread(values: list[float]) -> Spread:
-    return Spread(median(values), min(values), max(values))
-
-
 def summarise(records: list[Record]) -> Side:
     return Side(
         form=records[0].form,
@@ -128,7 +112,3 @@ def save(result: Result, path: Path) -> None:
 
 def load(path: Path) -> Result:
     return msgspec.json.decode(path.read_bytes(), type=Result)
-
-
-def newest(folder: Path) -> Path | None:
-    return max(folder.glob("kernel-*.json"), default=None)

@@ -20,11 +20,12 @@ import msgspec
 from bench.kernel import database, dataset
 from bench.kernel.ceiling import Ceiling
 from bench.kernel.dataset import Dataset
-from bench.kernel.machine import ForeignLoad, interpreter, sync_cost_us
-from bench.kernel.measurement import Measurement, Task
-from bench.kernel.results import Outcome, Record, Side, spread, summarise
+from bench.kernel.results import Outcome, Record, Side, summarise
 from bench.kernel.subject import COLUMNS
+from bench.kernel.task import Task
 from bench.kernel.workloads import Line, Run
+from bench.machine import ForeignLoad, interpreter, sync_cost_us
+from bench.measurement import Measurement, spread
 from fourfold.kernel import bulk
 from fourfold.limits import CHECKPOINT_PAGES
 

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from bench.kernel import dataset
 from bench.kernel.database import SQL, open_database
 from bench.kernel.dataset import Dataset
-from bench.kernel.measurement import Measurement, Task
+from bench.kernel.task import Task
+from bench.loops import Start, starter
+from bench.measurement import Measurement, cpu_seconds, quantile
 from fourfold.kernel import Database, Transaction
 
 APPEND = SQL.append
@@ -33,8 +33,6 @@ APPEND_AT = SQL.append_at
 ADVANCE = SQL.advance
 COLUMNS = ("key", "ts", "position", "payload", "size")
 
-Start = Callable[[Coroutine[Any, Any, None]], None]
-"""Runs a coroutine to its end on a new event loop."""
 Runner = Callable[[], list[float]]
 """Does the work, and returns how many seconds each request (or batch) took."""
 
@@ -172,29 +170,20 @@ def prepare(task: Task, db: Database) -> Runner:
     return coroutines(db, data, task.callers, starter(loop), claim if kind else append)
 
 
-def starter(loop: str) -> Start:
-    if loop == "asyncio":
-        return asyncio.run
-    import uvloop  # noqa: PLC0415  (optional)
-
-    start: Start = uvloop.run
-    return start
-
-
 def run(task: Task) -> Measurement:
     with open_database(Path(task.database)) as db:
         runner = prepare(task, db)
         before = db.metrics().counters["transactions"]
         gc.collect()
         gc.freeze()
-        cpu = _cpu_seconds()
+        cpu = cpu_seconds()
         started = time.perf_counter()
         taken = runner()
         while db.checkpoint("TRUNCATE").busy:
             # The background checkpointer is still at it.
             time.sleep(0)
         seconds = time.perf_counter() - started
-        cpu = _cpu_seconds() - cpu
+        cpu = cpu_seconds() - cpu
         transactions = db.metrics().counters["transactions"] - before
     taken.sort()
     return Measurement(
@@ -204,15 +193,6 @@ def run(task: Task) -> Measurement:
         p50_us=quantile(taken, 0.50) * 1e6,
         p99_us=quantile(taken, 0.99) * 1e6,
     )
-
-
-def quantile(ascending: list[float], q: float) -> float:
-    return ascending[round(q * (len(ascending) - 1))]
-
-
-def _cpu_seconds() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bench.kernel.machine import uvloop_version
+from bench.loops import loops as known_loops
 
 BATCH = 10_000
 
@@ -97,7 +97,7 @@ def _requests(
 
 
 def all_lines() -> list[Line]:
-    loops = ("uvloop", "asyncio") if uvloop_version() else ("asyncio",)
+    loops = known_loops()
     lines = [
         Line(
             name="bulk-one-key",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from datetime import UTC, datetime
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fourfold.content import Reference, digest, refer
+from fourfold.content import Reference, digest, digest_of_map, refer
 from fourfold.content.merkle import _leb128
 from fourfold.errors import ContentError
 
@@ -179,3 +180,15 @@ def test_a_reference_holds_exactly_32_bytes():
 
 def test_references_can_be_keys():
     assert {refer(1): "one"}[refer(1)] == "one"
+
+
+@given(st.dictionaries(st.text(max_size=5), values(), max_size=6))
+def test_a_map_can_be_hashed_from_the_digests_of_its_values(value):
+    assert digest_of_map({key: digest(part) for key, part in value.items()}) == digest(value)
+
+
+@given(st.binary(min_size=32, max_size=32))
+def test_the_text_form_is_base32(found):
+    spelled = base64.b32encode(bytes.fromhex("071220") + found).decode().rstrip("=").lower()
+    assert str(Reference(found)) == f"b{spelled}"
+    assert Reference.parse(f"b{spelled}").digest == found

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import initialize, precondition, rule
 from space_operations import (
     DOCUMENTS,
     ENTITIES,
@@ -22,6 +22,7 @@ from space_operations import (
     PICK,
     READ_PATHS,
 )
+from space_upkeep import UpkeepRules
 
 import fourfold
 from fourfold import limits
@@ -30,6 +31,7 @@ from fourfold.errors import (
     BranchEnded,
     Conflict,
     FourfoldError,
+    HistoryTruncated,
     InvalidInput,
     NotFound,
     PreconditionFailed,
@@ -37,8 +39,7 @@ from fourfold.errors import (
     ReplayMismatch,
     StaleRead,
 )
-from fourfold.models.documents import HISTORIES, patch
-from fourfold.models.documents.carrying import carry_over
+from fourfold.models.documents import patch
 from fourfold.testing.document_model import DocumentModel, Refusal, patched, text
 
 DID = "did:key:z6MkMachine"
@@ -56,7 +57,7 @@ def well_formed(operations):
     return True
 
 
-class SpaceMachine(RuleBasedStateMachine):
+class SpaceMachine(UpkeepRules):
     """One life of a space."""
 
     history = "revisions"
@@ -66,6 +67,8 @@ class SpaceMachine(RuleBasedStateMachine):
         self.root = Path(tempfile.mkdtemp(prefix="fourfold-machine-"))
         self.model = DocumentModel()
         self.sent = {}
+        self.merged = set()
+        self.did, self.kind = DID, self.history
         self.open()
 
     @initialize(document=DOCUMENTS)
@@ -264,6 +267,11 @@ class SpaceMachine(RuleBasedStateMachine):
             return
         name = f"branch/{len(model.lines)}"
         at = None if age is None else max(0, model.seq - age)
+        readable = self.readable(parent, at)
+        if readable is not True and self.born(parent, at):
+            if readable is False:
+                self.refused(HistoryTruncated, lambda: self.space.branches.create(name, parent, at))
+            return
         try:
             seq = model.create_branch(name, parent, at)
         except Refusal:
@@ -309,6 +317,7 @@ class SpaceMachine(RuleBasedStateMachine):
             return
         if result.commit is not None:
             assert result.commit.seq == model.transact(target, list(result.operations))
+            self.merged.add((source, result.source.seq))
         for entity in ENTITIES:
             base, mine, theirs, now = (
                 None if state is None else state.text
@@ -334,7 +343,13 @@ class SpaceMachine(RuleBasedStateMachine):
         a, b = self.branch(a_pick), self.branch(b_pick)
         at_a = max(model.lines[a].created_seq, model.seq - a_age)
         at_b = max(model.lines[b].created_seq, model.seq - b_age)
-        changes = {each.id: each for each in self.space.branches.diff(a, b, at_a, at_b)}
+        try:
+            found = self.space.branches.diff(a, b, at_a, at_b)
+        except HistoryTruncated:
+            assert min(at_a, at_b) < model.horizon
+            return
+        assert False not in {self.readable(a, at_a), self.readable(b, at_b)}
+        changes = {each.id: each for each in found}
         for entity in ENTITIES:
             one, other = (
                 None if state is None else state.text
@@ -350,10 +365,6 @@ class SpaceMachine(RuleBasedStateMachine):
                 assert text(operation["value"]) == other
             else:
                 assert text(patched(json.loads(one), operation["patches"])) == other
-
-    @rule(retention=st.sampled_from(["all", "log", 1, 2]))
-    def maintain(self, retention):
-        self.space.maintain(retention)
 
     @rule(pick=PICK, age=st.integers(0, 30))
     def read_at(self, pick, age):
@@ -375,15 +386,6 @@ class SpaceMachine(RuleBasedStateMachine):
                 self.refused(NotFound, lambda name=name, at=at: self.space.read("a", name, at))
         beyond = self.model.seq + 1
         self.refused(InvalidInput, lambda: self.space.read("a", at=beyond))
-
-    @rule()
-    def reopen(self):
-        self.close()
-        self.open()
-
-    @rule()
-    def verify(self):
-        assert self.space.verify() == []
 
     def teardown(self):
         try:
@@ -410,24 +412,16 @@ class SpaceMachine(RuleBasedStateMachine):
                 self.compare(name, at)
         assert [each.seq for each in self.space.log()] == list(range(1, model.seq + 1))
         assert self.space.verify() == []
-        self.carried_over_everything_is_the_same()
-
-    def carried_over_everything_is_the_same(self):
-        """The same life as another kind of history would have kept it."""
-        for number, other in enumerate(sorted(HISTORIES)):
-            if other != self.history:
-                carried = self.store.space(f"{DID}{number}", history=other)
-                carry_over(self.space, carried)
-                self.space = carried
-                for name, line in self.model.lines.items():
-                    for at in range(line.created_seq, self.model.seq + 1, 3):
-                        self.compare(name, at)
+        if self.carry_over():
+            for name, line in model.lines.items():
+                for at in range(line.created_seq, model.seq + 1, 3):
+                    self.compare(name, at)
 
     # The parts of rules
 
     def open(self):
         self.store = fourfold.open(self.root)
-        self.space = self.store.space(DID, history=self.history)
+        self.space = self.store.space(self.did, history=self.kind)
 
     def close(self):
         self.store.close()
@@ -468,16 +462,20 @@ class SpaceMachine(RuleBasedStateMachine):
         """Everything that a reader of the branch sees at a seq."""
         model, space = self.model, self.space
         wanted = (*ENTITIES, NEVER)
-        many = space.read_many(wanted, branch, at)
+        try:
+            many = space.read_many(wanted, branch, at)
+        except HistoryTruncated:
+            assert self.readable(branch, at) is not True
+            for call in (space.ids, lambda *there: space.read("a", *there)):
+                self.refused(HistoryTruncated, lambda call=call: call(branch, at))
+            return
+        assert self.readable(branch, at) is not False
         assert list(many) == list(wanted)
         for entity in wanted:
             expected = model.state(branch, entity, at)
             self.same(many[entity], expected)
             self.same(space.read(entity, branch, at), expected)
-            assert [
-                (each.branch, each.id, each.seq, each.op_index, each.op, text(each.data))
-                for each in space.history(entity, branch, at=at)
-            ] == model.history(branch, entity, at)
+            self.same_history(entity, branch, at)
         assert space.ids(branch, at) == model.ids(branch, at)
 
     @staticmethod

@@ -373,3 +373,26 @@ def test_both_histories_give_the_same_states_at_every_seq_of_every_branch(steps)
         assert same([plain(each[3]) for each in one], [plain(each[3]) for each in other])
         assert revisions.ids() == facts.ids()
         assert facts.verify() == []
+
+
+def test_many_facts_of_one_commit_follow_what_their_branch_shows(facts):
+    """Inherited ones, own ones, and those of entities that had none."""
+    names = [f"e{number}" for number in range(12)]
+    put = [{"op": "set", "id": name, "value": {"n": 1}} for name in names]
+    facts.transact(put[:8])
+    facts.branches.create("f")
+    facts.set("e0", {"n": 2}, branch="f")
+    facts.set("e1", {"n": 3})
+    add = [{"op": "add", "path": "/m", "value": 1}]
+    for branch in ("f", ""):
+        facts.transact(
+            [{"op": "patch", "id": name, "patches": add} for name in [*names, "e5"]], branch=branch
+        )
+    with facts.view() as view:
+        parents = view.all(
+            "SELECT o.branch, o.id FROM occurrence AS o JOIN fact AS f ON f.hash = o.fact_hash"
+            " WHERE f.parent IS NULL ORDER BY 1, 2"
+        )
+    new = [("", name) for name in names]
+    assert parents == sorted([*new, *(("f", name) for name in names[8:])])
+    assert facts.verify() == []

@@ -45,7 +45,13 @@ KEYS = {
     "blob_store": ["hash"],
     "occurrence": ["branch", "id", "seq", "op_index"],
 }
-OF_THE_LOG_ALONE = {"insert_commit", "insert_snapshot", "upsert_head", "verify_commits"}
+OF_THE_LOG_ALONE = {
+    "insert_commit",
+    "insert_snapshot",
+    "sealed_commit",
+    "upsert_head",
+    "verify_commits",
+}
 """Asked only by the module that keeps the log, so each history has them in its own shape."""
 
 

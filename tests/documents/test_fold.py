@@ -5,14 +5,12 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from drawn_documents import DOCUMENTS, apply_naively, fitting_patches, same
 from hypothesis import given
 from hypothesis import strategies as st
 
-import fourfold
 from fourfold.errors import CorruptData, InvalidInput
 from fourfold.models.documents import patch
 from fourfold.models.documents.fold import fold, replay, states
@@ -217,10 +215,7 @@ def test_the_states_on_the_way_are_those_of_the_shorter_logs(log):
 
 
 PURE = """
-import sys, types
-for name, folder in zip(sys.argv[1::2], sys.argv[2::2]):
-    sys.modules[name] = types.ModuleType(name)
-    sys.modules[name].__path__ = [folder]
+import sys
 from fourfold.models.documents import difference, field_merge, fold, overlap, patch, pointer
 state = fold.fold(None, [(1, "patch", [{"op": "increment", "path": "/n", "by": 1}])])
 assert state.document == {"n": 1}
@@ -229,24 +224,17 @@ print(*sorted(sys.modules))
 
 
 def test_the_fold_needs_neither_the_kernel_nor_a_database():
-    # The packages around it are replaced by empty ones, so that only its own imports count.
-    folder = Path(fourfold.__file__).parent
-    packages = {
-        "fourfold": folder,
-        "fourfold.models": folder / "models",
-        "fourfold.models.documents": folder / "models" / "documents",
-    }
-    arguments = [str(part) for pair in packages.items() for part in pair]
-    done = subprocess.run(
-        [sys.executable, "-c", PURE, *arguments], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", PURE], capture_output=True, text=True, check=True)
     loaded = done.stdout.split()
-    assert "fourfold.models.documents.fold" in loaded
     assert not {"apsw", "sqlite3", "socket", "random", "tempfile"} & set(loaded)
     modules = ("difference", "field_merge", "fold", "overlap", "patch", "pointer", "records")
     assert {name for name in loaded if name.split(".")[0] == "fourfold"} == {
-        *packages,
+        "fourfold",
         "fourfold.errors",
+        "fourfold.lazy",
         "fourfold.limits",
+        "fourfold.models",
+        "fourfold.models.documents",
+        "fourfold.version",
         *(f"fourfold.models.documents.{name}" for name in modules),
     }

@@ -4,9 +4,12 @@ same.
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from drawn_spaces import IDS, SCRIPTS, Traced, played, points
 from hypothesis import given, settings
+from space_costs import counted
 
 from fourfold.errors import InvalidInput, NotFound
 from fourfold.models.documents import HISTORIES, reading_many
@@ -112,3 +115,72 @@ def test_bad_questions_are_refused(space):
         space.read_many(["urn:a"], at=99)
     with pytest.raises(NotFound):
         space.read_many(["urn:a"], "nowhere")
+
+
+# From memory
+
+
+def test_what_is_in_memory_is_what_the_file_has(space):
+    names = [f"e{number}" for number in range(20)]
+    for number, name in enumerate(names):
+        space.set(name, {"n": number})
+        if number % 2:
+            space.patch(name, [{"op": "add", "path": "/m", "value": [number]}])
+    space.delete("e3")
+    with counted() as cost:
+        known = space.read_many([*names, "e0"])
+    assert cost.statements == []
+    assert known == space.read_many(names, at=space.seq())
+    assert list(known) == names
+    assert known["e3"].deleted
+
+
+def test_one_that_is_not_in_memory_sends_all_to_the_file(space):
+    space.set("a", {"n": 1})
+    with counted() as cost:
+        found = space.read_many(["a", "nobody"])
+    assert cost.statements
+    assert found["a"].document == {"n": 1}
+    assert found["nobody"] is None
+
+
+def test_what_was_read_from_memory_belongs_to_its_reader(space):
+    space.set("a", {"list": [1]})
+    space.read_many(["a"])["a"].document["list"].append(2)
+    assert space.read_many(["a"])["a"].document == {"list": [1]}
+    assert space.read("a").document == {"list": [1]}
+
+
+def test_memory_knows_branches_apart(space):
+    space.set("a", {"n": 1})
+    space.branches.create("f")
+    assert space.read_many(["a"], "f")["a"].document == {"n": 1}
+    space.set("a", {"n": 2}, branch="f")
+    assert space.read_many(["a"], "f")["a"].document == {"n": 2}
+    assert space.read_many(["a"])["a"].document == {"n": 1}
+    for ids in ([], ["a"]):
+        with pytest.raises(NotFound):
+            space.read_many(ids, "nowhere")
+
+
+def test_many_read_at_once_are_of_one_point_while_others_write(space):
+    """Both entities always change together, so no reader may see them apart."""
+    names = ["a", "b"]
+
+    def commit(number):
+        space.transact([{"op": "set", "id": name, "value": {"n": number}} for name in names])
+
+    def write():
+        for number in range(1, 300):
+            commit(number)
+
+    commit(0)
+    apart = []
+    writer = threading.Thread(target=write)
+    writer.start()
+    while writer.is_alive():
+        found = space.read_many(names)
+        if found["a"].document != found["b"].document:
+            apart.append(found)
+    writer.join()
+    assert apart == []

@@ -400,3 +400,20 @@ def test_a_reader_cannot_write(root, history):
             with pytest.raises(ReadOnly):
                 call()
         assert space.verify() == []
+
+
+def test_what_a_commit_shows_belongs_to_its_caller(space):
+    document = {"list": [1]}
+    commit = space.set("a", document)
+    document["list"].append(2)
+    commit.revisions[0].data["list"].append(3)
+    assert space.read("a").document == {"list": [1]}
+    patches = [{"op": "add", "path": "/more", "value": [4]}]
+    commit = space.patch("a", patches)
+    patches[0]["value"].append(5)
+    commit.revisions[0].data[0]["value"].append(6)
+    for _ in range(2):
+        state = space.read("a")
+        assert state.document == {"list": [1], "more": [4]}
+        state.document["more"].append(7)
+    assert space.read("a", at=space.seq()).document == {"list": [1], "more": [4]}

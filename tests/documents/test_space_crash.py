@@ -16,6 +16,14 @@ from fourfold.testing.crash import Moment, random_moment, run
 
 SCRIPT = Path(__file__).with_name("space_child.py")
 POINTS = ("kernel.statement.after", "kernel.commit.before", "kernel.commit.after")
+OTHERS = (
+    "kernel.begin.before",
+    "kernel.begin.after",
+    "kernel.statement.before",
+    "kernel.acknowledge.before",
+    "kernel.checkpoint.before",
+    "kernel.checkpoint.after",
+)
 
 
 class Told:
@@ -67,6 +75,19 @@ def check(root, history, told):
 def test_a_kill_at_a_chosen_point_of_a_commit_loses_nothing_acknowledged(root, history, point):
     told = Told()
     for life, at in enumerate((3, 40)):
+        crash = run(
+            SCRIPT, "write", str(root), history, f"{point}{life}", fault=f"{point}=kill@{at}"
+        )
+        assert crash.killed, crash
+        told.hear(crash.lines)
+        check(root, history, told)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", OTHERS)
+def test_a_kill_at_any_other_point_of_a_commit_loses_nothing_acknowledged(root, history, point):
+    told = Told()
+    for life, at in enumerate((1, 3, 9)):
         crash = run(
             SCRIPT, "write", str(root), history, f"{point}{life}", fault=f"{point}=kill@{at}"
         )

@@ -262,11 +262,12 @@ def test_b11_a_snapshot_of_the_parent_beyond_the_fork_is_not_used_by_the_child(s
 def test_b11_a_snapshot_of_the_parent_before_the_fork_serves_the_child(space):
     long_chain(space, "a", count=200)
     space.branches.create("f")
+    # Point in time, since what is newest comes from memory.
     with counted() as cost:
-        space.read_many(["a"], "")
+        space.read_many(["a"], "", at=space.seq())
     own = cost.steps
     with counted() as cost:
-        space.read_many(["a"], "f")
+        space.read_many(["a"], "f", at=space.seq())
     assert cost.steps < 3 * own
 
 
@@ -305,6 +306,23 @@ def test_b14_a_deletion_that_an_earlier_merge_had_nothing_to_write_for_is_merged
     space.branches.merge("deleting", "empty")
     space.branches.merge("empty", "")
     assert space.read("a").deleted
+
+
+@pytest.mark.parametrize("side", ["child", "parent"])
+def test_b15_a_diff_shows_what_only_one_side_changed(space, side):
+    changed = "f" if side == "child" else ""
+    for entity in ("set", "patched", "deleted"):
+        space.set(entity, {"n": 1})
+    space.set("left alone", {"n": 1})
+    space.branches.create("f")
+    space.set("set", {"n": 2}, branch=changed)
+    space.patch("patched", add("/m", 2), branch=changed)
+    space.delete("deleted", branch=changed)
+    space.set("made", {"n": 2}, branch=changed)
+    found = {each.id: each for each in space.branches.diff("", "f")}
+    assert sorted(found) == ["deleted", "made", "patched", "set"]
+    assert {each.changed_on for each in found.values()} == {"b" if side == "child" else "a"}
+    assert not space.branches.diff("f", "f").operations
 
 
 @pytest.mark.parametrize("order", ["delete then patch", "patch then delete"])

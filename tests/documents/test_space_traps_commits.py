@@ -277,6 +277,26 @@ def test_d16_local_seqs_may_come_in_any_order(space):
     assert [entry.local_seq for entry in space.log()] == [501, 7, 8]
 
 
+def test_d16_a_session_that_wants_order_is_refused_what_comes_too_late(space):
+    def send(number, session="s"):
+        return {
+            "operations": [put("a", n=number)],
+            "session": session,
+            "local_seq": number,
+            "preconditions": [{"kind": "in_order"}],
+        }
+
+    for number in (3, 7):
+        space.transact(**send(number))
+    error = refused(space, PreconditionFailed, **send(5))
+    assert error.details == {"session": "s", "local_seq": 5}
+    # What was accepted is replayed, however far the session has come; others have their own order.
+    assert space.transact(**send(3)).replayed
+    assert space.transact(**send(5, "t")).seq == 3
+    assert space.transact(**send(8)).seq == 4
+    assert space.transact([put("a")], session="s", local_seq=4).seq == 5
+
+
 def test_d16_equal_local_seqs_of_two_sessions_are_two_requests(space):
     for session in ("s", "t"):
         assert not space.transact([put("a")], session=session, local_seq=1).replayed

@@ -4,11 +4,13 @@ stands.
 
 from __future__ import annotations
 
+import apsw
 import pytest
 from space_machine import DID
 
 import fourfold
 from fourfold.errors import FourfoldError, InvalidInput
+from fourfold.models.documents.request import make_request
 
 
 def pragma(space, name):
@@ -101,6 +103,26 @@ def test_a7_a_commit_succeeds_while_a_reader_holds_an_older_state(space):
     assert space.read("a").document == {"n": 2}
 
 
+def test_a7_a_commit_has_the_right_to_write_before_it_looks_at_anything(space):
+    space.set("a", {"n": 1})
+    seen = []
+
+    def look(view):
+        connection = view.snapshot._connection
+        seen.append((connection.txn_state("main"), connection.changes()))
+
+    request = make_request(
+        [{"op": "set", "id": "a", "value": {}}],
+        branch="",
+        session="s",
+        local_seq=1,
+        replayable=True,
+    )
+    space.submit(request, look)
+    [(state, _)] = seen
+    assert state == apsw.SQLITE_TXN_WRITE
+
+
 def test_a8_indexes_that_repeat_a_primary_key_are_left_out(revisions):
     with revisions.view() as view:
         found = {row[0] for row in view.all("SELECT name FROM sqlite_schema WHERE type = 'index'")}
@@ -140,8 +162,8 @@ def test_a11_order_is_that_of_the_seqs_and_not_of_the_clock(space):
     assert space.read("a", at=3).document == {"n": 2}
 
 
-def test_a12_a_blob_may_have_no_content_type_and_says_when_it_was_stored(revisions):
-    with revisions.view() as view:
+def test_a12_a_blob_may_have_no_content_type_and_says_when_it_was_stored(space):
+    with space.view() as view:
         table = {row[1]: row[3] for row in view.all("PRAGMA table_info(blob_store)")}
     assert table["content_type"] == 0
     assert "created_at" in table
@@ -153,6 +175,15 @@ def test_a13_the_view_state_shows_the_newest_revision_of_every_entity(revisions)
     with revisions.view() as view:
         found = view.all("SELECT branch, id, seq, op_index FROM state ORDER BY id")
     assert found == [("", "a", 1, 0), ("", "b", 2, 1)]
+
+
+def test_a13_the_view_state_of_facts_shows_patches_as_what_they_are(store):
+    facts = store.space(DID, history="facts")
+    facts.set("a", {"n": 1})
+    facts.patch("a", [{"op": "add", "path": "/n", "value": 2}])
+    with facts.view() as view:
+        [found] = view.all("SELECT id, fact_type, seq, value FROM state")
+    assert found == ("a", "patch", 2, '[{"op":"add","path":"/n","value":2}]')
 
 
 @pytest.mark.parametrize("retention", [1, 2, "log"])
@@ -170,8 +201,8 @@ def test_a14_snapshots_are_dropped_by_their_key_and_the_newest_of_each_entity_st
 
     before = kept()
     newest = {max(row for row in before if row[:2] == key[:2]) for key in before}
-    states = [space.read_many("ab", "f", at) for at in range(1, space.seq() + 1)]
+    states = [space.read_many(["a", "b"], "f", at) for at in range(1, space.seq() + 1)]
     space.maintain(retention)
     assert newest <= kept() < before
-    assert [space.read_many("ab", "f", at) for at in range(1, space.seq() + 1)] == states
+    assert [space.read_many(["a", "b"], "f", at) for at in range(1, space.seq() + 1)] == states
     assert space.verify() == []

@@ -16,7 +16,7 @@ from fourfold.content.hashes import (
     parse_content_id,
 )
 from fourfold.content.jcs import encode_jcs
-from fourfold.content.merkle import Reference, digest, refer
+from fourfold.content.merkle import Reference, digest, digest_of_map, refer
 from fourfold.content.payload import (
     Decision,
     Inline,
@@ -43,6 +43,7 @@ __all__ = [
     "decide",
     "decode",
     "digest",
+    "digest_of_map",
     "encode",
     "encode_jcs",
     "find_refs",

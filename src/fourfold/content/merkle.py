@@ -36,6 +36,7 @@ import base64
 import binascii
 import math
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -113,6 +114,12 @@ def digest(value: object) -> bytes:
         ) from None
 
 
+def digest_of_map(parts: dict[str, bytes]) -> bytes:
+    """The digest of a dict, of whose values the digests are known already."""
+    leaves = [sha256(_key(key) + parts[key]).digest() for key in _sorted_keys(parts)]
+    return sha256(_MAP + _fold(leaves)).digest()
+
+
 def _digest(value: Any, depth: int) -> bytes:
     kind = type(value)
     if kind is str:
@@ -177,7 +184,7 @@ def _key(text: str) -> bytes:
     return _short_key(text) if len(text) <= limits.MERKLE_KEY_CHARS_MAX else _string(text)
 
 
-def _sorted_keys(value: dict[Any, object]) -> list[str]:
+def _sorted_keys(value: Mapping[Any, object]) -> list[str]:
     for key in value:
         if type(key) is not str:
             raise Refusal(f"the key {repr(key)[:60]} is not exactly a str")
@@ -211,7 +218,16 @@ def _fold(layer: list[bytes]) -> bytes:
     return layer[0]
 
 
+_LETTERS = "abcdefghijklmnopqrstuvwxyz234567"
+_PAIRS = [first + second for first in _LETTERS for second in _LETTERS]
+_SHIFTS = range(8 * (len(_TEXT_HEADER) + 32) - 10, -1, -10)
+
+
 def _base32(data: bytes) -> str:
+    if len(data) == len(_TEXT_HEADER) + 32:
+        # The text form comes with every fact. It is 28 pairs of letters, of ten bits each.
+        number = int.from_bytes(data, "big")
+        return "b" + "".join([_PAIRS[number >> shift & 1023] for shift in _SHIFTS])
     return "b" + base64.b32encode(data).decode().rstrip("=").lower()
 
 

@@ -1,32 +1,67 @@
-"""Documents: spaces with branches and time travel. Every state of every entity stays readable."""
+"""Documents: spaces with branches and time travel. Every state of every entity stays readable.
+
+A name is imported when it is first used: the fold, the patches and the records need no database.
+"""
 
 from __future__ import annotations
 
-from fourfold.models.documents.ancestry import Point
-from fourfold.models.documents.comparing import Change, Difference
-from fourfold.models.documents.facts.log import FACTS
-from fourfold.models.documents.history import History
-from fourfold.models.documents.merging import MergeConflict, MergeResult
-from fourfold.models.documents.names import check_did
-from fourfold.models.documents.records import (
-    Branch,
-    Commit,
-    ConfirmedRead,
-    LogEntry,
-    PendingRead,
-    Reads,
-    Revision,
-    State,
-)
-from fourfold.models.documents.retention import Maintained
-from fourfold.models.documents.revisions.log import REVISIONS
-from fourfold.models.documents.space import Space
-from fourfold.models.documents.space_blobs import BlobStat
-from fourfold.models.documents.watching import Watch
+from typing import TYPE_CHECKING
 
-HISTORIES = {kind.name: kind for kind in (REVISIONS, FACTS)}
-"""How a space may keep its history, by name."""
-DEFAULT_HISTORY = REVISIONS.name
+from fourfold.lazy import exports
+
+if TYPE_CHECKING:
+    from fourfold.models.documents.ancestry import Point
+    from fourfold.models.documents.comparing import Change, Difference
+    from fourfold.models.documents.gc.policy import GcPolicy
+    from fourfold.models.documents.gc.records import Collected, Removed
+    from fourfold.models.documents.histories import DEFAULT_HISTORY, HISTORIES
+    from fourfold.models.documents.history import History
+    from fourfold.models.documents.merging import MergeConflict, MergeResult
+    from fourfold.models.documents.names import check_did
+    from fourfold.models.documents.records import (
+        Branch,
+        Commit,
+        ConfirmedRead,
+        LogEntry,
+        PendingRead,
+        Reads,
+        Revision,
+        State,
+    )
+    from fourfold.models.documents.retention import Maintained
+    from fourfold.models.documents.space import Space
+    from fourfold.models.documents.space_blobs import BlobStat
+    from fourfold.models.documents.watching import Watch
+else:
+    __getattr__, __dir__ = exports(
+        __name__,
+        {
+            "BlobStat": "fourfold.models.documents.space_blobs",
+            "Branch": "fourfold.models.documents.records",
+            "Change": "fourfold.models.documents.comparing",
+            "Collected": "fourfold.models.documents.gc.records",
+            "Commit": "fourfold.models.documents.records",
+            "ConfirmedRead": "fourfold.models.documents.records",
+            "DEFAULT_HISTORY": "fourfold.models.documents.histories",
+            "Difference": "fourfold.models.documents.comparing",
+            "GcPolicy": "fourfold.models.documents.gc.policy",
+            "HISTORIES": "fourfold.models.documents.histories",
+            "History": "fourfold.models.documents.history",
+            "LogEntry": "fourfold.models.documents.records",
+            "Maintained": "fourfold.models.documents.retention",
+            "MergeConflict": "fourfold.models.documents.merging",
+            "MergeResult": "fourfold.models.documents.merging",
+            "PendingRead": "fourfold.models.documents.records",
+            "Point": "fourfold.models.documents.ancestry",
+            "Reads": "fourfold.models.documents.records",
+            "Removed": "fourfold.models.documents.gc.records",
+            "Revision": "fourfold.models.documents.records",
+            "Space": "fourfold.models.documents.space",
+            "State": "fourfold.models.documents.records",
+            "Watch": "fourfold.models.documents.watching",
+            "check_did": "fourfold.models.documents.names",
+        },
+    )
 
 __all__ = [
     "DEFAULT_HISTORY",
@@ -34,9 +69,11 @@ __all__ = [
     "BlobStat",
     "Branch",
     "Change",
+    "Collected",
     "Commit",
     "ConfirmedRead",
     "Difference",
+    "GcPolicy",
     "History",
     "LogEntry",
     "Maintained",
@@ -45,6 +82,7 @@ __all__ = [
     "PendingRead",
     "Point",
     "Reads",
+    "Removed",
     "Revision",
     "Space",
     "State",

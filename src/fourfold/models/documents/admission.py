@@ -8,8 +8,8 @@ inherits can be as new to the reader as one of the child's own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from fourfold.errors import (
     BranchEnded,
@@ -19,11 +19,13 @@ from fourfold.errors import (
     StaleRead,
 )
 from fourfold.models.documents import overlap, reader
-from fourfold.models.documents.chain import Link, branch_named, chain, last_seq
+from fourfold.models.documents.cache import Entry, Key
+from fourfold.models.documents.chain import Link, branch_named, chain, no_such_branch
 from fourfold.models.documents.encoding import stored
+from fourfold.models.documents.gc.requests import same_request
 from fourfold.models.documents.history import View
 from fourfold.models.documents.records import Branch, Commit, PendingRead
-from fourfold.models.documents.request import Request
+from fourfold.models.documents.request import Request, revisions_of
 
 
 def replayed(view: View, request: Request) -> Commit | None:
@@ -37,37 +39,66 @@ def replayed(view: View, request: Request) -> Commit | None:
     if row is None:
         return None
     seq, branch, original, _ = row
-    if original != request.original:
+    if not same_request(original, branch, request.local_seq, request.original):
         raise ReplayMismatch(
             f"session {request.session!r} already sent another transaction as local_seq "
             f"{request.local_seq}; it became seq {seq}",
             details={"session": request.session, "local_seq": request.local_seq, "seq": seq},
         )
-    revisions = tuple(
-        reader.revision(each) for each in view.rows(view.sql.revisions_of_commit, (seq,))
-    )
+    # Its rows may have been collected since, but it is this request that wrote them.
+    revisions = tuple(revisions_of(request, seq))
     return Commit(seq, branch, request.session, request.local_seq, revisions, replayed=True)
+
+
+class Standing(NamedTuple):
+    """Where the log is when a transaction comes."""
+
+    newest: int
+    """The newest seq of the space."""
+    moment: str | None
+    """When the newest commit was made."""
+
+
+def standing(view: View, name: str) -> Standing:
+    """Where the log is, if the branch `name` can be written."""
+    row = view.one(view.sql.standing, (name,))
+    if row is None:
+        raise no_such_branch(name)
+    status, newest, moment = row
+    if status != "active":
+        raise _ended(name)
+    return Standing(newest, moment)
 
 
 def active_branch(view: View, name: str) -> Branch:
     branch = branch_named(view, name)
     if not branch.active:
-        raise BranchEnded(f"the branch {name!r} was deleted; it can be read, not written")
+        raise _ended(name)
     return branch
 
 
-def check_reads(view: View, request: Request) -> list[dict[str, int]]:
+def _ended(name: str) -> BranchEnded:
+    return BranchEnded(f"the branch {name!r} was deleted; it can be read, not written")
+
+
+def check_reads(
+    view: View, request: Request, newest: int, known: Callable[[Key], Entry | None]
+) -> list[dict[str, int]]:
     """Refuse a transaction whose author read something that has changed since; the resolved pending
-    reads.
+    reads. `known` gives the newest state of an entity, if that is in memory.
     """
-    newest = last_seq(view)
     for read in request.reads.confirmed:
-        branch = request.branch if read.branch is None else read.branch
-        branch_named(view, branch)
+        branch = request.branch
+        if read.branch is not None and read.branch != branch:
+            branch = branch_named(view, read.branch).name
         if not 0 <= read.seq <= newest:
             raise InvalidInput(
                 f"the read of {read.id!r} is at seq {read.seq}; the newest is {newest}"
             )
+        entry = known((branch, read.id))
+        if entry is not None and entry.seq <= read.seq:
+            # What the branch shows has not changed since.
+            continue
         _refuse_stale(
             view, chain(view, branch, newest), read.id, read.path, read.seq, shape=read.shape
         )
@@ -114,21 +145,30 @@ def _refuse_stale(
         if link.cap <= after:
             # The caps shrink along the chain, so older branches have nothing newer either.
             return
+        changed = False
         for seq, op, data, _ in view.rows(
             view.sql.later_revisions, (link.branch, entity, after, link.cap)
         ):
+            changed = True
             if seq in own:
                 continue
             patches = stored(data) if op == "patch" else ()
             if overlap.conflicts(op, patches, path, shape=shape):
-                raise StaleRead(
-                    f"{entity!r} was read at seq {after} and changed at seq {seq}",
-                    details={"entity": entity, "read_seq": after, "conflict_seq": seq},
-                )
+                raise _stale(entity, after, seq)
+        # What was collected is gone, but there is always a newer change that stayed.
+        place = (link.branch, entity, after, link.cap)
+        if changed and (lost := view.value(view.sql.lost_revision, place)) is not None:
+            raise _stale(entity, after, lost)
 
 
-def check_preconditions(view: View, request: Request) -> None:
-    newest = last_seq(view)
+def _stale(entity: str, after: int, seq: int) -> StaleRead:
+    return StaleRead(
+        f"{entity!r} was read at seq {after} and changed at seq {seq}",
+        details={"entity": entity, "read_seq": after, "conflict_seq": seq},
+    )
+
+
+def check_preconditions(view: View, request: Request, newest: int) -> None:
     for condition in request.preconditions:
         kind = condition.get("kind")
         if kind == "committed":
@@ -137,9 +177,11 @@ def check_preconditions(view: View, request: Request) -> None:
             _absent(view, chain(view, request.branch, newest), condition)
         elif kind == "seq":
             _at_seq(view, chain(view, request.branch, newest), condition)
+        elif kind == "in_order":
+            _in_order(view, request)
         else:
             raise InvalidInput(
-                f"{kind!r} is not a precondition", hint="Use committed, absent or seq."
+                f"{kind!r} is not a precondition", hint="Use committed, absent, seq or in_order."
             )
 
 
@@ -148,6 +190,19 @@ def _committed(view: View, request: Request, condition: dict[str, Any]) -> None:
     if view.one(view.sql.commit_of_session, (request.session, local_seq)) is None:
         raise PreconditionFailed(
             f"local_seq {local_seq} of session {request.session!r} was not accepted"
+        )
+
+
+def _in_order(view: View, request: Request) -> None:
+    """Whether the session has not gone on already: what overtook this request was made without
+    it.
+    """
+    latest = view.value(view.sql.latest_local_seq, (request.session,))
+    if latest is not None and latest > request.local_seq:
+        raise PreconditionFailed(
+            f"local_seq {request.local_seq} of session {request.session!r} comes too late: "
+            f"{latest} was accepted before it",
+            details={"session": request.session, "local_seq": request.local_seq},
         )
 
 

@@ -32,9 +32,37 @@ class Point(NamedTuple):
     seq: int
 
 
+class Lineage:
+    """Forks and merges, as a point's past is made of them. This one asks the space."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def fork(self, name: str) -> Point | None:
+        """Where a branch was forked from its parent."""
+        branch = branch_named(self._view, name)
+        if branch.parent is None or branch.fork_seq is None:
+            return None
+        return Point(branch.parent, branch.fork_seq)
+
+    def merges(self, name: str, after: int, until: int) -> list[Point]:
+        """What was merged into a branch beyond a seq and up to another."""
+        rows = self._view.all(self._view.sql.merges, (name, after, until))
+        return [point for _, text in rows for point in merged_by(text)]
+
+
 def reach(view: View, point: Point) -> dict[str, int]:
     """The newest seq of each branch that the point has behind it."""
     reached: dict[str, int] = {}
+    extend(reached, point, Lineage(view))
+    return reached
+
+
+def extend(reached: dict[str, int], point: Point, lineage: Lineage) -> set[Point]:
+    """Add to what was reached what the point has behind it; the seqs that are new in there, each
+    the newest of its branch.
+    """
+    changed: set[str] = set()
     pending = [point]
     while pending:
         name, cap = pending.pop()
@@ -42,15 +70,15 @@ def reach(view: View, point: Point) -> dict[str, int]:
         if name in reached and known >= cap:
             continue
         reached[name] = cap
-        branch = branch_named(view, name)
-        if branch.parent is not None and branch.fork_seq is not None:
-            pending.append(Point(branch.parent, min(cap, branch.fork_seq)))
-        for _, text in view.all(view.sql.merges, (name, known, cap)):
-            pending += _merged(text)
-    return reached
+        changed.add(name)
+        fork = lineage.fork(name)
+        if fork is not None:
+            pending.append(Point(fork.branch, min(cap, fork.seq)))
+        pending += lineage.merges(name, known, cap)
+    return {Point(name, reached[name]) for name in changed}
 
 
-def _merged(text: str) -> list[Point]:
+def merged_by(text: str) -> list[Point]:
     """What was merged, from the beginning of a request's text; nothing if it is no merge."""
     head = _MERGE.match(text)
     if head is None:

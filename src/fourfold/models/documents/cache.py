@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from fourfold.models.documents.encoding import decode, trusted
 from fourfold.models.documents.records import Document, Op
 
 Key = tuple[str, str]
@@ -29,6 +30,19 @@ class Entry(NamedTuple):
     base_bytes: int
     patches: int
     patch_bytes: int
+    text: str | None = None
+    """The document as it was set, as long as nobody needed it decoded; `document` is None then."""
+
+    def opened(self) -> Document | None:
+        """The document; None for a deleted entity."""
+        return self.document if self.text is None else decode(self.text)
+
+    def copied(self) -> Document | None:
+        """The same for somebody who may change it."""
+        if self.text is not None:
+            document: Document = decode(self.text)
+            return document
+        return None if self.document is None else decode(trusted(self.document))
 
     @property
     def weight(self) -> int:
@@ -52,6 +66,18 @@ class DocumentCache:
             if entry is not None:
                 self._entries.move_to_end(key)
             return entry
+
+    def get_all(self, keys: Sequence[Key]) -> dict[Key, Entry] | None:
+        """The states of all of these as they were together at one moment; None when one of them is
+        not known.
+        """
+        with self._lock:
+            found = {key: entry for key in keys if (entry := self._entries.get(key)) is not None}
+            if len(found) < len(set(keys)):
+                return None
+            for key in found:
+                self._entries.move_to_end(key)
+            return found
 
     @property
     def published(self) -> int:
@@ -89,7 +115,9 @@ class DocumentCache:
             self._bytes = 0
 
     def _put(self, key: Key, entry: Entry) -> None:
-        self._drop(key)
+        old = self._entries.pop(key, None)
+        if old is not None:
+            self._bytes -= old.weight
         self._entries[key] = entry
         self._bytes += entry.weight
         while self._bytes > self._bytes_max and self._entries:

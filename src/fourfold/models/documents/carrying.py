@@ -20,6 +20,7 @@ from fourfold import limits
 from fourfold.errors import CorruptData, InvalidInput
 from fourfold.models.documents import exchange
 from fourfold.models.documents.exchange import Exported, Progress
+from fourfold.models.documents.gc.horizon import check_after
 from fourfold.models.documents.space import Space
 
 Row = tuple[Any, ...]
@@ -27,6 +28,8 @@ Row = tuple[Any, ...]
 
 def carry_over(source: Space, target: Space, progress: Progress | None = None) -> Exported:
     """Bring the whole of `source` into `target`, which is new, or was begun so before."""
+    if not isinstance(source, Space) or not isinstance(target, Space):
+        raise InvalidInput("only a space is carried over, and only into a space")
     if source.database is target.database:
         raise InvalidInput(
             f"{source.did} cannot be carried over into itself", hint="Choose another DID."
@@ -74,6 +77,7 @@ def _log(space: Space, until: int) -> Iterator[Row]:
     after = 0
     while after < until:
         with space.view() as view:
+            check_after(view, after, "a comparison")
             commits = view.all(view.sql.commits, (after, until, limits.EXPORT_PAGE_COMMITS))
             page = [
                 # What was decided is each history's own affair, and not compared.

@@ -10,10 +10,13 @@ along the chain, so a grandparent's later writes cannot slip in through a parent
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import NamedTuple
 
-from fourfold.errors import InvalidInput, NotFound
+from fourfold import limits
+from fourfold.errors import CorruptData, InvalidInput, NotFound
+from fourfold.models.documents import moments
+from fourfold.models.documents.gc.horizon import check_point
 from fourfold.models.documents.history import View
 from fourfold.models.documents.names import check_known_branch
 from fourfold.models.documents.records import Branch
@@ -33,10 +36,14 @@ def branch_named(view: View, name: str) -> Branch:
     check_known_branch(name)
     row = view.one(view.sql.branch, (name,))
     if row is None:
-        raise NotFound(
-            f"there is no branch {name!r}", hint="`fourfold space branch list` names them all."
-        )
+        raise no_such_branch(name)
     return Branch(*row)
+
+
+def no_such_branch(name: str) -> NotFound:
+    return NotFound(
+        f"there is no branch {name!r}", hint="`fourfold space branch list` names them all."
+    )
 
 
 def last_seq(view: View) -> int:
@@ -47,20 +54,19 @@ def target_of(view: View, branch: str, at: At) -> int:
     """The seq that `at` means on `branch`.
 
     A moment means the newest commit at or before it. A seq beyond the newest is refused: nobody can
-    know that state yet. A seq before the branch existed is refused too; ask its parent.
+    know that state yet. A seq before the branch existed is refused too; ask its parent. So is one
+    that a collection gave up.
     """
     check_known_branch(branch)
     newest = last_seq(view)
     if at is None:
         return newest
     if isinstance(at, datetime):
-        if at.tzinfo is None:
-            raise InvalidInput(f"the moment {at.isoformat()} has no time zone")
-        seq = int(view.value(view.sql.seq_at_time, (_utc(at),)))
+        seq = moments.seq_at(view, at)
     elif type(at) is int:
         seq = at
     else:
-        raise InvalidInput(f"{at!r} is neither a seq nor a moment")
+        raise InvalidInput(f"{at!r:.100} is neither a seq nor a moment")
     if not 0 <= seq <= newest:
         raise InvalidInput(
             f"seq {seq} is not in this space's history, which goes from 0 to {newest}"
@@ -72,6 +78,7 @@ def target_of(view: View, branch: str, at: At) -> int:
                 f"the branch {branch!r} did not exist at seq {seq}; it was made at {created}",
                 hint="Read its parent at that point.",
             )
+    check_point(view, branch, seq)
     return seq
 
 
@@ -85,12 +92,6 @@ def chain(view: View, branch: str, target: int) -> list[Link]:
             break
         name, cap = found.parent, min(cap, found.fork_seq)
         links.append(Link(name, cap))
+        if len(links) > limits.BRANCH_DEPTH_MAX + 1:
+            raise CorruptData(f"the branch {branch!r} is nested deeper than any can be made")
     return links
-
-
-def _utc(moment: datetime) -> str:
-    try:
-        there = moment.astimezone(UTC)
-    except OverflowError as error:
-        raise InvalidInput(f"the moment {moment.isoformat()} is out of range") from error
-    return there.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"

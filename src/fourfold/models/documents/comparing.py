@@ -20,6 +20,7 @@ from fourfold.models.documents import reading_many
 from fourfold.models.documents.ancestry import Point, common_bases
 from fourfold.models.documents.chain import Link, chain
 from fourfold.models.documents.difference import Patch, diff, identical
+from fourfold.models.documents.gc.horizon import check_point
 from fourfold.models.documents.history import View
 from fourfold.models.documents.records import Document, Operation, State
 
@@ -73,6 +74,7 @@ class Difference(msgspec.Struct, frozen=True):
 def compare(view: View, a: Point, b: Point) -> Difference:
     """What differs between two points."""
     base = common_bases(view, a, b)[0]
+    check_point(view, *base)
     chains = chain(view, *a), chain(view, *b)
     ids = sorted(seen_by_one_only(view, *chains))
     ours = reading_many.states(view, chains[0], ids)

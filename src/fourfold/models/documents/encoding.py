@@ -31,27 +31,35 @@ def encode(value: Any, what: str) -> str:
     return checked(value, what)[0]
 
 
-def checked(value: Any, what: str) -> tuple[str, Any]:
-    """The text of `value`, and a private copy of it."""
+def checked(value: Any, what: str, owner: str | None = None) -> tuple[str, Any]:
+    """The text of `value`, and a private copy of it. It is `what`, of an `owner` if it has one."""
     try:
         raw = _encoder.encode(value)
         copy = _decoder.decode(raw)
         same = bool(copy == value)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-        raise ContentError(f"{what} is not JSON: {error}", hint=_HINT) from error
+        raise ContentError(f"{_named(what, owner)} is not JSON: {error}", hint=_HINT) from error
     if not same:
-        raise ContentError(f"{what} holds something that JSON cannot: {_blame(value)}", hint=_HINT)
-    if len(raw) > limits.DOCUMENT_BYTES_MAX:
         raise ContentError(
-            f"{what} has {len(raw)} bytes; at most {limits.DOCUMENT_BYTES_MAX} are stored",
+            f"{_named(what, owner)} holds something that JSON cannot: {_blame(value)}", hint=_HINT
+        )
+    size = len(raw)
+    if size > limits.DOCUMENT_BYTES_MAX:
+        raise ContentError(
+            f"{_named(what, owner)} has {size} bytes; at most {limits.DOCUMENT_BYTES_MAX} are "
+            "stored",
             hint="Put large content into a blob and refer to it.",
         )
-    if len(raw) > _PLAIN_BYTES:
-        _check_extremes(raw, copy, what)
+    if size > _PLAIN_BYTES:
+        _check_extremes(raw, copy, what, owner)
     return raw.decode(), copy
 
 
-def _check_extremes(raw: bytes, copy: Any, what: str) -> None:
+def _named(what: str, owner: str | None) -> str:
+    return what if owner is None else f"{what} of {owner!r}"
+
+
+def _check_extremes(raw: bytes, copy: Any, what: str, owner: str | None) -> None:
     """Refuse nesting and numbers that other readers could not follow.
 
     To look at every part would cost more than to encode it. So the text is looked over first: most
@@ -62,7 +70,7 @@ def _check_extremes(raw: bytes, copy: Any, what: str) -> None:
         try:
             measure(copy)
         except Unfit as unfit:
-            raise ContentError(f"{what}: {unfit}", hint=_HINT) from None
+            raise ContentError(f"{_named(what, owner)}: {unfit}", hint=_HINT) from None
 
 
 def stored(text: str) -> Any:

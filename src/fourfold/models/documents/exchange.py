@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import dataclasses
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -31,12 +30,17 @@ from fourfold.kernel import Transaction
 from fourfold.models.documents import reader, writer
 from fourfold.models.documents.chain import branch_named, chain
 from fourfold.models.documents.encoding import trusted
+from fourfold.models.documents.gc.horizon import check_after, check_point
+from fourfold.models.documents.gc.requests import same_request
 from fourfold.models.documents.history import Appended, View
 from fourfold.models.documents.request import make_request
 from fourfold.models.documents.space import Space
 
 FORMAT_VERSION = 1
 
+_HINT_BROKEN = (
+    "What came before it may be imported already. Export again, and import the whole file."
+)
 _NOTHING = {"op": "delete", "id": "-"}
 """Stands in for the operations of a request that has none, so that the rest of it is checked."""
 
@@ -124,8 +128,12 @@ def export(space: Space, *, after: int = 0, progress: Progress | None = None) ->
     The log only grows, so it is read page by page and the space may be written meanwhile.
     """
     until = space.seq()
-    if not 0 <= after <= until:
-        raise InvalidInput(f"seq {after} is not in this space's history, which goes to {until}")
+    if type(after) is not int or not 0 <= after <= until:
+        raise InvalidInput(
+            f"seq {after!r:.100} is not in this space's history, which goes to {until}"
+        )
+    with space.view() as view:
+        check_after(view, after, "an export")
     yield _encoded(
         SpaceLine(
             version=FORMAT_VERSION,
@@ -162,6 +170,7 @@ def _blobs(space: Space) -> Iterator[BlobLine]:
 def _commits(space: Space, after: int, until: int) -> Iterator[CommitLine]:
     while after < until:
         with space.view() as view:
+            check_after(view, after, "the rest of an export")
             rows = view.all(view.sql.commits, (after, until, limits.EXPORT_PAGE_COMMITS))
             page = [_commit_line(view, row) for row in rows]
         if not page:
@@ -208,9 +217,11 @@ def states_digest(space: Space, at: int) -> str:
     for name, parent, fork_seq, created_seq, *_ in found:
         hasher.update(trusted([name, parent, fork_seq, created_seq]).encode())
         with space.view() as view:
+            check_after(view, at, "a digest of all states")
             own = sorted(entity for entity, _ in view.rows(view.sql.last_words, (name, at)))
         for start in range(0, len(own), limits.EXPORT_PAGE_COMMITS):
             with space.view() as view:
+                check_after(view, at, "a digest of all states")
                 links = chain(view, name, at)
                 for entity in own[start : start + limits.EXPORT_PAGE_COMMITS]:
                     entry = reader.entry(view, links, entity)
@@ -241,6 +252,8 @@ def opening(lines: Iterable[bytes]) -> SpaceLine:
 
 def replay(space: Space, lines: Iterable[bytes], progress: Progress | None = None) -> Exported:
     """Build the exported space here, and prove that it is the same."""
+    if isinstance(lines, bytes | str) or not isinstance(lines, Iterable):
+        raise InvalidInput("an export is given line by line", hint="A file in binary mode does.")
     remaining = iter(lines)
     first = opening(islice(remaining, 1))
     newest = _check_start(space, first)
@@ -263,18 +276,22 @@ def replay(space: Space, lines: Iterable[bytes], progress: Progress | None = Non
     importing.flush()
     raise InvalidInput(
         "the export was cut off: its last line is missing",
-        hint="What came before it was imported. Export again, and import the whole file.",
+        hint=_HINT_BROKEN,
     )
 
 
 def _lines(lines: Iterable[bytes], start: int = 1) -> Iterator[tuple[int, _Line]]:
     for number, text in enumerate(lines, start=start):
+        if not isinstance(text, bytes):
+            raise InvalidInput(f"line {number} of the export is {type(text).__name__}, not bytes")
         if not text.strip():
             continue
         try:
             yield number, _decoder.decode(text)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise InvalidInput(f"line {number} of the export is not readable: {error}") from error
+            raise InvalidInput(
+                f"line {number} of the export is not readable: {error}", hint=_HINT_BROKEN
+            ) from error
 
 
 def _check_start(space: Space, first: SpaceLine) -> int:
@@ -373,7 +390,7 @@ class _Import:
             reads=asked.reads,
             preconditions=asked.preconditions,
         )
-        request = dataclasses.replace(
+        request = msgspec.structs.replace(
             request,
             steps=() if bare else request.steps,
             original=bytes(line.original).decode(),
@@ -397,14 +414,20 @@ class _Import:
         branch_named(view, asked.parent)
         if not 0 <= asked.at < seq:
             raise NotFound(f"the branch {asked.name!r} forks at seq {asked.at}, which is not there")
+        check_point(view, asked.parent, asked.at)
         txn.execute(view.sql.insert_branch, (asked.name, asked.parent, asked.at, seq))
 
     def _compare(self, number: int, line: CommitLine) -> None:
         """A commit that is here already must be this one."""
         with self._space.view() as view:
             row = view.one(view.sql.commit_by_seq, (line.seq,))
-        mine = (line.branch, line.session, line.local_seq, bytes(line.original).decode())
-        if row is None or (row[1], row[2], row[3], row[5]) != mine:
+        mine = (line.branch, line.session, line.local_seq)
+        request = bytes(line.original).decode()
+        if (
+            row is None
+            or (row[1], row[2], row[3]) != mine
+            or not same_request(row[5], line.branch, line.local_seq, request)
+        ):
             raise Refused(
                 f"line {number}: the space has another commit at seq {line.seq}",
                 hint="Import into a new space, or into one that was made from the same export.",

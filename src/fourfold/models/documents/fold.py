@@ -16,12 +16,18 @@ cannot be folded is therefore no wrong call but a damaged log, and CorruptData s
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from fourfold.errors import CorruptData, InvalidInput
 from fourfold.models.documents.patch import Draft, Program, compile  # noqa: A004
 from fourfold.models.documents.pointer import kind_of
 from fourfold.models.documents.records import Document, Op, State
+
+SEMANTICS: Final = 1
+"""Which rules this fold and its patches follow. Every space keeps the number that it was written
+under. Whatever makes an old log read otherwise, be it a mended patch, gets the next number: two
+readers that disagree must know it, and a snapshot is only as good as the rules it was made by.
+"""
 
 Row: TypeAlias = tuple[int, str, Any]
 """The seq, the operation, and its data: a document, a list of patches, or None for a delete."""

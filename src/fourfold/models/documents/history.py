@@ -8,18 +8,22 @@ verification) is written once, against a View.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from fourfold.kernel import Migration, Profile, Queries, Snapshot, Transaction
 from fourfold.kernel import Sequence as Counter
+from fourfold.models.documents.faults import WHOLE, Rule
+from fourfold.models.documents.gc.records import Tally
 from fourfold.models.documents.request import Step
 
 Row = tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(msgspec.Struct, frozen=True):
     """A commit on its way into the log."""
 
     seq: int
@@ -30,7 +34,23 @@ class Appended:
     steps: Sequence[Step]
     resolved: Sequence[dict[str, int]] = ()
     created_at: str = ""
-    """When it was made, if that was before now: an import keeps the times of what it brings."""
+    """When it was made. Nothing means now; an import keeps the times of what it brings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collecting:
+    """How rows are taken out of a log."""
+
+    sound: Callable[[View, int], bool]
+    """Whether a commit, from which nothing was taken yet, is what was committed."""
+    remove: Callable[[Transaction, str, str, Sequence[Row]], Tally]
+    """Takes rows of an entity of a branch, and what nothing refers to then."""
+    release: Callable[[Transaction, Sequence[str | None]], Tally]
+    """Takes those of some values to which nothing refers any more."""
+    prepare: Callable[[Transaction], None]
+    """Comes before the others, once or more often."""
+    unreferred: Callable[[Callable[[], AbstractContextManager[View]]], Iterator[list[str]]]
+    """The values to which nothing refers, page by page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +66,27 @@ class History:
     """Puts the rows of one commit into the log, its heads included."""
     keep_snapshot: Callable[[Transaction, str, str, int, str], None]
     """Puts down the whole document (a text) that an entity of a branch had after a seq."""
-    problems: Callable[[View], Iterator[str]]
-    """Where the log, or a head, contradicts itself."""
+    rules: tuple[Rule, ...]
+    """What must hold in the log and for the heads."""
+    collecting: Collecting
+
+    def problems(self, view: View) -> Iterator[str]:
+        """Where the log, or a head, contradicts itself."""
+        for rule in self.rules:
+            yield from rule.check(view, WHOLE[rule.by])
 
     def view(self, snapshot: Snapshot) -> View:
         return View(snapshot, self.sql)
 
 
-@dataclass(frozen=True, slots=True)
 class View:
     """A consistent state of a space, and the queries that its history answers."""
 
-    snapshot: Snapshot
-    sql: Queries
+    __slots__ = ("snapshot", "sql")
+
+    def __init__(self, snapshot: Snapshot, sql: Queries) -> None:
+        self.snapshot = snapshot
+        self.sql = sql
 
     def all(self, sql: str, params: Row = ()) -> list[Row]:
         return self.snapshot.all(sql, params)

@@ -33,12 +33,13 @@ import msgspec
 from fourfold import limits
 from fourfold.content import content_id
 from fourfold.errors import InvalidInput, MergeConflicted, ReplayMismatch, StaleRead
-from fourfold.models.documents import admission, field_merge, reader, reading_many
+from fourfold.models.documents import admission, field_merge, reading_many
 from fourfold.models.documents.ancestry import Point, common_bases
 from fourfold.models.documents.chain import branch_named, chain, last_seq
 from fourfold.models.documents.comparing import document_of, seen_by_one_only
 from fourfold.models.documents.difference import changed_paths, diff, identical
 from fourfold.models.documents.encoding import checked, decode, trusted
+from fourfold.models.documents.gc.horizon import check_point, horizon
 from fourfold.models.documents.history import View
 from fourfold.models.documents.names import check_entity, check_session
 from fourfold.models.documents.pointer import ABSENT, format_pointer
@@ -48,6 +49,7 @@ from fourfold.models.documents.records import (
     Document,
     Operation,
     Reads,
+    Revision,
     State,
 )
 from fourfold.models.documents.request import Request, Step, make_request
@@ -138,7 +140,7 @@ class _Proposal(msgspec.Struct):
 def ask(source: str, target: str, resolutions: Resolutions | None, *, field_level: bool) -> Asked:
     """Check what can be checked without the database."""
     if source == target:
-        raise InvalidInput(f"the branch {source!r} cannot be merged into itself")
+        raise InvalidInput(f"the branch {source!r:.100} cannot be merged into itself")
     if resolutions is not None and not isinstance(resolutions, Mapping):
         raise InvalidInput("the resolutions are an object: for each entity a document, or None")
     decided: dict[str, Document | None] = {}
@@ -192,6 +194,8 @@ def _propose(view: View, asked: Asked) -> _Proposal:
     newest = last_seq(view)
     source, target = Point(asked.source, newest), Point(asked.target, newest)
     proposal = _Proposal(source, target, common_bases(view, source, target))
+    for base in proposal.bases:
+        check_point(view, *base)
     ids = _touched_since(view, source, proposal.bases)
     bases = [reading_many.states(view, chain(view, *base), ids) for base in proposal.bases]
     theirs = reading_many.states(view, chain(view, *source), ids)
@@ -339,6 +343,12 @@ def _submit(space: Space, proposal: _Proposal, request: Request) -> Commit:
                 f"another merge of {source.branch!r} and {target.branch!r} came first",
                 hint="Merge again.",
             )
+        if proposal.source.seq < horizon(view):
+            # The next merge will read the source as it was for this one, so that must be there.
+            raise StaleRead(
+                f"a collection gave up {source.branch!r} as it was for this merge",
+                hint="Merge again.",
+            )
 
     return space.submit(request, check)
 
@@ -357,8 +367,11 @@ def _replayed(view: View, asked: Asked, session: str, local_seq: int) -> MergeRe
             f"it became seq {seq}",
             details={"session": session, "local_seq": local_seq, "seq": seq},
         )
-    rows = view.all(view.sql.revisions_of_commit, (seq,))
-    revisions = tuple(map(reader.revision, rows))
+    # Its rows may have been collected since; the request of a merge is not.
+    revisions = tuple(
+        Revision(branch, each["id"], seq, index, each["op"], each.get("value", each.get("patches")))
+        for index, each in enumerate(original["operations"])
+    )
     return MergeResult(
         Point(merged["source"], merged["source_seq"]),
         Point(branch, merged["target_seq"]),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from typing import TypeVar
 
 from fourfold import limits
 from fourfold.errors import InvalidInput, NotFound
 
 _DID = re.compile(r"did:[a-z0-9]+:[A-Za-z0-9._%-]+(:[A-Za-z0-9._%-]+)*")
 _BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
+_Each = TypeVar("_Each")
 
 
 def check_did(did: str) -> str:
@@ -17,7 +20,7 @@ def check_did(did: str) -> str:
     """
     if not isinstance(did, str) or not _DID.fullmatch(did) or ".." in did:
         raise InvalidInput(
-            f"{did!r} is not the DID of a space",
+            f"{did!r:.100} is not the DID of a space",
             hint="For example did:key:z6MkhaXgBZD or did:web:a.example.",
         )
     if len(did) > limits.SPACE_DID_CHARS_MAX:
@@ -29,8 +32,17 @@ def check_did(did: str) -> str:
 
 def check_entity(entity: str) -> str:
     if not isinstance(entity, str) or not entity:
-        raise InvalidInput(f"{entity!r} is not the id of an entity", hint="Use a non-empty string.")
+        raise InvalidInput(
+            f"{entity!r:.100} is not the id of an entity", hint="Use a non-empty string."
+        )
     return _text(entity, "the id of an entity", limits.ENTITY_ID_BYTES_MAX)
+
+
+def check_several(things: Iterable[_Each], what: str) -> list[_Each]:
+    """A list of what should come as a list. A text is refused: its letters were not meant."""
+    if isinstance(things, str | bytes | bytearray) or not isinstance(things, Iterable):
+        raise InvalidInput(f"{what} are a list, not {things!r:.100}")
+    return list(things)
 
 
 def check_branch(name: str) -> str:
@@ -41,7 +53,7 @@ def check_branch(name: str) -> str:
         or len(name) > limits.BRANCH_NAME_CHARS_MAX
     ):
         raise InvalidInput(
-            f"{name!r} cannot be the name of a branch",
+            f"{name!r:.100} cannot be the name of a branch",
             hint="Letters, digits, '.', '_', '/' and '-', beginning with a letter or digit.",
         )
     return name
@@ -50,9 +62,9 @@ def check_branch(name: str) -> str:
 def check_known_branch(name: str) -> str:
     """A name that somebody gives for a branch that should exist; "" is the default branch."""
     if not isinstance(name, str):
-        raise InvalidInput(f"{name!r} is not the name of a branch", hint="Names are strings.")
-    if name and not _BRANCH.fullmatch(name):
-        raise NotFound(f"there is no branch {name!r}", hint="No branch can have that name.")
+        raise InvalidInput(f"{name!r:.100} is not the name of a branch", hint="Names are strings.")
+    if name and (not _BRANCH.fullmatch(name) or len(name) > limits.BRANCH_NAME_CHARS_MAX):
+        raise NotFound(f"there is no branch {name!r:.100}", hint="No branch can have that name.")
     return name
 
 
@@ -61,14 +73,14 @@ def check_session(session: str, local_seq: int) -> None:
         raise InvalidInput("a session is a non-empty string")
     _text(session, "a session", limits.ENTITY_ID_BYTES_MAX)
     if type(local_seq) is not int or not 0 <= local_seq < 2**63:
-        raise InvalidInput(f"local_seq {local_seq!r} is not a whole number from 0 on")
+        raise InvalidInput(f"local_seq {local_seq!r:.100} is not a whole number from 0 on")
 
 
 def _text(text: str, what: str, most: int) -> str:
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
-        raise InvalidInput(f"{text!r} is not valid Unicode, so it cannot be {what}") from error
+        raise InvalidInput(f"{text!r:.100} is not valid Unicode, so it cannot be {what}") from error
     if size > most or "\x00" in text:
         raise InvalidInput(f"{what} has at most {most} bytes and no NUL; this one has {size}")
     return text

@@ -32,9 +32,9 @@ from fourfold.models.documents.pointer import (
     is_index,
     is_prefix,
     kind_of,
+    known_pointer,
     lookup,
     measure,
-    parse_pointer,
     show_pointer,
 )
 from fourfold.models.documents.records import Document
@@ -101,8 +101,7 @@ def _parse_step(patch: Any, stored: bool) -> Step:
     fields, may_create, read = form
     if patch.keys() != fields:
         _check_fields(patch, fields, may_create=may_create)
-    path = parse_pointer(patch["path"])
-    return read(patch, op, path, stored)
+    return read(patch, op, known_pointer(patch["path"]), stored)
 
 
 def _check_fields(patch: dict[Any, Any], fields: frozenset[str], *, may_create: bool) -> None:
@@ -134,7 +133,7 @@ def _read_remove(_patch: dict[str, Any], op: str, path: Path, _stored: bool) -> 
 
 
 def _read_move(patch: dict[str, Any], op: str, path: Path, _stored: bool) -> Step:
-    origin = parse_pointer(patch["from"])
+    origin = known_pointer(patch["from"])
     if not origin:
         raise Unfit("the root cannot be moved")
     if len(origin) < len(path) and is_prefix(origin, path):

@@ -21,6 +21,7 @@ import math
 import re
 from collections.abc import Iterable
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from fourfold import limits
@@ -78,6 +79,18 @@ def parse_pointer(text: object) -> Path:
         )
     # In this order `~01` means `~1`; in the other it would become a slash.
     return tuple(part.replace("~1", "/").replace("~0", "~") for part in text[1:].split("/"))
+
+
+def known_pointer(text: object) -> Path:
+    """The same. A log has the same few pointers again and again, so short ones are kept."""
+    if type(text) is str and len(text) <= limits.POINTER_REMEMBERED_CHARS_MAX:
+        return _short_pointer(text)
+    return parse_pointer(text)
+
+
+@lru_cache(maxsize=limits.POINTERS_REMEMBERED_MAX)
+def _short_pointer(text: str) -> Path:
+    return parse_pointer(text)
 
 
 def format_pointer(path: Iterable[str]) -> str:

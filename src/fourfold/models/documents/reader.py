@@ -17,6 +17,7 @@ from fourfold.models.documents import fold
 from fourfold.models.documents.cache import Entry
 from fourfold.models.documents.chain import Link
 from fourfold.models.documents.encoding import decode, stored
+from fourfold.models.documents.gc.horizon import horizon, truncated
 from fourfold.models.documents.history import View
 from fourfold.models.documents.records import Document, LogEntry, Revision
 
@@ -30,29 +31,39 @@ def entry(view: View, links: Sequence[Link], entity: str, *, derived: bool = Tru
     Without `derived` snapshots are passed over, and the log alone speaks.
     """
     for depth, link in enumerate(links):
-        row = view.one(view.sql.newest_revision, (link.branch, entity, link.cap))
-        if row is None:
-            continue
-        seq, _, op, data = row
-        if op == "set":
-            return Entry(seq, "set", _document(data, entity, seq), len(data), 0, 0)
-        if op == "delete":
-            return Entry(seq, "delete", None, _EMPTY_BYTES, 0, 0)
-        return _replayed(view, links[depth:], entity, seq, derived=derived)
+        # Newest first, and read no further than a whole document. Seqs begin at 1.
+        rows = view.rows(view.sql.revisions_backwards, (link.branch, entity, 0, link.cap))
+        for seq, _, op, data in rows:
+            if op == "set":
+                return Entry(seq, "set", _document(data, entity, seq), len(data), 0, 0)
+            if op == "delete":
+                return Entry(seq, "delete", None, _EMPTY_BYTES, 0, 0)
+            return _replayed(view, links[depth:], entity, seq, data, rows, derived=derived)
     return None
 
 
-def _replayed(view: View, links: Sequence[Link], entity: str, seq: int, *, derived: bool) -> Entry:
-    branch = links[0].branch
-    whole = view.one(view.sql.newest_snapshot, (branch, entity, seq)) if derived else None
-    texts: list[str] = []
+def _replayed(  # noqa: PLR0917
+    view: View,
+    links: Sequence[Link],
+    entity: str,
+    seq: int,
+    newest: str,
+    earlier: Iterator[Row],
+    *,
+    derived: bool,
+) -> Entry:
+    """The state after a patch, the text of which is `newest`."""
+    # What a collection left as the beginning of the log is not derived.
+    sought = view.sql.newest_snapshot if derived else view.sql.newest_base
+    whole = view.one(sought, (links[0].branch, entity, seq))
+    since = whole[0] if whole else 0
+    # A snapshot holds all operations of its commit.
+    texts: list[str] = [newest] if seq > since else []
     base: Document | None = None
     base_bytes = _EMPTY_BYTES
-    # Seqs begin at 1: without a snapshot the whole history of the entity is in reach.
-    since = whole[0] if whole else 0
-    for row_seq, _, op, data in view.rows(
-        view.sql.revisions_backwards, (branch, entity, since, seq)
-    ):
+    for row_seq, _, op, data in earlier:
+        if row_seq <= since:
+            break
         if op == "patch":
             texts.append(data)
             continue
@@ -84,6 +95,16 @@ def revisions(
     left = limit
     below = 0
     for link in reversed(links):
+        lost = view.value(
+            view.sql.lost_revision, (link.branch, entity, max(after, below), link.cap)
+        )
+        if lost is not None and left:
+            raise truncated(
+                f"the revisions of {entity!r} up to seq {lost} were given up",
+                horizon(view),
+                link.branch,
+                lost,
+            )
         for row in view.rows(
             view.sql.revisions_of_entity, (link.branch, entity, max(after, below), link.cap)
         ):
@@ -109,7 +130,7 @@ def revision(row: Row) -> Revision:
 def log(view: View, after: int, until: int, limit: int) -> list[LogEntry]:
     _check_page(after, limit)
     if type(until) is not int:
-        raise InvalidInput(f"until {until!r} is not a seq")
+        raise InvalidInput(f"until {until!r:.100} is not a seq")
     return [
         LogEntry(row[0], row[1], row[2], row[3], row[4], stored(row[5]), stored(row[6]))
         for row in view.all(view.sql.commits, (after, until, limit))
@@ -132,7 +153,7 @@ def live_ids(view: View, links: Sequence[Link]) -> list[str]:
 def _check_page(after: int, limit: int) -> None:
     for name, number in (("after", after), ("limit", limit)):
         if type(number) is not int or not 0 <= number < 2**63:
-            raise InvalidInput(f"{name} {number!r} is not a whole number from 0 on")
+            raise InvalidInput(f"{name} {number!r:.100} is not a whole number from 0 on")
 
 
 def _document(text: str, entity: str, seq: int) -> Document:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,9 +10,9 @@ import msgspec
 from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.models.documents import patch
-from fourfold.models.documents.encoding import checked, trusted
+from fourfold.models.documents.encoding import checked, decode, trusted
 from fourfold.models.documents.names import check_entity, check_known_branch, check_session
-from fourfold.models.documents.records import Op, Reads
+from fourfold.models.documents.records import Op, Reads, Revision
 
 _FIELDS: dict[str, frozenset[str]] = {
     "set": frozenset({"op", "id", "value"}),
@@ -22,8 +21,7 @@ _FIELDS: dict[str, frozenset[str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True, gc=False):
     """One operation: its text as the log keeps it, and its private, checked value."""
 
     op: Op
@@ -32,8 +30,7 @@ class Step:
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """A whole transaction, ready to be admitted."""
 
     branch: str
@@ -64,7 +61,9 @@ def make_request(
     preconditions: Sequence[Mapping[str, Any]] = (),
 ) -> Request:
     """Check everything that can be checked without the database."""
-    check_session(session, local_seq)
+    if replayable:
+        # A request that nobody named has a name of our own.
+        check_session(session, local_seq)
     check_known_branch(branch)
     if not isinstance(operations, list | tuple):
         raise InvalidInput("the operations of a transaction are a list")
@@ -77,52 +76,59 @@ def make_request(
     steps = tuple(_step(index, operation) for index, operation in enumerate(operations))
     asked, reads_text = _reads(reads)
     conditions = _conditions(preconditions)
-    original = trusted(
-        {
-            "branch": branch,
-            "local_seq": local_seq,
-            "operations": [_shown(step) for step in steps],
-            "preconditions": conditions,
-            "reads": msgspec.Raw(reads_text.encode()),
-        }
+    # Put together from texts that were made before. It is what `trusted` would give for the whole.
+    original = (
+        f'{{"branch":{trusted(branch)},"local_seq":{local_seq},'
+        f'"operations":[{",".join(map(_shown, steps))}],'
+        f'"preconditions":{trusted(conditions) if conditions else "[]"},"reads":{reads_text}}}'
     )
     return Request(
         branch, session, local_seq, steps, asked, tuple(conditions), original, replayable
     )
 
 
+def revisions_of(request: Request, seq: int) -> Iterator[Revision]:
+    """What a request writes, or wrote, under a seq; for one caller, who may change it."""
+    branch = request.branch
+    for index, step in enumerate(request.steps):
+        data = decode(step.text) if step.op == "patch" and step.text is not None else step.value
+        yield Revision(branch, step.id, seq, index, step.op, data)
+
+
 def _step(index: int, operation: Mapping[str, Any]) -> Step:
-    where = f"operation {index}"
-    if not isinstance(operation, Mapping):
-        raise InvalidInput(f"{where} is not an object")
+    if type(operation) is not dict and not isinstance(operation, Mapping):
+        raise InvalidInput(f"operation {index} is not an object")
     op = operation.get("op")
     fields = _FIELDS.get(op) if isinstance(op, str) else None
     if fields is None:
-        raise InvalidInput(f"{where}: {op!r} is not an operation", hint="Use set, patch or delete.")
+        raise InvalidInput(
+            f"operation {index}: {op!r:.100} is not an operation", hint="Use set, patch or delete."
+        )
     if operation.keys() != fields:
         wrong = ", ".join(sorted(map(str, operation.keys() ^ fields)))
-        raise InvalidInput(f"{where} ({op}) has wrong or missing fields: {wrong}")
+        raise InvalidInput(f"operation {index} ({op}) has wrong or missing fields: {wrong}")
     entity = check_entity(operation["id"])
     if op == "set":
         if not isinstance(operation["value"], dict):
             raise InvalidInput(
-                f"{where}: the document of {entity!r} is not an object",
+                f"operation {index}: the document of {entity!r} is not an object",
                 hint='Wrap it: {"value": ...}.',
             )
-        text, value = checked(operation["value"], f"the document of {entity!r}")
+        text, value = checked(operation["value"], "the document", entity)
         return Step("set", entity, text, value)
     if op == "patch":
-        text, patches = checked(operation["patches"], f"the patches of {entity!r}")
+        text, patches = checked(operation["patches"], "the patches", entity)
         return Step("patch", entity, text, patch.compile(patches))
     return Step("delete", entity, None, None)
 
 
-def _shown(step: Step) -> dict[str, Any]:
+def _shown(step: Step) -> str:
     """The operation as `original` keeps it; its text goes in as it is."""
-    shown: dict[str, Any] = {"op": step.op, "id": step.id}
-    if step.text is not None:
-        shown["value" if step.op == "set" else "patches"] = msgspec.Raw(step.text.encode())
-    return shown
+    if step.op == "set":
+        return f'{{"id":{trusted(step.id)},"op":"set","value":{step.text}}}'
+    if step.op == "patch":
+        return f'{{"id":{trusted(step.id)},"op":"patch","patches":{step.text}}}'
+    return f'{{"id":{trusted(step.id)},"op":"delete"}}'
 
 
 _NO_READS = Reads()
@@ -165,6 +171,7 @@ _CONDITIONS: dict[str, frozenset[str]] = {
     "committed": frozenset({"kind", "local_seq"}),
     "absent": frozenset({"kind", "id"}),
     "seq": frozenset({"kind", "id", "seq"}),
+    "in_order": frozenset({"kind"}),
 }
 
 
@@ -179,7 +186,8 @@ def _conditions(preconditions: Sequence[Mapping[str, Any]]) -> list[dict[str, An
         fields = _CONDITIONS.get(kind) if isinstance(kind, str) else None
         if fields is None:
             raise InvalidInput(
-                f"{condition!r:.60} is not a precondition", hint="Use committed, absent or seq."
+                f"{condition!r:.60} is not a precondition",
+                hint="Use committed, absent, seq or in_order.",
             )
         if condition.keys() != fields:
             wrong = ", ".join(sorted(condition.keys() ^ fields))
@@ -189,5 +197,5 @@ def _conditions(preconditions: Sequence[Mapping[str, Any]]) -> list[dict[str, An
         for name in fields & {"seq", "local_seq"}:
             number = condition[name]
             if type(number) is not int or not 0 <= number < 2**63:
-                raise InvalidInput(f"{name} {number!r} is not a whole number from 0 on")
+                raise InvalidInput(f"{name} {number!r:.100} is not a whole number from 0 on")
     return list(conditions)

@@ -25,17 +25,19 @@ import msgspec
 
 from fourfold import limits
 from fourfold.errors import InvalidInput
-from fourfold.kernel import Transaction
+from fourfold.kernel import Queries, Transaction
 from fourfold.models.documents import reader
 from fourfold.models.documents.chain import chain, last_seq
 from fourfold.models.documents.encoding import trusted
+from fourfold.models.documents.gc.records import Collected
+from fourfold.models.documents.names import check_several
 from fourfold.models.documents.records import Branch
 
 if TYPE_CHECKING:
     from fourfold.models.documents.space import Space
 
 Retention = Literal["all", "log"] | int
-_Key = tuple[str, str, int]
+Key = tuple[str, str, int]
 """Branch, entity, seq."""
 
 
@@ -44,26 +46,29 @@ class Maintained(msgspec.Struct, frozen=True):
 
     made: int
     dropped: int
+    collected: Collected | None = None
+    """What was given up besides, in a space that has a policy for that."""
 
 
 def check_retention(retention: object) -> None:
     good = retention in ("all", "log") or (type(retention) is int and retention >= 1)
     if not good:
         raise InvalidInput(
-            f"{retention!r} is not a way to keep snapshots",
+            f"{retention!r:.100} is not a way to keep snapshots",
             hint='Use "all", "log", or how many of the newest to keep, at least 1.',
         )
 
 
 def maintain(space: Space, retention: Retention, pins: Iterable[int]) -> Maintained:
     check_retention(retention)
-    pinned = list(pins)
+    pinned = check_several(pins, "the seqs to pin")
     newest = space.seq()
     strange = [pin for pin in pinned if type(pin) is not int or not 0 <= pin <= newest]
     if strange:
-        raise InvalidInput(f"seq {strange[0]!r} cannot be pinned; the newest is {newest}")
-    made = _make_missing(space)
-    dropped = 0 if retention == "all" else _drop(space, retention, pinned)
+        raise InvalidInput(f"seq {strange[0]!r:.100} cannot be pinned; the newest is {newest}")
+    with space.upkeep:
+        made = _make_missing(space)
+        dropped = 0 if retention == "all" else _drop(space, retention, pinned)
     return Maintained(made, dropped)
 
 
@@ -88,19 +93,27 @@ def surplus(
 
 def _drop(space: Space, retention: Retention, pinned: Sequence[int]) -> int:
     dropped = 0
-    last: _Key = ("", "", 0)
+    for doomed in superfluous(space, retention, pinned):
+        dropped += len(doomed)
+        space.database.transact(partial(_forget, sql=space.history_kind.sql, keys=doomed))
+    return dropped
+
+
+def superfluous(space: Space, retention: Retention, pinned: Sequence[int]) -> Iterator[list[Key]]:
+    """The snapshots that a policy does not need, page by page."""
+    last: Key = ("", "", 0)
     while True:
         with space.view() as view:
             newest = last_seq(view)
             anchors = _anchors([Branch(*row) for row in view.rows(view.sql.branches)], pinned)
-            page: list[_Key] = [
+            page: list[Key] = [
                 (branch, entity, seq)
                 for branch, entity, seq in view.rows(
                     view.sql.snapshot_keys, (*last, limits.MAINTENANCE_PAGE_ROWS)
                 )
             ]
             if not page:
-                return dropped
+                return
             # The last entity of a page may go on behind it, so it is read to its end.
             branch, entity, _ = page[-1]
             while rest := view.all(
@@ -111,7 +124,7 @@ def _drop(space: Space, retention: Retention, pinned: Sequence[int]) -> int:
                 if len(more) < len(rest):
                     break
         last = page[-1]
-        doomed: list[_Key] = [
+        doomed: list[Key] = [
             (*key, seq)
             for key, rows in groupby(page, key=lambda row: row[:2])
             for seq in surplus(
@@ -119,13 +132,13 @@ def _drop(space: Space, retention: Retention, pinned: Sequence[int]) -> int:
             )
         ]
         if doomed:
-            dropped += len(doomed)
-            forget = partial(_forget, sql=space.history_kind.sql.delete_snapshot, keys=doomed)
-            space.database.transact(forget)
+            yield doomed
 
 
-def _forget(txn: Transaction, sql: str, keys: list[_Key]) -> None:
-    txn.execute_many(sql, keys)
+def _forget(txn: Transaction, sql: Queries, keys: list[Key]) -> None:
+    txn.execute_many(sql.delete_snapshot, keys)
+    # What they refer to may be orphaned now; the next collection looks for it.
+    txn.execute(sql.loosen, (len(keys),))
 
 
 def _anchors(branches: Iterable[Branch], pinned: Sequence[int]) -> dict[str, list[int]]:
@@ -161,7 +174,7 @@ def _make(space: Space, branch: str, entity: str, seq: int, text: str) -> None:
     )
 
 
-def _deep_heads(space: Space) -> Iterator[_Key]:
+def _deep_heads(space: Space) -> Iterator[Key]:
     last = ("", "")
     while True:
         with space.view() as view:

@@ -11,15 +11,19 @@ every entity on every branch stays readable.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
+
 from fourfold import limits
 from fourfold.errors import InvalidInput
-from fourfold.kernel import Database, Transaction
+from fourfold.kernel import Bell, Database, Transaction
 from fourfold.models.documents import (
     comparing,
     reader,
@@ -31,14 +35,18 @@ from fourfold.models.documents.ancestry import Point
 from fourfold.models.documents.branches import Branches
 from fourfold.models.documents.cache import DocumentCache, Entry
 from fourfold.models.documents.chain import At, branch_named, chain, last_seq, target_of
-from fourfold.models.documents.encoding import decode, trusted
+from fourfold.models.documents.gc import collector
+from fourfold.models.documents.gc.horizon import horizon
+from fourfold.models.documents.gc.policy import GcPolicy
+from fourfold.models.documents.gc.policy import stored as stored_policy
+from fourfold.models.documents.gc.records import Collected
 from fourfold.models.documents.history import History, View
-from fourfold.models.documents.names import check_entity, check_known_branch
+from fourfold.models.documents.names import check_entity, check_known_branch, check_several
 from fourfold.models.documents.records import Commit, LogEntry, Reads, Revision, State
 from fourfold.models.documents.request import Request, make_request
 from fourfold.models.documents.retention import Maintained, Retention, maintain
 from fourfold.models.documents.space_blobs import SpaceBlobs
-from fourfold.models.documents.watching import Bell, Watch
+from fourfold.models.documents.watching import Watch
 
 
 class Space:
@@ -51,6 +59,8 @@ class Space:
         self.branches = Branches(self)
         self.blobs = SpaceBlobs(self)
         self.bell = Bell()
+        self.upkeep = threading.RLock()
+        """Held by maintenance and by collections: each relies on what the other might take."""
         self._cache = DocumentCache(limits.DOCUMENT_CACHE_BYTES)
         # Requests that nobody named get a name of their own, which no other process will ever use.
         self._session = f"local:{uuid.uuid4().hex}"
@@ -73,13 +83,44 @@ class Space:
         again. `reads` say what the author had seen; if something of that has changed since, the
         transaction is refused with StaleRead.
         """
-        if (session is None) != (local_seq is None):
-            raise InvalidInput("session and local_seq belong together: give both, or neither")
+        return self.submit(
+            self._request(operations, reads, session, local_seq, branch, preconditions)
+        )
+
+    async def transact_async(  # noqa: PLR0917
+        self,
+        operations: Sequence[Mapping[str, Any]],
+        reads: Reads | Mapping[str, Any] | None = None,
+        session: str | None = None,
+        local_seq: int | None = None,
+        branch: str = "",
+        preconditions: Sequence[Mapping[str, Any]] = (),
+    ) -> Commit:
+        """The same from a coroutine. Many that commit at once share one database transaction, and
+        each has its own commit or its own error.
+        """
+        request = self._request(operations, reads, session, local_seq, branch, preconditions)
+        if request.size >= limits.GROUP_BYTES_MAX:
+            # It would keep the event loop for long.
+            return await asyncio.to_thread(self.submit, request)
+        return await self.database.transact_async(self._work(request), size=request.size)
+
+    def _request(  # noqa: PLR0917
+        self,
+        operations: Sequence[Mapping[str, Any]],
+        reads: Reads | Mapping[str, Any] | None,
+        session: str | None,
+        local_seq: int | None,
+        branch: str,
+        preconditions: Sequence[Mapping[str, Any]],
+    ) -> Request:
         named = session is not None
+        if named != (local_seq is not None):
+            raise InvalidInput("session and local_seq belong together: give both, or neither")
         who, number = (session, local_seq) if named else self.next_local()
         assert who is not None
         assert number is not None
-        request = make_request(
+        return make_request(
             operations,
             branch=branch,
             session=who,
@@ -88,7 +129,6 @@ class Space:
             reads=reads,
             preconditions=preconditions,
         )
-        return self.submit(request)
 
     def submit(
         self, request: Request, before: Callable[[View], None] | None = None, *, size: int = 0
@@ -96,7 +136,16 @@ class Space:
         """Commit a request that was checked already. `before` runs first, in the same transaction,
         and may refuse it.
         """
+        work = self._work(request, before)
+        if request.size + size < limits.GROUP_BYTES_MAX:
+            return self.database.transact(work, size=request.size + size)
+        # Too large to share a commit with others.
+        with self.database.write() as txn:
+            return work(txn)
 
+    def _work(
+        self, request: Request, before: Callable[[View], None] | None = None
+    ) -> Callable[[Transaction], Commit]:
         def work(txn: Transaction) -> Commit:
             if before is not None:
                 before(self.history_kind.view(txn))
@@ -104,11 +153,7 @@ class Space:
             txn.after_commit(self.bell.ring)
             return commit
 
-        if request.size + size < limits.GROUP_BYTES_MAX:
-            return self.database.transact(work, size=request.size + size)
-        # Too large to share a commit with others.
-        with self.database.write() as txn:
-            return work(txn)
+        return work
 
     def set(self, entity: str, document: Mapping[str, Any], *, branch: str = "") -> Commit:
         """Replace the whole document of an entity."""
@@ -134,18 +179,22 @@ class Space:
         """
         check_entity(entity)
         if at is None:
-            return _handed_out(self._newest(entity, branch))
+            return self._newest(entity, branch)
         with self.view() as view:
             target = target_of(view, branch, at)
             found = reader.entry(view, chain(view, branch, target), entity)
-        # What was just decoded belongs to this caller alone.
-        return None if found is None else State(found.document, found.op, found.seq)
+        return None if found is None else _own(found)
 
     def read_many(
         self, entities: Iterable[str], branch: str = "", at: At = None
     ) -> dict[str, State | None]:
         """The states of many entities, all of the same point in history."""
-        wanted = [check_entity(entity) for entity in entities]
+        wanted = [check_entity(each) for each in check_several(entities, "the ids to read")]
+        if wanted and at is None and self.database.writable:
+            check_known_branch(branch)
+            known = self._cache.get_all([(branch, entity) for entity in wanted])
+            if known is not None:
+                return {key[1]: _copy(entry) for key, entry in known.items()}
         with self.view() as view:
             branch_named(view, branch)
             links = chain(view, branch, target_of(view, branch, at))
@@ -227,8 +276,38 @@ class Space:
         """Make snapshots where reads go through many patches, and drop those that `retention` does
         not keep: "all" keeps all of them, a number the newest of each entity, "log" ever fewer the
         older they are. No state changes; `pins` are seqs that shall stay quick to read.
+
+        A space that has a policy for collections is then collected by it; `pins` stay readable.
         """
-        return maintain(self, retention, pins)
+        pinned = tuple(check_several(pins, "the seqs to pin"))
+        done = maintain(self, retention, pinned)
+        if self.gc_policy() is None:
+            return done
+        collected = collector.collect(self, None, pins=pinned)
+        return msgspec.structs.replace(done, collected=collected)
+
+    def gc(self, policy: GcPolicy | None = None, *, dry_run: bool = False) -> Collected:
+        """Give up what `policy` allows or, if it is not given, what the policy of the space does;
+        Refused when there is none. Nothing else in Fourfold gives up anything.
+
+        Reads below the new horizon raise HistoryTruncated, but for the points that branches, merges
+        and pins need. A dry run reports what would go; it works on a copy of the space.
+        """
+        return collector.collect(self, policy, dry_run=dry_run)
+
+    def gc_policy(self) -> GcPolicy | None:
+        """What the space gives up whenever it is maintained; None, as at first, if nothing."""
+        with self.view() as view:
+            return stored_policy(view)
+
+    def set_gc_policy(self, policy: GcPolicy | None) -> None:
+        """Keep a policy in the space, or none. Nothing is collected now."""
+        collector.keep_policy(self, policy)
+
+    def horizon(self) -> int:
+        """The oldest seq from which on every state of every branch can be read."""
+        with self.view() as view:
+            return horizon(view)
 
     @contextmanager
     def view(self) -> Iterator[View]:
@@ -240,20 +319,22 @@ class Space:
         """A name for a request that its author did not name."""
         return self._session, next(self._local_seqs)
 
-    def _newest(self, entity: str, branch: str) -> Entry | None:
+    def _newest(self, entity: str, branch: str) -> State | None:
         check_known_branch(branch)
-        found = self._cache.get((branch, entity))
         # Another process may write while this one reads, so only the writer can trust its memory.
-        if found is not None and self.database.writable:
-            return found
+        remembers = self.database.writable
+        known = self._cache.get((branch, entity)) if remembers else None
+        if known is not None:
+            return _copy(known)
         mark = self._cache.published
-        with self.view() as view:
-            branch_named(view, branch)
-            links = chain(view, branch, last_seq(view))
-            found = reader.entry(view, links, entity)
-        if found is not None and self.database.writable:
-            self._cache.offer((branch, entity), found, mark)
-        return found
+        with self.database.read() as snapshot:
+            view = self.history_kind.view(snapshot)
+            # Nothing is newer than what the snapshot shows.
+            found = reader.entry(view, chain(view, branch, limits.SEQ_MAX), entity)
+        if found is None or not remembers:
+            return None if found is None else _own(found)
+        self._cache.offer((branch, entity), found, mark)
+        return _copy(found)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.ids())
@@ -262,9 +343,11 @@ class Space:
         return f"<Space {self.did}>"
 
 
-def _handed_out(found: Entry | None) -> State | None:
+def _own(found: Entry) -> State:
+    """What was just read from the file belongs to this caller alone."""
+    return State(found.document, found.op, found.seq)
+
+
+def _copy(found: Entry) -> State:
     """A copy for the caller: what the cache holds is shared, and must never change."""
-    if found is None:
-        return None
-    document = None if found.document is None else decode(trusted(found.document))
-    return State(document, found.op, found.seq)
+    return State(found.copied(), found.op, found.seq)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fourfold import blobs
+from fourfold import blobs, limits
 from fourfold.blobs import Data, TableBlobs
 from fourfold.blobs.checks import check_data
 from fourfold.content import content_id, parse_content_id
@@ -59,9 +59,11 @@ class SpaceBlobs:
         `metadata` replaces what the metadata entity says on `branch`, together with the bytes.
         """
         if content_type is not None and not isinstance(content_type, str):
-            raise InvalidInput(f"a content type is text, not {content_type!r}")
+            raise InvalidInput(f"a content type is text, not {content_type!r:.100}")
         if metadata is None:
-            return self.table.put(data, content_type=content_type)
+            blob = self.table.put(data, content_type=content_type)
+            self._count_as_new(blob)
+            return blob
         flat = check_data(data, self.table.max_bytes)
         blob = content_id(flat)
         request = self._meta_request(blob, len(flat), content_type, metadata, branch)
@@ -99,6 +101,18 @@ class SpaceBlobs:
     def ids(self) -> Iterator[str]:
         """The hash of every blob, sorted."""
         return self.table.ids()
+
+    def _count_as_new(self, blob: str) -> None:
+        """One that was there already may be old enough for a collection to take it before whoever
+        put it now has said what for.
+        """
+        sql, ago = self._space.history_kind.sql, f"-{limits.GC_BLOB_TOUCH_S} seconds"
+        with self._space.view() as view:
+            old = view.value(sql.put_long_ago, (parse_content_id(blob), ago))
+        if old:
+            self._space.database.transact(
+                lambda txn: txn.execute(sql.touch_blob, (parse_content_id(blob), ago))
+            )
 
     def _meta_request(
         self,

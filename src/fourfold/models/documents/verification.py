@@ -1,40 +1,108 @@
-"""Checking a space: every commit against its digest, every derived row against the log."""
+"""Checking a space: every commit against its digest, every derived row against the log.
+
+What must hold is a list of rules, the same for `space.verify`, for `fourfold verify` and for the
+job `verify` of the pipeline. The first two apply each to the whole space; the job spreads rules,
+and stretches of the keys that a rule goes by, over its workers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
-from fourfold.errors import FourfoldError
-from fourfold.models.documents import reader
-from fourfold.models.documents.chain import Link, chain
-from fourfold.models.documents.encoding import decode, trusted
+from fourfold.kernel.transaction import SQL
+from fourfold.models.documents import side_tables
+from fourfold.models.documents.encoding import decode
+from fourfold.models.documents.faults import WHOLE, Fault, Part, Rule, text
 from fourfold.models.documents.history import History, View
-
-_UNREADABLE = (FourfoldError, ValueError, TypeError, AttributeError, RecursionError)
-"""What damaged rows raise when they are read. A text that is no text is a ValueError."""
+from fourfold.models.documents.replaying import UNREADABLE, replays
 
 
 def problems(view: View, history: History) -> list[str]:
     """Everything that is wrong, in sentences: in the log itself, and in what is derived from it."""
-    found: list[str] = []
-    for what, check in (
-        ("log", history.problems(view)),
-        ("branches", _branches(view)),
-        ("snapshots", _snapshots(view)),
-    ):
+    return [str(fault) for fault in faults(view, history)]
+
+
+def faults(
+    view: View, history: History, only: Collection[str] = (), part: Part | None = None
+) -> Iterator[Fault]:
+    """Everything that is wrong, row by row. With `only` by the rules of these names; they are then
+    applied to `part`, if it is given.
+    """
+    for rule in rules(history):
+        if only and rule.name not in only:
+            continue
         try:
-            found.extend(check)
-        except _UNREADABLE as error:
-            found.append(f"the {what} cannot be checked to the end: {error}")
-    return found
+            for found in rule.check(view, WHOLE[rule.by] if part is None else part):
+                yield found if isinstance(found, Fault) else Fault(found, rule.name)
+        except UNREADABLE as error:
+            if getattr(error, "retryable", False):
+                # Somebody was in the way, which says nothing about the space.
+                raise
+            yield Fault(f"the {rule.name} cannot be checked to the end: {error}", rule.name)
 
 
-def _branches(view: View) -> Iterator[str]:
+def rules(history: History) -> tuple[Rule, ...]:
+    """All that must hold in a space."""
+    return (*history.rules, *_RULES, *side_tables.RULES)
+
+
+def _dense(view: View, part: Part) -> Iterator[str]:
+    """Seqs are given out one after the other; only a restore may have left some out."""
+    before = None
+    floor = view.value(view.sql.verify_floor) or 0
+    for (seq,) in view.rows(view.sql.verify_seqs, part.bounds):
+        if before is None:
+            row = view.one(view.sql.commit_before, (seq - 1,))
+            before = 0 if row is None else row[0]
+        if seq != before + 1 and seq > floor + 1:
+            yield Fault(
+                f"commit {before + 1}: is missing; after {before} comes {seq}",
+                "commit",
+                {"seq": before + 1},
+                expected=before + 1,
+                found=seq,
+            )
+        before = seq
+
+
+def _kinds_of_values(view: View, part: Part) -> Iterator[str]:
+    """Every column holds the kind of value that it is declared to: a text that became bytes reads
+    the same, and is found by no key.
+    """
+    del part
+    tables: dict[str, list[tuple[str, str, bool, int]]] = {}
+    for table, *column in view.rows(SQL.table_columns):
+        tables.setdefault(table, []).append((column[0], column[1], bool(column[2]), column[3]))
+    for table, columns in tables.items():
+        key = [name for name, *_, place in sorted(columns, key=lambda each: each[3]) if place]
+        conditions = [
+            f'typeof("{name}") NOT IN ({_KINDS[declared] if needed else _OR_NULL[declared]})'
+            for name, declared, needed, _ in columns
+            if declared in _KINDS
+        ]
+        sql = SQL.rows_of_other_types.format(
+            table=table,
+            key=", ".join(f'CAST("{name}" AS BLOB)' for name in key),
+            conditions=" OR ".join(conditions) or "0",
+        )
+        for row in view.rows(sql):
+            named = dict(zip(key, row, strict=True))
+            shown = ", ".join(repr(text(each)) for each in row)
+            sentence = f"{table} {shown}: a column holds another kind of value than it should"
+            yield Fault(sentence, table, named)
+
+
+_KINDS = {"TEXT": "'text'", "INTEGER": "'integer'", "BLOB": "'blob'"}
+_OR_NULL = {declared: f"{kind}, 'null'" for declared, kind in _KINDS.items()}
+
+
+def _branches(view: View, part: Part) -> Iterator[str]:
     """The branches are what the commits that made and ended them say."""
+    del part
     expected: dict[str, list[Any]] = {"": [None, None, 0, 0, "active"]}
     for seq, name, original in view.rows(view.sql.verify_lines):
-        branch = _text(name)
+        branch = text(name)
         asked = {} if original is None else decode(original)
         cmd = asked.get("cmd")
         if cmd == "branch/create":
@@ -44,32 +112,50 @@ def _branches(view: View) -> Iterator[str]:
         elif branch in expected:
             expected[branch][3] = seq
         else:
-            yield f"commit {seq}: its branch {branch!r} was never made"
+            sentence = f"commit {seq}: its branch {branch!r} was never made"
+            yield Fault(sentence, "commit", {"seq": seq}, found=branch)
+    known = set(expected)
     for name, parent, *rest, status in view.rows(view.sql.verify_branches):
-        branch = _text(name)
-        if [_text(parent), *rest, _text(status)] != expected.pop(branch, None):
-            yield f"branch {branch!r} is not what the log says"
-    for branch in expected:
-        yield f"branch {branch!r} is missing"
+        branch, found = text(name), [text(parent), *rest, text(status)]
+        wanted = expected.pop(branch, None)
+        key = {"name": branch}
+        if found != wanted:
+            sentence = f"branch {branch!r} is not what the log says"
+            yield Fault(sentence, "branch", key, expected=wanted, found=found)
+        if found[0] is not None and found[0] not in known:
+            sentence = f"branch {branch!r}: was forked from {found[0]!r}, which is not there"
+            yield Fault(sentence, "branch", key, found=found[0])
+        elif type(found[1]) is int and found[1] > found[2]:
+            sentence = f"branch {branch!r}: was forked at seq {found[1]}, before that was there"
+            yield Fault(sentence, "branch", key, found=found[1])
+    for branch, wanted in expected.items():
+        sentence = f"branch {branch!r} is missing"
+        yield Fault(sentence, "branch", {"name": branch}, expected=wanted)
 
 
-def _snapshots(view: View) -> Iterator[str]:
-    """A snapshot is what replay without it gives, at a seq where its entity changed."""
-    for named, of, seq, value in view.rows(view.sql.verify_snapshots):
-        branch, entity = _text(named), _text(of)
-        where = f"snapshot of {entity!r} on {branch!r} at seq {seq}"
-        try:
-            links = [Link(branch, seq), *chain(view, branch, seq)[1:]]
-            found = reader.entry(view, links, entity, derived=False)
-            same = found is not None and found.seq == seq and found.document is not None
-            same = same and trusted(found.document) == _text(value)  # type: ignore[union-attr]
-        except _UNREADABLE as error:
-            yield f"{where} cannot be checked: {error}"
-            continue
-        if not same:
-            yield f"{where} is not what the log says"
+def _collections(view: View, part: Part) -> Iterator[str]:
+    """What was taken is on record, and what is left can be read without it."""
+    del part
+    for (seq,) in view.rows(view.sql.verify_seals):
+        sentence = f"commit {seq} is sealed, but is not there or not below the horizon"
+        yield Fault(sentence, "gc_seal", {"seq": seq})
+    for named, of, seq, op_index, lost, least, op, based in view.rows(view.sql.verify_gaps):
+        where = f"{text(of)!r} on {text(named)!r} at seq {seq}"
+        key = {"branch": named, "id": of, "seq": seq, "op_index": op_index}
+        if op is None or seq > least or lost > seq:
+            sentence = f"what was taken before {where} cannot have been there"
+            yield Fault(sentence, "gc_gap", key, expected=f"before {least}", found=lost)
+        elif text(op) == "patch" and not based:
+            yield Fault(f"{where} has lost what it builds on", "gc_base", key)
+    for named, of, seq in view.rows(view.sql.verify_bases):
+        sentence = f"snapshot of {text(of)!r} on {text(named)!r} at seq {seq} is missing"
+        yield Fault(sentence, "snapshot", {"branch": named, "id": of, "seq": seq})
 
 
-def _text(value: Any) -> Any:
-    """A column as text. Damage that makes it none is shown, and then equals nothing."""
-    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else value
+_RULES = (
+    Rule("seqs", "seq", _dense),
+    Rule("branches", "", _branches),
+    Rule("replay", "entity", replays),
+    Rule("collections", "", _collections),
+    Rule("kinds of values", "", _kinds_of_values),
+)

@@ -17,10 +17,9 @@ none of the watched entities. On a branch that has ended a watch ends too, after
 from __future__ import annotations
 
 import asyncio
-import threading
+import math
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -29,49 +28,13 @@ from fourfold.errors import InvalidInput
 from fourfold.models.documents import reader
 from fourfold.models.documents.chain import branch_named, chain, last_seq
 from fourfold.models.documents.encoding import trusted
+from fourfold.models.documents.gc.horizon import check_after
 from fourfold.models.documents.history import View
-from fourfold.models.documents.names import check_entity
+from fourfold.models.documents.names import check_entity, check_several
 from fourfold.models.documents.records import Commit
 
 if TYPE_CHECKING:
     from fourfold.models.documents.space import Space
-
-
-class Bell:
-    """Rings when something was committed. Threads wait for it; coroutines are called back."""
-
-    def __init__(self) -> None:
-        self._change = threading.Condition()
-        self._rings = 0
-        self._listeners: set[Callable[[], None]] = set()
-
-    @property
-    def rings(self) -> int:
-        """A mark to take before looking at the log, and to hand to `wait`."""
-        return self._rings
-
-    def ring(self) -> None:
-        with self._change:
-            self._rings += 1
-            self._change.notify_all()
-            listeners = tuple(self._listeners)
-        for listener in listeners:
-            listener()
-
-    def wait(self, rings: int, timeout: float) -> None:
-        """Until it rings, or has rung since the mark, or the time is over."""
-        with self._change:
-            self._change.wait_for(lambda: self._rings != rings, timeout)
-
-    @contextmanager
-    def calling(self, listener: Callable[[], None]) -> Iterator[None]:
-        with self._change:
-            self._listeners.add(listener)
-        try:
-            yield
-        finally:
-            with self._change:
-                self._listeners.discard(listener)
 
 
 class _Found(NamedTuple):
@@ -100,6 +63,7 @@ class Watch:
     ) -> None:
         self._space = space
         self._branch = branch
+        _until(timeout)
         self._timeout = timeout
         self._ids = None if ids is None else frozenset(map(check_entity, _several(ids)))
         self._wanted = None if self._ids is None else trusted(sorted(self._ids))
@@ -108,9 +72,11 @@ class Watch:
         with space.view() as view:
             branch_named(view, branch)
             newest = last_seq(view)
+            if type(after) is int and 0 <= after <= newest:
+                check_after(view, after, "a watch")
         if after is not None and (type(after) is not int or not 0 <= after <= newest):
             raise InvalidInput(
-                f"cannot watch from {after!r} on: this space's history goes from 0 to {newest}",
+                f"cannot watch from {after!r:.99} on: this space's history goes from 0 to {newest}",
                 hint="Read the current state again, and watch from the seq that it has.",
             )
         self._position = newest if after is None else after
@@ -122,7 +88,7 @@ class Watch:
 
     def next(self, timeout: float | None = None) -> Commit | None:
         """The next commit; None when none came in time, or none will come any more."""
-        until = None if timeout is None else time.monotonic() + timeout
+        until = _until(timeout)
         while not self._closed:
             rings = self._space.bell.rings
             found = self._take(self._look(self._position, self._seqs))
@@ -134,25 +100,16 @@ class Watch:
 
     async def next_async(self, timeout: float | None = None) -> Commit | None:  # noqa: ASYNC109
         """The same for coroutines. One that is cancelled while it waits misses nothing."""
-        until = None if timeout is None else time.monotonic() + timeout
-        loop, rung = asyncio.get_running_loop(), asyncio.Event()
-
-        def wake() -> None:
-            # A loop that was closed has nobody left to wake.
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(rung.set)
-
-        with self._space.bell.calling(wake):
+        until = _until(timeout)
+        with self._space.bell.heard() as ear:
             while not self._closed:
-                rung.clear()
+                ear.forget()
                 # Only what has arrived here counts as handed out, so a cancelled look is repeated.
                 found = self._take(await asyncio.to_thread(self._look, self._position, self._seqs))
                 left = self._pause(until)
                 if found.commit is not None or found.ended or left <= 0:
                     return found.commit
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(left):
-                        await rung.wait()
+                await ear.wait(left)
         return None
 
     def close(self) -> None:
@@ -175,6 +132,7 @@ class Watch:
         """The next commit behind `position`. Nothing of the watch itself is changed."""
         with self._space.view() as view:
             newest = last_seq(view)
+            check_after(view, position, "a watch")
             seqs = seqs or self._page(view, position, newest)
             if not seqs:
                 ended = not branch_named(view, self._branch).active
@@ -237,10 +195,18 @@ class Watch:
         return f"<Watch of {self._space.did} from {self._position}>"
 
 
+def _until(timeout: float | None) -> float | None:
+    """When a wait ends that begins now."""
+    if timeout is None:
+        return None
+    number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+    if not number or math.isnan(timeout):
+        raise InvalidInput(f"a timeout is a number of seconds, not {timeout!r:.100}")
+    return time.monotonic() + timeout
+
+
 def _several(ids: Iterable[str]) -> list[str]:
-    if isinstance(ids, str) or not isinstance(ids, Iterable):
-        raise InvalidInput(f"the ids to watch are a list, not {ids!r}")
-    found = list(ids)
+    found = check_several(ids, "the ids to watch")
     if not found:
         raise InvalidInput("there is nothing to watch", hint="Leave out `ids` to watch them all.")
     return found

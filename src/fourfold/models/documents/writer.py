@@ -9,7 +9,7 @@ committed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 
 from fourfold import limits
 from fourfold.errors import FourfoldError
@@ -17,10 +17,11 @@ from fourfold.kernel import Transaction
 from fourfold.models.documents import admission, patch, reader
 from fourfold.models.documents.cache import DocumentCache, Entry, Key
 from fourfold.models.documents.chain import chain
-from fourfold.models.documents.encoding import decode, trusted
+from fourfold.models.documents.encoding import trusted
 from fourfold.models.documents.history import Appended, History, View
-from fourfold.models.documents.records import Commit, Revision
-from fourfold.models.documents.request import Request, Step
+from fourfold.models.documents.moments import next_moment
+from fourfold.models.documents.records import Commit
+from fourfold.models.documents.request import Request, Step, revisions_of
 
 _SCRATCH = "documents"
 _EMPTY_BYTES = 2
@@ -30,14 +31,19 @@ def commit(txn: Transaction, history: History, request: Request, cache: Document
     """Admit `request` and write it; the commit that it became."""
     view = history.view(txn)
     if request.replayable:
-        known = admission.replayed(view, request)
-        if known is not None:
-            return known
-    admission.active_branch(view, request.branch)
-    admission.check_preconditions(view, request)
-    resolved = admission.check_reads(view, request)
+        accepted = admission.replayed(view, request)
+        if accepted is not None:
+            return accepted
+    shared: dict[Key, Entry] = txn.scratch.setdefault(_SCRATCH, {})
+
+    def known(key: Key) -> Entry | None:
+        return shared.get(key) or cache.get(key)
+
+    standing = admission.standing(view, request.branch)
+    admission.check_preconditions(view, request, standing.newest)
+    resolved = admission.check_reads(view, request, standing.newest, known)
     seq = txn.claim(history.seq)
-    touched = _apply(txn, view, request, cache, seq)
+    touched = _apply(view, request, known, seq)
     history.append(
         txn,
         Appended(
@@ -48,34 +54,34 @@ def commit(txn: Transaction, history: History, request: Request, cache: Document
             request.original,
             request.steps,
             resolved,
-            request.created_at,
+            request.created_at or next_moment(standing.moment),
         ),
     )
     txn.execute(history.sql.raise_branch_head, (request.branch, seq))
     published = _snapshots(txn, history, request.branch, seq, touched)
     cache.withdraw(published)
-    txn.scratch.setdefault(_SCRATCH, {}).update(published)
+    shared.update(published)
     txn.after_commit(lambda: cache.publish(published))
     return Commit(
-        seq, request.branch, request.session, request.local_seq, tuple(_revisions(request, seq))
+        seq, request.branch, request.session, request.local_seq, tuple(revisions_of(request, seq))
     )
 
 
 def _apply(
-    txn: Transaction, view: View, request: Request, cache: DocumentCache, seq: int
+    view: View, request: Request, known: Callable[[Key], Entry | None], seq: int
 ) -> dict[Key, Entry]:
     """The entities as they are after each operation in turn."""
     touched: dict[Key, Entry] = {}
-    shared: dict[Key, Entry] = txn.scratch.get(_SCRATCH, {})
     for index, step in enumerate(request.steps):
         key = (request.branch, step.id)
         if step.op == "set":
             assert step.text is not None
-            touched[key] = Entry(seq, "set", step.value, len(step.text), 0, 0)
+            # The decoded value is the caller's, who finds it in the commit.
+            touched[key] = Entry(seq, "set", None, len(step.text), 0, 0, step.text)
         elif step.op == "delete":
             touched[key] = Entry(seq, "delete", None, _EMPTY_BYTES, 0, 0)
         else:
-            before = touched.get(key) or shared.get(key) or cache.get(key)
+            before = touched.get(key) or known(key)
             if before is None:
                 before = reader.entry(view, chain(view, request.branch, seq), step.id)
             touched[key] = _patched(index, step, before, seq)
@@ -84,16 +90,16 @@ def _apply(
 
 def _patched(index: int, step: Step, before: Entry | None, seq: int) -> Entry:
     assert step.text is not None
-    base = before.document if before is not None and before.document is not None else {}
+    base = None if before is None else before.opened()
     try:
-        document = patch.apply(base, step.value)
+        document = patch.apply({} if base is None else base, step.value)
     except FourfoldError as error:
         raise type(error)(
             f"operation {index} on {step.id!r}: {error.message}",
             hint=error.hint,
             details={"entity": step.id, "operation": index},
         ) from error
-    if before is None or before.document is None:
+    if before is None or base is None:
         return Entry(seq, "patch", document, _EMPTY_BYTES, 1, len(step.text))
     return Entry(
         seq,
@@ -115,15 +121,13 @@ def _snapshots(
     """
     published = dict(touched)
     for key, entry in touched.items():
-        due = entry.patches >= limits.SNAPSHOT_PATCHES_MIN and entry.patch_bytes >= entry.base_bytes
-        if due and entry.op == "patch":
+        if entry.op == "patch" and snapshot_due(entry):
             text = trusted(entry.document)
             history.keep_snapshot(txn, branch, key[1], seq, text)
             published[key] = entry._replace(base_bytes=len(text), patches=0, patch_bytes=0)
     return published
 
 
-def _revisions(request: Request, seq: int) -> Iterable[Revision]:
-    for index, step in enumerate(request.steps):
-        data = None if step.text is None else decode(step.text)
-        yield Revision(request.branch, step.id, seq, index, step.op, data)
+def snapshot_due(entry: Entry) -> bool:
+    """Whether the patches since the last whole document are many, and outweigh it."""
+    return entry.patches >= limits.SNAPSHOT_PATCHES_MIN and entry.patch_bytes >= entry.base_bytes

@@ -36,8 +36,6 @@ CREATE TABLE "commit" (
 CREATE UNIQUE INDEX idx_commit_seq ON "commit" (seq);
 CREATE INDEX idx_commit_branch ON "commit" (branch);
 CREATE UNIQUE INDEX idx_commit_session_local_seq ON "commit" (session_id, local_seq);
--- Wall-clock addressing: the newest commit at or before a time.
-CREATE INDEX idx_commit_created_at ON "commit" (created_at);
 -- The merges into a branch. They are few, and a search for the base of the next one must not read every request.
 CREATE INDEX idx_commit_merge ON "commit" (branch, seq) WHERE instr(substr(original, 1, 300), ',"merge":{') > 0;
 
@@ -109,7 +107,8 @@ CREATE TABLE branch (
 );
 CREATE INDEX idx_branch_status ON branch (status);
 CREATE INDEX idx_branch_parent ON branch (parent_branch);
-INSERT INTO branch (name) VALUES ('');
+INSERT INTO branch (name, created_at)
+SELECT '', strftime('%Y-%m-%dT%H:%M:%fZ', value) FROM kernel_meta WHERE key = 'created_at';
 
 -- As in a space of revisions: a blob need not say its type, and remembers when it came.
 CREATE TABLE blob_store (

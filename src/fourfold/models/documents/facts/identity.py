@@ -8,9 +8,9 @@ hashed once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
-from fourfold.content import Reference, refer
+from fourfold.content import Reference, digest, digest_of_map, refer
 from fourfold.errors import ContentError
 from fourfold.models.documents.encoding import trusted
 
@@ -20,25 +20,22 @@ EMPTY_VALUE: Final = "__empty__"
 _CONTENT: Final = {"set": "value", "patch": "ops"}
 
 
-def nothing(entity: str) -> Reference:
-    """What the first fact about an entity follows."""
-    return refer({"id": entity})
-
-
 def fact_reference(
     fact_type: str, entity: str, value: Reference | None, parent: Reference | None
 ) -> Reference:
     """The hash of a fact about `entity`; without `parent` it is the first."""
-    content: dict[str, Any] = {
-        "type": fact_type,
-        "id": entity,
-        "parent": nothing(entity) if parent is None else parent,
+    named = digest(entity)
+    parts = {
+        "type": digest(fact_type),
+        "id": named,
+        # The first fact about an entity follows `{"id": entity}`.
+        "parent": digest_of_map({"id": named}) if parent is None else parent.digest,
     }
     if fact_type != "delete":
         if fact_type not in _CONTENT or value is None:
             raise ContentError(f"a fact of type {fact_type!r} with value {value} has no hash")
-        content[_CONTENT[fact_type]] = value
-    return refer(content)
+        parts[_CONTENT[fact_type]] = value.digest
+    return Reference(digest_of_map(parts))
 
 
 def commit_reference(

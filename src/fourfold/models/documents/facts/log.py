@@ -19,21 +19,31 @@ it.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from fourfold.content import Reference, refer
-from fourfold.kernel import Migration, Sequence, Transaction, load_queries, profiles
+from fourfold.kernel import Migration, Transaction, load_queries
 from fourfold.kernel.statements import read_sql
+from fourfold.models.documents import files
 from fourfold.models.documents.chain import chain
 from fourfold.models.documents.encoding import decode, trusted
-from fourfold.models.documents.facts import identity
-from fourfold.models.documents.facts.verification import problems
-from fourfold.models.documents.history import Appended, History, View
+from fourfold.models.documents.facts import identity, removal
+from fourfold.models.documents.facts.verification import RULES, sound
+from fourfold.models.documents.history import Appended, Collecting, History, View
+from fourfold.models.documents.moments import next_moment
 from fourfold.models.documents.request import Step
 
 _PACKAGE = "fourfold.models.documents.facts"
-_SQL = load_queries(_PACKAGE).over(load_queries("fourfold.models.documents.revisions"))
+_COLLECTION = "fourfold.models.documents.gc"
+_SQL = (
+    load_queries(_PACKAGE)
+    .over(load_queries("fourfold.models.documents.revisions"))
+    .over(load_queries(_COLLECTION))
+)
+
+
+_MANY = 8
+"""Operations of a commit from which on their entities are looked up together."""
 
 
 class _Fact(NamedTuple):
@@ -78,7 +88,7 @@ def append(txn: Transaction, appended: Appended) -> None:
 
 def _facts(view: View, appended: Appended) -> list[_Fact]:
     """The facts of a commit: each follows what its entity's fact was when its turn came."""
-    newest: dict[str, tuple[Reference, str] | None] = {}
+    newest = _heads(view, appended)
     facts = []
     for step in appended.steps:
         if step.id not in newest:
@@ -99,6 +109,20 @@ def _facts(view: View, appended: Appended) -> list[_Fact]:
         )
         newest[step.id] = (reference, named)
     return facts
+
+
+def _heads(view: View, appended: Appended) -> dict[str, tuple[Reference, str] | None]:
+    """The facts that the branch itself has about the entities of a commit with many operations."""
+    if len(appended.steps) < _MANY:
+        return {}
+    wanted = trusted(list({step.id for step in appended.steps}))
+    found = view.all(_SQL.head_facts, (appended.branch, wanted))
+    newest: dict[str, tuple[Reference, str] | None] = {}
+    if not appended.branch:
+        # The default branch inherits nothing, so that what is not found is not there.
+        newest = {step.id: None for step in appended.steps}
+    newest.update((entity, (Reference.parse(fact), fact)) for entity, fact in found)
+    return newest
 
 
 def _value(step: Step) -> Reference | None:
@@ -122,7 +146,7 @@ def _visible(view: View, appended: Appended, entity: str) -> tuple[Reference, st
 
 def _insert_commit(txn: Transaction, appended: Appended, facts: list[_Fact]) -> str:
     before = txn.value(_SQL.newest_commit)
-    created_at = appended.created_at or _now()
+    created_at = appended.created_at or next_moment(txn.value(_SQL.newest_moment))
     commit = str(
         identity.commit_reference(
             seq=appended.seq,
@@ -157,10 +181,6 @@ def _insert_commit(txn: Transaction, appended: Appended, facts: list[_Fact]) -> 
     return commit
 
 
-def _now() -> str:
-    return datetime.now(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
-
-
 def keep_snapshot(txn: Transaction, branch: str, entity: str, seq: int, text: str) -> None:
     """A whole document: a value as any other, and a row that says when an entity had it."""
     value = str(refer(decode(text)))
@@ -170,20 +190,17 @@ def keep_snapshot(txn: Transaction, branch: str, entity: str, seq: int, text: st
 
 FACTS = History(
     name="facts",
-    # The name tells the kernel, and every tool that opens the file, which of the two logs it holds.
-    profile=profiles.DOCUMENTS.with_(name="documents-facts"),
-    migrations=(Migration(1, "facts", read_sql(_PACKAGE, "0001_facts.sql")),),
-    sql=_SQL,
-    # The log itself is the counter; the kernel's row is only a floor for restores.
-    seq=Sequence(
-        "seq",
-        read=_SQL.last_seq,
-        claim=_SQL.claim_seq,
-        advance=_SQL.lift_seq,
-        seed=_SQL.seed_seq,
-        used=_SQL.greatest_seq,
+    profile=files.profile("documents-facts"),
+    migrations=(
+        Migration(1, "facts", read_sql(_PACKAGE, "0001_facts.sql")),
+        Migration(2, "collection", read_sql(_COLLECTION, "0002_collection.sql")),
     ),
+    sql=_SQL,
+    seq=files.counter(_SQL),
     append=append,
     keep_snapshot=keep_snapshot,
-    problems=problems,
+    rules=RULES,
+    collecting=Collecting(
+        sound, removal.remove, removal.release, removal.prepare, removal.unreferred
+    ),
 )

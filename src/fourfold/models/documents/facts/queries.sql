@@ -28,6 +28,10 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, nullif(?7, (SELECT data FROM value WHERE hash = 
 -- The newest fact that a branch itself has about an entity.
 SELECT fact_hash FROM head WHERE branch = ?1 AND id = ?2
 
+-- name: head_facts
+-- The same for many entities, a JSON array of ids.
+SELECT h.id, h.fact_hash FROM json_each(?2) AS wanted CROSS JOIN head AS h ON h.branch = ?1 AND h.id = wanted.value
+
 -- name: newest_fact
 -- The newest fact about an entity of one branch at or before a seq: what a child that forked there follows.
 SELECT fact_hash FROM occurrence
@@ -62,20 +66,114 @@ CROSS JOIN snapshot AS s ON s.branch = ?1 AND s.id = wanted.id AND s.seq = (
     SELECT max(seq) FROM snapshot WHERE branch = ?1 AND id = wanted.id AND seq <= wanted.upto
 )
 
+-- What collections ask of a log of facts in its own way.
+
+-- name: newest_base
+SELECT s.seq, coalesce(s.text, (SELECT v.data FROM value AS v WHERE v.hash = s.value_ref)) FROM gc_base AS b
+CROSS JOIN snapshot AS s ON s.branch = b.branch AND s.id = b.id AND s.seq = b.seq
+WHERE b.branch = ?1 AND b.id = ?2 AND b.seq <= ?3 ORDER BY b.seq DESC LIMIT 1
+
+-- name: doomed_rows
+SELECT CAST(branch AS BLOB), CAST(id AS BLOB), seq, op_index, CAST(fact_hash AS BLOB), CAST(fact_type AS BLOB),
+    CAST(text AS BLOB)
+FROM occurrence WHERE branch = ?1 AND id = ?2 AND (seq, op_index) > (?3, ?4) AND (seq, op_index) < (?5, ?6)
+ORDER BY seq DESC, op_index DESC LIMIT ?7
+
+-- name: sealed_commit
+SELECT CAST(hash AS BLOB), seq, CAST(branch AS BLOB), CAST(session_id AS BLOB), local_seq, CAST(original AS BLOB),
+    CAST(resolution AS BLOB), CAST(previous AS BLOB), CAST(reads AS BLOB), CAST(created_at AS BLOB)
+FROM "commit" WHERE seq = ?1
+
+-- name: sealed_rows
+SELECT CAST(branch AS BLOB), CAST(id AS BLOB), seq, op_index, CAST(fact_hash AS BLOB), CAST(fact_type AS BLOB),
+    CAST(text AS BLOB)
+FROM occurrence INDEXED BY idx_occurrence_branch_seq
+WHERE branch = (SELECT branch FROM "commit" WHERE seq = ?1) AND seq = ?1
+
+-- name: shorten_request
+-- The reads stand in the request, and go with it.
+UPDATE "commit" SET original = ?2, reads = NULL WHERE seq = ?1
+
+-- name: snapshots_between
+SELECT seq, coalesce(octet_length(text), 0), value_ref FROM snapshot
+WHERE branch = ?1 AND id = ?2 AND seq >= ?3 AND seq <= ?4
+
+-- name: snapshots_page
+SELECT branch, id, seq, (SELECT v.data FROM value AS v WHERE v.hash = value_ref) FROM snapshot
+WHERE (branch, id, seq) > (?1, ?2, ?3) ORDER BY branch, id, seq LIMIT ?4
+
+-- name: delete_occurrence
+DELETE FROM occurrence WHERE branch = ?1 AND id = ?2 AND seq = ?3 AND op_index = ?4
+
+-- name: value_of_fact
+SELECT value_ref FROM fact WHERE hash = ?1
+
+-- name: delete_fact
+-- A fact that no branch says any more.
+DELETE FROM fact WHERE hash = ?1 AND NOT EXISTS (SELECT 1 FROM occurrence WHERE fact_hash = ?1)
+
+-- name: move_fact
+-- Where a fact is said first, after the place where it was first said is gone.
+UPDATE fact SET (branch, seq, commit_ref) = (
+    SELECT o.branch, o.seq, c.hash FROM occurrence AS o JOIN "commit" AS c ON c.seq = o.seq
+    WHERE o.fact_hash = ?1 ORDER BY o.seq LIMIT 1
+) WHERE hash = ?1
+
+-- name: orphan
+-- The size of a value that neither a fact nor a snapshot refers to.
+SELECT octet_length(data) FROM value AS v WHERE hash = ?1 AND hash <> '__empty__'
+    AND NOT EXISTS (SELECT 1 FROM fact WHERE value_ref = v.hash)
+    AND NOT EXISTS (SELECT 1 FROM snapshot WHERE value_ref = v.hash)
+
+-- name: delete_value
+DELETE FROM value WHERE hash = ?1
+
+-- name: values_page
+-- A page of the values, and whether anything refers to each.
+SELECT hash, hash = '__empty__' OR EXISTS (SELECT 1 FROM fact WHERE value_ref = v.hash)
+    OR EXISTS (SELECT 1 FROM snapshot WHERE value_ref = v.hash)
+FROM value AS v WHERE hash > ?1 ORDER BY hash LIMIT ?2
+
+-- What points at facts and values is searched for whenever one of them shall go. Spaces that collect nothing do without
+-- these indexes, since every commit would have to write them.
+
+-- name: index_occurrence
+CREATE INDEX IF NOT EXISTS idx_occurrence_fact ON occurrence (fact_hash)
+
+-- name: index_head
+CREATE INDEX IF NOT EXISTS idx_head_fact ON head (fact_hash)
+
+-- name: index_fact
+CREATE INDEX IF NOT EXISTS idx_fact_value ON fact (value_ref)
+
+-- name: index_snapshot
+CREATE INDEX IF NOT EXISTS idx_snapshot_value ON snapshot (value_ref)
+
 -- The questions of verification. They give text as bytes: damaged text may be no text any more, and must be seen all
 -- the same.
 
 -- name: verify_snapshots
-SELECT CAST(s.branch AS BLOB), CAST(s.id AS BLOB), s.seq, CAST(coalesce(s.text, v.data) AS BLOB)
+SELECT CAST(s.branch AS BLOB), CAST(s.id AS BLOB), s.seq, CAST(coalesce(s.text, v.data) AS BLOB), (
+    SELECT CAST(b.digest AS BLOB) FROM gc_base AS b WHERE b.branch = s.branch AND b.id = s.id AND b.seq = s.seq
+)
 FROM snapshot AS s LEFT JOIN value AS v ON v.hash = s.value_ref
+WHERE (s.branch, s.id) >= (?1, ?2) AND (s.branch, s.id) < (?3, ?4) ORDER BY s.branch, s.id, s.seq
 
 -- name: verify_spellings
 -- Snapshots that spell their value otherwise than its row.
 SELECT CAST(branch AS BLOB), CAST(id AS BLOB), seq, CAST(value_ref AS BLOB), CAST(text AS BLOB)
-FROM snapshot WHERE text IS NOT NULL
+FROM snapshot WHERE text IS NOT NULL AND (branch, id) >= (?1, ?2) AND (branch, id) < (?3, ?4)
+
+-- name: verify_reserved
+-- There are no such tables.
+SELECT NULL, NULL WHERE false
 
 -- name: verify_values
-SELECT CAST(hash AS BLOB), CAST(data AS BLOB) FROM value
+SELECT CAST(hash AS BLOB), CAST(data AS BLOB) FROM value WHERE hash >= ?1 AND hash < ?2
+
+-- name: verify_empty
+-- Whether the value of deleted entities is there, and has no data.
+SELECT EXISTS (SELECT 1 FROM value WHERE hash = '__empty__' AND data IS NULL)
 
 -- name: verify_facts
 -- Each fact, and after it the place where it was first said, as the log has it.
@@ -83,8 +181,11 @@ SELECT CAST(f.hash AS BLOB), CAST(f.id AS BLOB), CAST(f.value_ref AS BLOB), CAST
     CAST(f.fact_type AS BLOB), CAST(f.branch AS BLOB), f.seq, CAST(f.commit_ref AS BLOB),
     CAST(o.branch AS BLOB), o.seq, CAST(c.hash AS BLOB)
 FROM fact AS f
-LEFT JOIN (SELECT fact_hash, branch, min(seq) AS seq FROM occurrence GROUP BY fact_hash) AS o ON o.fact_hash = f.hash
+LEFT JOIN (
+    SELECT fact_hash, branch, min(seq) AS seq FROM occurrence WHERE fact_hash >= ?1 AND fact_hash < ?2 GROUP BY fact_hash
+) AS o ON o.fact_hash = f.hash
 LEFT JOIN "commit" AS c ON c.seq = o.seq
+WHERE f.hash >= ?1 AND f.hash < ?2
 
 -- name: verify_occurrences
 -- The log in the order of each branch's entities, with the facts and values that it names, and the commits.
@@ -95,12 +196,16 @@ FROM occurrence AS o
 LEFT JOIN fact AS f ON f.hash = o.fact_hash
 LEFT JOIN value AS v ON v.hash = f.value_ref
 LEFT JOIN "commit" AS c ON c.seq = o.seq
+WHERE (o.branch, o.id) >= (?1, ?2) AND (o.branch, o.id) < (?3, ?4)
 ORDER BY o.branch, o.id, o.seq, o.op_index
 
 -- name: verify_commits
 SELECT CAST(hash AS BLOB), seq, CAST(branch AS BLOB), CAST(session_id AS BLOB), local_seq, CAST(original AS BLOB),
     CAST(resolution AS BLOB), CAST(previous AS BLOB), CAST(reads AS BLOB), CAST(created_at AS BLOB)
-FROM "commit" ORDER BY seq
+FROM "commit" WHERE seq >= ?1 AND seq < ?2 ORDER BY seq
+
+-- name: verify_commit_before
+SELECT CAST(hash AS BLOB) FROM "commit" WHERE seq < ?1 ORDER BY seq DESC LIMIT 1
 
 -- name: occurrences_of_commit
 SELECT op_index, CAST(fact_hash AS BLOB), CAST(data AS BLOB)
@@ -108,15 +213,17 @@ FROM revision WHERE branch = ?1 AND seq = ?2 ORDER BY op_index
 
 -- name: verify_heads
 -- Heads that do not point at the newest fact of their entity, and entities without a head.
-SELECT CAST(branch AS BLOB), CAST(id AS BLOB) FROM head AS h WHERE NOT EXISTS (
+SELECT CAST(branch AS BLOB), CAST(id AS BLOB) FROM head AS h
+WHERE (branch, id) >= (?1, ?2) AND (branch, id) < (?3, ?4) AND (NOT EXISTS (
     SELECT 1 FROM occurrence AS o
     WHERE o.branch = h.branch AND o.id = h.id AND o.seq = h.seq AND o.op_index = h.op_index
       AND o.fact_hash = h.fact_hash
 ) OR EXISTS (
     SELECT 1 FROM occurrence AS o
     WHERE o.branch = h.branch AND o.id = h.id AND (o.seq, o.op_index) > (h.seq, h.op_index)
-)
+))
 UNION
-SELECT CAST(branch AS BLOB), CAST(id AS BLOB) FROM occurrence AS o WHERE NOT EXISTS (
-    SELECT 1 FROM head AS h WHERE h.branch = o.branch AND h.id = o.id
-)
+SELECT CAST(branch AS BLOB), CAST(id AS BLOB) FROM (
+    SELECT DISTINCT branch, id FROM occurrence WHERE (branch, id) >= (?1, ?2) AND (branch, id) < (?3, ?4)
+) AS o
+WHERE NOT EXISTS (SELECT 1 FROM head AS h WHERE h.branch = o.branch AND h.id = o.id)

@@ -18,8 +18,6 @@ CREATE TABLE "commit" (
 CREATE INDEX idx_commit_branch ON "commit" (branch);
 CREATE UNIQUE INDEX idx_commit_session_local_seq ON "commit" (session_id, local_seq);
 CREATE INDEX idx_commit_invocation_ref ON "commit" (invocation_ref) WHERE invocation_ref IS NOT NULL;
--- Wall-clock addressing: the newest commit at or before a time.
-CREATE INDEX idx_commit_created_at ON "commit" (created_at);
 -- The merges into a branch. They are few, and a search for the base of the next one must not read every request.
 CREATE INDEX idx_commit_merge ON "commit" (branch, seq) WHERE instr(substr(original, 1, 300), ',"merge":{') > 0;
 
@@ -67,8 +65,9 @@ CREATE TABLE branch (
 );
 CREATE INDEX idx_branch_status ON branch (status);
 CREATE INDEX idx_branch_parent ON branch (parent_branch);
--- The default branch exists from the start: without it no head_seq could be kept.
-INSERT INTO branch (name, created_seq, head_seq) VALUES ('', 0, 0);
+-- The default branch exists from the start: without it no head_seq could be kept. It is as old as the file.
+INSERT INTO branch (name, created_seq, head_seq, created_at)
+SELECT '', 0, 0, strftime('%Y-%m-%dT%H:%M:%fZ', value) FROM kernel_meta WHERE key = 'created_at';
 
 -- Reserved by the specification for signed writes.
 CREATE TABLE invocation (

@@ -13,6 +13,10 @@ SELECT coalesce(max(commit_seq), 0) FROM revision
 -- Was this request accepted before?
 SELECT seq, branch, original, resolution FROM "commit" WHERE session_id = ? AND local_seq = ?
 
+-- name: latest_local_seq
+-- How far a session has come.
+SELECT max(local_seq) FROM "commit" WHERE session_id = ?
+
 -- name: commit_by_seq
 SELECT seq, branch, session_id, local_seq, created_at, original, resolution FROM "commit" WHERE seq = ?
 
@@ -20,10 +24,20 @@ SELECT seq, branch, session_id, local_seq, created_at, original, resolution FROM
 SELECT seq, branch, session_id, local_seq, created_at, original, resolution
 FROM "commit" WHERE seq > ?1 AND seq <= ?2 ORDER BY seq LIMIT ?3
 
--- name: seq_at_time
--- The newest commit at or before a moment. Commits are written in the order of their seqs, but clocks may step back,
--- so the greatest seq among those at or before the moment decides.
-SELECT coalesce(max(seq), 0) FROM "commit" WHERE created_at <= ?
+-- name: commit_before
+-- The newest commit at or before a seq, and when it was made.
+SELECT seq, created_at FROM "commit" WHERE seq <= ? ORDER BY seq DESC LIMIT 1
+
+-- name: newest_moment
+SELECT created_at FROM "commit" ORDER BY seq DESC LIMIT 1
+
+-- name: standing
+-- What admission asks first: how a branch stands, the newest seq of the space, and when its newest commit was made.
+SELECT
+    status,
+    max((SELECT coalesce(max(seq), 0) FROM "commit"), (SELECT value FROM kernel_sequence WHERE name = 'seq_floor')),
+    (SELECT created_at FROM "commit" ORDER BY seq DESC LIMIT 1)
+FROM branch WHERE name = ?
 
 -- name: insert_commit
 INSERT INTO "commit" (
@@ -105,7 +119,7 @@ INSERT OR IGNORE INTO kernel_sequence (name, value) VALUES ('seq_floor', 0)
 SELECT
     seq, CAST(branch AS BLOB), CAST(session_id AS BLOB), local_seq, CAST(invocation_ref AS BLOB),
     CAST(authorization_ref AS BLOB), CAST(original AS BLOB), CAST(created_at AS BLOB), CAST(resolution AS BLOB)
-FROM "commit" ORDER BY seq
+FROM "commit" WHERE seq >= ?1 AND seq < ?2 ORDER BY seq
 
 -- name: verify_revisions
 SELECT
@@ -121,25 +135,69 @@ FROM "commit" ORDER BY seq
 SELECT CAST(name AS BLOB), CAST(parent_branch AS BLOB), fork_seq, created_seq, head_seq, CAST(status AS BLOB)
 FROM branch
 
+-- name: verify_births
+-- When each branch was made, and when the commit that made it was; the default branch is as old as the file.
+SELECT CAST(b.name AS BLOB), CAST(b.created_at AS BLOB), CAST(coalesce(
+    (SELECT c.created_at FROM "commit" AS c WHERE c.seq = b.created_seq),
+    (SELECT strftime('%Y-%m-%dT%H:%M:%fZ', m.value) FROM kernel_meta AS m WHERE m.key = 'created_at')
+) AS BLOB)
+FROM branch AS b
+
+-- name: verify_blobs
+SELECT CAST(hash AS BLOB), CAST(data AS BLOB), typeof(data), size, CAST(content_type AS BLOB), CAST(created_at AS BLOB)
+FROM blob_store WHERE hash >= ?1 AND hash < ?2 ORDER BY hash
+
+-- name: verify_reserved
+SELECT 'invocation', CAST(ref AS BLOB) FROM invocation UNION ALL SELECT 'authorization', CAST(ref AS BLOB) FROM authorization
+
+-- name: verify_seqs
+SELECT seq FROM "commit" WHERE seq >= ?1 AND seq < ?2 ORDER BY seq
+
+-- name: verify_floor
+-- The seq up to which a restore may have left numbers out.
+SELECT value FROM kernel_sequence WHERE name = 'seq_floor'
+
 -- name: verify_strays
-SELECT CAST(branch AS BLOB), CAST(id AS BLOB), seq FROM revision WHERE seq <> commit_seq OR commit_seq NOT IN (SELECT seq FROM "commit")
+-- Revisions whose commit is not there, or that carry two different seqs.
+SELECT CAST(branch AS BLOB), CAST(id AS BLOB), seq, commit_seq, seq = commit_seq FROM revision AS r
+WHERE (branch, id) >= (?1, ?2) AND (branch, id) < (?3, ?4)
+    AND (seq <> commit_seq OR NOT EXISTS (SELECT 1 FROM "commit" AS c WHERE c.seq = r.commit_seq))
 
 -- name: verify_heads
 -- Heads that do not point at the newest revision of their entity, and entities without a head.
-SELECT CAST(branch AS BLOB), CAST(id AS BLOB) FROM head AS h WHERE NOT EXISTS (
+SELECT CAST(branch AS BLOB), CAST(id AS BLOB) FROM head AS h
+WHERE (branch, id) >= (?1, ?2) AND (branch, id) < (?3, ?4) AND (NOT EXISTS (
     SELECT 1 FROM revision AS r
     WHERE r.branch = h.branch AND r.id = h.id AND r.seq = h.seq AND r.op_index = h.op_index
 ) OR EXISTS (
     SELECT 1 FROM revision AS r
     WHERE r.branch = h.branch AND r.id = h.id AND (r.seq, r.op_index) > (h.seq, h.op_index)
-)
+))
 UNION
-SELECT CAST(branch AS BLOB), CAST(id AS BLOB) FROM revision AS r WHERE NOT EXISTS (
-    SELECT 1 FROM head AS h WHERE h.branch = r.branch AND h.id = r.id
-)
+SELECT CAST(branch AS BLOB), CAST(id AS BLOB) FROM (
+    SELECT DISTINCT branch, id FROM revision WHERE (branch, id) >= (?1, ?2) AND (branch, id) < (?3, ?4)
+) AS r
+WHERE NOT EXISTS (SELECT 1 FROM head AS h WHERE h.branch = r.branch AND h.id = r.id)
+
+-- name: verify_operations
+-- The log in the order in which it is replayed.
+SELECT CAST(branch AS BLOB), CAST(id AS BLOB), seq, op_index, CAST(op AS BLOB), CAST(data AS BLOB) FROM revision
+WHERE (branch, id) >= (?1, ?2) AND (branch, id) < (?3, ?4) ORDER BY branch, id, seq, op_index
 
 -- name: verify_snapshots
-SELECT CAST(branch AS BLOB), CAST(id AS BLOB), seq, CAST(value AS BLOB) FROM snapshot
+-- The snapshots in the same order, with the digest of those that the log begins with.
+SELECT CAST(branch AS BLOB), CAST(id AS BLOB), seq, CAST(value AS BLOB), (
+    SELECT CAST(b.digest AS BLOB) FROM gc_base AS b WHERE b.branch = s.branch AND b.id = s.id AND b.seq = s.seq
+)
+FROM snapshot AS s
+WHERE (branch, id) >= (?1, ?2) AND (branch, id) < (?3, ?4) ORDER BY branch, id, seq
+
+-- name: verify_metadata
+-- What is said about blobs that are not there. The name of such an entity ends with the hash of the blob.
+SELECT CAST(h.branch AS BLOB), CAST(h.id AS BLOB)
+FROM head AS h JOIN revision AS r ON r.branch = h.branch AND r.id = h.id AND r.seq = h.seq AND r.op_index = h.op_index
+WHERE (h.branch, h.id) >= (?1, ?2) AND (h.branch, h.id) < (?3, ?4) AND h.id LIKE 'urn:blob-meta:%' AND r.op <> 'delete'
+    AND NOT EXISTS (SELECT 1 FROM blob_store AS b WHERE b.hash = substr(h.id, 15))
 
 -- name: newest_revisions
 -- The last word on each of many entities (a JSON array of ids) of one branch at or before a seq.
@@ -189,11 +247,15 @@ WHERE branch = ?1 AND seq > ?2 AND seq <= ?3 AND instr(substr(original, 1, 300),
 ORDER BY seq DESC
 
 -- name: snapshot_keys
--- A page of the snapshots, in order, behind one of them.
-SELECT branch, id, seq FROM snapshot WHERE (branch, id, seq) > (?1, ?2, ?3) ORDER BY branch, id, seq LIMIT ?4
+-- A page of the snapshots, in order, behind one of them. Those with which the log begins are not derived, and stay.
+SELECT branch, id, seq FROM snapshot AS s WHERE (branch, id, seq) > (?1, ?2, ?3) AND NOT EXISTS (
+    SELECT 1 FROM gc_base AS b WHERE b.branch = s.branch AND b.id = s.id AND b.seq = s.seq
+) ORDER BY branch, id, seq LIMIT ?4
 
 -- name: delete_snapshot
-DELETE FROM snapshot WHERE branch = ?1 AND id = ?2 AND seq = ?3
+DELETE FROM snapshot WHERE branch = ?1 AND id = ?2 AND seq = ?3 AND NOT EXISTS (
+    SELECT 1 FROM gc_base AS b WHERE b.branch = ?1 AND b.id = ?2 AND b.seq = ?3
+)
 
 -- name: head_keys
 -- A page of the heads, in order, behind one of them.

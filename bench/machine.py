@@ -15,7 +15,7 @@ from typing import Self
 import apsw
 import msgspec
 
-from bench.kernel.subject import quantile
+from bench.measurement import quantile
 from fourfold.version import __version__
 
 _TICKS = os.sysconf("SC_CLK_TCK")

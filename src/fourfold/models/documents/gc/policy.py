@@ -1,0 +1,85 @@
+"""What a space shall give up: the policy, as its owner says it and as the space keeps it.
+
+A space without a policy gives up nothing. A policy is kept in the space's own database, so it goes
+where the space goes, and everybody who opens the space can see it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from fourfold import limits
+from fourfold.errors import CorruptData, InvalidInput
+from fourfold.kernel import Transaction
+from fourfold.models.documents.encoding import trusted
+from fourfold.models.documents.history import View
+from fourfold.models.documents.retention import Retention, check_retention
+
+
+class GcPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What may be collected. Everything that is not allowed here stays.
+
+    `keep_seqs` and `keep_seconds` set the horizon: the newest so many seqs, and the states of the
+    last so many seconds, stay readable; with both, whatever either of them keeps. With neither, no
+    history is given up.
+    """
+
+    keep_seqs: int | None = None
+    keep_seconds: float | None = None
+    pins: tuple[int, ...] = ()
+    """Seqs at which every branch stays readable, however old they are."""
+    requests: bool = True
+    """Whether commits below the horizon keep only a digest of what was asked. It still tells a
+    request that is sent again from another one under its name.
+    """
+    snapshots: Retention = "all"
+    """Which derived snapshots stay; see `Space.maintain`."""
+    blobs: bool = False
+    """Whether blobs go that nothing readable mentions, and whose metadata was deleted."""
+    blob_age_s: float = limits.GC_BLOB_AGE_S
+    """Blobs that were put since so many seconds stay."""
+
+
+def checked(policy: GcPolicy) -> GcPolicy:
+    """The policy, if it makes sense."""
+    if not isinstance(policy, GcPolicy):
+        raise InvalidInput(f"{policy!r:.60} is not a GcPolicy")
+    seqs, seconds, age = policy.keep_seqs, policy.keep_seconds, policy.blob_age_s
+    if seqs is not None and (type(seqs) is not int or seqs < 1):
+        raise InvalidInput(f"keep_seqs {seqs!r} is not a whole number from 1 on")
+    if seconds is not None and not _duration(seconds):
+        raise InvalidInput(f"keep_seconds {seconds!r} is not a number of seconds")
+    if not _duration(age):
+        raise InvalidInput(f"blob_age_s {age!r} is not a number of seconds")
+    pins = policy.pins
+    if not isinstance(pins, list | tuple) or any(type(pin) is not int or pin < 0 for pin in pins):
+        raise InvalidInput(f"the pins {pins!r:.60} are not seqs")
+    if type(policy.requests) is not bool or type(policy.blobs) is not bool:
+        raise InvalidInput("requests and blobs of a policy are True or False")
+    check_retention(policy.snapshots)
+    return msgspec.structs.replace(policy, pins=tuple(sorted(set(pins))))
+
+
+def _duration(seconds: object) -> bool:
+    return type(seconds) in (int, float) and math.isfinite(seconds) and seconds >= 0  # type: ignore[arg-type,operator]
+
+
+def stored(view: View) -> GcPolicy | None:
+    """The policy that the space keeps; None when collection is off."""
+    text = view.value(view.sql.gc_policy)
+    if text is None:
+        return None
+    try:
+        return checked(msgspec.json.decode(text, type=GcPolicy))
+    except (msgspec.MsgspecError, InvalidInput) as error:
+        raise CorruptData(f"the policy for collections cannot be read: {error}") from error
+
+
+def store(txn: Transaction, view: View, policy: GcPolicy | None) -> None:
+    """Keep a policy, or none: then collection is off."""
+    if policy is None:
+        txn.execute(view.sql.drop_gc_policy)
+    else:
+        txn.execute(view.sql.set_gc_policy, (trusted(policy),))

@@ -1,0 +1,59 @@
+"""What a collection reports."""
+
+from __future__ import annotations
+
+import msgspec
+
+KINDS = ("revisions", "facts", "values", "requests", "snapshots", "blobs")
+
+
+class Removed(msgspec.Struct, frozen=True):
+    """So many of one kind, and the bytes of their content."""
+
+    count: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Removed) -> Removed:
+        return Removed(self.count + other.count, self.bytes + other.bytes)
+
+
+class Collected(msgspec.Struct, frozen=True):
+    """What a collection took or, when it was a dry run, would take.
+
+    `requests` were not removed but shortened to a digest; their bytes are what that saved. The file
+    keeps its size: what became free in it is used for what is written next.
+    """
+
+    horizon: int
+    previous_horizon: int
+    kept_points: int
+    """The points below the horizon that stay readable."""
+    revisions: Removed = Removed()
+    """Rows of the log: revisions, or occurrences of facts."""
+    facts: Removed = Removed()
+    values: Removed = Removed()
+    requests: Removed = Removed()
+    snapshots: Removed = Removed()
+    blobs: Removed = Removed()
+    dry_run: bool = False
+
+    @property
+    def bytes(self) -> int:
+        """All of it together."""
+        return sum(getattr(self, kind).bytes for kind in KINDS)
+
+
+class Tally(dict[str, Removed]):
+    """What was removed so far, by kind."""
+
+    def note(self, kind: str, count: int, size: int) -> None:
+        if count:
+            self[kind] = self.get(kind, Removed()) + Removed(count, size)
+
+    def join(self, other: Tally) -> None:
+        for kind, removed in other.items():
+            self.note(kind, removed.count, removed.bytes)
+
+    def report(self, horizon: int, before: int, kept_points: int) -> Collected:
+        done = Collected(horizon, before, kept_points)
+        return msgspec.structs.replace(done, **self)

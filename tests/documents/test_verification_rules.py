@@ -1,0 +1,138 @@
+"""Claims about single rules of verification, and about what a fault tells a program."""
+
+from __future__ import annotations
+
+import pickle
+
+import apsw
+import pytest
+from lived_in_space import lived_in
+from space_machine import DID
+
+import fourfold
+from fourfold.errors import CorruptData
+from fourfold.models.documents import HISTORIES, fold
+from fourfold.models.documents.faults import Fault
+from fourfold.store.soundness import faults_of, rules_of
+
+
+@pytest.fixture(params=sorted(HISTORIES))
+def file(request, root):
+    """The file of a sound space, closed."""
+    with fourfold.open(root) as store:
+        space = store.space(DID, history=request.param)
+        lived_in(space)
+        space.blobs.put(b"some bytes", metadata={"title": "t"})
+    [path] = (root / "spaces").glob("*.sqlite")
+    assert list(faults_of(path)) == []
+    return path
+
+
+def change(path, *statements):
+    connection = apsw.Connection(str(path))
+    connection.pragma("foreign_keys", 0)
+    for sql in statements:
+        connection.execute(sql)
+    connection.close()
+
+
+def found(path, table):
+    return [each for each in faults_of(path) if each.table == table]
+
+
+def test_a_text_that_became_bytes_is_found_though_it_reads_the_same(file):
+    change(file, 'UPDATE "commit" SET original = CAST(original AS BLOB) WHERE seq = 2')
+    assert any("another kind of value" in each for each in found(file, "commit"))
+
+
+def test_a_commit_that_is_gone_with_all_its_rows_is_missed(file):
+    log = "revision" if "facts" not in history_of(file) else "occurrence"
+    change(
+        file,
+        'DELETE FROM "commit" WHERE seq = 3',
+        f"DELETE FROM {log} WHERE seq = 3",
+    )
+    [missing] = [each for each in found(file, "commit") if "commit 3: is missing" in each]
+    assert (missing.key, missing.expected, missing.found) == ({"seq": 3}, "3", "4")
+
+
+def history_of(path):
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    [(model,)] = connection.execute("SELECT value FROM kernel_meta WHERE key = 'model'")
+    connection.close()
+    return model
+
+
+def test_a_blob_that_is_described_and_gone_is_missed(file):
+    change(file, "DELETE FROM blob_store")
+    [missing] = found(file, "blob_store")
+    assert "is missing" in missing
+
+
+def test_a_schema_that_is_not_ours_any_more_is_found(file):
+    change(file, "DROP INDEX idx_branch_status")
+    [fault] = found(file, "sqlite_schema")
+    assert fault.key == {"type": "index", "name": "idx_branch_status"}
+    assert fault.expected.startswith("branch: CREATE INDEX idx_branch_status")
+
+
+def test_what_every_file_says_about_itself_is_checked(file):
+    change(file, "DELETE FROM kernel_meta WHERE key = 'database_id'")
+    [fault] = found(file, "kernel_meta")
+    assert fault.key == {"key": "database_id"}
+
+
+def test_a_patch_that_does_not_apply_is_named_by_its_row_though_all_digests_fit(file, monkeypatch):
+    """As if the rules of the fold had changed under the log."""
+    whole = fold.fold
+
+    def stumbles(base, rows):
+        rows = list(rows)
+        if any(seq == 2 and op == "patch" for seq, op, _ in rows):
+            raise ValueError("does not apply")
+        return whole(base, rows)
+
+    monkeypatch.setattr(fold, "fold", stumbles)
+    [fault] = found(file, "revision")
+    assert fault.key == {"branch": "", "id": "a", "seq": 2}
+    assert "cannot be replayed: does not apply" in fault
+
+
+def test_a_branch_that_was_forked_from_itself_is_found_and_reading_it_ends(file, root):
+    change(file, "UPDATE branch SET parent_branch = name WHERE name = 'f'")
+    assert any("'f' is not what the log says" in each for each in found(file, "branch"))
+    with fourfold.open(root) as store, pytest.raises(CorruptData, match="nested deeper"):
+        store.space(DID).read("a", "f", at=store.space(DID).seq())
+
+
+def test_a_snapshot_is_compared_with_what_replay_gives(file):
+    change(file, "UPDATE snapshot SET seq = seq + 1")
+    faults = found(file, "snapshot")
+    assert faults
+    assert all(each.expected is not None and "is not what the log says" in each for each in faults)
+
+
+def test_the_row_of_a_changed_revision_is_named_with_what_was_asked_for(root):
+    with fourfold.open(root) as store:
+        store.space(DID, "revisions").set("a", {"n": 1})
+        store.space(DID).set("b", {"n": 2})
+    [path] = (root / "spaces").glob("*.sqlite")
+    change(path, "UPDATE revision SET data = '{\"n\":3}' WHERE id = 'b'")
+    [fault] = found(path, "revision")
+    assert fault.key == {"branch": "", "id": "b", "seq": 2, "op_index": 0}
+    assert '{"n":2}' in fault.expected
+    assert '{"n":3}' in fault.found
+
+
+def test_rules_are_told_apart_by_their_names(file):
+    history = HISTORIES["facts" if "facts" in history_of(file) else "revisions"]
+    names = [rule.name for rule in rules_of(history)]
+    assert len(names) == len(set(names))
+
+
+def test_a_fault_is_a_sentence_and_travels(file):
+    fault = Fault("it broke", "head", {"id": b"a"}, expected="x" * 1000, found=b"\xff")
+    again = pickle.loads(pickle.dumps(fault))
+    assert again == "it broke" == fault
+    assert (again.table, again.key, again.found) == ("head", {"id": "a"}, "\\xff")
+    assert len(again.expected) < 300
