@@ -13,7 +13,7 @@ import pytest
 from cli_process import Done, environment, finish, start
 from click.testing import CliRunner
 
-from fourfold.cli import app as app_module
+from fourfold.cli import commands as app_module
 from fourfold.cli import entry
 from fourfold.errors import FourfoldError, InvalidInput, tree
 

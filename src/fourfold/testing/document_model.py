@@ -71,6 +71,9 @@ class DocumentModel:
     lines: dict[str, Line] = field(default_factory=dict)
     requests: dict[tuple[str, int], tuple[str, int]] = field(default_factory=dict)
     """What each named request asked for, and the seq that it became."""
+    horizon: int = 0
+    """A space may refuse what lies below; the model forgets nothing."""
+    pins: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.lines[""] = Line("", None, None, 0, 0, states={0: {}})
@@ -114,6 +117,19 @@ class DocumentModel:
         self._advance()
         self.lines[name].active = False
         return self.seq
+
+    def collect(self, keep: int, pins: set[int]) -> None:
+        """Let go of all but the newest `keep` seqs and the pinned ones."""
+        self.horizon = max(self.horizon, self.seq - keep + 1)
+        self.pins = set(pins)
+
+    def readable(self, branch: str, at: int) -> bool:
+        """Whether a branch must still be readable at a seq: above the horizon, where it was forked,
+        and where it is pinned. Bases of merges may be, too.
+        """
+        forks = {line.fork_seq for line in self.lines.values() if line.parent == branch}
+        pinned = at in self.pins and self.lines[branch].created_seq <= at
+        return at >= self.horizon or at == 0 or at in forks or pinned
 
     def states(self, branch: str, at: int) -> dict[str, State]:
         return self.lines[branch].states[at]

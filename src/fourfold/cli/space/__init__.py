@@ -10,10 +10,19 @@ from typing import Final
 import click
 
 from fourfold.cli.groups import SectionedGroup, Sections
-from fourfold.cli.space import blobs, branches, changes, comparing, exchange, reads, spaces
+from fourfold.cli.space import (
+    blobs,
+    branches,
+    changes,
+    collecting,
+    comparing,
+    exchange,
+    reads,
+    spaces,
+)
 
 SECTIONS: Final[Sections] = (
-    ("Spaces", ("create", "list", "verify", "maintain")),
+    ("Spaces", ("create", "list", "verify", "maintain", "gc")),
     ("Change documents", ("set", "patch", "delete", "revert")),
     ("Read, now or then", ("get", "ids", "log", "history", "diff")),
     ("Branches", ("branch", "merge")),
@@ -53,6 +62,7 @@ for _each in (
     spaces.list_spaces,
     spaces.verify,
     spaces.maintain,
+    collecting.gc,
     changes.set_document,
     changes.patch_document,
     changes.delete_document,

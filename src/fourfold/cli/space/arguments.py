@@ -143,6 +143,8 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
     """A file that gets its name when it is whole and on the disk."""
     if path.exists():
         raise AlreadyExists(f"{path} exists already", hint="Name a file that does not exist yet.")
+    if not path.parent.is_dir():
+        raise NotFound(f"{path.parent}: there is no such folder", hint="Make it first.")
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         with partial.open("wb") as file:

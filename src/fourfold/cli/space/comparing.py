@@ -48,6 +48,11 @@ def diff(
     --at 3 shows what changed since seq 3, --to-branch draft what is different on a branch.
     """
     other = branch if to_branch is None else to_branch
+    if at is None and to_branch is None and to_at is None:
+        raise InvalidInput(
+            f"both points are {branch_name(branch)} now, so nothing can differ",
+            hint="Say what to compare: --at SEQ, --to-branch NAME or --to-at SEQ.",
+        )
     found = space.branches.diff(branch, other, at, to_at)
     if out.as_json:
         out.document(

@@ -97,8 +97,14 @@ def carry(out: Output, root: Path, did: str, to: str, *, history: str | None) ->
     DID itself is not changed. If it was stopped, run it again.
     """
     check_did(to)
+    if to == did:
+        raise InvalidInput(
+            f"{did} cannot be carried over into itself", hint="Choose a new DID for TO."
+        )
     with existing_space(root, did, writes=False) as space:
         kind = space.history_kind.name
+        # A space that gave up history cannot be carried over, and then none is made for it.
+        next(exchange.export(space))
     with open_store(root) as store:
         wanted = history or next(name for name in HISTORIES if name != kind)
         target = store.space(to, history=wanted)
@@ -118,5 +124,7 @@ def _opened(file: str) -> Iterator[BinaryIO]:
         return
     if not Path(file).exists():
         raise NotFound(f"{file}: there is no such file")
+    if Path(file).is_dir():
+        raise InvalidInput(f"{file} is a folder, not a file")
     with Path(file).open("rb") as opened:
         yield opened

@@ -106,7 +106,8 @@ def verify(out: Output, space: Space) -> None:
 def maintain(out: Output, space: Space, *, retention: str, pins: tuple[int, ...]) -> None:
     """Make the snapshots that are missing, and drop those that are not wanted.
 
-    Snapshots only make reads quick: no state changes, and every past state stays readable.
+    Snapshots only make reads quick: no state changes, and every past state stays readable. A space
+    that has a policy for that is then collected; see `fourfold space gc`.
     """
     kept: Any = int(retention) if retention.isdecimal() else retention
     done = space.maintain(kept, pins=pins)
@@ -114,3 +115,5 @@ def maintain(out: Output, space: Space, *, retention: str, pins: tuple[int, ...]
         out.document({"did": space.did, **msgspec.to_builtins(done)})
     else:
         out.line(f"{counted(done.made, 'snapshot')} made, {done.dropped} dropped")
+        if done.collected is not None:
+            out.line(f"{size(done.collected.bytes)} given up below seq {done.collected.horizon}")
