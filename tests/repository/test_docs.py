@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
@@ -15,10 +16,12 @@ import pytest
 import repository_files as tree
 from test_error_tree import CLASSES
 
+import fourfold
 from fourfold import config
 from fourfold.cli import doctor
-from fourfold.cli.app import app
+from fourfold.cli.commands import app
 from fourfold.content import content_id
+from fourfold.models.graphs.signing import Ed25519Signer
 
 REFERENCE = tree.ROOT / "docs" / "reference"
 PAGES = tree.pages()
@@ -59,6 +62,9 @@ def test_every_check_of_the_doctor_is_documented():
         assert f"| `{name}` |" in section, name
 
 
+ENDLESS = None
+"""A command that goes on until it is interrupted; its document is looked at elsewhere."""
+KEY = Ed25519Signer(bytes(range(32)))
 SPACE = ["my-store", "did:web:shop.example"]
 CALLS = {
     "demo": ["my-store"],
@@ -66,6 +72,7 @@ CALLS = {
     "space list": ["my-store"],
     "space verify": SPACE,
     "space maintain": SPACE,
+    "space gc": [*SPACE, "--keep", "1000"],
     "space set": [*SPACE, "note", '{"title": "Hello"}'],
     "space patch": [*SPACE, "note", '{"op": "add", "path": "/n", "value": 1}'],
     "space delete": [*SPACE, "note"],
@@ -85,6 +92,52 @@ CALLS = {
     "space export": [*SPACE, "--output", "shop.ndjson"],
     "space import": ["elsewhere", SPACE[1], "shop.ndjson"],
     "space carry": [*SPACE, "did:web:facts.example"],
+    "app register": ["my-store", "notes"],
+    "app list": ["my-store"],
+    "app type": ["my-store", "notes", "parent", "note"],
+    "app types": ["my-store", "notes"],
+    "app limits": ["my-store", "notes", "--rows", "1000"],
+    "app stats": ["my-store"],
+    "app insert": ["my-store", "notes", '{"op": "parent_create", "type_key": "note"}'],
+    "app query": ["my-store", "notes"],
+    "app history": ["my-store", "notes", "parent", "1"],
+    "app feed": ["my-store"],
+    "app sync key": ["my.key"],
+    "app sync domain": ["my-store", "messages", "1"],
+    "app sync peer": ["my-store", KEY.public_key],
+    "app sync export": ["my-store", "messages", "out.json", "--key", "my.key"],
+    "app sync import": ["bob", "out.json", "--peer", "1"],
+    "app sync status": ["bob"],
+    "stream create": ["my-store", "orders"],
+    "stream list": ["my-store"],
+    "stream stats": ["my-store"],
+    "stream fork": ["my-store", "orders", "draft"],
+    "stream close": ["my-store", "draft"],
+    "stream delete": ["my-store", "draft"],
+    "stream sweep": ["my-store"],
+    "stream append": ["my-store", "orders", '{"id": 1}'],
+    "stream read": ["my-store", "orders"],
+    "stream tail": ["my-store", "orders"],
+    "stream state": ["my-store", "orders"],
+    "serve": ENDLESS,
+    "key add": ["my-store"],
+    "key list": ["my-store"],
+    "key remove": ["bob", "0123abcd"],
+    "session list": ["bob"],
+    "session show": ["bob", "s-1"],
+    "session log": ["bob", "s-1"],
+    "session verify": ["bob"],
+    "session gc": ["bob"],
+    "sql": ["select count(*) as n from commits", "--root", "my-store", "--master", "local[1]"],
+    "pipeline list": [],
+    "pipeline run gc": ["bob"],
+    "pipeline run load": ["my-store", "--from", "shop.ndjson", "--space", SPACE[1], "--dry-run"],
+    "pipeline run materialize": ["my-store", "--into", "tables", "--dry-run"],
+    "pipeline run snapshots": ["bob"],
+    "pipeline run stats": ["bob"],
+    "pipeline run verify": ["bob"],
+    "pipeline status": ["my-store"],
+    "pipeline history": ["my-store"],
     "backup": ["my-store", "copy"],
     "restore": ["copy", "again"],
     "verify": ["again"],
@@ -98,7 +151,18 @@ def test_the_json_documents_have_the_keys_that_are_documented(tmp_path):
     single = [path for path, command in commands() if not isinstance(command, click.Group)]
     assert [f"fourfold {name}" for name in CALLS] == single
     (tmp_path / "some-bytes").write_bytes(b"bytes")
+    (tmp_path / "my.key").write_bytes(base64.b64encode(KEY.private_bytes()))
+    (tmp_path / "bob").mkdir()
+    known = {"id": "0123abcd", "sha256": "0" * 64, "scopes": ["read"]}
+    with fourfold.open(tmp_path / "bob") as store:
+        (tmp_path / "bob" / "access.json").write_text(json.dumps({"keys": [known]}))
+        store.sessions.create_session({"id": "s-1", "model": "any"})
+        store.graphs.register_app("notes", "Notes")
+        store.graphs.define_domain("messages", 1)
+        store.graphs.add_peer(store.graphs.add_identity(KEY.public_key).id, "file:")
     for name, arguments in CALLS.items():
+        if arguments is ENDLESS:
+            continue
         done = subprocess.run(
             [sys.executable, "-m", "fourfold", *name.split(), *arguments, "--json"],
             cwd=tmp_path,

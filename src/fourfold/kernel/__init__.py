@@ -10,6 +10,7 @@ from __future__ import annotations
 from fourfold.kernel import faults, inspection, profiles
 from fourfold.kernel.backup import Sidecar, read_sidecar
 from fourfold.kernel.backup import verify as verify_backup
+from fourfold.kernel.bell import Bell
 from fourfold.kernel.bootstrap import sync_folder
 from fourfold.kernel.database import Database, Options, Work
 from fourfold.kernel.driver import SQLITE_VERSION_MIN, sqlite_version
@@ -26,6 +27,7 @@ from fourfold.kernel.transaction import Snapshot, Transaction
 
 __all__ = [
     "SQLITE_VERSION_MIN",
+    "Bell",
     "Checkpoint",
     "Database",
     "Finding",

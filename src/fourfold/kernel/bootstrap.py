@@ -20,6 +20,7 @@ from fourfold.errors import (
     ForeignFile,
     FormatError,
     FourfoldError,
+    FutureFormat,
     NotFound,
     ReadOnly,
     StorageError,
@@ -230,6 +231,24 @@ def _refuse_foreign(connection: Connection, plan: Plan, *, new_file: bool) -> No
             f"{plan.subject}: holds {model!r} data, not {plan.profile.name!r}",
             hint="Open it with the part of Fourfold that wrote it.",
         )
+    for name, known in plan.profile.rules:
+        _refuse_later_rules(snapshot, plan, name, known)
+
+
+def _refuse_later_rules(snapshot: Snapshot, plan: Plan, name: str, known: int) -> None:
+    """Refuse data that another Fourfold reads otherwise. A file from before there was a number has
+    none, and gets the first from its next writer.
+    """
+    found = snapshot.value(SQL.meta_get, (name,))
+    if found is None:
+        return
+    if not found.isdecimal():
+        raise FormatError(f"{plan.subject}: {name} is {found!r}, which is no version")
+    if int(found) > known:
+        raise FutureFormat(
+            f"{plan.subject}: was written under version {found} of {name}; "
+            f"this Fourfold knows up to {known}"
+        )
 
 
 def _prepare(connection: Connection, plan: Plan, *, new_file: bool) -> None:
@@ -243,6 +262,8 @@ def _prepare(connection: Connection, plan: Plan, *, new_file: bool) -> None:
             txn.execute(read_sql("fourfold.kernel", "schema.sql"))
             _describe(txn, plan)
         steps.migrate(txn, plan.migrations, plan.subject)
+        for name, number in plan.profile.rules:
+            txn.execute(SQL.meta_seed, (name, str(number)))
         _seed_new_sequences(txn, plan)
         for sequence in plan.sequences:
             sequences.check(sequence, txn, plan.subject)

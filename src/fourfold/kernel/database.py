@@ -178,6 +178,12 @@ class Database:
         """A transaction of its own; inside another one of this thread, a savepoint of that."""
         return self._committer.transaction(self._until(deadline_s))
 
+    @property
+    def identity(self) -> str:
+        """The name that this database got when it was made, and keeps through backup and restore."""
+        with self.read() as snapshot:
+            return str(snapshot.value(SQL.meta_get, ("database_id",)))
+
     # Sequences and durability
 
     def sequence(self, counter: Counter) -> int:

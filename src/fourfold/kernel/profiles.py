@@ -33,6 +33,10 @@ class Profile:
     mmap_bytes: int = 0
     foreign_keys: bool = True
     busy_timeout_ms: int = limits.BUSY_TIMEOUT_MS
+    rules: tuple[tuple[str, int], ...] = ()
+    """Numbers of the rules by which stored data is read and that no schema shows, by name. A new
+    file keeps them; one that was written under a later number is refused.
+    """
 
     def __post_init__(self) -> None:
         size = self.page_size

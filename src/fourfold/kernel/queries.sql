@@ -27,6 +27,9 @@ ROLLBACK TO step
 -- name: meta_get
 SELECT value FROM kernel_meta WHERE key = ?
 
+-- name: meta_all
+SELECT key, value FROM kernel_meta
+
 -- name: meta_set
 INSERT INTO kernel_meta (key, value) VALUES (?, ?)
 ON CONFLICT (key) DO UPDATE SET value = excluded.value
@@ -66,3 +69,17 @@ UPDATE kernel_sequence SET value = max(value, ?1) WHERE name = '{name}'
 -- name: sequence_names
 -- The counters of the kernel's own table, for tools that do not know the model.
 SELECT name FROM kernel_sequence ORDER BY name
+
+-- name: schema_objects
+-- What a database is made of: each thing, the table that it belongs to and how it is made. Statistics come and go.
+SELECT type, name, tbl_name || ': ' || coalesce(sql, 'made with it') FROM sqlite_schema WHERE name NOT LIKE 'sqlite\_stat%' ESCAPE '\'
+
+-- name: table_columns
+-- Every column of every table: its declared type, whether it may be NULL, and its place in the key.
+SELECT t.name, c.name, upper(c.type), c."notnull" OR (c.pk > 0 AND t.sql LIKE '%WITHOUT ROWID%'), c.pk
+FROM sqlite_schema AS t JOIN pragma_table_info(t.name) AS c
+WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite\_%' ESCAPE '\'
+
+-- name: rows_of_other_types
+-- The keys of the rows in which some column holds another kind of value than it is declared to.
+SELECT {key} FROM "{table}" WHERE {conditions}

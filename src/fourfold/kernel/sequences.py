@@ -69,6 +69,10 @@ def check(sequence: Sequence, snapshot: Snapshot, subject: str) -> int:
     value = current(sequence, snapshot, subject)
     if sequence.used is not None:
         greatest = snapshot.value(sequence.used) or 0
+        if type(greatest) is not int:
+            raise SequenceCorrupt(
+                f"{subject}: the log of sequence {sequence.name!r} holds {greatest!r} for a number"
+            )
         if greatest > value:
             raise SequenceCorrupt(
                 f"{subject}: sequence {sequence.name!r} is at {value}, "

@@ -1,0 +1,101 @@
+"""What the packages export is there, and is loaded when it is first used and not before."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGES = ["fourfold", "fourfold.models.documents"]
+HEAVY = ("apsw", "sqlite3", "fourfold.kernel", "fourfold.store", "fourfold.objects")
+LIGHT = [
+    "fourfold",
+    "fourfold.content.canonical",
+    "fourfold.content.merkle",
+    "fourfold.content.payload",
+    "fourfold.errors",
+    "fourfold.limits",
+    "fourfold.models",
+    "fourfold.models.documents",
+    "fourfold.models.documents.difference",
+    "fourfold.models.documents.field_merge",
+    "fourfold.models.documents.fold",
+    "fourfold.models.documents.overlap",
+    "fourfold.models.documents.patch",
+    "fourfold.models.documents.pointer",
+    "fourfold.models.documents.records",
+]
+
+
+def run(program: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def test_the_parts_without_a_database_load_none():
+    imports = "\n".join(f"import {module}" for module in LIGHT)
+    loaded = run(f"import sys\n{imports}\nprint(*sys.modules)").split()
+    assert set(LIGHT) <= set(loaded)
+    assert not [name for name in loaded if name.startswith(HEAVY)]
+
+
+def test_records_of_the_package_load_no_database():
+    loaded = run("import sys\nfrom fourfold import State, Commit\nprint(*sys.modules)").split()
+    assert "fourfold.models.documents.records" in loaded
+    assert not [name for name in loaded if name.startswith(HEAVY)]
+
+
+def test_a_store_opens_by_the_short_name(tmp_path):
+    program = f"""
+import fourfold
+with fourfold.open({str(tmp_path / "store")!r}) as store:
+    space = store.space("did:key:a")
+    assert type(space) is fourfold.Space and type(store) is fourfold.Store
+    space.set("a", {{"n": 1}})
+    print(type(space.read("a")) is fourfold.State)
+"""
+    assert run(program) == "True\n"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_name_exists_and_is_listed(package):
+    module = importlib.import_module(package)
+    assert set(module.__all__) <= set(dir(module))
+    for name in module.__all__:
+        assert getattr(module, name) is not None
+    program = f"from {package} import *\nprint(*globals())"
+    assert set(module.__all__) - {"__version__"} <= set(run(program).split())
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_name_that_is_not_exported_is_no_attribute(package):
+    with pytest.raises(AttributeError, match=f"{package}.*nonsense"):
+        importlib.import_module(package).nonsense  # noqa: B018
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_type_checkers_see_the_very_names_that_are_exported(package):
+    module = importlib.import_module(package)
+    tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+    (guarded,) = (node for node in tree.body if isinstance(node, ast.If))
+    seen = {}
+    for statement in guarded.body:
+        home = importlib.import_module(statement.module)
+        for alias in statement.names:
+            seen[alias.asname or alias.name] = getattr(home, alias.name)
+    assert seen.keys() <= set(module.__all__)
+    for name, thing in seen.items():
+        assert getattr(module, name) is thing
+    eager = {
+        alias.asname or alias.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert set(module.__all__) <= seen.keys() | eager
