@@ -6,7 +6,7 @@ import ledger
 import pytest
 
 from fourfold.errors import InvalidInput, NotFound, Refused, SequenceCorrupt
-from fourfold.kernel import Database, Migration, Sequence, profiles
+from fourfold.kernel import Database, Migration, Sequence, profiles, sequences
 
 NORMAL = profiles.PLAIN.with_(synchronous="NORMAL")
 
@@ -269,3 +269,17 @@ def test_a_reader_of_another_kind_sees_the_sequence_too(path):
             assert reader.sequence(ledger.ENTRY) == 2
     with pytest.raises(NotFound):
         ledger.open_ledger(path.with_name("nowhere.db"), mode="r")
+
+
+def test_a_reader_that_opens_beside_a_busy_writer_sees_one_state(path, monkeypatch):
+    with ledger.open_ledger(path) as writer:
+        writer.transact(ledger.put("x"))
+        asked = sequences.current
+
+        def then_somebody_commits(*arguments):
+            value = asked(*arguments)
+            writer.transact(ledger.put("meanwhile"))
+            return value
+
+        monkeypatch.setattr(sequences, "current", then_somebody_commits)
+        ledger.open_ledger(path, mode="r").close()

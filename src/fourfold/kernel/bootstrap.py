@@ -132,8 +132,14 @@ def _is_frozen(folder: Path) -> bool:
 
 
 def check_for_reading(connection: Connection, plan: Plan) -> None:
-    """Refuse a file that is foreign, from the future, or not yet brought up to date by a writer."""
+    """Refuse a file that is foreign, from the future, or not yet brought up to date by a writer.
+
+    All of it is asked of one committed state: beside a busy writer a counter and its log would
+    otherwise seem to contradict each other.
+    """
     try:
+        connection.execute(SQL.begin_read)
+        connection.execute(SQL.fix_snapshot).fetchall()
         refuse_unfinished(connection, plan.subject)
         _refuse_foreign(connection, plan, new_file=False)
         snapshot = Snapshot(connection, plan.subject)
@@ -147,6 +153,9 @@ def check_for_reading(connection: Connection, plan: Plan) -> None:
             sequences.check(sequence, snapshot, plan.subject)
     except DriverError as error:
         raise translate(error, plan.subject) from error
+    finally:
+        if connection.in_transaction:
+            connection.execute(SQL.rollback)
 
 
 def holds_nothing(connection: Connection) -> bool:

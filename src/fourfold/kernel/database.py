@@ -180,7 +180,7 @@ class Database:
 
     @property
     def identity(self) -> str:
-        """The name that this database got when it was made, and keeps through backup and restore."""
+        """The name that this database got when it was made; backup and restore keep it."""
         with self.read() as snapshot:
             return str(snapshot.value(SQL.meta_get, ("database_id",)))
 
