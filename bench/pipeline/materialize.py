@@ -15,6 +15,7 @@ worker needs for it.
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import time
@@ -129,17 +130,25 @@ def shuffle(spark: Any, root: Path) -> int:
 
 
 def worker_memory() -> int:
-    """The most that any of Spark's Python workers has had in memory, in bytes."""
-    most = 0
+    """The most that any of this session's Python workers has had in memory, in bytes."""
+    parents: dict[int, int] = {}
+    peaks: dict[int, int] = {}
     for status in Path("/proc").glob("[0-9]*/status"):
         try:
-            if b"pyspark" in (status.parent / "cmdline").read_bytes():
-                for line in status.read_text().splitlines():
-                    if line.startswith("VmHWM:"):
-                        most = max(most, int(line.split()[1]) * 1024)
+            fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
+            daemon = b"pyspark.daemon" in (status.parent / "cmdline").read_bytes()
         except OSError:
             continue
-    return most
+        parents[int(fields["Pid"])] = int(fields["PPid"])
+        if daemon:
+            peaks[int(fields["Pid"])] = int(fields["VmHWM"].split()[0]) * 1024
+
+    def is_ours(process: int) -> bool:
+        while process in parents and process != os.getpid():
+            process = parents[process]
+        return process == os.getpid()
+
+    return max((peak for process, peak in peaks.items() if is_ours(process)), default=0)
 
 
 def prepare(revisions: int, folder: Path) -> None:

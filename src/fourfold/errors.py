@@ -39,7 +39,8 @@
     │   ├── StreamClosed                the stream is at its end
     │   ├── ProducerFenced              the producer began a newer epoch: take part in it, or stop
     │   ├── BranchEnded                 the branch was deleted: it can be read, not written
-    │   └── HistoryTruncated            a collection gave up that past: ask at or above its horizon
+    │   ├── HistoryTruncated            a collection gave up that past: ask at or above its horizon
+    │   └── CapabilityDenied            the session may not do that: ask one that may
     ├── FormatError                     the file is not what this version of Fourfold reads
     │   ├── FutureFormat                written by a newer Fourfold: upgrade
     │   ├── MigrationFailed             the old version is intact; start-up is refused
@@ -51,6 +52,7 @@
     │   ├── CommitUncertain             the commit failed while reaching the disk: reopen and look
     │   └── ObjectStoreError            the object store failed after its retries
     │       └── ObjectStoreDenied       credentials, bucket or region are wrong: mend them
+    ├── CallFailed                      a function that a step called raised: look at `details`
     └── MissingDependency (ImportError) install the extra that the hint names
 
 Each class has a `kind`, a stable machine code (codes are only ever added), and says whether the
@@ -340,6 +342,11 @@ class HistoryTruncated(Refused):
     )
 
 
+class CapabilityDenied(Refused):
+    kind = "capability_denied"
+    default_hint = "Let a session that may do it ask, or give this one the capability."
+
+
 class FormatError(FourfoldError):
     kind = "format"
     exit_code = 7
@@ -408,6 +415,11 @@ class ObjectStoreDenied(ObjectStoreError):
     kind = "object_store_denied"
     retryable = False
     default_hint = "Mend the credentials, the bucket's name or its region."
+
+
+class CallFailed(FourfoldError):
+    kind = "call_failed"
+    default_hint = "Mend the function that the message names, or catch this error in the step."
 
 
 class MissingDependency(FourfoldError, ImportError):

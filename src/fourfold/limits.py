@@ -135,9 +135,9 @@ SPARK_TRIAL_TIMEOUT_S: Final = 240.0
 """Time for `fourfold doctor --spark` to start a session and run two small jobs on a slow
 machine.
 """
-SOURCE_PARTITION_BYTES: Final = 32 * MIB
+SOURCE_PARTITION_BYTES: Final = 128 * MIB
 """What one task of a scan reads: a larger file is cut into parts, smaller ones are packed
-together.
+together. Spark's own default; a task costs some 35 ms of processor time before its first row.
 """
 SOURCE_FILE_COST_BYTES: Final = 256 * KIB
 """Opening a file takes about as long as reading so much of one."""
@@ -145,6 +145,8 @@ SOURCE_BATCH_ROWS: Final = 10_000
 SOURCE_BATCH_BYTES: Final = 16 * MIB
 """Small batches are joined until they have this many rows or bytes."""
 SOURCE_BUSY_TIMEOUT_MS: Final = 5_000
+SOURCE_CREATION_WAIT_S: Final = 2.0
+"""How long a read waits for a space that is just being created."""
 SOURCE_OPENERS: Final = 8
 """Files that are looked at together when a cut is taken."""
 SOURCE_FILES_PER_LOOK: Final = 200
@@ -300,6 +302,16 @@ SESSION_FEED_TRANSIENTS_MAX: Final = 1_024
 """Transient items that wait for one subscriber; what is more is dropped, and a gap says so."""
 SESSION_DRAIN_S: Final = 5.0
 """How long a closing store waits for its subscribers to take what is there."""
+SESSION_STEPS_MAX: Final = 25
+"""Steps of one turn, if its runtime says nothing else."""
+SESSION_FANOUT_MAX: Final = 50
+"""Children that one call starts."""
+SESSION_FANOUT_THREADS: Final = 16
+"""Children that run at the same time."""
+SESSION_DEPTH_MAX: Final = 16
+"""Children of children: a step function that always calls itself comes to an end."""
+SESSION_ERROR_CHARS_MAX: Final = 4_000
+"""The message of an error, as a turn or an eval keeps it."""
 SESSION_UPKEEP_DEADLINE_S: Final = 3_600.0
 
 # Graphs

@@ -140,7 +140,6 @@ def test_the_horizon_moves_up_step_by_step_and_each_step_takes_only_what_is_new(
     again = space.gc(GcPolicy(keep_seqs=8))
     assert again.revisions.count == again.requests.count == 0
     assert again.horizon == again.previous_horizon
-    # Wherever the horizon stopped on its way, the same is left as after one step.
     assert taken >= 60
 
 
@@ -215,11 +214,13 @@ def test_merges_go_on_as_if_nothing_had_been_collected(store, history):
                 space.gc(policy)
             result = space.branches.merge(source, target, resolutions=None, dry_run=True)
             wanted = {conflict.id: {"resolved": source} for conflict in result.conflicts}
-            space.patch(
-                "b", [{"op": "add", "path": f"/{len(results)}", "value": 1}], branch=source
-            ) if source != "old" else None
+            if source != "old":
+                added = {"op": "add", "path": f"/{len(results)}", "value": 1}
+                space.patch("b", [added], branch=source)
             result = space.branches.merge(source, target, resolutions=wanted)
-            results.append((result.operations, result.base, result.source, result.target))
+            # A document that was stored whole has sorted keys, and so may have the patches.
+            done = [sorted(map(str, each.get("patches", [each]))) for each in result.operations]
+            results.append((done, result.base, result.source, result.target))
         outcomes.append((results, [shown(space, name, None) for name in ("", "f", "f/g")]))
         assert space.verify() == []
     assert outcomes[0] == outcomes[1]

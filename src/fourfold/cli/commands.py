@@ -18,6 +18,8 @@ SECTIONS: Final[Sections] = (
     ("Start here", ("demo",)),
     ("Work with documents", ("space",)),
     ("Work with graphs", ("app",)),
+    ("Work with streams", ("stream", "serve", "key")),
+    ("Work with sessions", ("session",)),
     ("Work over all history", ("sql", "pipeline")),
     ("Keep the data safe", ("backup", "restore", "verify")),
     ("Look at the installation", ("doctor", "config", "version")),

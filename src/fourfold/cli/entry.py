@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
 
-from fourfold.cli.app import app
+from fourfold.cli.commands import app
 from fourfold.cli.output import Output
 from fourfold.errors import DiskFull, FourfoldError, InvalidInput, ReadOnly, StorageError
 

@@ -38,6 +38,10 @@ class Output:
     def line(self, text: str = "") -> None:
         self._stdout.write(printable(text) + "\n")
 
+    def flush(self) -> None:
+        """Let what was printed be seen before a command that goes on for long."""
+        self._stdout.flush()
+
     def text(self, text: str) -> None:
         """Text that is a file's content: printed exactly as it is."""
         self._stdout.write(text)

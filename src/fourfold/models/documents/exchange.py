@@ -252,9 +252,11 @@ def opening(lines: Iterable[bytes]) -> SpaceLine:
 
 def replay(space: Space, lines: Iterable[bytes], progress: Progress | None = None) -> Exported:
     """Build the exported space here, and prove that it is the same."""
-    if isinstance(lines, bytes | str) or not isinstance(lines, Iterable):
-        raise InvalidInput("an export is given line by line", hint="A file in binary mode does.")
-    remaining = iter(lines)
+    try:
+        remaining = iter(lines)
+    except TypeError as error:
+        hint = "A file in binary mode does."
+        raise InvalidInput("an export is given line by line", hint=hint) from error
     first = opening(islice(remaining, 1))
     newest = _check_start(space, first)
     importing = _Import(space, first, newest)

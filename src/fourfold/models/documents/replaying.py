@@ -96,14 +96,16 @@ class _Entity:
             op, data = rest
             self._waiting.append(_Step(seq, text(op), data))
             self._bytes += len(data or b"")
-            if (
+            full = (
                 len(self._waiting) >= limits.VERIFY_WAITING_ROWS
                 or self._bytes >= limits.VERIFY_WAITING_BYTES
-            ):
-                # The rows of the last seq wait on: a snapshot that the log begins with may follow.
-                yield from self._fold([step for step in self._waiting if step.seq < seq])
-                self._waiting = [step for step in self._waiting if step.seq >= seq]
-                self._bytes = 0
+            )
+            # The rows of the last seq wait on: a snapshot that the log begins with may follow.
+            if full and self._waiting[0].seq < seq:
+                older = [step for step in self._waiting if step.seq < seq]
+                yield from self._fold(older)
+                self._waiting = self._waiting[len(older) :]
+                self._bytes = sum(len(step.data or b"") for step in self._waiting)
         yield from self._fold(self._waiting)
 
     def _whole(self, seq: int, value: bytes | None, digest: bytes | None) -> Iterator[str]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fourfold.models.sessions.handle import Session
     from fourfold.models.sessions.records import (
         UNSET,
+        Bundled,
         Collected,
         Edge,
         Event,
@@ -39,6 +40,7 @@ else:
     __getattr__, __dir__ = exports(
         __name__,
         {
+            "Bundled": "fourfold.models.sessions.records",
             "Collected": "fourfold.models.sessions.records",
             "Counters": "fourfold.models.sessions.fold",
             "Edge": "fourfold.models.sessions.records",
@@ -71,6 +73,7 @@ __all__ = [
     "POSITION",
     "PROFILE",
     "UNSET",
+    "Bundled",
     "Collected",
     "Counters",
     "Edge",

@@ -127,6 +127,23 @@ def _inner(reading: Reading, files: BlobStore | None, name: str) -> list[Payload
     return find_refs(decode(data)) if _MARK in data else []
 
 
+def closure(log: Log, files: BlobStore | None, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+    """Payloads and all that they refer to, each once, with their bytes, which must be right."""
+    waiting = sorted(names, reverse=True)
+    seen = set(waiting)
+    while waiting:
+        name = waiting.pop()
+        with log.read() as reading:
+            data = _bytes(reading.payload(_digest(name)), files, name)
+        if content_id(data) != name:
+            raise CorruptData(f"the stored bytes of payload {name} are not the ones it names")
+        yield name, data
+        for ref in find_refs(decode(data)) if _MARK in data else []:
+            if ref.id not in seen:
+                seen.add(ref.id)
+                waiting.append(ref.id)
+
+
 class Cutoff(NamedTuple):
     """What is older may go: as a text, as seconds, and the latter for payloads, whose age is
     refreshed only now and then.

@@ -176,6 +176,14 @@ class Collected(msgspec.Struct, frozen=True):
     bytes: int
 
 
+class Bundled(msgspec.Struct, frozen=True):
+    """What a bundle holds."""
+
+    sessions: int
+    events: int
+    payloads: int
+
+
 class LineageGraph(msgspec.Struct, frozen=True):
     """Heads and edges that hang together. An edge may lead to a head of another store."""
 

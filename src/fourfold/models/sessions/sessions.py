@@ -13,15 +13,16 @@ coroutines, whose name ends in `_async`; those share their commits.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
 from fourfold import limits
 from fourfold.blobs import FolderBlobs
 from fourfold.content import PayloadRef, encode, is_ref
 from fourfold.errors import InvalidInput, NotFound, ReadOnly
-from fourfold.models.sessions import lineage, payloads, verification, writer
+from fourfold.models.sessions import bundle, lineage, payloads, verification, writer
 from fourfold.models.sessions.broadcast import Broadcast
 from fourfold.models.sessions.feeds import Feed, Item, Subscription
 from fourfold.models.sessions.handle import Session
@@ -30,6 +31,7 @@ from fourfold.models.sessions.memory import MemoryLog
 from fourfold.models.sessions.preparing import Preparing
 from fourfold.models.sessions.records import (
     UNSET,
+    Bundled,
     Collected,
     Edge,
     Event,
@@ -347,6 +349,23 @@ class Sessions:
         """The ids of all heads that go back to a head, nearest first."""
         with self.log.read() as reading:
             return lineage.descendants(reading, head_id)
+
+    # Bundles
+
+    def export_bundle(self, sid: str) -> Iterator[bytes]:
+        """A session and all that edges lead to from it, with every payload, as lines of JSON."""
+        return bundle.lines(self, check_session_id(sid))
+
+    def import_bundle(self, path: str | Path) -> Bundled:
+        """Add the sessions of a bundle, under their ids. Every digest in it is checked first; a
+        session that is here already must have the same history, and gets what is missing.
+        """
+        if not self.log.writable:
+            raise ReadOnly(f"{self.log!r} is open for reading only")
+        _, now = self._preparing.now()
+        done = bundle.take_in(self, self._slots, Path(path), now)
+        self._broadcast.ring()
+        return done
 
     # Live
 

@@ -139,27 +139,39 @@ def delete(writing: Writing, slots: Slots, sid: str, at: str) -> None:
 
 
 def _write(writing: Writing, slots: Slots, slot: Slot, request: Append) -> list[Event]:
-    row, before, snapshot_at = slot
-    position = slots.position(writing)
     rows, events, state = stamp(
         request.sid,
-        before,
+        slot.state,
         request.drafts,
         at=request.at,
-        position=position + 1,
+        position=slots.position(writing) + 1,
         key=request.key,
     )
     _check_refs(writing, request)
     for payload in request.payloads:
         put_payload(writing, payload, request.now, request.files)
+    keep(writing, slots, slot, (rows, events, state))
+    return events
+
+
+def keep(
+    writing: Writing,
+    slots: Slots,
+    slot: Slot,
+    stamped: tuple[list[Row], list[Event], State],
+) -> Slot:
+    """Write stamped events and what is derived from them; the session after them."""
+    row, _, snapshot_at = slot
+    rows, events, state = stamped
     writing.insert_events(row.key, rows)
-    if not _PLAIN.issuperset({draft.type for draft in request.drafts}):
+    if not _PLAIN.issuperset({each.type for each in rows}):
         _derive(writing, row, events)
     if _snapshot_due(rows, state.counters.event - snapshot_at):
         snapshot_at = state.counters.event
         writing.insert_snapshot(row.key, snapshot_at, state_text(state))
-    slots.move(writing, request.sid, Slot(row, state, snapshot_at), position + len(rows))
-    return events
+    after = Slot(row, state, snapshot_at)
+    slots.move(writing, row.id, after, rows[-1].position)
+    return after
 
 
 def put_payload(writing: Writing, payload: Interned, now: int, files: BlobStore | None) -> None:

@@ -1,0 +1,126 @@
+"""`fourfold sql`: a question in SQL, over every table of one store or of ten thousand."""
+
+from __future__ import annotations
+
+import base64
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fourfold.cli.options import command as fourfold_command
+from fourfold.cli.output import Output, counted
+from fourfold.cli.space.arguments import at_option, branch_option
+from fourfold.errors import FourfoldError, InvalidInput
+
+At = int | datetime | None
+
+
+@fourfold_command("sql")
+@click.argument("query")
+@click.option(
+    "--root",
+    envvar="FOURFOLD_ROOT",
+    type=click.Path(path_type=Path),
+    help="The store to ask; FOURFOLD_ROOT if not given.",
+)
+@click.option("--roots", metavar="PATTERN", help="Many stores instead: '/data/tenants/*'.")
+@click.option("--space", metavar="DID", help="Only this space.")
+@at_option("Everything as of this seq, or as of this time.")
+@branch_option("What `state` and `history` show; '*' for every branch.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="Rows at most."
+)
+@click.option(
+    "--skip-bad", is_flag=True, help="Leave out files that cannot be read, and name them."
+)
+@click.option("--master", help="Where Spark runs: local[*], spark://..., yarn, k8s://...")
+@click.option("--remote", help="A Spark Connect server instead: sc://HOST:PORT.")
+def command(
+    out: Output,
+    query: str,
+    *,
+    root: Path | None,
+    roots: str | None,
+    space: str | None,
+    at: At,
+    branch: str,
+    limit: int,
+    skip_bad: bool,
+    master: str | None,
+    remote: str | None,
+) -> None:
+    """Answer QUERY, a SELECT over the tables of a store.
+
+    They are commits, revisions, facts, values, branches, snapshots, blobs, state, history, files.
+    All tables show one state of every space, however long the query runs. Starting Spark takes some
+    seconds.
+    """
+    if roots is not None:
+        root = None
+    if root is None and roots is None:
+        raise InvalidInput(
+            "no store was named", hint="Give --root ROOT or --roots PATTERN, or set FOURFOLD_ROOT."
+        )
+    answer = _ask(
+        query,
+        limit,
+        master,
+        remote,
+        store=root,
+        roots=roots,
+        space=space,
+        at=at,
+        branch=branch,
+        skip_bad=skip_bad,
+    )
+    if out.as_json:
+        out.document(answer)
+        return
+    out.table(answer["columns"], [[_cell(value) for value in row] for row in answer["rows"]])
+    if answer["more"]:
+        out.line(f"... only the first {counted(limit, 'row')}; --limit shows more")
+    for each in answer["skipped"]:
+        out.line(f"left out: {each['problem']}")
+
+
+def _ask(
+    query: str, limit: int, master: str | None, remote: str | None, **options: Any
+) -> dict[str, Any]:
+    from fourfold.pipeline import session, sql  # noqa: PLC0415 - only now is Spark wanted
+    from fourfold.pipeline.views import explained  # noqa: PLC0415
+
+    spark = session(master, remote, quiet=True)
+    try:
+        frame, views = sql(spark, query, **options)
+        rows = frame.limit(limit + 1).collect()
+    except FourfoldError:
+        raise
+    except Exception as error:
+        raise explained(error) from error
+    finally:
+        spark.stop()
+    return {
+        "columns": list(frame.columns),
+        "rows": [[_plain(value) for value in row] for row in rows[:limit]],
+        "more": len(rows) > limit,
+        "skipped": [{"path": each.path, "problem": each.problem} for each in views.cut.bad],
+    }
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON can hold it."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, bytes | bytearray):
+        return base64.b64encode(value).decode()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return value.isoformat() if isinstance(value, datetime | date) else str(value)
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else str(value)

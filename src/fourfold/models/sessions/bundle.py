@@ -1,0 +1,336 @@
+"""A session and everything that came out of it, as lines of JSON that prove themselves.
+
+    {"kind": "bundle", "version": 1, "session": "research"}
+    {"kind": "session", "id": ..., "created_at": ..., "events": 12}
+    {"kind": "event", "id": 1, "type": ..., "at": ..., "entity_id": ..., "key": ..., "body": ..., "digest": ...}
+    {"kind": "payload", "id": "sha256:...", "data": ...}
+    {"kind": "end", "sessions": 1, "events": 12, "payloads": 3, "sha256": ...}
+
+`body` and `data` are canonical text. Every digest is worked out again before anything is written:
+of each event over those before it, of each head, edge and payload, and of the whole file. The
+import keeps ids, times and keys, so heads and edges have the same names in every store.
+"""  # noqa: E501
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fourfold import limits
+from fourfold.content import Interned, PayloadRef, content_id, decode, encode, find_refs
+from fourfold.errors import AlreadyExists, ContentError, FourfoldError, InvalidInput
+from fourfold.models.sessions import lineage, payloads, writer
+from fourfold.models.sessions.fold import ENTITY_OF, HELD, MINTING, State
+from fourfold.models.sessions.log import Reading, SessionRow, Writing
+from fourfold.models.sessions.records import Bundled, Event
+from fourfold.models.sessions.request import Draft, check_key, check_session_id, check_type
+from fourfold.models.sessions.slots import Slot, Slots, existing
+from fourfold.models.sessions.stamping import Row, stamp
+
+if TYPE_CHECKING:
+    from fourfold.models.sessions.sessions import Sessions
+
+Stamped = tuple[list[Row], list[Event], State]
+_AT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+_MARK = '"~ref"'
+_BATCH_BYTES = limits.MIB
+
+
+def subtree(sessions: Sessions, sid: str) -> list[str]:
+    """A session and all that edges lead to from it, nearest first."""
+    found = [sessions.open_session(sid).id]
+    with sessions.log.read() as reading:
+        for each in found:
+            for edge in lineage.edges_of(reading, each):
+                row = reading.session(edge.to_session)
+                alive = row is not None and row.deleted_at is None
+                if edge.from_session == each and alive and edge.to_session not in found:
+                    found.append(edge.to_session)
+    return found
+
+
+def lines(sessions: Sessions, sid: str) -> Iterator[bytes]:
+    """The bundle of a session, line by line."""
+    whole = hashlib.sha256()
+    counts = {"sessions": 0, "events": 0, "payloads": 0}
+    names = {"session": "sessions", "event": "events", "payload": "payloads"}
+    for document in _documents(sessions, sid):
+        line = _line(document)
+        whole.update(line)
+        if document["kind"] in names:
+            counts[names[document["kind"]]] += 1
+        yield line
+    yield _line({"kind": "end", **counts, "sha256": whole.hexdigest()})
+
+
+def _documents(sessions: Sessions, sid: str) -> Iterator[dict[str, Any]]:
+    yield {"kind": "bundle", "version": 1, "session": sid}
+    refs: set[str] = set()
+    for each in subtree(sessions, sid):
+        with sessions.log.read() as reading:
+            row = existing(reading, each)
+            last = reading.last_event(row.key)
+        yield {"kind": "session", "id": each, "created_at": row.created_at, "events": last}
+        after = 0
+        while after < last:
+            with sessions.log.read() as reading:
+                page = reading.events(row.key, after, last, limits.SESSION_PAGE_EVENTS)
+            for event in page:
+                if _MARK in event.body:
+                    refs.update(ref.id for ref in find_refs(decode(event.body.encode())))
+                yield {
+                    "kind": "event",
+                    "id": event.event_id,
+                    "type": event.type,
+                    "at": event.at,
+                    "entity_id": event.entity_id,
+                    "key": event.request_key,
+                    "body": event.body,
+                    "digest": event.digest.hex(),
+                }
+            after = page[-1].event_id
+    for name, data in payloads.closure(sessions.log, sessions.files, refs):
+        yield {"kind": "payload", "id": name, "data": data.decode()}
+
+
+def _line(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def take_in(sessions: Sessions, slots: Slots, path: Path, now: int) -> Bundled:
+    """Add what a bundle has and the store has not. Nothing is written unless all of it is right."""
+    with sessions.log.read() as reading:
+        done = _Check(reading).run(path)
+    waiting: list[Interned] = []
+    for number, document in _read(path):
+        if document["kind"] == "payload":
+            waiting.append(_payload(document, number))
+        if waiting and (sum(each.ref.size for each in waiting) > _BATCH_BYTES):
+            _store(sessions, waiting, now)
+            waiting = []
+    _store(sessions, waiting, now)
+    sessions.log.transact_alone(lambda writing: _copy(writing, slots, path))
+    return done
+
+
+def _store(sessions: Sessions, batch: list[Interned], now: int) -> None:
+    payloads.write_files(batch, sessions.files)
+
+    def work(writing: Writing) -> None:
+        for payload in batch:
+            writer.put_payload(writing, payload, now, sessions.files)
+
+    if batch:
+        sessions.log.transact_alone(work)
+
+
+def _copy(writing: Writing, slots: Slots, path: Path) -> None:
+    slot: Slot | None = None
+    for _, document in _read(path):
+        if document["kind"] == "session":
+            sid, created = document["id"], document["created_at"]
+            if writing.session(sid) is None:
+                row = SessionRow(writing.insert_session(sid, created), sid, created)
+                slot = Slot(row, State(), 0)
+                slots.move(writing, sid, slot)
+            else:
+                slot = slots.inside(writing, sid)
+        elif document["kind"] == "event":
+            assert slot is not None
+            if document["id"] > slot.state.counters.event:
+                stamped = _stamped(slot.row.id, slot.state, document, slots.position(writing) + 1)
+                slot = writer.keep(writing, slots, slot, stamped)
+
+
+def _stamped(sid: str, state: State, document: dict[str, Any], position: int) -> Stamped:
+    return stamp(
+        sid,
+        state,
+        [_draft(document)],
+        at=document["at"],
+        position=position,
+        key=document["key"],
+    )
+
+
+def _draft(document: dict[str, Any]) -> Draft:
+    kind = document["type"]
+    replaces = kind in ENTITY_OF and kind not in MINTING
+    return Draft(kind, document["body"], document["entity_id"] if replaces else None)
+
+
+class _Known(NamedTuple):
+    """What the store has of a session already."""
+
+    row: SessionRow | None
+    last: int
+
+
+class _Check:
+    """One walk over a bundle that believes nothing."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._sids: set[str] = set()
+        self._payloads: dict[str, int] = {}
+        self._refs: set[PayloadRef] = set()
+        self._events = 0
+        self._left = 0
+        self._sid = ""
+        self._state = State()
+        self._digests: dict[int, bytes] = {}
+        self._known = _Known(None, 0)
+
+    def run(self, path: Path) -> Bundled:
+        for number, document in _read(path, check=True):
+            try:
+                self._take(document, number)
+            except AlreadyExists:
+                raise
+            except FourfoldError as error:
+                raise InvalidInput(f"line {number} of {path}: {error.message}") from error
+            except (KeyError, TypeError, AttributeError, ValueError) as error:
+                raise InvalidInput(f"line {number} of {path} is no line of a bundle") from error
+        self._finish_session()
+        for ref in sorted(self._refs):
+            if self._payloads.get(ref.id) != ref.size:
+                writer.check_ref(self._reading, ref)
+        return Bundled(len(self._sids), self._events, len(self._payloads))
+
+    def _take(self, document: dict[str, Any], number: int) -> None:
+        kind = document["kind"]
+        if kind == "session":
+            self._begin_session(document)
+        elif kind == "event":
+            self._event(document)
+        elif kind == "payload":
+            payload = _payload(document, number)
+            self._payloads[payload.ref.id] = payload.ref.size
+            if _MARK in document["data"]:
+                self._refs.update(find_refs(decode(payload.data)))
+
+    def _begin_session(self, document: dict[str, Any]) -> None:
+        self._finish_session()
+        sid = check_session_id(document["id"])
+        if sid in self._sids or not _AT.fullmatch(document["created_at"]):
+            raise InvalidInput(f"session {sid!r} comes twice, or at no time")
+        self._sids.add(sid)
+        row = self._reading.session(sid)
+        if row is not None and row.deleted_at is not None:
+            raise AlreadyExists(f"session {sid!r} was deleted here; its id is used up")
+        last = 0 if row is None else self._reading.last_event(row.key)
+        self._known = _Known(row, last)
+        self._sid, self._state, self._digests = sid, State(), {}
+        self._left = document["events"]
+
+    def _finish_session(self) -> None:
+        if self._left:
+            raise InvalidInput(f"{self._left} events of session {self._sid!r} are missing")
+
+    def _event(self, document: dict[str, Any]) -> None:
+        kind, body = document["type"], document["body"]
+        check_type(kind)
+        check_key(document["key"])
+        data = decode(body.encode())
+        if encode(data).decode() != body or not _AT.fullmatch(document["at"]):
+            raise InvalidInput("the event is not in canonical form")
+        if type(data) is not dict or any(name not in data for name in HELD.get(kind, ())):
+            raise InvalidInput(f"the {kind} event does not carry what it must")
+        before = self._state
+        _, [event], self._state = _stamped(self._sid, before, document, 1)
+        place = (event.id, event.entity_id, event.digest.hex())
+        if place != (document["id"], document["entity_id"], document["digest"]):
+            raise InvalidInput(f"event {document['id']} is not the one that its digest names")
+        self._digests[event.id] = event.digest
+        if kind == "head/published":
+            self._head(before, event)
+        elif kind == "lineage/edge-added":
+            _check_name(event.data["edge"], "edge")
+        if _MARK in body:
+            self._refs.update(find_refs(data))
+        self._compare(event)
+        self._left -= 1
+        self._events += 1
+
+    def _head(self, before: State, event: Event) -> None:
+        head = event.data["head"]
+        _check_name(head, "head")
+        first, last = head["event_range"]
+        digest = self._digests.get(last)
+        placed = (before.covered + 1, before.current_head, self._sid)
+        if digest is None or f"sha256:{digest.hex()}" != head["events_digest"]:
+            raise InvalidInput(f"head {head['id']} does not cover the events that it says")
+        if (first, head["basis"], head["session"]) != placed or not first <= last < event.id:
+            raise InvalidInput(f"head {head['id']} does not follow the one before it")
+        self._digests = {at: each for at, each in self._digests.items() if at > last}
+
+    def _compare(self, event: Event) -> None:
+        """The store's own log and the bundle's must be the same, as far as both go."""
+        row, last = self._known
+        if row is None or event.id > last:
+            return
+        if event.id == last or self._left == 1:
+            [stored] = self._reading.events(row.key, event.id - 1, event.id, 1)
+            if stored.digest != event.digest:
+                raise AlreadyExists(
+                    f"session {self._sid!r} exists here with another history",
+                    hint="Import the bundle into another store.",
+                )
+
+
+def _check_name(content: dict[str, Any], what: str) -> None:
+    rest = {name: value for name, value in content.items() if name != "id"}
+    if content_id(encode(rest)) != content["id"]:
+        raise InvalidInput(f"the {what} {content['id']} is not the one that its id names")
+
+
+def _payload(document: dict[str, Any], number: int) -> Interned:
+    data = document["data"].encode()
+    if content_id(data) != document["id"]:
+        raise InvalidInput(f"payload {document['id']} in line {number} is not what its id names")
+    try:
+        decode(data)
+    except ContentError as error:
+        raise InvalidInput(f"payload {document['id']} is no canonical content") from error
+    return Interned(PayloadRef(document["id"], "message", len(data)), data)
+
+
+def _read(path: Path, *, check: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The lines between the first and the last, which say what they are and prove the rest."""
+    whole = hashlib.sha256()
+    ended = False
+    number = 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            document = _parsed(line, number)
+            if ended or (number == 1) != (document["kind"] == "bundle"):
+                raise InvalidInput(f"line {number} of {path} is out of place")
+            if number == 1 and document.get("version") != 1:
+                raise InvalidInput(
+                    f"{path} has version {document.get('version')!r}; this Fourfold reads 1",
+                    hint="Upgrade: `pip install --upgrade fourfold`.",
+                )
+            if document["kind"] == "end":
+                ended = True
+                if check and document.get("sha256") != whole.hexdigest():
+                    raise InvalidInput(f"{path} was changed since it was written")
+            whole.update(line)
+            if document["kind"] not in {"bundle", "end"}:
+                yield number, document
+    if not ended:
+        raise InvalidInput(f"{path} ends after {number} lines, before its last one")
+
+
+def _parsed(line: bytes, number: int) -> dict[str, Any]:
+    try:
+        document = json.loads(line)
+    except ValueError as error:
+        raise InvalidInput(f"line {number} is no JSON: {error}") from error
+    kinds = {"bundle", "session", "event", "payload", "end"}
+    if type(document) is not dict or document.get("kind") not in kinds:
+        raise InvalidInput(f"line {number} is no line of a bundle of sessions")
+    return document

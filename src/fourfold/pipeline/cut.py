@@ -1,0 +1,300 @@
+"""The cut: how far each file is read, taken once, before any row is.
+
+A store is being written while a job reads it, and a job looks at a file more than once: in several
+parts, again after a failure, in two scans that a query joins. So the newest seq of every file is
+written down first, and every scan stops there. Seqs are dense and rows are only added, so what a
+cut shows does not change any more.
+
+Taking it opens each file once, several at a time, and checks what it is: a database of Fourfold, of
+this model, of a version that is known. A file that is none of this is an error that names it, or,
+with `skip_bad`, one of `Cut.bad`; the other files are read as if it were not there.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+import zlib
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, Self
+
+import msgspec
+
+from fourfold import limits
+from fourfold.errors import (
+    CorruptData,
+    ForeignFile,
+    FormatError,
+    FourfoldError,
+    InvalidInput,
+    NotFound,
+)
+from fourfold.kernel import load_queries
+from fourfold.kernel.bootstrap import (
+    APPLICATION_ID,
+    Plan,
+    check_for_reading,
+    holds_nothing,
+)
+from fourfold.kernel.driver import Connection, DriverError, connect, translate
+from fourfold.kernel.sequences import current
+from fourfold.kernel.transaction import SQL, Snapshot
+from fourfold.pipeline import finding
+from fourfold.pipeline.finding import Found
+from fourfold.pipeline.options import Point, ReadOptions
+from fourfold.pipeline.tables import Kind, ModelTables
+
+_SQL: Final = load_queries("fourfold.pipeline", "cut.sql")
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A sound file, and the seq up to which it is read."""
+
+    root: str
+    path: str
+    space: str
+    kind: str
+    seq: int
+    bytes: int
+    since: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """A file that cannot be read, and why."""
+
+    root: str
+    path: str
+    space: str
+    bytes: int
+    kind: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How far every file is read. Its `token` is the option `cut` of any number of reads."""
+
+    marks: tuple[Mark, ...]
+    bad: tuple[Bad, ...] = field(default=())
+
+    def token(self) -> str:
+        """The cut as text, for the option `cut`: several tables of the very same moment."""
+        packed = zlib.compress(msgspec.json.encode(self), 6)
+        return base64.urlsafe_b64encode(packed).decode()
+
+
+def from_token(token: str) -> Cut:
+    try:
+        text = zlib.decompress(base64.urlsafe_b64decode(token.encode()))
+        return msgspec.json.decode(text, type=Cut)
+    except (ValueError, zlib.error, msgspec.MsgspecError) as error:
+        raise InvalidInput(
+            "the option cut is not a cut", hint="Give what Cut.token() returned."
+        ) from error
+
+
+def take(options: ReadOptions) -> Cut:
+    """The cut that a read with these options sees."""
+    if options.cut is not None:
+        cut = from_token(options.cut)
+        if options.space is not None:
+            marks = tuple(mark for mark in cut.marks if mark.space == options.space)
+            cut = Cut(marks, cut.bad)
+    else:
+        found = finding.files(
+            finding.stores(options.root, options.roots), options.tables, options.space
+        )
+        cut = take_of(found, options.tables, deep=options.skip_bad, skip_bad=options.skip_bad)
+    return bounded(cut, options)
+
+
+def take_of(
+    found: Sequence[Found], tables: ModelTables, *, deep: bool = False, skip_bad: bool = False
+) -> Cut:
+    """The cut of these files as they are now. With `deep` every page of them is looked at."""
+
+    def look(file: Found) -> Mark | Bad:
+        return look_at(file, tables, deep=deep)
+
+    if len(found) > 1:
+        with ThreadPoolExecutor(limits.SOURCE_OPENERS) as pool:
+            seen: Iterable[Mark | Bad] = list(pool.map(look, found))
+    else:
+        seen = [look(file) for file in found]
+    marks = tuple(each for each in seen if isinstance(each, Mark))
+    bad = tuple(each for each in seen if isinstance(each, Bad))
+    if bad and not skip_bad:
+        raise refusal(bad)
+    return Cut(marks, bad)
+
+
+def look_at(
+    file: Found, tables: ModelTables, *, deep: bool = False, at: Point = None
+) -> Mark | Bad:
+    """One file: how far it goes, or goes at some point; or what is wrong with it.
+
+    A file that somebody is just creating is waited for a moment.
+    """
+    give_up = time.monotonic() + limits.SOURCE_CREATION_WAIT_S
+    while True:
+        try:
+            return _sound(file, tables, deep=deep, at=at)
+        except FourfoldError as error:
+            return Bad(file.root, file.path, file.space, file.bytes, error.kind, error.message)
+        except _UnfinishedError as error:
+            if time.monotonic() > give_up or _age_s(file.path) > limits.SOURCE_CREATION_WAIT_S:
+                kind = FormatError.kind
+                return Bad(file.root, file.path, file.space, file.bytes, kind, str(error))
+            time.sleep(limits.LOCK_LOOK_S)
+
+
+def _sound(file: Found, tables: ModelTables, *, deep: bool, at: Point) -> Mark:
+    with _Opened(file.path) as opened:
+        kind = opened.check(tables)
+        if deep:
+            opened.check_pages()
+        seq = current(tables.kinds[kind].position, opened.snapshot(), file.path)
+        if at is not None:
+            seq = min(seq, opened.seq_of(tables.kinds[kind], at))
+        return Mark(file.root, file.path, file.space, kind, seq, opened.size())
+
+
+class _UnfinishedError(Exception):
+    """The file holds nothing yet."""
+
+
+def _age_s(path: str) -> float:
+    """How long ago the file was changed; for ever, if it is gone."""
+    try:
+        return time.time() - Path(path).stat().st_mtime
+    except FileNotFoundError:
+        return float("inf")
+
+
+def bounded(cut: Cut, options: ReadOptions) -> Cut:
+    """The cut moved back to `at`, and bounded below by `since`, as the options say."""
+    if options.at is None and options.since is None:
+        return cut
+    check_reach(cut, options.at, options.where)
+    marks = []
+    for mark in cut.marks:
+        upto, since = mark.seq, mark.since
+        if isinstance(options.at, int):
+            upto = min(upto, options.at)
+        if isinstance(options.since, int):
+            since = options.since
+        if isinstance(options.at, datetime) or isinstance(options.since, datetime):
+            kind = options.tables.kinds[mark.kind]
+            with _Opened(mark.path) as opened:
+                if isinstance(options.at, datetime):
+                    upto = min(upto, opened.seq_of(kind, options.at))
+                if isinstance(options.since, datetime):
+                    since = opened.seq_of(kind, options.since)
+        marks.append(replace(mark, seq=upto, since=since))
+    return Cut(tuple(marks), cut.bad)
+
+
+def check_reach(cut: Cut, at: Point, where: str) -> None:
+    """Refuse a seq that no file has reached: nobody can know that state yet."""
+    newest = max((mark.seq for mark in cut.marks), default=0)
+    if isinstance(at, int) and at > newest:
+        raise InvalidInput(
+            f"seq {at} is not in the history of {where}, which goes from 0 to {newest}"
+        )
+
+
+def rows(mark: Mark, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """What a question about a file is answered with, when a read is planned."""
+    with _Opened(mark.path) as opened:
+        return opened.rows(sql, parameters)
+
+
+def refusal(bad: Sequence[Bad]) -> FourfoldError:
+    """The error that says which files cannot be read."""
+    from fourfold import errors  # noqa: PLC0415 - the tree is asked for a class by its kind
+
+    kinds = {cls.kind: cls for cls in errors.tree()}
+    more = f"; and {len(bad) - 1} more" if len(bad) > 1 else ""
+    return kinds[bad[0].kind](
+        f"{bad[0].problem}{more}",
+        hint="Mend or remove it, or read the others: the option skip_bad (--skip-bad).",
+        details={"bad": [{"path": each.path, "problem": each.problem} for each in bad[:100]]},
+    )
+
+
+class _Opened:
+    """A file, open for a moment."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.connection: Connection
+
+    def __enter__(self) -> Self:
+        try:
+            still = finding.stands_still(self._path)
+            self.connection = connect(Path(self._path), readonly=True, immutable=still)
+            self.connection.set_busy_timeout(limits.SOURCE_BUSY_TIMEOUT_MS)
+            # All questions are about one state, whoever commits between them.
+            self.connection.execute(SQL.begin_read)
+        except DriverError as error:
+            raise translate(error, self._path) from error
+        except FileNotFoundError as error:
+            raise NotFound(f"{self._path}: has gone") from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+
+    def check(self, tables: ModelTables) -> str:
+        """The kind of the database; an error when this version cannot read it."""
+        try:
+            mark = self.connection.pragma("application_id")
+            if holds_nothing(self.connection) and mark in {0, APPLICATION_ID}:
+                raise _UnfinishedError(
+                    f"{self._path}: holds nothing yet; its creation was never finished"
+                )
+            if mark != APPLICATION_ID:
+                raise ForeignFile(f"{self._path}: is not one of Fourfold's databases")
+        except DriverError as error:
+            raise translate(error, self._path) from error
+        [(name,)] = self.rows(_SQL.model)
+        if name not in tables.kinds:
+            raise ForeignFile(
+                f"{self._path}: holds {name!r} data, not {tables.model}",
+                hint="Open it with the part of Fourfold that wrote it.",
+            )
+        kind = tables.kinds[name]
+        check_for_reading(
+            self.connection, Plan(Path(self._path), kind.profile, kind.migrations, (kind.position,))
+        )
+        return str(name)
+
+    def check_pages(self) -> None:
+        """Every page of the file, so that no scan stumbles over one later."""
+        found = [str(row[0]) for row in self.rows(_SQL.pages)]
+        if found != ["ok"]:
+            raise CorruptData(f"{self._path}: {found[0]}")
+
+    def seq_of(self, kind: Kind, point: int | datetime) -> int:
+        if isinstance(point, int):
+            return point
+        return kind.position_at(self.snapshot(), point)
+
+    def size(self) -> int:
+        """The bytes of the database: its log may hold many copies of a page."""
+        return int(self.rows(_SQL.size)[0][0])
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(self.connection, self._path)
+
+    def rows(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        try:
+            return list(self.connection.execute(sql, parameters))
+        except DriverError as error:
+            raise translate(error, self._path) from error

@@ -1,0 +1,10 @@
+-- What every database is asked before it is read.
+
+-- name: model
+SELECT value FROM kernel_meta WHERE key = 'model'
+
+-- name: pages
+PRAGMA quick_check(1)
+
+-- name: size
+SELECT page_count * page_size FROM pragma_page_count, pragma_page_size

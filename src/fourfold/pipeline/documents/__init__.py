@@ -1,0 +1,3 @@
+"""What documents plug into the pipeline: their tables."""
+
+from __future__ import annotations

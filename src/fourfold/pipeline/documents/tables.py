@@ -1,0 +1,259 @@
+"""The tables of documents, for Spark.
+
+    commits     one row for each commit          branches   one for each branch
+    revisions   the log: each operation          snapshots  whole documents at some seqs
+    facts       facts, by their hash             values     the values that facts refer to
+    blobs       metadata; `data` if it is asked for by name
+    state       every entity of a branch at the cut, folded
+    history     every version of every entity of a branch, folded
+    files       one row for each file: what is in it, how far it goes, what is wrong with it
+
+Every table begins with `space`, and every one has a hidden column `root`, the store's folder, that
+is read when `columns` names it: the same space may lie in two of many stores.
+
+`operations` is the one shape that folds read, for both histories. It is internal:
+
+    space string, branch string, id string, seq bigint, op_index int, op string, data string
+
+`op` is 'set', 'patch', 'delete' or 'snapshot'. `data` is the text of the document or of the list
+of patches, and null for a delete. A snapshot row is the whole document after *all* operations of
+its seq, so its `op_index` is `SNAPSHOT_INDEX`, greater than any other: sorted by (seq, op_index),
+rows come in the order in which a fold takes them, and a snapshot replaces all that comes before it
+(only rows of the same branch and its ancestors come before). Snapshots are derived: who wants the
+log alone filters on `op <> 'snapshot'`, which SQLite then applies.
+
+Branch chains: rows of a child have greater seqs than those that it sees of its parent, so the rows
+of a chain, each branch up to its cap, sorted by (id, seq, op_index), are already in fold order.
+
+`state` and `history` have the columns
+
+    space string, branch string, id string, seq bigint, op string, document string
+
+`branch` is the branch that was asked for. `op` is the operation that made the state: 'set', 'patch'
+or 'delete'; a deleted entity is a row whose document is null. `document` is JSON text, keys sorted.
+`state` has one row for each entity that the branch shows; `seq` is that of its newest operation.
+`history` has one row for each entity and seq: the state after all operations of that commit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from fourfold.kernel import Queries, Snapshot, load_queries
+from fourfold.models.documents import moments
+from fourfold.models.documents.facts.log import FACTS
+from fourfold.models.documents.history import History
+from fourfold.models.documents.revisions.log import REVISIONS
+from fourfold.pipeline.tables import ROOT, SPACE, Column, Kind, ModelTables, Table
+
+MODEL = "documents"
+SNAPSHOT_INDEX = 2**31 - 1
+"""The op_index of a snapshot row: the state after all operations of its seq."""
+
+_SPACE = Column(SPACE, "string", nullable=False, filtered=True)
+_ROOT = Column(ROOT, "string", nullable=False, hidden=True)
+_BRANCH = Column("branch", "string", nullable=False, filtered=True)
+_ID = Column("id", "string", nullable=False, filtered=True)
+_SEQ = Column("seq", "bigint", nullable=False, filtered=True)
+_OP_INDEX = Column("op_index", "int", nullable=False)
+_OP = Column("op", "string", nullable=False, filtered=True)
+_TIME = Column("time", "timestamp", filtered=True)
+
+_FOLDED = (
+    _SPACE,
+    _BRANCH,
+    _ID,
+    _SEQ,
+    Column("op", "string", nullable=False),
+    Column("document", "string"),
+)
+_KEY = ("branch", "id")
+
+_TABLES = (
+    Table(
+        name="commits",
+        model=MODEL,
+        says="One row for each commit: a transaction, or the birth or end of a branch.",
+        columns=(
+            _SPACE,
+            _SEQ,
+            _BRANCH,
+            Column("session", "string", nullable=False, filtered=True),
+            Column("local_seq", "bigint", nullable=False),
+            _TIME,
+            Column("original", "string", nullable=False),
+            Column("resolution", "string", nullable=False),
+            Column("hash", "string"),
+            Column("previous", "string"),
+        ),
+        query="commits",
+        position="seq",
+        counted="count_commits",
+    ),
+    Table(
+        name="revisions",
+        model=MODEL,
+        says="The log: one row for each operation on each entity, in both kinds of history.",
+        columns=(
+            _SPACE,
+            _BRANCH,
+            _ID,
+            _SEQ,
+            _OP_INDEX,
+            _OP,
+            Column("data", "string"),
+            _TIME,
+            Column("fact", "string", filtered=True),
+        ),
+        query="revisions",
+        recent="recent_revisions",
+        position="seq",
+        key=_KEY,
+        counted="count_revisions",
+    ),
+    Table(
+        name="operations",
+        model=MODEL,
+        says="What folds read: the log and the snapshots in one shape.",
+        columns=(_SPACE, _BRANCH, _ID, _SEQ, _OP_INDEX, _OP, Column("data", "string")),
+        query="revisions",
+        recent="recent_revisions",
+        also="snapshot_operations",
+        position="seq",
+        key=_KEY,
+        public=False,
+    ),
+    Table(
+        name="facts",
+        model=MODEL,
+        says="Facts by their hash; none in a space of revisions.",
+        columns=(
+            _SPACE,
+            Column("hash", "string", nullable=False, filtered=True),
+            _ID,
+            Column("value_ref", "string", nullable=False, filtered=True),
+            Column("parent", "string", filtered=True),
+            _BRANCH,
+            _SEQ,
+            Column("commit_ref", "string", nullable=False),
+            Column("op", "string", nullable=False, filtered=True),
+        ),
+        query="facts",
+        position="seq",
+    ),
+    Table(
+        name="values",
+        model=MODEL,
+        says="The values that facts and snapshots refer to; none in a space of revisions.",
+        columns=(
+            _SPACE,
+            Column("hash", "string", nullable=False, filtered=True),
+            Column("data", "string"),
+        ),
+        query="values",
+    ),
+    Table(
+        name="branches",
+        model=MODEL,
+        says="One row for each branch, as it stood at the cut.",
+        columns=(
+            _SPACE,
+            _BRANCH,
+            Column("parent", "string", filtered=True),
+            Column("fork_seq", "bigint"),
+            Column("created_seq", "bigint", nullable=False),
+            Column("head_seq", "bigint", nullable=False),
+            Column("status", "string", nullable=False, filtered=True),
+            _TIME,
+        ),
+        query="branches",
+        position="created_seq",
+    ),
+    Table(
+        name="snapshots",
+        model=MODEL,
+        says="Whole documents at some seqs: derived, so that no read replays a long history.",
+        columns=(_SPACE, _BRANCH, _ID, _SEQ, Column("document", "string", nullable=False)),
+        query="snapshots",
+        position="seq",
+        key=_KEY,
+    ),
+    Table(
+        name="blobs",
+        model=MODEL,
+        says="The blobs: hash, size, type; the bytes when `columns` names `data`.",
+        columns=(
+            _SPACE,
+            Column("hash", "string", nullable=False, filtered=True),
+            Column("size", "bigint", nullable=False, filtered=True),
+            Column("content_type", "string", filtered=True),
+            _TIME,
+            Column("data", "binary", hidden=True),
+        ),
+        query="blobs",
+    ),
+    Table(
+        name="state",
+        model=MODEL,
+        says="Every entity that a branch shows at the cut, deleted ones too, with its document.",
+        columns=_FOLDED,
+        query="",
+        position="seq",
+        key=_KEY,
+        folded=True,
+    ),
+    Table(
+        name="history",
+        model=MODEL,
+        says="Every version of every entity that a branch shows: its state after each commit.",
+        columns=_FOLDED,
+        query="",
+        position="seq",
+        key=_KEY,
+        folded=True,
+    ),
+    Table(
+        name="files",
+        model=MODEL,
+        says="One row for each file: its history, its newest seq, its size, its problem if any.",
+        columns=(
+            Column(SPACE, "string", nullable=False),
+            Column("root", "string", nullable=False),
+            Column("path", "string", nullable=False),
+            Column("kind", "string"),
+            Column("seq", "bigint"),
+            Column("bytes", "bigint", nullable=False),
+            Column("error", "string"),
+            Column("problem", "string"),
+        ),
+        query="",
+    ),
+)
+
+_REVISIONS_SQL = load_queries("fourfold.pipeline.documents", "tables.sql")
+_FACTS_SQL = load_queries("fourfold.pipeline.documents", "facts.sql").over(_REVISIONS_SQL)
+
+
+def _kind(history: History, queries: Queries) -> Kind:
+    def position_at(snapshot: Snapshot, moment: datetime) -> int:
+        return moments.seq_at(history.view(snapshot), moment)
+
+    return Kind(history.profile, history.migrations, history.seq, position_at, queries)
+
+
+DOCUMENTS = ModelTables(
+    model=MODEL,
+    folder="spaces",
+    suffix=".sqlite",
+    kinds={
+        REVISIONS.profile.name: _kind(REVISIONS, _REVISIONS_SQL),
+        FACTS.profile.name: _kind(FACTS, _FACTS_SQL),
+    },
+    tables={
+        table.name: replace(table, columns=(*table.columns, _ROOT))
+        if table.name != "files"
+        else table
+        for table in _TABLES
+    },
+)

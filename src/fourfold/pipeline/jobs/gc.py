@@ -1,0 +1,148 @@
+"""`gc`: collect every space that keeps a policy for it, by that policy.
+
+Reachability is marked by Spark's workers, which read beside whoever writes. Then this process opens
+the spaces in which something was marked, one after the other, and lets each collect itself, through
+its own writer (`space.gc()`): whatever came to be needed since the mark is protected by the same
+rules as ever. A space without a policy is never touched; this job cannot give it one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from fourfold.errors import FourfoldError
+from fourfold.models.documents.gc.records import KINDS, Collected
+from fourfold.pipeline import finding
+from fourfold.pipeline.documents import marking
+from fourfold.pipeline.documents.marking import Marked
+from fourfold.pipeline.jobs.shape import Context, Job, Option, Plan, Range, Report
+from fourfold.pipeline.tables import model_tables
+from fourfold.store import open_store
+
+_SHOWN = 100
+
+
+class Gc(Job):
+    """Collect spaces."""
+
+    name = "gc"
+    summary = "Collect what the policies of the spaces give up: history, values, blobs, snapshots."
+    explanation = (
+        "Spaces without a policy are left alone (see `fourfold space gc`). A dry run marks, and "
+        "says for each space what would go; nothing is changed."
+    )
+    options = (
+        Option("roots", "Collect in the stores that match this pattern instead of ROOT."),
+        Option("space", "Collect only the space with this DID."),
+    )
+
+    def target(self, context: Context) -> str:
+        asked = [context.options["roots"] or "", context.options["space"] or ""]
+        return "\n".join(asked).strip()
+
+    def plan(self, context: Context) -> Plan:
+        files = _files(context)
+        facts: dict[str, Any] = {"files": len(files)}
+        if context.dry_run:
+            found = self._marked(context)
+            facts |= _figures(found)
+            facts["spaces"] = [_shown(each) for each in found if each.has_policy][:_SHOWN]
+        return Plan(
+            output="the spaces themselves",
+            ranges=tuple(Range(file.path, 0, file.bytes) for file in files),
+            facts=facts,
+            empty=not files,
+        )
+
+    def run(self, context: Context, plan: Plan) -> list[Marked]:
+        del plan
+        return self._marked(context)
+
+    @staticmethod
+    def _marked(context: Context) -> list[Marked]:
+        work = marking.tasks(_files(context))
+        if not work:
+            return []
+        rows = context.spark.range(0, len(work), 1, len(work))
+        marks = marking.Marking(work)
+
+        def mark(batches: Iterable[Any]) -> Iterator[Any]:
+            return marks(batches)
+
+        with context.spark_progress("marking"):
+            found = rows.mapInArrow(mark, marking.COLUMNS).collect()
+        return sorted((marking.decoded(row[0]) for row in found), key=lambda each: each.path)
+
+    def commit(self, context: Context, plan: Plan, result: list[Marked]) -> Report:
+        """Every space for itself: one that cannot be collected now does not keep the others."""
+        del plan
+        taken: dict[str, int] = dict.fromkeys(KINDS, 0)
+        freed = collected = 0
+        failures: list[tuple[Marked, FourfoldError | str]] = [
+            (each, each.problem) for each in result if each.problem
+        ]
+        due = [each for each in result if each.anything]
+        for number, each in enumerate(due):
+            context.advance("collecting", number, len(due))
+            try:
+                done = _collected(each)
+            except FourfoldError as error:
+                failures.append((each, error))
+                continue
+            collected += 1
+            freed += done.bytes
+            for kind in KINDS:
+                taken[kind] += getattr(done, kind).count
+        _report_failures(context, failures)
+        figures = _figures(result) | {"collected": collected, "taken": taken, "bytes": freed}
+        return Report(
+            rows_in=len(result),
+            rows_out=sum(taken.values()),
+            facts=figures,
+            sentence=f"{figures['with_policy']} of {len(result)} spaces have a policy; "
+            f"{collected} were collected, {freed} bytes of content went",
+        )
+
+
+def _collected(each: Marked) -> Collected:
+    with open_store(each.root) as store:
+        return store.space(each.space).gc()
+
+
+def _report_failures(context: Context, failures: list[tuple[Marked, FourfoldError | str]]) -> None:
+    """What could not be collected: an error that names the first, or, if that is wanted, a note."""
+    for each, problem in failures:
+        if context.skip_bad:
+            context.skip(each.path, str(problem))
+        elif isinstance(problem, FourfoldError):
+            raise problem
+        else:
+            kind, _, message = problem.partition(": ")
+            raise _error_of(kind)(message)
+
+
+def _error_of(kind: str) -> type[FourfoldError]:
+    from fourfold import errors  # noqa: PLC0415 - the tree is asked for a class by its kind
+
+    return {cls.kind: cls for cls in errors.tree()}.get(kind, FourfoldError)
+
+
+def _files(context: Context) -> list[finding.Found]:
+    roots, space = context.options["roots"], context.options["space"]
+    folders = finding.stores(None if roots else str(context.root), roots)
+    return finding.files(folders, model_tables("documents"), space)
+
+
+def _figures(found: list[Marked]) -> dict[str, Any]:
+    return {
+        "with_policy": sum(each.has_policy for each in found),
+        "marked": {kind: sum(each.counts.get(kind, 0) for each in found) for kind in KINDS},
+    }
+
+
+def _shown(each: Marked) -> dict[str, Any]:
+    return {"space": each.space, "horizon": each.horizon, **each.counts}
+
+
+job = Gc()

@@ -1,0 +1,315 @@
+"""The job `materialize`: the state of every entity as Parquet, for anybody to read.
+
+The result is a folder as `published` describes it. A run folds only what changed since the last
+one: spaces that did not move are not opened again, of the others only the entities that were
+written since are folded, and only files that hold such an entity are written anew. How far each
+space is in the tables stands in their manifest, beside the tables, so that the two always agree.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from fourfold.errors import InvalidInput, Refused
+from fourfold.pipeline.cut import Cut, Mark, take
+from fourfold.pipeline.jobs import key_ranges
+from fourfold.pipeline.jobs.published import File, Manifest, Published, link_or_copy
+from fourfold.pipeline.jobs.shape import Context, Job, Option, Plan, Range, Report
+from fourfold.pipeline.options import ReadOptions, read_options
+
+STATE: Final = "state"
+VARIANT: Final = "variant"
+
+
+class Made(msgspec.Struct, frozen=True):
+    """A version that is ready to be published."""
+
+    staging: str
+    manifest: Manifest
+    changed: int
+    kept_files: int
+
+
+class Materialize(Job):
+    """See the module."""
+
+    name = "materialize"
+    summary = "The state of every entity of every space as Parquet files."
+    explanation = (
+        "The tables are in INTO/current; each run replaces them at once. A run works off what has "
+        "changed since the last one."
+    )
+    options = (
+        Option("into", "The folder of the tables.", kind="path", required=True),
+        Option("branch", "The branch whose state it is; * for all of them.", default=""),
+        Option("at", "A seq or a time, instead of now."),
+        Option("variant", "Also a table with the documents as shredded VARIANT.", kind="flag"),
+        Option("delta", "Also a Delta log over the same files.", kind="flag"),
+        Option("full", "Fold everything anew.", kind="flag"),
+    )
+
+    def target(self, context: Context) -> str:
+        return str(Path(context.options["into"]).absolute())
+
+    def plan(self, context: Context) -> Plan:
+        asked = _asked(context)
+        published = Published(Path(self.target(context)))
+        before = published.current()
+        _refuse_other_origin(before, context, asked)
+        cut = take(asked)
+        for bad in cut.bad:
+            context.skip(bad.space, bad.problem)
+        whole = before is None or bool(context.options["full"])
+        known: Mapping[str, int] = {} if whole or before is None else before.spaces
+        ranges = tuple(
+            Range(mark.space, _since(mark, known, asked), mark.seq)
+            for mark in cut.marks
+            if known.get(mark.space) != mark.seq
+        )
+        left_out = {bad.space for bad in cut.bad}
+        here = {mark.space for mark in cut.marks} | left_out
+        gone = sorted(known.keys() - here)
+        tables = [STATE, VARIANT] if context.options["variant"] else [STATE]
+        facts = {
+            "branch": asked.branch,
+            "full": whole,
+            "gone": gone,
+            "tables": tables,
+            "version": 1 if before is None else before.version + 1,
+        }
+        settled = before is not None and not ranges and not gone and not whole
+        complete = before is not None and list(before.tables) == tables
+        published_too = not context.options["delta"] or _delta_is_current(published, before)
+        return Plan(
+            output=str(published.into),
+            ranges=ranges,
+            facts=facts,
+            empty=settled and complete and published_too,
+        )
+
+    def run(self, context: Context, plan: Plan) -> Made:
+        asked = _asked(context)
+        published = Published(Path(plan.output))
+        before = published.current()
+        staging = published.staging(context.work)
+        marks = {mark.space: mark for mark in take(asked).marks}
+        wanted = tuple(
+            replace(marks[each.source], seq=each.upto, since=each.after) for each in plan.ranges
+        )
+        with context.spark_progress("folding"):
+            if before is None or plan.facts["full"]:
+                files, kept, changed = _all(context, asked, wanted, staging), 0, 0
+                changed = sum(file.rows for file in files)
+            else:
+                files, kept, changed = _merged(context, asked, wanted, staging, before, plan)
+        if VARIANT in plan.facts["tables"]:
+            with context.spark_progress("shredding"):
+                _write_variant(context.spark, staging)
+        spaces = {} if before is None or plan.facts["full"] else dict(before.spaces)
+        for gone in plan.facts["gone"]:
+            spaces.pop(gone, None)
+        spaces.update({each.source: each.upto for each in plan.ranges})
+        manifest = Manifest(
+            version=plan.facts["version"],
+            work=context.work,
+            origin=_origin(context, asked),
+            spaces=spaces,
+            files=tuple(files),
+            tables=tuple(plan.facts["tables"]),
+        )
+        return Made(str(staging), manifest, changed, kept)
+
+    def commit(self, context: Context, plan: Plan, result: Made) -> Report:
+        published = Published(Path(plan.output))
+        now = published.current()
+        if now is None or now.work != result.manifest.work:
+            published.publish(Path(result.staging), result.manifest)
+        if context.options["delta"]:
+            from fourfold.pipeline.jobs import delta_log  # noqa: PLC0415 - an optional dependency
+
+            delta_log.commit(published, result.manifest)
+        manifest = result.manifest
+        return Report(
+            rows_in=sum(each.upto - each.after for each in plan.ranges),
+            rows_out=manifest.rows,
+            output=plan.output,
+            facts={
+                "version": manifest.version,
+                "rows": manifest.rows,
+                "entities_folded": result.changed,
+                "files": len(manifest.files),
+                "files_kept": result.kept_files,
+                "bytes": sum(file.bytes for file in manifest.files),
+                "spaces": len(manifest.spaces),
+            },
+            sentence=(
+                f"version {manifest.version}: {manifest.rows} entities of {len(manifest.spaces)} "
+                f"spaces, {result.changed} of them folded; "
+                f"{len(manifest.files) - result.kept_files} files written, "
+                f"{result.kept_files} kept"
+            ),
+        )
+
+
+def _asked(context: Context) -> ReadOptions:
+    given = {
+        "root": str(context.root),
+        "table": STATE,
+        "branch": context.options["branch"] or "",
+        "at": context.options["at"] or "",
+        "skip_bad": str(context.skip_bad).lower(),
+    }
+    return read_options(given)
+
+
+def _since(mark: Mark, known: Mapping[str, int], asked: ReadOptions) -> int:
+    """From where on a space is folded. All of it when it is new or went back; and on a branch with
+    a parent, because a branch that is younger than the last run shows entities that are older.
+    """
+    before = known.get(mark.space, 0)
+    return 0 if asked.branch or mark.seq < before else before
+
+
+def _origin(context: Context, asked: ReadOptions) -> dict[str, Any]:
+    return {"root": str(context.root), "branch": asked.branch}
+
+
+def _refuse_other_origin(before: Manifest | None, context: Context, asked: ReadOptions) -> None:
+    if before is not None and dict(before.origin) != _origin(context, asked):
+        raise Refused(
+            f"the tables there were made of {before.origin['root']}, "
+            f"branch {before.origin['branch']!r}",
+            hint="Choose another folder for another store or branch.",
+        )
+    if str(context.options["into"]).startswith(str(context.root / "spaces")):
+        raise InvalidInput("the tables cannot lie among the spaces")
+
+
+def _read(context: Context, marks: tuple[Mark, ...], asked: ReadOptions) -> Any:
+    source = context.spark.read.format("fourfold").option("root", str(context.root))
+    source = source.option("table", STATE).option("cut", Cut(marks).token())
+    if asked.branch:
+        source = source.option("branch", asked.branch)
+    return source.load()
+
+
+def _all(
+    context: Context, asked: ReadOptions, marks: tuple[Mark, ...], staging: Path
+) -> list[File]:
+    rows = _read(context, marks, asked)
+    written = key_ranges.write_ordered(context.spark, rows, staging / "written")
+    full = [path for path in written if key_ranges.describe(path).rows] or written[:1]
+    return _placed(full, staging, context.work)
+
+
+def _merged(  # noqa: PLR0917 - these are the parts that it is made of
+    context: Context,
+    asked: ReadOptions,
+    marks: tuple[Mark, ...],
+    staging: Path,
+    before: Manifest,
+    plan: Plan,
+) -> tuple[list[File], int, int]:
+    """The files of the version before, those that hold something changed written anew."""
+    spark, table = context.spark, Published(Path(plan.output)).table()
+    key_ranges.write(_read(context, marks, asked), staging / "changed")
+    changed = spark.read.parquet(str(staging / "changed"))
+    replaced = {each.source for each in plan.ranges if each.after == 0} | set(plan.facts["gone"])
+    bounds = key_ranges.bounds_of(before.files)
+    dirty = key_ranges.touched(changed, bounds)
+    dirty |= {at for at, file in enumerate(before.files) if _holds_one_of(file, replaced)}
+    old_paths = [str(table / before.files[at].name) for at in sorted(dirty)]
+    fresh: dict[int, list[Path]] = {}
+    if old_paths:
+        old = spark.read.schema(changed.schema).parquet(*old_paths)
+        old = old.where(~old.space.isin(sorted(replaced))) if replaced else old
+        fresh = key_ranges.write_merged(old, changed, bounds, staging / "merged")
+    files: list[File] = []
+    kept = 0
+    (staging / STATE).mkdir(exist_ok=True)
+    for at, file in enumerate(before.files):
+        if at in dirty:
+            files += _placed(fresh.get(at, []), staging, f"{context.work}-{at:05}")
+        else:
+            link_or_copy(table / file.name, staging / STATE / file.name)
+            files.append(file)
+            kept += 1
+    if not files:
+        files = _all(context, asked, (), staging)
+    rows = changed.count()
+    for scratch in ("changed", "merged"):
+        shutil.rmtree(staging / scratch, ignore_errors=True)
+    return files, kept, rows
+
+
+def _holds_one_of(file: File, spaces: set[str]) -> bool:
+    if file.first is None or file.last is None:
+        return True
+    return any(file.first[0] <= space <= file.last[0] for space in spaces)
+
+
+def _placed(paths: list[Path], staging: Path, label: str) -> list[File]:
+    """The files under names of their own in the table's folder."""
+    folder = staging / STATE
+    folder.mkdir(exist_ok=True)
+    files = []
+    for number, path in enumerate(paths):
+        target = folder / f"{label[-24:]}-{number:05}.parquet"
+        path.rename(target)
+        files.append(key_ranges.describe(target))
+    for path in {path.parent for path in paths} - {folder}:
+        if path.parent == staging:
+            shutil.rmtree(path)
+    return files
+
+
+def _write_variant(spark: Any, staging: Path) -> None:
+    """The same rows with their documents parsed and shredded: derived, quick to query."""
+    from pyspark.sql import functions as f  # noqa: PLC0415 - an optional dependency
+
+    rows = spark.read.parquet(str(staging / STATE))
+    with _settings(
+        spark,
+        {
+            "spark.sql.variant.writeShredding.enabled": "true",
+            "spark.sql.variant.inferShreddingSchema": "true",
+        },
+    ):
+        parsed = rows.withColumn("document", f.parse_json("document"))
+        parsed.write.option("compression", "zstd").parquet(str(staging / VARIANT))
+
+
+class _settings:  # noqa: N801 - it reads as the statement that it is
+    """Settings of a session for the length of a block."""
+
+    def __init__(self, spark: Any, wanted: Mapping[str, str]) -> None:
+        self._spark = spark
+        self._wanted = wanted
+        self._before: dict[str, str | None] = {}
+
+    def __enter__(self) -> None:
+        for name, value in self._wanted.items():
+            self._before[name] = self._spark.conf.get(name, None)
+            self._spark.conf.set(name, value)
+
+    def __exit__(self, *_: object) -> None:
+        for name, value in self._before.items():
+            if value is None:
+                self._spark.conf.unset(name)
+            else:
+                self._spark.conf.set(name, value)
+
+
+def _delta_is_current(published: Published, before: Manifest | None) -> bool:
+    from fourfold.pipeline.jobs import delta_log  # noqa: PLC0415 - an optional dependency
+
+    return before is not None and delta_log.version(published) == before.version
+
+
+job = Materialize()

@@ -1,0 +1,55 @@
+-- name: begin_run
+INSERT INTO run (id, job, target, work, plan_key, state, options, input, output, started_at, pid, host, version)
+VALUES (?1, ?2, ?3, ?4, ?5, 'running', ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+
+-- name: end_run
+UPDATE run SET state = ?2, finished_at = ?3, duration_ms = ?4, rows_in = ?5, rows_out = ?6, output = coalesce(?7, output),
+    skipped = ?8, report = ?9, error = ?10
+WHERE id = ?1 AND state = 'running'
+
+-- name: unfinished
+-- The runs of a job and target that say they are running.
+SELECT id, pid, host FROM run WHERE job = ?1 AND target = ?2 AND state = 'running'
+
+-- name: last_end
+-- The newest run of a job and target that had a plan and ended, however it ended.
+SELECT work, plan_key, state FROM run
+WHERE job = ?1 AND target = ?2 AND state <> 'running' AND plan_key <> '' ORDER BY started_at DESC, rowid DESC LIMIT 1
+
+-- name: interrupt
+UPDATE run SET state = 'interrupted', finished_at = ?2, error = ?3 WHERE id = ?1 AND state = 'running'
+
+-- name: steps
+SELECT name, data FROM step WHERE work = ?1 ORDER BY name
+
+-- name: keep_step
+INSERT INTO step (work, name, data) VALUES (?1, ?2, ?3) ON CONFLICT (work, name) DO UPDATE SET data = excluded.data
+
+-- name: forget_steps
+DELETE FROM step WHERE work = ?1
+
+-- name: watermarks
+SELECT source, position FROM watermark WHERE job = ?1 AND target = ?2
+
+-- name: raise_watermark
+-- Only upwards, so that a run that was overtaken takes nothing back.
+INSERT INTO watermark (job, target, source, position) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (job, target, source) DO UPDATE SET position = max(position, excluded.position)
+
+-- name: forget_watermarks
+DELETE FROM watermark WHERE job = ?1 AND target = ?2
+
+-- name: history
+SELECT id, job, target, work, state, options, input, output, started_at, finished_at, duration_ms, rows_in, rows_out,
+    skipped, report, error, pid, host, version
+FROM run WHERE (?1 IS NULL OR job = ?1) ORDER BY started_at DESC, rowid DESC LIMIT ?2
+
+-- name: newest
+-- The newest run of each job and target.
+SELECT id, job, target, work, state, options, input, output, started_at, finished_at, duration_ms, rows_in, rows_out,
+    skipped, report, error, pid, host, version
+FROM run AS r WHERE NOT EXISTS (
+    SELECT 1 FROM run AS later
+    WHERE later.job = r.job AND later.target = r.target
+      AND (later.started_at, later.rowid) > (r.started_at, r.rowid)
+) ORDER BY job, target

@@ -1,0 +1,148 @@
+"""The options of a read, checked: `format("fourfold").option(...)`.
+
+An option that nobody knows is an error, as is a value that does not fit: a misspelt filter that is
+silently ignored would give a wrong answer.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from fourfold import limits
+from fourfold.errors import InvalidInput
+from fourfold.pipeline.tables import ModelTables, Table, model_tables
+
+Point = int | datetime | None
+"""A point in history: a seq, a moment, or none."""
+
+NAMES: Final = (
+    "root",
+    "roots",
+    "space",
+    "model",
+    "table",
+    "columns",
+    "branch",
+    "at",
+    "since",
+    "skip_bad",
+    "cut",
+    "partition_bytes",
+    "batch_rows",
+    "max_rows",
+)
+ALL_BRANCHES: Final = "*"
+_IGNORED: Final = ("path",)
+"""What Spark itself may add."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What a read was asked for."""
+
+    root: str | None
+    roots: str | None
+    space: str | None
+    model: str
+    table_name: str
+    columns: tuple[str, ...] | None
+    branch: str
+    at: Point
+    since: Point
+    skip_bad: bool
+    cut: str | None
+    partition_bytes: int
+    batch_rows: int
+    max_rows: int
+
+    @property
+    def tables(self) -> ModelTables:
+        return model_tables(self.model)
+
+    @property
+    def table(self) -> Table:
+        return self.tables.table(self.table_name)
+
+    @property
+    def where(self) -> str:
+        return self.root or self.roots or ""
+
+
+def read_options(given: Mapping[str, str]) -> ReadOptions:
+    known = {name.lower(): value for name, value in given.items() if name.lower() not in _IGNORED}
+    for name in known:
+        if name not in NAMES:
+            near = difflib.get_close_matches(name, NAMES, n=1)
+            raise InvalidInput(
+                f"{name!r} is not an option of the source fourfold",
+                hint=f"Did you mean {near[0]!r}?" if near else f"Options: {', '.join(NAMES)}.",
+            )
+    options = ReadOptions(
+        root=known.get("root"),
+        roots=known.get("roots"),
+        space=known.get("space"),
+        model=known.get("model", "documents"),
+        table_name=known.get("table", ""),
+        columns=_names(known.get("columns")),
+        branch=known.get("branch", ""),
+        at=point(known.get("at"), "at"),
+        since=point(known.get("since"), "since"),
+        skip_bad=_flag(known.get("skip_bad", "false"), "skip_bad"),
+        cut=known.get("cut"),
+        partition_bytes=_count(known, "partition_bytes", limits.SOURCE_PARTITION_BYTES),
+        batch_rows=_count(known, "batch_rows", limits.SOURCE_BATCH_ROWS),
+        max_rows=_count(known, "max_rows", limits.STREAM_BATCH_ROWS),
+    )
+    if not options.table_name:
+        names = ", ".join(each.name for each in options.tables.tables.values() if each.public)
+        raise InvalidInput("a read needs the option table", hint=f"One of: {names}.")
+    options.table.chosen(options.columns)
+    if "branch" in known and not options.table.folded:
+        raise InvalidInput(
+            f"the option branch is for state and history, not for {options.table_name}",
+            hint="Filter on the column: .where(\"branch = 'draft'\").",
+        )
+    return options
+
+
+def point(text: str | None, what: str) -> Point:
+    """A seq or an ISO 8601 time; without a time zone it is UTC."""
+    if text is None or not text.strip():
+        return None
+    given = text.strip()
+    # Digits alone are a seq, though ISO 8601 would read eight of them as a day.
+    if re.fullmatch(r"\d{1,18}", given):
+        return int(given)
+    try:
+        moment = datetime.fromisoformat(given)
+    except ValueError:
+        raise InvalidInput(
+            f"{what} {text!r} is neither a seq (12) nor a time (2026-03-01T12:00:00Z)"
+        ) from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _flag(text: str, what: str) -> bool:
+    if text.strip().lower() not in {"true", "false"}:
+        raise InvalidInput(f"the option {what} is true or false, not {text!r}")
+    return text.strip().lower() == "true"
+
+
+def _count(known: Mapping[str, str], what: str, default: int) -> int:
+    text = known.get(what)
+    if text is None:
+        return default
+    if not re.fullmatch(r"\d{1,18}", text.strip()) or int(text) < 1:
+        raise InvalidInput(f"the option {what} is a whole number from 1 on, not {text!r}")
+    return int(text)

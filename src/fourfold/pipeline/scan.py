@@ -1,0 +1,223 @@
+"""Reading in Spark's workers: SQLite to Arrow, file after file.
+
+This is the one place that uses adbc, which carries a SQLite of its own: it runs in Spark's worker
+processes, which open no file through the kernel at the same time. A task has one file open at a
+time, however many it reads, and every file is opened read-only. A file that stands still (a folder
+that nobody can write, no log beside it) is opened as such, because SQLite could not put its shared
+memory there; any other never is.
+
+adbc takes the type of a column from the first rows, and calls one that is empty there a number. So
+the first row of every result is one that was put there to fix the types; it is dropped here.
+
+Every result is one statement, so it is one state of its file, however long it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from fourfold import limits
+from fourfold.errors import (
+    CorruptData,
+    ForeignFile,
+    FourfoldError,
+    HistoryTruncated,
+    LockTimeout,
+    MissingDependency,
+    NotFound,
+    StorageError,
+)
+from fourfold.pipeline.failures import carried
+from fourfold.pipeline.finding import stands_still
+from fourfold.pipeline.tables import Column, arrow, arrow_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_BATCH_ROWS = "adbc.sqlite.query.batch_rows"
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A question that a file is asked when its rows were read: do they still say all they must?
+
+    A collection that gives up a part of the past says so before it takes a row. So if the answer is
+    yes afterwards, nothing was missing.
+    """
+
+    sql: str
+    parameters: tuple[Any, ...]
+    refusal: str
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A query on one file. `constants` are columns that have one value in all of its rows; what is
+    folded of the rows must lie beyond the seq `since`.
+    """
+
+    path: str
+    sql: str
+    parameters: tuple[Any, ...]
+    constants: tuple[tuple[str, Any], ...]
+    since: int = 0
+    guard: Guard | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one task reads: pieces, one after the other, all with the same columns.
+
+    `fold` names what is made of the rows of each piece, and `kept` the columns that are left then.
+    """
+
+    pieces: tuple[Piece, ...]
+    columns: tuple[Column, ...]
+    setup: tuple[str, ...]
+    attach: str
+    detach: str
+    batch_rows: int
+    fold: str = ""
+    kept: tuple[Column, ...] = ()
+
+
+def batches(work: Work) -> Iterator[pa.RecordBatch]:
+    """The rows of a task, in batches of a good size."""
+    try:
+        yield from _joined(_all(work), work.batch_rows)
+    except FourfoldError as error:
+        raise carried(error) from error
+
+
+def _all(work: Work) -> Iterator[pa.RecordBatch]:
+    """One connection, to which the files are attached one after the other."""
+    if not work.pieces:
+        return
+    rows = _folded if work.fold else _piece
+    with (
+        _driver().connect(":memory:", autocommit=True) as connection,
+        connection.cursor() as cursor,
+    ):
+        for statement in work.setup:
+            cursor.execute(statement)
+            cursor.fetchall()
+        cursor.adbc_statement.set_options(**{_BATCH_ROWS: str(work.batch_rows)})
+        for piece in work.pieces:
+            yield from rows(piece, work, cursor)
+
+
+def _folded(piece: Piece, work: Work, cursor: Any) -> Iterator[pa.RecordBatch]:
+    """What a fold makes of the rows of one file, which it gets on their own: the same space may
+    lie in two stores.
+    """
+    from fourfold.pipeline import folding  # noqa: PLC0415 - only folded tables need it
+
+    schema = arrow_schema(work.kept)
+    constants = dict(piece.constants)
+    fold = {"state": folding.fold_state, "history": folding.fold_history}[work.fold]
+    for batch in fold(_piece(piece, work, cursor)):
+        rows = _beyond(batch, piece.since) if piece.since else batch
+        if rows.num_rows:
+            yield _shaped(rows, schema, constants)
+
+
+def _beyond(batch: pa.RecordBatch, since: int) -> pa.RecordBatch:
+    import pyarrow.compute as pc  # noqa: PLC0415 - an optional dependency
+
+    return batch.filter(pc.greater(batch.column("seq"), since))
+
+
+def _piece(piece: Piece, work: Work, cursor: Any) -> Iterator[pa.RecordBatch]:
+    """The rows of one file, with the columns and the types that were asked for."""
+    schema = arrow_schema(work.columns)
+    constants = dict(piece.constants)
+    try:
+        cursor.execute(work.attach, (_address(piece.path),))
+        cursor.execute(piece.sql, piece.parameters)
+        skipped = 1
+        for batch in cursor.fetch_record_batch():
+            rows = batch.slice(skipped) if skipped else batch
+            skipped = 0
+            if rows.num_rows:
+                yield _shaped(rows, schema, constants)
+        if piece.guard is not None:
+            _ask(piece.guard, piece.path, cursor)
+        cursor.execute(work.detach)
+    except (_driver().Error, OSError, arrow().ArrowException) as error:
+        raise _named(error, piece.path) from error
+
+
+def _ask(guard: Guard, path: str, cursor: Any) -> None:
+    cursor.execute(guard.sql, guard.parameters)
+    [(whole,)] = cursor.fetchall()
+    if not whole:
+        raise HistoryTruncated(f"{path}: {guard.refusal}")
+
+
+def _shaped(rows: pa.RecordBatch, schema: pa.Schema, constants: dict[str, Any]) -> pa.RecordBatch:
+    import pyarrow as pa  # noqa: PLC0415 - an optional dependency
+
+    arrays = []
+    for field in schema:
+        if field.name in constants:
+            arrays.append(pa.repeat(pa.scalar(constants[field.name], field.type), rows.num_rows))
+        else:
+            array = rows.column(field.name)
+            arrays.append(array if array.type == field.type else array.cast(field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _joined(small: Iterable[pa.RecordBatch], rows_wanted: int) -> Iterator[pa.RecordBatch]:
+    """Small batches put together: each one that leaves costs a round through Spark."""
+    import pyarrow as pa  # noqa: PLC0415 - an optional dependency
+
+    ready: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in small:
+        if not ready and batch.num_rows >= rows_wanted:
+            yield batch
+            continue
+        ready.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= rows_wanted or size >= limits.SOURCE_BATCH_BYTES:
+            yield pa.concat_batches(ready) if len(ready) > 1 else ready[0]
+            ready, rows, size = [], 0, 0
+    if ready:
+        yield pa.concat_batches(ready) if len(ready) > 1 else ready[0]
+
+
+def _address(path: str) -> str:
+    """The file as SQLite takes it. Live files are never called immutable."""
+    try:
+        still = stands_still(path)
+    except FileNotFoundError as error:
+        raise NotFound(f"{path}: has gone") from error
+    return f"file:{quote(path)}?mode=ro{'&immutable=1' if still else ''}"
+
+
+def _driver() -> Any:
+    try:
+        import adbc_driver_sqlite.dbapi as driver  # noqa: PLC0415 - an optional dependency
+    except ImportError as error:
+        raise MissingDependency(
+            "adbc-driver-sqlite is not installed where Spark's workers run",
+            hint="Install it there: `pip install 'fourfold[spark]'`.",
+        ) from error
+    return driver
+
+
+def _named(error: Exception, path: str) -> FourfoldError:
+    """The error as one of ours, by what SQLite says; it always names the file."""
+    said = str(error).strip()
+    text = f"{path}: {said}"
+    if "malformed" in said or "corrupt" in said.lower() or "Type mismatch" in said:
+        return CorruptData(text)
+    if "locked" in said or "busy" in said:
+        return LockTimeout(text)
+    if "not a database" in said:
+        return ForeignFile(text)
+    return StorageError(text)

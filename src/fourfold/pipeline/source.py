@@ -1,0 +1,220 @@
+"""`spark.read.format("fourfold")`: every table of every model, over one store or ten thousand.
+
+    options     read_options    checked; an unknown one is refused
+    files       finding         by name alone
+    cut         cut             each file opened once, the newest seq of each; what is bad is named
+    tasks       planning        large files in parts, small ones packed; filters pushed into SQLite
+    rows        scan            in Spark's workers: SQLite to Arrow
+
+The cut is taken when the DataFrame is made (`load()`), and stays with it: whoever counts it twice,
+or joins it with itself, sees the same rows, whatever is committed meanwhile. The one exception is a
+DataFrame that was given a schema, whose cut is taken when it is planned; give `columns` instead.
+
+Spark prunes no columns of a Python source, so the option `columns` does: only those are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
+
+from fourfold import limits
+from fourfold.errors import FourfoldError, InvalidInput
+from fourfold.pipeline import pushdown
+from fourfold.pipeline.failures import carried
+from fourfold.pipeline.options import ReadOptions, read_options
+from fourfold.pipeline.pushdown import Pushed
+from fourfold.pipeline.scan import Work, batches
+from fourfold.pipeline.tables import arrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, Filter
+    from pyspark.sql.types import StructType
+
+    from fourfold.pipeline.cut import Cut
+    from fourfold.pipeline.finding import Found
+
+NAME = "fourfold"
+FILES = "files"
+"""The table of files: nobody opens them but the tasks that describe them."""
+
+
+class FourfoldSource(DataSource):
+    """The format "fourfold". An instance is made for each DataFrame, and travels with it."""
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self._cut: Cut | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> str:
+        """The columns; and, since this is asked once for each DataFrame, the cut."""
+        try:
+            options = read_options(self.options)
+            if options.table.name != FILES:
+                self._cut = _take(options)
+            return options.table.ddl(options.columns)
+        except FourfoldError as error:
+            raise carried(error) from error
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """The reader takes the cut, since Spark sends what is left of this to every worker."""
+        try:
+            options = read_options(self.options)
+            names = column_names(options, schema)
+            if options.table.name == FILES:
+                return FilesReader(options, names)
+            cut = self._cut or _take(options)
+            self._travel_light()
+            return FourfoldReader(replace(options, cut=None), names, cut)
+        except FourfoldError as error:
+            raise carried(error) from error
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from fourfold.pipeline.sink import batch_writer  # noqa: PLC0415 - only who writes needs it
+
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        from fourfold.pipeline.sink import stream_writer  # noqa: PLC0415 - as above
+
+        return stream_writer(self.options, schema, overwrite)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        from fourfold.pipeline import streaming  # noqa: PLC0415 - a batch does without it
+
+        reader = streaming.stream_reader(self.options, schema)
+        self._travel_light()
+        return reader
+
+    def _travel_light(self) -> None:
+        """Drop the cut, in both of its forms, once a reader has it."""
+        self._cut = None
+        self.options.pop("cut", None)
+
+
+class Task(InputPartition):
+    """What one task of a scan reads."""
+
+    def __init__(self, work: Work) -> None:
+        super().__init__(None)
+        self.work = work
+
+
+class FourfoldReader(DataSourceReader):
+    """A batch read. It is planned on the driver; `read` runs in the workers."""
+
+    def __init__(self, options: ReadOptions, columns: tuple[str, ...], cut: Cut) -> None:
+        self._options = options
+        self._columns = columns
+        self._cut: Cut | None = cut
+        self._pushed = Pushed()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        return list(pushdown.take(filters, self._options.table, self._pushed))
+
+    def partitions(self) -> Sequence[InputPartition]:
+        try:
+            from fourfold.pipeline import planning  # noqa: PLC0415 - workers do without the kernel
+
+            assert self._cut is not None
+            columns = self._options.table.chosen(self._columns)
+            works = planning.plan(self._cut.marks, self._options, columns, self._pushed)
+        except FourfoldError as error:
+            raise carried(error) from error
+        # Out of an empty list Spark makes a task of its own, which means nothing to `read`.
+        return [Task(work) for work in works] or [Task(_nothing(columns))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Task)
+        return batches(partition.work)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a worker gets: its task says all that it needs of the cut."""
+        return self.__dict__ | {"_cut": None}
+
+
+class Looks(InputPartition):
+    """Files that one task looks at."""
+
+    def __init__(self, files: tuple[Found, ...]) -> None:
+        super().__init__(None)
+        self.files = files
+
+
+class FilesReader(DataSourceReader):
+    """The table `files`: each is opened by a task, so that many are looked at side by side. What is
+    wrong with one is in its row. Workers use the kernel for this, and nothing else.
+    """
+
+    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
+        self._options = options
+        self._columns = columns
+
+    def partitions(self) -> Sequence[InputPartition]:
+        from fourfold.pipeline import finding  # noqa: PLC0415 - as in all that runs on the driver
+
+        options = self._options
+        try:
+            found = finding.files(
+                finding.stores(options.root, options.roots), options.tables, options.space
+            )
+        except FourfoldError as error:
+            raise carried(error) from error
+        size = limits.SOURCE_FILES_PER_LOOK
+        groups = [tuple(found[at : at + size]) for at in range(0, len(found), size)]
+        return [Looks(group) for group in groups or [()]]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from fourfold.pipeline import cut  # noqa: PLC0415 - other workers do without the kernel
+
+        assert isinstance(partition, Looks)
+        table, tables = self._options.table, self._options.tables
+        rows = []
+        for file in partition.files:
+            seen = cut.look_at(file, tables, deep=self._options.skip_bad, at=self._options.at)
+            row = {"space": file.space, "root": file.root, "path": file.path, "bytes": file.bytes}
+            if isinstance(seen, cut.Mark):
+                rows.append(row | {"kind": seen.kind, "seq": seen.seq, "bytes": seen.bytes})
+            else:
+                rows.append(row | {"error": seen.kind, "problem": seen.problem})
+        yield arrow().RecordBatch.from_pylist(rows, schema=table.schema(self._columns))
+
+
+def _nothing(columns: Any) -> Work:
+    return Work((), columns, (), "", "", 1)
+
+
+def _take(options: ReadOptions) -> Cut:
+    from fourfold.pipeline import cut  # noqa: PLC0415 - workers do without the kernel
+
+    return cut.take(options)
+
+
+def column_names(options: ReadOptions, schema: StructType) -> tuple[str, ...]:
+    """The columns of a schema, which must be the table's, with the table's types."""
+    names = tuple(schema.fieldNames())
+    for field, column in zip(schema, options.table.chosen(names), strict=True):
+        if field.dataType.simpleString() != column.type:
+            raise InvalidInput(
+                f"the column {column.name} of {options.table_name} is a {column.type}, "
+                f"not a {field.dataType.simpleString()}",
+                hint="Read it as it is, and cast it then.",
+            )
+    return names

@@ -1,0 +1,208 @@
+"""Every log and every folded state as a table of Spark SQL, all of one cut.
+
+    from fourfold.pipeline import session, sql, views
+    spark = session()
+    views(spark, "my-store")
+    spark.sql("select space, count(*) from revisions group by space").show()
+
+`views` takes one cut, by a Spark job that opens every file once, and makes a temporary view of each
+table at that cut: a join of two of them never sees a commit in one and not in the other. To see
+newer commits, call it again.
+
+Spark prunes no columns of a source that is written in Python. `sql` knows the query, so it makes
+its views of the columns that the query names; whoever writes several queries over wide tables may
+do the same with the option `columns`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from fourfold.errors import FourfoldError, InvalidInput
+from fourfold.pipeline.failures import typed
+from fourfold.pipeline.options import point
+from fourfold.pipeline.tables import Table, model_tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from fourfold.pipeline.cut import Cut
+    from fourfold.store import Store
+
+_WHOLE: Final = re.compile(
+    r"\b(natural|pivot|unpivot|table)\b|^\s*(describe|desc|show|cache|create)\b", re.IGNORECASE
+)
+"""Words of queries that use columns without naming them."""
+_STAR: Final = re.compile(r"\*")
+_COUNT_ALL: Final = re.compile(r"count\s*\(\s*\*\s*\)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """The views that were made, by name, and the cut that they show; `cut.bad` was left out."""
+
+    names: tuple[str, ...]
+    cut: Cut
+
+
+def views(
+    spark: SparkSession,
+    store: Store | str | Path | None = None,
+    *,
+    roots: str | None = None,
+    space: str | None = None,
+    at: int | datetime | str | None = None,
+    branch: str = "",
+    model: str = "documents",
+    prefix: str = "",
+    skip_bad: bool = False,
+    tables: Iterable[str] | None = None,
+    columns: Mapping[str, Iterable[str]] | None = None,
+) -> Views:
+    """Make a temporary view of every table of one store, or, with `roots`, of many.
+
+    `at` is a seq or a moment, for all of them; `branch` is what `state` and `history` show. Names
+    begin with `prefix`. With `skip_bad` files that cannot be read are left out, and named in the
+    result. `tables` are all if not given; `columns` narrows some to a few columns.
+    """
+    options = _options(store, roots, space, at, model, skip_bad=skip_bad)
+    cut = cut_of(spark, options)
+    token = cut.token()
+    # The cut says it already, for each file.
+    options.pop("at", None)
+    names = []
+    for table in _wanted(model, tables):
+        reader = spark.read.format("fourfold").options(**options).option("table", table.name)
+        if table.name != "files":
+            reader = reader.option("cut", token)
+        if table.folded:
+            reader = reader.option("branch", branch)
+        if columns and table.name in columns:
+            reader = reader.option("columns", ",".join(columns[table.name]))
+        name = f"{prefix}{table.name}"
+        reader.load().createOrReplaceTempView(name)
+        names.append(name)
+    return Views(tuple(names), cut)
+
+
+def _wanted(model: str, names: Iterable[str] | None) -> list[Table]:
+    found = model_tables(model)
+    if names is None:
+        return [table for table in found.tables.values() if table.public]
+    return [found.table(name) for name in names]
+
+
+def sql(
+    spark: SparkSession, query: str, store: Store | str | Path | None = None, **options: Any
+) -> tuple[DataFrame, Views]:
+    """The answer to a query over the tables of a store, and the views that it is about.
+
+    The other arguments are those of `views`. Only the columns that the query names are read.
+    """
+    words = set(re.findall(r"\w+", query.lower()))
+    prefix = options.get("prefix", "")
+    public = _wanted(options.get("model", "documents"), None)
+    named = [table for table in public if f"{prefix}{table.name}".lower() in words] or public
+    narrow = {table.name: chosen for table in named if (chosen := columns_named(query, table))}
+    names = [table.name for table in named]
+    made = views(spark, store, tables=names, columns=narrow, **options)
+    from pyspark.errors import AnalysisException  # noqa: PLC0415 - an optional dependency
+
+    try:
+        return spark.sql(query), made
+    except AnalysisException:
+        if not narrow:
+            raise
+        # A query may use a column without naming it, for example by renaming all of a table's. If
+        # it is wrong for another reason, the whole tables show it as well.
+        made = views(spark, store, tables=names, **options)
+        return spark.sql(query), made
+
+
+def explained(error: Exception) -> BaseException:
+    """What became of a query, for who asked it: an error of Fourfold's as it was, and one of
+    Spark's about the query as bad input.
+    """
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - an optional dependency
+
+    found = typed(error)
+    if isinstance(found, FourfoldError) or not isinstance(error, PySparkException):
+        return found
+    return InvalidInput(
+        str(error).strip().splitlines()[0],
+        hint="Spark's SQL: https://spark.apache.org/docs/latest/sql-ref.html.",
+    )
+
+
+def columns_named(query: str, table: Table) -> tuple[str, ...]:
+    """The columns of a table that a query may use; nothing when that cannot be told."""
+    if _WHOLE.search(query) or _STAR.search(_COUNT_ALL.sub("", query)):
+        return ()
+    words = set(re.findall(r"\w+", query.lower()))
+    named = tuple(column.name for column in table.columns if column.name in words)
+    # A count of all rows needs a column to count by: the smallest.
+    return named or ("space",)
+
+
+def cut_of(spark: SparkSession, options: Mapping[str, str]) -> Cut:
+    """The cut of all files that the options of a read name, taken by Spark: on a cluster the
+    workers open the files.
+    """
+    from fourfold.pipeline.cut import (  # noqa: PLC0415 - it needs the kernel
+        Bad,
+        Cut,
+        Mark,
+        check_reach,
+        refusal,
+    )
+
+    ignored = {"since", "branch", "columns", "cut"}
+    given = {name: value for name, value in options.items() if name not in ignored}
+    rows = spark.read.format("fourfold").options(**given).option("table", "files").load().collect()
+    found = sorted(rows, key=lambda row: str(row["path"]))
+    marks = tuple(
+        Mark(row["root"], row["path"], row["space"], row["kind"], row["seq"], row["bytes"])
+        for row in found
+        if row["problem"] is None
+    )
+    bad = tuple(
+        Bad(row["root"], row["path"], row["space"], row["bytes"], row["error"], row["problem"])
+        for row in found
+        if row["problem"] is not None
+    )
+    if bad and options.get("skip_bad") != "true":
+        raise refusal(bad)
+    cut = Cut(marks, bad)
+    check_reach(cut, point(options.get("at"), "at"), options.get("root", options.get("roots", "")))
+    return cut
+
+
+def _options(
+    store: Store | str | Path | None,
+    roots: str | None,
+    space: str | None,
+    at: int | datetime | str | None,
+    model: str,
+    *,
+    skip_bad: bool,
+) -> dict[str, str]:
+    options = {"model": model}
+    if store is not None:
+        folder = Path(store) if isinstance(store, str | Path) else store.root
+        options["root"] = str(folder.absolute())
+    if roots is not None:
+        options["roots"] = roots
+    if len(options) != 2:
+        raise InvalidInput("views are of one store, or of the stores that `roots` matches")
+    if space is not None:
+        options["space"] = space
+    if at is not None:
+        options["at"] = at.isoformat() if isinstance(at, datetime) else str(at)
+    if skip_bad:
+        options["skip_bad"] = "true"
+    return options

@@ -1,0 +1,22 @@
+"""Commits the same small batch, and dies at the named fault point of the kernel."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import msgspec
+from staged_rows import B, put, row
+
+from fourfold.kernel import faults
+
+
+def main(root, point):
+    if point:
+        faults.arm(point, "kill")
+    done = put(Path(root), [row("n", {"n": 1}), row("m", {"n": 2}, space=B)])
+    print(msgspec.json.encode(done).decode())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,224 @@
+"""A bad file among good ones is named; the good ones are read as if it were not there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+import threading
+from itertools import chain
+
+import pytest
+
+import fourfold
+from fourfold import limits
+from fourfold.errors import CorruptData, FourfoldError
+from fourfold.pipeline import cut, planning, scan
+from fourfold.pipeline.failures import typed
+from fourfold.pipeline.options import read_options
+from fourfold.pipeline.pushdown import Pushed
+
+GOOD = ["did:web:a.example", "did:web:m.example", "did:web:z.example"]
+BAD = "did:web:bad.example"
+CHANGE = """
+import apsw, sys
+connection = apsw.Connection(sys.argv[1])
+connection.execute(sys.argv[2])
+connection.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory):
+    root = tmp_path_factory.mktemp("clean") / "store"
+    with fourfold.open(root, settings={"documents.page_size": 4096}) as store:
+        for did in [*GOOD, BAD]:
+            space = store.space(did)
+            for number in range(200):
+                space.set(f"e{number}", {"n": number, "text": "x" * 200})
+    return root
+
+
+@pytest.fixture
+def root(clean, tmp_path):
+    copy = tmp_path / "store"
+    shutil.copytree(clean, copy)
+    for lock in copy.rglob("*.lock"):
+        lock.unlink()
+    return copy
+
+
+def changed(path, statement):
+    subprocess.run([sys.executable, "-c", CHANGE, path, statement], check=True)
+
+
+def text(path):
+    path.write_text("This is a letter, not a database. " * 500)
+
+
+def empty(path):
+    path.write_bytes(b"")
+    os.utime(path, (1, 1))
+
+
+def foreign(path):
+    path.unlink()
+    changed(path, "CREATE TABLE t (a); INSERT INTO t VALUES (1)")
+
+
+def other_model(path):
+    changed(path, "UPDATE kernel_meta SET value = 'recipes' WHERE key = 'model'")
+
+
+def future(path):
+    newest = "SELECT max(version) + 1, 'later', 'abc', '2099' FROM schema_migrations"
+    changed(path, f"INSERT INTO schema_migrations {newest}")
+
+
+def counterless(path):
+    changed(path, "DELETE FROM kernel_sequence")
+
+
+def beheaded(path):
+    data = bytearray(path.read_bytes())
+    data[:64] = bytes(64)
+    path.write_bytes(data)
+
+
+def cut_short(path):
+    path.write_bytes(path.read_bytes()[: 10 * 4096 + 100])
+
+
+KINDS = {
+    text: "foreign_file",
+    empty: "format",
+    foreign: "foreign_file",
+    other_model: "foreign_file",
+    future: "future_format",
+    beheaded: "foreign_file",
+    cut_short: "corrupt_data",
+    counterless: "sequence_corrupt",
+}
+
+
+def options(root, **more):
+    return read_options({"root": str(root), "table": "revisions", **more})
+
+
+def path_of(root, did=BAD):
+    return root / "spaces" / f"{did}.sqlite"
+
+
+@pytest.mark.parametrize("damage", KINDS, ids=lambda damage: damage.__name__)
+def test_a_bad_file_is_named_and_the_others_are_read_when_asked_to(root, damage):
+    damage(path_of(root))
+    with pytest.raises(FourfoldError) as caught:
+        cut.take(options(root))
+    assert str(path_of(root)) in caught.value.message
+    assert caught.value.kind == KINDS[damage]
+    taken = cut.take(options(root, skip_bad="true"))
+    assert [mark.space for mark in taken.marks] == GOOD
+    assert [(bad.space, bad.kind) for bad in taken.bad] == [(BAD, KINDS[damage])]
+    # And so it is when the good ones are asked for alone.
+    assert cut.take(options(root, space=GOOD[0])).bad == ()
+
+
+def test_a_locked_file_is_named(root, monkeypatch):
+    monkeypatch.setattr(limits, "SOURCE_BUSY_TIMEOUT_MS", 20)
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            textwrap.dedent(
+                """
+                import apsw, sys
+                connection = apsw.Connection(sys.argv[1])
+                connection.pragma("locking_mode", "EXCLUSIVE")
+                connection.execute("CREATE TABLE mine (a)")
+                print("locked", flush=True)
+                sys.stdin.read()
+                """
+            ),
+            path_of(root),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert holder.stdout.readline() == b"locked\n"
+        with pytest.raises(fourfold.Busy, match=r"bad\.example"):
+            cut.take(options(root))
+        taken = cut.take(options(root, skip_bad="true"))
+        assert [bad.kind for bad in taken.bad] == ["lock_timeout"]
+        assert len(taken.marks) == len(GOOD)
+    finally:
+        holder.communicate()
+
+
+def damaged_page(path):
+    """Damage that no header shows: the first page of the log's own rows."""
+    data = bytearray(path.read_bytes())
+    pages = [at for at in range(0, len(data), 4096) if b'"text":"xxxx' in data[at : at + 4096]]
+    at = pages[len(pages) // 2]
+    data[at : at + 64] = b"\xff" * 64
+    path.write_bytes(data)
+
+
+def test_damage_that_only_a_scan_finds_names_the_file(root):
+    damaged_page(path_of(root))
+    taken = cut.take(options(root))
+    works = planning.plan(taken.marks, options(root), options(root).table.chosen(), Pushed())
+    with pytest.raises(CorruptData, match=r"bad\.example"):
+        list(chain.from_iterable(map(scan.batches, works)))
+
+
+def test_with_skip_bad_damage_inside_a_file_is_found_before_a_row_of_it_is_read(root):
+    damaged_page(path_of(root))
+    taken = cut.take(options(root, skip_bad="true"))
+    assert [bad.space for bad in taken.bad] == [BAD]
+
+
+@pytest.mark.spark
+def test_a_read_through_spark_names_the_file_or_leaves_it_out(root, read):
+    future(path_of(root))
+    text(path_of(root, GOOD[1]))
+    with pytest.raises(Exception, match=r"bad\.example") as caught:
+        read(root, "revisions").collect()
+    assert typed(caught.value).kind == "future_format"
+    frame = read(root, "revisions", skip_bad="true", columns="space")
+    found = {row.space: row["count"] for row in frame.groupBy("space").count().collect()}
+    assert found == {GOOD[0]: 200, GOOD[2]: 200}
+    report = read(root, "files").where("problem is not null").collect()
+    assert {(row.space, row.error) for row in report} == {
+        (BAD, "future_format"),
+        (GOOD[1], "foreign_file"),
+    }
+
+
+def test_a_folder_that_is_no_store_is_refused(tmp_path):
+    with pytest.raises(fourfold.NotFound, match="not a Fourfold store"):
+        cut.take(options(tmp_path))
+    with pytest.raises(fourfold.NotFound, match="matches no Fourfold store"):
+        cut.take(read_options({"roots": f"{tmp_path}/*", "table": "revisions"}))
+    with pytest.raises(fourfold.InvalidInput, match=r"root .* or roots"):
+        cut.take(read_options({"table": "revisions"}))
+
+
+def test_a_space_that_is_just_being_created_is_waited_for(root):
+    did = "did:web:new.example"
+    path_of(root, did).write_bytes(b"")
+    looked = threading.Event()
+
+    def finish():
+        looked.wait(1)
+        with fourfold.open(root) as store:
+            store.space(did).set("e", {})
+
+    creator = threading.Thread(target=finish)
+    creator.start()
+    looked.set()
+    taken = cut.take(options(root, space=did))
+    creator.join()
+    assert [(mark.space, mark.seq >= 0) for mark in taken.marks] == [(did, True)]

@@ -1,0 +1,82 @@
+"""The pipeline on a standalone cluster and on Spark Connect, both out of the pip package."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import standalone_cluster as cluster
+
+import fourfold
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1500)]
+
+DIDS = [f"did:web:s{number}.example" for number in range(6)]
+
+
+@pytest.fixture
+def stores(tmp_path):
+    """A store with a few spaces, and an empty one."""
+    with fourfold.open(tmp_path / "source") as store:
+        for number, did in enumerate(DIDS):
+            space = store.space(did, history="facts" if number % 2 else "revisions")
+            for step in range(10):
+                space.set(f"e{step % 4}", {"n": step})
+                space.patch(f"e{step % 4}", [{"op": "add", "path": "/m", "value": number}])
+    fourfold.open(tmp_path / "target").close()
+    return tmp_path / "source", tmp_path / "target"
+
+
+def states(root):
+    with fourfold.open(root, mode="r") as store:
+        return {
+            (did, entity): (
+                store.space(did).read(entity).document,
+                len(store.space(did).history(entity)),
+            )
+            for did in store.spaces()
+            for entity in store.space(did).ids()
+        }
+
+
+def drive(address, archive, stores, folder):
+    child = Path(__file__).with_name("cluster_child.py")
+    done = subprocess.run(
+        [sys.executable, child, address, archive, *map(str, stores), folder / "tables"],
+        env=cluster.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def check(report, stores):
+    source, target = stores
+    assert report["rows"] == 6 * 20
+    assert report["materialize"] == 6 * 4
+    assert report.get("verify", "done") == "done"
+    assert states(target) == states(source)
+    with fourfold.open(target, mode="r") as store:
+        assert [store.space(did).seq() for did in DIDS] == [1] * 6
+
+
+def test_a_standalone_cluster_runs_it_all_with_the_package_shipped_as_a_zip(stores, tmp_path):
+    with cluster.standalone(tmp_path) as address:
+        report = drive(address, cluster.shipped(tmp_path), stores, tmp_path)
+    check(report, stores)
+    assert len({folder for _, folder, _ in report["seen"]}) == 2, "both executors had work"
+    for _, _, module in report["seen"]:
+        assert "fourfold.zip" in module
+
+
+def test_spark_connect_runs_it_all(stores, tmp_path):
+    pytest.importorskip("grpc", reason="the client of Spark Connect needs grpcio")
+    archive = cluster.shipped(tmp_path)
+    with cluster.connect_server(tmp_path, archive) as address:
+        report = drive(address, archive, stores, tmp_path)
+    check(report, stores)

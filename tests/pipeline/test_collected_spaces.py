@@ -1,0 +1,98 @@
+"""A space that gave up history is never read as if it had not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import fourfold
+from fourfold.errors import HistoryTruncated
+from fourfold.models.documents.gc.policy import GcPolicy
+from fourfold.pipeline import cut, planning, scan
+from fourfold.pipeline.following import Following
+from fourfold.pipeline.options import read_options
+from fourfold.pipeline.pushdown import Pushed
+
+DID = "did:web:collected.example"
+
+
+@pytest.fixture(params=["revisions", "facts"])
+def root(request, tmp_path):
+    folder = tmp_path / "store"
+    with fourfold.open(folder, settings={"documents.page_size": 4096}) as store:
+        space = store.space(DID, request.param)
+        for number in range(40):
+            space.patch("counter", [{"op": "add", "path": "/n", "value": number}])
+            space.set(f"other-{number % 3}", {"n": number})
+    return folder
+
+
+def collect(root):
+    """Give up what is older than the newest twenty seqs; the states from the horizon on."""
+    with fourfold.open(root) as store:
+        space = store.space(DID)
+        space.gc(GcPolicy(keep_seqs=20))
+        horizon = space.horizon()
+        assert horizon > 1
+        return horizon, {
+            (entity, seq): space.read(entity, at=seq).document
+            for seq in range(horizon, space.seq() + 1)
+            for entity in ("counter", "other-0", "other-1", "other-2")
+        }
+
+
+def rows(root, table, **more):
+    options = read_options({"root": str(root), "table": table, **more})
+    works = planning.plan(cut.take(options).marks, options, options.table.chosen(), Pushed())
+    return [row for work in works for batch in scan.batches(work) for row in batch.to_pylist()]
+
+
+def test_states_above_the_horizon_are_right_and_those_below_are_refused(root):
+    horizon, expected = collect(root)
+    for at in (horizon, horizon + 7):
+        found = {row["id"]: json.loads(row["document"]) for row in rows(root, "state", at=str(at))}
+        assert found == {entity: state for (entity, seq), state in expected.items() if seq == at}
+    with pytest.raises(HistoryTruncated, match="given up"):
+        rows(root, "state", at=str(horizon - 1))
+
+
+def test_versions_begin_at_the_horizon_and_are_right(root):
+    horizon, expected = collect(root)
+    found = rows(root, "history")
+    assert min(row["seq"] for row in found) >= horizon
+    assert {row["seq"] for row in found} == set(range(horizon, 81))
+    for row in found:
+        assert json.loads(row["document"]) == expected[row["id"], row["seq"]]
+    with pytest.raises(HistoryTruncated, match="given up"):
+        rows(root, "history", since="3")
+
+
+def test_a_collection_between_the_cut_and_the_scan_is_noticed(root):
+    options = read_options({"root": str(root), "table": "state", "at": "30"})
+    taken = cut.take(options)
+    collect(root)
+    [work] = planning.plan(taken.marks, options, options.table.chosen(), Pushed())
+    with pytest.raises(HistoryTruncated, match="seq 30"):
+        list(scan.batches(work))
+
+
+def test_a_stream_that_has_not_read_what_was_given_up_is_refused(root):
+    options = read_options({"root": str(root), "table": "revisions"})
+    columns = options.table.chosen()
+    following = Following(options)
+    end = following.admitted({}, None)
+    assert (
+        sum(
+            batch.num_rows
+            for work in following.works({}, end, columns)
+            for batch in scan.batches(work)
+        )
+        == 80
+    )
+    horizon, _ = collect(root)
+    works = following.works({DID: horizon}, end, columns)
+    assert sum(batch.num_rows for work in works for batch in scan.batches(work)) == 80 - horizon
+    [work] = following.works({DID: 10}, end, columns)
+    with pytest.raises(HistoryTruncated, match="beyond seq 10"):
+        list(scan.batches(work))

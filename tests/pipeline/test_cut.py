@@ -1,0 +1,143 @@
+"""A cut is taken once: what is committed while a job reads is not in it, and all before it is."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+
+import pytest
+import sample_store
+
+import fourfold
+from fourfold.pipeline import cut, views
+from fourfold.pipeline.options import read_options
+
+pytestmark = pytest.mark.spark
+DID = "did:web:busy.example"
+
+
+@pytest.fixture
+def busy(tmp_path):
+    """A store that this process has open for writing, with its log beside it."""
+    root = tmp_path / "store"
+    with fourfold.open(root, settings={"documents.page_size": 4096}) as store:
+        space = store.space(DID)
+        for number in range(50):
+            space.set(f"e{number % 9}", {"n": number})
+        assert (root / "spaces" / f"{DID}.sqlite-wal").stat().st_size > 0
+        yield root, space
+
+
+def test_commits_after_the_cut_are_not_read_and_all_before_it_are(busy, read):
+    root, space = busy
+    frame = read(root, "revisions", partition_bytes=60_000)
+    assert frame.count() == 50
+    for number in range(20):
+        space.set(f"later-{number}", {"n": number})
+    # The same DataFrame again, and joined with itself: the same rows.
+    assert frame.count() == 50
+    assert frame.alias("a").join(frame.alias("b"), ["space", "seq"]).count() == 50
+    assert read(root, "revisions").count() == 70
+
+
+def test_a_job_that_reads_while_others_commit_sees_one_state(busy, read):
+    root, space = busy
+    stop = threading.Event()
+
+    def write():
+        number = 0
+        while not stop.is_set():
+            space.transact(
+                [
+                    {"op": "set", "id": "left", "value": {"n": number}},
+                    {"op": "set", "id": "right", "value": {"n": number}},
+                ]
+            )
+            number += 1
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(3):
+            before = space.seq()
+            frame = read(root, "revisions", partition_bytes=60_000)
+            seqs = [row.seq for row in frame.select("seq").collect()]
+            assert max(seqs) >= before
+            assert set(seqs) == set(range(1, max(seqs) + 1))
+            pair = read(root, "state", columns="id,document").where("id in ('left', 'right')")
+            assert len({row.document for row in pair.collect()}) <= 1
+    finally:
+        stop.set()
+        writer.join()
+
+
+def test_the_views_of_a_store_are_all_of_one_cut(busy, spark):
+    root, space = busy
+    made = views(spark, root)
+    space.set("later", {"n": 1})
+    assert [mark.seq for mark in made.cut.marks] == [50]
+    for table in ("commits", "revisions"):
+        assert spark.sql(f"select max(seq) from {table}").collect() == [(50,)]
+    assert spark.sql("select * from state where id = 'later'").count() == 0
+    views(spark, root)
+    assert spark.sql("select * from state where id = 'later'").count() == 1
+
+
+def test_a_cut_that_was_given_is_the_cut(busy):
+    root, space = busy
+    first = cut.take(read_options({"root": str(root), "table": "revisions"}))
+    space.set("later", {})
+    again = cut.take(read_options({"root": str(root), "table": "state", "cut": first.token()}))
+    assert again == first
+    with pytest.raises(fourfold.InvalidInput, match="not a cut"):
+        cut.take(read_options({"root": str(root), "table": "state", "cut": "nonsense"}))
+
+
+def test_a_closed_store_is_read_and_not_changed(tmp_path, read):
+    root = tmp_path / "store"
+    sample_store.build(root)
+    before = contents(root)
+    assert read(root, "revisions").count() == 56
+    assert read(root, "state").count() == 10
+    assert contents(root) == before
+
+
+def test_a_store_in_a_folder_that_nobody_can_write_is_read_as_it_stands(tmp_path, read):
+    root = tmp_path / "store"
+    sample_store.build(root)
+    folder = root / "spaces"
+    names = sorted(path.name for path in folder.iterdir())
+    folder.chmod(0o555)
+    try:
+        assert read(root, "revisions").count() == 56
+        assert sorted(path.name for path in folder.iterdir()) == names
+    finally:
+        folder.chmod(0o755)
+
+
+def test_what_a_killed_writer_had_committed_is_read(tmp_path, read):
+    root = tmp_path / "store"
+    child = textwrap.dedent(
+        f"""
+        import fourfold, os, signal
+        space = fourfold.open({str(root)!r}).space("did:web:killed.example")
+        for number in range(30):
+            space.set("e", {{"n": number}})
+        os.kill(os.getpid(), signal.SIGKILL)
+        """
+    )
+    done = subprocess.run([sys.executable, "-c", child], env=dict(os.environ), check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert (root / "spaces" / "did:web:killed.example.sqlite-wal").stat().st_size > 0
+    assert read(root, "revisions").count() == 30
+
+
+def contents(root):
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in root.rglob("*.sqlite")
+    }

@@ -1,0 +1,272 @@
+"""The shape of a job: rows, watermarks, kills, resumption, one at a time. No Spark is needed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from counting_job import POINTS, Counting
+
+import fourfold
+from fourfold.errors import (
+    AlreadyExists,
+    FourfoldError,
+    InvalidInput,
+    NotFound,
+    WriterLocked,
+)
+from fourfold.pipeline import failures, jobs
+from fourfold.pipeline.jobs import records
+from fourfold.pipeline.jobs.registry import unregister
+
+
+@pytest.fixture
+def root(tmp_path):
+    fourfold.open(tmp_path / "store").close()
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def source(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a").write_text("1\n2\n")
+    (folder / "b").write_text("10\n")
+    return folder
+
+
+@pytest.fixture
+def count(root, source, tmp_path):
+    def run(job=None, **given):
+        control = {name: given.pop(name) for name in ("dry_run", "skip_bad") if name in given}
+        options = {"input": source, "into": tmp_path / "out", **given}
+        return jobs.run(job or Counting(), root, options, **control)
+
+    return run
+
+
+def total(tmp_path):
+    return json.loads((tmp_path / "out").read_text())["sum"]
+
+
+def tree(root):
+    """What is in the store; a reader may leave an empty log behind, which holds nothing."""
+    files = [path for path in sorted(root.rglob("*")) if path.is_file() and path.stat().st_size]
+    return {path: path.read_bytes() for path in files if not path.name.endswith("-shm")}
+
+
+def test_a_run_leaves_a_row_that_says_what_it_did(root, count, tmp_path):
+    done = count()
+    assert (done.outcome, done.rows_in, done.rows_out) == ("done", 3, 1)
+    assert done.report == {"sum": 13}
+    [row] = jobs.history(root)
+    assert (row.id, row.job, row.state) == (done.run, "count-lines", "done")
+    assert row.target == row.output == str(tmp_path / "out")
+    assert row.input["ranges"] == [
+        {"source": "a", "after": 0, "upto": 2},
+        {"source": "b", "after": 0, "upto": 1},
+    ]
+    assert (row.rows_in, row.rows_out, row.report, row.error) == (3, 1, {"sum": 13}, None)
+    assert row.duration_ms >= 0
+    assert row.options["speed"] == "fast"
+    assert row.started_at <= row.finished_at
+
+
+def test_a_second_run_takes_only_what_is_new(root, count, source, tmp_path):
+    count()
+    assert count().outcome == "nothing"
+    (source / "a").write_text("1\n2\n5\n")
+    done = count()
+    assert done.input["ranges"] == [{"source": "a", "after": 2, "upto": 3}]
+    assert total(tmp_path) == 18
+    assert [row.state for row in jobs.history(root)] == ["done", "nothing", "done"]
+
+
+def test_each_target_has_its_own_watermark(count, tmp_path):
+    count()
+    assert count(into=tmp_path / "other").rows_in == 3
+
+
+def test_a_dry_run_says_what_would_be_done_and_writes_nothing(root, count, tmp_path):
+    before = tree(root)
+    done = count(dry_run=True)
+    assert (done.outcome, done.run) == ("planned", None)
+    assert done.input["positions"] == 3
+    assert str(tmp_path / "out") in done.sentence
+    assert tree(root) == before
+    assert not (tmp_path / "out").exists()
+    count()
+    before = tree(root)
+    assert count(dry_run=True).sentence == "nothing to do"
+    assert tree(root) == before
+
+
+def test_a_failed_run_leaves_its_error_and_moves_no_watermark(root, count, tmp_path):
+    with pytest.raises(ValueError, match="broken"):
+        count(fail="broken")
+    [row] = jobs.history(root)
+    assert (row.state, row.rows_out) == ("failed", None)
+    assert row.error["message"] == "ValueError: broken"
+    assert records.watermarks(root, "count-lines", str(tmp_path / "out")) == {}
+    assert count().rows_in == 3
+
+
+def test_a_job_that_cannot_plan_leaves_a_row_too(root, count, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        count(input=tmp_path / "nowhere")
+    assert [row.state for row in jobs.history(root)] == ["failed"]
+
+
+def test_an_interrupted_run_says_so(root, count):
+    def stop(point):
+        if point == "commit":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        count(Counting(stop))
+    assert [row.state for row in jobs.history(root)] == ["interrupted"]
+
+
+def test_what_is_bad_is_left_out_named_and_tried_again_the_next_time(count, source, root):
+    (source / "c.bad").write_text("100\n")
+    done = count(skip_bad=True)
+    assert done.skipped == [{"source": "c.bad", "problem": "it is bad"}]
+    assert jobs.history(root)[0].skipped == done.skipped
+    assert count(dry_run=True).input["ranges"] == [{"source": "c.bad", "after": 0, "upto": 1}]
+
+
+def run_killed(root, source, tmp_path, point):
+    child = Path(__file__).with_name("counting_job.py")
+    arguments = [sys.executable, child, root, source, tmp_path / "out", point]
+    return subprocess.run(arguments, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_run_killed_at_any_point_is_recognised_and_completed(
+    root, source, count, tmp_path, point
+):
+    assert run_killed(root, source, tmp_path, point).returncode == -9
+    listed = jobs.history(root)
+    assert [row.state for row in listed] == ([] if point == "plan" else ["running"])
+    assert not jobs.is_running(root, "count-lines", str(tmp_path / "out"))
+    job = Counting()
+    done = count(job)
+    assert total(tmp_path) == 13
+    assert done.outcome == "done"
+    assert done.resumed == (point != "plan")
+    expected = {"plan": ["a", "b"], "run": ["a", "b"], "step": ["b"]}
+    assert job.computed == expected.get(point, [])
+    states = [row.state for row in jobs.history(root)]
+    assert states == (["done"] if point == "plan" else ["done", "interrupted"])
+    if point != "plan":
+        killed = jobs.history(root)[1]
+        assert "ended without a word" in killed.error["message"]
+    assert list((root / ".pipeline" / "staging").iterdir()) == []
+    assert count().outcome == "nothing"
+
+
+def test_work_whose_input_has_moved_on_is_done_anew(root, source, count, tmp_path):
+    assert run_killed(root, source, tmp_path, "staged").returncode == -9
+    (source / "a").write_text("1\n2\n5\n")
+    job = Counting()
+    assert not count(job).resumed
+    assert job.computed == ["a", "b"]
+    assert total(tmp_path) == 18
+    assert list((root / ".pipeline" / "staging").iterdir()) == []
+
+
+def test_a_job_and_target_have_one_run_at_a_time(root, count, tmp_path):
+    inside, leave = threading.Event(), threading.Event()
+
+    def wait(point):
+        if point == "run":
+            inside.set()
+            leave.wait(60)
+
+    worker = threading.Thread(target=lambda: count(Counting(wait)))
+    worker.start()
+    try:
+        assert inside.wait(60)
+        assert jobs.is_running(root, "count-lines", str(tmp_path / "out"))
+        with pytest.raises(WriterLocked, match="already running"):
+            count()
+        assert count(into=tmp_path / "other").outcome == "done"
+        assert [row.state for row in jobs.newest(root)] == ["done", "running"]
+    finally:
+        leave.set()
+        worker.join()
+    assert [row.state for row in jobs.newest(root)] == ["done", "done"]
+
+
+def test_the_rows_of_runs_side_by_side_do_not_get_in_each_others_way(root, count, tmp_path):
+    failed = []
+
+    def run(number):
+        try:
+            count(into=tmp_path / f"out-{number}")
+        except FourfoldError as error:
+            failed.append(error)
+
+    workers = [threading.Thread(target=run, args=(number,)) for number in range(6)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not failed
+    assert [row.state for row in jobs.history(root)] == ["done"] * 6
+
+
+def test_options_are_checked_before_anything_is_done(root, count):
+    for given, word in [
+        ({"colour": "red"}, "colour"),
+        ({"into": None}, "--into"),
+        ({"speed": "warp"}, "slow, fast"),
+    ]:
+        with pytest.raises(InvalidInput, match=word):
+            count(**given)
+    assert jobs.history(root) == []
+
+
+def test_a_folder_that_is_no_store_gets_no_row(tmp_path, source):
+    with pytest.raises(NotFound):
+        jobs.run(Counting(), tmp_path, {"input": source, "into": tmp_path / "out"})
+    assert not (tmp_path / "databases").exists()
+
+
+def test_jobs_can_be_added_by_name(root, source, tmp_path):
+    added = jobs.register(Counting())
+    try:
+        assert jobs.find("count-lines") is added
+        with pytest.raises(AlreadyExists):
+            jobs.register(Counting())
+        done = jobs.run("count-lines", root, {"input": source, "into": tmp_path / "out"})
+        assert done.outcome == "done"
+    finally:
+        unregister("count-lines")
+    with pytest.raises(NotFound, match="count-lines"):
+        jobs.find("count-lines")
+
+
+def test_a_backup_takes_the_table_of_runs_and_no_scratch(root, source, count, tmp_path):
+    count()
+    assert run_killed(root, source, tmp_path, "nowhere").returncode == 0
+    (root / ".pipeline" / "staging" / "left").mkdir()
+    (root / ".pipeline" / "staging" / "left" / "over").write_text("x")
+    with fourfold.open(root, mode="r") as store:
+        store.backup(tmp_path / "copy")
+    assert (tmp_path / "copy" / "databases" / "pipeline.sqlite").exists()
+    assert not (tmp_path / "copy" / ".pipeline").exists()
+
+
+def test_an_error_that_crossed_spark_is_the_one_it_was():
+    error = InvalidInput("row 3: no\nid", hint="Give one.")
+    text = f"Job aborted.\nTraceback ...\nfourfold.errors.InvalidInput: {failures.carried(error)}\n"
+    found = failures.typed(RuntimeError(text + "\n\tat org.apache.spark"))
+    assert isinstance(found, InvalidInput)
+    assert (found.message, found.hint) == ("row 3: no id", "Give one.")
+    other = RuntimeError("something else")
+    assert failures.typed(other) is other

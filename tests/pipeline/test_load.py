@@ -1,0 +1,189 @@
+"""`load`: lines of JSON, Parquet files and DataFrames into spaces, once."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import fourfold
+from fourfold.errors import InvalidInput, NotFound, ReplayMismatch
+from fourfold.pipeline import jobs
+from fourfold.pipeline.jobs import load as loading
+
+pytestmark = pytest.mark.spark
+
+A, B = "did:web:a.example", "did:web:b.example"
+
+
+@pytest.fixture
+def root(tmp_path):
+    fourfold.open(tmp_path / "store").close()
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def load(spark, root):
+    def run(*files, **given):
+        control = {name: given.pop(name) for name in ("dry_run", "skip_bad") if name in given}
+        options = {"from": list(files), **given}
+        return jobs.run("load", root, options, spark=spark, **control)
+
+    return run
+
+
+def documents(root, did=A):
+    with fourfold.open(root, mode="r") as store:
+        space = store.space(did)
+        return {entity: space.read(entity).document for entity in space.ids()}
+
+
+def seq(root, did=A):
+    with fourfold.open(root, mode="r") as store:
+        return store.space(did).seq() if did in store.spaces() else 0
+
+
+def lines(path, *values):
+    path.write_text(
+        "".join(f"{value if isinstance(value, str) else json.dumps(value)}\n" for value in values)
+    )
+    return path
+
+
+def test_lines_of_json_become_documents_and_the_same_load_again_does_nothing(load, root, tmp_path):
+    file = lines(
+        tmp_path / "notes.ndjson",
+        '{"id": "a", "big": 123456789012345678901234567890, "small": 0.1}',
+        "",
+        '{"id": 7, "text": "ä"}',
+    )
+    planned = load(file, space=A, dry_run=True)
+    assert (planned.outcome, planned.input["positions"]) == ("planned", file.stat().st_size)
+    assert seq(root) == 0
+    done = load(file, space=A)
+    assert (done.outcome, done.rows_in, done.rows_out) == ("done", 2, 2)
+    assert documents(root) == {
+        "a": {"id": "a", "big": 123456789012345678901234567890, "small": 0.1},
+        "7": {"id": 7, "text": "ä"},
+    }
+    assert load(file, space=A).outcome == "nothing"
+    assert seq(root) == 1
+    lines(file, {"id": "a", "n": 2})
+    assert load(file, space=A).rows_out == 1
+    assert seq(root) == 2
+    with pytest.raises(NotFound):
+        load(tmp_path / "nowhere.ndjson", space=A)
+
+
+def test_a_named_load_is_refused_when_its_files_have_changed(load, root, tmp_path):
+    file = lines(tmp_path / "notes.ndjson", {"id": "a"})
+    load(file, space=A, job="first")
+    assert load(file, space=A, job="first").outcome == "nothing"
+    lines(file, {"id": "a"}, {"id": "b"})
+    with pytest.raises(ReplayMismatch, match="first"):
+        load(file, space=A, job="first")
+    assert load(file, space=A, job="second").rows_out == 2
+
+
+def test_operations_go_in_by_the_order_of_their_lines(load, root, tmp_path):
+    folder = tmp_path / "log"
+    folder.mkdir()
+    add = [{"op": "add", "path": "/m", "value": 2}]
+    lines(
+        folder / "1.jsonl",
+        {"space": A, "id": "n", "op": "set", "value": {"n": 1}},
+        {"space": A, "id": "n", "op": "patch", "patches": add},
+        {"space": B, "id": "o", "data": {"n": 3}},
+    )
+    lines(
+        folder / "2.jsonl",
+        {"space": B, "id": "o", "op": "delete"},
+        {"space": A, "id": "p", "op": "set", "data": json.dumps({"n": 4})},
+        {"space": A, "id": "n", "op": "patch", "data": json.dumps(add)},
+    )
+    done = load(folder, **{"as": "operations"}, history="facts")
+    assert done.report["spaces"] == 2
+    assert documents(root) == {"n": {"n": 1, "m": 2}, "p": {"n": 4}}
+    assert documents(root, B) == {}
+    with fourfold.open(root, mode="r") as store:
+        assert store.space(A).history_kind.name == "facts"
+        assert [each.op for each in store.space(B).history("o")] == ["set", "delete"]
+
+
+def test_bad_lines_are_named_and_can_be_left_out(load, root, tmp_path):
+    file = lines(tmp_path / "x.ndjson", {"id": "a"}, "{not json", {"no": "id"}, {"id": "b"}, "[]")
+    with pytest.raises(InvalidInput) as caught:
+        load(file, space=A)
+    assert "row 1 of partition 0" in caught.value.message
+    assert "x.ndjson" in caught.value.message
+    assert caught.value.details["rows"] == 3
+    assert seq(root) == 0
+    assert jobs.history(root)[0].state == "failed"
+    done = load(file, space=A, skip_bad=True)
+    assert (done.rows_in, done.rows_out, len(done.skipped)) == (5, 2, 3)
+    assert sorted(documents(root)) == ["a", "b"]
+
+
+def test_parquet_files_and_frames_are_loaded(spark, load, root, tmp_path):
+    frame = spark.range(0, 6, 1, 2).selectExpr(
+        f"if(id < 3, '{A}', '{B}') as tenant",
+        "id as key",
+        "id * 2 as line",
+        "7 - id as seq",
+        "null as nothing",
+    )
+    frame.write.parquet(str(tmp_path / "files"))
+    done = load(tmp_path / "files", id="key", space_from="tenant")
+    assert done.rows_out == 6
+    assert documents(root)["2"] == {"tenant": A, "key": 2, "line": 4, "seq": 5, "nothing": None}
+    given = {"job": "frame", "as_": "documents", "space": A, "id": "key"}
+    done = loading.load(frame, root, **given)
+    assert done.rows_out == 6
+    assert loading.load(frame, root, **given).rows_out == 0
+    assert seq(root) == 2
+
+
+def test_parquet_files_of_operations_go_in_by_the_columns_that_say_their_order(
+    spark, load, root, tmp_path
+):
+    frame = spark.range(0, 6, 1, 3).selectExpr(
+        "'n' as id", "to_json(struct(id as n)) as data", "10 - id as seq"
+    )
+    frame.write.parquet(str(tmp_path / "files"))
+    load(tmp_path / "files", **{"as": "operations"}, space=A)
+    load(tmp_path / "files", **{"as": "operations"}, space=B, order="data,seq")
+    with fourfold.open(root, mode="r") as store:
+        said = [[each.data["n"] for each in store.space(did).history("n")] for did in (A, B)]
+    assert said == [[5, 4, 3, 2, 1, 0], [0, 1, 2, 3, 4, 5]]
+
+
+def test_a_load_killed_between_staging_and_commit_stages_only_once(
+    load, root, tmp_path, monkeypatch
+):
+    file = lines(tmp_path / "notes.ndjson", {"id": "a"}, {"id": "b"})
+
+    def stop(*_given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loading, "ingest", stop)
+    with pytest.raises(KeyboardInterrupt):
+        load(file, space=A)
+    monkeypatch.undo()
+    monkeypatch.setattr(loading, "_read_files", stop)
+    done = load(file, space=A)
+    assert done.resumed
+    assert done.rows_out == 2
+    assert documents(root) == {"a": {"id": "a"}, "b": {"id": "b"}}
+
+
+def test_options_that_do_not_go_together_are_refused(load, tmp_path, root):
+    file = lines(tmp_path / "notes.txt", {"id": "a"})
+    for given, word in [
+        ({}, "--space"),
+        ({"space": A, "space_from": "x"}, "--space"),
+        ({"space": A}, "format"),
+        ({"space": "nowhere", "format": "ndjson"}, "DID"),
+    ]:
+        with pytest.raises(InvalidInput, match=word):
+            load(file, **given)
+    assert seq(root) == 0

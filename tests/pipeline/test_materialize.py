@@ -1,0 +1,280 @@
+"""Materialized tables: equal to what spaces read, replaced at once, and written anew only where
+something changed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import fourfold
+from fourfold.errors import CorruptData, InvalidInput, Refused
+from fourfold.pipeline import jobs
+from fourfold.pipeline.jobs import key_ranges
+from fourfold.pipeline.jobs.published import File, Published
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def root(tmp_path):
+    folder = tmp_path / "store"
+    with fourfold.open(folder) as store:
+        for name in ("did:key:zA", "did:key:zB", "did:key:zB-1", "did:key:zC"):
+            space = store.space(name, history="facts" if name.endswith("C") else "revisions")
+            fill(space, 0)
+    return folder
+
+
+def fill(space, number):
+    """Three entities that are set, patched and deleted, different for each number."""
+    space.set("set", {"n": number})
+    space.set("patched", {"n": number})
+    space.patch("patched", [{"op": "increment", "path": "/n", "by": 1}])
+    space.set("deleted", {})
+    space.delete("deleted")
+
+
+def run(root, into, spark, **options):
+    return jobs.run("materialize", root, {"into": str(into), **options}, spark=spark)
+
+
+def table(into, name="state"):
+    """What anybody reads who knows Parquet, by space, branch and entity."""
+    rows = pq.read_table(into / "current" / name).to_pylist()
+    found = {(row["space"], row["branch"], row["id"]): row for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def expected(root, branches=("",)):
+    found = {}
+    with fourfold.open(root, mode="r") as store:
+        for did in store.spaces():
+            space = store.space(did)
+            for branch in branches:
+                if branch in {each.name for each in space.branches.list(deleted=True)}:
+                    ids = {each["id"] for each in _operations(space)}
+                    for entity, state in space.read_many(sorted(ids), branch).items():
+                        if state is not None:
+                            found[did, branch, entity] = state
+    return found
+
+
+def _operations(space):
+    return [each for entry in space.log() for each in entry.original.get("operations", ())]
+
+
+def check(root, into, branches=("",)):
+    rows, states = table(into), expected(root, branches)
+    assert rows.keys() == states.keys()
+    for key, row in rows.items():
+        state = states[key]
+        document = None if row["document"] is None else json.loads(row["document"])
+        assert (document, row["op"], row["seq"]) == (state.document, state.op, state.seq)
+
+
+def test_the_table_is_what_every_space_reads(root, tmp_path, spark):
+    done = run(root, tmp_path / "out", spark)
+    assert done.rows_out == 12
+    check(root, tmp_path / "out")
+
+
+def test_a_second_run_without_changes_does_nothing(root, tmp_path, spark):
+    run(root, tmp_path / "out", spark)
+    before = (tmp_path / "out" / "current").readlink()
+    assert run(root, tmp_path / "out", spark).outcome == "nothing"
+    assert (tmp_path / "out" / "current").readlink() == before
+
+
+def test_only_files_that_hold_something_changed_are_written_anew(
+    root, tmp_path, spark, monkeypatch
+):
+    # A file for each two rows, so that one change leaves most of them alone.
+    monkeypatch.setattr("fourfold.limits.PUBLISHED_FILE_ROWS", 2)
+    into = tmp_path / "out"
+    run(root, into, spark)
+    before = {path.name: path.stat().st_ino for path in (into / "current" / "state").iterdir()}
+    assert len(before) >= 6
+    with fourfold.open(root) as store:
+        store.space("did:key:zB").patch("set", [{"op": "add", "path": "/new", "value": [1]}])
+    done = run(root, into, spark)
+    assert done.report["entities_folded"] == 1
+    after = {path.name: path.stat().st_ino for path in (into / "current" / "state").iterdir()}
+    assert len(before.items() - after.items()) == 1
+    assert done.report["files_kept"] == len(before) - 1
+    check(root, into)
+
+
+def test_new_and_lost_spaces_and_entities_are_taken_up(root, tmp_path, spark):
+    into = tmp_path / "out"
+    run(root, into, spark)
+    with fourfold.open(root) as store:
+        fill(store.space("did:key:zAA"), 7)
+        store.space("did:key:zC").set("zz", {"last": True})
+        store.space("did:key:zA").delete("set")
+        store.space("did:key:zA").set("deleted", {"again": 1})
+    for path in (root / "spaces").glob("did:key:zB.sqlite*"):
+        path.unlink()
+    run(root, into, spark)
+    check(root, into)
+    assert ("did:key:zB", "", "set") not in table(into)
+
+
+def test_a_space_that_went_back_is_folded_anew(root, tmp_path, spark):
+    into = tmp_path / "out"
+    run(root, into, spark)
+    for path in (root / "spaces").glob("did:key:zB.sqlite*"):
+        path.unlink()
+    with fourfold.open(root) as store:
+        store.space("did:key:zB").set("set", {"another": "life"})
+    run(root, into, spark)
+    check(root, into)
+
+
+def test_a_branch_younger_than_the_last_run_shows_what_it_inherits(root, tmp_path, spark):
+    into = tmp_path / "out"
+    run(root, into, spark, branch="*")
+    with fourfold.open(root) as store:
+        space = store.space("did:key:zA")
+        space.branches.create("draft", at=2)
+        space.set("own", {"draft": True}, branch="draft")
+    run(root, into, spark, branch="*")
+    check(root, into, branches=("", "draft"))
+    assert table(into)["did:key:zA", "draft", "set"]["seq"] == 1
+
+
+def test_an_earlier_point_is_shown_as_it_was(root, tmp_path, spark):
+    into = tmp_path / "out"
+    run(root, into, spark)
+    run(root, into, spark, at="2")
+    assert {row["seq"] for row in table(into).values()} == {1, 2}
+
+
+def test_a_reader_of_the_version_before_is_not_disturbed(root, tmp_path, spark):
+    into = tmp_path / "out"
+    run(root, into, spark)
+    files = list(Published(into).table().iterdir())
+    with fourfold.open(root) as store:
+        store.space("did:key:zA").set("set", {"n": 2})
+    run(root, into, spark)
+    assert sum(pq.read_metadata(path).num_rows for path in files) == 12
+    with fourfold.open(root) as store:
+        store.space("did:key:zA").set("set", {"n": 3})
+    run(root, into, spark)
+    assert len(list((into / "versions").iterdir())) == 2
+    assert not [path for path in into.iterdir() if path.name.startswith(".staging")]
+
+
+def test_documents_can_be_queried_as_variant(root, tmp_path, spark):
+    into = tmp_path / "out"
+    run(root, into, spark, variant=True)
+    rows = spark.read.parquet(str(into / "current" / "variant"))
+    found = rows.selectExpr("space", "id", "variant_get(document, '$.n', 'int') as n").collect()
+    assert {(row.space, row.n) for row in found if row.id == "patched"} == {
+        (did, 1) for did, _, entity in table(into) if entity == "patched"
+    }
+    # The text stays the record, and asking for the derived table later makes it.
+    check(root, into)
+    assert run(root, into, spark).outcome == "done"
+    assert not (into / "current" / "variant").exists()
+
+
+def test_an_empty_store_gives_an_empty_table(tmp_path, spark):
+    with fourfold.open(tmp_path / "store"):
+        pass
+    run(tmp_path / "store", tmp_path / "out", spark)
+    assert table(tmp_path / "out") == {}
+    with fourfold.open(tmp_path / "store") as store:
+        fill(store.space("did:key:zA"), 1)
+    run(tmp_path / "store", tmp_path / "out", spark)
+    check(tmp_path / "store", tmp_path / "out")
+
+
+def test_another_store_or_branch_or_folder_is_refused(root, tmp_path, spark):
+    into = tmp_path / "out"
+    run(root, into, spark)
+    with pytest.raises(Refused, match="branch"):
+        run(root, into, spark, branch="*")
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpg").touch()
+    with pytest.raises(InvalidInput, match="something else"):
+        run(root, tmp_path / "photos", spark)
+    (into / "current" / "manifest.json").write_text("{}")
+    with pytest.raises(CorruptData, match=r"manifest\.json"):
+        run(root, into, spark)
+
+
+def test_delta_readers_see_the_same_rows(root, tmp_path, spark):
+    delta = pytest.importorskip("deltalake")
+    into = tmp_path / "out"
+    run(root, into, spark, delta=True)
+    assert delta.DeltaTable(str(into)).to_pyarrow_table().num_rows == 12
+    with fourfold.open(root) as store:
+        store.space("did:key:zA").set("more", {"n": 3})
+    run(root, into, spark, delta=True)
+    found = delta.DeltaTable(str(into))
+    assert found.to_pyarrow_table().num_rows == 13
+    assert found.transaction_version("fourfold") == 2
+    # The log is derived: one that is missing is made without folding anything again.
+    assert run(root, into, spark, delta=True).outcome == "nothing"
+
+
+def test_ranges_that_meet_do_not_divide_the_keys():
+    def file(first, last):
+        return File("f", 1, 1, first, last)
+
+    assert key_ranges.divides([file(("b",), ("c",)), file(("a",), ("a",))])
+    assert not key_ranges.divides([file(("a",), ("c",)), file(("b",), ("d",))])
+    assert not key_ranges.divides([file(("b",), ("a",))])
+
+
+CHILD = """
+import sys
+from fourfold.pipeline import jobs
+from fourfold.pipeline.jobs import materialize, published
+point = sys.argv[3]
+def die(*_, **__): import os, signal; os.kill(os.getpid(), signal.SIGKILL)
+if point == "folded":
+    materialize.Materialize.commit = die
+elif point == "written":
+    materialize._placed = die
+elif point == "placed":
+    published.Path.symlink_to = die
+elif point == "shown":
+    before = published.Published.publish
+    published.Published.publish = lambda *a: (before(*a), die())
+jobs.run("materialize", sys.argv[1], {"into": sys.argv[2]}, master="local[1]")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["written", "folded", "placed", "shown"])
+def test_a_killed_run_leaves_the_old_table_and_the_next_completes_it(root, tmp_path, spark, point):
+    into = tmp_path / "out"
+    run(root, into, spark)
+    old = table(into)
+    with fourfold.open(root) as store:
+        store.space("did:key:zA").set("set", {"n": 9})
+    killed = subprocess.run(
+        [sys.executable, "-c", CHILD, str(root), str(into), point],
+        env={**os.environ, "PYTHONPATH": str(Path(fourfold.__file__).parents[1])},
+        capture_output=True,
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()[-2000:]
+    if point == "shown":
+        check(root, into)
+    else:
+        assert table(into) == old
+    run(root, into, spark)
+    check(root, into)
+    assert not [path for path in into.iterdir() if path.name.startswith(".staging")]
+    assert len(list((into / "versions").iterdir())) <= 2

@@ -1,0 +1,309 @@
+"""Files become tasks: large ones in parts, small ones packed, one open at a time."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import apsw
+import pytest
+import sample_store
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import datasource
+from pyspark.sql.types import (
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+import fourfold
+from fourfold import limits
+from fourfold.pipeline import cut, finding, planning, scan
+from fourfold.pipeline.options import read_options
+from fourfold.pipeline.pushdown import Condition, Pushed, take
+from fourfold.pipeline.scan import Piece
+from fourfold.pipeline.source import FourfoldSource
+from fourfold.pipeline.tables import model_tables
+
+MANY = 400
+ROWS = 6
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """Two stores with the same spaces: a folder of many small files each."""
+    place = tmp_path_factory.mktemp("many")
+    root = place / "one"
+    with fourfold.open(root, settings={"documents.page_size": 4096}) as store:
+        space = store.space("did:web:s0")
+        for number in range(ROWS):
+            space.set(f"e{number}", {"n": number})
+    for number in range(1, MANY):
+        shutil.copy(root / "spaces/did:web:s0.sqlite", root / f"spaces/did:web:s{number}.sqlite")
+    shutil.copytree(root, place / "two", ignore=shutil.ignore_patterns("*.lock"))
+    return place
+
+
+def planned(options, pushed=None):
+    taken = cut.take(options)
+    columns = options.table.chosen(options.columns)
+    return planning.plan(taken.marks, options, columns, pushed or Pushed())
+
+
+def open_files(folder):
+    links = [str(each.resolve()) for each in Path("/proc/self/fd").iterdir()]
+    return [link for link in links if link.startswith(str(folder)) and link.endswith(".sqlite")]
+
+
+def test_many_small_files_are_few_tasks_and_each_is_read_once(many):
+    options = read_options({"roots": f"{many}/*", "table": "revisions", "columns": "root,space,id"})
+    works = planned(options)
+    assert 2 <= len(works) <= MANY / 20
+    assert len({piece.path for work in works for piece in work.pieces}) == 2 * MANY
+    assert sum(len(work.pieces) for work in works) == 2 * MANY
+    found = [row for work in works for batch in scan.batches(work) for row in batch.to_pylist()]
+    assert len(found) == len({tuple(row.values()) for row in found}) == 2 * MANY * ROWS
+
+
+def test_a_task_has_one_file_open_at_a_time(many):
+    options = read_options({"root": f"{many}/one", "table": "revisions", "batch_rows": "1"})
+    for work in planned(options)[:2]:
+        seen = {len(open_files(many)) for _ in scan.batches(work)}
+        assert seen <= {0, 1}
+    assert not open_files(many)
+
+
+def test_small_files_leave_in_large_batches(many):
+    options = read_options({"root": f"{many}/one", "table": "revisions"})
+    batches = [batch.num_rows for work in planned(options) for batch in scan.batches(work)]
+    assert len(batches) == len(planned(options))
+
+
+def test_the_files_of_a_filtered_space_are_the_only_ones(many):
+    options = read_options({"roots": f"{many}/*", "table": "revisions"})
+    pushed = Pushed([Condition("space", "in", ("did:web:s7", "did:web:s70"))])
+    pieces = [piece for work in planned(options, pushed) for piece in work.pieces]
+    assert {Path(piece.path).name for piece in pieces} == {
+        "did:web:s7.sqlite",
+        "did:web:s70.sqlite",
+    }
+
+
+def test_the_same_space_in_two_stores_is_folded_apart(many):
+    options = read_options({"roots": f"{many}/*", "table": "state", "space": "did:web:s7"})
+    found = [
+        row for work in planned(options) for each in scan.batches(work) for row in each.to_pylist()
+    ]
+    assert len(found) == 2 * ROWS
+
+
+@given(st.lists(st.integers(0, 100 * limits.MIB), max_size=60))
+def test_packing_keeps_every_piece_in_order_and_fills_tasks(costs):
+    pieces = [(cost, Piece(str(at), "", (), ())) for at, cost in enumerate(costs)]
+    packed = list(planning.packed(iter(pieces), limits.SOURCE_PARTITION_BYTES))
+    assert [piece.path for group in packed for piece in group] == [
+        str(at) for at in range(len(costs))
+    ]
+    by_path = {piece.path: cost + limits.SOURCE_FILE_COST_BYTES for cost, piece in pieces}
+    sizes = [sum(by_path[piece.path] for piece in group) for group in packed]
+    for group, size in zip(packed, sizes, strict=True):
+        assert size <= limits.SOURCE_PARTITION_BYTES or len(group) == 1
+    for before, after, group in zip(sizes, sizes[1:], packed[1:], strict=False):
+        assert before + by_path[group[0].path] > limits.SOURCE_PARTITION_BYTES, after
+
+
+def test_files_are_found_by_name_alone(many, tmp_path):
+    tables = model_tables("documents")
+    root = tmp_path / "store"
+    shutil.copytree(many / "one", root, ignore=shutil.ignore_patterns("*.lock", "did:web:s1*"))
+    for name in (
+        ".hidden.sqlite",
+        "did:web:x.sqlite-wal",
+        "notes.txt",
+        "did:web:y.sqlite.replaced-1",
+    ):
+        (root / "spaces" / name).write_bytes(b"")
+    (root / "spaces" / "did:web:folder.sqlite").mkdir()
+    found = finding.files(finding.stores(str(root), None), tables)
+    assert {file.space for file in found} == {
+        f"did:web:s{number}" for number in range(MANY) if not str(number).startswith("1")
+    }
+
+
+def filters():
+    names = st.sampled_from(["seq", "id", "branch", "space", "op", "data"])
+    signs = st.sampled_from(
+        [
+            datasource.EqualTo,
+            datasource.GreaterThan,
+            datasource.GreaterThanOrEqual,
+            datasource.LessThan,
+            datasource.LessThanOrEqual,
+        ]
+    )
+
+    def values(name):
+        return (
+            st.integers(-1, ROWS + 1) if name == "seq" else st.sampled_from(["", "e1", "e3", "set"])
+        )
+
+    single = names.flatmap(
+        lambda name: st.builds(lambda sign, value: sign((name,), value), signs, values(name))
+    )
+    several = names.flatmap(
+        lambda name: st.builds(
+            lambda found: datasource.In((name,), tuple(found)), st.lists(values(name), max_size=3)
+        )
+    )
+    return st.lists(single | several, max_size=3)
+
+
+OPERATORS = {
+    "EqualTo": "__eq__",
+    "GreaterThan": "__gt__",
+    "GreaterThanOrEqual": "__ge__",
+    "LessThan": "__lt__",
+    "LessThanOrEqual": "__le__",
+}
+
+
+def holds(each, row):
+    value = row[each.attribute[0]]
+    if type(each).__name__ == "In":
+        return value in each.value
+    return getattr(value, OPERATORS[type(each).__name__])(each.value)
+
+
+@pytest.fixture(scope="module")
+def one_space(many):
+    return read_options({"root": f"{many}/one", "table": "revisions", "space": "did:web:s3"})
+
+
+@given(data=st.data())
+def test_what_is_pushed_and_what_is_left_give_the_filtered_rows(one_space, data):
+    wanted = data.draw(filters())
+    everything = [
+        row
+        for work in planned(one_space)
+        for each in scan.batches(work)
+        for row in each.to_pylist()
+    ]
+    pushed = Pushed()
+    left = list(take(wanted, one_space.table, pushed))
+    assert all(any(each is given for given in wanted) for each in left)
+    found = [
+        row
+        for work in planned(one_space, pushed)
+        for batch in scan.batches(work)
+        for row in batch.to_pylist()
+        if all(holds(each, row) for each in left)
+    ]
+    expected = [row for row in everything if all(holds(each, row) for each in wanted)]
+    assert found == expected
+    # Every column but the payload is one that SQLite filters by.
+    assert {each.attribute[0] for each in left if getattr(each, "value", None) != ()} <= {"data"}
+
+
+WORKER = """
+import pickle, sys
+sys.modules["apsw"] = None
+reader, tasks = pickle.load(sys.stdin.buffer)
+print(sum(batch.num_rows for task in tasks for batch in reader.read(task)))
+assert "fourfold.kernel" not in sys.modules
+"""
+
+
+@pytest.mark.parametrize("table", ["revisions", "state"])
+def test_a_worker_needs_neither_the_kernel_nor_its_driver(many, table):
+    source = FourfoldSource({"root": f"{many}/one", "table": table})
+    source.schema()
+    names = [column.name for column in model_tables("documents").table(table).chosen()]
+    types = {
+        "string": StringType,
+        "bigint": LongType,
+        "int": IntegerType,
+        "timestamp": TimestampType,
+    }
+    fields = [
+        StructField(column.name, types[column.type]())
+        for column in model_tables("documents").table(table).chosen(names)
+    ]
+    reader = source.reader(StructType(fields))
+    sent = pickle.dumps((reader, reader.partitions()))
+    done = subprocess.run(
+        [sys.executable, "-c", WORKER], input=sent, capture_output=True, check=False
+    )
+    assert done.stdout == f"{MANY * ROWS}\n".encode(), done.stderr.decode()
+    # The reader alone is small, however many files there are: it goes to every task.
+    assert len(pickle.dumps((source, reader))) < 4_000
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    root = tmp_path_factory.mktemp("both") / "store"
+    sample_store.build(root)
+    return root
+
+
+@pytest.mark.parametrize("did", sample_store.SPACES)
+@pytest.mark.parametrize("table", ["revisions", "operations"])
+@pytest.mark.parametrize(
+    "conditions",
+    [
+        [Condition("id", "=", ("note-1",))],
+        [Condition("id", "in", ("note-1", "note-2"))],
+        [Condition("branch", "=", ("draft",)), Condition("id", ">", ("note-1",))],
+        [Condition("seq", ">", (28,))],
+        [Condition("seq", "=", (3,))],
+    ],
+    ids=lambda conditions: " ".join(f"{each.column}{each.sign}" for each in conditions),
+)
+def test_a_condition_on_entity_or_seq_is_looked_up_and_never_scanned_for(
+    both, did, table, conditions
+):
+    options = read_options({"root": str(both), "table": table, "space": did})
+    [work] = planned(options, Pushed(list(conditions)))
+    [piece] = work.pieces
+    connection = apsw.Connection(piece.path, flags=apsw.SQLITE_OPEN_READONLY)
+    steps = [
+        row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {piece.sql}", piece.parameters)
+    ]
+    connection.close()
+    log = [
+        step for step in steps if re.match(r"(SCAN|SEARCH) (revision|occurrence|r|o) ", f"{step} ")
+    ]
+    assert log
+    assert all(step.startswith("SEARCH") for step in log), steps
+    assert not any(step.endswith("(branch=?)") for step in log), steps
+
+
+@pytest.mark.parametrize("partition_bytes", ["1000000", "30000"])
+@pytest.mark.parametrize("table", ["revisions", "operations", "commits", "state", "history"])
+def test_a_scan_stops_at_its_cut_whatever_came_later(tmp_path, table, partition_bytes):
+    root = tmp_path / "store"
+    sample_store.build(root)
+    given = {"root": str(root), "table": table, "partition_bytes": partition_bytes}
+    before = contents(planned(read_options(given)))
+    token = cut.take(read_options(given)).token()
+    with fourfold.open(root) as store:
+        for did in store.spaces():
+            space = store.space(did)
+            space.set("later", {"n": 1})
+            space.patch("note-1", [{"op": "add", "path": "/later", "value": True}])
+            space.set("note-0", {"n": 8})
+    assert contents(planned(read_options(given | {"cut": token}))) == before
+    assert contents(planned(read_options(given))) != before
+
+
+def contents(works):
+    return sorted(
+        repr(row) for work in works for each in scan.batches(work) for row in each.to_pylist()
+    )

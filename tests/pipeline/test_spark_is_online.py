@@ -1,0 +1,100 @@
+"""What Spark folds is what a space reads: every document of random spaces, on every branch, at
+random points; and every version is what a model that keeps full copies of everything has.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from random_spaces import LIVES, Life, same_states, same_versions
+
+import fourfold
+from fourfold.pipeline import cut as cuts
+from fourfold.pipeline import shuffled
+from fourfold.pipeline.cut import Cut
+from fourfold.pipeline.options import read_options
+
+pytestmark = pytest.mark.spark
+
+SPACES_TOGETHER = 60
+
+
+def lives_of(store, count, seed=None):
+    """So many random spaces in a store; half of them keep facts."""
+    lives = {}
+
+    @settings(max_examples=count, database=None, suppress_health_check=list(HealthCheck))
+    @given(LIVES)
+    def begin(steps):
+        number = len(lives)
+        did = f"did:key:z{number:04}"
+        life = Life(store.space(did, history=("revisions", "facts")[number % 2]))
+        lives[did] = life
+        life.live(steps)
+
+    if seed is not None:
+        from hypothesis import seed as seeded  # noqa: PLC0415
+
+        begin = seeded(seed)(begin)
+    begin()
+    return lives
+
+
+def cut_of(root, lives):
+    """A cut that shows each space at a point of its own."""
+    options = read_options({"root": str(root), "table": "state"})
+    marks = []
+    for mark in cuts.take(options).marks:
+        life = lives[mark.space]
+        seq = random.randint(life.space.horizon(), life.model.seq)
+        marks.append(replace(mark, seq=seq))
+    return Cut(tuple(marks))
+
+
+def later_part_of(cut):
+    """The same points, but only what is newer than another one, of each space its own."""
+    return Cut(tuple(replace(mark, since=random.randint(0, mark.seq)) for mark in cut.marks))
+
+
+def expected(lives, cut):
+    states, versions = {}, {}
+    for mark in cut.marks:
+        states.update(lives[mark.space].states(mark))
+        versions.update(lives[mark.space].versions(mark))
+    return states, versions
+
+
+def rows_of(frame):
+    return [row.asDict() for row in frame.collect()]
+
+
+def compare(spark, read, root, count, rounds, seed=None):
+    with fourfold.open(root) as store:
+        lives = lives_of(store, count, seed)
+        for _ in range(rounds):
+            cut = cut_of(root, lives)
+            states, versions = expected(lives, cut)
+            # Small parts, so that entities of one file are folded by several tasks.
+            asked = {"branch": "*", "cut": cut.token(), "partition_bytes": 64_000}
+            same_states(rows_of(read(root, "state", **asked)), states)
+            same_versions(rows_of(read(root, "history", **asked)), versions)
+            same_states(rows_of(shuffled.state(spark, root=root, **asked)), states)
+            same_versions(rows_of(shuffled.history(spark, root=root, **asked)), versions)
+            later = later_part_of(cut)
+            states, versions = expected(lives, later)
+            asked["cut"] = later.token()
+            same_states(rows_of(read(root, "state", **asked)), states)
+            same_versions(rows_of(read(root, "history", **asked)), versions)
+
+
+def test_what_spark_folds_is_what_a_space_reads(spark, read, tmp_path):
+    compare(spark, read, tmp_path / "store", count=20, rounds=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+def test_what_spark_folds_is_what_three_hundred_and_sixty_spaces_read(spark, read, tmp_path, seed):
+    compare(spark, read, tmp_path / "store", count=SPACES_TOGETHER, rounds=2, seed=seed)

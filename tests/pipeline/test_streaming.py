@@ -1,0 +1,125 @@
+"""The streaming source: every commit once, in bounded batches, also of spaces that come late."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+import fourfold
+from fourfold.pipeline.failures import typed
+
+pytestmark = pytest.mark.spark
+A, B = "did:web:a.example", "did:web:b.example"
+
+
+@pytest.fixture
+def store(tmp_path):
+    with fourfold.open(tmp_path / "store", settings={"documents.page_size": 4096}) as opened:
+        fill(opened.space(A), 12)
+        fill(opened.space(B, "facts"), 7)
+        yield opened
+
+
+def fill(space, commits):
+    for number in range(commits):
+        space.transact(
+            [
+                {"op": "set", "id": "left", "value": {"n": number}},
+                {"op": "delete", "id": "right"},
+            ]
+        )
+
+
+@pytest.fixture
+def run(spark, tmp_path):
+    """Run a query over what is there now; the rows of all its runs so far, and its batches."""
+    name = f"copy_{uuid.uuid4().hex}"
+    checkpoint = tmp_path / "checkpoint"
+    sink = tmp_path / "rows"
+
+    def go(root, table="revisions", **options):
+        reader = (
+            spark.readStream.format("fourfold").option("root", str(root)).option("table", table)
+        )
+        for key, value in options.items():
+            reader = reader.option(key, value)
+        query = (
+            reader.load()
+            .writeStream.format("parquet")
+            .option("path", str(sink))
+            .option("checkpointLocation", str(checkpoint))
+            .queryName(name)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(120)
+        sizes = [each.numInputRows for each in query.recentProgress if each.numInputRows]
+        return sorted(
+            (row.space, row.seq) for row in spark.read.parquet(str(sink)).collect()
+        ), sizes
+
+    return go
+
+
+def expected(store):
+    return sorted(
+        (did, seq)
+        for did in store.spaces()
+        for seq in range(1, store.space(did).seq() + 1)
+        for _ in ("left", "right")
+    )
+
+
+def test_batches_are_bounded_and_every_row_comes_once(store, run):
+    rows, sizes = run(store.root, max_rows=8)
+    assert rows == expected(store)
+    assert max(sizes) <= 8
+    assert sum(sizes) == len(rows)
+
+
+def test_a_query_goes_on_where_it_ended_and_meets_spaces_that_came_late(store, run):
+    run(store.root)
+    fill(store.space(A), 3)
+    fill(store.space("did:web:late.example"), 5)
+    rows, sizes = run(store.root)
+    assert rows == expected(store)
+    assert sum(sizes) == 2 * (3 + 5)
+    assert run(store.root) == (rows, [])
+
+
+def test_a_commit_that_is_larger_than_a_batch_comes_whole(store, run):
+    rows, sizes = run(store.root, max_rows=1, space=B)
+    assert rows == [row for row in expected(store) if row[0] == B]
+    assert sizes == [2] * 7
+
+
+def test_commits_can_be_streamed_and_since_skips_the_past(store, run):
+    rows, _ = run(store.root, "commits", since=5)
+    assert rows == sorted([(A, seq) for seq in range(6, 13)] + [(B, 6), (B, 7)])
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "message"),
+    [
+        ("state", {}, "cannot be streamed"),
+        ("revisions", {"at": "3"}, "for a batch"),
+        ("revisions", {"max_rows": "none"}, "whole number"),
+    ],
+)
+def test_what_cannot_be_streamed_is_refused(store, run, table, options, message):
+    with pytest.raises(Exception, match=message) as caught:
+        run(store.root, table, **options)
+    assert typed(caught.value).kind == "invalid_input"
+
+
+def test_a_store_that_went_back_is_noticed(store, run, tmp_path):
+    run(store.root)
+    path = store.root / "spaces" / f"{A}.sqlite"
+    store.close()
+    path.unlink()
+    with fourfold.open(store.root) as again:
+        fill(again.space(A), 2)
+    with pytest.raises(Exception, match="has read to 12") as caught:
+        run(store.root)
+    assert typed(caught.value).kind == "sequence_regression"
