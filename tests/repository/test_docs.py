@@ -103,7 +103,7 @@ CALLS = {
     "app history": ["my-store", "notes", "parent", "1"],
     "app feed": ["my-store"],
     "app sync key": ["my.key"],
-    "app sync domain": ["my-store", "messages", "1"],
+    "app sync domain": ["my-store", "messages", "4"],
     "app sync peer": ["my-store", KEY.public_key],
     "app sync export": ["my-store", "messages", "out.json", "--key", "my.key"],
     "app sync import": ["bob", "out.json", "--peer", "1"],

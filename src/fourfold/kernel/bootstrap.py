@@ -135,11 +135,13 @@ def check_for_reading(connection: Connection, plan: Plan) -> None:
     """Refuse a file that is foreign, from the future, or not yet brought up to date by a writer.
 
     All of it is asked of one committed state: beside a busy writer a counter and its log would
-    otherwise seem to contradict each other.
+    otherwise seem to contradict each other. Inside a transaction of the caller's it is that one's.
     """
+    own = not connection.in_transaction
     try:
-        connection.execute(SQL.begin_read)
-        connection.execute(SQL.fix_snapshot).fetchall()
+        if own:
+            connection.execute(SQL.begin_read)
+            connection.execute(SQL.fix_snapshot).fetchall()
         refuse_unfinished(connection, plan.subject)
         _refuse_foreign(connection, plan, new_file=False)
         snapshot = Snapshot(connection, plan.subject)
@@ -154,7 +156,7 @@ def check_for_reading(connection: Connection, plan: Plan) -> None:
     except DriverError as error:
         raise translate(error, plan.subject) from error
     finally:
-        if connection.in_transaction:
+        if own and connection.in_transaction:
             connection.execute(SQL.rollback)
 
 
