@@ -12,6 +12,7 @@ from cli_process import environment
 
 import fourfold
 from fourfold.models.sessions import Payload
+from fourfold.models.sessions.runtime import Final, Runtime
 
 
 @pytest.fixture
@@ -115,3 +116,81 @@ def test_what_is_not_there_is_said(root, call, tmp_path):
     with fourfold.open(tmp_path / "empty"):
         pass
     assert "there are no sessions yet" in call("list", tmp_path / "empty", code=3)
+
+
+@pytest.fixture
+def family(tmp_path):
+    """A session with a child that has a child, another that starts from its first head."""
+
+    def step(turn):
+        turn.vars[f"v{turn.task}"] = turn.vars["n"] = turn.task
+        if turn.task in {2, 20}:
+            turn.run_child(turn.task * 10)
+        if turn.task == 3:
+            turn.vars.pop("v1")
+        return Final(turn.task)
+
+    root = tmp_path / "family"
+    with fourfold.open(root) as store:
+        runtime = Runtime(store.sessions, step)
+        runtime.start({"id": "top", "model": "any"})
+        heads = [runtime.run_turn("top", task).head for task in (1, 2, 3)]
+        runtime.attach(heads[0], 4, sid="fork")
+    return root, heads
+
+
+def test_the_lineage_of_a_session_is_drawn(family, call):
+    root, heads = family
+    lines = call("tree", root, "top").splitlines()
+    assert [line[: line.index("  r")] for line in lines] == [
+        "top",
+        "├─ top/2.2.1  invocation",
+        "│  └─ top/2.2.1/1.1.1  invocation",
+        "└─ fork  derivation",
+    ]
+    assert "3 heads, " + heads[-1][:19] in lines[0]
+    document = json.loads(call("tree", root, "top", "--json"))
+    assert [each["id"] for each in document["sessions"]] == [
+        "top",
+        "top/2.2.1",
+        "top/2.2.1/1.1.1",
+        "fork",
+    ]
+    assert {each["type"] for each in document["edges"]} == {"invocation", "derivation"}
+    assert len(call("tree", root, "fork").splitlines()) == 1
+    assert "not_found" in call("tree", root, "nobody", code=3)
+
+
+def test_heads_are_compared_by_their_variables_and_messages(family, call):
+    root, heads = family
+    document = json.loads(call("diff", root, "top", "--json"))
+    assert (document["one"], document["other"], document["common"]) == (
+        heads[1],
+        heads[2],
+        heads[1],
+    )
+    assert (document["added"], document["removed"], document["changed"]) == (["v3"], ["v1"], ["n"])
+    assert [each["content"] for each in document["new_messages"]] == [3]
+    lines = call("diff", root, "fork", "--from", heads[2]).splitlines()
+    assert f"both go back to {heads[0]}" in lines
+    assert {"+ v4", "+ v1", "- v2", "- v3", "~ n"} <= set(lines)
+    assert "first of its session" in call("diff", root, "top", "--to", heads[0], code=2)
+
+
+def test_a_subtree_is_exported_and_imported(family, call, tmp_path):
+    root, heads = family
+    path = tmp_path / "top.ndjson"
+    document = json.loads(call("export", root, "top", "--output", path, "--json"))
+    assert (document["sessions"], document["bytes"]) == (4, path.stat().st_size)
+    assert call("export", root, "top").encode() == path.read_bytes()
+    assert "already_exists" in call("export", root, "top", "--output", path, code=4)
+    assert "4 sessions" in call("import", tmp_path / "copy", path)
+    assert "4 sessions" in call("import", path, FOURFOLD_ROOT=str(tmp_path / "copy"))
+    assert call("tree", "fork", FOURFOLD_ROOT=str(root)).startswith("fork")
+    assert call("tree", tmp_path / "copy", "top") == call("tree", root, "top")
+    assert heads[2] in call("show", tmp_path / "copy", "top")
+    path.write_bytes(path.read_bytes().replace(b"top", b"tap", 1))
+    assert "invalid_input" in call("import", tmp_path / "third", path, code=2)
+    assert "not_found" in call("import", tmp_path / "third", tmp_path / "nothing", code=3)
+    assert "not_found" in call("export", root, "nobody", "--output", tmp_path / "x", code=3)
+    assert not (tmp_path / "x").exists()

@@ -13,7 +13,7 @@ from fourfold.server.access import SCOPES, Access, Scope
 from fourfold.store import open_store
 
 
-@click.group("key")
+@click.group("key", epilog="Every command takes --json and --traceback.")
 def command() -> None:
     """Keys of the server: who may read, write or administer which streams.
 

@@ -178,7 +178,6 @@ class Database:
         """A transaction of its own; inside another one of this thread, a savepoint of that."""
         return self._committer.transaction(self._until(deadline_s))
 
-    @property
     def identity(self) -> str:
         """The name that this database got when it was made; backup and restore keep it."""
         with self.read() as snapshot:

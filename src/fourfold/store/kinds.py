@@ -39,7 +39,7 @@ def _session_problems(database: Database) -> list[str]:
 
 def _graph_problems(database: Database) -> list[str]:
     with database.read(deadline_s=float("inf")) as snapshot:
-        return graph_verification.problems(snapshot, str(database.path), database.identity)
+        return graph_verification.problems(snapshot, str(database.path), database.identity())
 
 
 def _stream_problems(database: Database) -> list[str]:

@@ -29,6 +29,7 @@ Examples:
 
 With FOURFOLD_ROOT set to a store, write it out as "$FOURFOLD_ROOT" where more
 arguments follow. A point in history (--at) is a number of the store's log.
+Every command takes --json and --traceback.
 """
 
 

@@ -19,6 +19,7 @@ from fourfold import store as stores
 from fourfold.cli.demo.documents_act import documents_branch_and_travel
 from fourfold.cli.demo.graphs_act import graphs_agree_between_stores
 from fourfold.cli.demo.journal import add, journal, numbers
+from fourfold.cli.demo.sessions_act import an_agent_is_killed_and_resumes
 from fourfold.cli.demo.streams_act import streams_are_written_once_and_followed
 from fourfold.cli.output import size
 from fourfold.errors import FourfoldError, SequenceRegression
@@ -164,6 +165,7 @@ ACTS: tuple[Callable[[Stage], Shown], ...] = (
     documents_branch_and_travel,
     graphs_agree_between_stores,
     streams_are_written_once_and_followed,
+    an_agent_is_killed_and_resumes,
 )
 
 

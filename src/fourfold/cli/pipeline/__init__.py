@@ -22,6 +22,7 @@ Examples:
   fourfold pipeline history ROOT
 
 Spark runs on this machine unless --master or --remote says otherwise.
+Every command takes --json and --traceback.
 """
 
 

@@ -24,6 +24,7 @@ Examples:
 
 A stream is read by offsets: -1 is the beginning, now is the end, and every
 read says where to go on. `fourfold serve ROOT` gives the same over HTTP.
+Every command takes --json and --traceback.
 """
 
 

@@ -54,7 +54,7 @@ class Graphs(Selections, Registers):
         """Whether `update_sync_flags` is forbidden."""
         self._apps = Apps()
         self._running = threading.local()
-        self.node = database.identity
+        self.node = database.identity()
         """The name of this node in rows that other nodes receive."""
         if database.writable:
             database.transact(self._prepare)

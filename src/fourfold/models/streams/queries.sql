@@ -97,6 +97,9 @@ DELETE FROM wal_log WHERE sid = ?1 AND offset < ?2
 -- name: held_below
 SELECT count(*), coalesce(sum(payload_len), 0) FROM wal_log WHERE sid = ?1 AND offset < ?2
 
+-- name: bytes_from
+SELECT coalesce(sum(payload_len), 0) FROM wal_log WHERE sid = ?1 AND offset >= ?2
+
 -- name: trimmed
 UPDATE streams SET first_offset = ?2, pending_rows = pending_rows - ?3, pending_bytes = pending_bytes - ?4,
     wal_rows = wal_rows - ?3, wal_bytes = wal_bytes - ?4

@@ -323,15 +323,10 @@ def record_at(snapshot: Snapshot, info: StreamInfo, offset: int) -> bytes | None
 
 
 def _size_until(txn: Transaction, info: StreamInfo, offset: int) -> int:
-    """The bytes of a stream's first records."""
-    total = 0
-    while True:
-        below = txn.one(SQL.held_below, (info.sid, offset))
-        total += int(below[1]) if below else 0
-        if info.fork_offset is None:
-            return total
-        offset = min(offset, info.fork_offset)
+    """The bytes of a stream's first records, those included that retention gave up."""
+    while info.fork_offset is not None and offset < info.fork_offset:
         info = info_of(_row(txn, info.forked_from or 0))
+    return info.size_bytes - int(txn.value(SQL.bytes_from, (info.sid, offset)))
 
 
 def _refuse_unlike(txn: Transaction, info: StreamInfo, wanted: Wanted) -> None:

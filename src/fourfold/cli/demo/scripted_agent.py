@@ -1,0 +1,45 @@
+"""An agent with a scripted model. It keeps everything in its session, so any process can run it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from fourfold.models.sessions import Sessions
+from fourfold.models.sessions.runtime import Final, Runtime, Turn
+
+SID = "demo/agent"
+TASK = "explain folds in four parts"
+_PARTS = 4
+_THINKING_S = 3600.0
+
+
+def agent(sessions: Sessions, told: Callable[[str], object], *, stuck_at: int = 0) -> Runtime:
+    """An agent that asks its model one question a step, and tells each one before it is asked."""
+
+    def model(number: int) -> str:
+        told(f"part {number}")
+        if number == stuck_at:
+            time.sleep(_THINKING_S)
+        return f"part {number} of {_PARTS}"
+
+    def step(turn: Turn) -> Final | None:
+        answer = turn.call("model", model, turn.number)
+        turn.vars["parts"] = [*turn.vars.get("parts", []), answer]
+        turn.say("assistant", answer)
+        if turn.number < _PARTS:
+            return None
+        checked = turn.map_children(turn.vars["parts"], step=check)
+        return Final([each.value for each in checked])
+
+    made = Runtime(sessions, step)
+    made.start({"id": SID, "model": "scripted"})
+    return made
+
+
+def check(turn: Turn) -> Final:
+    return Final(len(turn.task))
+
+
+def last_word(turn: Turn) -> Final:
+    return Final(turn.vars["parts"][-1])
