@@ -126,6 +126,10 @@ CALLS = {
     "session list": ["bob"],
     "session show": ["bob", "s-1"],
     "session log": ["bob", "s-1"],
+    "session tree": ["bob", "s-1"],
+    "session diff": ["bob", "s-1"],
+    "session export": ["bob", "s-1", "--output", "s-1.ndjson"],
+    "session import": ["elsewhere", "s-1.ndjson"],
     "session verify": ["bob"],
     "session gc": ["bob"],
     "sql": ["select count(*) as n from commits", "--root", "my-store", "--master", "local[1]"],
@@ -157,6 +161,8 @@ def test_the_json_documents_have_the_keys_that_are_documented(tmp_path):
     with fourfold.open(tmp_path / "bob") as store:
         (tmp_path / "bob" / "access.json").write_text(json.dumps({"keys": [known]}))
         store.sessions.create_session({"id": "s-1", "model": "any"})
+        store.sessions.publish_head("s-1")
+        store.sessions.publish_head("s-1")
         store.graphs.register_app("notes", "Notes")
         store.graphs.define_domain("messages", 1)
         store.graphs.add_peer(store.graphs.add_identity(KEY.public_key).id, "file:")

@@ -9,19 +9,25 @@ import pytest
 import repository_files as tree
 
 from fourfold.models import sessions
+from fourfold.models.sessions import runtime
 from fourfold.models.sessions.fold import HELD, STATUS_OF
 
 PAGE = (tree.ROOT / "docs" / "reference" / "sessions.md").read_text(encoding="utf-8")
 CALLS = [name for name in vars(sessions.Sessions) if not name.startswith("_")]
 RECORDS = [
+    sessions.Bundled,
     sessions.Collected,
     sessions.Edge,
     sessions.Gap,
     sessions.Head,
+    sessions.HeadComparison,
     sessions.LineageGraph,
     sessions.SessionInfo,
     sessions.Transient,
+    runtime.TurnResult,
 ]
+RUNTIME = [name for name in vars(runtime.Runtime) if not name.startswith("_")]
+TURN = {name for each in runtime.Turn.__mro__[:2] for name in vars(each) if name[0] != "_"}
 
 
 @pytest.mark.parametrize("name", [each for each in CALLS if not each.endswith("_async")])
@@ -59,3 +65,28 @@ def test_every_event_is_documented_with_what_it_carries(kind):
 def test_every_part_of_a_view_is_documented(name):
     assert hasattr(sessions.SessionView, name) or name == "state"
     assert f"`{name}" in PAGE
+
+
+@pytest.mark.parametrize("name", [each for each in RUNTIME if not each.endswith("_async")])
+def test_every_call_of_the_runtime_is_documented_with_its_defaults(name):
+    section = markdown.section(PAGE, "## The runtime")
+    assert f"`{name}(" in section
+    for call in (getattr(runtime.Runtime, name), runtime.Runtime):
+        for parameter in inspect.signature(call).parameters.values():
+            if parameter.default is not inspect.Parameter.empty and parameter.name != "clock":
+                default = repr(parameter.default).replace("'", '"')
+                assert f"{parameter.name}={default}" in section, parameter
+
+
+@pytest.mark.parametrize("name", [each for each in RUNTIME if each.endswith("_async")])
+def test_every_twin_of_the_runtime_has_the_same_arguments(name):
+    twin, call = (getattr(runtime.Runtime, each) for each in (name, name.removesuffix("_async")))
+    assert inspect.iscoroutinefunction(twin)
+    assert inspect.signature(twin) == inspect.signature(call)
+
+
+@pytest.mark.parametrize("name", sorted(TURN))
+def test_everything_that_a_step_can_do_is_documented(name):
+    section = markdown.section(PAGE, "### In a step")
+    assert f"`{name}`" in section or f"`{name}(" in section
+    assert hasattr(runtime.AsyncTurn, name)

@@ -10,10 +10,11 @@ from typing import Final
 import click
 
 from fourfold.cli.groups import SectionedGroup, Sections
-from fourfold.cli.session import reads, upkeep
+from fourfold.cli.session import exchange, lineage, reads, upkeep
 
 SECTIONS: Final[Sections] = (
-    ("Look at sessions", ("list", "show", "log")),
+    ("Look at sessions", ("list", "show", "log", "tree", "diff")),
+    ("Take them elsewhere", ("export", "import")),
     ("Keep them sound", ("verify", "gc")),
 )
 
@@ -22,6 +23,7 @@ Examples:
   fourfold session list ROOT
   fourfold session show ROOT SID --at 12
   fourfold session log ROOT SID --follow
+  fourfold session tree ROOT SID
 
 With FOURFOLD_ROOT set, ROOT may be left out. Every command takes --json and
 --traceback.
@@ -37,5 +39,15 @@ def command() -> None:
     """
 
 
-for _each in (reads.list_sessions, reads.show, reads.log, upkeep.verify, upkeep.gc):
+for _each in (
+    reads.list_sessions,
+    reads.show,
+    reads.log,
+    lineage.tree,
+    lineage.diff,
+    exchange.export_session,
+    exchange.import_sessions,
+    upkeep.verify,
+    upkeep.gc,
+):
     command.add_command(_each)

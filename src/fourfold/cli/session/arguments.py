@@ -18,16 +18,19 @@ from fourfold.errors import NotFound
 from fourfold.models.sessions import Sessions
 from fourfold.store import open_store
 
+_CELL_CHARS = 60
+
 
 class RootMayBeLeftOut(click.Command):
-    """A command that takes ROOT and SID. With one of them only, it is the SID, and FOURFOLD_ROOT
-    stands in for ROOT.
+    """A command that takes ROOT and one thing more, such as SID. With one of them only, it is the
+    other thing, and FOURFOLD_ROOT stands in for ROOT.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given, _, _ = self.make_parser(ctx).parse_args(list(args))
         root = os.environ.get("FOURFOLD_ROOT")
-        if root and isinstance(given.get("root"), str) and not isinstance(given.get("sid"), str):
+        _, other = [each.name for each in self.params if isinstance(each, click.Argument)]
+        if root and isinstance(given.get("root"), str) and not isinstance(given.get(other), str):
             args = [str(Path(root).absolute()), *args]
         return super().parse_args(ctx, args)
 
@@ -76,3 +79,9 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
     return json.loads(encode(value))
+
+
+def brief(value: Any) -> str:
+    """A value in a line."""
+    text = json.dumps(plain(value), ensure_ascii=True)
+    return text if len(text) <= _CELL_CHARS else text[: _CELL_CHARS - 3] + "..."

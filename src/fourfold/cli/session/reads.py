@@ -12,10 +12,8 @@ import msgspec
 
 from fourfold.cli.options import command, root_argument
 from fourfold.cli.output import Output, counted
-from fourfold.cli.session.arguments import plain, session_command, sessions_of
+from fourfold.cli.session.arguments import brief, plain, session_command, sessions_of
 from fourfold.models.sessions import Event, Sessions, SessionView
-
-_CELL_CHARS = 60
 
 
 @command("list")
@@ -72,7 +70,7 @@ def show(out: Output, sessions: Sessions, sid: str, at: str | None, limit: int) 
     for turn in view.turns[-limit:]:
         out.line(f"turn {turn['id']}: {turn.get('status', '')}")
     for message in kept:
-        out.line(f"message {message['id']}: {message.get('role', '')}: {_brief(message)}")
+        out.line(f"message {message['id']}: {message.get('role', '')}: {brief(message)}")
 
 
 def _facts(view: SessionView, limit: int, kept: list[dict[str, Any]]) -> dict[str, Any]:
@@ -134,9 +132,4 @@ def _event(event: Event) -> dict[str, Any]:
 
 
 def _line(event: Event) -> str:
-    return f"{event.id:>6}  {event.at}  {event.type}  {_brief(event.data)}"
-
-
-def _brief(value: Any) -> str:
-    text = json.dumps(plain(value), ensure_ascii=True)
-    return text if len(text) <= _CELL_CHARS else text[: _CELL_CHARS - 3] + "..."
+    return f"{event.id:>6}  {event.at}  {event.type}  {brief(event.data)}"

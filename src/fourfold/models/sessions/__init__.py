@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from fourfold.lazy import exports
 
 if TYPE_CHECKING:
+    from fourfold.models.sessions.comparing import compare_heads
     from fourfold.models.sessions.feeds import Feed, Subscription
     from fourfold.models.sessions.fold import (
         Counters,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         Event,
         Gap,
         Head,
+        HeadComparison,
         LineageGraph,
         SessionInfo,
         Transient,
@@ -48,6 +50,7 @@ else:
             "Feed": "fourfold.models.sessions.feeds",
             "Gap": "fourfold.models.sessions.records",
             "Head": "fourfold.models.sessions.records",
+            "HeadComparison": "fourfold.models.sessions.records",
             "LineageGraph": "fourfold.models.sessions.records",
             "MIGRATIONS": "fourfold.models.sessions.table",
             "POSITION": "fourfold.models.sessions.table",
@@ -64,6 +67,7 @@ else:
             "UNSET": "fourfold.models.sessions.records",
             "View": "fourfold.models.sessions.fold",
             "apply_event": "fourfold.models.sessions.fold",
+            "compare_heads": "fourfold.models.sessions.comparing",
             "kept_messages": "fourfold.models.sessions.fold",
         },
     )
@@ -81,6 +85,7 @@ __all__ = [
     "Feed",
     "Gap",
     "Head",
+    "HeadComparison",
     "LineageGraph",
     "Payload",
     "Session",
@@ -93,5 +98,6 @@ __all__ = [
     "Transient",
     "View",
     "apply_event",
+    "compare_heads",
     "kept_messages",
 ]

@@ -143,6 +143,8 @@ def _copy(writing: Writing, slots: Slots, path: Path) -> None:
             assert slot is not None
             if document["id"] > slot.state.counters.event:
                 stamped = _stamped(slot.row.id, slot.state, document, slots.position(writing) + 1)
+                if stamped[0][0].digest.hex() != document["digest"]:
+                    raise _another_history(slot.row.id)
                 slot = writer.keep(writing, slots, slot, stamped)
 
 
@@ -212,6 +214,10 @@ class _Check:
             self._payloads[payload.ref.id] = payload.ref.size
             if _MARK in document["data"]:
                 self._refs.update(find_refs(decode(payload.data)))
+        else:
+            counts = (len(self._sids), self._events, len(self._payloads))
+            if counts != (document["sessions"], document["events"], document["payloads"]):
+                raise InvalidInput("the last line counts what is not there")
 
     def _begin_session(self, document: dict[str, Any]) -> None:
         self._finish_session()
@@ -276,10 +282,14 @@ class _Check:
         if event.id == last or self._left == 1:
             [stored] = self._reading.events(row.key, event.id - 1, event.id, 1)
             if stored.digest != event.digest:
-                raise AlreadyExists(
-                    f"session {self._sid!r} exists here with another history",
-                    hint="Import the bundle into another store.",
-                )
+                raise _another_history(self._sid)
+
+
+def _another_history(sid: str) -> AlreadyExists:
+    return AlreadyExists(
+        f"session {sid!r} exists here with another history",
+        hint="Import the bundle into another store.",
+    )
 
 
 def _check_name(content: dict[str, Any], what: str) -> None:
@@ -300,7 +310,7 @@ def _payload(document: dict[str, Any], number: int) -> Interned:
 
 
 def _read(path: Path, *, check: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The lines between the first and the last, which say what they are and prove the rest."""
+    """The lines behind the first. The last one, which proves the others, is for a check only."""
     whole = hashlib.sha256()
     ended = False
     number = 0
@@ -319,7 +329,7 @@ def _read(path: Path, *, check: bool = False) -> Iterator[tuple[int, dict[str, A
                 if check and document.get("sha256") != whole.hexdigest():
                     raise InvalidInput(f"{path} was changed since it was written")
             whole.update(line)
-            if document["kind"] not in {"bundle", "end"}:
+            if document["kind"] not in {"bundle", "end"} or (check and ended):
                 yield number, document
     if not ended:
         raise InvalidInput(f"{path} ends after {number} lines, before its last one")

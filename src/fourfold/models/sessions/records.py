@@ -184,6 +184,21 @@ class Bundled(msgspec.Struct, frozen=True):
     payloads: int
 
 
+class HeadComparison(msgspec.Struct, frozen=True):
+    """What another head has that one has not: names of variables, and messages that still count.
+    `common` is the nearest head that both go back to.
+    """
+
+    one: str
+    other: str
+    common: str | None
+    added: list[str]
+    removed: list[str]
+    changed: list[str]
+    new_messages: list[dict[str, Any]]
+    gone_messages: list[dict[str, Any]]
+
+
 class LineageGraph(msgspec.Struct, frozen=True):
     """Heads and edges that hang together. An edge may lead to a head of another store."""
 

@@ -1,0 +1,19 @@
+"""A small runtime over the session store: turns, outcomes, variables, children, compaction.
+
+    runtime = Runtime(sessions, step)
+    runtime.start({"id": "research", "model": "any"})
+    runtime.run_turn("research", "What is a fold?").value
+
+The user brings the step function, and with it the model and the tools. Everything that it is told
+and tells is recorded before it goes on, so a process that is killed at any point can be followed by
+one that goes on from there.
+"""
+
+from __future__ import annotations
+
+from fourfold.models.sessions.runtime.records import Final, TurnResult
+from fourfold.models.sessions.runtime.runtime import Runtime
+from fourfold.models.sessions.runtime.turn import AsyncTurn, Turn
+from fourfold.models.sessions.runtime.variables import Vars
+
+__all__ = ["AsyncTurn", "Final", "Runtime", "Turn", "TurnResult", "Vars"]

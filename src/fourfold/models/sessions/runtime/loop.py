@@ -1,0 +1,405 @@
+"""Running turns: open, step by step, and settle. Written once, for functions and coroutines.
+
+A turn is opened by the user's message. Each step is started in the log before the step function is
+called; what the step leaves behind is in the log before the next one starts. A final turn takes a
+snapshot of the variables, gets its answer, and is published as a head. Every other outcome settles
+the turn and publishes nothing, so the session goes on from the head before.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from fourfold.content import PayloadRef, encode
+from fourfold.errors import Busy, HeadMoved, InvalidInput, PreconditionFailed
+from fourfold.models.sessions.heads import check_basis
+from fourfold.models.sessions.request import Payload, check_key
+from fourfold.models.sessions.runtime.ports import Port, timed_out
+from fourfold.models.sessions.runtime.progress import (
+    Progress,
+    begun,
+    continued,
+    interrupted,
+    since_head,
+    starting_vars,
+    turn_of_key,
+)
+from fourfold.models.sessions.runtime.records import (
+    BUDGET,
+    ERROR,
+    FINAL,
+    RUNNING,
+    STOPPED,
+    Final,
+    Settings,
+    TurnEnded,
+    TurnResult,
+    described,
+)
+from fourfold.models.sessions.runtime.turn import AsyncTurn, Turn, Work
+from fourfold.models.sessions.sessions import Sessions
+
+
+class Running:
+    """The sessions of which a turn is under way in this process: one turn each."""
+
+    def __init__(self) -> None:
+        self._sids: set[str] = set()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def one(self, sid: str) -> Iterator[None]:
+        with self._lock:
+            if sid in self._sids:
+                raise Busy(
+                    f"a turn of session {sid!r} is under way",
+                    hint="Wait until it is over; a session runs one turn at a time.",
+                )
+            self._sids.add(sid)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._sids.discard(sid)
+
+    def __contains__(self, sid: str) -> bool:
+        with self._lock:
+            return sid in self._sids
+
+
+_RUNNING: weakref.WeakKeyDictionary[Sessions, Running] = weakref.WeakKeyDictionary()
+_RUNNING_LOCK = threading.Lock()
+
+
+def running_of(sessions: Sessions) -> Running:
+    """Shared by all runtimes of the same sessions: a session runs one turn, whoever runs it."""
+    with _RUNNING_LOCK:
+        return _RUNNING.setdefault(sessions, Running())
+
+
+class Turns:
+    """The loop. `clock` only tells how long a turn may go on; nothing of it is recorded."""
+
+    def __init__(self, port: Port, running: Running, clock: Callable[[], float]) -> None:
+        self.port = port
+        self.sessions: Sessions = port.sessions
+        self._running = running
+        self._clock = clock
+
+    async def run(
+        self,
+        sid: str,
+        task: Any,
+        settings: Settings,
+        *,
+        key: str | None = None,
+        until: float | None = None,
+    ) -> TurnResult:
+        """Run a turn for a task. Under a key that a turn was opened with before, that turn is gone
+        on with, or its result given again.
+        """
+        encode(task)
+        check_key(key)
+        with self._running.one(sid):
+            known = None if key is None else turn_of_key(self.sessions, sid, key, task)
+            await self._mend(sid)
+            if known is not None:
+                return await self._again(sid, known, settings, until)
+            await self._settle_interrupted(sid, "another turn was started instead")
+            if await self._stopped(sid):
+                return _refused(sid)
+            if settings.compact_chars is not None and self._chars(sid) > settings.compact_chars:
+                await self._compact(sid, settings)
+            turn_id = await self._open(sid, task, key)
+            progress = begun(self.sessions, sid, turn_id, settings)
+            return await self._steps(progress, until)
+
+    async def go_on(self, sid: str, settings: Settings) -> TurnResult | None:
+        """Go on with the turn that was interrupted, if there is one."""
+        with self._running.one(sid):
+            await self._mend(sid)
+            turn = interrupted(self.sessions.current_view(sid))
+            return None if turn is None else await self._again(sid, turn["id"], settings, None)
+
+    async def abandon(self, sid: str, reason: str) -> int | None:
+        """Settle the turn that was interrupted, if there is one; its id."""
+        with self._running.one(sid):
+            await self._mend(sid)
+            return await self._settle_interrupted(sid, reason)
+
+    async def compact(self, sid: str, settings: Settings) -> str:
+        with self._running.one(sid):
+            await self._mend(sid)
+            await self._settle_interrupted(sid, "the session was compacted instead")
+            return await self._compact(sid, settings)
+
+    async def stop(self, sid: str) -> None:
+        """Ask a session to stop: at the next step, or now if none is running."""
+        status = (self.sessions.current_view(sid).session or {}).get("status")
+        if status == STOPPED:
+            return
+        if status != "stop-requested":
+            await self.port.append(sid, [{"type": "session/stop-requested"}])
+        if sid not in self._running and interrupted(self.sessions.current_view(sid)) is None:
+            await self._stopped(sid)
+
+    def check_step(self, settings: Settings) -> None:
+        """A coroutine function needs an event loop, and a function needs none."""
+        if inspect.iscoroutinefunction(settings.step) != self.port.awaits:
+            kind = "a coroutine function" if not self.port.awaits else "no coroutine function"
+            raise InvalidInput(
+                f"the step function is {kind}",
+                hint="Call run_turn() with a function, run_turn_async() with a coroutine function; "
+                "children are of the same kind as their parent.",
+            )
+
+    def remaining(self, progress: Progress) -> float | None:
+        return None if progress.until is None else max(0.0, progress.until - self._clock())
+
+    def late(self, progress: Progress) -> bool:
+        return progress.until is not None and self._clock() >= progress.until
+
+    def messages(self, sid: str) -> list[dict[str, Any]]:
+        kept = self.sessions.current_view(sid).kept_messages()
+        return [
+            {**each, "content": self.sessions.read_payload(each.get("content"))} for each in kept
+        ]
+
+    # One turn
+
+    async def _again(
+        self, sid: str, turn_id: int, settings: Settings, until: float | None
+    ) -> TurnResult:
+        turn = self.sessions.current_view(sid).turns[turn_id - 1]
+        if turn.get("status") != RUNNING:
+            return self._result(sid, turn)
+        return await self._steps(continued(self.sessions, sid, turn_id, settings), until)
+
+    async def _open(self, sid: str, task: Any, key: str | None) -> int:
+        while True:
+            counters = self.sessions.current_view(sid).counters
+            message = {"role": "user", "turn_id": counters.turn + 1, "content": Payload(task)}
+            turn = {"status": RUNNING, "user_message_id": counters.message + 1}
+            events = [
+                {"type": "message/appended", "message": message},
+                {"type": "turn/started", "turn": turn},
+            ]
+            try:
+                stored = await self.port.append(
+                    sid, events, expected_last_id=counters.event, key=key
+                )
+            except PreconditionFailed:
+                continue  # Others may append too, an edge for instance; then the ids are others.
+            assert stored[1].entity_id is not None
+            return stored[1].entity_id
+
+    async def _steps(self, progress: Progress, until: float | None) -> TurnResult:
+        self.check_step(progress.settings)
+        own = progress.settings.timeout_s
+        ends = [] if own is None else [self._clock() + own]
+        progress.until = min([*ends, *([] if until is None else [until])], default=None)
+        while True:
+            ended = self._due(progress)
+            if ended is None:
+                outcome = await self._step(progress)
+                if isinstance(outcome, TurnResult):
+                    return outcome
+                ended = outcome
+            if ended is not None:
+                return await self._settle(progress, ended.status, ended.error)
+
+    async def _step(self, progress: Progress) -> TurnResult | TurnEnded | None:
+        """Run one step: the result of a final turn, what ended it, or None to go on."""
+        if progress.step_id is None:
+            step = {"turn_id": progress.turn_id, "number": progress.steps + 1, "status": RUNNING}
+            [event] = await self.port.append(progress.sid, [{"type": "step/started", "step": step}])
+            progress.step_id, progress.records = event.entity_id, {}
+            progress.steps += 1
+        work = Work(self, progress)
+        handed = AsyncTurn(work) if self.port.awaits else Turn(work)
+        try:
+            outcome = await self.port.invoke(
+                progress.settings.step, handed, within_s=self.remaining(progress)
+            )
+            _check_outcome(outcome)
+            variables = await progress.vars.snapshot(self.port)
+        except TurnEnded as ended:
+            progress.usage.update(work.usage)
+            return ended
+        except Exception as error:  # noqa: BLE001 - whatever it raises is how the turn ends
+            progress.usage.update(work.usage)
+            return TurnEnded(ERROR, ERROR, "", described(error))
+        finally:
+            work.close()
+        progress.usage.update(work.usage)
+        done: dict[str, Any] = {
+            "id": progress.step_id,
+            "turn_id": progress.turn_id,
+            "number": progress.steps,
+            "status": "done",
+            "usage": work.usage,
+        }
+        if outcome is not None:
+            return await self._finish(progress, done, variables, outcome.value)
+        done["vars_ref"] = Payload(variables, "vars")
+        await self.port.append(progress.sid, [{"type": "step/put", "step": done}])
+        progress.step_id, progress.records = None, {}
+        return None
+
+    def _due(self, progress: Progress) -> TurnEnded | None:
+        """Whether the turn ends before its next step."""
+        session = self.sessions.current_view(progress.sid).session or {}
+        if session.get("status") in {"stop-requested", STOPPED}:
+            return TurnEnded(STOPPED, "session-stopped", "the session was asked to stop")
+        if self.late(progress):
+            return timed_out()
+        settings = progress.settings
+        for name, most in (settings.budget or {}).items():
+            if progress.usage[name] > most:
+                used = progress.usage[name]
+                return TurnEnded(BUDGET, BUDGET, f"{used} of {most} {name} are used up")
+        if progress.step_id is None and progress.steps >= settings.max_steps:
+            return TurnEnded(BUDGET, "max-steps", f"no answer after {progress.steps} steps")
+        return None
+
+    async def _finish(
+        self, progress: Progress, step: dict[str, Any], variables: dict[str, Any], value: Any
+    ) -> TurnResult:
+        try:
+            state = self.sessions.current_view(progress.sid).state
+            check_basis(progress.sid, state, progress.basis)
+        except HeadMoved as error:
+            return await self._settle(progress, ERROR, described(error))
+        turn = self._turn(progress, FINAL)
+        turn["final_ref"] = Payload(value, "final")
+        events: list[dict[str, Any]] = [
+            {"type": "step/put", "step": step},
+            {"type": "session/vars-snapshotted", "vars_ref": Payload(variables, "vars")},
+            {"type": "turn/put", "turn": turn},
+        ]
+        *_, put = await self.port.append(progress.sid, events)
+        stored = put.data["turn"]
+        head = await self.port.publish(
+            progress.sid,
+            {"kind": "turn-final", "turn_id": progress.turn_id, "final_ref": stored["final_ref"]},
+            to_event_id=put.id,
+            expected_basis=progress.basis,
+        )
+        return self._result(progress.sid, stored, head.id)
+
+    async def _settle(self, progress: Progress, status: str, error: dict[str, Any]) -> TurnResult:
+        turn = {**self._turn(progress, status), "error": error}
+        events: list[dict[str, Any]] = []
+        if progress.step_id is not None:
+            step = {"id": progress.step_id, "turn_id": progress.turn_id, "status": ERROR}
+            events.append({"type": "step/put", "step": {**step, "number": progress.steps}})
+        events.append({"type": "turn/put", "turn": turn})
+        if status == STOPPED:
+            events.append({"type": "session/stopped"})
+        await self.port.append(progress.sid, events)
+        return self._result(progress.sid, turn)
+
+    def _turn(self, progress: Progress, status: str) -> dict[str, Any]:
+        found = self.sessions.current_view(progress.sid).turns[progress.turn_id - 1]
+        return {**found, "status": status, "steps": progress.steps, "usage": dict(progress.usage)}
+
+    def _result(self, sid: str, turn: dict[str, Any], head: str | None = None) -> TurnResult:
+        if turn["status"] == FINAL and head is None:
+            heads = self.sessions.current_view(sid).heads
+            head = next((each.id for each in heads if each.turn_id == turn["id"]), None)
+        return TurnResult(
+            sid,
+            turn["status"],
+            turn["id"],
+            self.sessions.read_payload(turn.get("final_ref")),
+            head,
+            turn.get("error"),
+            turn.get("usage", {}),
+        )
+
+    # What a dead process left
+
+    async def _mend(self, sid: str) -> None:
+        """Publish the head of what was finished right before its process died."""
+        view = self.sessions.current_view(sid)
+        done = view.counters.turn > 0 and view.turns[-1].get("status") == FINAL
+        compacted = (view.compact_from_event_id or 0) > view.state.covered
+        if not done and not compacted:
+            return
+        for event in list(since_head(self.sessions, sid)):
+            if event.type == "session/compacted":
+                await self.port.publish(sid, {"kind": "compaction"}, to_event_id=event.id)
+            elif event.type == "turn/put" and event.data["turn"].get("status") == FINAL:
+                turn = event.data["turn"]
+                head = {"turn_id": turn["id"], "final_ref": turn.get("final_ref")}
+                await self.port.publish(sid, head, to_event_id=event.id)
+
+    async def _settle_interrupted(self, sid: str, reason: str) -> int | None:
+        view = self.sessions.current_view(sid)
+        turn = interrupted(view)
+        if turn is None:
+            return None
+        error = {"type": "interrupted", "message": reason, "data": {}}
+        events: list[dict[str, Any]] = []
+        newest = view.steps[-1] if view.counters.step else {}
+        if newest.get("turn_id") == turn["id"] and newest.get("status") == RUNNING:
+            events.append({"type": "step/put", "step": {**newest, "status": ERROR}})
+        events.append({"type": "turn/put", "turn": {**turn, "status": ERROR, "error": error}})
+        await self.port.append(sid, events)
+        return int(turn["id"])
+
+    async def _stopped(self, sid: str) -> bool:
+        status = (self.sessions.current_view(sid).session or {}).get("status")
+        if status == "stop-requested":
+            await self.port.append(sid, [{"type": "session/stopped"}])
+        return status in {"stop-requested", STOPPED}
+
+    # Compaction
+
+    def _chars(self, sid: str) -> int:
+        """How long the transcript is, without reading its large parts."""
+        total = 0
+        for message in self.sessions.current_view(sid).kept_messages():
+            content = message.get("content")
+            total += content.size if isinstance(content, PayloadRef) else len(encode(content))
+        return total
+
+    async def _compact(self, sid: str, settings: Settings) -> str:
+        if settings.summarize is None:
+            raise InvalidInput(
+                "there is no function that summarizes",
+                hint="Give one: Runtime(sessions, step, summarize=...).",
+            )
+        summary = await self.port.invoke(settings.summarize, self.messages(sid))
+        view = self.sessions.current_view(sid)
+        event = {
+            "type": "session/compacted",
+            "vars_ref": starting_vars(self.sessions, view),
+            "message": {"role": "system", "content": Payload(summary)},
+        }
+        [stored] = await self.port.append(sid, [event])
+        head = await self.port.publish(
+            sid, {"kind": "compaction"}, to_event_id=stored.id, expected_basis=view.current_head
+        )
+        return head.id
+
+
+def _refused(sid: str) -> TurnResult:
+    """What a stopped session answers; nothing is recorded."""
+    error = {"type": "session-stopped", "message": f"session {sid!r} is stopped", "data": {}}
+    return TurnResult(sid, STOPPED, error=error)
+
+
+def _check_outcome(outcome: Any) -> None:
+    if isinstance(outcome, Final):
+        encode(outcome.value)
+    elif outcome is not None:
+        raise InvalidInput(
+            f"the step function returned {type(outcome).__name__}",
+            hint="Return Final(value) to finish the turn, or None to be called again.",
+        )

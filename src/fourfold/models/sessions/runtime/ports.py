@@ -1,0 +1,224 @@
+"""One runtime for functions and for coroutines.
+
+Everything in the runtime is written once, as coroutines over a Port. `Direct` calls the store and
+the user's functions and never waits for an event loop, so `drive` can run such a coroutine to its
+end like a function. `Awaiting` awaits both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from fourfold import limits
+from fourfold.content import PayloadRef
+from fourfold.errors import InvalidInput
+from fourfold.models.sessions.records import UNSET, Event, Head, Unset
+from fourfold.models.sessions.runtime.records import TIMEOUT, TurnEnded
+from fourfold.models.sessions.sessions import Sessions
+
+T = TypeVar("T")
+Lane = Callable[[], Coroutine[Any, Any, T]]
+
+
+def drive(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that waits for nothing."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    work.close()
+    raise InvalidInput(
+        "a function that is no coroutine waited for one",
+        hint="Write the step function with `async def`, and call run_turn_async().",
+    )
+
+
+class Port(ABC):
+    """What the runtime asks of the outside."""
+
+    awaits: bool
+
+    def __init__(self, sessions: Sessions) -> None:
+        self.sessions = sessions
+
+    @abstractmethod
+    async def create(self, session: Mapping[str, Any]) -> None: ...
+    @abstractmethod
+    async def append(
+        self,
+        sid: str,
+        events: Sequence[Mapping[str, Any]],
+        *,
+        expected_last_id: int | Unset = UNSET,
+        key: str | None = None,
+    ) -> list[Event]: ...
+    @abstractmethod
+    async def publish(
+        self,
+        sid: str,
+        head: Mapping[str, Any],
+        *,
+        to_event_id: int,
+        expected_basis: str | Unset | None = UNSET,
+    ) -> Head: ...
+    @abstractmethod
+    async def join(self, sid: str, edge: Mapping[str, Any]) -> Event: ...
+    @abstractmethod
+    async def intern(self, value: Any, kind: str) -> PayloadRef: ...
+    @abstractmethod
+    async def invoke(
+        self, function: Callable[..., Any], *args: Any, within_s: float | None = None
+    ) -> Any:
+        """Call a function of the user's, for so long at most where that can be enforced."""
+
+    @abstractmethod
+    async def gather(self, lanes: Sequence[Lane[T]]) -> list[T]:
+        """Run several at once; their results in the same order."""
+
+
+class Direct(Port):
+    awaits = False
+
+    async def create(self, session: Mapping[str, Any]) -> None:
+        self.sessions.create_session(session)
+
+    async def append(
+        self,
+        sid: str,
+        events: Sequence[Mapping[str, Any]],
+        *,
+        expected_last_id: int | Unset = UNSET,
+        key: str | None = None,
+    ) -> list[Event]:
+        return self.sessions.append_events(sid, events, expected_last_id=expected_last_id, key=key)
+
+    async def publish(
+        self,
+        sid: str,
+        head: Mapping[str, Any],
+        *,
+        to_event_id: int,
+        expected_basis: str | Unset | None = UNSET,
+    ) -> Head:
+        return self.sessions.publish_head(
+            sid, head, expected_basis=expected_basis, to_event_id=to_event_id
+        )
+
+    async def join(self, sid: str, edge: Mapping[str, Any]) -> Event:
+        return self.sessions.append_lineage_edge(sid, edge)
+
+    async def intern(self, value: Any, kind: str) -> PayloadRef:
+        return self.sessions.intern_payload(value, kind)
+
+    async def invoke(
+        self, function: Callable[..., Any], *args: Any, within_s: float | None = None
+    ) -> Any:
+        del within_s  # A function cannot be interrupted; it is asked again when it returns.
+        result = function(*args)
+        if inspect.isawaitable(result):
+            if inspect.iscoroutine(result):
+                result.close()
+            raise InvalidInput(
+                f"{_named(function)} is a coroutine function, and its step function is not",
+                hint="Write the step function with `async def` too.",
+            )
+        return result
+
+    async def gather(self, lanes: Sequence[Lane[T]]) -> list[T]:
+        with ThreadPoolExecutor(limits.SESSION_FANOUT_THREADS) as pool:
+            return list(pool.map(lambda lane: drive(lane()), lanes))
+
+
+class Awaiting(Port):
+    awaits = True
+
+    async def create(self, session: Mapping[str, Any]) -> None:
+        await _whole(self.sessions.create_session_async(session))
+
+    async def append(
+        self,
+        sid: str,
+        events: Sequence[Mapping[str, Any]],
+        *,
+        expected_last_id: int | Unset = UNSET,
+        key: str | None = None,
+    ) -> list[Event]:
+        return await _whole(
+            self.sessions.append_events_async(
+                sid, events, expected_last_id=expected_last_id, key=key
+            )
+        )
+
+    async def publish(
+        self,
+        sid: str,
+        head: Mapping[str, Any],
+        *,
+        to_event_id: int,
+        expected_basis: str | Unset | None = UNSET,
+    ) -> Head:
+        return await _whole(
+            self.sessions.publish_head_async(
+                sid, head, expected_basis=expected_basis, to_event_id=to_event_id
+            )
+        )
+
+    async def join(self, sid: str, edge: Mapping[str, Any]) -> Event:
+        return await _whole(self.sessions.append_lineage_edge_async(sid, edge))
+
+    async def intern(self, value: Any, kind: str) -> PayloadRef:
+        return await _whole(self.sessions.intern_payload_async(value, kind))
+
+    async def invoke(
+        self, function: Callable[..., Any], *args: Any, within_s: float | None = None
+    ) -> Any:
+        async def call() -> Any:
+            result = function(*args)
+            return await result if inspect.isawaitable(result) else result
+
+        if within_s is None:
+            return await call()
+        limit = asyncio.timeout(within_s)
+        try:
+            async with limit:
+                return await call()
+        except TimeoutError:
+            # A function may raise TimeoutError for reasons of its own.
+            if not limit.expired():
+                raise
+            raise timed_out() from None
+
+    async def gather(self, lanes: Sequence[Lane[T]]) -> list[T]:
+        gate = asyncio.Semaphore(limits.SESSION_FANOUT_THREADS)
+
+        async def run(lane: Lane[T]) -> T:
+            async with gate:
+                return await lane()
+
+        return list(await asyncio.gather(*(run(lane) for lane in lanes)))
+
+
+async def _whole(writing: Coroutine[Any, Any, T]) -> T:
+    """A write that is not left half way: whoever is cancelled waits until it is known what became
+    of it, so that the log says no less than what was done.
+    """
+    task = asyncio.ensure_future(writing)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
+
+
+def timed_out() -> TurnEnded:
+    return TurnEnded(TIMEOUT, TIMEOUT, "the time for this turn ran out")
+
+
+def _named(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", repr(function)[:100])

@@ -1,0 +1,140 @@
+"""A turn under way: what it has so far, in memory, and the same read back from the log.
+
+Everything in here is either given anew (the step function, the deadline) or stands in the log. So
+what `continued` makes of the log of a dead process is what that process had, as of its last record.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from fourfold.content import content_id, encode
+from fourfold.errors import ReplayMismatch
+from fourfold.limits import SESSION_PAGE_EVENTS
+from fourfold.models.sessions.records import Event
+from fourfold.models.sessions.runtime.records import RUNNING, Capability, Settings
+from fourfold.models.sessions.runtime.variables import Vars, restored
+from fourfold.models.sessions.sessions import Sessions
+from fourfold.models.sessions.slots import existing
+from fourfold.models.sessions.stamping import event_of
+from fourfold.models.sessions.view import SessionView
+
+
+@dataclass(slots=True)
+class Progress:
+    """One turn. `records` is what the step in hand recorded before it was interrupted, by its
+    place in the step.
+    """
+
+    sid: str
+    turn_id: int
+    basis: str | None
+    session: dict[str, Any]
+    task: Any
+    vars: Vars
+    settings: Settings
+    until: float | None
+    steps: int = 0
+    step_id: int | None = None
+    records: dict[int, Event] = field(default_factory=dict)
+    usage: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def capability(self) -> Capability:
+        return self.session.get("capability")
+
+    @property
+    def depth(self) -> int:
+        return int(self.session.get("depth", 0))
+
+
+def begun(sessions: Sessions, sid: str, turn_id: int, settings: Settings) -> Progress:
+    """A turn at its beginning: the variables are those of the current head."""
+    view = sessions.current_view(sid)
+    message = view.messages[view.turns[turn_id - 1]["user_message_id"] - 1]
+    return Progress(
+        sid,
+        turn_id,
+        view.current_head,
+        dict(view.session or {}),
+        sessions.read_payload(message["content"]),
+        restored(sessions, starting_vars(sessions, view)),
+        settings,
+        None,
+    )
+
+
+def continued(sessions: Sessions, sid: str, turn_id: int, settings: Settings) -> Progress:
+    """A turn that was interrupted, as far as it was recorded."""
+    progress = begun(sessions, sid, turn_id, settings)
+    for event in since_head(sessions, sid):
+        about = event.data.get(event.type.split("/")[0])
+        if not isinstance(about, dict) or about.get("turn_id") != turn_id:
+            continue
+        if event.type == "step/started":
+            progress.step_id = about["id"]
+            progress.steps += 1
+            progress.records = {}
+        elif event.type == "step/put" and about.get("status") != RUNNING:
+            progress.step_id = None
+            progress.usage.update(about.get("usage", {}))
+            if "vars_ref" in about:
+                progress.vars = restored(sessions, about["vars_ref"])
+        elif about.get("step_id") == progress.step_id and "index" in about:
+            progress.records[about["index"]] = event
+    return progress
+
+
+def starting_vars(sessions: Sessions, view: SessionView) -> Any:
+    """What a turn starts from: the current head; before there is one, where the session came from.
+
+    A later snapshot belongs to a turn that was never finished, and does not count.
+    """
+    if view.current_head is not None:
+        return sessions.head(view.current_head).vars_ref
+    session = view.session or {}
+    if session.get("source_head") is not None:
+        return sessions.head(session["source_head"]).vars_ref
+    return session.get("vars_ref", view.vars_ref)
+
+
+def interrupted(view: SessionView) -> dict[str, Any] | None:
+    """The turn that is under way, or was when its process died."""
+    if view.counters.turn == 0:
+        return None
+    newest = view.turns[-1]
+    return newest if newest.get("status") == RUNNING else None
+
+
+def since_head(sessions: Sessions, sid: str) -> Iterator[Event]:
+    """The events that no head covers yet."""
+    after = sessions.current_view(sid).state.covered
+    while page := sessions.events_since(sid, after, limit=SESSION_PAGE_EVENTS):
+        yield from page
+        after = page[-1].id
+
+
+def turn_of_key(sessions: Sessions, sid: str, key: str, task: Any) -> int | None:
+    """The turn that was opened under a key, if there is one; it must be for the same task."""
+    with sessions.log.read() as reading:
+        rows = reading.events_of_request(existing(reading, sid).key, key)
+    events = [event_of(sid, row) for row in rows]
+    if not events:
+        return None
+    message, turn = events[0].data.get("message"), events[-1]
+    if turn.type != "turn/started" or message is None or not same(message["content"], task):
+        raise ReplayMismatch(
+            f"another request of session {sid!r} came under the key {key!r} before",
+            hint="Give each new task a key of its own.",
+        )
+    assert turn.entity_id is not None
+    return turn.entity_id
+
+
+def same(stored: Any, value: Any) -> bool:
+    """Whether a stored value, inline or by reference, is this one."""
+    data = encode(value)
+    return encode(stored) == data or getattr(stored, "id", None) == content_id(data)

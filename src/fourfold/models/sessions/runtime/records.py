@@ -1,0 +1,132 @@
+"""What the runtime takes and gives: how turns are run, how one ended, and what ends it early."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from typing import Final as Constant
+
+import msgspec
+
+from fourfold import limits
+from fourfold.errors import CapabilityDenied, FourfoldError, InvalidInput
+
+FINAL: Constant = "final"
+ERROR: Constant = "error"
+TIMEOUT: Constant = "timeout"
+BUDGET: Constant = "budget-exceeded"
+STOPPED: Constant = "stopped"
+RUNNING: Constant = "running"
+PREVIEW_CHARS: Constant = 240
+
+
+@dataclass(frozen=True, slots=True)
+class Final:
+    """What a step function returns when the turn has its answer."""
+
+    value: Any = None
+
+
+class TurnResult(msgspec.Struct, frozen=True):
+    """How a turn ended: `status` is final, error, timeout, budget-exceeded or stopped.
+
+    `value` and `head` are those of a final turn, `error` says why another one has none. `edge` is
+    the lineage edge that leads to a child's head.
+    """
+
+    session: str
+    status: str
+    turn_id: int | None = None
+    value: Any = None
+    head: str | None = None
+    error: dict[str, Any] | None = None
+    usage: dict[str, Any] = {}
+    edge: str | None = None
+
+    @property
+    def failed(self) -> bool:
+        return self.status != FINAL
+
+
+class TurnEnded(BaseException):
+    """Ends a turn from inside its step. No Exception, so that no step function catches it."""
+
+    def __init__(
+        self, status: str, kind: str, message: str, error: dict[str, Any] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.error = error or {"type": kind, "message": message, "data": {}}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How turns are run."""
+
+    step: Callable[..., Any]
+    max_steps: int = limits.SESSION_STEPS_MAX
+    timeout_s: float | None = None
+    budget: Mapping[str, float] | None = None
+    summarize: Callable[..., Any] | None = None
+    compact_chars: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("step", "summarize"):
+            value = getattr(self, name)
+            if not callable(value) and (name == "step" or value is not None):
+                raise InvalidInput(f"{name} is {type(value).__name__}, which cannot be called")
+        _check_amount(self.max_steps, "max_steps", whole=True)
+        if self.timeout_s is not None:
+            _check_amount(self.timeout_s, "timeout_s")
+        if self.compact_chars is not None:
+            _check_amount(self.compact_chars, "compact_chars", whole=True)
+            if self.summarize is None:
+                raise InvalidInput("compact_chars needs a function that summarizes")
+        for name, most in (self.budget or {}).items():
+            _check_amount(most, f"the budget of {name!r}")
+
+
+def _check_amount(value: Any, name: str, *, whole: bool = False) -> None:
+    kinds = (int,) if whole else (int, float)
+    if type(value) not in kinds or not 0 <= value < 2**63:
+        raise InvalidInput(f"{name} is {repr(value)[:100]}, not a number from 0 on")
+
+
+def described(error: BaseException) -> dict[str, Any]:
+    """An error as events carry it: the same wherever and whenever it is raised."""
+    kind = error.kind if isinstance(error, FourfoldError) else type(error).__name__
+    message = str(error).encode(errors="backslashreplace").decode()
+    return {"type": kind, "message": message[: limits.SESSION_ERROR_CHARS_MAX], "data": {}}
+
+
+Capability = list[str] | None
+"""What a session may do, as sorted names; None is everything."""
+
+
+def check_capability(value: Any) -> Capability:
+    if value is None:
+        return None
+    names = list(value) if isinstance(value, (list, tuple, set, frozenset)) else [value]
+    if isinstance(value, str) or not all(type(name) is str and name for name in names):
+        raise InvalidInput(f"a capability is a list of names, not {repr(value)[:100]}")
+    return sorted(set(names))
+
+
+def clamp(*several: Capability) -> Capability:
+    """What all of them allow."""
+    known = [set(each) for each in several if each is not None]
+    return sorted(set.intersection(*known)) if known else None
+
+
+def check_source(caller: Capability, source: Capability, sid: str) -> None:
+    """Nobody gets at more by attaching to somebody who may do more."""
+    if caller is None:
+        return
+    more = None if source is None else sorted(set(source) - set(caller))
+    if more is None or more:
+        what = "everything" if more is None else ", ".join(more)
+        raise CapabilityDenied(
+            f"session {sid!r} may do what its caller may not: {what}",
+            details={"session": sid, "caller": caller, "source": source},
+        )

@@ -1,0 +1,159 @@
+"""The runtime of sessions: what programs call. Each call that runs something has a twin for
+coroutines, whose name ends in `_async`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from fourfold import limits
+from fourfold.models.sessions.handle import Session
+from fourfold.models.sessions.records import Head
+from fourfold.models.sessions.runtime import children
+from fourfold.models.sessions.runtime.loop import Turns, running_of
+from fourfold.models.sessions.runtime.ports import Awaiting, Direct, drive
+from fourfold.models.sessions.runtime.progress import interrupted, starting_vars
+from fourfold.models.sessions.runtime.records import Settings, TurnResult, check_capability
+from fourfold.models.sessions.runtime.variables import Vars, restored
+from fourfold.models.sessions.sessions import Sessions
+
+
+class Runtime:
+    """Runs the turns of sessions with a step function. It keeps nothing that is not in the log, so
+    a new one, in a new process, goes on where another one died.
+    """
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        step: Callable[..., Any],
+        *,
+        max_steps: int = limits.SESSION_STEPS_MAX,
+        timeout_s: float | None = None,
+        budget: Mapping[str, float] | None = None,
+        summarize: Callable[..., Any] | None = None,
+        compact_chars: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.sessions = sessions
+        self._settings = Settings(step, max_steps, timeout_s, budget, summarize, compact_chars)
+        self._awaits = inspect.iscoroutinefunction(step)
+        running = running_of(sessions)
+        self._direct = Turns(Direct(sessions), running, clock)
+        self._awaiting = Turns(Awaiting(sessions), running, clock)
+
+    def start(self, session: Mapping[str, Any]) -> Session:
+        """A session under `session["id"]`; one that exists is left as it is. Its `capability`, a
+        list of names, is what it and its children may do; without one they may do everything.
+        """
+        given = dict(session)
+        capability = check_capability(given.pop("capability", None))
+        if capability is not None:
+            given["capability"] = capability
+        return self.sessions.create_session({"kind": "root", **given})
+
+    def run_turn(self, sid: str, task: Any, *, key: str | None = None) -> TurnResult:
+        """Run a turn for a task, until it is final or ends otherwise. A turn that was interrupted
+        before is settled as an error first. With a `key`, the same call goes on with the turn that
+        it started before, or gives its result again.
+        """
+        self._direct.check_step(self._settings)
+        return drive(self._direct.run(sid, task, self._settings, key=key))
+
+    async def run_turn_async(self, sid: str, task: Any, *, key: str | None = None) -> TurnResult:
+        if not self._awaits:
+            return await asyncio.to_thread(self.run_turn, sid, task, key=key)
+        return await self._awaiting.run(sid, task, self._settings, key=key)
+
+    def resume(self, sid: str) -> TurnResult | None:
+        """Go on with the turn that was interrupted; None if there is none. What it recorded is not
+        done again.
+        """
+        self._direct.check_step(self._settings)
+        return drive(self._direct.go_on(sid, self._settings))
+
+    async def resume_async(self, sid: str) -> TurnResult | None:
+        if not self._awaits:
+            return await asyncio.to_thread(self.resume, sid)
+        return await self._awaiting.go_on(sid, self._settings)
+
+    def abandon(self, sid: str, reason: str = "the turn was given up") -> int | None:
+        """Settle the turn that was interrupted as an error; its id, or None if there is none."""
+        return drive(self._direct.abandon(sid, reason))
+
+    def attach(
+        self,
+        source: str | Head,
+        task: Any,
+        *,
+        sid: str,
+        capability: Iterable[str] | None = None,
+    ) -> TurnResult:
+        """Run a task in a new session `sid` that starts from a head, or from the current head of a
+        session. With a `capability`, a source that may do more is refused.
+        """
+        self._direct.check_step(self._settings)
+        return drive(self._attach(self._direct, source, task, sid, capability))
+
+    async def attach_async(
+        self,
+        source: str | Head,
+        task: Any,
+        *,
+        sid: str,
+        capability: Iterable[str] | None = None,
+    ) -> TurnResult:
+        if not self._awaits:
+            return await asyncio.to_thread(
+                self.attach, source, task, sid=sid, capability=capability
+            )
+        return await self._attach(self._awaiting, source, task, sid, capability)
+
+    async def _attach(
+        self,
+        turns: Turns,
+        source: str | Head,
+        task: Any,
+        sid: str,
+        capability: Iterable[str] | None,
+    ) -> TurnResult:
+        return await children.attach(
+            turns,
+            source,
+            task,
+            sid=sid,
+            options=children.ChildOptions(),
+            capability=check_capability(capability),
+            settings=self._settings,
+        )
+
+    def compact(self, sid: str) -> str:
+        """Start the transcript anew with a summary of it; the id of the head."""
+        return drive(self._direct.compact(sid, self._settings))
+
+    async def compact_async(self, sid: str) -> str:
+        return await self._awaiting.compact(sid, self._settings)
+
+    def request_stop(self, sid: str) -> None:
+        """Stop a session: after the step that is running, or now. It runs no more turns."""
+        drive(self._direct.stop(sid))
+
+    def interrupted(self, sid: str) -> int | None:
+        """The turn that was running when its process died, or is running now."""
+        view = self.sessions.current_view(sid)
+        turn = interrupted(view)
+        return None if turn is None else int(turn["id"])
+
+    def vars(self, sid: str) -> Vars:
+        """The variables that the next turn starts with."""
+        return restored(
+            self.sessions, starting_vars(self.sessions, self.sessions.current_view(sid))
+        )
+
+    def messages(self, sid: str) -> list[dict[str, Any]]:
+        """The transcript that still counts, with its contents."""
+        return self._direct.messages(sid)

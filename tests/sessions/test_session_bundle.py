@@ -1,0 +1,255 @@
+"""Bundles: a subtree goes to another store as it is, or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import pytest
+
+import fourfold
+from fourfold.content import content_id, encode
+from fourfold.errors import (
+    AlreadyExists,
+    InvalidInput,
+    NotFound,
+    PayloadMissing,
+    ReadOnly,
+)
+from fourfold.models.sessions import Payload, Sessions, bundle
+from fourfold.models.sessions.runtime import Final, Runtime
+from fourfold.models.sessions.stamping import header_of, next_digest
+
+
+def step(turn):
+    turn.vars["text"] = "ü" * 70_000
+    turn.vars[turn.task] = {"nested": [1, 1.0, True, None, b"\x00"]}
+    turn.call("tool", lambda: "r" * 700)
+    turn.say("assistant", "a\nb")
+    if "/" not in turn.session:
+        turn.map_children(["x", "y"])
+    return Final(turn.task)
+
+
+@pytest.fixture
+def source():
+    sessions = Sessions()
+    runtime = Runtime(sessions, step)
+    runtime.start({"id": "root", "model": "any"})
+    runtime.start({"id": "unrelated", "model": "any"})
+    first = runtime.run_turn("root", "one", key="k")
+    runtime.run_turn("root", "two")
+    runtime.attach(first.head, "three", sid="fork")
+    yield sessions
+    sessions.close()
+
+
+@pytest.fixture(params=["memory", "store"])
+def target(request, tmp_path):
+    if request.param == "memory":
+        found = Sessions()
+        yield found
+        found.close()
+    else:
+        with fourfold.open(tmp_path / "target") as store:
+            yield store.sessions
+
+
+@pytest.fixture
+def file(tmp_path, source):
+    path = tmp_path / "bundle.ndjson"
+    path.write_bytes(b"".join(source.export_bundle("root")))
+    return path
+
+
+def same(one, other, sid):
+    return [(event, event.key, event.digest) for event in one.events_since(sid)] == [
+        (event, event.key, event.digest) for event in other.events_since(sid)
+    ]
+
+
+def test_a_subtree_arrives_with_the_same_heads_events_and_payloads(source, target, file):
+    target.create_session({"id": "before"})
+    assert target.import_bundle(file).sessions == 8
+    sids = ["root", "root/1.1.1", "root/1.1.2", "root/2.2.1", "root/2.2.2", "fork"]
+    sids += ["fork/1.1.1", "fork/1.1.2"]
+    for info in target.list_sessions()[1:]:
+        assert same(source, target, info.id)
+        assert source.open_session(info.id).created_at == info.created_at
+    assert {info.id for info in target.list_sessions()} == {"before", *sids}
+    assert target.lineage_graph("root").heads == source.lineage_graph("root").heads
+    assert target.verify() == []
+    assert target.verify_no_dangling_refs() == []
+    assert Runtime(target, step).vars("fork")["text"] == "ü" * 70_000
+    with pytest.raises(NotFound):
+        target.open_session("unrelated")
+    # Both go on from there, each by itself.
+    assert not Runtime(target, step).run_turn("root", "four").failed
+    assert target.verify() == []
+
+
+def test_importing_again_changes_nothing_and_a_newer_bundle_adds_what_is_missing(
+    source, target, file
+):
+    target.import_bundle(file)
+    position = target.position()
+    assert target.import_bundle(file).sessions == 8
+    assert target.position() == position
+    heard = []
+    subscription = target.subscribe("root", heard.append)
+    source.append_event("root", {"type": "message/appended", "message": {"content": Payload("n")}})
+    file.write_bytes(b"".join(source.export_bundle("root")))
+    target.import_bundle(file)
+    assert target.position() == position + 1
+    assert same(source, target, "root")
+    while subscription.cursor < target.peek_next_id("root") - 1:
+        assert subscription.active
+    subscription()
+    assert [event.type for event in heard] == ["message/appended"]
+    # The store may be ahead of the bundle, too.
+    target.append_event("root", {"type": "a/b"})
+    target.import_bundle(file)
+    assert target.verify() == []
+
+
+def test_another_history_under_the_same_id_is_refused_and_nothing_is_written(target, file):
+    target.create_session({"id": "fork", "model": "another"})
+    before = target.position()
+    with pytest.raises(AlreadyExists, match="another history"):
+        target.import_bundle(file)
+    target.delete_session("fork")
+    with pytest.raises(AlreadyExists, match="deleted"):
+        target.import_bundle(file)
+    assert target.position() == before
+    assert target.list_sessions() == []
+    with target.log.read() as reading:
+        assert reading.payloads(b"", 10) == []
+
+
+def test_another_history_that_is_longer_than_the_bundle_is_refused_too(source, target, tmp_path):
+    path = tmp_path / "short.ndjson"
+    path.write_bytes(b"".join(source.export_bundle("unrelated")))
+    target.create_session({"id": "unrelated", "model": "another"})
+    target.append_events("unrelated", [{"type": "a/b"}] * 3)
+    with pytest.raises(AlreadyExists, match="another history"):
+        target.import_bundle(path)
+
+
+def test_a_session_that_appears_while_its_bundle_is_read_is_not_written_over(
+    tmp_path, file, monkeypatch
+):
+    check = bundle._Check.run
+
+    def late(self, path):
+        done = check(self, path)
+        target.create_session({"id": "root", "model": "another"})
+        return done
+
+    monkeypatch.setattr(bundle._Check, "run", late)
+    with fourfold.open(tmp_path / "target") as store:
+        target = store.sessions
+        with pytest.raises(AlreadyExists, match="another history"):
+            target.import_bundle(file)
+        assert [info.id for info in target.list_sessions()] == ["root"]
+        assert target.verify() == []
+
+
+def refused(target, file, lines, *, sealed):
+    """Import changed lines; with `sealed` the last line vouches for them."""
+    if sealed:
+        *body, end = lines
+        checksum = hashlib.sha256(b"".join(body)).hexdigest()
+        lines = [*body, json.dumps({**json.loads(end), "sha256": checksum}).encode() + b"\n"]
+    file.write_bytes(b"".join(lines))
+    with pytest.raises((InvalidInput, PayloadMissing)):
+        target.import_bundle(file)
+    assert target.list_sessions() == []
+    with target.log.read() as reading:
+        assert reading.payloads(b"", 10) == []
+
+
+def test_one_changed_byte_anywhere_is_found_before_anything_is_written(file):
+    target = Sessions()
+    data = file.read_bytes()
+    for at in range(0, len(data), max(1, len(data) // 150)):
+        changed = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+        refused(target, file, [changed], sealed=False)
+    for at in range(0, len(data), max(1, len(data) // 30)):
+        refused(target, file, [data[:at]], sealed=False)
+    target.close()
+
+
+def test_every_single_byte_of_a_small_bundle_counts(tmp_path, source):
+    file, target = tmp_path / "small", Sessions()
+    data = b"".join(source.export_bundle("unrelated"))
+    for at in range(len(data)):
+        changed = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+        refused(target, file, [changed], sealed=False)
+    target.close()
+
+
+def test_a_forged_bundle_is_found_out_by_its_digests(target, file):
+    lines = file.read_bytes().splitlines(keepends=True)
+    documents = [json.loads(line) for line in lines]
+
+    def changed(number, **fields):
+        forged = json.dumps({**documents[number], **fields}, ensure_ascii=False).encode() + b"\n"
+        return [*lines[:number], forged, *lines[number + 1 :]]
+
+    events = [at for at, each in enumerate(documents) if each["kind"] == "event"]
+    payloads = [at for at, each in enumerate(documents) if each["kind"] == "payload"]
+    for at in events[:12]:
+        refused(target, file, changed(at, at="2026-01-01T00:00:00.000Z"), sealed=True)
+        refused(target, file, changed(at, key="forged"), sealed=True)
+        refused(target, file, changed(at, body='{"a":1}'), sealed=True)
+        refused(target, file, changed(at, id=99), sealed=True)
+        refused(target, file, [*lines[:at], *lines[at + 1 :]], sealed=True)
+    for at in payloads:
+        refused(target, file, changed(at, data='"x"'), sealed=True)
+        refused(target, file, [*lines[:at], *lines[at + 1 :]], sealed=True)
+    refused(target, file, changed(1, created_at="yesterday"), sealed=True)
+    refused(target, file, changed(1, id="\n"), sealed=True)
+    refused(target, file, changed(0, version=2), sealed=True)
+    refused(target, file, [*lines, lines[1]], sealed=False)
+    refused(target, file, [b"[]\n"], sealed=False)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"events_digest": "sha256:" + "0" * 64},
+        {"event_range": [1, 2]},
+        {"basis": "sha256:" + "0" * 64},
+        {"session": "another"},
+        {"id": "sha256:" + "0" * 64},
+    ],
+)
+def test_a_head_that_does_not_fit_is_found_out_though_its_digests_do(tmp_path, target, forged):
+    """Whoever forges a head can mend its id and the digests, but not what it covers."""
+    forger = Sessions()
+    forger.create_session({"id": "root", "model": "any"})
+    forger.publish_head("root")
+    lines = b"".join(forger.export_bundle("root")).splitlines(keepends=True)
+    before, line = json.loads(lines[2]), json.loads(lines[3])
+    head = {**json.loads(line["body"])["head"], **forged}
+    rest = {name: value for name, value in head.items() if name != "id"}
+    body = encode({"head": {"id": content_id(encode(rest)), **rest, **forged}}).decode()
+    header = header_of(line["id"], line["type"], line["at"], None, None)
+    digest = next_digest(bytes.fromhex(before["digest"]), header, body).hex()
+    changed = json.dumps({**line, "body": body, "digest": digest}).encode() + b"\n"
+    refused(target, tmp_path / "forged", [*lines[:3], changed, lines[4]], sealed=True)
+    (tmp_path / "honest").write_bytes(b"".join(lines))
+    assert target.import_bundle(tmp_path / "honest").events == 2
+    forger.close()
+
+
+def test_a_store_that_is_read_only_takes_nothing_in(tmp_path, file):
+    with fourfold.open(tmp_path / "s") as store:
+        store.sessions.create_session({"id": "s"})
+    with fourfold.open(tmp_path / "s", mode="r") as store, pytest.raises(ReadOnly):
+        store.sessions.import_bundle(file)
+
+
+def test_a_session_that_does_not_exist_is_no_bundle(source):
+    with pytest.raises(NotFound):
+        list(source.export_bundle("nobody"))
