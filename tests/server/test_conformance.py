@@ -17,7 +17,7 @@ SUITE = "@durable-streams/server-conformance-tests"
 VERSION = "0.3.6"
 TEST = f"""
 import {{ runConformanceTests }} from "{SUITE}"
-runConformanceTests({{ baseUrl: process.env.BASE_URL, longPollTimeoutMs: 3000 }})
+runConformanceTests({{ baseUrl: process.env.STREAMS_URL, longPollTimeoutMs: 3000 }})
 """
 
 
@@ -36,7 +36,7 @@ def test_every_test_of_the_conformance_suite_passes(tmp_path):
         done = subprocess.run(
             ["npx", "vitest", "run", "--testTimeout", "30000"],
             cwd=folder,
-            env={**os.environ, "BASE_URL": f"http://127.0.0.1:{served.port}", "NO_COLOR": "1"},
+            env={**os.environ, "STREAMS_URL": f"http://127.0.0.1:{served.port}", "NO_COLOR": "1"},
             capture_output=True,
             text=True,
             check=False,
