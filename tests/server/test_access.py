@@ -68,6 +68,8 @@ def test_a_key_allows_what_it_says(guarded, key, method, name, wanted):
 def test_a_fork_needs_to_read_its_source(guarded):
     forked = {"stream_forked_from": "/v1/stream/open"}
     assert status(guarded, "own", "PUT", "own/fork", **forked) == 403
+    hidden = {"stream_forked_from": "%2Fv1%2Fstream%2Fopen"}
+    assert status(guarded, "own", "PUT", "own/fork", **hidden) == 403
     assert status(guarded, "all", "PUT", "own/fork", **forked) == 201
 
 

@@ -97,6 +97,20 @@ def test_the_list_is_paged_in_the_order_of_names(served):
     assert served.ask("GET", "/v1/streams?limit=0").status == 400
 
 
+def test_a_name_of_any_language_is_made_found_and_forked(served):
+    name = f"caf%C3%A9-{uuid.uuid4().hex}"
+    made = served.stream("PUT", name, b"x", content_type="text/plain")
+    assert made.headers["location"].endswith(f"/v1/stream/{name}")
+    forked = served.stream("PUT", f"{name}-2", stream_forked_from=f"/v1/stream/{name}")
+    assert forked.status == 201
+    assert served.stream("GET", f"{name}-2").text == b"x"
+
+
+@pytest.mark.parametrize("prefix", ["%F4%8F%BF%BF", "a%F4%8F%BF%BF", "%ED%9F%BF"])
+def test_the_last_characters_there_are_can_begin_a_name(served, prefix):
+    assert served.ask("GET", f"/v1/streams?prefix={prefix}").status == 200
+
+
 def test_a_server_listens_on_this_machine_alone(tmp_path, capsys):
     assert entry.run(["serve", str(tmp_path / "s"), "--host", "0.0.0.0"]) == 6
     assert "without a key" in capsys.readouterr().err

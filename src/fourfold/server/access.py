@@ -18,6 +18,7 @@ from typing import Final, Literal, get_args
 
 from fourfold.errors import Forbidden, FormatError, InvalidInput, NotFound, Unauthorized
 from fourfold.server.exchange import Request
+from fourfold.server.headers import fork_source
 
 FILE_NAME: Final = "access.json"
 Scope = Literal["read", "write", "admin"]
@@ -97,8 +98,8 @@ class Access:
                 f"the key {key.id} does not allow to {scope} {name!r:.200}",
                 details={"scope": scope},
             )
-        source = request.header("stream-forked-from")
-        if source is not None and not key.allows("read", source.removeprefix("/v1/stream/")):
+        source = fork_source(request)
+        if source is not None and not key.allows("read", source):
             raise Forbidden(f"the key {key.id} does not allow to read {source!r:.200}")
 
     def _write(self, keys: tuple[Key, ...]) -> None:

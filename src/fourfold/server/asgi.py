@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from fourfold import limits
+from fourfold.errors import Refused
 from fourfold.server.exchange import Request, Response
 from fourfold.server.headers import ALWAYS
 from fourfold.server.protocol import Protocol
@@ -27,7 +28,10 @@ class StreamsApp:
             await _lifespan(receive, send)
             return
         if scope["type"] != "http":
-            raise NotImplementedError(f"this is an HTTP application, not {scope['type']!r}")
+            raise Refused(
+                f"streams are served over HTTP, not over {scope['type']!r}",
+                hint="Follow a stream by long-poll or as server-sent events.",
+            )
         body = await self._body(receive)
         if body is None:
             await _send(send, Response(413, {**ALWAYS, "connection": "close"}), head=False)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from typing import Final
+from urllib.parse import unquote
 
 from fourfold.errors import FourfoldError, InvalidInput
 from fourfold.models.streams import Producer, StreamInfo
 from fourfold.models.streams.names import show_offset
 from fourfold.server.exchange import Headers, Request
 
+STREAM_PREFIX: Final = "/v1/stream/"
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,15}")
 
 ALWAYS: Headers = {
@@ -72,6 +75,12 @@ def producer(request: Request) -> Producer | None:
     assert numbers[0] is not None
     assert numbers[1] is not None
     return Producer(name, numbers[0], numbers[1])
+
+
+def fork_source(request: Request) -> str | None:
+    """The stream that a new one is forked from: a path, as in an address, or a bare name."""
+    given = request.header("stream-forked-from")
+    return None if given is None else unquote(given).removeprefix(STREAM_PREFIX)
 
 
 def lifetime(info: StreamInfo) -> Headers:

@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import quote
 
 from fourfold import limits
 from fourfold.errors import (
@@ -30,7 +31,7 @@ from fourfold.server import cursors, headers, sse
 from fourfold.server.access import Access
 from fourfold.server.exchange import Headers, Request, Response
 
-PREFIX: Final = "/v1/stream/"
+PREFIX: Final = headers.STREAM_PREFIX
 LIST: Final = "/v1/streams"
 _CACHEABLE: Final = "public, max-age=60, stale-while-revalidate=300"
 _STATUS: Final[dict[str, int]] = {
@@ -85,7 +86,10 @@ class Protocol:
         if request.method == "OPTIONS":
             return Response(204, dict(headers.PREFLIGHT))
         if request.path == "/health":
-            return _json(200, {"ok": self._streams.database.health().ready})
+            failure = self._streams.sweep_failure
+            ready = self._streams.database.health().ready and failure is None
+            told = {"ok": ready, "error": None if failure is None else failure.as_dict()}
+            return _json(200 if ready else 503, told)
         if request.path == "/metrics" and request.method == "GET":
             text = prometheus_text([self._streams.database.metrics()])
             return Response(200, {"content-type": "text/plain; version=0.0.4"}, text.encode())
@@ -129,12 +133,12 @@ class Protocol:
             **headers.position(info.next_offset, closed=info.closed),
         }
         if made.created:
-            host = request.header("host")
-            found["location"] = f"http://{host}{request.path}" if host else request.path
+            host, path = request.header("host"), quote(request.path)
+            found["location"] = f"http://{host}{path}" if host else path
         return Response(201 if made.created else 200, found)
 
     def _fork(self, request: Request) -> Fork | None:
-        source = request.header("stream-forked-from")
+        source = headers.fork_source(request)
         offset = request.header("stream-fork-offset")
         sub = headers.number(request, "stream-fork-sub-offset")
         if source is None:
@@ -144,7 +148,7 @@ class Protocol:
         at = None if offset is None else read_offset(offset)
         if sub and offset is None:
             raise InvalidInput("Stream-Fork-Sub-Offset needs Stream-Fork-Offset")
-        return Fork(source.removeprefix(PREFIX), at, sub or 0)
+        return Fork(source, at, sub or 0)
 
     async def _delete(self, _request: Request, name: str) -> Response:
         await self._streams.delete_async(name)

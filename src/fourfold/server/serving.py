@@ -25,7 +25,6 @@ class Sweeper:
         self._every_s = every_s
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="fourfold-sweeper", daemon=True)
-        self.failure: FourfoldError | None = None
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -40,8 +39,10 @@ class Sweeper:
             try:
                 self._streams.sweep()
             except FourfoldError as error:
-                # Kept for `failure`; a sweep is repeated, and the database tells its own health.
-                self.failure = error
+                # Told by `/health` until a sweep succeeds again.
+                self._streams.sweep_failure = error
+            else:
+                self._streams.sweep_failure = None
 
 
 def refuse_other_machines(host: str, access: Access) -> None:

@@ -19,7 +19,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -107,16 +106,9 @@ class Feed:
     async def next_async(self, timeout: float | None = None) -> Item | None:  # noqa: ASYNC109
         """The same for coroutines. One that is cancelled while it waits misses nothing."""
         until = _until(timeout)
-        loop, rung = asyncio.get_running_loop(), asyncio.Event()
-
-        def wake() -> None:
-            # A loop that was closed has nobody left to wake.
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(rung.set)
-
-        with self._broadcast.bell.calling(wake):
+        with self._broadcast.bell.heard() as ear:
             while not self._closed:
-                rung.clear()
+                ear.forget()
                 # Only what has arrived here counts as handed out, so a cancelled look is repeated.
                 page: list[Event] = []
                 if not self._page:
@@ -125,9 +117,7 @@ class Feed:
                 left = self._pause(until)
                 if found is not None or left <= 0:
                     return found
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(left):
-                        await rung.wait()
+                await ear.wait(left)
         return None
 
     def close(self) -> None:

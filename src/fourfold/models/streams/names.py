@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 
 from fourfold import limits
 from fourfold.errors import InvalidInput
@@ -30,6 +31,25 @@ def check_name(name: object) -> str:
             hint="Use printable text; parts between slashes are not empty, '.' or '..'.",
         )
     return name
+
+
+def behind(prefix: str) -> str | None:
+    """The first text that sorts after every name with this beginning; None when there is none."""
+    kept = stored(prefix).rstrip(chr(sys.maxunicode))
+    if not kept:
+        return None
+    following = ord(kept[-1]) + 1
+    # What lies between is kept for halves of characters, which are no text.
+    return kept[:-1] + chr(0xE000 if following == 0xD800 else following)
+
+
+def stored(text: str) -> str:
+    """Text that can be stored; half a character cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput(f"{text!r:.80} holds half a character") from None
+    return text
 
 
 def check_content_type(given: object) -> str:

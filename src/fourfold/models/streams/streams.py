@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from fourfold import limits
-from fourfold.errors import InvalidInput
+from fourfold.errors import FourfoldError, InvalidInput
 from fourfold.kernel import Bell, Database, Transaction
 from fourfold.models.streams import fold, messages, names, reader, verification, writer
 from fourfold.models.streams.admission import check_producer
@@ -42,6 +42,8 @@ class Streams:
         self.database = database
         self.clock = clock
         self.bell = Bell()
+        self.sweep_failure: FourfoldError | None = None
+        """Why the last sweep in the background failed, if it did."""
         self._touched: dict[int, int] = {}
         self._touching = threading.Lock()
 
@@ -110,10 +112,9 @@ class Streams:
         self, *, prefix: str = "", after: str = "", limit: int = 1000
     ) -> tuple[StreamInfo, ...]:
         """Streams in the order of their names."""
-        end = prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix else None
         now = self._now()
         with self.database.read() as snapshot:
-            rows = snapshot.all(SQL.streams_after, (after, prefix, end, limit))
+            rows = snapshot.all(SQL.streams_after, (after, prefix, names.behind(prefix), limit))
         found = (writer.info_of(row) for row in rows)
         return tuple(each for each in found if not writer.is_expired(each, now))
 
