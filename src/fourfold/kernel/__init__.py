@@ -14,6 +14,7 @@ from fourfold.kernel.bell import Bell
 from fourfold.kernel.bootstrap import sync_folder
 from fourfold.kernel.database import Database, Options, Work
 from fourfold.kernel.driver import SQLITE_VERSION_MIN, sqlite_version
+from fourfold.kernel.following import Following
 from fourfold.kernel.group import GroupLimits
 from fourfold.kernel.health import Finding, Health, Thresholds
 from fourfold.kernel.lock import holder
@@ -31,6 +32,7 @@ __all__ = [
     "Checkpoint",
     "Database",
     "Finding",
+    "Following",
     "GroupLimits",
     "Health",
     "Migration",

@@ -20,11 +20,11 @@ import asyncio
 import math
 import time
 from collections.abc import Iterable
-from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple
 
 from fourfold import limits
 from fourfold.errors import InvalidInput
+from fourfold.kernel import Following
 from fourfold.models.documents import reader
 from fourfold.models.documents.chain import branch_named, chain, last_seq
 from fourfold.models.documents.encoding import trusted
@@ -46,7 +46,7 @@ class _Found(NamedTuple):
     ended: bool
 
 
-class Watch:
+class Watch(Following[Commit]):
     """A place in the log from which one consumer reads on; an iterator, also for coroutines.
 
     `timeout` ends the iteration after so many seconds without a change; without it, it goes on
@@ -161,35 +161,6 @@ class Watch:
             if self._ids is None or each[1] in self._ids
         )
         return Commit(seq, branch, session, local_seq, revisions)
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Commit:
-        commit = self.next(self._timeout)
-        if commit is None:
-            raise StopIteration
-        return commit
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Commit:
-        commit = await self.next_async(self._timeout)
-        if commit is None:
-            raise StopAsyncIteration
-        return commit
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<Watch of {self._space.did} from {self._position}>"

@@ -19,11 +19,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fourfold import limits
 from fourfold.errors import InvalidInput
+from fourfold.kernel import Following
 from fourfold.models.sessions.records import Event, Gap, Transient
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Item: TypeAlias = Event | Transient | Gap
 
 
-class Feed:
+class Feed(Following[Item]):
     """One consumer's place in the log of a session, or of all sessions; an iterator.
 
     `timeout` ends the iteration after so many seconds of silence; without it, it goes on until
@@ -155,35 +155,6 @@ class Feed:
         writable = self._broadcast.writable
         most = limits.WATCH_HEARTBEAT_S if writable else limits.WATCH_POLL_S
         return most if until is None else min(most, until - time.monotonic())
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Item:
-        item = self.next(self._timeout)
-        if item is None:
-            raise StopIteration
-        return item
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Item:
-        item = await self.next_async(self._timeout)
-        if item is None:
-            raise StopAsyncIteration
-        return item
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<Feed of {self._sid or 'all sessions'} after {self._cursor}>"
