@@ -19,7 +19,7 @@ from typing import Any
 from fourfold import limits
 from fourfold.errors import Closed, Conflict, DeadlineExceeded, DiskFull, FourfoldError
 from fourfold.kernel import faults
-from fourfold.kernel.requests import Entry, LoopRequest, Request, settle
+from fourfold.kernel.requests import Entry, LoopRequest, Request, Work, settle
 from fourfold.kernel.transaction import Transaction
 from fourfold.kernel.writer import Writer
 
@@ -73,6 +73,27 @@ class GroupRunner:
                     faults.hit("kernel.acknowledge.before")
             finally:
                 settle(group, here)
+
+    def run_alone(self, work: Work, deadline: float) -> Any:
+        """Run what nobody shares a transaction with; its result once that is committed."""
+        writer = self._writer
+        try:
+            txn = writer.begin(deadline)
+            result = work(txn)
+            txn._refuse_if_undone()  # noqa: SLF001
+        except BaseException:
+            writer.rollback()
+            raise
+        hooks = txn._after_commit  # noqa: SLF001
+        commit_or_undo(writer)
+        writer.metrics.requests += 1
+        try:
+            if hooks:
+                writer.run_hooks(hooks)
+        finally:
+            if faults.armed:
+                faults.hit("kernel.acknowledge.before")
+        return result
 
     def run_entries(self, entries: list[Entry], here: asyncio.AbstractEventLoop) -> None:
         """The same for what coroutines of `here` asked for: at once, if all goes well."""
