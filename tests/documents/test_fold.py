@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import subprocess
 import sys
 
@@ -12,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fourfold.errors import CorruptData, InvalidInput
-from fourfold.models.documents import patch
-from fourfold.models.documents.fold import fold, replay, states
+from fourfold.models.documents.fold import fold, patched, replay, states
 from fourfold.models.documents.records import State
 
 
@@ -148,10 +148,10 @@ def test_rows_out_of_order_are_refused():
         fold(State({}, "set", 3), [(2, "delete", None)])
 
 
-def test_replay_takes_lists_and_programs():
+def test_replay_applies_one_list_after_the_other():
     document = {"n": 1}
     more = [{"op": "increment", "path": "/n", "by": 1}]
-    assert replay(document, [more, patch.compile(more), []]) == {"n": 3}
+    assert replay(document, [more, more, []]) == {"n": 3}
     assert replay(document, []) == document == {"n": 1}
     with pytest.raises(InvalidInput, match="patch 0"):
         replay(document, [[{"op": "remove", "path": "/m"}]])
@@ -204,6 +204,28 @@ def test_a_log_can_be_cut_anywhere(log, data):
 
 
 @given(logs())
+def test_patches_alone_fold_to_the_same_state_in_one_go(log):
+    rows, _ = log
+    cut = next((at for at, row in enumerate(rows) if row[1] == "patch"), len(rows))
+    base = fold(None, rows[:cut]) or State({}, "set", 0)
+    patches = list(itertools.takewhile(lambda row: row[1] == "patch", rows[cut:]))
+    untouched = copy.deepcopy(base)
+    state = patched(base, patches)
+    assert state == fold(base, patches)
+    assert same(state.document, fold(base, patches).document)
+    assert base == untouched
+
+
+def test_a_patch_that_does_not_fit_is_named_also_in_one_go():
+    rows = [
+        (4, "patch", [{"op": "add", "path": "/m", "value": 1}]),
+        (7, "patch", [{"op": "remove", "path": "/z"}]),
+    ]
+    with pytest.raises(CorruptData, match="the patch at seq 7"):
+        patched(State({}, "set", 3), rows)
+
+
+@given(logs())
 def test_the_states_on_the_way_are_those_of_the_shorter_logs(log):
     rows, _ = log
     seen = list(states(None, rows))
@@ -227,7 +249,7 @@ def test_the_fold_needs_neither_the_kernel_nor_a_database():
     done = subprocess.run([sys.executable, "-c", PURE], capture_output=True, text=True, check=True)
     loaded = done.stdout.split()
     assert not {"apsw", "sqlite3", "socket", "random", "tempfile"} & set(loaded)
-    modules = ("difference", "field_merge", "fold", "overlap", "patch", "pointer", "records")
+    pure = "difference field_merge fold overlap patch patch_program pointer records"
     assert {name for name in loaded if name.split(".")[0] == "fourfold"} == {
         "fourfold",
         "fourfold.errors",
@@ -236,5 +258,5 @@ def test_the_fold_needs_neither_the_kernel_nor_a_database():
         "fourfold.models",
         "fourfold.models.documents",
         "fourfold.version",
-        *(f"fourfold.models.documents.{name}" for name in modules),
+        *(f"fourfold.models.documents.{name}" for name in pure.split()),
     }

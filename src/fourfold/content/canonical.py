@@ -110,6 +110,19 @@ def encode(value: object) -> bytes:
     return write_text(value).encode()
 
 
+def encode_flat(value: dict[str, object]) -> bytes | None:
+    """The canonical bytes of a dict whose values are texts, integers, truth values or None, which
+    needs the fewest looks; None for any other, which `encode` knows what to do with.
+    """
+    if not (_KEYS.issuperset(map(type, value)) and _LEAVES.issuperset(map(type, value.values()))):
+        return None
+    try:
+        data = _encode_without_floats(value)
+    except (ValueError, OverflowError):
+        return None
+    return None if _MARK in data else data
+
+
 def decode(data: bytes) -> Any:
     """The value whose canonical bytes these are."""
     if type(data) is not bytes:

@@ -35,6 +35,7 @@ from __future__ import annotations
 import base64
 import binascii
 import math
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ from fourfold import limits
 from fourfold.content.paths import Refusal
 from fourfold.errors import ContentError
 
+_DIGEST_BYTES: Final = 32
 _TEXT_HEADER: Final = bytes.fromhex("071220")
 _WIRE_HEADER: Final = bytes.fromhex("01071220")
 _HINT = 'A reference is written `ba4jc...`, `baedre...` or {"/": "baedre..."}.'
@@ -73,7 +75,7 @@ class Reference:
     digest: bytes
 
     def __post_init__(self) -> None:
-        if type(self.digest) is not bytes or len(self.digest) != sha256().digest_size:
+        if type(self.digest) is not bytes or len(self.digest) != _DIGEST_BYTES:
             raise ContentError("a merkle reference holds exactly 32 bytes", hint=_HINT)
 
     def __str__(self) -> str:
@@ -92,7 +94,7 @@ class Reference:
         if isinstance(text, str):
             data = _unbase32(text)
             for header in (_TEXT_HEADER, _WIRE_HEADER):
-                if data.startswith(header) and len(data) == len(header) + 32:
+                if data.startswith(header) and len(data) == len(header) + _DIGEST_BYTES:
                     return cls(data[len(header) :])
         raise ContentError(f"not a merkle reference: {repr(source)[:100]}", hint=_HINT)
 
@@ -220,11 +222,14 @@ def _fold(layer: list[bytes]) -> bytes:
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz234567"
 _PAIRS = [first + second for first in _LETTERS for second in _LETTERS]
-_SHIFTS = range(8 * (len(_TEXT_HEADER) + 32) - 10, -1, -10)
+_TEXT_BYTES = len(_TEXT_HEADER) + _DIGEST_BYTES
+_SHIFTS = range(8 * _TEXT_BYTES - 10, -1, -10)
+_TEXT_FORM = re.compile(r"b[a-z2-7]{56}")
+_DIGITS = str.maketrans(_LETTERS, "0123456789abcdefghijklmnopqrstuv")
 
 
 def _base32(data: bytes) -> str:
-    if len(data) == len(_TEXT_HEADER) + 32:
+    if len(data) == _TEXT_BYTES:
         # The text form comes with every fact. It is 28 pairs of letters, of ten bits each.
         number = int.from_bytes(data, "big")
         return "b" + "".join([_PAIRS[number >> shift & 1023] for shift in _SHIFTS])
@@ -233,6 +238,9 @@ def _base32(data: bytes) -> str:
 
 def _unbase32(text: str) -> bytes:
     """The bytes that `text` spells, or none if it is not the one spelling of them."""
+    if _TEXT_FORM.fullmatch(text):
+        # 56 letters of five bits are exactly the bytes of the text form.
+        return int(text[1:].translate(_DIGITS), 32).to_bytes(_TEXT_BYTES, "big")
     body = text[1:].upper()
     try:
         data = base64.b32decode(body + "=" * (-len(body) % 8))

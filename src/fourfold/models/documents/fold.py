@@ -15,7 +15,7 @@ cannot be folded is therefore no wrong call but a damaged log, and CorruptData s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 from fourfold.errors import CorruptData, InvalidInput
@@ -54,11 +54,31 @@ def states(base: State | None, rows: Iterable[Row]) -> Iterator[State]:
         yield state
 
 
-def replay(document: Document, patches: Iterable[list[dict[str, Any]] | Program]) -> Document:
+def patched(base: State, rows: Sequence[Row]) -> State:
+    """The state after rows that are all patches and in order: what `fold` gives, in half the
+    time.
+    """
+    if not rows:
+        return base
+    try:
+        document = replay(base.document or {}, [data for _, _, data in rows])
+    except InvalidInput:
+        # One by one, so that the error names the one that does not fit.
+        fold(base, rows)
+        raise
+    return State(document, "patch", rows[-1][0])
+
+
+def replay(document: Document, patches: Iterable[list[dict[str, Any]]]) -> Document:
     """The document after all these lists of patches, which stays as it is itself."""
     draft = Draft(document)
+    # As one long list: a list costs as much as a patch.
+    joined: list[dict[str, Any]] = []
     for each in patches:
-        draft.apply(each if isinstance(each, Program) else compile(each, stored=True))
+        if type(each) is not list:
+            raise InvalidInput(f"patches are a list, not {kind_of(each)}")
+        joined += each
+    draft.apply(compile(joined, stored=True))
     return draft.take()
 
 

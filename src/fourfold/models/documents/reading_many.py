@@ -1,15 +1,17 @@
 """Reading many entities at one point, in a number of statements that does not depend on how many.
 
-Branch by branch along the chain, three questions are asked for all entities at once: what is the
-last word on each, which snapshot stands before it, and which revisions lie between. An entity whose
+Branch by branch along the chain, two questions are asked for all entities at once: what is there of
+each since the last whole document, and, where that is a snapshot, what it says. An entity whose
 patches on a child have no whole document below them stays open, and takes its base from the next
 branch of the chain. The result is what single reads of the same chain give.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
+from fourfold.errors import CorruptData
 from fourfold.models.documents import fold
 from fourfold.models.documents.chain import Link
 from fourfold.models.documents.encoding import stored, trusted
@@ -37,64 +39,71 @@ def states(view: View, links: Sequence[Link], entities: Iterable[str]) -> dict[s
 def _on_branch(view: View, link: Link, unsettled: dict[str, Rows]) -> dict[str, State]:
     """The entities that one branch settles. The patches of the others join those that follow."""
     settled: dict[str, State] = {}
-    patched: dict[str, int] = {}
-    wanted = trusted(list(unsettled))
-    for entity, seq, op, data in view.all(
-        view.sql.newest_revisions, (link.branch, link.cap, wanted)
-    ):
-        if op == "patch":
-            patched[entity] = seq
-        else:
-            row = (seq, op, None if data is None else stored(data))
-            settled[entity] = _folded(None, [row, *unsettled[entity]])
-    if patched:
-        settled.update(_replayed(view, link.branch, patched, unsettled))
-    return settled
-
-
-def _replayed(
-    view: View, branch: str, patched: dict[str, int], unsettled: dict[str, Rows]
-) -> dict[str, State]:
-    """Entities whose last word on a branch is a patch."""
-    bases: dict[str, State] = {}
-    for entity, seq, text in view.all(
-        view.sql.newest_snapshots, (branch, trusted(list(patched.items())))
-    ):
-        document: Document = stored(text)
-        bases[entity] = State(document, "patch", seq)
-    reach = [
-        (entity, bases[entity].seq if entity in bases else 0, upto)
-        for entity, upto in patched.items()
-    ]
-    replays: dict[str, list[tuple[int, str, str | None]]] = {entity: [] for entity in patched}
-    for entity, seq, op, data in view.all(view.sql.replays, (branch, trusted(reach))):
-        replays[entity].append((seq, op, data))
-    settled: dict[str, State] = {}
-    for entity, replay in replays.items():
-        rows = _decoded(replay)
-        base = bases.get(entity)
-        whole = max((at for at, row in enumerate(rows) if row[1] != "patch"), default=None)
+    resting: list[tuple[str, int, Rows]] = []
+    for entity, since, rows in _replays(view, link, unsettled):
+        whole = _last_whole(rows)
         if whole is not None:
             # Earlier operations of the same commit came along; what they built on did not.
-            base, rows = None, rows[whole:]
-        if whole is None and base is None:
-            unsettled[entity] = rows + unsettled[entity]
+            settled[entity] = _folded(rows[whole], rows[whole + 1 :] + unsettled[entity])
+        elif since:
+            resting.append((entity, since, rows))
         else:
-            settled[entity] = _folded(base, rows + unsettled[entity])
+            unsettled[entity] = rows + unsettled[entity]
+    if resting:
+        documents = _snapshots(view, link.branch, resting)
+        for entity, since, rows in resting:
+            # A snapshot holds all operations of its commit, which came along for their seq.
+            later = [row for row in rows if row[0] > since] + unsettled[entity]
+            base = State(documents[entity], "patch", since)
+            settled[entity] = fold.patched(base, later)
     return settled
 
 
-def _decoded(rows: list[tuple[int, str, str | None]]) -> Rows:
-    """The rows with their values: all texts are read as one, which costs half as much."""
-    texts = ",".join([text or "null" for _, _, text in rows])
-    values = stored(f"[{texts}]")
+def _replays(view: View, link: Link, entities: Iterable[str]) -> Iterator[tuple[str, int, Rows]]:
+    """For each entity that a branch knows: the seq of its snapshot, and its rows from there on or
+    from a later whole document.
+    """
+    asked = (link.branch, link.cap, trusted(list(entities)))
+    found = [row for row in view.all(view.sql.replays, asked) if row[2] is not None]
+    for (entity, since, _), (count, *rows) in zip(found, _values(found), strict=True):
+        if count != len(rows) or 3 * count != sum(map(len, rows)):
+            raise CorruptData(f"a stored text of {entity!r} is more than one value")
+        yield entity, since, rows
+
+
+def _last_whole(rows: Rows) -> int | None:
+    """Which of the rows is the last that is no patch."""
+    for at in range(len(rows) - 1, -1, -1):
+        if rows[at][1] != "patch":
+            return at
+    return None
+
+
+def _snapshots(
+    view: View, branch: str, resting: Iterable[tuple[str, int, Rows]]
+) -> dict[str, Document]:
+    pairs = trusted([(entity, since) for entity, since, _ in resting])
+    found = view.all(view.sql.snapshots_at, (branch, pairs))
+    return {row[0]: document for row, document in zip(found, _values(found), strict=True)}
+
+
+def _values(rows: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """The value of the text at the end of each row; all texts are read as one, which costs half as
+    much.
+    """
+    texts = ",".join([row[-1] for row in rows])
+    values: list[Any] = stored(f"[{texts}]")
     if len(values) != len(rows):
         # A damaged text can look like two.
-        values = [None if text is None else stored(text) for _, _, text in rows]
-    return [(seq, op, value) for (seq, op, _), value in zip(rows, values, strict=True)]
+        return [stored(row[-1]) for row in rows]
+    return values
 
 
-def _folded(base: State | None, rows: Rows) -> State:
-    state = fold.fold(base, rows)
-    assert state is not None
-    return state
+def _folded(whole: fold.Row, patches: Rows) -> State:
+    """The state after a whole document and the patches behind it."""
+    seq, op, document = whole
+    if op == "set" and type(document) is dict:
+        return fold.patched(State(document, "set", seq), patches)
+    base = fold.fold(None, (whole,))
+    assert base is not None
+    return fold.patched(base, patches)

@@ -42,7 +42,8 @@ def commit(txn: Transaction, history: History, request: Request, cache: Document
     standing = admission.standing(view, request.branch)
     admission.check_preconditions(view, request, standing.newest)
     resolved = admission.check_reads(view, request, standing.newest, known)
-    seq = txn.claim(history.seq)
+    # The log is the counter, and nobody else can append to it before this transaction ends.
+    seq = standing.newest + 1
     touched = _apply(view, request, known, seq)
     history.append(
         txn,

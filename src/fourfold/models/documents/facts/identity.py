@@ -18,6 +18,7 @@ EMPTY_VALUE: Final = "__empty__"
 """The value of a deleted entity. It is no reference, because there is nothing to refer to."""
 
 _CONTENT: Final = {"set": "value", "patch": "ops"}
+_TYPES: Final = {fact_type: digest(fact_type) for fact_type in ("set", "patch", "delete")}
 
 
 def fact_reference(
@@ -26,7 +27,7 @@ def fact_reference(
     """The hash of a fact about `entity`; without `parent` it is the first."""
     named = digest(entity)
     parts = {
-        "type": digest(fact_type),
+        "type": _TYPES.get(fact_type) or digest(fact_type),
         "id": named,
         # The first fact about an entity follows `{"id": entity}`.
         "parent": digest_of_map({"id": named}) if parent is None else parent.digest,

@@ -58,13 +58,11 @@ VALUES (?1, ?2, ?3, ?4, nullif(?5, (SELECT data FROM value WHERE hash = ?4)))
 SELECT s.seq, coalesce(s.text, (SELECT v.data FROM value AS v WHERE v.hash = s.value_ref)) FROM snapshot AS s
 WHERE s.branch = ?1 AND s.id = ?2 AND s.seq <= ?3 ORDER BY s.seq DESC LIMIT 1
 
--- name: newest_snapshots
--- For each pair [id, seq] of a JSON array: the newest snapshot on one branch at or before that seq.
-SELECT s.id, s.seq, coalesce(s.text, (SELECT v.data FROM value AS v WHERE v.hash = s.value_ref))
-FROM (SELECT value ->> 0 AS id, value ->> 1 AS upto FROM json_each(?2)) AS wanted
-CROSS JOIN snapshot AS s ON s.branch = ?1 AND s.id = wanted.id AND s.seq = (
-    SELECT max(seq) FROM snapshot WHERE branch = ?1 AND id = wanted.id AND seq <= wanted.upto
-)
+-- name: snapshots_at
+-- The snapshots that an array of pairs [id, seq] names.
+SELECT s.id, coalesce(s.text, (SELECT v.data FROM value AS v WHERE v.hash = s.value_ref))
+FROM (SELECT value ->> 0 AS id, value ->> 1 AS seq FROM json_each(?2)) AS wanted
+CROSS JOIN snapshot AS s ON s.branch = ?1 AND s.id = wanted.id AND s.seq = wanted.seq
 
 -- What collections ask of a log of facts in its own way.
 

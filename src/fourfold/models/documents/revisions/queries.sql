@@ -199,33 +199,34 @@ FROM head AS h JOIN revision AS r ON r.branch = h.branch AND r.id = h.id AND r.s
 WHERE (h.branch, h.id) >= (?1, ?2) AND (h.branch, h.id) < (?3, ?4) AND h.id LIKE 'urn:blob-meta:%' AND r.op <> 'delete'
     AND NOT EXISTS (SELECT 1 FROM blob_store AS b WHERE b.hash = substr(h.id, 15))
 
--- name: newest_revisions
--- The last word on each of many entities (a JSON array of ids) of one branch at or before a seq.
-SELECT r.id, r.seq, r.op, r.data FROM json_each(?3) AS wanted CROSS JOIN revision AS r
-ON r.branch = ?1 AND r.id = wanted.value AND (r.seq, r.op_index) = (
-    SELECT seq, op_index FROM revision
-    WHERE branch = ?1 AND id = wanted.value AND seq <= ?2 ORDER BY seq DESC, op_index DESC LIMIT 1
-)
-
--- name: newest_snapshots
--- For each pair [id, seq] of a JSON array: the newest snapshot on one branch at or before that seq.
-SELECT s.id, s.seq, s.value
-FROM (SELECT value ->> 0 AS id, value ->> 1 AS upto FROM json_each(?2)) AS wanted
-CROSS JOIN snapshot AS s ON s.branch = ?1 AND s.id = wanted.id AND s.seq = (
-    SELECT max(seq) FROM snapshot WHERE branch = ?1 AND id = wanted.id AND seq <= wanted.upto
-)
-
 -- name: replays
--- For each triple [id, since, upto] of a JSON array: the revisions on one branch beyond `since` and up to `upto`, from
--- the newest set or delete among them on. Those of one entity come in the order of the log.
-SELECT r.id, r.seq, r.op, r.data
-FROM (SELECT value ->> 0 AS id, value ->> 1 AS since, value ->> 2 AS upto FROM json_each(?2)) AS wanted
-CROSS JOIN revision AS r ON r.branch = ?1 AND r.id = wanted.id AND r.seq <= wanted.upto AND r.seq >= coalesce(
-    (SELECT seq FROM revision
-     WHERE branch = ?1 AND id = wanted.id AND seq > wanted.since AND seq <= wanted.upto AND op <> 'patch'
-     ORDER BY seq DESC LIMIT 1),
-    wanted.since + 1)
-ORDER BY r.id, r.seq, r.op_index
+-- For each of many entities (a JSON array of ids): what one branch says of it up to a seq, from the newest snapshot on, or
+-- from the newest set or delete if that is newer. All of an entity is one text of JSON, [how many, [seq, op, data], ...],
+-- since a row costs the reader more than SQLite. The seq of the snapshot comes along; what the log has at that very seq
+-- does too, so that there is always a last word.
+WITH wanted (id, since) AS MATERIALIZED (
+    SELECT each.value, (
+        SELECT coalesce(max(s.seq), 0) FROM snapshot AS s WHERE s.branch = ?1 AND s.id = each.value AND s.seq <= ?2
+    ) FROM json_each(?3) AS each
+)
+SELECT wanted.id, wanted.since, (
+    SELECT '[' || count(*) || ',' || group_concat('[' || seq || ',"' || op || '",' || coalesce(data, 'null') || ']') || ']'
+    FROM (
+        SELECT r.seq, r.op, r.data FROM revision AS r
+        WHERE r.branch = ?1 AND r.id = wanted.id AND r.seq <= ?2 AND r.seq >= coalesce(
+            (SELECT w.seq FROM revision AS w
+             WHERE w.branch = ?1 AND w.id = wanted.id AND w.seq > wanted.since AND w.seq <= ?2 AND w.op <> 'patch'
+             ORDER BY w.seq DESC LIMIT 1),
+            wanted.since)
+        ORDER BY r.seq, r.op_index
+    )
+) FROM wanted
+
+-- name: snapshots_at
+-- The snapshots that an array of pairs [id, seq] names.
+SELECT s.id, s.value
+FROM (SELECT value ->> 0 AS id, value ->> 1 AS seq FROM json_each(?2)) AS wanted
+CROSS JOIN snapshot AS s ON s.branch = ?1 AND s.id = wanted.id AND s.seq = wanted.seq
 
 -- name: ids_touched
 -- The entities that one branch itself wrote beyond a seq and up to another.
