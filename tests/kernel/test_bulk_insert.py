@@ -276,3 +276,49 @@ def test_execute_many_takes_any_iterable_and_changes_counts_the_last_statement(d
         txn.execute("UPDATE entry SET body = 'y' WHERE seq > 4")
         assert txn.changes == 6
     assert len(ledger.entries(db)) == 10
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    fixed=st.lists(st.sampled_from(VALUES), max_size=4),
+    starts=st.lists(st.integers(-5, 10**12), max_size=2),
+    varying=st.integers(0, 4),
+    count=st.sampled_from([0, 1, 2, 3, 50, 127, 128, 129, 300]),
+)
+def test_rows_that_are_alike_are_stored_as_a_plain_loop_stores_them(
+    wide_tables, fixed, starts, varying, count
+):
+    width = len(fixed) + 2 * len(starts) + varying
+    if not width:
+        return
+    names = wide(width)
+    groups = [names[len(fixed) + 2 * n : len(fixed) + 2 * n + 2] for n in range(len(starts))]
+    own = names[len(fixed) + 2 * len(starts) :]
+    values = some_rows(varying, count) if varying else [()] * count
+    rows = [
+        (*fixed, *(start + at for start in starts for _ in range(2)), *values[at])
+        for at in range(count)
+    ]
+    with pytest.raises(ZeroDivisionError), wide_tables.write() as txn:
+        txn.insert_alike(
+            f"bulk_{width}",
+            count,
+            fixed=dict(zip(names, fixed, strict=False)),
+            counted=dict(zip(groups, starts, strict=True)),
+            varying={name: [row[n] for row in values] for n, name in enumerate(own)},
+        )
+        assert [row[0::2] for row in stored(txn, f"bulk_{width}")] == rows
+        raise ZeroDivisionError
+
+
+def test_rows_that_are_alike_need_as_many_values_as_there_are_rows(wide_tables):
+    with pytest.raises(InvalidInput, match="3 values"), wide_tables.write() as txn:
+        txn.insert_alike("bulk_1", 3, fixed={}, counted={}, varying={"c0": [1, 2]})
+
+
+@pytest.mark.parametrize("own", [0, 1, 15, 100, 2000])
+def test_no_statement_of_rows_that_are_alike_binds_more_variables_than_the_limit(own):
+    varying = {f"v{n}": list(range(1000)) for n in range(own)}
+    made = list(bulk.alike_statements("t", {"a": 1, "b": 2}, {("c", "d"): 1}, varying, 1000))
+    assert max(len(params) for _, params in made) <= limits.BULK_VARIABLES_MAX
+    assert len({text for text, _ in made}) <= 12

@@ -1,14 +1,15 @@
 """A bell that rings when something was committed in this process.
 
 Threads wait for it; coroutines are called back. It carries nothing: whoever hears it looks at the
-log, so a ring that comes too early or twice does no harm.
+log, so a ring that comes too early or twice does no harm. Whoever waits for one thing among many
+listens under its name, and does not hear what is rung for others.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 
@@ -19,17 +20,22 @@ class Bell:
         self._change = threading.Condition()
         self._rings = 0
         self._listeners: set[Callable[[], None]] = set()
+        self._named: dict[str, set[Callable[[], None]]] = {}
 
     @property
     def rings(self) -> int:
         """A mark to take before looking at the log, and to hand to `wait`."""
         return self._rings
 
-    def ring(self) -> None:
+    def ring(self, names: Iterable[str] | None = None) -> None:
+        """For everybody; with names, for those who listen to one of them, or to everything."""
         with self._change:
             self._rings += 1
             self._change.notify_all()
-            listeners = tuple(self._listeners)
+            listeners = list(self._listeners)
+            if self._named:
+                for name in self._named if names is None else names:
+                    listeners += self._named.get(name, ())
         for listener in listeners:
             listener()
 
@@ -39,20 +45,23 @@ class Bell:
             self._change.wait_for(lambda: self._rings != rings, timeout)
 
     @contextmanager
-    def calling(self, listener: Callable[[], None]) -> Iterator[None]:
+    def calling(self, listener: Callable[[], None], name: str | None = None) -> Iterator[None]:
         with self._change:
-            self._listeners.add(listener)
+            listeners = self._listeners if name is None else self._named.setdefault(name, set())
+            listeners.add(listener)
         try:
             yield
         finally:
             with self._change:
-                self._listeners.discard(listener)
+                listeners.discard(listener)
+                if name is not None and not listeners:
+                    self._named.pop(name, None)
 
     @contextmanager
-    def heard(self) -> Iterator[Ear]:
+    def heard(self, name: str | None = None) -> Iterator[Ear]:
         """For a coroutine: what hears the bell while the block lasts."""
         ear = Ear(asyncio.get_running_loop())
-        with self.calling(ear.ring):
+        with self.calling(ear.ring, name):
             yield ear
 
 

@@ -4,6 +4,9 @@ Two shapes, because two are fastest. Rows of mixed keys go in as multi-row `VALU
 SQL text is always the same, so that SQLite parses each only once. Rows of one key go in as a single
 `INSERT ... SELECT ... FROM carray(?)`: the values are handed over as one array in memory and the
 interpreter is not asked again until the last row is stored.
+
+Rows of which most columns are the same, or only count up, go in as `VALUES` too, but each of those
+columns is handed over once for a whole statement: a row then costs what is its own.
 """
 
 from __future__ import annotations
@@ -49,10 +52,12 @@ def row_statements(
         left -= size
 
 
-def _rows_per_statement(width: int) -> int:
-    if not 0 < width <= limits.BULK_VARIABLES_MAX:
-        raise InvalidInput(f"cannot insert rows of {width} columns")
-    return max(1, min(limits.BULK_ROWS_PER_STATEMENT, limits.BULK_VARIABLES_MAX // width))
+def _rows_per_statement(width: int, shared: int = 0) -> int:
+    """How many rows of `width` values fit beside those that they share."""
+    if not 0 < width + shared <= limits.BULK_VARIABLES_MAX:
+        raise InvalidInput(f"cannot insert rows of {width + shared} columns")
+    fitting = (limits.BULK_VARIABLES_MAX - shared) // width
+    return max(1, min(limits.BULK_ROWS_PER_STATEMENT, fitting))
 
 
 @lru_cache(maxsize=1024)
@@ -62,6 +67,57 @@ def values_statement(table: str, columns: tuple[str, ...], rows: int, verb: str 
     names = ", ".join(quoted(column) for column in columns)
     row = "(" + ",".join("?" * len(columns)) + ")"
     return f"{verb} INTO {quoted(table)} ({names}) VALUES " + ",".join([row] * rows)
+
+
+def alike_statements(
+    table: str,
+    fixed: Mapping[str, Any],
+    counted: Mapping[tuple[str, ...], int],
+    varying: Mapping[str, Sequence[Any]],
+    count: int,
+) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """The statements, with their parameters, that insert `count` rows which have the values of
+    `fixed`, count up from those of `counted`, and differ in `varying`.
+    """
+    if any(len(column) != count for column in varying.values()):
+        raise InvalidInput(f"{table}: each varying column must have {count} values")
+    columns = tuple(varying.values())
+    names, groups, own = tuple(fixed), tuple(counted), tuple(varying)
+    shared = tuple(fixed.values())
+    full = _rows_per_statement(len(own) or 1, len(names) + len(groups))
+    at = 0
+    while at < count:
+        left = count - at
+        size = full if left >= full else 1 << (left.bit_length() - 1)
+        part = [column[at : at + size] for column in columns]
+        starts = tuple(start + at for start in counted.values())
+        params = (*shared, *starts, *chain.from_iterable(zip(*part, strict=True)))
+        yield alike_statement(table, names, groups, own, size), params
+        at += size
+
+
+@lru_cache(maxsize=1024)
+def alike_statement(
+    table: str,
+    fixed: tuple[str, ...],
+    counted: tuple[tuple[str, ...], ...],
+    varying: tuple[str, ...],
+    rows: int,
+) -> str:
+    names = [*fixed, *chain.from_iterable(counted), *varying]
+    same = [f"?{number}" for number in range(1, len(fixed) + 1)]
+    first = len(fixed) + len(counted) + 1
+    texts = []
+    for row in range(rows):
+        picks = list(same)
+        for number, group in enumerate(counted, start=len(fixed) + 1):
+            picks += [f"?{number}+{row}"] * len(group)
+        start = first + row * len(varying)
+        picks += [f"?{number}" for number in range(start, start + len(varying))]
+        texts.append("(" + ",".join(picks) + ")")
+    columns = ", ".join(quoted(name) for name in names)
+    head = f"INSERT INTO {quoted(table)} ({columns})"
+    return f"{head} VALUES {','.join(texts)}"
 
 
 @lru_cache(maxsize=1024)

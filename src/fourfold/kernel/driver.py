@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 Connection: TypeAlias = apsw.Connection
 Cursor: TypeAlias = apsw.Cursor
 DriverError = apsw.Error
+TooBig = apsw.TooBigError
+LENGTH_LIMIT = apsw.SQLITE_LIMIT_LENGTH
 carray = apsw.carray
 
 SQLITE_VERSION_MIN = (3, 51, 3)

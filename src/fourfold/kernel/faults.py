@@ -43,6 +43,19 @@ POINTS = (
     "kernel.restore.renamed",
 )
 
+ARCHIVE_POINTS = (
+    "archive.segment.built",
+    "archive.segment.renamed",
+    "archive.seal.committed",
+    "archive.upload.before",
+    "archive.upload.after",
+    "archive.manifest.intended",
+    "archive.manifest.uploaded",
+    "archive.manifest.recorded",
+    "archive.collect.deleted",
+)
+"""Points outside of the kernel, where a log is sealed and published."""
+
 ENVIRONMENT = "FOURFOLD_FAULTS"
 
 
@@ -83,8 +96,9 @@ def arm(
     point: str, action: Callable[[str], None] | str = fail, *, at: int = 1, repeat: bool = False
 ) -> None:
     """Make `point` do `action` at its `at`-th hit from now on."""
-    if point not in POINTS:
-        raise InvalidConfig(f"unknown fault point {point!r}", hint=f"One of: {', '.join(POINTS)}.")
+    known = (*POINTS, *ARCHIVE_POINTS)
+    if point not in known:
+        raise InvalidConfig(f"unknown fault point {point!r}", hint=f"One of: {', '.join(known)}.")
     if isinstance(action, str):
         if action not in ACTIONS:
             raise InvalidConfig(f"unknown fault action {action!r}", hint="kill, raise or full.")

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from fourfold.errors import Closed, CorruptData, FourfoldError, InvalidInput, SequenceCorrupt
 from fourfold.kernel import bulk, faults
-from fourfold.kernel.driver import Connection, Cursor, DriverError, translate
+from fourfold.kernel.driver import (
+    LENGTH_LIMIT,
+    Connection,
+    Cursor,
+    DriverError,
+    TooBig,
+    translate,
+)
 from fourfold.kernel.faults import armed
 from fourfold.kernel.statements import load_queries
 
@@ -77,6 +84,21 @@ class Snapshot:
         """The first column of the first row, or None."""
         row = self.one(sql, params)
         return None if row is None else row[0]
+
+    def one_within(self, bytes_max: int, sql: str, params: Params = ()) -> Row | None:
+        """The first row, or None when a value on the way to it has more than so many bytes: SQLite
+        gives up as soon as it has.
+        """
+        connection = self._connection
+        allowed = connection.limit(LENGTH_LIMIT, bytes_max)
+        try:
+            return connection.execute(sql, params).fetchone()
+        except TooBig:
+            return None
+        except _REFUSALS as error:
+            raise self._failed(error) from error
+        finally:
+            connection.limit(LENGTH_LIMIT, allowed)
 
     def rows(self, sql: str, params: Params = ()) -> Iterator[Row]:
         """Rows one by one, in bounded memory; read them before the snapshot ends."""
@@ -184,10 +206,37 @@ class Transaction(Snapshot):
         statement = bulk.series_statement(table, tuple(fixed), counter[0], values[0], lengths)
         self.execute(statement, (*fixed.values(), counter[1], array))
 
+    def insert_alike(
+        self,
+        table: str,
+        count: int,
+        *,
+        fixed: Mapping[str, Any],
+        counted: Mapping[tuple[str, ...], int],
+        varying: Mapping[str, Sequence[Any]],
+    ) -> None:
+        """Insert `count` rows that share the values of `fixed`. The columns of each group in
+        `counted` go up by one from row to row; those of `varying` have a value for each row.
+        """
+        for sql, params in bulk.alike_statements(table, fixed, counted, varying, count):
+            self.execute(sql, params)
+
     @property
     def changes(self) -> int:
         """Rows that the last statement changed."""
         return self._connection.changes()
+
+    @property
+    def total_changes(self) -> int:
+        """Rows that were ever changed through this database, also by transactions that were undone:
+        the same number twice means that nothing was written between.
+        """
+        return self._connection.total_changes()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether an error undid the transaction, so that nothing more can be done in it."""
+        return self._undone is not None
 
     def claim(self, sequence: Counter, count: int = 1) -> int:
         """Take the next `count` numbers of `sequence`; the first of them."""
