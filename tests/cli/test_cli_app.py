@@ -107,10 +107,23 @@ def test_two_stores_exchange_packages_by_files(notes, tmp_path):
     again = notes("sync", "import", "there", "p.json", "--peer", 1)
     assert (again.code, "package_replayed" in again.err) == (6, True)
     status = document(notes("sync", "status", "there", "--json"))
-    assert status["progress"] == [{"peer_id": 1, "domain": "talk", "last_seq": 1}]
-    nothing = notes("sync", "export", "here", "talk", "q.json", "--key", "my.key", "--after", 1)
+    # The first number made the owner known, the second is the note.
+    assert status["progress"] == [{"peer_id": 1, "domain": "talk", "last_seq": 2}]
+    nothing = notes("sync", "export", "here", "talk", "q.json", "--key", "my.key", "--after", 2)
     assert nothing.code == 3
     assert not (tmp_path / "q.json").exists()
+
+
+def test_identities_are_listed_and_their_cache_made_anew(notes):
+    assert notes("sync", "peer", "here", "ed25519:alice", "--label", "Alice").code == 0
+    shown = document(notes("sync", "identities", "here", "--json"))
+    assert shown["rebuilt"] is None
+    assert [(each["id"], each["label"]) for each in shown["identities"]] == [(1, "Alice")]
+    again = document(notes("sync", "identities", "here", "--rebuild", "--json"))
+    assert again["rebuilt"] == {"kept": 1, "restored": 0, "dropped": 0}
+    assert again["identities"] == shown["identities"]
+    assert "1 kept" in notes("sync", "identities", "here", "--rebuild").out
+    assert notes("sync", "identities", "here", "--drop-unknown").code == 2
 
 
 @pytest.mark.parametrize(

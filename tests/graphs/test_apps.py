@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from graph_nodes import APP, open_graphs, with_notes
+from test_inserts import dump
 
 from fourfold.errors import (
     AlreadyExists,
@@ -216,13 +217,33 @@ BAD_CALLS = {
         0, target_parent_ids=[1], target_attr_ids=[1]
     ),
     "feed from the future": lambda g: g.feed(after=99),
+    "setting that is half a surrogate": lambda g: g.upsert_setting("a", "\ud800"),
+    "identity without a key": lambda g: g.add_identity(""),
+    "label that is no text": lambda g: g.add_identity("ed25519:x", 5),
+    "peer with a bad note": lambda g: g.add_peer(1, "file:", "{"),
+    "cached value that is no JSON": lambda g: g.put_cached("o", "k", "nan", 0),
+    "cached before the beginning": lambda g: g.put_cached("o", "k", "1", -1),
+    "flags that are a float": lambda g: g.update_sync_flags(0, "parent", [1], 1.0),
+    "row ids of one number": lambda g: g.update_sync_flags(0, "parent", 1, 1),
+    "number of a past that is text": lambda g: g.select_parents(0, at="1"),
+    "past from the future": lambda g: g.select_parents(0, at=99),
+    "limit that is a bool": lambda g: g.select_parents(0, limit=True),
+    "row that is a list": lambda g: g.insert_parent(0, []),
+    "row with its own number": lambda g: g.insert_parent(
+        0, {"type_id": 1, "owner_identity": 1, "global_seq": 5}
+    ),
+    "title that is empty": lambda g: g.register_app("x", ""),
+    "domain seq without a name": lambda g: g.increment_domain_seq(""),
+    "trace that is empty": lambda g: g.transaction(trace_id="").__enter__(),
 }
 
 
 @pytest.mark.parametrize("call", BAD_CALLS.values(), ids=BAD_CALLS)
-def test_bad_input_is_refused(graphs, call):
+def test_bad_input_is_refused_and_nothing_is_written(graphs, call):
+    before = dump(graphs)
     with pytest.raises(InvalidInput):
         call(graphs)
+    assert dump(graphs) == before
 
 
 @pytest.mark.parametrize(
@@ -241,9 +262,11 @@ def test_bad_input_is_refused(graphs, call):
     ],
 )
 def test_an_envelope_of_the_wrong_shape_is_refused(graphs, envelope):
+    before = dump(graphs)
     with pytest.raises(FourfoldError) as caught:
         graphs.apply(envelope)
     assert isinstance(caught.value, InvalidInput)
+    assert dump(graphs) == before
 
 
 def test_a_feed_wakes_when_something_is_committed(graphs, types):

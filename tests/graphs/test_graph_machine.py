@@ -1,7 +1,8 @@
 """Random lives of three nodes, compared with a dumb model that keeps every row it was told of.
 
-The machine writes envelopes, some of which must fail, updates and suppresses objects, reads any
-past number, pages through the feed, exchanges packages in any order, and reopens files.
+The machine writes envelopes to two apps, alone and from several threads at once, some of which must
+fail, updates objects, reads any past number, pages through the feed with and without filters,
+exchanges packages in any order, and reopens files.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -21,6 +24,8 @@ from fourfold.errors import FourfoldError, PackageReplayed, Refused
 from fourfold.models.graphs import Question, fold
 from fourfold.models.graphs.verification import problems
 
+MARKET = 2
+ANY_APP = st.sampled_from([APP, MARKET])
 NODE = st.integers(0, 2)
 TEXT = st.text("abé😀", max_size=4)
 VALUE = st.one_of(
@@ -31,7 +36,7 @@ PICK = st.integers(0, 10**6)
 
 
 class Model:
-    """What one node was told, in order: (seq, kind, object, version, owner, value)."""
+    """What one node was told, in order: (seq, (app, kind), object, version, owner, value)."""
 
     def __init__(self):
         self.rows = []
@@ -56,44 +61,67 @@ class ThreeNodes(RuleBasedStateMachine):
             for other in self.nodes:
                 if other is not node:
                     node.meet(other)
+                    node.graphs.register_app("market", "Market")
+        for node in self.nodes:
+            for kind, number in node.types.items():
+                key = (kind, f"note {kind}") if kind != "suppress" else ("rating", kind)
+                assert node.graphs.register_type(MARKET, *key) == number
         self.models = [Model() for _ in self.nodes]
+        for node, model in zip(self.nodes, self.models, strict=True):
+            # The nodes themselves are objects of the system's app.
+            model.seq = node.graphs.get_global_seq()
 
     def teardown(self):
         for node in self.nodes:
             node.graphs.database.close()
         shutil.rmtree(self.root)
 
-    def operation(self, node, op, payload, flags):
+    def operation(self, node, op, payload, flags, app=APP):
         kind = op.partition("_")[0]
         return {
             "op": op,
-            "app_id": APP,
+            "app_id": app,
             "type_id": node.types[kind],
             "owner_identity": node.me,
             "payload": {**payload, "sync_flags": flags},
         }
 
-    @rule(n=NODE, values=st.lists(VALUE, min_size=1, max_size=3), flags=FLAGS)
-    def write(self, n, values, flags):
-        node = self.nodes[n]
-        ops = [self.operation(node, "parent_create", {}, flags)]
-        ops += [
-            self.operation(node, "attr_create", {"parent_id": {"$op": 0}, "value": v}, flags)
-            for v in values
-        ]
-        ops.append(
-            self.operation(
-                node, "edge_create", {"src_parent_id": {"$op": 0}, "dst_attr_id": {"$op": 1}}, flags
-            )
-        )
-        done = node.graphs.apply({"trace_id": "t", "ops": ops})
-        model = self.models[n]
-        model.seq += 1
-        assert done.global_seq == model.seq
-        kinds = ["parent", *["attr"] * len(values), "edge"]
+    def envelope(self, node, values, flags, app):
+        def op(name, payload):
+            return self.operation(node, name, payload, flags, app)
+
+        ops = [op("parent_create", {})]
+        ops += [op("attr_create", {"parent_id": {"$op": 0}, "value": v}) for v in values]
+        ops.append(op("edge_create", {"src_parent_id": {"$op": 0}, "dst_attr_id": {"$op": 1}}))
+        return {"trace_id": "t", "ops": ops}
+
+    def was_applied(self, n, values, app, done):
+        model, kinds = self.models[n], ["parent", *["attr"] * len(values), "edge"]
         told = [None, *values, None]
         for kind, object_id, value in zip(kinds, done.object_ids, told, strict=True):
-            model.rows.append((model.seq, kind, object_id, 1, node.me, value))
+            row = (done.global_seq, (app, kind), object_id, 1, self.nodes[n].me, value)
+            model.rows.append(row)
+
+    @rule(n=NODE, values=st.lists(VALUE, min_size=1, max_size=3), flags=FLAGS, app=ANY_APP)
+    def write(self, n, values, flags, app):
+        done = self.nodes[n].graphs.apply(self.envelope(self.nodes[n], values, flags, app))
+        self.models[n].seq += 1
+        assert done.global_seq == self.models[n].seq
+        self.was_applied(n, values, app, done)
+
+    @rule(n=NODE, several=st.lists(st.tuples(VALUE, FLAGS, ANY_APP), min_size=2, max_size=6))
+    def write_at_once(self, n, several):
+        """Several threads, each with an envelope of its own: who comes first is chance."""
+        node, model = self.nodes[n], self.models[n]
+        work = [(self.envelope(node, [v], flags, app), v, app) for v, flags, app in several]
+        with ThreadPoolExecutor(len(work)) as pool:
+            done = list(pool.map(lambda each: node.graphs.apply(each[0]), work))
+        numbers = sorted(each.global_seq for each in done)
+        assert numbers == list(range(model.seq + 1, model.seq + len(work) + 1))
+        model.seq = numbers[-1]
+        for each, (_, value, app) in zip(done, work, strict=True):
+            self.was_applied(n, [value], app, each)
+        model.rows.sort(key=lambda row: row[0])
 
     @rule(n=NODE, at=st.integers(0, 3), what=st.sampled_from(["type", "parent", "value", "field"]))
     def write_what_must_fail(self, n, at, what):
@@ -117,11 +145,11 @@ class ThreeNodes(RuleBasedStateMachine):
     @rule(n=NODE, pick=PICK, value=VALUE, flags=FLAGS)
     def update(self, n, pick, value, flags):
         node, model = self.nodes[n], self.models[n]
-        own = [row for row in model.rows if row[1] == "attr" and row[4] == node.me]
+        own = [row for row in model.rows if row[1] == (APP, "attr") and row[4] == node.me]
         if not own:
             return
         _, _, object_id, _, _, _ = own[pick % len(own)]
-        version = max(row[3] for row in model.rows if row[1:3] == ("attr", object_id))
+        version = max(row[3] for row in model.rows if row[1:3] == ((APP, "attr"), object_id))
         op = self.operation(node, "attr_update", {"attr_id": object_id, "value": value}, flags)
         first = node.graphs.versions(APP, "attr", object_id)[0]
         if flags & ~first.sync_flags:
@@ -130,14 +158,14 @@ class ThreeNodes(RuleBasedStateMachine):
             return
         node.graphs.apply({"trace_id": "t", "ops": [op]})
         model.seq += 1
-        model.rows.append((model.seq, "attr", object_id, version + 1, node.me, value))
+        model.rows.append((model.seq, (APP, "attr"), object_id, version + 1, node.me, value))
 
     @rule(n=NODE, other=NODE, limit=st.integers(1, 6))
     def pull(self, n, other, limit):
         node, source = self.nodes[n], self.nodes[other]
         if node is source:
             return
-        before = {kind: len(rows) for kind, rows in everything(node.graphs).items()}
+        before = {kind: len(rows) for kind, rows in all_rows(node.graphs).items()}
         sent = source.graphs.export_package(
             "notes", source.signer, after=node.cursor(source), limit=limit
         )
@@ -152,9 +180,9 @@ class ThreeNodes(RuleBasedStateMachine):
     def learn(self, n, before):
         """The model hears of rows that came from elsewhere, by what the tables say is new."""
         node, model = self.nodes[n], self.models[n]
-        for kind, rows in everything(node.graphs).items():
+        for kind, rows in all_rows(node.graphs).items():
             for row in rows[before[kind] :]:
-                value = told(row) if kind == "attr" else None
+                value = told(row) if kind[1] == "attr" else None
                 model.rows.append(
                     (row.global_seq, kind, row.object_id, row.version, row.owner_identity, value)
                 )
@@ -169,34 +197,48 @@ class ThreeNodes(RuleBasedStateMachine):
     def look_back(self, n, pick):
         node, model = self.nodes[n], self.models[n]
         at = pick % (model.seq + 1)
-        for kind in ("parent", "attr", "edge"):
-            question = Question(APP, kind, at=at)
+        for app, kind in product((APP, MARKET), ("parent", "attr", "edge")):
+            question = Question(app, kind, at=at)
             found = {
                 row.object_id: told(row) if kind == "attr" else None
                 for row in node.graphs.current(question, suppressed=True)
             }
-            assert found == model.current(kind, at)
+            assert found == model.current((app, kind), at)
             # The same by the pure fold over the rows as they were written.
             folded = fold.current(node.graphs.select(question), node.graphs.node)
             assert set(folded) == set(found)
 
-    @rule(n=NODE, limit=st.integers(1, 5), mask=st.sampled_from([None, SHARED, 2]), after=PICK)
-    def page_through_the_feed(self, n, limit, mask, after):
+    @rule(
+        n=NODE,
+        limit=st.integers(1, 40),
+        mask=st.sampled_from([None, SHARED, 2]),
+        apps=st.sampled_from([None, [APP], [MARKET, 0]]),
+        kinds=st.sampled_from([None, ["attr"], ["parent", "edge"]]),
+        after=PICK,
+    )
+    def page_through_the_feed(self, n, limit, mask, apps, kinds, after):
         graphs = self.nodes[n].graphs
         start = after % (self.models[n].seq + 1)
-        feed = graphs.feed(after=start, limit=limit, flag_mask=mask, timeout=0)
+        feed = graphs.feed(
+            after=start, apps=apps, kinds=kinds, limit=limit, flag_mask=mask, timeout=0
+        )
         seen, last = [], start
         for page in feed:
             numbers = [change.global_seq for change in page]
             assert numbers == sorted(numbers)
             assert numbers[0] > last
             last = numbers[-1]
-            seen += [(change.kind, change.row.id) for change in page]
+            places = [(change.global_seq, change.row.position) for change in page]
+            assert places == sorted(places)
+            seen += [(change.app_id, change.kind, change.row.id) for change in page]
         wanted = [
-            (kind, row.id)
-            for kind, rows in everything(graphs).items()
+            (app, kind, row.id)
+            for (app, kind), rows in all_rows(graphs, (0, APP, MARKET)).items()
             for row in rows
-            if row.global_seq > start and (mask is None or row.sync_flags & mask)
+            if row.global_seq > start
+            and (mask is None or row.sync_flags & mask)
+            and (apps is None or app in apps)
+            and (kinds is None or kind in kinds)
         ]
         assert sorted(seen) == sorted(wanted)
         assert feed.position == self.models[n].seq
@@ -217,7 +259,7 @@ class ThreeNodes(RuleBasedStateMachine):
             for n, node in enumerate(self.nodes):
                 for other in self.nodes:
                     if other is not node:
-                        before = {k: len(rows) for k, rows in everything(node.graphs).items()}
+                        before = {k: len(rows) for k, rows in all_rows(node.graphs).items()}
                         node.pull_all(other)
                         self.learn(n, before)
         shared = [shared_content(node.graphs) for node in self.nodes]
@@ -229,6 +271,11 @@ class ThreeNodes(RuleBasedStateMachine):
             assert node.graphs.get_global_seq() == model.seq
             with node.graphs.database.read() as snapshot:
                 assert problems(snapshot, "graphs", node.graphs.node) == []
+
+
+def all_rows(graphs, apps=(APP, MARKET)):
+    """The rows of several apps, by app and kind."""
+    return {(app, kind): rows for app in apps for kind, rows in everything(graphs, app).items()}
 
 
 def told(row):
@@ -245,7 +292,7 @@ def shared_content(graphs):
     among those that were shared.
     """
     found = {}
-    for kind, rows in everything(graphs).items():
+    for kind, rows in all_rows(graphs).items():
         names = {
             row.id: (row.origin or graphs.node, row.origin_seq, row.position)
             for row in rows

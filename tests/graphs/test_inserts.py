@@ -102,17 +102,75 @@ def test_a_step_that_fails_leaves_the_rest_of_its_transaction(graphs, types):
     assert graphs.usage(APP).rows == 2
 
 
+def test_a_call_that_is_not_told_of_the_transaction_around_it_is_a_step_of_it(graphs, types):
+    with graphs.transaction() as txn:
+        graphs.insert_parent(APP, parent(types), txn=txn)
+        graphs.insert_parent(APP, parent(types))
+        with pytest.raises(NotFound):
+            graphs.insert(APP, "attr", [attr(types, 99)], checked=True)
+        graphs.with_transaction(lambda handle: handle.insert(APP, "parent", [], checked=False))
+        assert graphs.insert_parent(APP, parent(types), txn=txn) == 3
+    assert [row.global_seq for row in graphs.select_parents(APP)] == [1, 1, 1]
+    with pytest.raises(ZeroDivisionError), graphs.transaction():
+        write_then_fail(graphs, types, None)
+    assert graphs.get_global_seq() == 1
+
+
+def test_an_operation_of_another_kind_cannot_be_pointed_at(graphs, types):
+    of = {"app_id": APP, "owner_identity": 1}
+    note = {"op": "parent_create", "type_id": types["parent"], "payload": {}, **of}
+    body = {"op": "attr_create", "type_id": types["attr"], **of}
+    first = {**body, "payload": {"parent_id": {"$op": 0}, "value": 1}}
+    wrong = {**body, "payload": {"parent_id": {"$op": 1}, "value": 2}}
+    before = dump(graphs)
+    for ops in ([note, first, wrong], [note, wrong], [wrong]):
+        at = len(ops) - 1
+        with pytest.raises(InvalidInput, match=rf"ops\[{at}\]: parent_id"):
+            graphs.apply({"trace_id": "t", "ops": ops})
+    assert dump(graphs) == before
+
+
+def test_what_points_at_something_new_is_refused_if_that_is_not_shared(graphs, types):
+    """Also when both are made in one transaction, and when flags change in between."""
+    of = {"app_id": APP, "owner_identity": 1}
+    note = {"op": "parent_create", "type_id": types["parent"], "payload": {}, **of}
+    body = {"op": "attr_create", "type_id": types["attr"], **of}
+    body["payload"] = {"parent_id": {"$op": 0}, "value": 1, "sync_flags": 1}
+    with pytest.raises(Refused, match=r"ops\[1\]"):
+        graphs.apply({"trace_id": "t", "ops": [note, body]})
+    with pytest.raises(Refused, match="flags"), graphs.transaction() as txn:
+        unshare_then_share(graphs, types, txn)
+    assert graphs.get_global_seq() == 0
+
+
+def unshare_then_share(graphs, types, txn):
+    made = graphs.insert_parent(APP, parent(types, sync_flags=1), txn=txn)
+    graphs.update_sync_flags(APP, "parent", [made], 0, txn=txn)
+    graphs.insert_attr(APP, attr(types, made, sync_flags=1), txn=txn)
+
+
+def test_numbers_and_ids_go_on_when_a_step_beside_others_is_undone(graphs, types):
+    """What transactions leave to each other must not survive the step that left it."""
+    with graphs.database.write() as outer:
+        graphs.insert_many_parents(APP, [parent(types)] * 2)
+        with pytest.raises(ZeroDivisionError), outer.savepoint():
+            write_then_fail(graphs, types, None)
+        graphs.insert_parent(APP, parent(types))
+    rows = graphs.select_parents(APP)
+    assert [(row.id, row.global_seq) for row in rows] == [(1, 1), (2, 1), (3, 2)]
+    assert graphs.get_global_seq() == 2
+
+
 def test_a_failure_at_any_operation_of_an_envelope_changes_nothing(graphs, types):
-    ops = [
-        {
-            "op": "parent_create",
-            "app_id": APP,
-            "type_key": "note parent",
-            "owner_identity": 1,
-            "payload": {},
-        }
-        for _ in range(5)
-    ]
+    of = {"app_id": APP, "owner_identity": 1}
+    note = {"op": "parent_create", "type_key": "note parent", "payload": {}, **of}
+    payload = {"parent_id": {"$op": 0}, "value": "text"}
+    body = {"op": "attr_create", "type_key": "note attr", "payload": payload, **of}
+    changed = {"op": "attr_update", "type_key": "note attr", **of}
+    changed["payload"] = {"attr_id": {"$op": 1}, "value": "other"}
+    ends = {"src_parent_id": {"$op": 0}, "dst_attr_id": {"$op": 1}}
+    link = {"op": "edge_create", "type_key": "note edge", "payload": ends, **of}
+    ops = [note, body, changed, link, note]
     before = dump(graphs)
     statements = 0
     while True:

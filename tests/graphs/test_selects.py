@@ -180,7 +180,7 @@ def test_no_read_scans_a_table_or_sorts_it(town, kind, name):
     assert_walks_an_index(graphs, sql)
 
 
-@pytest.mark.parametrize("name", ["envelopes_after", "envelopes_of", "app_by_slug", "progress"])
+@pytest.mark.parametrize("name", ["feed_end", "feed_tables", "app_by_slug", "progress"])
 def test_no_read_of_the_feed_scans_or_sorts(town, name):
     assert_walks_an_index(town[0], getattr(SQL, name))
 

@@ -32,7 +32,7 @@ Two stores, A and B:
     "sync",
     cls=SectionedGroup,
     sections=(
-        ("Prepare", ("key", "domain", "peer")),
+        ("Prepare", ("key", "domain", "peer", "identities")),
         ("Exchange", ("export", "import", "status")),
     ),
     epilog=_EPILOG,
@@ -103,6 +103,28 @@ def peer(
     else:
         rows = [(each["id"], each["public_key"], each["endpoint"]) for each in found]
         out.table(("peer", "public key", "endpoint"), rows)
+
+
+@graphs_command("identities", writes=True)
+@click.option("--rebuild", is_flag=True, help="Make the cache of keys anew from the graph.")
+@click.option("--drop-unknown", is_flag=True, help="Also drop what only the cache knows.")
+def identities(out: Output, graphs: Graphs, *, rebuild: bool, drop_unknown: bool) -> None:
+    """List who is known here, by number and public key.
+
+    The authority is the graph of the system's app; the list comes from a cache, which --rebuild
+    makes anew.
+    """
+    if drop_unknown and not rebuild:
+        raise click.UsageError("--drop-unknown goes with --rebuild")
+    done = graphs.rebuild_identities(drop_unknown=drop_unknown) if rebuild else None
+    found = [each._asdict() for each in graphs.list_identities()]
+    if out.as_json:
+        out.document({"identities": found, "rebuilt": None if done is None else done._asdict()})
+        return
+    if done is not None:
+        out.line(f"{done.kept} kept, {done.restored} restored, {done.dropped} dropped")
+    columns = ("id", "label", "pubkey")
+    out.table(columns, [tuple(each[name] or "" for name in columns) for each in found])
 
 
 @graphs_command("export", writes=True)
@@ -194,5 +216,5 @@ def _write_secret(file: Path, data: bytes) -> None:
         os.fsync(opened.fileno())
 
 
-for _each in (key, domain, peer, export, import_package, status):
+for _each in (key, domain, peer, identities, export, import_package, status):
     command.add_command(_each)

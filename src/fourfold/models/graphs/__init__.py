@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         Usage,
     )
     from fourfold.models.graphs.sequence import GLOBAL_SEQ, MIGRATIONS, PROFILE
+    from fourfold.models.graphs.upkeep import Capability
     from fourfold.models.graphs.writer import GraphTransaction
 else:
     _RECORDS = (
@@ -49,6 +50,7 @@ else:
         __name__,
         {
             **dict.fromkeys(_RECORDS, "fourfold.models.graphs.records"),
+            "Capability": "fourfold.models.graphs.upkeep",
             "Feed": "fourfold.models.graphs.feed",
             "GLOBAL_SEQ": "fourfold.models.graphs.sequence",
             "GraphTransaction": "fourfold.models.graphs.writer",
@@ -68,6 +70,7 @@ __all__ = [
     "App",
     "Applied",
     "Attr",
+    "Capability",
     "Change",
     "Edge",
     "Feed",

@@ -49,13 +49,14 @@ AND r.leads = 1 AND NOT EXISTS (
     WHERE q.object_id = r.object_id AND q.leads = 1 AND q.id > r.id AND q.id <= {bound}
 )
 
--- name: of_numbers
--- The rows of several numbers that have one of the flags.
-SELECT {columns} FROM json_each(?1) AS wanted CROSS JOIN app_{n}_{kind} AS r
-WHERE r.global_seq = wanted.value AND (r.sync_flags & ?2) <> 0
+-- name: scattered
+-- Rows with one of the flags ?3 behind a number and up to another, where few have one.
+SELECT {columns} FROM envelopes AS e CROSS JOIN app_{n}_{kind} AS r
+WHERE e.global_seq > ?1 AND e.global_seq <= ?2 AND e.app_id = {n} AND (e.sync_flags & ?3) <> 0
+  AND r.global_seq = e.global_seq AND (r.sync_flags & ?3) <> 0
 
--- name: all_of_numbers
-SELECT {columns} FROM json_each(?1) AS wanted CROSS JOIN app_{n}_{kind} AS r WHERE r.global_seq = wanted.value
+-- name: range_with_flags
+SELECT {columns} FROM app_{n}_{kind} AS r WHERE r.id > ?1 AND r.id <= ?2 AND (r.sync_flags & ?3) <> 0 ORDER BY r.id
 
 -- name: pending
 -- In the order of the log; whoever reads it stops between two numbers.
@@ -73,6 +74,11 @@ SELECT {columns} FROM app_{n}_{kind} AS r WHERE r.object_id = ?1
 -- name: flags_of_object
 -- An object is known by its first row.
 SELECT sync_flags FROM app_{n}_{kind} WHERE id = ?1 AND object_id = ?1
+
+-- name: flags_of_objects
+-- The same of many; an id that is no object has no flags.
+SELECT wanted.value, r.sync_flags FROM json_each(?1) AS wanted
+LEFT JOIN app_{n}_{kind} AS r ON r.id = wanted.value AND r.object_id = r.id
 
 -- name: foreign_row
 -- A row that came from another node.

@@ -23,7 +23,20 @@ from fourfold.errors import (
 )
 from fourfold.kernel import Migration, Snapshot, Transaction
 from fourfold.models.graphs import checks
-from fourfold.models.graphs.records import KINDS, ROWS, SYSTEM_APP, App, Kind, LogEntry, Type
+from fourfold.models.graphs.records import (
+    KINDS,
+    ROWS,
+    SYSTEM_APP,
+    App,
+    Envelope,
+    Identity,
+    Kind,
+    LogEntry,
+    Peer,
+    Progress,
+    Type,
+    Usage,
+)
 from fourfold.models.graphs.statements import SQL, app_statements, statements_of, table_of
 
 _NO_TYPES: frozenset[int] = frozenset()
@@ -35,10 +48,12 @@ class Apps:
     def __init__(self) -> None:
         self._known: set[int] = set()
         self._types: dict[tuple[int, Kind], frozenset[int]] = {}
+        self._keys: dict[tuple[int, str, str], int] = {}
         self._lock = threading.Lock()
 
     def must_exist(self, snapshot: Snapshot, app_id: int) -> None:
-        if app_id not in self._known:
+        # True is the same key as 1, but no number of an app.
+        if type(app_id) is not int or app_id not in self._known:
             self.app(snapshot, app_id)
 
     def app(self, snapshot: Snapshot, app_id: int) -> App:
@@ -124,24 +139,28 @@ class Apps:
             found = txn.value(sql.type_by_key, (kind, key))
         return int(found)
 
-    def type_id(self, snapshot: Snapshot, app_id: int, kind: Kind, type_key: str) -> int:
-        self.must_exist(snapshot, app_id)
+    def type_id(self, txn: Transaction, app_id: int, kind: Kind, type_key: str) -> int:
+        known = self._keys.get((app_id, kind, type_key))
+        if known is not None:
+            return known
+        self.must_exist(txn, app_id)
         key = checks.text(type_key, "type_key")
-        found = snapshot.value(app_statements(app_id).type_by_key, (checks.kind(kind), key))
+        found = txn.value(app_statements(app_id).type_by_key, (checks.kind(kind), key))
         if found is None:
             raise NotFound(
                 f"app {app_id} has no type {type_key!r} of {kind}",
                 hint="Register it first: `fourfold app type`.",
             )
-        return int(found)
+        number = int(found)
+        txn.after_commit(lambda: self._keys.__setitem__((app_id, kind, key), number))
+        return number
 
     def all_types(self, snapshot: Snapshot, app_id: int) -> tuple[Type, ...]:
         self.must_exist(snapshot, app_id)
         return tuple(Type._make(row) for row in snapshot.all(app_statements(app_id).types))
 
-    def types(self, txn: Transaction, app_id: int, kind: Kind) -> frozenset[int]:
+    def known_types(self, app_id: int, kind: Kind) -> frozenset[int]:
         """The ids of types that are known to be committed; there may be more."""
-        self.must_exist(txn, app_id)
         return self._types.get((app_id, kind), _NO_TYPES)
 
     def known_type(self, txn: Transaction, app_id: int, kind: Kind, type_id: int) -> frozenset[int]:
@@ -186,6 +205,11 @@ class Apps:
 
     # Opening
 
+    def check_globals(self, snapshot: Snapshot, subject: str) -> None:
+        """Refuse a database in which a table that all apps share is missing, or lacks a column."""
+        for table, wanted in _GLOBALS.items():
+            _check_columns(snapshot, subject, table, wanted)
+
     def check(self, snapshot: Snapshot, subject: str) -> None:
         """Refuse a database in which an app lacks a table or a column, or holds a row from behind
         the counter.
@@ -193,7 +217,7 @@ class Apps:
         last = int(snapshot.value(SQL.last_seq))
         for app in self.all(snapshot):
             for noun in (*KINDS, "type", "log"):
-                self._check_table(snapshot, subject, app.app_id, noun)
+                _check_columns(snapshot, subject, table_of(app.app_id, noun), _COLUMNS[noun])
             for kind in KINDS:
                 greatest = int(snapshot.value(statements_of(app.app_id, kind).greatest_seq))
                 if greatest > last:
@@ -205,20 +229,33 @@ class Apps:
         if SYSTEM_APP not in self._known:
             raise CorruptData(f"{subject}: the system's app {SYSTEM_APP} is missing")
 
-    def _check_table(self, snapshot: Snapshot, subject: str, app_id: int, noun: str) -> None:
-        table = table_of(app_id, noun)
-        found = {str(row[0]) for row in snapshot.all(SQL.columns, (table,))}
-        wanted = _COLUMNS[noun]
-        if not found:
-            raise CorruptData(f"{subject}: the table {table} is missing")
-        if missing := sorted(wanted - found):
-            raise CorruptData(f"{subject}: {table} has no column {', '.join(missing)}")
+
+def _check_columns(snapshot: Snapshot, subject: str, table: str, wanted: frozenset[str]) -> None:
+    found = {str(row[0]) for row in snapshot.all(SQL.columns, (table,))}
+    if not found:
+        raise CorruptData(f"{subject}: the table {table} is missing")
+    if missing := sorted(wanted - found):
+        raise CorruptData(f"{subject}: {table} has no column {', '.join(missing)}")
 
 
 _COLUMNS: dict[str, frozenset[str]] = {
     **{kind: frozenset(row._fields) for kind, row in ROWS.items()},
     "type": frozenset(Type._fields),
     "log": frozenset(LogEntry._fields),
+}
+_GLOBALS: dict[str, frozenset[str]] = {
+    "identities": frozenset(Identity._fields),
+    "apps": frozenset(App._fields),
+    "sync_state": frozenset(Progress._fields),
+    "sync_sent": frozenset(Progress._fields),
+    "domain_seq": frozenset({"domain", "last_seq"}),
+    "settings": frozenset({"key", "value"}),
+    "peers": frozenset(Peer._fields),
+    "envelopes": frozenset(Envelope._fields),
+    "app_usage": frozenset(Usage._fields),
+    "app_migrations": frozenset({"app_id", "version", "name", "checksum", "applied_at"}),
+    "sync_domains": frozenset({"domain", "mask"}),
+    "derived_cache": frozenset({"owner", "cache_key", "value", "source_global_seq", "updated_at"}),
 }
 
 

@@ -24,7 +24,7 @@ def integer(value: Any, name: str, *, least: int = 0) -> int:
 def text(value: Any, name: str, *, most: int = limits.GRAPH_NAME_MAX) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= most:
         raise InvalidInput(f"{name} must be text of 1 to {most} characters, not {shown(value)}")
-    return stored_text(value, name)
+    return value if value.isascii() else stored_text(value, name)
 
 
 def stored_text(value: Any, name: str) -> str:
@@ -95,6 +95,8 @@ def slug(value: Any) -> str:
 
 def fields(row: Any, name: str, known: frozenset[str]) -> Mapping[str, Any]:
     """A mapping with no field that is unknown, so that a slip of the pen is not lost."""
+    if type(row) is dict and known.issuperset(row):
+        return row
     if not isinstance(row, Mapping):
         raise InvalidInput(f"a row of {name} must be a mapping, not {shown(row)}")
     unknown = [str(field) for field in row if field not in known]

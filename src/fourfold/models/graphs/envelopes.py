@@ -11,24 +11,35 @@ a whole tree fits into one envelope.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from fourfold import limits
-from fourfold.errors import FourfoldError, InvalidInput, Refused
+from fourfold.errors import InvalidInput, NotFound, Refused
 from fourfold.models.graphs import checks
 from fourfold.models.graphs.apps import Apps
 from fourfold.models.graphs.records import KINDS, Applied, Kind
-from fourfold.models.graphs.statements import POINTERS
-from fourfold.models.graphs.writer import GraphTransaction
+from fourfold.models.graphs.writer import REFERENCES, GraphTransaction
 
 _ENVELOPE = frozenset({"ops", "trace_id"})
 _OPERATION = frozenset({"op", "app_id", "type_key", "type_id", "owner_identity", "payload"})
 _FORBIDDEN = frozenset({"global_seq", "owner_identity", "type_id", "created_at", "updated_at"})
 _ID_FIELDS: dict[Kind, str] = {kind: f"{kind}_id" for kind in KINDS}
+_TARGETS: dict[Kind, tuple[tuple[str, Kind], ...]] = {
+    kind: (*REFERENCES[kind], (_ID_FIELDS[kind], kind)) for kind in KINDS
+}
+"""The fields of a payload that name an object, and of which kind it is."""
+_EMPTY: Mapping[str, Any] = {}
+_OPERATIONS: dict[str, tuple[Kind, bool]] = {
+    f"{kind}_{verb}": (kind, verb == "update") for kind in KINDS for verb in ("create", "update")
+}
 _VALUES = {str: "value_text", int: "value_number", float: "value_number", bytes: "value_blob"}
 
 
-class Operation(NamedTuple):
+class Operation(msgspec.Struct, frozen=True, gc=False):
+    """One of many, so the collector is spared: it refers to nothing that refers to it."""
+
     kind: Kind
     update: bool
     app_id: int
@@ -38,7 +49,7 @@ class Operation(NamedTuple):
     payload: Mapping[str, Any]
 
 
-class Parsed(NamedTuple):
+class Parsed(msgspec.Struct, frozen=True):
     trace_id: str
     operations: tuple[Operation, ...]
 
@@ -54,72 +65,114 @@ def parse(envelope: Any) -> Parsed:
         raise InvalidInput(
             f"an envelope of {len(ops)} operations is more than {limits.ENVELOPE_OPERATIONS_MAX}"
         )
-    operations = tuple(_operation(each, at) for at, each in enumerate(ops))
-    first = operations[0]
-    for at, each in enumerate(operations):
-        if (each.app_id, each.owner_identity) != (first.app_id, first.owner_identity):
+    operations: list[Operation] = []
+    for at, each in enumerate(ops):
+        try:
+            operation = _checked(each)
+        except InvalidInput as error:
+            raise error.with_message(f"ops[{at}]: {error.message}") from None
+        operations.append(operation)
+        first = operations[0]
+        if operation.app_id != first.app_id or operation.owner_identity != first.owner_identity:
             raise InvalidInput(f"ops[{at}] is about another app or another owner than ops[0]")
-    return Parsed(trace_id, operations)
+    return Parsed(trace_id, tuple(operations))
 
 
 def apply(handle: GraphTransaction, apps: Apps, parsed: Parsed) -> Applied:
     """Write the operations, in order, under one number."""
-    made: list[int] = []
-    for at, operation in enumerate(parsed.operations):
-        try:
-            made.append(_apply_one(handle, apps, operation, made))
-        except FourfoldError as error:
-            raise error.with_message(f"ops[{at}]: {error.message}") from None
-    return Applied(handle.seq, tuple(made))
+    operations, made = parsed.operations, _Made([], [])
+    at = 0
+    while at < len(operations):
+        end = at + 1
+        if not operations[at].update:
+            # Objects of one kind that follow each other are written together.
+            while end < len(operations) and _goes_with(operations[end], operations[at]):
+                end += 1
+        _apply_some(handle, apps, operations[at:end], at, made)
+        at = end
+    return Applied(handle.seq, tuple(made.ids))
 
 
-def _operation(given: Any, at: int) -> Operation:
+class _Made(msgspec.Struct):
+    """What the operations so far have made or changed."""
+
+    kinds: list[Kind]
+    ids: list[int]
+
+
+def _goes_with(operation: Operation, first: Operation) -> bool:
+    return operation.kind == first.kind and not operation.update
+
+
+def _apply_some(
+    handle: GraphTransaction, apps: Apps, run: Sequence[Operation], first: int, made: _Made
+) -> None:
+    """Apply operations that can be written together; an error says which one it is about."""
+    kind, at = run[0].kind, first
     try:
-        return _checked(given)
-    except InvalidInput as error:
+        if run[0].update:
+            ids = [_update(handle, apps, run[0], made)]
+        else:
+            rows = []
+            for at, operation in enumerate(run, start=first):  # noqa: B007
+                rows.append(_new_row(handle, apps, operation, made))
+            at = first
+            ids = handle.insert(run[0].app_id, kind, rows, checked=True)
+    except (InvalidInput, NotFound, Refused) as error:
+        if len(run) > 1:
+            # These are raised before anything is written: one by one the culprit shows itself.
+            for place, operation in enumerate(run, start=first):
+                _apply_some(handle, apps, [operation], place, made)
+            return
         raise error.with_message(f"ops[{at}]: {error.message}") from None
+    made.kinds.extend([kind] * len(ids))
+    made.ids.extend(ids)
 
 
 def _checked(given: Any) -> Operation:
-    op = checks.fields(given, "operation", _OPERATION)
-    kind, _, verb = str(op.get("op")).partition("_")
-    if verb not in {"create", "update"}:
+    op = given
+    if type(given) is not dict or not _OPERATION.issuperset(given):
+        op = checks.fields(given, "operation", _OPERATION)
+    name = op.get("op")
+    if type(name) is not str or name not in _OPERATIONS:
         raise InvalidInput(
-            f"{checks.shown(op.get('op'))} is not an operation",
+            f"{checks.shown(name)} is not an operation",
             hint="One of parent, attr, edge, rating, then _create or _update.",
         )
+    kind, update = _OPERATIONS[name]
     type_key, type_id = op.get("type_key"), op.get("type_id")
     if (type_key is None) == (type_id is None):
         raise InvalidInput("an operation has type_key or type_id, and not both")
-    payload = op.get("payload", {})
-    if not isinstance(payload, Mapping):
+    if type_key is not None:
+        checks.text(type_key, "type_key")
+    else:
+        checks.integer(type_id, "type_id", least=1)
+    payload = op.get("payload", _EMPTY)
+    if type(payload) is not dict and not isinstance(payload, Mapping):
         raise InvalidInput(f"payload must be a mapping, not {checks.shown(payload)}")
-    if own := sorted(_FORBIDDEN & payload.keys()):
+    if not _FORBIDDEN.isdisjoint(payload):
+        own = sorted(_FORBIDDEN & payload.keys())
         raise InvalidInput(f"payload cannot set {', '.join(own)}")
-    return Operation(
-        checks.kind(kind),
-        verb == "update",
-        checks.integer(op.get("app_id"), "app_id"),
-        None if type_key is None else checks.text(type_key, "type_key"),
-        None if type_id is None else checks.integer(type_id, "type_id", least=1),
-        checks.integer(op.get("owner_identity"), "owner_identity"),
-        payload,
-    )
+    app_id, owner = op.get("app_id"), op.get("owner_identity")
+    if type(app_id) is not int or type(owner) is not int or app_id < 0 or owner < 0:
+        checks.integer(app_id, "app_id")
+        checks.integer(owner, "owner_identity")
+    return Operation(kind, update, app_id, type_key, type_id, owner, payload)
 
 
-def _apply_one(handle: GraphTransaction, apps: Apps, operation: Operation, made: list[int]) -> int:
+def _new_row(
+    handle: GraphTransaction, apps: Apps, operation: Operation, made: _Made
+) -> dict[str, Any]:
+    row = _columns(handle, apps, operation, made)
+    if _ID_FIELDS[operation.kind] in row:
+        raise InvalidInput(f"a new {operation.kind} cannot choose its id")
+    return row
+
+
+def _update(handle: GraphTransaction, apps: Apps, operation: Operation, made: _Made) -> int:
     kind, app_id = operation.kind, operation.app_id
-    row = _columns(kind, operation.payload, made)
+    row = _columns(handle, apps, operation, made)
     object_id = row.pop(_ID_FIELDS[kind], None)
-    type_id = operation.type_id
-    if type_id is None:
-        assert operation.type_key is not None
-        type_id = apps.type_id(handle.txn, app_id, kind, operation.type_key)
-    row |= {"type_id": type_id, "owner_identity": operation.owner_identity}
-    if not operation.update:
-        if object_id is not None:
-            raise InvalidInput(f"a new {kind} cannot choose its id")
-        return handle.insert(app_id, kind, [row], checked=True)[0]
     if object_id is None:
         raise InvalidInput(f"an update of {kind} needs {_ID_FIELDS[kind]}")
     old = handle.newest(app_id, kind, object_id)
@@ -131,24 +184,35 @@ def _apply_one(handle: GraphTransaction, apps: Apps, operation: Operation, made:
     return int(object_id)
 
 
-def _columns(kind: Kind, payload: Mapping[str, Any], made: list[int]) -> dict[str, Any]:
+def _columns(
+    handle: GraphTransaction, apps: Apps, operation: Operation, made: _Made
+) -> dict[str, Any]:
     """A payload as columns: `value` goes where its type belongs, and `$op` becomes an id."""
-    row = dict(payload)
-    for name in (*POINTERS[kind], _ID_FIELDS[kind]):
+    kind, type_id = operation.kind, operation.type_id
+    row = dict(operation.payload)
+    for name, target in _TARGETS[kind]:
         pointed = row.get(name)
-        if isinstance(pointed, Mapping):
-            row[name] = _made(pointed, made, name)
+        if pointed is not None and type(pointed) is not int and isinstance(pointed, Mapping):
+            row[name] = _made(pointed, made, name, target)
     if "value" in row:
         value = row.pop("value")
-        if type(value) in _VALUES:
-            row[_VALUES[type(value)]] = value
-        else:
-            row["value_json"] = checks.as_json(value, "payload.value")
+        column = _VALUES.get(type(value))
+        if column is None:
+            column, value = "value_json", checks.as_json(value, "payload.value")
+        if column in row:
+            raise InvalidInput(f"payload has both value and {column}")
+        row[column] = value
+    if type_id is None:
+        assert operation.type_key is not None
+        type_id = apps.type_id(handle.txn, operation.app_id, kind, operation.type_key)
+    row["type_id"], row["owner_identity"] = type_id, operation.owner_identity
     return row
 
 
-def _made(pointed: Mapping[str, Any], made: list[int], name: str) -> int:
+def _made(pointed: Mapping[str, Any], made: _Made, name: str, target: Kind) -> int:
     at = pointed.get("$op")
-    if set(pointed) != {"$op"} or type(at) is not int or not 0 <= at < len(made):
+    if len(pointed) != 1 or type(at) is not int or not 0 <= at < len(made.ids):
         raise InvalidInput(f"{name}: {checks.shown(pointed)} names no earlier operation")
-    return made[at]
+    if made.kinds[at] != target:
+        raise InvalidInput(f"{name}: operation {at} is about a {made.kinds[at]}, not a {target}")
+    return made.ids[at]

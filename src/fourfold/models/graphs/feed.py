@@ -14,16 +14,21 @@ take back; otherwise a number that was shipped could be given to something else.
 from __future__ import annotations
 
 import asyncio
+import json
 import time
-from collections import defaultdict
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple, Self
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import repeat
+from operator import add, itemgetter, mul
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.models.graphs import checks
 from fourfold.models.graphs.reader import Reader
-from fourfold.models.graphs.records import BITS, KINDS, Change, Kind
+from fourfold.models.graphs.records import BITS, KINDS, ROWS, Change, Kind
+from fourfold.models.graphs.statements import SQL, statements_of
 
 if TYPE_CHECKING:
     from fourfold.models.graphs.graphs import Graphs
@@ -53,33 +58,119 @@ class Wanted(NamedTuple):
             None if flag_mask is None else checks.integer(flag_mask, "flag_mask"),
         )
 
+    @property
+    def filters(self) -> tuple[int, int | None, str | None]:
+        """The same as a statement takes it: bits of the kinds, flags, apps."""
+        bits = sum(BITS[kind] for kind in (KINDS if self.kinds is None else self.kinds))
+        return bits, self.flag_mask, None if self.apps is None else json.dumps(sorted(self.apps))
+
+
+class _Table(NamedTuple):
+    """A table that has rows in a window of numbers: above which id and up to which they lie, and
+    how many envelopes of those that are wanted wrote to it.
+    """
+
+    app_id: int
+    kind: Kind
+    above: int
+    last: int
+    envelopes: int
+
+    @property
+    def rows(self) -> int:
+        return self.last - self.above
+
 
 def page(reader: Reader, wanted: Wanted, after: int, until: int, limit: int) -> Page:
     """The next rows behind `after`: about `limit` of them, and whole numbers only."""
-    numbers: dict[tuple[int, Kind], list[int]] = defaultdict(list)
-    position, envelopes = after, 0
-    for each in reader.envelopes(after, until):
-        if envelopes >= limit and each.global_seq != position:
-            break
-        position = each.global_seq
-        if wanted.apps is not None and each.app_id not in wanted.apps:
-            continue
-        if wanted.flag_mask is not None and not each.sync_flags & wanted.flag_mask:
-            continue
-        for kind in KINDS:
-            if each.kinds & BITS[kind] and (wanted.kinds is None or kind in wanted.kinds):
-                numbers[each.app_id, kind].append(each.global_seq)
-                envelopes += 1
-    else:
+    # A number holds one row or thousands: a few are looked at, to see how many make a page.
+    numbers, shrunk = max(1, limit // 4), False
+    while True:
+        found = reader.value(SQL.feed_end, (after, until, *wanted.filters, numbers - 1))
         # Nothing is left up to the bound: numbers without rows are passed as well.
-        position = max(after, until)
-    changes = [
-        Change(row.global_seq, app_id, kind, row)
-        for (app_id, kind), seqs in numbers.items()
-        for row in reader.rows_of(app_id, kind, seqs, wanted.flag_mask)
+        end = max(after, until) if found is None else int(found)
+        tables = _tables(reader, wanted, after, end)
+        rows = sum(_wanted_rows(table, wanted) for table in tables)
+        if rows > _OVERFULL * limit and numbers > 1:
+            numbers, shrunk = max(1, min(numbers - 1, numbers * limit // rows)), True
+        elif 2 * rows < limit and numbers < limit and found is not None and not shrunk:
+            numbers = min(limit, numbers * max(2, limit // max(1, rows)))
+        else:
+            return Page(_in_order(reader, wanted, after, end, tables), end)
+
+
+_OVERFULL = 2
+"""A page may hold so many times what was asked for before it is made smaller."""
+_SPARSE = 16
+"""Where there are more rows than so many for each envelope that is wanted, those of each envelope
+are looked up on their own.
+"""
+
+
+def _tables(reader: Reader, wanted: Wanted, after: int, end: int) -> list[_Table]:
+    """Where the rows of a window are. Ids and numbers grow together, so those of one table lie
+    between two ids.
+    """
+    bits = wanted.filters[0]
+    envelopes: Counter[tuple[int, Kind]] = Counter()
+    wrote = Counter(reader.raw_rows(SQL.feed_tables, (after, end, *wanted.filters)))
+    for (app_id, kinds), count in wrote.items():
+        for kind in KINDS:
+            if kinds & bits & BITS[kind]:
+                envelopes[app_id, kind] += count
+    return [
+        _Table(app_id, kind, *reader.ids_between(app_id, kind, after, end), count)
+        for (app_id, kind), count in sorted(envelopes.items())
     ]
-    changes.sort(key=lambda change: (change.global_seq, change.row.position, change.app_id))
-    return Page(tuple(changes), position)
+
+
+def _is_sparse(table: _Table, wanted: Wanted) -> bool:
+    return wanted.flag_mask is not None and table.rows > _SPARSE * table.envelopes
+
+
+def _wanted_rows(table: _Table, wanted: Wanted) -> int:
+    return table.envelopes if _is_sparse(table, wanted) else table.rows
+
+
+_NEW_ROW = {kind: partial(tuple.__new__, row) for kind, row in ROWS.items()}
+_SEQ = {kind: itemgetter(row._fields.index("global_seq")) for kind, row in ROWS.items()}
+_PLACE = {kind: itemgetter(row._fields.index("position")) for kind, row in ROWS.items()}
+
+
+def _in_order(
+    reader: Reader, wanted: Wanted, after: int, end: int, tables: list[_Table]
+) -> tuple[Change, ...]:
+    """The rows of several tables as changes, in the order in which they were written. A feed lives
+    by this loop, so its steps are calls into C for all rows of a table at once.
+    """
+    changes: list[Change] = []
+    seqs: list[int] = []
+    places: list[int] = []
+    for table in tables:
+        kind = table.kind
+        rows = list(map(_NEW_ROW[kind], _rows(reader, wanted, after, end, table)))
+        numbers = list(map(_SEQ[kind], rows))
+        changes += map(Change, numbers, repeat(table.app_id), repeat(kind), rows)
+        seqs += numbers
+        places += map(_PLACE[kind], rows)
+    if len(tables) == 1:
+        return tuple(changes)
+    # One whole number is compared faster than a pair of them.
+    keys = map(add, map(mul, seqs, repeat(max(places, default=0) + 1)), places)
+    # A list is sorted by one key after another, in its order: `next` hands them out.
+    changes.sort(key=partial(next, keys))
+    return tuple(changes)
+
+
+def _rows(
+    reader: Reader, wanted: Wanted, after: int, end: int, table: _Table
+) -> Iterator[tuple[Any, ...]]:
+    sql, mask = statements_of(table.app_id, table.kind), wanted.flag_mask
+    if mask is None:
+        return reader.raw_rows(sql.range_of_ids, (table.above, table.last, -1))
+    if _is_sparse(table, wanted):
+        return reader.raw_rows(sql.scattered, (after, end, mask))
+    return reader.raw_rows(sql.range_with_flags, (table.above, table.last, mask))
 
 
 class Feed:

@@ -39,15 +39,19 @@ from fourfold.models.graphs.sequence import GLOBAL_SEQ
 from fourfold.models.graphs.signing import Signer
 from fourfold.models.graphs.statements import SQL, statements_of
 from fourfold.models.graphs.syncing import Export, Ingested
+from fourfold.models.graphs.upkeep import Upkeep
 from fourfold.models.graphs.writer import GraphTransaction
 
 T = TypeVar("T")
+_RING = "graphs.ring"
+"""Where a transaction notes that the bell will be rung for it."""
 
 
-class Graphs(Selections, Registers):
+class Graphs(Selections, Registers, Upkeep):
     """All apps of one store."""
 
     def __init__(self, database: Database, *, strict: bool = False) -> None:
+        super().__init__()
         self.database = database
         self.bell = Bell()
         self.strict = strict
@@ -56,6 +60,8 @@ class Graphs(Selections, Registers):
         self._running = threading.local()
         self.node = database.identity()
         """The name of this node in rows that other nodes receive."""
+        with database.read() as snapshot:
+            self._apps.check_globals(snapshot, str(database.path))
         if database.writable:
             database.transact(self._prepare)
         with database.read() as snapshot:
@@ -73,6 +79,7 @@ class Graphs(Selections, Registers):
         """A transaction that commits at the end of the block, and leaves nothing when it raises.
         Inside another one of the same thread it is a step of that.
         """
+        self._refuse_if_unsound()
         outer: GraphTransaction | None = getattr(self._running, "handle", None)
         with self.database.write() as txn:
             if outer is not None and outer.txn is txn:
@@ -88,7 +95,7 @@ class Graphs(Selections, Registers):
             try:
                 yield handle
                 handle.finish()
-                txn.after_commit(self.bell.ring)
+                self._announce(txn)
             finally:
                 self._running.handle = None
 
@@ -100,13 +107,17 @@ class Graphs(Selections, Registers):
 
     def with_transaction(self, work: Callable[[GraphTransaction], T]) -> T:
         """Run `work` in a transaction shared with concurrent callers. It may run more than once,
-        and must have no effect but through its handle.
+        and must have no effect but through its handle. Inside a transaction of the same thread it
+        is a step of that.
         """
-        return self.database.transact(self._work(work, None))
+        if getattr(self._running, "handle", None) is not None:
+            with self.transaction() as handle:
+                return work(handle)
+        return self.database.transact(self._work(work))
 
     async def with_transaction_async(self, work: Callable[[GraphTransaction], T]) -> T:
         """The same for coroutines."""
-        return await self.database.transact_async(self._work(work, None))
+        return await self.database.transact_async(self._work(work))
 
     def with_read_only(self, work: Callable[[Reader], T]) -> T:
         with self.snapshot() as reader:
@@ -116,17 +127,23 @@ class Graphs(Selections, Registers):
     read_only = with_read_only
     write_batch = with_transaction
 
-    def _work(
-        self, work: Callable[[GraphTransaction], T], trace_id: str | None
-    ) -> Callable[[Transaction], T]:
+    def _work(self, work: Callable[[GraphTransaction], T]) -> Callable[[Transaction], T]:
+        self._refuse_if_unsound()
+
         def run(txn: Transaction) -> T:
-            handle = GraphTransaction(txn, self._apps, self.node, trace_id)
+            handle = GraphTransaction(txn, self._apps, self.node, None)
             result = work(handle)
             handle.finish()
-            txn.after_commit(self.bell.ring)
+            self._announce(txn)
             return result
 
         return run
+
+    def _announce(self, txn: Transaction) -> None:
+        """One ring for all who share the transaction."""
+        if _RING not in txn.scratch:
+            txn.after_commit(self.bell.ring)
+            txn.scratch[_RING] = True
 
     def _write(self, txn: GraphTransaction | None, work: Callable[[GraphTransaction], T]) -> T:
         return self.with_transaction(work) if txn is None else work(txn)
@@ -160,6 +177,7 @@ class Graphs(Selections, Registers):
 
     def upgrade_app(self, app_id: int, steps: Sequence[Migration]) -> App:
         """Bring the tables of an app to the version of the last step, or leave all as it was."""
+        self._refuse_if_unsound()
         with self.database.write() as txn:
             now = GraphTransaction(txn, self._apps, self.node, None).now
             return self._apps.upgrade(txn, app_id, steps, now)
@@ -312,10 +330,30 @@ class Graphs(Selections, Registers):
         parsed = envelopes.parse(envelope)
         return await self.database.transact_async(self._applying(parsed))
 
+    def apply_many(
+        self, given: Iterable[Mapping[str, Any]], *, note: tuple[str, str] | None = None
+    ) -> list[Applied]:
+        """Accept several envelopes in one transaction, each under a number of its own: all, or
+        none. `note` is a setting that is written with them, such as how far a load has come.
+        """
+        parsed = [envelopes.parse(each) for each in given]
+        with self.database.write() as txn:
+            done = [self._applying(each)(txn) for each in parsed]
+            if note is not None:
+                txn.execute(SQL.put_setting, note)
+        return done
+
     def _applying(self, parsed: envelopes.Parsed) -> Callable[[Transaction], Applied]:
-        return self._work(
-            lambda handle: envelopes.apply(handle, self._apps, parsed), parsed.trace_id
-        )
+        self._refuse_if_unsound()
+
+        def run(txn: Transaction) -> Applied:
+            handle = GraphTransaction(txn, self._apps, self.node, parsed.trace_id)
+            applied = envelopes.apply(handle, self._apps, parsed)
+            handle.finish()
+            self._announce(txn)
+            return applied
+
+        return run
 
     def update_sync_flags(
         self,
@@ -331,16 +369,7 @@ class Graphs(Selections, Registers):
             raise Refused("this store is strict: the flags of a row never change")
         known, wanted = checks.kind(table), checks.integer(flags, "flags")
         ids = checks.ids(row_ids, "row_ids")
-
-        def work(handle: GraphTransaction) -> int:
-            self._apps.must_exist(handle.txn, app_id)
-            sql = statements_of(app_id, known)
-            handle.txn.execute(sql.set_flags, (wanted, ids))
-            changed = handle.txn.changes
-            handle.txn.execute(sql.flags_into_envelopes, (wanted, ids))
-            return changed
-
-        return self._write(txn, work)
+        return self._write(txn, lambda handle: handle.set_flags(app_id, known, ids, wanted))
 
     # Synchronisation
 

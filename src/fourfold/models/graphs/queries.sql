@@ -6,6 +6,10 @@ SELECT seq FROM global_seq
 -- name: claim_seq
 UPDATE global_seq SET seq = seq + ?1 WHERE id = 1 AND typeof(seq) = 'integer' RETURNING seq
 
+-- name: raise_seq
+-- Claims the number behind ?1 if that is the newest.
+UPDATE global_seq SET seq = ?1 + 1 WHERE id = 1 AND seq = ?1
+
 -- name: lift_seq
 UPDATE global_seq SET seq = max(seq, ?1) WHERE id = 1
 
@@ -49,12 +53,19 @@ SELECT name FROM pragma_table_info(?1)
 -- name: add_envelope
 INSERT INTO envelopes (global_seq, app_id, kinds, sync_flags, created_at, trace_id) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
 
--- name: envelopes_after
-SELECT global_seq, app_id, kinds, sync_flags, created_at, trace_id FROM envelopes
-WHERE global_seq > ?1 AND global_seq <= ?2 ORDER BY global_seq, app_id
+-- name: feed_end
+-- The number of the envelope ?6 places behind the first one that a feed wants: behind ?1 and up to ?2, of the kinds ?3,
+-- with one of the flags ?4 if they are given, of the apps ?5 if they are given.
+SELECT global_seq FROM envelopes
+WHERE global_seq > ?1 AND global_seq <= ?2 AND (kinds & ?3) <> 0 AND (?4 IS NULL OR (sync_flags & ?4) <> 0)
+  AND (?5 IS NULL OR app_id IN (SELECT value FROM json_each(?5)))
+ORDER BY global_seq, app_id LIMIT 1 OFFSET ?6
 
--- name: envelopes_of
-SELECT global_seq, app_id, kinds, sync_flags, created_at, trace_id FROM envelopes WHERE global_seq = ?1
+-- name: feed_tables
+-- What each of these envelopes wrote to.
+SELECT app_id, kinds FROM envelopes
+WHERE global_seq > ?1 AND global_seq <= ?2 AND (kinds & ?3) <> 0 AND (?4 IS NULL OR (sync_flags & ?4) <> 0)
+  AND (?5 IS NULL OR app_id IN (SELECT value FROM json_each(?5)))
 
 -- name: usage
 SELECT app_id, rows, bytes, rows_max, bytes_max FROM app_usage WHERE app_id = ?1
@@ -63,7 +74,9 @@ SELECT app_id, rows, bytes, rows_max, bytes_max FROM app_usage WHERE app_id = ?1
 INSERT INTO app_usage (app_id) VALUES (?1)
 
 -- name: use
-UPDATE app_usage SET rows = rows + ?2, bytes = bytes + ?3 WHERE app_id = ?1
+-- Changes nothing when the app would hold more than it may.
+UPDATE app_usage SET rows = rows + ?2, bytes = bytes + ?3
+WHERE app_id = ?1 AND (rows_max IS NULL OR rows + ?2 <= rows_max) AND (bytes_max IS NULL OR bytes + ?3 <= bytes_max)
 
 -- name: set_limits
 UPDATE app_usage SET rows_max = ?2, bytes_max = ?3 WHERE app_id = ?1
@@ -80,11 +93,8 @@ INSERT INTO settings (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SE
 -- name: identities
 SELECT id, pubkey, label, created_at FROM identities ORDER BY id
 
--- name: identity_by_key
-SELECT id, pubkey, label, created_at FROM identities WHERE pubkey = ?1
-
--- name: add_identity
-INSERT INTO identities (pubkey, label, created_at) VALUES (?1, ?2, ?3)
+-- name: identity_number
+SELECT id FROM identities WHERE pubkey = ?1
 
 -- name: identity
 SELECT id, pubkey, label, created_at FROM identities WHERE id = ?1

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -23,7 +23,6 @@ from fourfold.models.graphs.apps import Apps
 from fourfold.models.graphs.records import (
     ROWS,
     SUPPRESS,
-    Envelope,
     Kind,
     LogEntry,
     Rating,
@@ -157,21 +156,21 @@ class Reader:
         newest = int(self._snapshot.value(SQL.last_seq))
         return newest if at_most is None else min(newest, at_most)
 
-    def envelopes(self, after: int, until: int) -> Iterator[Envelope]:
-        for row in self._snapshot.rows(SQL.envelopes_after, (after, until)):
-            yield Envelope._make(row)
-
-    def rows_of(
-        self, app_id: int, kind: Kind, seqs: Sequence[int], flag_mask: int | None
-    ) -> list[Row]:
-        """The rows of several numbers, all of them or those with one of the flags."""
+    def ids_between(self, app_id: int, kind: Kind, after: int, until: int) -> tuple[int, int]:
+        """The ids above which and up to which the rows lie that were written behind one number and
+        up to another.
+        """
         sql = statements_of(app_id, kind)
-        wanted = json.dumps(seqs)
-        if flag_mask is None:
-            found = self._snapshot.all(sql.all_of_numbers, (wanted,))
-        else:
-            found = self._snapshot.all(sql.of_numbers, (wanted, flag_mask))
-        return [ROWS[kind]._make(row) for row in found]
+        first = self._snapshot.value(sql.first_after, (after,))
+        last = self._snapshot.value(sql.last_until, (until,))
+        return (0, 0) if first is None or last is None else (int(first) - 1, int(last))
+
+    def raw_rows(self, sql: str, params: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+        """Rows as the database gives them."""
+        return self._snapshot.rows(sql, params)
+
+    def value(self, sql: str, params: tuple[Any, ...]) -> Any:
+        return self._snapshot.value(sql, params)
 
     # Ways through an index
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, TypeAlias
 
+import msgspec
+
 Kind: TypeAlias = Literal["parent", "attr", "edge", "rating"]
 KINDS: tuple[Kind, ...] = ("parent", "attr", "edge", "rating")
 BITS: dict[Kind, int] = {"parent": 1, "attr": 2, "edge": 4, "rating": 8}
@@ -168,8 +170,11 @@ class Envelope(NamedTuple):
     trace_id: str | None
 
 
-class Change(NamedTuple):
-    """One row of the change feed."""
+class Change(msgspec.Struct, frozen=True, gc=False):
+    """One row of the change feed. It cannot be changed either, but is no tuple: a feed makes so
+    many of these that the garbage collector would take a good part of its time. It refers to
+    nothing that could refer to it, so the collector may leave it alone.
+    """
 
     global_seq: int
     app_id: int

@@ -10,7 +10,8 @@ from typing import Any, TypeVar, cast
 
 from fourfold.errors import AlreadyExists, NotFound, SequenceRegression
 from fourfold.kernel import Database, Snapshot
-from fourfold.models.graphs import checks
+from fourfold.models.graphs import checks, identities
+from fourfold.models.graphs.identities import Rebuilt
 from fourfold.models.graphs.records import Identity, Peer, Progress
 from fourfold.models.graphs.statements import SQL
 from fourfold.models.graphs.writer import GraphTransaction
@@ -45,7 +46,9 @@ class Registers:
     def add_identity(
         self, pubkey: str, label: str | None = None, *, txn: GraphTransaction | None = None
     ) -> Identity:
-        """The identity of a public key, which is made when it is first asked for."""
+        """The identity of a public key, which is made when it is first asked for: an object of
+        the system's own app, under a number of the log.
+        """
         checks.text(pubkey, "pubkey", most=4096)
         if label is not None:
             checks.text(label, "label")
@@ -59,6 +62,16 @@ class Registers:
     def list_identities(self) -> tuple[Identity, ...]:
         with self.database.read() as snapshot:
             return tuple(Identity._make(row) for row in snapshot.all(SQL.identities))
+
+    def rebuild_identities(
+        self, *, drop_unknown: bool = False, txn: GraphTransaction | None = None
+    ) -> Rebuilt:
+        """Make the cache of public keys anew from the graph of the system's app. What only the
+        cache knows is refused, or dropped if `drop_unknown`.
+        """
+        return self._write(
+            txn, lambda handle: identities.rebuild(handle.txn, drop_unknown=drop_unknown)
+        )
 
     def add_peer(
         self,

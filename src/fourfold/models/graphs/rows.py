@@ -17,6 +17,7 @@ from fourfold.models.graphs.records import ROWS, Kind
 Values = tuple[Any, ...]
 """The columns of one kind between `id` and `object_id`, with a hole for `global_seq`."""
 
+_OTHER_VALUES = frozenset({"value_number", "value_blob", "value_json"})
 _OWN = frozenset({"type_id", "owner_identity", "sync_flags", "created_at"})
 
 
@@ -30,88 +31,78 @@ class Shape(NamedTuple):
     """A row, the number and the time of its transaction: its values, and the bytes they hold."""
     fixed: tuple[str, ...]
     """What no later version of an object may change."""
+    at_type: int
+    at_flags: int
+    """Where the type and the flags stand among the columns."""
 
 
-def _flags(row: Mapping[str, Any], kind: str) -> int:
-    flags = row.get("sync_flags", 0)
-    return flags if type(flags) is int and 0 <= flags < 1 << 62 else _bad_flags(flags, kind)
+_BELOW = 1 << 62
+"""Numbers below need no second look; those above are left to the check that names the field."""
 
 
 def _bad_flags(flags: Any, kind: str) -> int:
     raise InvalidInput(f"{kind}.sync_flags must be a set of bits, not {checks.shown(flags)}")
 
 
-def _id(row: Mapping[str, Any], field: str, kind: str) -> int:
-    value = row.get(field)
-    if type(value) is int and 0 < value < 1 << 62:
+def _id(value: Any, field: str) -> int:
+    if type(value) is int and 0 < value < _BELOW:
         return value
-    return checks.integer(value, f"{kind}.{field}", least=1)
+    return checks.integer(value, field, least=1)
 
 
-def _identity(row: Mapping[str, Any], kind: str) -> int:
-    value = row.get("owner_identity")
-    if type(value) is int and 0 <= value < 1 << 62:
-        return value
-    return checks.integer(value, f"{kind}.owner_identity")
-
-
-def _time(row: Mapping[str, Any], field: str, now: str, kind: str) -> str:
-    value = row.get(field)
-    return now if value is None else checks.moment(value, f"{kind}.{field}")
+def _own(row: Mapping[str, Any], kind: str, now: str) -> tuple[int, int, int, str]:
+    """What every kind has: type, owner, flags, and the time when it was made."""
+    get = row.get
+    type_id, owner = get("type_id"), get("owner_identity")
+    flags, created = get("sync_flags", 0), get("created_at")
+    if type(type_id) is not int or not 0 < type_id < _BELOW:
+        type_id = checks.integer(type_id, f"{kind}.type_id", least=1)
+    if type(owner) is not int or not 0 <= owner < _BELOW:
+        owner = checks.integer(owner, f"{kind}.owner_identity")
+    if type(flags) is not int or not 0 <= flags < _BELOW:
+        flags = _bad_flags(flags, kind)
+    if created is None:
+        created = now
+    else:
+        checks.moment(created, f"{kind}.created_at")
+    return type_id, owner, flags, created
 
 
 def _parent(row: Mapping[str, Any], seq: int, now: str) -> tuple[Values, int]:
-    created = _time(row, "created_at", now, "parent")
-    updated = _time(row, "updated_at", created, "parent")
-    type_id, owner = _id(row, "type_id", "parent"), _identity(row, "parent")
-    return (type_id, owner, seq, _flags(row, "parent"), created, updated), 0
+    type_id, owner, flags, created = _own(row, "parent", now)
+    updated = row.get("updated_at")
+    if updated is None:
+        updated = created
+    else:
+        checks.moment(updated, "parent.updated_at")
+    return (type_id, owner, seq, flags, created, updated), 0
 
 
 def _attr(row: Mapping[str, Any], seq: int, now: str) -> tuple[Values, int]:
+    type_id, owner, flags, created = _own(row, "attr", now)
+    parent, text = row.get("parent_id"), row.get("value_text")
+    if type(parent) is not int or not 0 < parent < _BELOW:
+        parent = checks.integer(parent, "attr.parent_id", least=1)
+    if type(text) is str and text.isascii() and _OTHER_VALUES.isdisjoint(row):
+        # Most attributes are this: a text and nothing else.
+        return (parent, type_id, owner, seq, flags, text, None, None, None, created), len(text)
     text, number, blob, document, size = _payload(row, "attr")
-    return (
-        _id(row, "parent_id", "attr"),
-        _id(row, "type_id", "attr"),
-        _identity(row, "attr"),
-        seq,
-        _flags(row, "attr"),
-        text,
-        number,
-        blob,
-        document,
-        _time(row, "created_at", now, "attr"),
-    ), size
+    values = (parent, type_id, owner, seq, flags, text, number, blob, document, created)
+    return values, size
 
 
 def _edge(row: Mapping[str, Any], seq: int, now: str) -> tuple[Values, int]:
+    type_id, owner, flags, created = _own(row, "edge", now)
+    source = _id(row.get("src_parent_id"), "edge.src_parent_id")
     parent, attr = _one_of(row, "dst_parent_id", "dst_attr_id", "edge")
-    return (
-        _id(row, "src_parent_id", "edge"),
-        parent,
-        attr,
-        _id(row, "type_id", "edge"),
-        _identity(row, "edge"),
-        seq,
-        _flags(row, "edge"),
-        _time(row, "created_at", now, "edge"),
-    ), 0
+    return (source, parent, attr, type_id, owner, seq, flags, created), 0
 
 
 def _rating(row: Mapping[str, Any], seq: int, now: str) -> tuple[Values, int]:
+    type_id, owner, flags, created = _own(row, "rating", now)
     parent, attr = _one_of(row, "target_parent_id", "target_attr_id", "rating")
     text, number, _, document, size = _payload(row, "rating")
-    return (
-        parent,
-        attr,
-        _id(row, "type_id", "rating"),
-        _identity(row, "rating"),
-        seq,
-        _flags(row, "rating"),
-        text,
-        number,
-        document,
-        _time(row, "created_at", now, "rating"),
-    ), size
+    return (parent, attr, type_id, owner, seq, flags, text, number, document, created), size
 
 
 def _one_of(
@@ -121,19 +112,22 @@ def _one_of(
     if (one is None) == (other is None):
         raise InvalidInput(f"{kind} must have {first} or {second}, and not both")
     if one is not None:
-        return _id(row, first, kind), None
-    return None, _id(row, second, kind)
+        return _id(one, f"{kind}.{first}"), None
+    return None, _id(other, f"{kind}.{second}")
 
 
 def _payload(
     row: Mapping[str, Any], kind: str
 ) -> tuple[str | None, float | None, bytes | None, str | None, int]:
     """At most one value; and how many bytes it has."""
-    text, number = row.get("value_text"), row.get("value_number")
-    blob, document = row.get("value_blob"), row.get("value_json")
+    get = row.get
+    text, number = get("value_text"), get("value_number")
+    blob, document = get("value_blob"), get("value_json")
     if (text is not None) + (number is not None) + (blob is not None) + (document is not None) > 1:
         raise InvalidInput(f"{kind} must have at most one of the columns value_*")
     if text is not None:
+        if type(text) is str and text.isascii():
+            return text, None, None, None, len(text)
         text = checks.stored_text(text, f"{kind}.value_text")
         return text, None, None, None, len(text.encode())
     if number is not None:
@@ -153,8 +147,15 @@ def _shape(
     read: Callable[[Mapping[str, Any], int, str], tuple[Values, int]],
     fixed: tuple[str, ...],
 ) -> Shape:
+    columns = ROWS[kind]._fields
     return Shape(
-        kind, ROWS[kind]._fields, fields | _OWN, read, (*fixed, "type_id", "owner_identity")
+        kind,
+        columns,
+        fields | _OWN,
+        read,
+        (*fixed, "type_id", "owner_identity"),
+        columns.index("type_id"),
+        columns.index("sync_flags"),
     )
 
 

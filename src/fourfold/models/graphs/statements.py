@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from fourfold.kernel import Queries, load_queries
+from fourfold.kernel.bulk import values_statement
 from fourfold.models.graphs import checks
 from fourfold.models.graphs.records import ROWS, Kind
 
@@ -62,5 +63,12 @@ def app_statements(app_id: int) -> Queries:
     return Queries(f"app {number}", filled)
 
 
+@lru_cache(maxsize=16384)
+def insert_statement(app_id: int, kind: Kind, rows: int) -> str:
+    """Adds so many rows to a table at once."""
+    return values_statement(table_of(app_id, kind), ROWS[kind]._fields, rows)
+
+
+@lru_cache(maxsize=16384)
 def table_of(app_id: int, noun: str) -> str:
     return f"app_{checks.integer(app_id, 'app_id')}_{noun}"

@@ -228,6 +228,8 @@ class _Inward:
 
     def _write(self, sent: Sent) -> None:
         app_id, kind = self._app(sent.app), sent.kind
+        # Whoever is new here becomes an object as well, so this comes before the id is taken.
+        owner = self._handle.identity(sent.owner)
         shape, row_id = SHAPES[kind], self._handle.next_id(app_id, kind)
         first = sent.object == sent.row
         object_id = row_id if first else self._object(app_id, kind, sent.object)
@@ -235,7 +237,7 @@ class _Inward:
             **{name: sent.values[name] for name in sent.values if name in _VALUES},
             **self._points(app_id, sent),
             "type_id": self._handle.type_id(app_id, kind, sent.type),
-            "owner_identity": self._handle.identity(sent.owner),
+            "owner_identity": owner,
             "sync_flags": self._flags(sent.domains),
             "created_at": sent.created_at,
         }

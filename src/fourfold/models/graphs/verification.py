@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fourfold.kernel import Snapshot, load_queries
+from fourfold.models.graphs import identities
 from fourfold.models.graphs.apps import Apps
 from fourfold.models.graphs.records import BITS, KINDS, Kind
 from fourfold.models.graphs.statements import table_of
@@ -36,8 +37,15 @@ def problems(snapshot: Snapshot, subject: str, node: str) -> list[str]:
     """Everything that is wrong, in plain words; empty when all is well. `node` is the name of the
     node whose database it is.
     """
-    apps = Apps()
-    apps.check(snapshot, subject)
+    found = of_registers(snapshot, subject)
+    for app in Apps().all(snapshot):
+        found += of_app(snapshot, app.app_id, node)
+    return found
+
+
+def of_registers(snapshot: Snapshot, subject: str) -> list[str]:
+    """What is wrong with what all apps share: the counter, the list of numbers, the identities."""
+    Apps().check(snapshot, subject)
     found = [
         f"envelopes: number {row[0]} of app {row[1]} is not one that was given out"
         for row in snapshot.all(_SQL.numbers_behind_the_counter, (_NAMED_MAX,))
@@ -46,12 +54,12 @@ def problems(snapshot: Snapshot, subject: str, node: str) -> list[str]:
         f"envelopes: number {row[0]} belongs to app {row[1]}, which is none"
         for row in snapshot.all(_SQL.envelopes_of_no_app, (_NAMED_MAX,))
     ]
-    for app in apps.all(snapshot):
-        found += _problems_of_app(snapshot, app.app_id, node)
+    found += identities.problems(snapshot)
     return found
 
 
-def _problems_of_app(snapshot: Snapshot, app_id: int, node: str) -> Iterator[str]:
+def of_app(snapshot: Snapshot, app_id: int, node: str) -> Iterator[str]:
+    """What is wrong with the tables of one app."""
     rows = size = 0
     for kind in KINDS:
         yield from _problems_of_table(snapshot, app_id, kind, node)

@@ -8,31 +8,48 @@ app.
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from functools import lru_cache
+from itertools import chain, product
+from typing import Any, cast
+
+import msgspec
 
 from fourfold.errors import InvalidInput, LimitExceeded, NotFound, Refused
 from fourfold.kernel import Transaction
-from fourfold.models.graphs import checks
+from fourfold.models.graphs import batches, checks, identities
 from fourfold.models.graphs.apps import Apps
-from fourfold.models.graphs.records import BITS, ROWS, Kind, Row, Usage
+from fourfold.models.graphs.batches import Batch
+from fourfold.models.graphs.records import BITS, ROWS, SYSTEM_APP, Kind, Row, Usage
 from fourfold.models.graphs.rows import SHAPES
 from fourfold.models.graphs.sequence import GLOBAL_SEQ
-from fourfold.models.graphs.statements import SQL, statements_of, table_of
+from fourfold.models.graphs.statements import SQL, insert_statement, statements_of, table_of
 
 _LAST_ID = (1 << 63) - 1
+_SCRATCH = "graphs"
+"""Where a transaction that is shared keeps the last number and the ids that come next."""
+_REMEMBERED_MAX = 256
+"""Objects of a table that a transaction remembers to have made, so as not to ask for them."""
+_ONE_STATEMENT_MAX = 4
+"""So few rows have a statement of their own length; more are cut into a few usual lengths."""
+_NONE: dict[int, int] = {}
 REFERENCES: dict[Kind, tuple[tuple[str, Kind], ...]] = {
     "parent": (),
     "attr": (("parent_id", "parent"),),
     "edge": (("src_parent_id", "parent"), ("dst_parent_id", "parent"), ("dst_attr_id", "attr")),
     "rating": (("target_parent_id", "parent"), ("target_attr_id", "attr")),
 }
+_PLACES: dict[Kind, tuple[tuple[int, str, Kind], ...]] = {
+    kind: tuple((SHAPES[kind].columns.index(name), name, target) for name, target in pointers)
+    for kind, pointers in REFERENCES.items()
+}
+"""The same, with the places of the columns."""
 
 
-@dataclass(slots=True)
-class _Written:
+class _Written(msgspec.Struct):
     """What one transaction wrote under one number in one app."""
 
     kinds: int = 0
@@ -41,21 +58,23 @@ class _Written:
     bytes: int = 0
 
 
-@dataclass(slots=True)
-class _Progress:
+class _Progress(msgspec.Struct):
     """What a step of a transaction changes, and an undone step must give back."""
 
     seq: int | None = None
     position: int = 0
-    written: dict[tuple[int, int], _Written] = field(default_factory=dict)
-    next_ids: dict[tuple[int, Kind], int] = field(default_factory=dict)
+    written: dict[tuple[int, int], _Written] = {}
+    next_ids: dict[tuple[int, Kind], int] = {}
+    fresh: dict[tuple[int, Kind], dict[int, int]] = {}
+    """The flags of objects that this transaction made, as far as they are few."""
 
     def copy(self) -> _Progress:
         written = {
             key: _Written(each.kinds, each.flags, each.rows, each.bytes)
             for key, each in self.written.items()
         }
-        return _Progress(self.seq, self.position, written, dict(self.next_ids))
+        fresh = {key: dict(made) for key, made in self.fresh.items()}
+        return _Progress(self.seq, self.position, written, dict(self.next_ids), fresh)
 
 
 class GraphTransaction:
@@ -64,7 +83,7 @@ class GraphTransaction:
     def __init__(self, txn: Transaction, apps: Apps, node: str, trace_id: str | None) -> None:
         self.txn = txn
         self.node = node
-        self.now = datetime.now(UTC).isoformat()
+        self.now = _now()
         self._apps = apps
         self._trace_id = trace_id
         self._progress = _Progress()
@@ -76,8 +95,21 @@ class GraphTransaction:
 
     def next_seq(self) -> int:
         """Claim the next number; rows written from now on carry it."""
-        self._progress.seq = seq = self.txn.claim(GLOBAL_SEQ)
-        self._progress.position = 0
+        progress, txn = self._progress, self.txn
+        shared = None if progress.seq is not None else txn.scratch.get(_SCRATCH)
+        # Who wrote just before in the same transaction has left word where it ended.
+        last = progress.seq if shared is None else shared[0]
+        seq = None
+        if last is not None:
+            # It holds if the counter still says so, and then there is nothing to read.
+            txn.execute(SQL.raise_seq, (last,))
+            if txn.changes:
+                seq = int(last) + 1
+                if shared is not None:
+                    progress.next_ids = dict(shared[1])
+        if seq is None:
+            seq = txn.claim(GLOBAL_SEQ)
+        progress.seq, progress.position = seq, 0
         return seq
 
     def mark(self) -> _Progress:
@@ -93,26 +125,72 @@ class GraphTransaction:
         """Add new objects; their ids, in order. `checked` proves that what they point at exists;
         for rows that are shared this is always proved, or no other node could take them in.
         """
-        shape, seq = SHAPES[kind], self.seq
-        types = self._apps.types(self.txn, app_id, kind)
-        at_type = shape.columns.index("type_id") - 1
+        rows = given if isinstance(given, list) else list(given)
+        self._apps.must_exist(self.txn, app_id)
+        if not rows:
+            return []
+        few = len(rows) < batches.COLUMNS_MIN
+        batch = None if few else batches.read(kind, rows, self.now)
+        if batch is None:
+            return self._insert_rows(app_id, kind, rows, checked=checked)
+        return self._insert_batch(app_id, kind, batch, checked=checked)
+
+    def _insert_rows(
+        self, app_id: int, kind: Kind, given: list[Mapping[str, Any]], *, checked: bool
+    ) -> list[int]:
+        """Row by row: the way for few, and for those that have little in common."""
+        shape, seq, now = SHAPES[kind], self.seq, self.now
+        known, at_type, at_flags = shape.fields, shape.at_type, shape.at_flags
+        types = self._apps.known_types(app_id, kind)
         next_id = first = self.next_id(app_id, kind)
         position = self._progress.position
         rows, flags, size = [], 0, 0
-        at_flags = shape.columns.index("sync_flags") - 1
+        fresh: dict[int, int] = {}
         for row in given:
-            values, length = shape.read(checks.fields(row, kind, shape.fields), seq, self.now)
-            if values[at_type] not in types:
-                types = self._apps.known_type(self.txn, app_id, kind, values[at_type])
-            rows.append((next_id, *values, next_id, 1, "", seq, position, 1))
-            flags |= values[at_flags]
+            if type(row) is not dict or not known.issuperset(row):
+                checks.fields(row, kind, known)
+            values, length = shape.read(row, seq, now)
+            new = (next_id, *values, next_id, 1, "", seq, position, 1)
+            if new[at_type] not in types:
+                types = self._apps.known_type(self.txn, app_id, kind, new[at_type])
+            rows.append(new)
+            fresh[next_id] = bits = new[at_flags]
+            flags |= bits
             size += length
             next_id += 1
             position += 1
         if checked or flags:
             self._prove_references(app_id, kind, rows)
         self._add(app_id, kind, rows, flags, size)
+        self._remember(app_id, kind, fresh)
         return list(range(first, next_id))
+
+    def _remember(self, app_id: int, kind: Kind, fresh: dict[int, int]) -> None:
+        known = self._progress.fresh.get((app_id, kind))
+        if known is None or len(known) + len(fresh) > _REMEMBERED_MAX:
+            self._progress.fresh[app_id, kind] = fresh if len(fresh) <= _REMEMBERED_MAX else {}
+        else:
+            known.update(fresh)
+
+    def _insert_batch(self, app_id: int, kind: Kind, batch: Batch, *, checked: bool) -> list[int]:
+        """Many rows of one shape: what they have in common is handed to SQLite once."""
+        seq, types = self.seq, self._apps.known_types(app_id, kind)
+        for type_id in batch.types - types:
+            self._apps.known_type(self.txn, app_id, kind, type_id)
+        if checked or batch.flags:
+            self._prove_pointers(app_id, kind, batch)
+        first = self.next_id(app_id, kind)
+        common = {"global_seq": seq, "version": 1, "origin": "", "origin_seq": seq, "leads": 1}
+        self.txn.insert_alike(
+            table_of(app_id, kind),
+            batch.rows,
+            fixed={**batch.fixed, **common},
+            counted={("id", "object_id"): first, ("position",): self._progress.position},
+            varying=batch.varying,
+        )
+        ids = range(first, first + batch.rows)
+        self._count(app_id, kind, ids, batch.flags, batch.size)
+        return list(ids)
 
     def update(self, app_id: int, kind: Kind, object_id: int, changes: Mapping[str, Any]) -> int:
         """Add a version of an object: what it was, with `changes`. Who owns it, what type it is
@@ -128,8 +206,8 @@ class GraphTransaction:
         row_id = self.next_id(app_id, kind)
         row = (row_id, *values, object_id, old.version + 1, "", seq, self._progress.position, 1)
         self._prove_references(app_id, kind, [row])
-        self._prove_shared(app_id, kind, object_id, row[shape.columns.index("sync_flags")], kind)
-        self._add(app_id, kind, [row], values[shape.columns.index("sync_flags") - 1], size)
+        self._prove_shared(app_id, kind, object_id, row[shape.at_flags], kind)
+        self._add(app_id, kind, [row], row[shape.at_flags], size)
         return row_id
 
     def newest(self, app_id: int, kind: Kind, object_id: int) -> Row:
@@ -141,6 +219,16 @@ class GraphTransaction:
         if found is None:
             raise NotFound(f"app {app_id} has no {kind} {object_id}")
         return ROWS[kind]._make(found)
+
+    def set_flags(self, app_id: int, kind: Kind, ids: str, flags: int) -> int:
+        """Give rows other flags; how many there were. `ids` is a JSON list."""
+        self._apps.must_exist(self.txn, app_id)
+        sql = statements_of(app_id, kind)
+        self.txn.execute(sql.set_flags, (flags, ids))
+        changed = self.txn.changes
+        self.txn.execute(sql.flags_into_envelopes, (flags, ids))
+        self._progress.fresh.pop((app_id, kind), None)
+        return changed
 
     def take_in(self, app_id: int, kind: Kind, row: tuple[Any, ...], flags: int, size: int) -> None:
         """Add a row that another node wrote, whole; the caller has translated it."""
@@ -155,38 +243,78 @@ class GraphTransaction:
         return None if found is None else found.app_id
 
     def identity(self, pubkey: str, label: str | None = None) -> int:
-        """The identity of a public key, which is made when it is new."""
-        found = self.txn.one(SQL.identity_by_key, (pubkey,))
-        if found is None:
-            self.txn.execute(SQL.add_identity, (pubkey, label, self.now))
-            found = self.txn.one(SQL.identity_by_key, (pubkey,))
-        assert found is not None
-        return int(found[0])
+        """The number of the identity of a public key, which is made when it is new: in the graph
+        of the system's app, and in the cache.
+        """
+        found = self.txn.value(SQL.identity_number, (pubkey,))
+        if found is not None:
+            return int(found)
+        number = self.next_id(SYSTEM_APP, "parent")
+        own = {"owner_identity": number}
+        self.insert(
+            SYSTEM_APP, "parent", [self._of_type("parent", identities.IDENTITY, own)], checked=False
+        )
+        values = {identities.PUBKEY: pubkey, identities.LABEL: label}
+        for key, value in values.items():
+            if value is not None:
+                row = {"parent_id": number, "value_text": value, **own}
+                self.insert(SYSTEM_APP, "attr", [self._of_type("attr", key, row)], checked=False)
+        self.txn.execute(SQL.put_identity, (number, pubkey, label, self.now))
+        return number
+
+    def _of_type(self, kind: Kind, type_key: str, row: dict[str, Any]) -> dict[str, Any]:
+        return {**row, "type_id": self.type_id(SYSTEM_APP, kind, type_key)}
 
     def finish(self) -> None:
         """Write down what happened under each number, and hold it against the limits. The last
         thing before the commit.
         """
-        for (seq, app_id), done in self._progress.written.items():
+        progress, txn = self._progress, self.txn
+        for (seq, app_id), done in progress.written.items():
             params = (seq, app_id, done.kinds, done.flags, self.now, self._trace_id)
-            self.txn.execute(SQL.add_envelope, params)
-            self.txn.execute(SQL.use, (app_id, done.rows, done.bytes))
-            found = self.txn.one(SQL.usage, (app_id,))
-            if found is None:
-                raise NotFound(f"app {app_id} has no row in app_usage")
-            _hold_to_limits(Usage._make(found))
+            txn.execute(SQL.add_envelope, params)
+            txn.execute(SQL.use, (app_id, done.rows, done.bytes))
+            if txn.changes != 1:
+                self._refuse_use(app_id, done)
+        if progress.seq is not None:
+            txn.scratch[_SCRATCH] = (progress.seq, progress.next_ids)
+
+    def _refuse_use(self, app_id: int, done: _Written) -> None:
+        found = self.txn.one(SQL.usage, (app_id,))
+        if found is None:
+            raise NotFound(f"app {app_id} has no row in app_usage")
+        usage = Usage._make(found)
+        for held, most, what in (
+            (usage.rows + done.rows, usage.rows_max, "rows"),
+            (usage.bytes + done.bytes, usage.bytes_max, "bytes"),
+        ):
+            if most is not None and held > most:
+                raise LimitExceeded(
+                    f"app {usage.app_id} would hold {held} {what}, and may hold {most}",
+                    hint="Raise the limit of the app with `fourfold app limits`.",
+                )
 
     def _add(self, app_id: int, kind: Kind, rows: list[Any], flags: int, size: int) -> None:
         if not rows:
             return
-        self.txn.insert_many(table_of(app_id, kind), SHAPES[kind].columns, rows)
-        progress = self._progress
-        progress.position += len(rows)
-        progress.next_ids[app_id, kind] = rows[-1][0] + 1
-        done = progress.written.setdefault((self.seq, app_id), _Written())
+        if len(rows) <= _ONE_STATEMENT_MAX:
+            params = rows[0] if len(rows) == 1 else tuple(chain.from_iterable(rows))
+            self.txn.execute(insert_statement(app_id, kind, len(rows)), params)
+        else:
+            self.txn.insert_many(table_of(app_id, kind), SHAPES[kind].columns, rows)
+        self._count(app_id, kind, range(rows[0][0], rows[-1][0] + 1), flags, size)
+
+    def _count(self, app_id: int, kind: Kind, ids: range, flags: int, size: int) -> None:
+        progress, rows = self._progress, len(ids)
+        progress.position += rows
+        progress.next_ids[app_id, kind] = ids.stop
+        key = (self.seq, app_id)
+        done = progress.written.get(key)
+        if done is None:
+            done = progress.written[key] = _Written()
         done.kinds |= BITS[kind]
         done.flags |= flags
-        done.rows += len(rows)
+        done.rows += rows
         done.bytes += size
 
     def next_id(self, app_id: int, kind: Kind) -> int:
@@ -197,12 +325,31 @@ class GraphTransaction:
         return int(self.txn.value(statements_of(app_id, kind).next_id))
 
     def _prove_references(self, app_id: int, kind: Kind, rows: list[Any]) -> None:
-        columns = SHAPES[kind].columns
-        at_flags = columns.index("sync_flags")
-        for name, target in REFERENCES[kind]:
-            at = columns.index(name)
-            for pointed, flags in {(row[at], row[at_flags]) for row in rows if row[at] is not None}:
+        at_flags = SHAPES[kind].at_flags
+        for at, name, target in _PLACES[kind]:
+            fresh = self._progress.fresh.get((app_id, target), _NONE)
+            for row in rows:
+                pointed, flags = row[at], row[at_flags]
+                # What this transaction made itself it need not ask for.
+                if pointed is None or (pointed in fresh and not flags & ~fresh[pointed]):
+                    continue
                 self._prove_shared(app_id, target, pointed, flags, f"{kind}.{name}")
+
+    def _prove_pointers(self, app_id: int, kind: Kind, batch: Batch) -> None:
+        """The same for many rows: one question for each column that points at something."""
+        flags = batch.column("sync_flags")
+        for name, target in REFERENCES[kind]:
+            column = batch.column(name)
+            if column[0] is None:
+                continue
+            wanted = json.dumps(sorted(set(column)))
+            sql = statements_of(app_id, target).flags_of_objects
+            shared: dict[int, int | None] = dict(cast("Any", self.txn.all(sql, (wanted,))))
+            pairs = set(zip(column, flags, strict=True)) if len(column) == len(flags) else None
+            for pointed, bits in pairs or product(set(column), set(flags)):
+                held = shared[pointed]
+                if held is None or bits & ~held:
+                    self._prove_shared(app_id, target, pointed, bits, f"{kind}.{name}")
 
     def _prove_shared(self, app_id: int, kind: Kind, object_id: int, flags: int, what: str) -> None:
         """An object exists, and is shared at least as widely as what points at it."""
@@ -216,6 +363,16 @@ class GraphTransaction:
                 f"what belongs to it cannot have {flags}",
                 hint="A node that takes in a row must be able to take in what it points at.",
             )
+
+
+def _now() -> str:
+    microseconds = time.time_ns() // 1000
+    return f"{_second(microseconds // 1_000_000)}.{microseconds % 1_000_000:06d}+00:00"
+
+
+@lru_cache(maxsize=4)
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _merged(old: Row, changes: Mapping[str, Any], fields: frozenset[str]) -> dict[str, Any]:
@@ -235,15 +392,3 @@ def _merged(old: Row, changes: Mapping[str, Any], fields: frozenset[str]) -> dic
 
 
 _DESTINATIONS = ("dst_parent_id", "dst_attr_id")
-
-
-def _hold_to_limits(usage: Usage) -> None:
-    for held, most, what in (
-        (usage.rows, usage.rows_max, "rows"),
-        (usage.bytes, usage.bytes_max, "bytes"),
-    ):
-        if most is not None and held > most:
-            raise LimitExceeded(
-                f"app {usage.app_id} would hold {held} {what}, and may hold {most}",
-                hint="Raise the limit of the app with `fourfold app limits`.",
-            )

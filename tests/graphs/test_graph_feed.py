@@ -1,0 +1,92 @@
+"""Pages of the change feed: in the order of writing, whole numbers, and about as long as asked."""
+
+from __future__ import annotations
+
+import pytest
+from graph_nodes import APP
+from test_inserts import attr, parent
+
+
+def pages(graphs, **wanted):
+    feed = graphs.feed(timeout=0, **wanted)
+    found = list(feed)
+    return found, feed.position
+
+
+def test_rows_of_all_tables_come_in_the_order_in_which_they_were_written(graphs, types):
+    kinds = []
+    for turn in range(3):
+        with graphs.transaction() as txn:
+            for _ in range(turn + 1):
+                note = graphs.insert_parent(APP, parent(types), txn=txn)
+                graphs.insert_many_attrs(APP, [attr(types, note)] * 2, txn=txn)
+                kinds += ["parent", "attr", "attr"]
+    (page,), position = pages(graphs)
+    assert [change.kind for change in page] == kinds
+    assert [change.row.position for change in page] == [*range(3), *range(6), *range(9)]
+    assert position == 3
+
+
+def test_a_page_of_large_envelopes_holds_few_of_them(graphs, types):
+    for _ in range(6):
+        graphs.insert_many_parents(APP, [parent(types)] * 300)
+    found, position = pages(graphs, limit=100)
+    assert [len(page) for page in found] == [300] * 6
+    assert [{change.global_seq for change in page} for page in found] == [{n} for n in range(1, 7)]
+    assert position == 6
+
+
+def test_a_page_of_small_envelopes_holds_about_as_many_rows_as_asked_for(graphs, types):
+    with graphs.database.write():
+        for _ in range(500):
+            graphs.insert_parent(APP, parent(types))
+    found, position = pages(graphs, limit=100)
+    assert sum(len(page) for page in found) == position == 500
+    assert all(50 <= len(page) <= 200 for page in found[:-1])
+
+
+def test_a_large_envelope_between_small_ones_does_not_swell_the_page_before_it(graphs, types):
+    with graphs.database.write():
+        for _ in range(30):
+            graphs.insert_parent(APP, parent(types))
+        graphs.insert_many_parents(APP, [parent(types)] * 2000)
+        for _ in range(30):
+            graphs.insert_parent(APP, parent(types))
+    found, position = pages(graphs, limit=40)
+    assert [change.row.id for page in found for change in page] == list(range(1, 2061))
+    assert position == 61
+    assert sum(len(page) >= 2000 for page in found) == 1
+    assert all(len(page) <= 80 for page in found if len(page) < 2000)
+
+
+@pytest.mark.parametrize("limit", [1, 3, 1000])
+def test_rows_with_a_rare_flag_are_found_one_by_one(graphs, types, limit):
+    """Where a walk over all rows between them would take long."""
+    with graphs.database.write():
+        for turn in range(40):
+            graphs.insert_many_parents(APP, [parent(types)] * 60)
+            if turn % 13 == 0:
+                rows = [parent(types, sync_flags=4 * (n % 2)) for n in range(4)]
+                graphs.insert_many_parents(APP, rows)
+    found, position = pages(graphs, flag_mask=4, limit=limit)
+    seen = [change.row for page in found for change in page]
+    wanted = [row for row in graphs.select_parents(APP) if row.sync_flags & 4]
+    assert seen == wanted
+    assert len(wanted) == 8
+    assert position == graphs.get_global_seq()
+
+
+def test_a_feed_that_wants_nothing_passes_every_number(graphs, types):
+    graphs.insert_parent(APP, parent(types))
+    for nothing in ({"apps": []}, {"kinds": []}, {"flag_mask": 0}, {"apps": [7]}):
+        assert pages(graphs, **nothing) == ([], 1)
+
+
+def test_a_change_cannot_be_changed(graphs, types):
+    graphs.insert_parent(APP, parent(types))
+    ((change,),), _ = pages(graphs)
+    with pytest.raises(AttributeError):
+        change.row = None
+    with pytest.raises(AttributeError):
+        change.row.id = 5
+    assert change == pages(graphs)[0][0][0]
