@@ -193,6 +193,25 @@ class SessionContract(SessionLogContract):
         }
         assert len(graph.edges) == 2
 
+    def test_a_deleted_session_leads_nowhere(self, sessions: Sessions) -> None:
+        heads: dict[str, list[str]] = {}
+        for name in ("root", "gone", "leaf"):
+            sessions.create_session({"id": name})
+            heads[name] = []
+            for _ in range(2):
+                sessions.append_event(name, turn())
+                heads[name].append(sessions.publish_head(name).id)
+        for origin, target in (("root", "gone"), ("gone", "leaf")):
+            fields = {"type": "derivation", "from_head": heads[origin][0]}
+            edge = {**fields, "to_head": heads[target][0], "to_session": target}
+            sessions.append_lineage_edge(origin, edge)
+        assert heads["leaf"][1] in sessions.descendants(heads["root"][0])
+        sessions.delete_session("gone")
+        for _ in ("deleted", "collected"):
+            assert sessions.descendants(heads["root"][0]) == [heads["root"][1], heads["gone"][0]]
+            assert sessions.ancestors(heads["leaf"][1]) == [heads["leaf"][0]]
+            sessions.gc(0)
+
     def test_an_edge_is_a_fact_named_by_its_content(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
         event = sessions.append_lineage_edge("s", edge("s", "far", task="t", from_head=None))

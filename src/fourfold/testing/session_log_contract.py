@@ -74,6 +74,30 @@ class SessionLogContract:
 
     # Sessions
 
+    def test_sessions_are_listed_by_the_beginning_of_their_ids(self, sessions: Sessions) -> None:
+        for sid in ("a/1", "b/1", "a/2", "ab", "a/3"):
+            sessions.create_session({"id": sid})
+        sessions.delete_session("a/2")
+        found = [info.id for info in sessions.list_sessions(prefix="a/")]
+        assert found == ["a/1", "a/3"]
+        every = sessions.list_sessions(prefix="a/", deleted=True, after="a/1", limit=1)
+        assert [info.id for info in every] == ["a/2"]
+        assert [info.id for info in sessions.list_sessions(prefix="c")] == []
+        with pytest.raises(InvalidInput):
+            sessions.list_sessions(prefix="/")
+
+    def test_the_events_of_a_request_are_found_by_its_key(self, sessions: Sessions) -> None:
+        sessions.create_session({"id": "s"})
+        batch = [{"type": "a/b", "n": number} for number in range(3)]
+        stored = sessions.append_events("s", batch, key="k")
+        sessions.append_event("s", batch[0])
+        assert sessions.events_of_key("s", "k") == stored
+        assert sessions.events_of_key("s", "another") == []
+        with pytest.raises(NotFound):
+            sessions.events_of_key("t", "k")
+        with pytest.raises(InvalidInput):
+            sessions.events_of_key("s", "")
+
     def test_creating_is_idempotent_and_clears_nothing(self, sessions: Sessions) -> None:
         first = sessions.create_session({"id": "s"})
         sessions.append_event("s", turn())

@@ -24,9 +24,9 @@ from fourfold import limits
 from fourfold.content import Interned, PayloadRef, content_id, decode, encode, find_refs
 from fourfold.errors import AlreadyExists, ContentError, FourfoldError, InvalidInput
 from fourfold.models.sessions import lineage, payloads, writer
-from fourfold.models.sessions.fold import ENTITY_OF, HELD, MINTING, State
+from fourfold.models.sessions.fold import HELD, MINTING, State
 from fourfold.models.sessions.log import Reading, SessionRow, Writing
-from fourfold.models.sessions.records import Bundled, Event
+from fourfold.models.sessions.records import ENTITY_OF, Bundled, Event
 from fourfold.models.sessions.request import Draft, check_key, check_session_id, check_type
 from fourfold.models.sessions.slots import Slot, Slots, existing
 from fourfold.models.sessions.stamping import Row, stamp

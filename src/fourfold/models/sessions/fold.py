@@ -31,18 +31,8 @@ from typing import Any, Final
 import msgspec
 
 from fourfold.errors import CorruptData, InvalidInput
-from fourfold.models.sessions.records import Edge, Event, Head, edge_of, head_of
+from fourfold.models.sessions.records import ENTITY_OF, Edge, Event, Head, edge_of, head_of
 
-ENTITY_OF: Final = {
-    "turn/started": "turn",
-    "turn/put": "turn",
-    "step/started": "step",
-    "step/put": "step",
-    "message/appended": "message",
-    "session/compacted": "message",
-    "eval/added": "eval",
-}
-"""What an event is about, where that is something with an id of its own."""
 MINTING: Final = frozenset(ENTITY_OF) - {"turn/put", "step/put"}
 """Events that bring a new entity, whose id the store assigns."""
 STATUS_OF: Final = {
@@ -162,6 +152,11 @@ def advance(state: State, *events: Event) -> State:
     return msgspec.structs.replace(state, counters=counters, digest=digest, **changes)
 
 
+def counted(state: State, counts: dict[str, int], digest: bytes) -> State:
+    """The state after events that have no effect but to be counted: what `advance` would say."""
+    return msgspec.structs.replace(state, counters=Counters(**counts), digest=digest)
+
+
 def fold(base: View | None, events: Iterable[Event]) -> View:
     """The view after these events, which follow on `base`."""
     folding = _Folding(base or View())
@@ -234,6 +229,7 @@ _EFFECTS: Final = {
     **dict.fromkeys(STATUS_OF, _status),
 }
 """What events change in the State, besides its counters."""
+EFFECTIVE: Final = frozenset(_EFFECTS)
 
 
 class _Folding:

@@ -57,9 +57,12 @@ class MemoryReading:
     def session_by_key(self, key: int) -> SessionRow | None:
         return self._tables.sessions.get(key)
 
-    def sessions(self, after: int, limit: int, *, deleted: bool) -> list[SessionRow]:
+    def sessions(
+        self, after: int, limit: int, *, deleted: bool, prefix: str = ""
+    ) -> list[SessionRow]:
         rows = (row for key, row in self._tables.sessions.items() if key > after)
-        return [row for row in rows if deleted or row.deleted_at is None][:limit]
+        named = (row for row in rows if row.id.startswith(prefix))
+        return [row for row in named if deleted or row.deleted_at is None][:limit]
 
     def position(self) -> int:
         return len(self._tables.order)
@@ -119,13 +122,18 @@ class MemoryReading:
     def heads_on(self, head_id: str) -> list[str]:
         rows = self._tables.heads.values()
         found = [(key, row.event_id, row.head_id) for key, row in rows if row.basis == head_id]
-        return [each[2] for each in sorted(found)]
+        return [each[2] for each in sorted(found) if self._shown(each[0])]
 
     def heads_joined(self, head_id: str, *, forward: bool) -> list[str]:
-        edges = self._tables.edges.values()
+        edges = [edge for (key, _), edge in self._tables.edges.items() if self._shown(key)]
         if forward:
             return sorted({edge.to_head for edge in edges if edge.from_head == head_id})
         return sorted({e.from_head for e in edges if e.to_head == head_id and e.from_head})
+
+    def _shown(self, key: int) -> bool:
+        """Whether a session is there and not deleted."""
+        row = self._tables.sessions.get(key)
+        return row is not None and row.deleted_at is None
 
     def edge(self, key: int, edge_id: str) -> int | None:
         found = self._tables.edges.get((key, edge_id))

@@ -9,6 +9,7 @@ those that nothing can reach, once they are old enough that nobody is about to r
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import NamedTuple
 
@@ -108,7 +109,10 @@ def _lost(
             continue  # It is there; that it is damaged is for verification to say.
 
 
-def _refs(log: Log, key: int | None) -> Iterator[PayloadRef]:
+def _refs(
+    log: Log, key: int | None, without: AbstractSet[int] = frozenset()
+) -> Iterator[PayloadRef]:
+    """The references of a session, or of all but some."""
     after = 0
     while True:
         with log.read() as reading:
@@ -116,7 +120,8 @@ def _refs(log: Log, key: int | None) -> Iterator[PayloadRef]:
         if not rows:
             return
         for owner, row in rows:
-            yield from find_refs(event_of(str(owner), row).data)
+            if owner not in without:
+                yield from find_refs(event_of(str(owner), row).data)
         last = rows[-1][1]
         after = last.position if key is None else last.event_id
 
@@ -176,6 +181,37 @@ def collect(log: Log, files: FolderBlobs | None, cutoff: Cutoff) -> Collected:
     if files is not None:
         _remove_files(log, files, cutoff)
     return Collected(sessions, events, len(removed), sum(row.size for row in removed))
+
+
+def mark(log: Log, files: BlobStore | None, cutoff: Cutoff) -> Collected:
+    """What `collect` would remove, and nothing is: reads only, beside a writer too."""
+    events = payloads = size = after = 0
+    going: set[int] = set()
+    while page := _sessions(log, after):
+        after = page[-1].key
+        for row in page:
+            if row.deleted_at is not None and not row.purged and row.deleted_at <= cutoff.at:
+                going.add(row.key)
+                with log.read() as reading:
+                    events += reading.last_event(row.key)
+    reached: set[bytes] = set()
+    for ref in _refs(log, None, going):
+        _reach(log, files, ref, reached)
+    behind = b""
+    while True:
+        with log.read() as reading:
+            rows = reading.payloads(behind, _PAGE)
+        if not rows:
+            return Collected(len(going), events, payloads, size)
+        behind = rows[-1].hash
+        for each in rows:
+            if each.touched <= cutoff.touched and each.hash not in reached:
+                payloads, size = payloads + 1, size + each.size
+
+
+def _sessions(log: Log, after: int) -> list[SessionRow]:
+    with log.read() as reading:
+        return reading.sessions(after, _PAGE, deleted=True)
 
 
 def _purge(log: Log, cutoff: str) -> tuple[int, int]:

@@ -29,6 +29,12 @@ SELECT session_key, session_id, created_at, deleted_at, purged FROM sessions WHE
 SELECT session_key, session_id, created_at, deleted_at, purged FROM sessions
 WHERE session_key > ?1 AND (?2 OR deleted_at IS NULL) ORDER BY session_key LIMIT ?3
 
+-- name: sessions_with_prefix
+-- The same of those whose ids lie from ?4 to below ?5. By the index of ids: there may be many other sessions.
+SELECT session_key, session_id, created_at, deleted_at, purged FROM sessions
+WHERE session_id >= ?4 AND session_id < ?5 AND +session_key > ?1 AND (?2 OR deleted_at IS NULL)
+ORDER BY +session_key LIMIT ?3
+
 -- name: next_session_key
 SELECT coalesce(max(session_key), 0) + 1 FROM sessions
 
@@ -98,8 +104,9 @@ SELECT count(*) FROM heads WHERE session_key = ?1 AND event_id <= ?2
 SELECT event_id FROM heads WHERE session_key = ?1 AND event_id <= ?2 ORDER BY event_id LIMIT ?4 OFFSET ?3
 
 -- name: heads_on
--- The heads that were published on top of one.
-SELECT head_id FROM heads WHERE basis = ? ORDER BY session_key, event_id
+-- The heads that were published on top of one, but not those of deleted sessions.
+SELECT h.head_id FROM heads AS h JOIN sessions AS s USING (session_key)
+WHERE h.basis = ? AND s.deleted_at IS NULL ORDER BY h.session_key, h.event_id
 
 -- name: insert_edge
 INSERT INTO edges (session_key, edge_id, event_id, from_session, to_session, from_head, to_head)
@@ -120,11 +127,13 @@ SELECT session_key, event_id FROM edges WHERE from_session = ?1
 UNION SELECT session_key, event_id FROM edges WHERE to_session = ?1 ORDER BY session_key, event_id
 
 -- name: heads_before
--- The heads from which edges lead to a head.
-SELECT DISTINCT from_head FROM edges WHERE to_head = ? AND from_head IS NOT NULL ORDER BY from_head
+-- The heads from which edges lead to a head, by the logs of sessions that are not deleted.
+SELECT DISTINCT e.from_head FROM edges AS e JOIN sessions AS s USING (session_key)
+WHERE e.to_head = ? AND e.from_head IS NOT NULL AND s.deleted_at IS NULL ORDER BY e.from_head
 
 -- name: heads_after
-SELECT DISTINCT to_head FROM edges WHERE from_head = ? ORDER BY to_head
+SELECT DISTINCT e.to_head FROM edges AS e JOIN sessions AS s USING (session_key)
+WHERE e.from_head = ? AND s.deleted_at IS NULL ORDER BY e.to_head
 
 -- name: insert_snapshot
 INSERT OR REPLACE INTO snapshots (session_key, event_id, state) VALUES (?, ?, ?)

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
+
+ENTITY_OF: Final = {
+    "turn/started": "turn",
+    "turn/put": "turn",
+    "step/started": "step",
+    "step/put": "step",
+    "message/appended": "message",
+    "session/compacted": "message",
+    "eval/added": "eval",
+}
+"""What an event is about, where that is something with an id of its own."""
 
 
 class _Unset(Enum):
@@ -21,6 +32,12 @@ UNSET: Final = _Unset.UNSET
 Unset = Literal[_Unset.UNSET]
 
 
+EventRow: TypeAlias = tuple[int, int, str, str, int | None, int | None, str | None, str, bytes]
+"""Position, event id, type, time, code and id of the entity, request key, body and digest."""
+Decoded: TypeAlias = Callable[[str, EventRow], dict[str, Any]]
+_new = object.__new__
+
+
 class Event:
     """One row of a session's log, as the store stamped it.
 
@@ -29,14 +46,14 @@ class Event:
     `digest` covers this event and all earlier ones of its session.
     """
 
-    __slots__ = ("_data", "at", "digest", "entity_id", "id", "key", "position", "session", "type")
+    __slots__ = ("_data", "_row", "session")
 
     def __init__(
         self,
         session: str,
         id: int,  # noqa: A002 - the field is called so
         type: str,  # noqa: A002
-        data: dict[str, Any] | Callable[[], dict[str, Any]],
+        data: dict[str, Any],
         *,
         at: str = "",
         entity_id: int | None = None,
@@ -45,19 +62,50 @@ class Event:
         digest: bytes = b"",
     ) -> None:
         self.session = session
-        self.id = id
-        self.type = type
-        self.at = at
-        self.entity_id = entity_id
-        self.key = key
-        self.position = position
-        self.digest = digest
-        self._data = data
+        self._row: EventRow = (position, id, type, at, None, entity_id, key, "", digest)
+        self._data: dict[str, Any] | Decoded = data
+
+    @classmethod
+    def of_row(cls, session: str, row: EventRow, decoded: Decoded) -> Event:
+        """The event that a row of the log holds, whose data `decoded` gives if anybody asks."""
+        event = _new(cls)
+        event.session = session
+        event._row = row  # noqa: SLF001 - its own class
+        event._data = decoded  # noqa: SLF001
+        return event
+
+    @property
+    def position(self) -> int:
+        return self._row[0]
+
+    @property
+    def id(self) -> int:
+        return self._row[1]
+
+    @property
+    def type(self) -> str:
+        return self._row[2]
+
+    @property
+    def at(self) -> str:
+        return self._row[3]
+
+    @property
+    def entity_id(self) -> int | None:
+        return self._row[5]
+
+    @property
+    def key(self) -> str | None:
+        return self._row[6]
+
+    @property
+    def digest(self) -> bytes:
+        return self._row[8]
 
     @property
     def data(self) -> dict[str, Any]:
-        if callable(self._data):
-            self._data = self._data()
+        if not isinstance(self._data, dict):
+            self._data = self._data(self.session, self._row)
         return self._data
 
     def as_dict(self) -> dict[str, Any]:

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fourfold import limits
-from fourfold.content import Inline, Interned, PayloadRef, decide, encode, find_refs
+from fourfold.content import Inline, Interned, PayloadRef, decide, encode, encode_flat, find_refs
 from fourfold.errors import ContentError, InvalidInput
-from fourfold.models.sessions.fold import ENTITY_OF, HELD, MINTING
+from fourfold.models.sessions.fold import HELD, MINTING
+from fourfold.models.sessions.records import ENTITY_OF
 
 _TYPE = re.compile(r"[a-z][a-z0-9_.-]*(?:/[a-z0-9][a-z0-9_.-]*)+")
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+=-]*")
@@ -51,6 +52,11 @@ class Draft(NamedTuple):
     size: int = 0
 
 
+_draft = tuple.__new__
+_NEW = {kind: ENTITY_OF[kind] for kind in MINTING - {"session/compacted"}}
+"""Events that bring a new entity and carry nothing else."""
+
+
 def drafts_of(sid: str, events: Iterable[Mapping[str, Any]]) -> list[Draft]:
     """The events of one request."""
     if isinstance(events, (str, bytes, Mapping)) or not isinstance(events, Iterable):
@@ -63,19 +69,23 @@ def drafts_of(sid: str, events: Iterable[Mapping[str, Any]]) -> list[Draft]:
         )
     if len(listed) == 1:
         return [draft_of(sid, listed[0])]
-    drafts = []
-    for number, event in enumerate(listed):
-        try:
-            drafts.append(draft_of(sid, event))
-        except InvalidInput as error:
-            raise type(error)(
-                f"event {number} of {len(listed)}: {error.message}", hint=error.hint
-            ) from error
+    drafts: list[Draft] = []
+    try:
+        for event in listed:
+            # The length of the list tells which one was refused.
+            drafts.append(_plain_draft(event) or draft_of(sid, event))  # noqa: PERF401
+    except InvalidInput as error:
+        raise type(error)(
+            f"event {len(drafts)} of {len(listed)}: {error.message}", hint=error.hint
+        ) from error
     return drafts
 
 
 def draft_of(sid: str, event: Mapping[str, Any]) -> Draft:
     """One event, checked and encoded."""
+    plain = _plain_draft(event)
+    if plain is not None:
+        return plain
     if not isinstance(event, Mapping):
         raise InvalidInput(
             f"an event is a dict, not {type(event).__name__}",
@@ -95,6 +105,26 @@ def draft_of(sid: str, event: Mapping[str, Any]) -> Draft:
             raise InvalidInput(f"a {kind} event carries {name!r}, and this one does not")
     put = _prepare(sid, kind, data)
     return encoded(kind, data, put)
+
+
+def _plain_draft(event: Mapping[str, Any]) -> Draft | None:
+    """The draft of what most events are: a new entity, and nothing special in it. None where that
+    needs a closer look.
+    """
+    if type(event) is not dict or len(event) != 2:
+        return None
+    kind = event.get("type")
+    entity = _NEW.get(kind) if type(kind) is str else None
+    if entity is None:
+        return None
+    held = event.get(entity)
+    if type(held) is not dict or "id" in held:
+        return None
+    data = encode_flat(held)
+    if data is None or len(data) > limits.SESSION_EVENT_BYTES_MAX - 100:
+        return None
+    body = f'{{"{entity}":{data.decode()}}}'
+    return _draft(Draft, (kind, body, None, (), (), len(data)))
 
 
 def encoded(kind: str, data: dict[str, Any], put: int | None = None) -> Draft:
@@ -117,7 +147,7 @@ def encoded(kind: str, data: dict[str, Any], put: int | None = None) -> Draft:
     size = len(body)
     if payloads:
         size += sum(len(each.data) for each in payloads)
-    return Draft(kind, body.decode(), put, refs, tuple(payloads), size)
+    return _draft(Draft, (kind, body.decode(), put, refs, tuple(payloads), size))
 
 
 def _prepare(sid: str, kind: str, data: dict[str, Any]) -> int | None:

@@ -40,7 +40,7 @@ from fourfold.models.sessions.records import (
     SessionInfo,
     Unset,
 )
-from fourfold.models.sessions.request import check_count, check_session_id
+from fourfold.models.sessions.request import check_count, check_key, check_session_id
 from fourfold.models.sessions.slots import Slot, Slots, existing, state_at
 from fourfold.models.sessions.stamping import event_of
 from fourfold.models.sessions.view import SessionView
@@ -96,14 +96,20 @@ class Sessions:
         after: str | None = None,
         limit: int = limits.SESSION_PAGE_EVENTS,
         deleted: bool = False,
+        prefix: str = "",
     ) -> list[SessionInfo]:
-        """Sessions in the order of their creation, behind the one that `after` names."""
+        """Sessions in the order of their creation, behind the one that `after` names; those whose
+        ids begin with `prefix`.
+        """
         check_count(limit, "limit", least=1)
+        if prefix:
+            check_session_id(prefix)
         with self.log.read() as reading:
             row = None if after is None else reading.session(check_session_id(after))
             if after is not None and row is None:
                 raise NotFound(f"there is no session {after!r}")
-            rows = reading.sessions(0 if row is None else row.key, limit, deleted=deleted)
+            behind = 0 if row is None else row.key
+            rows = reading.sessions(behind, limit, deleted=deleted, prefix=prefix)
             return [
                 SessionInfo(each.id, each.created_at, reading.last_event(each.key), each.deleted_at)
                 for each in rows
@@ -301,6 +307,16 @@ class Sessions:
         with self.log.read() as reading:
             row = existing(reading, sid)
             rows = reading.events(row.key, after, 2**62, most)
+        return [event_of(sid, each) for each in rows]
+
+    def events_of_key(self, sid: str, key: str) -> list[Event]:
+        """The events that a request with this key appended; none if there was no such request."""
+        check_session_id(sid)
+        named = check_key(key)
+        if named is None:
+            return []
+        with self.log.read() as reading:
+            rows = reading.events_of_request(existing(reading, sid).key, named)
         return [event_of(sid, each) for each in rows]
 
     def all_events_since(self, position: int = 0, *, limit: int | None = None) -> list[Event]:

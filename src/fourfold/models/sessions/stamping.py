@@ -11,18 +11,30 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
 
 from fourfold.content import decode, encode
 from fourfold.errors import ContentError, CorruptData, InvalidInput, NotFound
-from fourfold.models.sessions.fold import ENTITY_OF, MINTING, Counters, State, advance
-from fourfold.models.sessions.records import Event
+from fourfold.models.sessions.fold import (
+    EFFECTIVE,
+    MINTING,
+    Counters,
+    State,
+    advance,
+    counted,
+)
+from fourfold.models.sessions.records import ENTITY_OF, Event, EventRow
 from fourfold.models.sessions.request import Draft
 
 ENTITY_CODES = {"message": 1, "turn": 2, "step": 3, "eval": 4}
+COUNTED = Counters.__struct_fields__
+_ABOUT = {kind: (name, ENTITY_CODES[name], kind in MINTING) for kind, name in ENTITY_OF.items()}
+"""Of each type: its entity, the code of that, and whether the event brings a new one."""
+
+
+sha256 = hashlib.sha256
 
 
 class Row(NamedTuple):
@@ -39,37 +51,50 @@ class Row(NamedTuple):
     digest: bytes
 
 
+_row = tuple.__new__
+
+
 def stamp(
     sid: str, state: State, drafts: Sequence[Draft], *, at: str, position: int, key: str | None
 ) -> tuple[list[Row], list[Event], State]:
     """The rows that follow on `state`, the first at `position`, and the state after them."""
-    rows, events = [], []
+    rows: list[Row] = []
+    events: list[Event] = []
     digest = state.digest or first_digest(sid)
     event_id = state.counters.event
-    known: dict[str, int] = {}
+    counts = dict(zip(COUNTED, msgspec.structs.astuple(state.counters), strict=True))
+    request = "null" if key is None else encode(key).decode()
+    plain = True
+    of_row = Event.of_row
     for draft in drafts:
         event_id += 1
-        kind = draft.type
-        entity = ENTITY_OF.get(kind)
+        kind, body = draft[0], draft[1]
         code = entity_id = None
-        if entity is not None:
-            code = ENTITY_CODES[entity]
-            greatest = known.get(entity)
-            if greatest is None:
-                greatest = getattr(state.counters, entity)
-            if kind in MINTING:
-                entity_id = known[entity] = greatest + 1
+        about: int | str = "null"
+        known = _ABOUT.get(kind)
+        if known is not None:
+            entity, code, minted = known
+            entity_id = counts[entity]
+            if minted:
+                entity_id = counts[entity] = entity_id + 1
             else:
-                entity_id = _replaced(sid, draft, entity, greatest)
-        digest = next_digest(digest, header_of(event_id, kind, at, entity_id, key), draft.body)
-        row = Row(position, event_id, kind, at, code, entity_id, key, draft.body, digest)
+                entity_id = _replaced(sid, draft, entity, entity_id)
+            about = entity_id
+        text = f'[{event_id},"{kind}","{at}",{about},{request}]{body}'
+        digest = sha256(digest + text.encode()).digest()
+        row = _row(Row, (position, event_id, kind, at, code, entity_id, key, body, digest))
         position += 1
-        event = event_of(sid, row)
-        if kind == "session/compacted":
-            _check_boundary(event)
+        event = of_row(sid, row, decoded)
+        if kind in EFFECTIVE:
+            plain = False
+            if kind == "session/compacted":
+                _check_boundary(event)
         rows.append(row)
         events.append(event)
-    return rows, events, advance(state, *events)
+    if not plain:
+        return rows, events, advance(state, *events)
+    counts["event"] = event_id
+    return rows, events, counted(state, counts, digest)
 
 
 def header_of(event_id: int, kind: str, at: str, entity_id: int | None, key: str | None) -> str:
@@ -101,27 +126,18 @@ def entity_code(kind: str) -> int | None:
 
 def event_of(sid: str, row: Row) -> Event:
     """The event that a row holds; what it carries is decoded later, if anybody asks."""
-    return Event(
-        sid,
-        row.event_id,
-        row.type,
-        partial(_data, sid, row),
-        at=row.at,
-        entity_id=row.entity_id,
-        key=row.request_key,
-        position=row.position,
-        digest=row.digest,
-    )
+    return Event.of_row(sid, row, decoded)
 
 
-def _data(sid: str, row: Row) -> dict[str, Any]:
+def decoded(sid: str, row: EventRow) -> dict[str, Any]:
+    """What the row of an event carries."""
     try:
-        data: dict[str, Any] = decode(row.body.encode())
-        entity = ENTITY_OF.get(row.type)
+        data: dict[str, Any] = decode(row[7].encode())
+        entity = ENTITY_OF.get(row[2])
         if entity is not None:
-            data[entity]["id"] = row.entity_id
+            data[entity]["id"] = row[5]
     except (ContentError, TypeError, KeyError) as error:
-        raise CorruptData(f"event {row.event_id} of session {sid!r} is damaged: {error}") from error
+        raise CorruptData(f"event {row[1]} of session {sid!r} is damaged: {error}") from error
     return data
 
 

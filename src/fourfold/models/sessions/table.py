@@ -46,19 +46,6 @@ POSITION = Sequence(
 )
 """The store-wide position. The log itself is the counter; the kernel's row is only a floor."""
 
-_EVENT_COLUMNS = (
-    "position",
-    "session_key",
-    "event_id",
-    "type",
-    "at",
-    "entity",
-    "entity_id",
-    "request_key",
-    "body",
-    "digest",
-    "position_check",
-)
 _MARKS = {
     "heads": (SQL.head_events, SQL.heads_count),
     "edges": (SQL.edge_events, SQL.edges_count),
@@ -81,8 +68,15 @@ class TableReading:
         row = self._snapshot.one(SQL.session_by_key, (key,))
         return None if row is None else SessionRow(*row)
 
-    def sessions(self, after: int, limit: int, *, deleted: bool) -> list[SessionRow]:
-        rows = self._snapshot.all(SQL.sessions, (after, deleted, limit))
+    def sessions(
+        self, after: int, limit: int, *, deleted: bool, prefix: str = ""
+    ) -> list[SessionRow]:
+        if prefix:
+            beyond = prefix[:-1] + chr(ord(prefix[-1]) + 1)
+            named = (after, deleted, limit, prefix, beyond)
+            rows = self._snapshot.all(SQL.sessions_with_prefix, named)
+        else:
+            rows = self._snapshot.all(SQL.sessions, (after, deleted, limit))
         return [SessionRow(*row) for row in rows]
 
     def position(self) -> int:
@@ -182,12 +176,25 @@ class TableWriting(TableReading):
         self._txn.execute(SQL.mark_session, (row.key, row.deleted_at, row.purged, seal_of(row)))
 
     def insert_events(self, key: int, rows: list[Row]) -> None:
+        first = rows[0]
         if len(rows) == 1:
-            row = rows[0]
-            self._txn.execute(SQL.insert_event, (row[0], key, *row[1:], position_check(row)))
-        else:
-            listed = [(row[0], key, *row[1:], position_check(row)) for row in rows]
-            self._txn.insert_many("events", _EVENT_COLUMNS, listed)
+            self._txn.execute(SQL.insert_event, (first[0], key, *first[1:], position_check(first)))
+            return
+        _, _, types, _, codes, ids, _, bodies, digests = zip(*rows, strict=True)
+        self._txn.insert_alike(
+            "events",
+            len(rows),
+            fixed={"session_key": key, "at": first.at, "request_key": first.request_key},
+            counted={("position",): first.position, ("event_id",): first.event_id},
+            varying={
+                "type": types,
+                "entity": codes,
+                "entity_id": ids,
+                "body": bodies,
+                "digest": digests,
+                "position_check": list(map(position_check, rows)),
+            },
+        )
 
     def insert_head(self, key: int, head: HeadRow) -> None:
         self._txn.execute(SQL.insert_head, (head.head_id, key, head.event_id, head.basis))

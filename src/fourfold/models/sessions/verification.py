@@ -7,7 +7,7 @@ that nothing proves is the age of a payload, which is no part of what is kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Any
 
 from fourfold.blobs import BlobStore
@@ -41,16 +41,25 @@ def contents(log: Log, files: BlobStore | None) -> list[str]:
     try:
         with log.audit() as audit:
             payloads: set[str] = set()
-            found += _payloads(audit, files, payloads)
+            found += of_payloads(audit, files, payloads)
             for row in audit.sessions():
-                found += _session(audit, row, payloads)
-            found += [f"{what} {at}: its session does not exist" for what, at in audit.strays()]
+                found += of_session(audit, row, payloads)
+            found += strays(audit)
     except FourfoldError as error:
         found.append(error.message)
     return found
 
 
-def _session(audit: Audit, row: tuple[Any, ...], payloads: set[str]) -> Iterator[str]:
+def strays(audit: Audit) -> Iterator[str]:
+    """Rows that belong to no session."""
+    for what, at in audit.strays():
+        yield f"{what} {at}: its session does not exist"
+
+
+def of_session(audit: Audit, row: tuple[Any, ...], payloads: Container[str]) -> Iterator[str]:
+    """What is wrong with one session, which is a row of `audit.sessions()`. A reference must lead
+    to one of `payloads`.
+    """
     key, *fields, seal = row
     try:
         sid = _text(fields[0])
@@ -71,7 +80,7 @@ def _session(audit: Audit, row: tuple[Any, ...], payloads: set[str]) -> Iterator
 class _Walk:
     """One session's log from its first event to its last, beside what was derived from it."""
 
-    def __init__(self, audit: Audit, key: int, sid: str, payloads: set[str]) -> None:
+    def __init__(self, audit: Audit, key: int, sid: str, payloads: Container[str]) -> None:
         self._audit = audit
         self._key = key
         self._sid = sid
@@ -223,7 +232,7 @@ class _Derived:
             self._next = next(self._rows, None)
 
 
-def _payloads(audit: Audit, files: BlobStore | None, known: set[str]) -> Iterator[str]:
+def of_payloads(audit: Audit, files: BlobStore | None, known: set[str]) -> Iterator[str]:
     """Prove the bytes of every payload; the ids of the sound ones are added to `known`."""
     refers: dict[str, list[str]] = {}
     for digest, size, _, data in audit.payloads():

@@ -21,10 +21,19 @@ from fourfold.errors import (
     PreconditionFailed,
     ReplayMismatch,
 )
-from fourfold.models.sessions.fold import ENTITY_OF, State
+from fourfold.models.sessions.fold import State
 from fourfold.models.sessions.heads import check_basis, check_boundary, head_content
 from fourfold.models.sessions.log import EdgeRow, HeadRow, Reading, SessionRow, Writing
-from fourfold.models.sessions.records import UNSET, Edge, Event, Head, Unset, edge_of, head_of
+from fourfold.models.sessions.records import (
+    ENTITY_OF,
+    UNSET,
+    Edge,
+    Event,
+    Head,
+    Unset,
+    edge_of,
+    head_of,
+)
 from fourfold.models.sessions.request import Draft, encoded
 from fourfold.models.sessions.slots import Slot, Slots, existing, state_at
 from fourfold.models.sessions.stamping import Row, event_of, stamp, state_text

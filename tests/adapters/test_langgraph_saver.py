@@ -1,0 +1,339 @@
+"""The checkpointer by itself: names, bad input, deletion, and what may never be stored."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from langchain_core.messages import AIMessage
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+import fourfold
+from fourfold.adapters.langgraph import FourfoldSaver
+from fourfold.adapters.langgraph_copies import Fingerprint, packed
+from fourfold.adapters.naming import encoded
+from fourfold.errors import AlreadyExists, FourfoldError, InvalidInput, Refused
+from fourfold.models.sessions import Sessions
+
+
+@pytest.fixture
+def saver(sessions):
+    return FourfoldSaver(sessions)
+
+
+def config(thread="t", checkpoint=None, ns=""):
+    named = {"thread_id": thread, "checkpoint_ns": ns}
+    if checkpoint is not None:
+        named["checkpoint_id"] = checkpoint
+    return {"configurable": named}
+
+
+def checkpoint(name, **values):
+    return {
+        "v": 4,
+        "id": name,
+        "ts": "2026-01-02T03:04:05+00:00",
+        "channel_values": values,
+        "channel_versions": dict.fromkeys(values, 1),
+        "versions_seen": {"node": {"a": 1}},
+        "updated_channels": None,
+    }
+
+
+def put(saver, name, thread="t", parent=None, metadata=None, **values):
+    found = checkpoint(name, **values)
+    told = {"source": "loop", "step": 1, **(metadata or {})}
+    return saver.put(config(thread, parent), found, told, found["channel_versions"])
+
+
+def values(saver, thread="t", name=None):
+    found = saver.get_tuple(config(thread, name))
+    return None if found is None else found.checkpoint["channel_values"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "1",
+        "日本語",
+        "with space/and slash",
+        "=sneaky",
+        "ü" * 300,
+        "a" * 500,
+        "💬",
+        "../..",
+        42,
+        "%",
+    ],
+)
+def test_a_thread_may_have_any_name(saver, sessions, name):
+    put(saver, "c1", name, x="kept")
+    assert values(saver, name) == {"x": "kept"}
+    assert values(saver, "another") is None
+    assert [each.config["configurable"]["thread_id"] for each in saver.list(None)] == [str(name)]
+    saver.delete_thread(name)
+    assert values(saver, name) is None
+
+
+@given(st.lists(st.text(min_size=1), min_size=2, max_size=2, unique=True))
+def test_two_names_never_become_one(names):
+    one, other = names
+    try:
+        assert encoded(one) != encoded(other)
+    except InvalidInput:
+        assert any("\ud800" <= char <= "\udfff" for name in names for char in name)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        None,
+        {},
+        {"configurable": None},
+        {"configurable": {}},
+        {"configurable": {"thread_id": None}},
+        {"configurable": {"thread_id": ""}},
+        {"configurable": {"thread_id": 1.5}},
+        {"configurable": {"thread_id": "\ud800"}},
+        {"configurable": {"thread_id": "t", "checkpoint_ns": 7}},
+        {"configurable": {"thread_id": "t", "checkpoint_id": 7}},
+    ],
+)
+def test_a_config_that_names_no_thread_is_refused(saver, sessions, bad):
+    for call in (
+        lambda: saver.get_tuple(bad),
+        lambda: saver.put(bad, checkpoint("c"), {}, {}),
+        lambda: saver.put_writes(bad, [("a", 1)], "task"),
+    ):
+        with pytest.raises(InvalidInput):
+            call()
+    assert sessions.list_sessions() == []
+
+
+def test_bad_arguments_are_refused_and_nothing_is_written(saver, sessions):
+    put(saver, "c1", x=1)
+    before = sessions.position()
+    for call in (
+        lambda: saver.put_writes(config(), [("a", 1)], "task"),
+        lambda: saver.prune(["t"], strategy="everything"),
+        lambda: saver.delete_thread(None),
+        lambda: list(saver.list(config(), limit=-1)),
+        lambda: put(saver, "c2", x=object()),
+        lambda: put(saver, "c2", messages=["fine", object()]),
+        lambda: saver.put_writes(config("t", "c1"), [("a", object())], "task"),
+        lambda: FourfoldSaver("a path"),
+    ):
+        with pytest.raises(InvalidInput):
+            call()
+    assert sessions.position() == before
+    assert values(saver) == {"x": 1}
+
+
+class Unlucky:
+    """Has no form but a pickle."""
+
+
+def test_pickles_are_neither_written_nor_read(sessions):
+    saver = FourfoldSaver(sessions, serde=JsonPlusSerializer(pickle_fallback=True))
+    with pytest.raises(Refused):
+        put(saver, "c1", x=Unlucky())
+    put(saver, "c2", x=1)
+    sid = "langgraph/t/0"
+    [event] = sessions.events_of_key(sid, "cc2")
+    step = dict(event.data["step"], checkpoint_id="c3")
+    step["channels"] = {"x": {"value": {"type": "pickle", "data": pickle.dumps(1)}}}
+    sessions.append_event(sid, {"type": "step/started", "step": step}, key="cc3")
+    with pytest.raises(Refused):
+        FourfoldSaver(sessions, serde=JsonPlusSerializer(pickle_fallback=True)).get_tuple(config())
+
+
+def test_the_same_checkpoint_put_again_replaces_it(saver, sessions):
+    put(saver, "c1", x=1, messages=["a", "b"])
+    put(saver, "c2", parent="c1", x=2, messages=["a", "b", "c"])
+    for _ in range(2):
+        put(saver, "c1", x=7, messages=["other"])
+    for found in (saver, FourfoldSaver(sessions)):
+        assert values(found, name="c1") == {"x": 7, "messages": ["other"]}
+        assert values(found, name="c2") == {"x": 2, "messages": ["a", "b", "c"]}
+        assert values(found) == {"x": 2, "messages": ["a", "b", "c"]}
+        assert [each.checkpoint["id"] for each in found.list(config())] == ["c2", "c1"]
+
+
+def test_another_checkpointer_sees_that_a_checkpoint_was_put_again(sessions):
+    one, other = FourfoldSaver(sessions), FourfoldSaver(sessions)
+    put(one, "c1", x=1)
+    put(one, "c2", parent="c1", x=2)
+    assert values(one, name="c1") == values(other, name="c1") == {"x": 1}
+    put(other, "c1", x=7)
+    assert values(one, name="c1") == {"x": 7}
+    put(one, "c3", parent="c1", x=7)
+    assert values(other, name="c3") == {"x": 7}
+
+
+def test_checkpoints_put_out_of_order_are_listed_by_their_ids(saver, sessions):
+    for name in ("c5", "c2", "c8", "c1", "c6", "c9", "c3"):
+        put(saver, name, x=name)
+    for found in (saver, FourfoldSaver(sessions)):
+        listed = [each.checkpoint["id"] for each in found.list(config())]
+        assert listed == ["c9", "c8", "c6", "c5", "c3", "c2", "c1"]
+        assert values(found) == {"x": "c9"}
+        before = [each.checkpoint["id"] for each in found.list(config(), before=config("t", "c6"))]
+        assert before == ["c5", "c3", "c2", "c1"]
+
+
+def test_a_thread_can_be_deleted_and_begin_anew_again_and_again(saver, sessions):
+    for life in range(4):
+        put(saver, f"c{life}", x=life)
+        assert [each.checkpoint["id"] for each in saver.list(config())] == [f"c{life}"]
+        saver.delete_thread("t")
+        assert values(saver) is None
+        assert values(FourfoldSaver(sessions)) is None
+    sessions.gc(0)
+    assert sessions.verify() == []
+    assert all("langgraph/t/" not in info.id for info in sessions.list_sessions())
+
+
+def test_another_checkpointer_sees_that_a_thread_was_deleted(sessions):
+    one, other = FourfoldSaver(sessions), FourfoldSaver(sessions)
+    put(one, "c1", x=1)
+    assert values(other) == {"x": 1}
+    other.delete_thread("t")
+    assert values(one) is None
+    put(one, "c2", x=2)
+    assert values(other) == {"x": 2}
+
+
+def test_a_copy_is_complete_and_on_its_own(saver, sessions):
+    put(saver, "c1", messages=["a" * 900])
+    put(saver, "c2", parent="c1", messages=["a" * 900, "b"])
+    saver.put_writes(config("t", "c2"), [("messages", ["c" * 900])], "task")
+    saver.copy_thread("t", "copy")
+    put(saver, "c3", parent="c2", messages=["gone"])
+    saver.delete_thread("t")
+    sessions.gc(0)
+    found = FourfoldSaver(sessions).get_tuple(config("copy"))
+    assert found.checkpoint["channel_values"] == {"messages": ["a" * 900, "b"]}
+    assert found.pending_writes == [("task", "messages", ["c" * 900])]
+    with pytest.raises(AlreadyExists):
+        saver.copy_thread("copy", "copy")
+
+
+def test_what_pruning_drops_is_gone_after_a_collection(saver, sessions):
+    parent = None
+    for number in range(40):
+        put(saver, f"c{number:02d}", parent=parent, messages=[f"secret {n}" for n in range(number)])
+        parent = f"c{number:02d}"
+    put(saver, "c99", parent=parent, messages=["public"])
+    saver.prune(["t"])
+    assert values(saver) == {"messages": ["public"]}
+    assert len(list(saver.list(config()))) == 1
+    sessions.gc(0)
+    assert all("secret" not in str(event.data) for event in sessions.all_events_since(0))
+    assert values(FourfoldSaver(sessions)) == {"messages": ["public"]}
+    assert sessions.verify() == []
+
+
+def test_writes_are_replaced_or_kept_as_langgraph_says(saver, sessions):
+    put(saver, "c1", x=1)
+    where = config("t", "c1")
+    saver.put_writes(where, [("a", 1), ("b", 2)], "task-2", "path-1")
+    saver.put_writes(where, [("a", "ignored")], "task-2", "path-1")
+    saver.put_writes(where, [("__error__", "first")], "task-1", "path-2")
+    saver.put_writes(where, [("__error__", "second")], "task-1", "path-2")
+    for found in (saver, FourfoldSaver(sessions)):
+        assert found.get_tuple(where).pending_writes == [
+            ("task-2", "a", 1),
+            ("task-2", "b", 2),
+            ("task-1", "__error__", "second"),
+        ]
+
+
+def test_writes_may_come_before_their_checkpoint(saver, sessions):
+    saver.put_writes(config("t", "c1"), [("a", 1)], "task")
+    assert values(saver) is None
+    put(saver, "c1", x=1)
+    assert FourfoldSaver(sessions).get_tuple(config()).pending_writes == [("task", "a", 1)]
+
+
+scalars = st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.text(max_size=5)
+plain = st.recursive(
+    scalars | st.floats(allow_nan=False),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=6,
+)
+messages = st.builds(AIMessage, st.text(max_size=8), id=st.text(max_size=2))
+states = st.dictionaries(
+    st.sampled_from("abc"),
+    plain | st.lists(plain | messages, max_size=6) | st.just("z" * 700),
+    max_size=3,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(states, st.integers(0, 100)), min_size=1, max_size=8))
+def test_any_state_comes_back_as_it_was_put(script):
+    """Each checkpoint stands on a random earlier one; half-way the process forgets everything."""
+    sessions = Sessions()
+    saver = FourfoldSaver(sessions)
+    stored = []
+    for number, (state, choice) in enumerate(script):
+        parent = stored[choice % len(stored)][0] if stored and choice else None
+        name = f"c{number:03d}"
+        found = checkpoint(name, **state)
+        found["channel_versions"] = dict.fromkeys(state, number + 1)
+        saver.put(config("t", parent), found, {"step": number}, found["channel_versions"])
+        stored.append((name, state))
+        if number == len(script) // 2:
+            saver = FourfoldSaver(sessions)
+    for fresh in (saver, FourfoldSaver(sessions)):
+        for name, state in stored:
+            found = values(fresh, name=name)
+            assert found == state
+            assert repr(found) == repr({channel: state[channel] for channel in found})
+    assert sessions.verify() == []
+    sessions.close()
+
+
+@given(plain, plain)
+def test_equal_fingerprints_mean_equal_values_of_equal_types(one, other):
+    if packed([one]) == packed([other]) and packed([one]) is not None:
+        assert repr(one) == repr(other) or one == other
+    prints = Fingerprint()
+    if prints.add(one):
+        assert prints.covers([one])
+        assert prints.covers([other]) == (packed([one]) == packed([other]))
+
+
+def test_one_is_not_true_in_a_fingerprint():
+    for one, other in ((1, True), (1, 1.0), ({"a": 1}, {"a": True}), ("1", 1), ([], {})):
+        assert packed([one]) != packed([other])
+    assert packed([(1, 2)]) is None
+    assert packed([AIMessage("a", id="1")]) != packed([AIMessage("b", id="1")])
+
+
+def test_the_library_imports_without_langgraph_and_says_what_to_install(tmp_path):
+    (tmp_path / "langgraph.py").write_text("raise ImportError('not here')")
+    code = (
+        "import fourfold, fourfold.adapters.openai_agents\n"
+        "from fourfold.errors import MissingDependency\n"
+        "try:\n    import fourfold.adapters.langgraph\n"
+        "except MissingDependency as error:\n    print(error.hint)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True
+    )
+    assert done.stdout == "pip install 'fourfold[langgraph]'\n"
+
+
+def test_a_store_that_is_open_for_reading_can_be_read(tmp_path):
+    with fourfold.open(tmp_path / "store") as store:
+        put(FourfoldSaver(store.sessions), "c1", x=[1, "two"])
+    with fourfold.open(tmp_path / "store", mode="r") as store:
+        saver = FourfoldSaver(store.sessions)
+        assert values(saver) == {"x": [1, "two"]}
+        with pytest.raises(FourfoldError):
+            put(saver, "c2", x=1)

@@ -1,0 +1,141 @@
+"""The session of the OpenAI Agents SDK: the protocol of the SDK, and what a log adds to it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fourfold
+from fourfold.adapters.openai_agents import AgentsSession
+from fourfold.errors import ContentError, InvalidInput
+from fourfold.models.sessions import Sessions
+
+
+def item(number, size=10):
+    return {"role": "user" if number % 2 else "assistant", "content": f"{number} " + "x" * size}
+
+
+def run(coroutine):
+    return asyncio.run(coroutine)
+
+
+def test_it_is_a_session_of_the_sdk(sessions):
+    memory = pytest.importorskip("agents.memory", reason="openai-agents is not installed")
+    assert isinstance(AgentsSession("s", sessions), memory.Session)
+
+
+def test_items_come_back_in_order_and_the_newest_ones_on_request(sessions):
+    session = AgentsSession("s", sessions)
+    assert run(session.get_items()) == []
+    run(session.add_items([item(number, 900) for number in range(300)]))
+    run(session.add_items([]))
+    run(session.add_items([{"type": "function_call", "id": "fc_1", "arguments": "{}"}]))
+    found = run(session.get_items())
+    assert found[:300] == [item(number, 900) for number in range(300)]
+    assert found[300]["id"] == "fc_1"
+    assert run(session.get_items(3)) == found[-3:]
+    assert run(session.get_items(0)) == []
+    run(session.add_items([item(1, 9_000)]))
+    assert run(session.get_items(1)) == [item(1, 9_000)]
+    stored = sessions.current_view("openai-agents/s/0").messages
+    assert (stored[0]["item"], stored[-1]["item"].size > 9_000) == (item(0, 900), True)
+    assert sessions.verify_no_dangling_refs() == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("add"), st.integers(0, 4)),
+            st.tuples(st.just("pop"), st.just(0)),
+            st.tuples(st.just("clear"), st.just(0)),
+            st.tuples(st.just("again"), st.just(0)),
+        ),
+        max_size=20,
+    ),
+    st.integers(1, 6),
+)
+def test_any_script_leaves_what_a_list_would_hold(script, limit):
+    sessions = Sessions()
+    session, model, number = AgentsSession("日本語", sessions), [], 0
+
+    async def play():
+        nonlocal session, number
+        for action, count in script:
+            if action == "add":
+                new = [item(number + at, 5_000 * (at % 2)) for at in range(count)]
+                number += count
+                await session.add_items(new)
+                model.extend(new)
+            elif action == "pop":
+                assert await session.pop_item() == (model.pop() if model else None)
+            elif action == "clear":
+                await session.clear_session()
+                model.clear()
+            else:
+                session = AgentsSession("日本語", sessions)
+            assert await session.get_items() == model
+            assert await session.get_items(limit) == model[-limit:]
+
+    run(play())
+    assert sessions.verify() == []
+    sessions.close()
+
+
+def test_callers_at_once_lose_nothing_and_pop_nothing_twice(store):
+    async def crowd():
+        one, other = (AgentsSession("s", store.sessions) for _ in range(2))
+        adds = [(one if n % 2 else other).add_items([item(n), item(n)]) for n in range(20)]
+        await asyncio.gather(*adds)
+        found = await one.get_items()
+        pairs = sorted(each["content"] for each in found)
+        assert pairs == sorted(item(n)["content"] for n in range(20) for _ in range(2))
+        assert all(found[at] == found[at + 1] for at in range(0, 40, 2))
+        popped = await asyncio.gather(*(one.pop_item() for _ in range(10)))
+        assert sorted(map(str, popped)) == sorted(map(str, found[30:]))
+        assert await other.get_items() == found[:30]
+
+    run(crowd())
+    assert store.sessions.verify() == []
+
+
+def test_a_restart_finds_the_items_and_the_past_keeps_what_was_popped(tmp_path):
+    with fourfold.open(tmp_path / "store") as store:
+        session = AgentsSession("s", store.sessions)
+        run(session.add_items([item(1), item(2)]))
+        run(session.pop_item())
+    with fourfold.open(tmp_path / "store") as store:
+        session = AgentsSession("s", store.sessions)
+        assert run(session.get_items()) == [item(1)]
+        kept = store.sessions.current_view("openai-agents/s/0").messages
+        assert [message["item"] for message in kept] == [item(1), item(2)]
+        run(session.clear_session())
+        store.sessions.gc(0)
+        assert all("message" not in e.data for e in store.sessions.all_events_since(0))
+
+
+@pytest.mark.parametrize("name", [None, "", 1.5, "\ud800", b"s"])
+def test_a_bad_name_is_refused(sessions, name):
+    with pytest.raises(InvalidInput):
+        run(AgentsSession(name, sessions).add_items([item(1)]))
+    assert sessions.list_sessions() == []
+
+
+def test_bad_items_are_refused_and_nothing_is_written(sessions):
+    session = AgentsSession("s", sessions)
+    run(session.add_items([item(1)]))
+    for bad in ("text", {"role": "user"}):
+        with pytest.raises(InvalidInput):
+            run(session.add_items(bad))
+    for bad in (object(), float("nan"), {"content": "\ud800"}):
+        with pytest.raises(ContentError):
+            run(session.add_items([item(2), bad]))
+    with pytest.raises(InvalidInput):
+        run(session.get_items("all"))
+    with pytest.raises(InvalidInput):
+        AgentsSession("s", Path("store"))
+    assert run(session.get_items()) == [item(1)]
