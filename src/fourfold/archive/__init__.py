@@ -1,0 +1,30 @@
+"""The log, cold: records in Parquet segments, manifests that say which of them count, and what is
+needed to read them from wherever they are.
+
+It knows records, files and object stores; what a stream is, and when one is sealed, its model
+knows. Parquet is written and read by pyarrow, which is imported when it is first needed:
+`pip install 'fourfold[archive]'`.
+"""
+
+from __future__ import annotations
+
+from fourfold.archive.cache import DiskCache
+from fourfold.archive.manifests import Manifest, PublishedSegment, manifest_key, segment_key
+from fourfold.archive.reading import SegmentSource, open_segments
+from fourfold.archive.records import Row, Sealed
+from fourfold.archive.retrying import Retries
+from fourfold.archive.segments import write_segment
+
+__all__ = [
+    "DiskCache",
+    "Manifest",
+    "PublishedSegment",
+    "Retries",
+    "Row",
+    "Sealed",
+    "SegmentSource",
+    "manifest_key",
+    "open_segments",
+    "segment_key",
+    "write_segment",
+]

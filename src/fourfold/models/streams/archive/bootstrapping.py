@@ -1,0 +1,265 @@
+"""A node from nothing but manifests: every stream as it was published.
+
+What was not published is gone, and is said for each stream as far as the manifests know: how many
+records were behind the published part when its manifest was written, and which segments are in the
+object store although no manifest speaks of them. Producers begin anew; times to live too.
+
+It may be run again: streams that are there stay as they are, so what a listing did not show the
+first time is added later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import Any, NamedTuple
+
+from fourfold import limits
+from fourfold.archive import manifests
+from fourfold.archive.manifests import Manifest
+from fourfold.archive.retrying import Retries
+from fourfold.errors import CorruptData, FormatError, FourfoldError, NotFound
+from fourfold.kernel import Database, Transaction
+from fourfold.models.streams import names
+from fourfold.models.streams.archive.collecting import segment_of
+from fourfold.models.streams.archive.records import SQL, meta_of_manifest
+from fourfold.objects import ObjectStore
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being worked on, steps done, and steps in all."""
+
+
+class Lost(NamedTuple):
+    """Records that were acknowledged when the manifest was written, and are in no segment of it."""
+
+    stream: str
+    first_offset: int
+    next_offset: int
+
+    @property
+    def records(self) -> int:
+        return self.next_offset - self.first_offset
+
+
+class Unclaimed(NamedTuple):
+    """A segment in the object store that no manifest speaks of."""
+
+    key: str
+    size_bytes: int
+
+
+class Bootstrapped(NamedTuple):
+    """What became of every manifest that was found."""
+
+    restored: tuple[str, ...]
+    present: tuple[str, ...]
+    """Streams that were there already, and are left as they are."""
+    deleted: int
+    """Manifests that say that their stream was deleted."""
+    records: int
+    lost: tuple[Lost, ...]
+    unclaimed: tuple[Unclaimed, ...]
+    failures: dict[str, FourfoldError]
+    """Manifests that cannot be read, by key, and forks whose source is missing, by name."""
+
+
+class _Found(NamedTuple):
+    manifest: Manifest
+    version: str
+    size: int
+
+
+def bootstrap(
+    database: Database,
+    objects: ObjectStore,
+    *,
+    now_ms: int,
+    retries: Retries | None = None,
+    progress: Progress | None = None,
+) -> Bootstrapped:
+    """Rebuild the streams of a database from the manifests in an object store."""
+    found, unclaimed, failures = _collected(objects, retries or Retries(), progress)
+    living = {each.manifest.name: each for each in found if not each.manifest.deleted}
+    restored: list[str] = []
+    present: list[str] = []
+    ordered = _sources_first(living, failures)
+    while batch := tuple(islice(ordered, limits.ARCHIVE_STREAMS_PER_ROUND)):
+        made = database.transact(lambda txn: [_restore(txn, each, now_ms) for each in batch])
+        for each, outcome in zip(batch, made, strict=True):
+            name = each.manifest.name
+            if isinstance(outcome, FourfoldError):
+                failures[name] = outcome
+            else:
+                (restored if outcome else present).append(name)
+        if progress is not None:
+            progress("streams", len(restored) + len(present), len(living))
+    kept = [living[name].manifest for name in restored]
+    return Bootstrapped(
+        tuple(restored),
+        tuple(present),
+        len(found) - len(living),
+        sum(each.next_offset - each.first_offset for each in map(_extent, kept)),
+        tuple(filter(None, map(_lost, kept))),
+        tuple(unclaimed),
+        failures,
+    )
+
+
+def _collected(
+    objects: ObjectStore, retries: Retries, progress: Progress | None
+) -> tuple[list[_Found], list[Unclaimed], dict[str, FourfoldError]]:
+    """Every manifest, what no manifest speaks of, and what cannot be read."""
+    found: list[_Found] = []
+    failures: dict[str, FourfoldError] = {}
+    listed = retries.run(lambda: list(objects.list(f"{manifests.ROOT}/")))
+    keys = [info.key for info in listed if info.key.endswith(f"/{manifests.MANIFEST}")]
+    segments = {info.key: info.size for info in listed}
+    with ThreadPoolExecutor(4 * limits.ARCHIVE_CONCURRENCY) as pool:
+        reading = pool.map(lambda key: _read(objects, retries, key), keys)
+        for number, (key, read) in enumerate(zip(keys, reading, strict=True)):
+            if progress is not None:
+                progress("manifests", number, len(keys))
+            del segments[key]
+            if isinstance(read, FourfoldError):
+                failures[key] = read
+            elif read is not None:
+                found.append(read)
+    for each in found:
+        for segment in each.manifest.kept():
+            segments.pop(segment.key, None)
+    return found, [Unclaimed(key, size) for key, size in sorted(segments.items())], failures
+
+
+def _read(objects: ObjectStore, retries: Retries, key: str) -> _Found | FourfoldError | None:
+    """One manifest; None when it is gone since it was listed."""
+    try:
+        read = retries.run(lambda: objects.get(key))
+        manifest = manifests.decode(read.data, key)
+        if manifests.manifest_key(manifest.name) != key:
+            return CorruptData(f"{key}: is the manifest of another stream")
+        names.check_name(manifest.name)
+    except NotFound:
+        return None
+    except FourfoldError as error:
+        return error
+    return _Found(manifest, read.info.version, len(read.data))
+
+
+def _sources_first(
+    living: dict[str, _Found], failures: dict[str, FourfoldError]
+) -> Iterator[_Found]:
+    """Streams in an order in which what a fork came from is before it."""
+    done: set[str] = set()
+    for name in sorted(living):
+        chain = [name]
+        while (origin := living[chain[-1]].manifest.origin) is not None and origin.name not in done:
+            source = living.get(origin.name)
+            if source is None or source.manifest.incarnation != origin.incarnation:
+                break
+            chain.append(origin.name)
+        for each in reversed(chain):
+            origin = living[each].manifest.origin
+            if each in done or each in failures:
+                continue
+            if origin is not None and origin.name not in done:
+                failures[each] = NotFound(
+                    f"the stream {each!r} was forked from {origin.name!r}, whose manifest is "
+                    "missing",
+                    hint="Run it again: a listing may be behind.",
+                )
+                continue
+            done.add(each)
+            yield living[each]
+
+
+def _extent(manifest: Manifest) -> Lost:
+    """What there is of a stream after all."""
+    first = max(manifest.first_offset, 0 if manifest.origin is None else manifest.origin.offset)
+    return Lost(manifest.name, first, max(_end(manifest), first))
+
+
+def _end(manifest: Manifest) -> int:
+    """Where a restored stream goes on. What retention gave up is not lost."""
+    return max(manifest.uploaded_through + 1, manifest.first_offset)
+
+
+def _lost(manifest: Manifest) -> Lost | None:
+    end = _end(manifest)
+    if end >= manifest.next_offset:
+        return None
+    return Lost(manifest.name, end, manifest.next_offset)
+
+
+def _restore(txn: Transaction, found: _Found, now_ms: int) -> bool | FormatError:
+    """Whether the stream was made; not when there is one of that name. When it cannot be, nothing
+    was written.
+    """
+    manifest = found.manifest
+    if txn.one(SQL.is_stream, (manifest.name,)) is not None:
+        return False
+    origin, source = manifest.origin, None
+    if origin is not None:
+        row = txn.one(SQL.is_stream, (origin.name,))
+        if row is None or row[1] != origin.incarnation:
+            return FormatError(
+                f"the stream {manifest.name!r} was forked from another {origin.name!r} than "
+                "there is"
+            )
+        source = row[0]
+        txn.execute(SQL.restore_fork, (source,))
+    txn.execute(SQL.restore_stream, _row(manifest, source, now_ms))
+    for at, segment in enumerate(manifest.kept(), start=manifest.first_segment):
+        params = (
+            segment_of(segment.key),
+            manifest.name,
+            at,
+            segment.start_offset,
+            segment.end_offset,
+            segment.size_bytes,
+            segment.payload_bytes,
+            segment.groups,
+            segment.last_ts_ms,
+            segment.digest,
+            now_ms,
+        )
+        txn.execute(SQL.restore_segment, params)
+    if manifest.segment_count:
+        meta = meta_of_manifest(manifest)
+        txn.execute(SQL.put_meta, (manifest.name, manifest.segment_count, *meta.packed()))
+    told = (manifest.generation, manifest.published_at_ms, found.version, found.size)
+    txn.execute(SQL.restore_manifest, (manifest.name, *told, manifest.incarnation))
+    return True
+
+
+def _row(manifest: Manifest, source: int | None, now_ms: int) -> tuple[Any, ...]:
+    by = manifest.closed_by or (None, None, None)
+    origin = manifest.origin
+    expires = manifest.expires_at_ms
+    if manifest.ttl_seconds is not None:
+        expires = now_ms + 1000 * manifest.ttl_seconds
+    return (
+        manifest.name,
+        manifest.created_at_ms,
+        now_ms,
+        manifest.uploaded_through,
+        manifest.segment_count,
+        manifest.content_type,
+        manifest.profile,
+        manifest.stream_seq,
+        int(manifest.closed),
+        *by,
+        manifest.ttl_seconds,
+        expires,
+        int(manifest.hidden),
+        manifest.logical_size_bytes,
+        manifest.first_offset,
+        manifest.retention_seconds,
+        manifest.retention_bytes,
+        source,
+        None if origin is None else origin.offset,
+        None if origin is None else origin.asked,
+        None if origin is None else origin.sub_offset,
+        manifest.incarnation,
+        _end(manifest),
+    )

@@ -1,0 +1,123 @@
+"""The invariants of segments, arrays and manifests, and whether the object store has what they
+speak of. Each fault names its stream or its object.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+
+from fourfold import limits
+from fourfold.archive import manifests
+from fourfold.archive.manifests import Manifest
+from fourfold.archive.retrying import Retries
+from fourfold.errors import FourfoldError, NotFound
+from fourfold.kernel import Snapshot
+from fourfold.models.streams.archive.records import SQL, meta_of
+from fourfold.objects import ObjectStore
+
+_NAMED_MAX = 20
+Progress = Callable[[str, int, int], None]
+
+
+def problems(snapshot: Snapshot) -> list[str]:
+    """What contradicts itself in the tables of the archive; empty when all is well."""
+    told = (
+        (SQL.broken_segments, "segments: {!r} overlaps, leaves a hole, or is out of order"),
+        (SQL.broken_meta, "stream_segment_meta: the arrays of {!r} do not fit its segments"),
+        (SQL.broken_marks, "streams: {!r} says that more is sealed than there are segments for"),
+        (SQL.broken_manifests, "manifests: that of {!r} is ahead of itself"),
+    )
+    found = [
+        sentence.format(row[0])
+        for sql, sentence in told
+        for row in snapshot.all(sql, (_NAMED_MAX,))
+    ]
+    return found or list(_different(snapshot))
+
+
+def _different(snapshot: Snapshot) -> Iterator[str]:
+    """Arrays that say something else than the rows that they repeat."""
+    for (name,) in snapshot.all(SQL.all_meta):
+        meta = meta_of(snapshot.one(SQL.meta, (name,)))
+        for row in snapshot.all(SQL.segment_rows, (name,)):
+            at = row[0]
+            entry = (
+                meta.starts[at],
+                meta.ends[at],
+                meta.sizes[at],
+                meta.payloads[at],
+                meta.groups[at],
+                meta.last_ms[at],
+                meta.digests[at],
+            )
+            if entry != row[1:]:
+                yield f"stream_segment_meta: entry {at} of {name!r} is not its segment"
+
+
+def object_problems(
+    snapshot: Snapshot,
+    objects: ObjectStore,
+    *,
+    contents: bool = True,
+    retries: Retries | None = None,
+    progress: Progress | None = None,
+) -> Iterator[str]:
+    """What is wrong in the object store: manifests that are not those that this node wrote, and
+    objects that are missing, or, with `contents`, damaged.
+    """
+    again = retries or Retries()
+    after = ""
+    while rows := snapshot.all(SQL.every_manifest, (after, limits.ARCHIVE_STREAMS_PER_ROUND)):
+        for number, (name, generation) in enumerate(rows):
+            if progress is not None:
+                progress(name, number, len(rows))
+            try:
+                manifest = _manifest(objects, again, name)
+            except FourfoldError as error:
+                yield error.message
+                continue
+            if manifest.generation != generation:
+                yield (
+                    f"manifest of {name!r}: generation {manifest.generation} is in the object "
+                    f"store, {generation} was published here"
+                )
+            meta = meta_of(snapshot.one(SQL.meta, (name,)))
+            digests = tuple(manifest.segments.sha256)
+            if digests != meta.digests[: len(digests)]:
+                yield f"manifest of {name!r}: speaks of other segments than there are here"
+            yield from _objects_of(objects, again, manifest, contents=contents)
+        after = rows[-1][0]
+
+
+def _manifest(objects: ObjectStore, retries: Retries, name: str) -> Manifest:
+    key = manifests.manifest_key(name)
+    return manifests.decode(retries.run(lambda: objects.get(key)).data, key)
+
+
+def _objects_of(
+    objects: ObjectStore, retries: Retries, manifest: Manifest, *, contents: bool
+) -> Iterator[str]:
+    for segment in manifest.kept():
+        try:
+            info = retries.run(lambda: objects.head(segment.key))  # noqa: B023
+            if info is None:
+                yield f"object {segment.key!r} of {manifest.name!r} is missing"
+            elif info.size != segment.size_bytes:
+                yield f"object {segment.key!r} of {manifest.name!r} has {info.size} bytes"
+            elif contents and _digest(objects, retries, segment.key) != segment.digest:
+                yield f"object {segment.key!r} of {manifest.name!r} has another content"
+        except NotFound:
+            yield f"object {segment.key!r} of {manifest.name!r} is missing"
+        except FourfoldError as error:
+            yield error.message
+
+
+def _digest(objects: ObjectStore, retries: Retries, key: str) -> str:
+    def read() -> str:
+        hashing = hashlib.sha256()
+        for chunk in objects.read(key, limits.ARCHIVE_CHUNK_BYTES):
+            hashing.update(chunk)
+        return hashing.hexdigest()
+
+    return retries.run(read)

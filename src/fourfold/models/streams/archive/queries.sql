@@ -1,0 +1,323 @@
+-- name: index_pending_rows
+-- Made when a store is first archived: an append to a store that is not pays nothing for it.
+CREATE INDEX IF NOT EXISTS streams_pending_rows_idx ON streams (pending_rows) WHERE pending_rows > 0
+
+-- name: state
+SELECT publisher, noticed_sid FROM archive_state WHERE only = 1
+
+-- name: put_state
+INSERT INTO archive_state (only, publisher, noticed_sid) VALUES (1, ?1, 0) ON CONFLICT (only) DO NOTHING
+
+-- name: noticed
+UPDATE archive_state SET noticed_sid = ?1 WHERE only = 1
+
+-- name: new_streams
+SELECT sid, stream FROM streams WHERE sid > ?1 ORDER BY sid LIMIT ?2
+
+-- name: note_stream
+-- A stream shall be published, if it is there and its manifest does not tell of it.
+INSERT INTO manifests (stream, generation, uploaded_generation) SELECT stream, 1, 0 FROM streams WHERE stream = ?1
+ON CONFLICT (stream) DO UPDATE SET generation = max(generation, uploaded_generation + (told_incarnation IS NOT (
+    SELECT incarnation FROM streams WHERE stream = ?1
+)))
+
+-- name: due_by_bytes
+SELECT stream FROM streams WHERE segment_in_progress = 0 AND pending_bytes >= ?1 AND pending_bytes > 0
+ORDER BY pending_bytes DESC LIMIT ?2
+
+-- name: due_by_rows
+SELECT stream FROM streams WHERE pending_rows >= ?1 AND pending_rows > 0 AND segment_in_progress = 0
+ORDER BY pending_rows DESC LIMIT ?2
+
+-- name: due_by_age
+SELECT stream FROM streams WHERE last_segment_cut_ms <= ?1 AND pending_rows > 0 AND segment_in_progress = 0
+ORDER BY last_segment_cut_ms LIMIT ?2
+
+-- name: sealable
+-- What there is to seal of a stream.
+SELECT sid, incarnation, sealed_through, max(sealed_through + 1, first_offset), next_offset, pending_bytes
+FROM streams WHERE stream = ?1
+
+-- name: claim
+UPDATE streams SET segment_in_progress = 1 WHERE sid = ?1 AND segment_in_progress = 0
+
+-- name: unclaim
+UPDATE streams SET segment_in_progress = 0 WHERE sid = ?1
+
+-- name: unclaim_all
+UPDATE streams SET segment_in_progress = 0 WHERE segment_in_progress = 1
+
+-- name: rows_to_seal
+SELECT offset, ts_ms, routing_key, flags, payload FROM wal_log WHERE sid = ?1 AND offset >= ?2 AND offset < ?3 ORDER BY offset
+
+-- name: add_segment
+INSERT INTO segments (segment_id, stream, segment_index, start_offset, end_offset, size_bytes, payload_bytes, block_count,
+                      last_append_ms, digest, local_path, created_at_ms)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+
+-- name: segment_count
+SELECT segment_count FROM stream_segment_meta WHERE stream = ?1
+
+-- name: append_meta
+-- ?2 to ?8 are the entry of one segment in each of the arrays.
+INSERT INTO stream_segment_meta (stream, segment_count, segment_offsets, segment_blocks, segment_last_ts, segment_starts,
+                                 segment_sizes, segment_payloads, segment_digests)
+VALUES (?1, 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+ON CONFLICT (stream) DO UPDATE SET
+    segment_count = segment_count + 1,
+    segment_offsets = CAST(segment_offsets || excluded.segment_offsets AS BLOB),
+    segment_blocks = CAST(segment_blocks || excluded.segment_blocks AS BLOB),
+    segment_last_ts = CAST(segment_last_ts || excluded.segment_last_ts AS BLOB),
+    segment_starts = CAST(segment_starts || excluded.segment_starts AS BLOB),
+    segment_sizes = CAST(segment_sizes || excluded.segment_sizes AS BLOB),
+    segment_payloads = CAST(segment_payloads || excluded.segment_payloads AS BLOB),
+    segment_digests = CAST(segment_digests || excluded.segment_digests AS BLOB)
+
+-- name: sealed
+-- ?2 the last offset of the new segment, ?3 and ?4 the rows and bytes that are no longer pending, ?5 now.
+UPDATE streams SET sealed_through = ?2, pending_rows = pending_rows - ?3, pending_bytes = pending_bytes - ?4,
+    last_segment_cut_ms = ?5, segment_in_progress = 0
+WHERE sid = ?1
+
+-- name: held_between
+SELECT count(*), coalesce(sum(payload_len), 0) FROM wal_log WHERE sid = ?1 AND offset >= ?2 AND offset <= ?3
+
+-- name: drop_unpublished
+DELETE FROM segments WHERE stream = ?1 AND uploaded_at_ms IS NULL
+
+-- name: put_meta
+INSERT OR REPLACE INTO stream_segment_meta (stream, segment_count, segment_offsets, segment_blocks, segment_last_ts,
+                                            segment_starts, segment_sizes, segment_payloads, segment_digests)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+
+-- name: unsealed
+-- Everything that is not published is pending again.
+UPDATE streams SET sealed_through = uploaded_through, segment_in_progress = 0,
+    (pending_rows, pending_bytes) = (
+        SELECT count(*), coalesce(sum(payload_len), 0) FROM wal_log AS w WHERE w.sid = streams.sid AND w.offset > uploaded_through
+    )
+WHERE stream = ?1
+
+-- name: pending_uploads
+SELECT DISTINCT stream FROM segments WHERE uploaded_at_ms IS NULL AND stream > ?1 ORDER BY stream LIMIT ?2
+
+-- name: due_manifests
+SELECT stream FROM manifests WHERE generation > uploaded_generation AND stream > ?1 ORDER BY stream LIMIT ?2
+
+-- name: missing_segments
+-- The segments of a stream that are not published, the earliest first.
+SELECT segment_id, segment_index, start_offset, end_offset, size_bytes, payload_bytes, block_count, last_append_ms, digest,
+       local_path, uploaded_at_ms
+FROM segments WHERE stream = ?1 AND uploaded_at_ms IS NULL ORDER BY start_offset LIMIT ?2
+
+-- name: segments_between
+-- Segments with records in a range of offsets, first one first.
+SELECT segment_id, segment_index, start_offset, end_offset, size_bytes, payload_bytes, block_count, last_append_ms, digest,
+       local_path, uploaded_at_ms
+FROM segments WHERE stream = (SELECT stream FROM streams WHERE sid = ?1)
+    AND start_offset >= coalesce((
+        SELECT max(start_offset) FROM segments WHERE stream = (SELECT stream FROM streams WHERE sid = ?1) AND start_offset <= ?2
+    ), ?2) AND start_offset < ?3
+ORDER BY start_offset
+
+-- name: first_not_older
+-- The first published segment that has a record not older than a time.
+SELECT start_offset FROM segments WHERE stream = ?1 AND end_offset >= ?2 AND last_append_ms >= ?3 AND uploaded_at_ms IS NOT NULL
+ORDER BY start_offset LIMIT 1
+
+-- name: published_sizes
+-- Published segments from the newest on.
+SELECT start_offset, end_offset, payload_bytes FROM segments WHERE stream = ?1 AND uploaded_at_ms IS NOT NULL ORDER BY start_offset DESC
+
+-- name: meta
+SELECT segment_count, segment_offsets, segment_blocks, segment_last_ts, segment_starts, segment_sizes, segment_payloads,
+       segment_digests
+FROM stream_segment_meta WHERE stream = ?1
+
+-- name: published_row
+-- All that a manifest tells of a stream.
+SELECT s.sid, s.incarnation, s.created_at_ms, s.content_type, s.profile, s.stream_seq, s.closed, s.closed_producer_id,
+       s.closed_producer_epoch, s.closed_producer_seq, s.ttl_seconds, s.expires_at_ms, s.stream_flags, s.retention_seconds,
+       s.retention_bytes, s.first_offset, s.next_offset, s.sealed_through, s.uploaded_through, s.uploaded_segment_count,
+       s.logical_size_bytes, s.fork_offset, s.fork_asked, s.fork_sub_offset, p.stream, p.incarnation, p.uploaded_through
+FROM streams AS s LEFT JOIN streams AS p ON p.sid = s.forked_from WHERE s.stream = ?1
+
+-- name: manifest
+SELECT generation, uploaded_generation, last_uploaded_etag, token FROM manifests WHERE stream = ?1
+
+-- name: intend
+-- ?2 the generation that is about to be uploaded, ?3 its token.
+UPDATE manifests SET generation = max(generation, ?2), token = ?3 WHERE stream = ?1
+
+-- name: uploaded_segments
+UPDATE segments SET uploaded_at_ms = ?3, r2_etag = ?4 WHERE stream = ?1 AND segment_index = ?2 AND uploaded_at_ms IS NULL
+
+-- name: recorded_manifest
+-- The manifest is up: ?2 its generation, ?3 now, ?4 its version, ?5 its size; ?6 whether there is more to tell; ?7 of which
+-- stream of that name it tells.
+UPDATE manifests SET uploaded_generation = ?2, generation = ?2 + ?6, last_uploaded_at_ms = ?3, last_uploaded_etag = ?4,
+    last_uploaded_size_bytes = ?5, token = NULL, told_incarnation = ?7
+WHERE stream = ?1
+
+-- name: recorded_stream
+-- ?2 the last offset that is published, ?3 how many segments, ?4 and ?5 the rows and bytes that leave the log.
+UPDATE streams SET uploaded_through = ?2, uploaded_segment_count = ?3, wal_rows = wal_rows - ?4, wal_bytes = wal_bytes - ?5
+WHERE sid = ?1
+
+-- name: trim_published
+DELETE FROM wal_log WHERE sid = ?1 AND offset <= ?2
+
+-- name: retire_segments
+-- Segments that the manifest that is up leaves out.
+INSERT OR IGNORE INTO retired_objects (object_key, stream, size_bytes, retired_at_ms)
+SELECT 'streams/' || replace(segment_id, '/', '/segments/') || '.parquet', stream, size_bytes, ?3
+FROM segments WHERE stream = ?1 AND segment_index < ?2 AND uploaded_at_ms IS NOT NULL
+
+-- name: drop_retired
+DELETE FROM segments WHERE stream = ?1 AND segment_index < ?2 AND uploaded_at_ms IS NOT NULL
+
+-- name: begin_grace
+UPDATE retired_objects SET retired_at_ms = ?2 WHERE stream = ?1 AND retired_at_ms IS NULL
+
+-- name: deletable
+SELECT object_key, stream, size_bytes, retired_at_ms FROM retired_objects
+WHERE retired_at_ms IS NOT NULL AND retired_at_ms <= ?1 ORDER BY retired_at_ms LIMIT ?2
+
+-- name: forget_object
+DELETE FROM retired_objects WHERE object_key = ?1
+
+-- name: local_segment
+SELECT uploaded_at_ms FROM segments WHERE segment_id = ?1
+
+-- name: fork_source
+-- The stream that a fork came from, if what the fork needs of it is not published.
+SELECT p.stream FROM streams AS s JOIN streams AS p ON p.sid = s.forked_from
+LEFT JOIN manifests AS m ON m.stream = p.stream
+WHERE s.stream = ?1 AND (p.uploaded_through < s.fork_offset - 1 OR coalesce(m.uploaded_generation, 0) = 0)
+
+-- name: is_stream
+SELECT sid, incarnation FROM streams WHERE stream = ?1
+
+-- name: count_request
+INSERT INTO objectstore_request_counts (stream_hash, artifact, op, count, bytes, updated_at_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+ON CONFLICT (stream_hash, artifact, op) DO UPDATE
+SET count = count + excluded.count, bytes = bytes + excluded.bytes, updated_at_ms = excluded.updated_at_ms
+
+-- name: request_counts
+SELECT artifact, op, count, bytes FROM objectstore_request_counts WHERE stream_hash = ?1 ORDER BY artifact, op
+
+-- name: status
+-- How far sealing and publishing have come, over all streams.
+SELECT count(*), coalesce(sum(next_offset - 1 - sealed_through), 0), coalesce(sum(pending_bytes), 0),
+       coalesce(sum(sealed_through - uploaded_through), 0), coalesce(sum(next_offset - 1 - uploaded_through), 0)
+FROM streams
+
+-- name: status_of
+SELECT s.sealed_through, s.uploaded_through, coalesce(t.segment_count, 0), s.uploaded_segment_count,
+       coalesce(m.generation, 0), coalesce(m.uploaded_generation, 0), m.last_uploaded_at_ms, m.last_uploaded_size_bytes
+FROM streams AS s LEFT JOIN stream_segment_meta AS t ON t.stream = s.stream LEFT JOIN manifests AS m ON m.stream = s.stream
+WHERE s.stream = ?1
+
+-- name: restore_stream
+INSERT INTO streams (stream, created_at_ms, updated_at_ms, last_segment_cut_ms, next_offset, sealed_through, uploaded_through,
+                     uploaded_segment_count, content_type, profile, stream_seq, closed, closed_producer_id, closed_producer_epoch,
+                     closed_producer_seq, ttl_seconds, expires_at_ms, stream_flags, logical_size_bytes, first_offset,
+                     retention_seconds, retention_bytes, forked_from, fork_offset, fork_asked, fork_sub_offset, incarnation)
+VALUES (?1, ?2, ?3, ?3, ?25, ?4, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24)
+
+-- name: restore_fork
+UPDATE streams SET forks = forks + 1 WHERE sid = ?1
+
+-- name: restore_segment
+INSERT INTO segments (segment_id, stream, segment_index, start_offset, end_offset, size_bytes, payload_bytes, block_count,
+                      last_append_ms, digest, local_path, created_at_ms, uploaded_at_ms, r2_etag)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, '', ?11, ?11, NULL)
+
+-- name: restore_manifest
+-- It is due again: the node that it is restored on publishes from now on, and what it lacks is no longer told of.
+INSERT INTO manifests (stream, generation, uploaded_generation, last_uploaded_at_ms, last_uploaded_etag,
+                       last_uploaded_size_bytes, told_incarnation)
+VALUES (?1, ?2 + 1, ?2, ?3, ?4, ?5, ?6)
+
+-- name: broken_segments
+-- Segments that are empty, overlap, leave a hole above what retention gave up, or are published out of order.
+SELECT segment_id FROM (
+    SELECT g.segment_id, g.start_offset, g.end_offset, g.segment_index, g.uploaded_at_ms, s.sid, s.first_offset,
+           s.sealed_through, s.uploaded_through, s.uploaded_segment_count,
+           lag(g.end_offset) OVER w AS before, lag(g.segment_index) OVER w AS index_before
+    FROM segments AS g LEFT JOIN streams AS s ON s.stream = g.stream
+    WINDOW w AS (PARTITION BY g.stream ORDER BY g.start_offset)
+) WHERE sid IS NULL OR start_offset > end_offset OR start_offset <= before OR segment_index <> index_before + 1
+    OR (start_offset > before + 1 AND start_offset > first_offset) OR end_offset > sealed_through
+    OR (uploaded_at_ms IS NOT NULL) <> (end_offset <= uploaded_through)
+    OR (uploaded_at_ms IS NOT NULL) <> (segment_index < uploaded_segment_count)
+LIMIT ?1
+
+-- name: broken_meta
+-- Arrays of the wrong length, or streams whose segments do not end where the stream says.
+SELECT t.stream FROM stream_segment_meta AS t LEFT JOIN streams AS s ON s.stream = t.stream
+WHERE s.sid IS NULL OR t.segment_count < s.uploaded_segment_count
+    OR octet_length(t.segment_offsets) <> 8 * t.segment_count OR octet_length(t.segment_blocks) <> 4 * t.segment_count
+    OR octet_length(t.segment_last_ts) <> 8 * t.segment_count OR octet_length(t.segment_starts) <> 8 * t.segment_count
+    OR octet_length(t.segment_sizes) <> 8 * t.segment_count OR octet_length(t.segment_payloads) <> 8 * t.segment_count
+    OR octet_length(t.segment_digests) <> 32 * t.segment_count
+    OR t.segment_count <> coalesce((SELECT max(g.segment_index) + 1 FROM segments AS g WHERE g.stream = t.stream), t.segment_count)
+LIMIT ?1
+
+-- name: broken_marks
+-- Streams that say more is sealed or published than there are segments for.
+SELECT s.stream FROM streams AS s LEFT JOIN stream_segment_meta AS t ON t.stream = s.stream
+WHERE (s.sealed_through <> coalesce(s.fork_offset, 0) - 1 AND t.stream IS NULL)
+    OR (s.uploaded_segment_count > 0 AND t.stream IS NULL)
+    OR s.sealed_through < coalesce((SELECT max(g.end_offset) FROM segments AS g WHERE g.stream = s.stream), -1)
+LIMIT ?1
+
+-- name: all_meta
+SELECT stream FROM stream_segment_meta ORDER BY stream
+
+-- name: segment_rows
+SELECT segment_index, start_offset, end_offset, size_bytes, payload_bytes, block_count, last_append_ms, digest
+FROM segments WHERE stream = ?1 ORDER BY start_offset
+
+-- name: broken_manifests
+SELECT stream FROM manifests WHERE uploaded_generation > generation OR (uploaded_generation > 0 AND last_uploaded_etag IS NULL)
+LIMIT ?1
+
+-- name: every_manifest
+SELECT stream, uploaded_generation FROM manifests WHERE uploaded_generation > 0 AND stream > ?1
+ORDER BY stream LIMIT ?2
+
+-- name: uploaded_count
+SELECT uploaded_segment_count FROM streams WHERE stream = ?1
+
+-- name: drop_meta
+DELETE FROM stream_segment_meta WHERE stream = ?1
+
+-- name: forget_manifest
+DELETE FROM manifests WHERE stream = ?1 AND uploaded_generation = 0 AND NOT EXISTS (SELECT 1 FROM streams WHERE stream = ?1)
+
+-- name: size_and_behind
+-- The bytes of a stream, and those of them that are behind an offset. Sealed segments say theirs; only what retention may have
+-- given up in part is counted record by record.
+SELECT s.logical_size_bytes, CASE WHEN s.first_offset > ?2 + 1
+    THEN (SELECT coalesce(sum(w.payload_len), 0) FROM wal_log AS w WHERE w.sid = s.sid AND w.offset > ?2)
+    ELSE s.pending_bytes + coalesce((SELECT sum(g.payload_bytes) FROM segments AS g WHERE g.stream = s.stream AND g.start_offset > ?2), 0)
+    END
+FROM streams AS s WHERE s.sid = ?1
+
+-- name: pending
+SELECT pending_rows, pending_bytes, last_segment_cut_ms FROM streams WHERE stream = ?1
+
+-- name: unpublished
+-- Whether there is anything of a stream to publish now.
+SELECT EXISTS (SELECT 1 FROM segments WHERE stream = ?1 AND uploaded_at_ms IS NULL)
+    OR EXISTS (SELECT 1 FROM manifests WHERE stream = ?1 AND generation > uploaded_generation)
+
+-- name: unsettled
+-- Whether anything of a stream is not published yet: a record, its end, its being there.
+SELECT EXISTS (SELECT 1 FROM manifests WHERE stream = ?1 AND generation > uploaded_generation)
+    OR EXISTS (
+        SELECT 1 FROM streams AS s LEFT JOIN manifests AS m ON m.stream = s.stream
+        WHERE s.stream = ?1 AND (s.uploaded_through < s.next_offset - 1 AND s.first_offset < s.next_offset
+                                 OR m.stream IS NULL OR m.told_incarnation IS NOT s.incarnation)
+    )

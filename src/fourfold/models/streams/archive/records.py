@@ -1,0 +1,171 @@
+"""What the archive of the streams is told, keeps and gives back."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fourfold import limits
+from fourfold.archive.manifests import Manifest, Segments
+from fourfold.archive.reading import Wanted
+from fourfold.errors import FourfoldError
+from fourfold.kernel import load_queries
+
+SQL = load_queries("fourfold.models.streams.archive")
+NS = 1_000_000
+"""Nanoseconds of a millisecond."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """When a stream is due, and how much is done at once."""
+
+    seal_bytes: int = limits.SEGMENT_BYTES
+    seal_rows: int = limits.SEGMENT_ROWS
+    seal_age_s: float = limits.SEGMENT_AGE_S
+    cache_bytes: int = limits.ARCHIVE_CACHE_BYTES
+    grace_s: float = limits.ARCHIVE_GRACE_S
+    concurrency: int = limits.ARCHIVE_CONCURRENCY
+
+
+class Segment(NamedTuple):
+    """A row of `segments`."""
+
+    segment_id: str
+    number: int
+    start_offset: int
+    end_offset: int
+    size_bytes: int
+    payload_bytes: int
+    groups: int
+    last_append_ms: int
+    digest: str
+    local_path: str
+    uploaded_at_ms: int | None
+
+    def wanted(self, folder: Path) -> Wanted:
+        local = folder / self.local_path if self.local_path else None
+        return Wanted(self.segment_id, self.size_bytes, self.digest, local)
+
+
+class Meta(NamedTuple):
+    """The arrays of a stream's segments."""
+
+    ends: tuple[int, ...] = ()
+    """The last offset of each."""
+    groups: tuple[int, ...] = ()
+    last_ms: tuple[int, ...] = ()
+    starts: tuple[int, ...] = ()
+    sizes: tuple[int, ...] = ()
+    payloads: tuple[int, ...] = ()
+    digests: tuple[str, ...] = ()
+
+    def first(self, count: int) -> Meta:
+        return Meta._make(column[:count] for column in self)
+
+    def columns(self) -> Segments:
+        return Segments(
+            start_offset=list(self.starts),
+            end_offset=list(self.ends),
+            size_bytes=list(self.sizes),
+            payload_bytes=list(self.payloads),
+            last_append_ms=list(self.last_ms),
+            row_groups=list(self.groups),
+            sha256=list(self.digests),
+        )
+
+    def packed(self) -> tuple[bytes, ...]:
+        """The arrays as they are stored, in the order of their columns."""
+        return (
+            _integers("Q", [end + 1 for end in self.ends]),
+            _integers("I", self.groups),
+            _integers("Q", [ms * NS for ms in self.last_ms]),
+            _integers("Q", self.starts),
+            _integers("Q", self.sizes),
+            _integers("Q", self.payloads),
+            b"".join(bytes.fromhex(digest) for digest in self.digests),
+        )
+
+
+def meta_of_manifest(manifest: Manifest) -> Meta:
+    columns = manifest.segments
+    return Meta(
+        ends=tuple(columns.end_offset),
+        groups=tuple(columns.row_groups),
+        last_ms=tuple(columns.last_append_ms),
+        starts=tuple(columns.start_offset),
+        sizes=tuple(columns.size_bytes),
+        payloads=tuple(columns.payload_bytes),
+        digests=tuple(columns.sha256),
+    )
+
+
+def meta_of(row: Sequence[Any] | None) -> Meta:
+    """The arrays of a row of `stream_segment_meta`; empty ones when there is none."""
+    if row is None:
+        return Meta()
+    ends, groups, last_ns, starts, sizes, payloads, digests = row[1:]
+    return Meta(
+        ends=tuple(end - 1 for end in _unpacked("Q", ends)),
+        groups=_unpacked("I", groups),
+        last_ms=tuple(ns // NS for ns in _unpacked("Q", last_ns)),
+        starts=_unpacked("Q", starts),
+        sizes=_unpacked("Q", sizes),
+        payloads=_unpacked("Q", payloads),
+        digests=tuple(digests[at : at + 32].hex() for at in range(0, len(digests), 32)),
+    )
+
+
+def _integers(code: str, values: Sequence[int]) -> bytes:
+    return struct.pack(f"<{len(values)}{code}", *values)
+
+
+def _unpacked(code: str, data: bytes) -> tuple[int, ...]:
+    return struct.unpack(f"<{len(data) // struct.calcsize(code)}{code}", data)
+
+
+class Published(NamedTuple):
+    """What one publication of a stream did."""
+
+    stream: str
+    generation: int
+    uploaded_through: int
+    segments: int
+    """How many segments were added."""
+
+
+@dataclass(slots=True)
+class Round:
+    """What one look at all streams did."""
+
+    sealed: int = 0
+    published: list[Published] = field(default_factory=list)
+    failures: dict[str, FourfoldError] = field(default_factory=dict)
+    waiting: int = 0
+    """Streams that failed before and are left alone for a while."""
+
+    @property
+    def idle(self) -> bool:
+        return not self.sealed and not self.published and not self.failures
+
+
+class Standing(NamedTuple):
+    """How far all streams are."""
+
+    streams: int
+    unsealed_records: int
+    unsealed_bytes: int
+    unpublished_segment_records: int
+    unpublished_records: int
+
+
+class Retired(NamedTuple):
+    """An object that no manifest speaks of any more."""
+
+    key: str
+    stream: str
+    size_bytes: int
+    retired_at_ms: int | None

@@ -1,0 +1,35 @@
+"""Nodes that end with their test."""
+
+from __future__ import annotations
+
+import pytest
+from node import Node
+
+from fourfold.kernel import faults
+from fourfold.objects import MemoryStore
+
+
+@pytest.fixture
+def objects():
+    with MemoryStore() as store:
+        yield store
+
+
+@pytest.fixture
+def make(tmp_path, objects):
+    """Makes nodes; all on the same objects, unless others are given."""
+    made = []
+
+    def build(name="node", over=None, **options):
+        made.append(Node(tmp_path / name, over or objects, **options))
+        return made[-1]
+
+    yield build
+    faults.disarm()
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def node(make):
+    return make()

@@ -1,0 +1,99 @@
+"""A node is killed with SIGKILL while it appends, seals, publishes and collects."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+from node import Node
+
+from fourfold.kernel import faults
+from fourfold.models.streams.archive.checks import object_problems
+from fourfold.objects import FolderStore
+from fourfold.testing import crash
+
+CHILD = Path(__file__).with_name("archive_child.py")
+
+
+def acknowledged(lines, before):
+    """Up to which offset each stream was told to be on disk."""
+    reached = dict(before)
+    for line in lines:
+        name, offset = line.split()
+        reached[name] = int(offset) + 1
+    return reached
+
+
+def check(root, reached, build):
+    """Nothing that was acknowledged is missing, here or in a node that is built from the objects;
+    how far each stream is now.
+    """
+    with FolderStore(root / "objects") as objects:
+        node = Node(root / "node", objects, synchronous="FULL")
+        try:
+            assert node.streams.verify() == []
+            ends = {}
+            for name, end in reached.items():
+                found = node.read(name)
+                assert len(found) >= end
+                assert found == [f"{name}-{n}".encode() for n in range(len(found))]
+                ends[name] = len(found)
+            if build is None:
+                return ends
+            assert not node.archive.publish_all().failures
+            assert node.streams.verify() == []
+            with node.database.read() as snapshot:
+                assert list(object_problems(snapshot, objects)) == []
+        finally:
+            node.close()
+        other = Node(build, objects)
+        try:
+            assert not other.bootstrap().lost
+            assert other.streams.verify() == []
+            for name, end in ends.items():
+                assert other.read(name) == [f"{name}-{n}".encode() for n in range(end)]
+        finally:
+            other.close()
+        return ends
+
+
+SOONER = {"archive.segment.renamed", "archive.upload.after", "archive.manifest.uploaded"}
+"""The points that every run kills at; a long run kills at all of them."""
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param(each, marks=() if each in SOONER else pytest.mark.slow)
+        for each in faults.ARCHIVE_POINTS
+    ],
+)
+def test_a_node_that_is_killed_at_any_point_loses_nothing(tmp_path, point):
+    died = crash.run(CHILD, str(tmp_path), fault=f"{point}=kill@3")
+    assert died.killed, died
+    check(tmp_path, acknowledged(died.lines, {}), tmp_path / "rebuilt")
+
+
+def lives(tmp_path, seed, count):
+    """One node that is killed again and again, at random, and goes on each time."""
+    random = Random(seed)
+    reached = {}
+    for number in range(count):
+        died = crash.run(CHILD, str(tmp_path), kill=crash.random_moment(random, longest_s=0.5))
+        assert died.killed, died
+        last = number == count - 1
+        reached = check(
+            tmp_path, acknowledged(died.lines, reached), tmp_path / "rebuilt" if last else None
+        )
+
+
+def test_a_node_that_is_killed_at_random_loses_nothing(tmp_path):
+    lives(tmp_path, 1, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", range(5))
+def test_a_node_that_is_killed_again_and_again_loses_nothing(tmp_path, seed):
+    lives(tmp_path, 100 + seed, 20)

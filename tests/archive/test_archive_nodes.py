@@ -1,0 +1,214 @@
+"""Two nodes that believe they own a stream, and nodes that are built from the objects alone."""
+
+from __future__ import annotations
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from node import Node, keys, told
+
+from fourfold.archive import manifests
+from fourfold.errors import FourfoldError, PublisherFenced
+from fourfold.models.streams import Fork
+from fourfold.models.streams.archive.checks import object_problems
+from fourfold.objects import Fault, FaultyStore, MemoryStore
+
+# Two nodes
+
+
+def copied(make, node, name):
+    """A node that believes that it is this one."""
+    node.database.checkpoint("TRUNCATE")
+    other = make(name, archived=False)
+    other.close()
+    shutil.copy(node.root / "wal.sqlite", other.root / "wal.sqlite")
+    if (node.root / "segments").exists():
+        shutil.copytree(node.root / "segments", other.root / "segments", dirs_exist_ok=True)
+    Node.__init__(other, other.root, node.objects)
+    return other
+
+
+@pytest.mark.parametrize("before", [0, 8], ids=["unpublished", "published"])
+def test_of_two_nodes_that_own_a_stream_exactly_one_publishes(make, objects, before):
+    one = make("one")
+    one.write("a", before)
+    one.archive.round()
+    two = copied(make, one, "two")
+    held = {key: objects.head(key).version for key in keys(objects, ".parquet")}
+    one.streams.create("a", "text/plain").append([b"of one"] * 8)
+    two.streams.create("a", "text/plain").append([b"of two!"] * 8)
+    first, second = one.archive.publish_all(), two.archive.publish_all()
+    assert not first.failures
+    assert isinstance(second.failures["a"], PublisherFenced)
+    assert one.read("a")[before:] == [b"of one"] * 8
+    assert told(objects, "a").uploaded_through == before + 7
+    # What was there is as it was, and the winner's manifest speaks of what the winner wrote.
+    assert {key: objects.head(key).version for key in held} == held
+    with one.database.read() as snapshot:
+        assert list(object_problems(snapshot, objects)) == []
+    # The loser keeps what it has, and stays out of it.
+    assert two.read("a")[before:] == [b"of two!"] * 8
+    assert two.archive.round().idle
+    with pytest.raises(PublisherFenced):
+        two.archive.settle("a")
+
+
+def test_two_nodes_that_race_have_one_winner(make, objects):
+    one = make("one")
+    two = copied(make, one, "two")
+    for each in (one, two):
+        each.streams.create("a", "text/plain").append([each.root.name.encode()] * 8)
+    with ThreadPoolExecutor(2) as pool:
+        done = list(pool.map(lambda each: each.archive.publish_all(), (one, two)))
+    assert sorted(len(each.failures) for each in done) == [0, 1]
+    winner = one if not done[0].failures else two
+    manifest = told(objects, "a")
+    assert manifest.incarnation == winner.row("a")["incarnation"]
+    with winner.database.read() as snapshot:
+        assert list(object_problems(snapshot, objects)) == []
+
+
+def test_a_node_that_was_replaced_stops(make, objects):
+    old = make("old")
+    old.write("a", 8)
+    old.archive.publish_all()
+    new = make("new")
+    new.bootstrap()
+    new.archive.publish_all()
+    old.write("a", 8, start=8)
+    assert isinstance(old.archive.publish_all().failures["a"], PublisherFenced)
+    assert new.read("a") == [f"a-{n}".encode() for n in range(8)]
+
+
+# Rebuilding
+
+
+def test_a_lost_disk_loses_the_unpublished_tail_and_says_exactly_what(make, objects):
+    node = make("one")
+    records = node.write("a", 10)
+    node.write("b", 2)
+    node.archive.round()
+    other = make("two")
+    report = other.bootstrap()
+    assert set(report.restored) == {"a", "b"}
+    assert report.records == 8
+    assert {(each.stream, each.first_offset, each.next_offset) for each in report.lost} == {
+        ("a", 8, 10),
+        ("b", 0, 2),
+    }
+    assert other.read("a") == records[:8]
+    assert other.read("b") == []
+    assert other.streams.verify() == []
+    other.streams.open("a").append([b"on it goes"])
+    assert other.read("a") == [*records[:8], b"on it goes"]
+
+
+def test_everything_about_a_stream_is_rebuilt(make, objects):
+    node = make("one")
+    node.streams.create("a", "application/json", ttl=60, retention_bytes=10_000)
+    node.streams.open("a").append(b"[1, 2.0, 3]", seq="s-1")
+    node.streams.open("a").close()
+    node.streams.create("b", "text/plain", expires_at_ms=99_000_000, closed=True)
+    node.streams.create("c", fork=Fork("a", 2))
+    node.streams.create("d", fork=Fork("c"))
+    node.archive.publish_all()
+    other = make("two")
+    other.bootstrap()
+    for name in ("a", "b", "c", "d"):
+        before, after = node.streams.info(name), other.streams.info(name)
+        same = {"sid": 0, "wal_bytes": 0, "forked_from": None}
+        assert after._replace(**same) == before._replace(**same)
+        assert other.read(name) == node.read(name)
+    assert other.streams.verify() == []
+
+
+def test_streams_that_a_listing_shows_late_are_added_by_the_next_run(make, objects):
+    node = make("one")
+    for name in ("a", "b"):
+        node.write(name, 4)
+    node.streams.create("f", fork=Fork("b"))
+    node.archive.publish_all()
+    late = manifests.manifest_key("b")
+
+    class Behind(MemoryStore):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def list(self, prefix="", *, start_after=None):
+            found = self.inner.list(prefix, start_after=start_after)
+            return (info for info in found if info.key != late)
+
+        def get(self, key):
+            return self.inner.get(key)
+
+    other = make("two")
+    other.objects = Behind(objects)
+    report = other.bootstrap()
+    assert report.restored == ("a",)
+    assert set(report.failures) == {"f"}
+    other.objects = objects
+    report = other.bootstrap()
+    assert (set(report.restored), report.present) == ({"b", "f"}, ("a",))
+    assert not report.failures
+    assert other.streams.verify() == []
+
+
+def test_a_damaged_manifest_is_named_and_the_others_are_restored(make, objects):
+    node = make("one")
+    for name in ("a", "b"):
+        node.write(name, 4)
+    node.archive.publish_all()
+    key = manifests.manifest_key("a")
+    objects.put(key, objects.get(key).data[:100])
+    other = make("two")
+    report = other.bootstrap()
+    assert report.restored == ("b",)
+    assert set(report.failures) == {key}
+    assert {each.key for each in report.unclaimed} == {
+        each for each in keys(objects, ".parquet") if manifests.name_hash("a") in each
+    }
+
+
+def test_a_manifest_in_the_place_of_another_is_not_believed(make, objects):
+    node = make("one")
+    node.write("a", 4)
+    node.archive.publish_all()
+    key = manifests.manifest_key("b")
+    objects.put(key, objects.get(manifests.manifest_key("a")).data)
+    report = make("two").bootstrap()
+    assert report.restored == ("a",)
+    assert set(report.failures) == {key}
+
+
+def test_segments_that_no_manifest_speaks_of_are_reported(make, objects):
+    manifest = manifests.manifest_key("a")
+    fail = [True]
+
+    def plan(call):
+        return Fault.FAIL if fail[0] and call.key == manifest and call.op == "put" else None
+
+    node = make("one", over=FaultyStore(objects, plan))
+    node.write("a", 8)
+    node.archive.round()
+    other = make("two")
+    report = other.bootstrap()
+    assert not report.restored
+    assert [each.key for each in report.unclaimed] == keys(objects, ".parquet")
+
+
+def test_a_damaged_object_is_found_by_a_read_and_by_verification(make, objects):
+    node = make()
+    node.write("a", 8)
+    node.archive.publish_all()
+    key = keys(objects, ".parquet")[0]
+    data = bytearray(objects.get(key).data)
+    data[len(data) // 3] ^= 1
+    objects.put(key, bytes(data))
+    shutil.rmtree(node.root / "segments")
+    node.open_archive()
+    with pytest.raises(FourfoldError, match="segment"):
+        node.read("a")
+    with node.database.read() as snapshot:
+        assert any(key in each for each in object_problems(snapshot, objects))

@@ -1,0 +1,261 @@
+"""Segment files, the cache and manifests, on their own."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fourfold import limits
+from fourfold.archive import DiskCache, Retries, manifests, open_segments
+from fourfold.archive.manifests import Manifest, Segments
+from fourfold.archive.reading import Wanted
+from fourfold.archive.records import Row
+from fourfold.archive.segments import write_segment
+from fourfold.errors import (
+    CorruptData,
+    FutureFormat,
+    InvalidInput,
+    NotFound,
+    ObjectStoreError,
+    StorageError,
+)
+from fourfold.kernel import faults
+from fourfold.objects import AccountingStore, MemoryStore, RequestCounter
+
+ROWS = st.lists(
+    st.tuples(
+        st.integers(0, 2**40), st.one_of(st.none(), st.binary(max_size=5)), st.binary(max_size=9)
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+def rows_of(drawn, first=0):
+    return [
+        Row(first + at, ts, key, at % 3, payload) for at, (ts, key, payload) in enumerate(drawn)
+    ]
+
+
+def build(folder, rows):
+    """A segment file; what is known of it, its path, and its name."""
+    sealed, path = write_segment(
+        rows, folder / ".new.partial", lambda sealed: folder / f"{name_of(sealed)}.parquet"
+    )
+    return sealed, path, name_of(sealed)
+
+
+def name_of(sealed):
+    return manifests.segment_id("a", "0" * 12, sealed.start_offset, sealed.digest)
+
+
+@given(drawn=ROWS, first=st.integers(0, 1000), low=st.integers(0, 14), high=st.integers(0, 14))
+def test_any_range_reads_as_it_was_written(tmp_path_factory, drawn, first, low, high):
+    folder = tmp_path_factory.mktemp("segment")
+    rows = rows_of(drawn, first)
+    sealed, path, name = build(folder, rows)
+    assert (sealed.start_offset, sealed.end_offset) == (first, first + len(rows) - 1)
+    assert sealed.payload_bytes == sum(len(row.payload) for row in rows)
+    assert sealed.last_ts_ms == max(row.ts_ms for row in rows)
+    source = open_segments(MemoryStore(), DiskCache(folder / "cache", 0))
+    wanted = Wanted(name, sealed.size_bytes, sealed.digest, path)
+    found = list(source.records(wanted, first + low, first + high))
+    expected = [(row.offset, row.payload, row.ts_ms) for row in rows][low : max(low, high)]
+    assert found == expected
+    table = pq.read_table(path)
+    assert table.column("routing_key").to_pylist() == [row.routing_key for row in rows]
+    assert table.column("flags").to_pylist() == [row.flags for row in rows]
+
+
+def large_rows(count=3000, size=2000):
+    return [Row(at, at, b"k%d" % at, 0, bytes([at % 251]) * size) for at in range(count)]
+
+
+def test_a_read_in_the_middle_fetches_a_small_part_of_an_object(tmp_path):
+    rows = [row._replace(payload=bytes(range(256)) * 8) for row in large_rows()]
+    sealed, path, name = build(tmp_path, rows)
+    assert sealed.groups >= 5
+    inner, counter = MemoryStore(), RequestCounter()
+    inner.put(manifests.key_of(name), path.read_bytes())
+    objects = AccountingStore(inner, counter, manifests.classify)
+    source = open_segments(objects, DiskCache(tmp_path / "cache", 0))
+    wanted = Wanted(name, sealed.size_bytes, sealed.digest)
+    assert [each[0] for each in source.records(wanted, 1500, 1503)] == [1500, 1501, 1502]
+    groups = pq.ParquetFile(path).metadata
+    largest = max(groups.row_group(at).total_byte_size for at in range(sealed.groups))
+    fetched = sum(each.bytes for each in counter.snapshot())
+    assert fetched <= limits.ARCHIVE_TAIL_BYTES + largest
+
+
+def test_row_groups_have_statistics_bloom_filters_and_checksums(tmp_path):
+    _, path, _ = build(tmp_path, large_rows())
+    metadata = pq.ParquetFile(path).metadata
+    for at in range(metadata.num_row_groups):
+        group = metadata.row_group(at)
+        assert group.total_byte_size <= 2 * limits.SEGMENT_GROUP_BYTES
+        assert group.column(0).statistics.has_min_max
+        assert group.column(2).bloom_filter_offset is not None
+        assert group.column(0).has_offset_index
+        assert group.column(4).compression == "ZSTD"
+
+
+@pytest.mark.parametrize("part", [0.05, 0.3, 0.6])
+def test_a_flipped_byte_in_the_records_is_found(tmp_path, part):
+    sealed, path, name = build(tmp_path, large_rows())
+    data = bytearray(path.read_bytes())
+    metadata = pq.ParquetFile(path).metadata
+    column = metadata.row_group(int(part * metadata.num_row_groups)).column(4)
+    data[column.data_page_offset + column.total_compressed_size // 2] ^= 1
+    path.write_bytes(data)
+    source = open_segments(MemoryStore(), DiskCache(tmp_path / "cache", 0))
+    with pytest.raises(CorruptData, match=name):
+        list(source.records(Wanted(name, sealed.size_bytes, sealed.digest, path), 0, 3000))
+
+
+@pytest.mark.parametrize(
+    ("rows", "error"),
+    [
+        ([], InvalidInput),
+        ([Row(0, 0, None, 0, b"a"), Row(2, 0, None, 0, b"b")], InvalidInput),
+    ],
+)
+def test_a_segment_that_cannot_be_written_leaves_no_file(tmp_path, rows, error):
+    with pytest.raises(error):
+        build(tmp_path, rows)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_segment_gets_its_name_when_it_is_whole(tmp_path):
+    faults.arm("archive.segment.built")
+    try:
+        with pytest.raises(StorageError):
+            build(tmp_path, large_rows(10))
+    finally:
+        faults.disarm()
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+# The cache
+
+
+def fetched(tmp_path, size, bytes_max):
+    """A source over one object, and what is wanted of it."""
+    sealed, path, name = build(tmp_path, large_rows(10, size))
+    objects = MemoryStore()
+    objects.put(manifests.key_of(name), path.read_bytes())
+    cache = DiskCache(tmp_path / "cache", bytes_max)
+    return objects, cache, open_segments(objects, cache), Wanted(name, sealed.size_bytes, "x")
+
+
+def test_a_segment_is_fetched_once_and_read_from_the_cache_from_then_on(tmp_path):
+    sealed, path, name = build(tmp_path, large_rows(10))
+    objects = MemoryStore()
+    objects.put(manifests.key_of(name), path.read_bytes())
+    cache = DiskCache(tmp_path / "cache", 1_000_000)
+    wanted = Wanted(name, sealed.size_bytes, sealed.digest)
+    assert len(list(open_segments(objects, cache).records(wanted, 0, 10))) == 10
+    objects.delete(manifests.key_of(name))
+    again = open_segments(objects, DiskCache(tmp_path / "cache", 1_000_000))
+    assert len(list(again.records(wanted, 4, 10))) == 6
+
+
+def test_bytes_of_another_digest_never_enter_the_cache(tmp_path):
+    _, cache, source, wanted = fetched(tmp_path, 10, 1_000_000)
+    with pytest.raises(CorruptData):
+        list(source.records(wanted, 0, 10))
+    assert cache.size == 0
+    assert not cache.path(wanted.segment).exists()
+
+
+@given(sizes=st.lists(st.integers(1, 40), max_size=12))
+def test_the_cache_never_holds_more_than_it_may(tmp_path_factory, sizes):
+    folder = tmp_path_factory.mktemp("cache")
+    cache = DiskCache(folder, 60)
+    for at, size in enumerate(sizes):
+        data = bytes(size)
+        cache.add(f"a/s-{at}-x", [data], hashlib.sha256(data).hexdigest())
+        held = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        assert held == cache.size <= 60
+        assert cache.find(f"a/s-{at}-x") is not None
+    assert DiskCache(folder, 60).size == cache.size
+
+
+# Manifests
+
+
+def manifest(**changes):
+    given = {
+        "format": 1,
+        "token": "0" * 32,
+        "generation": 3,
+        "publisher": "p",
+        "name": "a",
+        "incarnation": "i",
+        "deleted": False,
+        "published_at_ms": 1,
+        "uploaded_through": 8,
+        "segments": Segments([0, 5], [4, 8], [9, 9], [9, 9], [1, 1], [1, 1], ["a", "b"]),
+    }
+    return Manifest(**(given | changes))
+
+
+def test_a_manifest_comes_back_as_it_was():
+    told = manifest()
+    assert manifests.decode(manifests.encode(told), "here") == told
+    assert manifests.token_of(manifests.encode(told)[:60]) == "0" * 32
+
+
+@given(at=st.integers(0, 300))
+def test_a_manifest_that_is_cut_short_is_refused(at):
+    data = manifests.encode(manifest())
+    with pytest.raises(CorruptData, match="here"):
+        manifests.decode(data[: min(at, len(data) - 1)], "here")
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"segments": Segments([0, 5], [4], [9, 9], [9, 9], [1, 1], [1, 1], ["a", "b"])},
+        {"segments": Segments([0, 4], [4, 8], [9, 9], [9, 9], [1, 1], [1, 1], ["a", "b"])},
+        {"segments": Segments([0, 6], [4, 8], [9, 9], [9, 9], [1, 1], [1, 1], ["a", "b"])},
+        {"uploaded_through": 9},
+        {"first_segment": 3},
+    ],
+)
+def test_a_manifest_that_contradicts_itself_is_refused(broken):
+    with pytest.raises(CorruptData):
+        manifests.decode(manifests.encode(manifest(**broken)), "here")
+
+
+def test_a_manifest_of_a_later_fourfold_is_refused_as_such():
+    with pytest.raises(FutureFormat):
+        manifests.decode(manifests.encode(manifest(format=2)), "here")
+
+
+# Retries
+
+
+@pytest.mark.parametrize(
+    ("error", "calls"), [(ObjectStoreError("it failed"), 4), (NotFound("it is not there"), 1)]
+)
+def test_only_what_may_be_tried_again_is_tried_again(error, calls):
+    made = []
+
+    def call():
+        made.append(1)
+        raise error
+
+    with pytest.raises(type(error)):
+        Retries(most=3, pause_s=0.0).run(call)
+    assert len(made) == calls
+
+
+def test_pauses_get_longer_up_to_a_bound():
+    retries = Retries(pause_s=0.1)
+    assert 0.05 <= retries.pause(0) <= 0.1
+    assert 0.2 <= retries.pause(2) <= 0.4
+    assert retries.pause(40) <= limits.ARCHIVE_RETRY_PAUSE_MAX_S

@@ -1,0 +1,108 @@
+"""A server that publishes: readers see no difference, and the objects alone bring it back."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+from served_streams import Served
+
+from fourfold.archive import manifests
+from fourfold.objects import FolderStore
+
+JSON = {"content-type": "application/json"}
+SMALL = {"FOURFOLD_ARCHIVE_SEAL_ROWS": "20", "FOURFOLD_ARCHIVE_CACHE_BYTES": "4000"}
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts servers on folders of this test; all publish to the same objects."""
+    started = []
+
+    def serve(name, *options):
+        objects = ("--objects", str(tmp_path / "objects"))
+        started.append(Served(tmp_path / name, options=(*objects, *options), environment=SMALL))
+        return started[-1]
+
+    yield serve
+    for server in started:
+        if server.process.poll() is None:
+            server.kill()
+
+
+def told(tmp_path, name):
+    with FolderStore(tmp_path / "objects") as objects:
+        return json.loads(objects.get(manifests.manifest_key(name)).data)
+
+
+def read_all(server, name, offset="-1"):
+    """Everything behind an offset, as one list."""
+    found = []
+    while True:
+        answer = server.ask("GET", f"/v1/stream/{name}?offset={offset}")
+        assert answer.status == 200
+        found += json.loads(answer.text)
+        offset = answer.headers["stream-next-offset"]
+        if answer.headers.get("stream-up-to-date"):
+            return found
+
+
+def details(server, name):
+    return json.loads(server.ask("GET", f"/v1/stream/{name}/_details").text)["archive"]
+
+
+def wait_until_published(server, name, count):
+    deadline = time.monotonic() + 60
+    while int(details(server, name)["published_offset"][-8:]) < count:
+        assert time.monotonic() < deadline, details(server, name)
+        time.sleep(0.02)
+
+
+def test_readers_of_a_server_that_publishes_see_no_difference(start, tmp_path):
+    server = start("store")
+    server.ask("PUT", "/v1/stream/orders", b"", JSON)
+    for batch in range(10):
+        body = json.dumps([{"n": 10 * batch + n} for n in range(10)]).encode()
+        assert server.ask("POST", "/v1/stream/orders", body, JSON).status == 204
+    expected = [{"n": n} for n in range(100)]
+    wait_until_published(server, "orders", 100)
+    assert read_all(server, "orders") == expected
+    middle = f"0000000000000000_{37:016d}"
+    assert read_all(server, "orders", middle) == expected[37:]
+    polled = server.ask("GET", f"/v1/stream/orders?offset={middle}&live=long-poll")
+    assert json.loads(polled.text)[0] == {"n": 37}
+    by_record = server.ask("GET", "/v1/stream/orders?offset=-1&limit=3")
+    assert json.loads(by_record.text)[:3] == expected[:3]
+    found = details(server, "orders")
+    assert found["segments"] == found["published_segments"] == 5
+    assert {each["artifact"] for each in found["requests"]} >= {"segment", "manifest"}
+    assert json.loads(server.ask("GET", "/health").text)["unpublished"] == []
+    server.kill()
+    shutil.rmtree(tmp_path / "store" / "streams" / ".segments")
+    server.start()
+    assert read_all(server, "orders") == expected
+
+
+def test_a_server_that_publishes_first_can_lose_its_disk_at_any_time(start, tmp_path):
+    server = start("store", "--publish-first")
+    server.ask("PUT", "/v1/stream/orders", b"", JSON)
+    for n in range(5):
+        body = json.dumps({"n": n}).encode()
+        assert server.ask("POST", "/v1/stream/orders", body, JSON).status == 204
+        assert told(tmp_path, "orders")["uploaded_through"] == n
+    server.kill()
+    shutil.rmtree(tmp_path / "store")
+    command = [sys.executable, "-m", "fourfold", "bootstrap", str(tmp_path / "again"), "--json"]
+    command += ["--objects", str(tmp_path / "objects")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    report = json.loads(done.stdout)
+    assert (report["streams"], report["records"], report["lost"]) == (1, 5, [])
+    other = start("again")
+    assert read_all(other, "orders") == [{"n": n} for n in range(5)]
+    # It is written at once that this node publishes from now on.
+    assert other.ask("POST", "/v1/stream/orders", b'{"n": 5}', JSON).status == 204
+    assert read_all(other, "orders")[-1] == {"n": 5}
