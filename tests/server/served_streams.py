@@ -20,8 +20,10 @@ def free_port():
 class Served:
     """`fourfold serve` on a folder; it can be killed and started again."""
 
-    def __init__(self, root, long_poll="2"):
+    def __init__(self, root, long_poll="2", options=(), environment=None):
         self.root = root
+        self._options = options
+        self._environment = environment or {}
         self.port = free_port()
         self._long_poll = long_poll
         self.start()
@@ -31,10 +33,11 @@ class Served:
             [
                 *(sys.executable, "-m", "fourfold", "serve", str(self.root)),
                 *("--port", str(self.port), "--long-poll", self._long_poll),
+                *self._options,
             ],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **self._environment},
         )
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:

@@ -17,7 +17,8 @@ SUITE = "@durable-streams/server-conformance-tests"
 VERSION = "0.3.6"
 TEST = f"""
 import {{ runConformanceTests }} from "{SUITE}"
-runConformanceTests({{ baseUrl: process.env.STREAMS_URL, longPollTimeoutMs: 3000 }})
+const baseUrl = process.env.STREAMS_URL
+runConformanceTests({{ baseUrl, longPollTimeoutMs: 3000, subscriptions: true }})
 """
 
 
@@ -47,4 +48,4 @@ def test_every_test_of_the_conformance_suite_passes(tmp_path):
     printed = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)
     counted = re.search(r"Tests\s+(.*)\(338\)", printed)
     assert counted is not None, printed[-2000:] + done.stderr[-2000:]
-    assert counted[1].split("|")[0].strip() == "332 passed", printed[-6000:]
+    assert counted[1].split("|")[0].strip() == "338 passed", printed[-6000:]

@@ -19,6 +19,12 @@ COLUMNS = {
     "wal_bytes",
     "wal": "id stream offset ts_ms payload payload_len routing_key content_type flags",
     "producer_state": "stream producer_id epoch last_seq updated_at_ms",
+    "segments": "segment_id stream start_offset end_offset size_bytes local_path created_at_ms "
+    "uploaded_at_ms r2_etag",
+    "stream_segment_meta": "stream segment_count segment_offsets segment_blocks segment_last_ts",
+    "manifests": "stream generation uploaded_generation last_uploaded_at_ms last_uploaded_etag "
+    "last_uploaded_size_bytes",
+    "objectstore_request_counts": "stream_hash artifact op count bytes updated_at_ms",
 }
 
 
@@ -37,7 +43,7 @@ def test_every_column_of_the_specification_is_there(store, table, columns):
 
 def test_there_is_one_schema_version(store):
     with store.streams.database.read() as snapshot:
-        assert snapshot.all("SELECT version FROM schema_version") == [(1,)]
+        assert snapshot.all("SELECT version FROM schema_version") == [(3,)]
 
 
 def test_the_log_shows_names_and_the_counters_are_true(store):

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
 
 from fourfold import limits
+from fourfold.cli.archived import published_store
 from fourfold.cli.options import command as _command
 from fourfold.cli.options import root_argument
 from fourfold.cli.output import Output
 from fourfold.server.access import Access
+from fourfold.server.control import Control
 from fourfold.server.protocol import Timing
 from fourfold.server.serving import refuse_other_machines, serve
+from fourfold.server.signing import Keys
 from fourfold.store import open_store
 
 
@@ -30,17 +34,50 @@ from fourfold.store import open_store
     metavar="SECONDS",
     help="How long a long-poll waits for something new.",
 )
-def command(out: Output, root: Path, *, host: str, port: int, long_poll: float) -> None:
+@click.option(
+    "--fast-front/--no-fast-front",
+    default=True,
+    help="Take appends off the wire before ASGI does; on if not said otherwise.",
+)
+@click.option(
+    "--objects",
+    metavar="URL",
+    help="Publish the streams there: a folder, or s3://bucket/prefix.",
+)
+@click.option(
+    "--publish-first", is_flag=True, help="Answer an append once it is published; with --objects."
+)
+def command(
+    out: Output,
+    root: Path,
+    *,
+    host: str,
+    port: int,
+    long_poll: float,
+    fast_front: bool,
+    objects: str | None,
+    publish_first: bool,
+) -> None:
     """Serve the streams of ROOT over HTTP, until interrupted.
 
     It speaks the Durable Streams protocol: PUT creates a stream under /v1/stream/NAME, POST
     appends, GET reads, and follows by long-poll or as server-sent events. An append that was
     answered is on disk. Without a key (`fourfold key`) it listens on this machine only; with one,
-    every request needs one.
+    every request needs one. With --objects, what is appended is sealed into segments and published
+    in the background.
     """
+    if publish_first and objects is None:
+        raise click.UsageError("--publish-first needs --objects.")
     access = Access(root)
     refuse_other_machines(host, access)
-    with open_store(root) as store:
+    opened = (
+        open_store(root)
+        if objects is None
+        else published_store(root, objects, publish_first=publish_first, make=True)
+    )
+    with opened as store, ExitStack() as stack:
+        if objects is not None:
+            stack.enter_context(store.archive.running())
         streams = store.streams
         address = f"http://{host}:{port}/v1/stream/"
         if out.as_json:
@@ -48,4 +85,14 @@ def command(out: Output, root: Path, *, host: str, port: int, long_poll: float) 
         else:
             out.line(f"serving {root} at {address} (stop with Ctrl-C)")
         out.flush()
-        serve(streams, access, host=host, port=port, timing=Timing(long_poll_s=long_poll))
+        timing = Timing(long_poll_s=long_poll)
+        settings = store.settings.server
+        control = Control(streams, Keys(root / settings.keys_file), access, settings=settings)
+        serve(
+            *(streams, access),
+            host=host,
+            port=port,
+            timing=timing,
+            fast_front=fast_front,
+            control=control,
+        )

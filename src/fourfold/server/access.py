@@ -7,11 +7,13 @@ key the server asks for none, and listens on this machine alone. With one, every
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import json
 import os
 import secrets
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Literal, get_args
@@ -54,9 +56,24 @@ class Access:
         self._path = root / FILE_NAME
         self._seen: tuple[int, int] | None = None
         self._keys: tuple[Key, ...] = ()
+        self._looked = False
 
     def keys(self) -> tuple[Key, ...]:
-        """All keys; the file is read again when it has changed."""
+        """All keys; the file is read again when it has changed. An event loop looks at it once in
+        each of its turns.
+        """
+        if self._looked:
+            return self._keys
+        keys = self._look()
+        with suppress(RuntimeError):
+            asyncio.get_running_loop().call_soon(self._look_again)
+            self._looked = True
+        return keys
+
+    def _look_again(self) -> None:
+        self._looked = False
+
+    def _look(self) -> tuple[Key, ...]:
         try:
             stat = self._path.stat()
         except FileNotFoundError:
@@ -102,6 +119,25 @@ class Access:
         if source is not None and not key.allows("read", source):
             raise Forbidden(f"the key {key.id} does not allow to read {source!r:.200}")
 
+    def identify(self, request: Request) -> None:
+        """Unauthorized unless the request has a key of this store, where there are keys."""
+        keys = self.keys()
+        if keys:
+            _of_request(keys, request)
+
+    def require(self, request: Request, scope: Scope, name: str) -> None:
+        """Unauthorized or Forbidden unless the request's key has a scope for a stream, or for all
+        that begin so.
+        """
+        keys = self.keys()
+        if keys:
+            key = _of_request(keys, request)
+            if not key.allows(scope, name):
+                raise Forbidden(
+                    f"the key {key.id} does not allow to {scope} {name!r:.200}",
+                    details={"scope": scope},
+                )
+
     def _write(self, keys: tuple[Key, ...]) -> None:
         partial = self._path.with_name(f".{FILE_NAME}.{os.getpid()}.partial")
         handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -110,6 +146,7 @@ class Access:
             file.flush()
             os.fsync(file.fileno())
         partial.rename(self._path)
+        self._look_again()
 
 
 def _of_request(keys: tuple[Key, ...], request: Request) -> Key:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
+import asyncio
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    MutableMapping,
+)
 from typing import Any
 
 from fourfold import limits
@@ -32,7 +39,11 @@ class StreamsApp:
                 f"streams are served over HTTP, not over {scope['type']!r}",
                 hint="Follow a stream by long-poll or as server-sent events.",
             )
-        body = await self._body(receive)
+        try:
+            body = await self._body(receive)
+        except ConnectionResetError:
+            # Half a request is none: nobody is left to hear an answer, and nothing is done.
+            return
         if body is None:
             await _send(send, Response(413, {**ALWAYS, "connection": "close"}), head=False)
             return
@@ -45,16 +56,19 @@ class StreamsApp:
             body,
         )
         response = await self._protocol.answer(request)
-        await _send(send, response, head=request.method == "HEAD")
+        if response.pieces is None or request.method == "HEAD":
+            await _send(send, response, head=request.method == "HEAD")
+        else:
+            await _stream(receive, send, response, response.pieces)
 
     async def _body(self, receive: Receive) -> bytes | None:
-        """The whole body; None when it is more than is taken."""
+        """The whole body; None when it is more than is taken, an error when it ends half-way."""
         parts: list[bytes] = []
         size = 0
         while True:
             message = await receive()
             if message["type"] != "http.request":
-                return b"".join(parts)
+                raise ConnectionResetError
             part = message.get("body", b"")
             size += len(part)
             if size > self._body_max:
@@ -74,7 +88,7 @@ async def _lifespan(receive: Receive, send: Send) -> None:
             return
 
 
-async def _send(send: Send, response: Response, *, head: bool) -> None:
+async def _send(send: Send, response: Response, *, head: bool, more: bool = False) -> None:
     told = [
         (name.encode("latin-1"), value.encode("latin-1", "replace"))
         for name, value in response.headers.items()
@@ -82,7 +96,29 @@ async def _send(send: Send, response: Response, *, head: bool) -> None:
     if response.pieces is None and response.status not in {204, 304} and not head:
         told.append((b"content-length", str(len(response.body)).encode()))
     await send({"type": "http.response.start", "status": response.status, "headers": told})
-    if response.pieces is not None:
-        async for piece in response.pieces:
+    if not more:
+        await send({"type": "http.response.body", "body": b"" if head else response.body})
+
+
+async def _stream(
+    receive: Receive, send: Send, response: Response, pieces: AsyncIterator[bytes]
+) -> None:
+    """Send a body as it comes, until its end or until its reader is gone."""
+    await _send(send, response, head=False, more=True)
+    sending = asyncio.current_task()
+    assert sending is not None
+    gone = asyncio.ensure_future(receive())
+    # All of the request was read: what comes next is that the connection ended.
+    gone.add_done_callback(lambda done: done.cancelled() or sending.cancel())
+    try:
+        async for piece in pieces:
             await send({"type": "http.response.body", "body": piece, "more_body": True})
-    await send({"type": "http.response.body", "body": b"" if head else response.body})
+        await send({"type": "http.response.body", "body": b""})
+    except asyncio.CancelledError:
+        if not gone.done() or gone.cancelled():
+            raise
+        sending.uncancel()
+    finally:
+        gone.cancel()
+        if isinstance(pieces, AsyncGenerator):
+            await pieces.aclose()

@@ -30,7 +30,8 @@ PREFLIGHT: Headers = {
     "access-control-allow-methods": "GET, HEAD, POST, PUT, DELETE, OPTIONS",
     "access-control-allow-headers": "Content-Type, Authorization, If-None-Match, Stream-Seq, "
     "Stream-TTL, Stream-Expires-At, Stream-Closed, Producer-Id, Producer-Epoch, Producer-Seq, "
-    "Stream-Forked-From, Stream-Fork-Offset, Stream-Fork-Sub-Offset",
+    "Stream-Forked-From, Stream-Fork-Offset, Stream-Fork-Sub-Offset, Stream-Retention-Seconds, "
+    "Stream-Retention-Bytes",
     "access-control-max-age": "86400",
 }
 
@@ -65,8 +66,12 @@ def expiry_ms(request: Request) -> int | None:
 
 def producer(request: Request) -> Producer | None:
     """All three headers, or none."""
-    name = request.header("producer-id")
-    epoch, seq = request.header("producer-epoch"), request.header("producer-seq")
+    given = request.headers
+    name, epoch, seq = (
+        given.get("producer-id"),
+        given.get("producer-epoch"),
+        given.get("producer-seq"),
+    )
     if name is None and epoch is None and seq is None:
         return None
     if not name or epoch is None or seq is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
@@ -18,6 +18,7 @@ from fourfold import limits
 from fourfold.errors import (
     Busy,
     CorruptData,
+    FormatError,
     FourfoldError,
     InvalidInput,
     NotFound,
@@ -27,9 +28,11 @@ from fourfold.kernel import prometheus_text
 from fourfold.models.streams import Append, Appended, Chunk, Fork, StreamInfo, Streams, Wanted
 from fourfold.models.streams.messages import join, split
 from fourfold.models.streams.names import JSON, NOW, plain_type, read_offset, show_offset
-from fourfold.server import cursors, headers, sse
+from fourfold.server import catch_up, cursors, details, headers, listing, openapi, routes, sse
 from fourfold.server.access import Access
+from fourfold.server.control import Control, is_control, of_error
 from fourfold.server.exchange import Headers, Request, Response
+from fourfold.server.signing import FILE_NAME, Keys
 
 PREFIX: Final = headers.STREAM_PREFIX
 LIST: Final = "/v1/streams"
@@ -43,6 +46,8 @@ _STATUS: Final[dict[str, int]] = {
     "stream_closed": 409,
     "read_only": 403,
     "too_large": 413,
+    "closed": 503,
+    "missing_dependency": 501,
 }
 
 
@@ -59,56 +64,98 @@ class Protocol:
     """Answers requests about the streams of one store."""
 
     def __init__(
-        self, streams: Streams, timing: Timing | None = None, access: Access | None = None
+        self,
+        streams: Streams,
+        timing: Timing | None = None,
+        access: Access | None = None,
+        control: Control | None = None,
     ) -> None:
-        self._streams = streams
+        self.streams = self._streams = streams
         self._access = access
         self._timing = timing or Timing()
-        self._methods = {
-            "PUT": self._create,
-            "POST": self._append,
-            "GET": self._read,
-            "HEAD": self._head,
-            "DELETE": self._delete,
+        self._stopping = False
+        self.front = "asgi"
+        """What carries the requests, as `/health` tells it."""
+        # Without one the keys are beside the folder of the database, in the store.
+        self.control = control or Control(
+            streams, Keys(streams.database.path.parent.parent / FILE_NAME), access
+        )
+        self._handlers: dict[str, Callable[..., Awaitable[Response]]] = {
+            "health": self._health,
+            "metrics": self._metrics,
+            "openapi": self._openapi,
+            "list": self._list,
+            "totals": self._totals,
+            "details": self._details,
+            "create": self._create,
+            "append": self._append,
+            "read": self._read,
+            "head": self._head,
+            "delete": self._delete,
+            **self.control.handlers(),
         }
+
+    def stop(self) -> None:
+        """End those who wait, as if their time were over: the server is about to stop."""
+        self._stopping = True
+        self._streams.bell.ring()
+
+    @property
+    def operations(self) -> tuple[str, ...]:
+        """The routes that somebody answers."""
+        return tuple(self._handlers)
 
     async def answer(self, request: Request) -> Response:
         """The response to any request; an error becomes one too."""
         try:
             response = await self._route(request)
         except FourfoldError as error:
-            response = _of_error(error)
-        response.headers = {**headers.ALWAYS, **response.headers}
-        return response
+            told = of_error(error) if is_control(request.path) else None
+            return refusal(error, told)
+        return _finished(response)
 
     async def _route(self, request: Request) -> Response:
-        self._admit(request)
+        self.admit(request)
         if request.method == "OPTIONS":
             return Response(204, dict(headers.PREFLIGHT))
-        if request.path == "/health":
-            failure = self._streams.sweep_failure
-            ready = self._streams.database.health().ready and failure is None
-            told = {"ok": ready, "error": None if failure is None else failure.as_dict()}
-            return _json(200 if ready else 503, told)
-        if request.path == "/metrics" and request.method == "GET":
-            text = prometheus_text([self._streams.database.metrics()])
-            return Response(200, {"content-type": "text/plain; version=0.0.4"}, text.encode())
-        if request.path == LIST and request.method == "GET":
-            return self._list(request)
-        if not request.path.startswith(PREFIX):
-            raise NotFound(f"there is nothing at {request.path!r:.200}")
-        answer = self._methods.get(request.method)
-        if answer is None:
-            return Response(405, {"allow": headers.PREFLIGHT["access-control-allow-methods"]})
-        return await answer(request, request.path.removeprefix(PREFIX))
+        found = routes.find(request.method, request.path)
+        if found.route is None:
+            return Response(405, {"allow": ", ".join((*found.methods, "OPTIONS"))})
+        return await self._handlers[found.route.operation](request, **found.given)
 
-    def _admit(self, request: Request) -> None:
+    # The server itself
+
+    async def _health(self, _request: Request) -> Response:
+        failure = self._streams.sweep_failure or self._streams.subscriptions.failure
+        ready = self._streams.database.health().ready and failure is None
+        wrong = None if failure is None else failure.as_dict()
+        failing = self._streams.unpublished() if self._streams.unpublished is not None else {}
+        # A stream that cannot be published is served all the same.
+        told = {"ok": ready, "error": wrong, "front": self.front, "unpublished": sorted(failing)}
+        return _json(200 if ready else 503, told)
+
+    async def _metrics(self, _request: Request) -> Response:
+        text = prometheus_text([self._streams.database.metrics()])
+        return Response(200, {"content-type": "text/plain; version=0.0.4"}, text.encode())
+
+    async def _openapi(self, _request: Request) -> Response:
+        told = {"content-type": JSON, "cache-control": "public, max-age=300"}
+        return Response(200, told, openapi.document())
+
+    def admit(self, request: Request) -> None:
         """Refuse a request that its key does not allow, before anything else is said."""
         if self._access is None:
+            return
+        if request.path == "/openapi.json":
+            return
+        if is_control(request.path):
+            self.control.admit(request)
             return
         name = None
         if request.path.startswith(PREFIX):
             name = request.path.removeprefix(PREFIX)
+            if request.method == "GET":
+                name = name.removesuffix(routes.DETAILS)
         elif request.path == LIST:
             name = request.parameters().get("prefix", "")
         self._access.check(request, name)
@@ -116,6 +163,8 @@ class Protocol:
     # Whole streams
 
     async def _create(self, request: Request, name: str) -> Response:
+        if name.endswith(routes.DETAILS):
+            raise InvalidInput(f"a stream that ends in {routes.DETAILS} could not be read")
         fork = self._fork(request)
         kind = request.header("content-type")
         wanted = Wanted(
@@ -125,6 +174,8 @@ class Protocol:
             headers.expiry_ms(request),
             headers.is_closed(request),
             fork,
+            headers.number(request, "stream-retention-seconds"),
+            headers.number(request, "stream-retention-bytes"),
         )
         made = await self._streams.make_async(wanted, request.body)
         info = made.info
@@ -166,47 +217,47 @@ class Protocol:
             },
         )
 
-    def _list(self, request: Request) -> Response:
+    async def _totals(self, _request: Request) -> Response:
+        return _json(200, self._streams.totals()._asdict())
+
+    async def _details(self, _request: Request, name: str) -> Response:
+        return _json(200, details.shown(self._streams.details(name)))
+
+    async def _list(self, request: Request) -> Response:
         given = request.parameters()
         limit = given.get("limit", "100")
-        if not limit.isdecimal() or not 1 <= int(limit) <= limits.LIST_STREAMS_MAX:
+        if not limit.isdecimal() or not 1 <= int(limit[:9]) <= limits.LIST_STREAMS_MAX:
             raise InvalidInput(f"limit is a number from 1 to {limits.LIST_STREAMS_MAX}")
         found = self._streams.list(
-            prefix=given.get("prefix", ""), after=given.get("after", ""), limit=int(limit)
+            prefix=given.get("prefix", ""), after=given.get("after", ""), limit=int(limit[:9])
         )
-        rows = [
-            {
-                "name": each.name,
-                "content_type": each.content_type,
-                "created_at_ms": each.created_at_ms,
-                "expires_at_ms": each.expires_at_ms,
-                "next_offset": show_offset(each.next_offset),
-                "size_bytes": each.size_bytes,
-                "closed": each.closed,
-            }
-            for each in found
-        ]
+        rows = [listing.row(each) for each in found]
         return _json(200, {"streams": rows, "next_after": rows[-1]["name"] if rows else None})
 
     # Appending
 
     async def _append(self, request: Request, name: str) -> Response:
-        close, kind = headers.is_closed(request), request.header("content-type")
+        asked = self.append_asked(request, name)
+        done = await self._streams.append_async(name, asked)
+        return _appended(done, wrote=bool(asked.records))
+
+    def append_asked(self, request: Request, name: str) -> Append:
+        """What a POST to a stream asks for; an error when it cannot be."""
+        given, body = request.headers, request.body
+        close = "stream-closed" in given and headers.is_closed(request)
         producer = headers.producer(request)
-        if not request.body and not close:
+        if not body and not close:
             self._streams.info(name)
             raise InvalidInput("there is nothing to append", hint="Send a body.")
-        if request.body and kind is None:
-            raise InvalidInput("an append needs a Content-Type")
+        kind = given.get("content-type")
         records: list[bytes] = []
-        if request.body:
-            assert kind is not None
-            records = await self._split(request.body, kind, name)
-        asked = Append(records, kind, producer, request.header("stream-seq"), close)
-        done = await self._streams.append_async(name, asked)
-        return _appended(done, wrote=bool(records))
+        if body:
+            if kind is None:
+                raise InvalidInput("an append needs a Content-Type")
+            records = self._split(body, kind, name)
+        return Append(records, kind, producer, given.get("stream-seq"), close)
 
-    async def _split(self, body: bytes, kind: str, name: str) -> list[bytes]:
+    def _split(self, body: bytes, kind: str, name: str) -> list[bytes]:
         try:
             return split(body, kind)
         except InvalidInput:
@@ -227,28 +278,50 @@ class Protocol:
         if live == "sse":
             return await self._sse(name, start, given.get("cursor"))
         if live == "long-poll":
-            return await self._long_poll(name, start, given.get("cursor"))
+            return await self._long_poll(name, start, given)
         if live is not None:
             raise InvalidInput(f"live is long-poll or sse, not {live!r:.80}")
-        info, chunk = self._streams.read(name, start)
-        return _chunk(request, info, chunk, start)
+        if listing.by_record(given):
+            count = listing.most(given)
+            return _records((await self._streams.read_async(name, start, records_max=count))[1])
+        most = listing.most(given) if "limit" in given else None
+        info, page = self._streams.page(name, start, records_max=most)
+        return self._page(request, info, page, start)
 
-    async def _long_poll(self, name: str, start: str, cursor: str | None) -> Response:
+    def _page(self, request: Request, info: StreamInfo, page: Chunk, start: str) -> Response:
+        told = _told(page)
+        told["content-type"] = info.content_type
+        if start == NOW:
+            told["cache-control"] = "no-store"
+        else:
+            told |= {"etag": cursors.etag(info, page), "cache-control": _CACHEABLE}
+            if request.header("if-none-match") == told["etag"]:
+                return Response(304, told)
+        if catch_up.is_small(info, page):
+            body = catch_up.whole(self._streams, info, page)
+            if body is not None:
+                return Response(200, told, body)
+        return Response(200, told, pieces=catch_up.pieces(self._streams, info, page))
+
+    async def _long_poll(self, name: str, start: str, given: Mapping[str, str]) -> Response:
+        by_record, most = listing.by_record(given), listing.most(given)
         until = time.monotonic() + self._timing.long_poll_s
         at = start
-        with self._streams.bell.heard() as ear:
+        with self._streams.bell.heard(name) as ear:
             while True:
                 ear.forget()
-                info, chunk = self._streams.read(name, at)
+                info, chunk = await self._streams.read_async(name, at, records_max=most)
                 at = show_offset(chunk.next_offset) if at == NOW else at
                 left = until - time.monotonic()
-                if chunk.records or chunk.closed or left <= 0:
+                if chunk.records or chunk.closed or left <= 0 or self._stopping:
                     break
                 await ear.wait(min(left, limits.WATCH_HEARTBEAT_S))
         told = _told(chunk)
-        told["stream-cursor"] = cursors.cursor(self._streams.clock(), cursor)
+        told["stream-cursor"] = cursors.cursor(self._streams.clock(), given.get("cursor"))
         if not chunk.records:
             return Response(204, {**told, "cache-control": "no-store"})
+        if by_record:
+            return _records(chunk)
         told |= {
             "content-type": info.content_type,
             "cache-control": _CACHEABLE,
@@ -257,7 +330,7 @@ class Protocol:
         return Response(200, told, _body(info, chunk))
 
     async def _sse(self, name: str, start: str, cursor: str | None) -> Response:
-        info, chunk = self._streams.read(name, start)
+        info, chunk = await self._streams.read_async(name, start)
         told = {
             "content-type": "text/event-stream",
             "cache-control": "no-cache",
@@ -275,7 +348,7 @@ class Protocol:
         """
         until = time.monotonic() + self._timing.sse_s
         first = True
-        with self._streams.bell.heard() as ear:
+        with self._streams.bell.heard(name) as ear:
             while True:
                 if chunk.records or chunk.closed or first:
                     cursor = cursors.cursor(self._streams.clock(), cursor)
@@ -283,11 +356,12 @@ class Protocol:
                     data = sse.data(info, chunk) if chunk.records else b""
                     yield data + sse.control(chunk, cursor)
                 first = False
-                if chunk.closed or time.monotonic() >= until:
+                if chunk.closed or time.monotonic() >= until or self._stopping:
                     return
                 ear.forget()
                 try:
-                    info, chunk = self._streams.read(name, show_offset(chunk.next_offset))
+                    at = show_offset(chunk.next_offset)
+                    info, chunk = await self._streams.read_async(name, at)
                 except FourfoldError:
                     # It was deleted or has expired: the reader finds out when it asks again.
                     return
@@ -296,6 +370,22 @@ class Protocol:
                 pause = min(self._timing.keep_alive_s, max(0.0, until - time.monotonic()))
                 if not await ear.wait(pause):
                     yield sse.KEEP_ALIVE
+
+
+def outcome(done: Appended | FourfoldError, *, wrote: bool) -> Response:
+    """The whole answer to an append, for a front that hears of it by a callback."""
+    if isinstance(done, FourfoldError):
+        return refusal(done)
+    return _finished(_appended(done, wrote=wrote))
+
+
+def refusal(error: FourfoldError, told: dict[str, object] | None = None) -> Response:
+    return _finished(_of_error(error, told))
+
+
+def _finished(response: Response) -> Response:
+    response.headers = {**headers.ALWAYS, **response.headers}
+    return response
 
 
 def _appended(done: Appended, *, wrote: bool) -> Response:
@@ -316,15 +406,9 @@ def _told(chunk: Chunk) -> Headers:
     return told
 
 
-def _chunk(request: Request, info: StreamInfo, chunk: Chunk, start: str) -> Response:
-    told = _told(chunk)
-    told["content-type"] = info.content_type
-    if start == NOW:
-        return Response(200, {**told, "cache-control": "no-store"}, _body(info, chunk))
-    told |= {"etag": cursors.etag(info, chunk), "cache-control": _CACHEABLE}
-    if request.header("if-none-match") == told["etag"]:
-        return Response(304, told)
-    return Response(200, told, _body(info, chunk))
+def _records(chunk: Chunk) -> Response:
+    told = {**_told(chunk), "content-type": JSON, "cache-control": "no-store"}
+    return Response(200, told, listing.records(chunk))
 
 
 def _body(info: StreamInfo, chunk: Chunk) -> bytes:
@@ -336,9 +420,11 @@ def _json(status: int, document: object) -> Response:
     return Response(status, {"content-type": JSON, "cache-control": "no-store"}, body)
 
 
-def _of_error(error: FourfoldError) -> Response:
-    response = _json(_status(error), {"error": error.as_dict()})
+def _of_error(error: FourfoldError, told: dict[str, object] | None) -> Response:
+    response = _json(_status(error), told or {"error": error.as_dict()})
     response.headers |= headers.of_error(error)
+    if response.status in {429, 503}:
+        response.headers.setdefault("retry-after", str(limits.RETRY_AFTER_S))
     return response
 
 
@@ -351,6 +437,6 @@ def _status(error: FourfoldError) -> int:
         return 404
     if isinstance(error, Busy):
         return 429 if error.kind == "overloaded" else 503
-    if isinstance(error, StorageError | CorruptData):
+    if isinstance(error, StorageError | CorruptData | FormatError):
         return 503
     return 409

@@ -6,7 +6,9 @@ Without keys it listens on this machine only; another address is refused.
 from __future__ import annotations
 
 import ipaddress
+import resource
 import threading
+from contextlib import suppress
 from typing import Any, Self
 
 from fourfold import limits
@@ -14,6 +16,8 @@ from fourfold.errors import FourfoldError, MissingDependency, Refused
 from fourfold.models.streams import Streams
 from fourfold.server.access import Access
 from fourfold.server.asgi import StreamsApp
+from fourfold.server.control import Control
+from fourfold.server.front_check import why_not_fast
 from fourfold.server.protocol import Protocol, Timing
 
 
@@ -61,24 +65,74 @@ def refuse_other_machines(host: str, access: Access) -> None:
 
 
 def serve(
-    streams: Streams, access: Access, *, host: str, port: int, timing: Timing | None = None
+    streams: Streams,
+    access: Access,
+    *,
+    host: str,
+    port: int,
+    timing: Timing | None = None,
+    fast_front: bool = True,
+    control: Control | None = None,
 ) -> None:
     """Serve the streams of a store until the process is asked to stop; requests that are under way
     are answered first.
     """
     refuse_other_machines(host, access)
     uvicorn = _uvicorn()
-    with Sweeper(streams):
-        uvicorn.run(
-            StreamsApp(Protocol(streams, timing, access)),
-            host=host,
-            port=port,
-            log_level="warning",
-            access_log=False,
-            # Proxies keep connections for about a minute: they must end them, not we under them.
-            timeout_keep_alive=limits.HTTP_KEEP_ALIVE_S,
-            timeout_graceful_shutdown=limits.HTTP_SHUTDOWN_S,
+    protocol = Protocol(streams, timing, access, control)
+    allow_many_connections()
+    settings = uvicorn.Config(
+        StreamsApp(protocol),
+        http=_front(protocol, fast=fast_front),
+        host=host,
+        port=port,
+        log_level="warning",
+        access_log=False,
+        # Proxies keep connections for about a minute: they must end them, not we under them.
+        timeout_keep_alive=limits.HTTP_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=limits.HTTP_SHUTDOWN_S,
+        backlog=limits.HTTP_BACKLOG,
+    )
+    with Sweeper(streams), protocol.control.deliverer():
+        server = _draining(uvicorn, protocol)(settings)
+        server.run()
+    if not server.started:
+        raise Refused(
+            f"the server could not listen on {host}, port {port}",
+            hint="Choose another port, or stop what listens there.",
         )
+
+
+def allow_many_connections() -> None:
+    """Let this process open as many files as it may: each connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        # A system may have a limit below the one that it states; then all stays as it is.
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _draining(uvicorn: Any, protocol: Protocol) -> Any:
+    """uvicorn's server, which tells readers that wait to go before it waits for them."""
+
+    class Draining(uvicorn.Server):  # type: ignore[misc]
+        async def shutdown(self, sockets: Any = None) -> None:
+            protocol.stop()
+            await super().shutdown(sockets)
+
+    return Draining
+
+
+def _front(protocol: Protocol, *, fast: bool) -> Any:
+    """What carries HTTP: the fast front, or uvicorn as it is where that does not fit."""
+    reason = why_not_fast() if fast else "it was switched off"
+    if reason is not None:
+        protocol.front = f"asgi: {reason}"
+        return "auto"
+    from fourfold.server.fast_front import front_of  # noqa: PLC0415 - an extra
+
+    protocol.front = "fast"
+    return front_of(protocol)
 
 
 def _uvicorn() -> Any:

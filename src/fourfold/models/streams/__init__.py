@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING
 from fourfold.lazy import exports
 
 if TYPE_CHECKING:
+    from fourfold.models.streams.appending import Append
     from fourfold.models.streams.files import MIGRATIONS, PROFILE
     from fourfold.models.streams.records import Appended, Chunk, Producer, Record, StreamInfo
-    from fourfold.models.streams.streams import Stream, Streams
-    from fourfold.models.streams.writer import Append, Fork, Wanted
+    from fourfold.models.streams.stream import Stream
+    from fourfold.models.streams.streams import Streams
+    from fourfold.models.streams.writer import Fork, Wanted
 else:
     __getattr__, __dir__ = exports(
         __name__,
         {
-            "Append": "fourfold.models.streams.writer",
+            "Append": "fourfold.models.streams.appending",
             "Appended": "fourfold.models.streams.records",
             "Chunk": "fourfold.models.streams.records",
             "Fork": "fourfold.models.streams.writer",
@@ -27,7 +29,7 @@ else:
             "PROFILE": "fourfold.models.streams.files",
             "Producer": "fourfold.models.streams.records",
             "Record": "fourfold.models.streams.records",
-            "Stream": "fourfold.models.streams.streams",
+            "Stream": "fourfold.models.streams.stream",
             "StreamInfo": "fourfold.models.streams.records",
             "Streams": "fourfold.models.streams.streams",
             "Wanted": "fourfold.models.streams.writer",

@@ -8,7 +8,7 @@ since, and one of an older epoch is told so. Nothing here looks at a clock or a 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from fourfold.errors import (
     ContentTypeMismatch,
@@ -18,10 +18,25 @@ from fourfold.errors import (
     StreamClosed,
     StreamSeqBehind,
 )
-from fourfold.models.streams.names import plain_type, show_offset
-from fourfold.models.streams.records import Producer, StreamInfo
+from fourfold.models.streams.names import plain_type, show_offset, stored
+from fourfold.models.streams.records import Producer
 
 PRODUCER_NUMBER_MAX = 2**53 - 1
+
+
+class Tail(Protocol):
+    """What is asked of the end of a stream."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def next_offset(self) -> int: ...
+    @property
+    def content_type(self) -> str: ...
+    @property
+    def stream_seq(self) -> str | None: ...
+    @property
+    def closed(self) -> bool: ...
 
 
 class Known(NamedTuple):
@@ -34,6 +49,7 @@ class Known(NamedTuple):
 def check_producer(producer: Producer) -> Producer:
     if not isinstance(producer.id, str) or not producer.id:
         raise InvalidInput("a producer has an id that is not empty")
+    stored(producer.id)
     for name, value in (("epoch", producer.epoch), ("seq", producer.seq)):
         if type(value) is not int or not 0 <= value <= PRODUCER_NUMBER_MAX:
             raise InvalidInput(f"the {name} of a producer is an integer from 0 to 2**53 - 1")
@@ -66,7 +82,7 @@ def is_duplicate(producer: Producer, known: Known | None) -> bool:
     return False
 
 
-def refuse_if_closed(info: StreamInfo) -> None:
+def refuse_if_closed(info: Tail) -> None:
     if info.closed:
         raise StreamClosed(
             f"the stream {info.name!r} is closed",
@@ -74,14 +90,14 @@ def refuse_if_closed(info: StreamInfo) -> None:
         )
 
 
-def refuse_other_type(info: StreamInfo, content_type: str) -> None:
+def refuse_other_type(info: Tail, content_type: str) -> None:
     if plain_type(content_type) != plain_type(info.content_type):
         raise ContentTypeMismatch(
             f"the stream {info.name!r} holds {info.content_type}, not {content_type}"
         )
 
 
-def refuse_behind(info: StreamInfo, stream_seq: str | None) -> None:
+def refuse_behind(info: Tail, stream_seq: str | None) -> None:
     """A Stream-Seq is opaque text that only ever goes up, byte by byte."""
     if stream_seq is None or info.stream_seq is None:
         return

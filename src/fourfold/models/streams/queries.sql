@@ -71,6 +71,11 @@ DELETE FROM streams WHERE sid = ?1
 -- Records of one stream in a range of offsets, with the time at which each came.
 SELECT offset, payload, ts_ms FROM wal_log WHERE sid = ?1 AND offset >= ?2 AND offset < ?3 ORDER BY offset
 
+-- name: joined
+-- The payloads of a range of offsets as one, with ?4 between them; and how many there were.
+SELECT CAST(group_concat(payload, ?4) AS BLOB), count(*)
+FROM (SELECT payload FROM wal_log WHERE sid = ?1 AND offset >= ?2 AND offset < ?3 ORDER BY offset)
+
 -- name: record
 SELECT payload FROM wal_log WHERE sid = ?1 AND offset = ?2
 
@@ -95,13 +100,20 @@ SELECT offset FROM (
 DELETE FROM wal_log WHERE sid = ?1 AND offset < ?2
 
 -- name: held_below
-SELECT count(*), coalesce(sum(payload_len), 0) FROM wal_log WHERE sid = ?1 AND offset < ?2
+-- Rows and bytes below an offset, then those of them that are in no segment.
+SELECT count(*), coalesce(sum(payload_len), 0), count(*) FILTER (WHERE offset > sealed_through),
+       coalesce(sum(payload_len) FILTER (WHERE offset > sealed_through), 0)
+FROM wal_log JOIN streams USING (sid) WHERE sid = ?1 AND offset < ?2
+
+-- name: log_begin
+-- The first offset that is not only in segments.
+SELECT uploaded_through + 1 FROM streams WHERE sid = ?1
 
 -- name: bytes_from
 SELECT coalesce(sum(payload_len), 0) FROM wal_log WHERE sid = ?1 AND offset >= ?2
 
 -- name: trimmed
-UPDATE streams SET first_offset = ?2, pending_rows = pending_rows - ?3, pending_bytes = pending_bytes - ?4,
+UPDATE streams SET first_offset = ?2, pending_rows = pending_rows - ?5, pending_bytes = pending_bytes - ?6,
     wal_rows = wal_rows - ?3, wal_bytes = wal_bytes - ?4
 WHERE sid = ?1
 
@@ -125,7 +137,7 @@ SELECT stream FROM streams AS s WHERE NOT (
         SELECT count(*), coalesce(sum(payload_len), 0) FROM wal_log AS w
         WHERE w.sid = s.sid AND w.offset > s.sealed_through
     )
-    AND s.wal_rows = s.next_offset - max(coalesce(s.fork_offset, 0), s.first_offset)
+    AND s.wal_rows = s.next_offset - max(coalesce(s.fork_offset, 0), s.first_offset, s.uploaded_through + 1)
     AND s.forks = (SELECT count(*) FROM streams AS f WHERE f.forked_from = s.sid)
     AND (ttl_seconds IS NULL OR expires_at_ms IS NOT NULL)
 ) LIMIT ?1
@@ -133,7 +145,7 @@ SELECT stream FROM streams AS s WHERE NOT (
 -- name: stray_records
 -- Records outside of what their stream has, or of no stream; lengths that are wrong.
 SELECT w.sid, w.offset FROM wal_log AS w LEFT JOIN streams AS s ON s.sid = w.sid
-WHERE s.sid IS NULL OR w.offset >= s.next_offset OR w.offset < max(coalesce(s.fork_offset, 0), s.first_offset)
+WHERE s.sid IS NULL OR w.offset >= s.next_offset OR w.offset < max(coalesce(s.fork_offset, 0), s.first_offset, s.uploaded_through + 1)
    OR w.payload_len <> octet_length(w.payload) LIMIT ?1
 
 -- name: stray_producers
@@ -143,3 +155,10 @@ WHERE s.sid IS NULL OR p.epoch < 0 OR p.last_seq < 0 LIMIT ?1
 -- name: broken_forks
 SELECT s.stream FROM streams AS s LEFT JOIN streams AS p ON p.sid = s.forked_from
 WHERE s.forked_from IS NOT NULL AND (p.sid IS NULL OR s.fork_offset > p.next_offset OR s.fork_offset > s.next_offset) LIMIT ?1
+
+-- name: details
+-- What is counted of one stream beside its row: ?1 sid.
+SELECT s.pending_rows, s.pending_bytes, s.wal_rows, s.wal_bytes, s.updated_at_ms, p.stream,
+       (SELECT count(*) FROM producer_state_log WHERE sid = s.sid),
+       (SELECT count(*) FROM subscription_links WHERE stream = s.stream)
+FROM streams AS s LEFT JOIN streams AS p ON p.sid = s.forked_from WHERE s.sid = ?1

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
+from fourfold import limits
 from fourfold.errors import InvalidInput, OffsetGone
 from fourfold.kernel import Snapshot
 from fourfold.models.streams.names import show_offset
-from fourfold.models.streams.records import Chunk, Record, StreamInfo
+from fourfold.models.streams.records import Chunk, ColdRecords, Record, StreamInfo
 from fourfold.models.streams.writer import SQL, info_of
 
 
@@ -29,11 +31,26 @@ def pieces(
     return found[::-1]
 
 
-def records(snapshot: Snapshot, info: StreamInfo, start: int, end: int) -> Iterator[Record]:
-    """The records of a range, one by one."""
+class NotInTheLog(Exception):
+    """Some of the records are in segments, and there is nothing to read those with."""
+
+
+def records(
+    snapshot: Snapshot, info: StreamInfo, start: int, end: int, cold: ColdRecords | None = None
+) -> Iterator[Record]:
+    """The records of a range, one by one: those of segments first, then those of the log."""
     for sid, first, last in pieces(snapshot, info, start, end):
-        for row in snapshot.rows(SQL.records, (sid, first, last)):
-            yield Record._make(row)
+        rows = snapshot.rows(SQL.records, (sid, first, last))
+        head = next(rows, None)
+        # The log has all that is not in segments, up to the end; so what it lacks is before it.
+        edge = last if head is None else head[0]
+        if edge > first:
+            if cold is None:
+                raise NotInTheLog
+            yield from cold.records(snapshot, sid, first, edge)
+        if head is not None:
+            for row in chain((head,), rows):
+                yield Record._make(row)
 
 
 def chunk(
@@ -43,6 +60,7 @@ def chunk(
     *,
     records_max: int,
     bytes_max: int,
+    cold: ColdRecords | None = None,
 ) -> Chunk:
     """The next records from `start` on, as many as fit; at least one if there is one. None is the
     end.
@@ -52,13 +70,68 @@ def chunk(
     check_offset(info, first)
     found: list[Record] = []
     held = 0
-    for record in records(snapshot, info, first, min(tail, first + records_max)):
+    for record in records(snapshot, info, first, min(tail, first + records_max), cold):
         held += len(record.payload)
         if found and held > bytes_max:
             break
         found.append(record)
     reached = found[-1].offset + 1 if found else first
     return Chunk(tuple(found), first, reached, reached == tail, info.closed and reached == tail)
+
+
+def page(info: StreamInfo, start: int | None, records_max: int | None = None) -> Chunk:
+    """The next part of a stream by its offsets alone, without its records: about as much as fits
+    one answer, by what a record of this stream has on average.
+    """
+    tail = info.next_offset
+    first = tail if start is None else start
+    check_offset(info, first)
+    count = max(1, limits.STREAM_PAGE_BYTES // _average(info))
+    reached = min(tail, first + (count if records_max is None else min(count, records_max)))
+    return Chunk((), first, reached, reached == tail, info.closed and reached == tail)
+
+
+def joined(
+    snapshot: Snapshot, info: StreamInfo, start: int, end: int, cold: ColdRecords | None = None
+) -> tuple[bytes, int]:
+    """The next records from `start` on as one piece of a body, and where to go on. SQLite joins
+    them; how large a piece gets is bounded, whatever the records are.
+    """
+    sid, first, last = pieces(snapshot, info, start, end)[0]
+    last = min(last, first + max(1, limits.STREAM_PIECE_BYTES // _average(info)))
+    separator = "," if info.is_json else ""
+    while last - first > 1:
+        found = snapshot.one_within(
+            limits.STREAM_PIECE_BYTES_MAX, SQL.joined, (sid, first, last, separator)
+        )
+        if found is not None:
+            if found[1] == last - first:
+                return found[0], last
+            break
+        last = first + (last - first) // 2
+    return _joined_one_by_one(snapshot, info, first, last, cold)
+
+
+def _joined_one_by_one(
+    snapshot: Snapshot, info: StreamInfo, start: int, end: int, cold: ColdRecords | None
+) -> tuple[bytes, int]:
+    """The same for records that are large, or not all in the log."""
+    found: list[bytes] = []
+    held = 0
+    for record in records(snapshot, info, start, end, cold):
+        if record.offset != start + len(found):
+            break
+        held += len(record.payload)
+        if found and held > limits.STREAM_PIECE_BYTES_MAX:
+            break
+        found.append(record.payload)
+    if not found:
+        raise OffsetGone(f"a part of the stream {info.name!r} is gone meanwhile")
+    return (b"," if info.is_json else b"").join(found), start + len(found)
+
+
+def _average(info: StreamInfo) -> int:
+    return max(1, info.size_bytes // max(1, info.next_offset))
 
 
 def check_offset(info: StreamInfo, offset: int) -> None:

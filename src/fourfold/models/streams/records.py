@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from fourfold.models.streams.names import JSON, plain_type
+
+if TYPE_CHECKING:
+    from fourfold.kernel import Snapshot
+    from fourfold.models.streams.archive.standing import Archived
 
 
 class Producer(NamedTuple):
@@ -66,6 +71,18 @@ class Record(NamedTuple):
     ts_ms: int
 
 
+class ColdRecords(Protocol):
+    """Reads what is in segments, and no longer in the log."""
+
+    def records(self, snapshot: Snapshot, sid: int, start: int, end: int) -> Iterator[Record]:
+        """The records from `start` up to, and without, `end`."""
+        ...
+
+    def size_from(self, snapshot: Snapshot, sid: int, start: int, end: int) -> int:
+        """Their bytes."""
+        ...
+
+
 class Chunk(NamedTuple):
     """A part of a stream: records, and where to go on."""
 
@@ -82,6 +99,21 @@ class Made(NamedTuple):
 
     info: StreamInfo
     created: bool
+
+
+class Details(NamedTuple):
+    """A stream, and what is counted of it."""
+
+    info: StreamInfo
+    pending_rows: int
+    pending_bytes: int
+    wal_rows: int
+    wal_bytes: int
+    updated_at_ms: int
+    forked_from: str | None
+    producers: int
+    subscriptions: int
+    archived: Archived
 
 
 class Totals(NamedTuple):

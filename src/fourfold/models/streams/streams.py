@@ -12,20 +12,43 @@ of coroutines share commits.
 from __future__ import annotations
 
 import asyncio
+import builtins
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from fourfold import limits
-from fourfold.errors import FourfoldError, InvalidInput
+from fourfold.errors import FourfoldError, InvalidInput, Refused
 from fourfold.kernel import Bell, Database, Transaction
-from fourfold.models.streams import fold, messages, names, reader, verification, writer
-from fourfold.models.streams.admission import check_producer
-from fourfold.models.streams.records import Appended, Chunk, Made, Producer, StreamInfo, Totals
-from fourfold.models.streams.writer import SQL, Append, Fork, Moment, Wanted
+from fourfold.models.streams import (
+    appending,
+    fold,
+    messages,
+    names,
+    reader,
+    retention,
+    verification,
+    writer,
+)
+from fourfold.models.streams.appending import Append, Appender, Asked, Outcome
+from fourfold.models.streams.archive.standing import archived
+from fourfold.models.streams.batching import Batch, Batches, Tell
+from fourfold.models.streams.records import (
+    Appended,
+    Chunk,
+    ColdRecords,
+    Details,
+    Made,
+    StreamInfo,
+    Totals,
+)
+from fourfold.models.streams.stream import Stream
+from fourfold.models.streams.subscriptions import Subscriptions
+from fourfold.models.streams.writer import SQL, Fork, Moment, Wanted
 
 Clock = Callable[[], int]
 """Milliseconds since 1970."""
@@ -38,14 +61,25 @@ def _now_ms() -> int:
 class Streams:
     """All streams of one store."""
 
-    def __init__(self, database: Database, *, clock: Clock = _now_ms) -> None:
+    def __init__(
+        self, database: Database, *, clock: Clock = _now_ms, cold: ColdRecords | None = None
+    ) -> None:
         self.database = database
         self.clock = clock
+        self.cold = cold
+        """Reads what is in segments, and no longer in the log."""
+        self.settle: Callable[[str], None] | None = None
+        """Publishes a stream before the caller who changed it hears of that, if it shall be so."""
+        self.unpublished: Callable[[], Mapping[str, FourfoldError]] | None = None
+        """Why streams cannot be published, by name, where they are published from here."""
         self.bell = Bell()
         self.sweep_failure: FourfoldError | None = None
         """Why the last sweep in the background failed, if it did."""
         self._touched: dict[int, int] = {}
         self._touching = threading.Lock()
+        self.subscriptions = Subscriptions(database, self._now, self.bell)
+        self._appender = Appender()
+        self._batches = Batches(self._append_all, self._submit)
 
     # Whole streams
 
@@ -78,10 +112,16 @@ class Streams:
 
     def make(self, wanted: Wanted, body: bytes = b"") -> Made:
         """The same with everything said, and whether the stream is new."""
-        return self.database.transact(self._making(wanted, body), size=len(body))
+        made = self.database.transact(self._making(wanted, body), size=len(body))
+        if self.settle is not None:
+            self.settle(wanted.name)
+        return made
 
     async def make_async(self, wanted: Wanted, body: bytes = b"") -> Made:
-        return await self.database.transact_async(self._making(wanted, body), size=len(body))
+        made = await self.database.transact_async(self._making(wanted, body), size=len(body))
+        if self.settle is not None:
+            await asyncio.to_thread(self.settle, wanted.name)
+        return made
 
     def _making(self, wanted: Wanted, body: bytes) -> Callable[[Transaction], Made]:
         checked = _check_wanted(wanted)
@@ -92,7 +132,7 @@ class Streams:
 
         def work(txn: Transaction) -> Made:
             made = writer.create(txn, checked, records, self._now())
-            txn.after_commit(self.bell.ring)
+            txn.after_commit(partial(self.bell.ring, (checked.name,)))
             return made
 
         return work
@@ -112,51 +152,88 @@ class Streams:
         self, *, prefix: str = "", after: str = "", limit: int = 1000
     ) -> tuple[StreamInfo, ...]:
         """Streams in the order of their names."""
-        now = self._now()
+        now, end = self._now(), names.behind(prefix)
+        found: builtins.list[StreamInfo] = []
         with self.database.read() as snapshot:
-            rows = snapshot.all(SQL.streams_after, (after, prefix, names.behind(prefix), limit))
-        found = (writer.info_of(row) for row in rows)
-        return tuple(each for each in found if not writer.is_expired(each, now))
+            # Those whose time is over leave room on the page for those behind them.
+            while len(found) < limit:
+                wanted = limit - len(found)
+                rows = snapshot.all(SQL.streams_after, (names.stored(after), prefix, end, wanted))
+                page = [writer.info_of(row) for row in rows]
+                found += [each for each in page if not writer.is_expired(each, now)]
+                if len(page) < wanted:
+                    break
+                after = page[-1].name
+        return tuple(found)
+
+    def details(self, name: str) -> Details:
+        """What is known of a stream, and what is counted of it."""
+        names.check_name(name)
+        with self.database.read() as snapshot:
+            info = writer.living(snapshot, name, self._now())
+            counted = snapshot.one(SQL.details, (info.sid,)) or ()
+            return Details._make((info, *counted, archived(snapshot, name)))
 
     def delete(self, name: str) -> None:
         """Remove a stream. One that has forks can no longer be used, but they go on reading it."""
         self.database.transact(self._deleting(name))
+        if self.settle is not None:
+            self.settle(name)
 
     async def delete_async(self, name: str) -> None:
         await self.database.transact_async(self._deleting(name))
+        if self.settle is not None:
+            await asyncio.to_thread(self.settle, name)
 
     def _deleting(self, name: str) -> Callable[[Transaction], None]:
         names.check_name(name)
 
         def work(txn: Transaction) -> None:
             writer.delete(txn, name, self._now())
-            txn.after_commit(self.bell.ring)
+            txn.after_commit(partial(self.bell.ring, (name,)))
 
         return work
 
     # Appending
 
     def append(self, name: str, request: Append) -> Appended:
-        return self.database.transact(self._appending(name, request), size=_size(request))
+        """Append to a stream; it returns when that is on disk."""
+        size = self._check(name, request)
+        asked = [(name, request)]
+        done = self.database.transact(lambda txn: self._append_all(txn, asked), size=size)[0]
+        if isinstance(done, FourfoldError):
+            raise done
+        if self.settle is not None:
+            self.settle(name)
+        return done
 
     async def append_async(self, name: str, request: Append) -> Appended:
-        return await self.database.transact_async(
-            self._appending(name, request), size=_size(request)
-        )
+        """The same for coroutines."""
+        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        self.append_soon(name, request, partial(_settle, future))
+        return await future
 
-    def _appending(self, name: str, request: Append) -> Callable[[Transaction], Appended]:
-        names.check_name(name)
-        if request.producer is not None:
-            check_producer(request.producer)
-        if not request.records and not request.close:
-            raise InvalidInput("there is nothing to append")
+    def append_soon(self, name: str, request: Append, tell: Tell) -> None:
+        """The same for callbacks of a running event loop: `tell` is called with what came of it, or
+        with the error.
+        """
+        size = self._check(name, request)
+        if self.settle is not None:
+            tell = partial(_settle_first, self.settle, name, tell)
+        self._batches.add(name, request, size, tell)
 
-        def work(txn: Transaction) -> Appended:
-            done = writer.append(txn, name, request, self._now())
-            txn.after_commit(self.bell.ring)
-            return done
+    def _check(self, name: str, request: Append) -> int:
+        if not self._appender.knows(name):
+            names.check_name(name)
+        return appending.check(name, request)
 
-        return work
+    def _append_all(self, txn: Transaction, asked: Sequence[Asked]) -> builtins.list[Outcome]:
+        outcomes = self._appender.append(txn, asked, self._now())
+        txn.after_commit(partial(self.bell.ring, {name for name, _ in asked}))
+        return outcomes
+
+    def _submit(self, batch: Batch) -> asyncio.Future[builtins.list[Outcome]]:
+        return asyncio.ensure_future(self.database.transact_async(batch.work, size=batch.size))
 
     # Reading
 
@@ -169,15 +246,83 @@ class Streams:
         bytes_max: int = limits.STREAM_READ_BYTES,
     ) -> tuple[StreamInfo, Chunk]:
         """The next part of a stream behind an offset."""
+        try:
+            return self.read_log(name, offset, records_max=records_max, bytes_max=bytes_max)
+        except reader.NotInTheLog:
+            pass
+        return self._read(name, offset, records_max, bytes_max, self._segments())
+
+    async def read_async(
+        self,
+        name: str,
+        offset: str = names.START,
+        *,
+        records_max: int = limits.STREAM_READ_RECORDS,
+    ) -> tuple[StreamInfo, Chunk]:
+        """The same for coroutines: segments may be far away, and are read in a thread."""
+        try:
+            return self.read_log(name, offset, records_max=records_max)
+        except reader.NotInTheLog:
+            return await asyncio.to_thread(self.read, name, offset, records_max=records_max)
+
+    def read_log(
+        self,
+        name: str,
+        offset: str = names.START,
+        *,
+        records_max: int = limits.STREAM_READ_RECORDS,
+        bytes_max: int = limits.STREAM_READ_BYTES,
+    ) -> tuple[StreamInfo, Chunk]:
+        """The same if it is in the log; `reader.NotInTheLog` when some of it is in segments."""
+        return self._read(name, offset, records_max, bytes_max, None)
+
+    def _read(
+        self, name: str, offset: str, records_max: int, bytes_max: int, cold: ColdRecords | None
+    ) -> tuple[StreamInfo, Chunk]:
         names.check_name(name)
         start = names.read_offset(offset)
         with self.database.read() as snapshot:
             info = writer.living(snapshot, name, self._now())
             found = reader.chunk(
-                snapshot, info, start, records_max=records_max, bytes_max=bytes_max
+                snapshot, info, start, records_max=records_max, bytes_max=bytes_max, cold=cold
             )
         self.touch(info)
         return info, found
+
+    def _segments(self) -> ColdRecords:
+        if self.cold is None:
+            raise Refused(
+                "some of the records are in segments, and there is no object store to read",
+                hint="Open the store with `fourfold.open`: it knows where the objects are.",
+            )
+        return self.cold
+
+    def page(
+        self, name: str, offset: str = names.START, *, records_max: int | None = None
+    ) -> tuple[StreamInfo, Chunk]:
+        """The same, without the records: `piece` reads them, as many as fit in memory at a time."""
+        names.check_name(name)
+        start = names.read_offset(offset)
+        info = self.info(name)
+        found = reader.page(info, start, records_max)
+        self.touch(info)
+        return info, found
+
+    def piece(self, info: StreamInfo, start: int, end: int) -> tuple[bytes, int]:
+        """Some of the records from `start` up to `end`, joined as a body has them; and the offset
+        to go on from.
+        """
+        try:
+            return self.piece_of_log(info, start, end)
+        except reader.NotInTheLog:
+            pass
+        with self.database.read() as snapshot:
+            return reader.joined(snapshot, info, start, end, self._segments())
+
+    def piece_of_log(self, info: StreamInfo, start: int, end: int) -> tuple[bytes, int]:
+        """The same if it is in the log; `reader.NotInTheLog` when some of it is in segments."""
+        with self.database.read() as snapshot:
+            return reader.joined(snapshot, info, start, end)
 
     def state(self, name: str) -> dict[fold.Key, Any]:
         """The newest value of each key of a state stream."""
@@ -185,7 +330,8 @@ class Streams:
         state: dict[fold.Key, Any] = {}
         with self.database.read(deadline_s=float("inf")) as snapshot:
             info = writer.living(snapshot, name, self._now())
-            for record in reader.records(snapshot, info, info.first_offset, info.next_offset):
+            ends = info.first_offset, info.next_offset
+            for record in reader.records(snapshot, info, *ends, self.cold):
                 fold.apply(state, msgspec.json.decode(record.payload))
         self.touch(info)
         return state
@@ -201,7 +347,7 @@ class Streams:
                 self._touched[info.sid] = self.clock() + 1000 * info.ttl_seconds
 
     def _now(self) -> Moment:
-        return Moment(self.clock(), self._touched)
+        return Moment(self.clock(), self._touched, self.cold)
 
     def sweep(self, limit: int = limits.SWEEP_STREAMS) -> int:
         """Write down the uses of streams, remove those whose time is over, and give up what is not
@@ -224,7 +370,7 @@ class Streams:
             if info is None or not writer.is_expired(info, self._now()):
                 return 0
             writer.remove(txn, info)
-            txn.after_commit(self.bell.ring)
+            txn.after_commit(partial(self.bell.ring, (name,)))
             return 1
 
         return work
@@ -243,15 +389,7 @@ class Streams:
     def _retaining(self, name: str) -> Callable[[Transaction], int]:
         def work(txn: Transaction) -> int:
             info = writer.living(txn, name, self._now())
-            horizon = info.first_offset
-            if info.retention_seconds is not None:
-                oldest = self.clock() - 1000 * info.retention_seconds
-                found = txn.value(SQL.older_than, (info.sid, info.first_offset, oldest))
-                horizon = info.next_offset if found is None else int(found)
-            if info.retention_bytes is not None and info.wal_bytes > info.retention_bytes:
-                found = txn.value(SQL.newest_that_fit, (info.sid, info.retention_bytes))
-                horizon = max(horizon, 0 if found is None else int(found) + 1)
-            return writer.trim(txn, info, horizon)
+            return writer.trim(txn, info, retention.horizon(txn, info, self.clock()))
 
         return work
 
@@ -270,120 +408,6 @@ class Streams:
         """What contradicts the invariants of the streams; empty when all is well."""
         with self.database.read(deadline_s=float("inf")) as snapshot:
             return verification.problems(snapshot)
-
-
-class Stream:
-    """One stream by its name. It holds nothing open."""
-
-    def __init__(self, streams: Streams, name: str) -> None:
-        self._streams = streams
-        self.name = name
-
-    @property
-    def info(self) -> StreamInfo:
-        return self._streams.info(self.name)
-
-    def append(
-        self,
-        records: Iterable[bytes] | bytes,
-        *,
-        producer: Producer | None = None,
-        seq: str | None = None,
-        close: bool = False,
-    ) -> Appended:
-        """Add records; it returns when they are on disk."""
-        return self._streams.append(self.name, self._request(records, producer, seq, close=close))
-
-    async def append_async(
-        self,
-        records: Iterable[bytes] | bytes,
-        *,
-        producer: Producer | None = None,
-        seq: str | None = None,
-        close: bool = False,
-    ) -> Appended:
-        request = self._request(records, producer, seq, close=close)
-        return await self._streams.append_async(self.name, request)
-
-    def close(self) -> Appended:
-        """No more appends; readers learn that they have reached the end."""
-        return self._streams.append(self.name, Append((), None, close=True))
-
-    def read(self, offset: str = names.START, limit: int | None = None) -> Chunk:
-        """The next records behind an offset."""
-        most = limits.STREAM_READ_RECORDS if limit is None else limit
-        return self._streams.read(self.name, offset, records_max=most)[1]
-
-    def fork(self, name: str, at: str | None = None, *, sub_offset: int = 0) -> Stream:
-        """A new stream that shares everything up to an offset, the end if not given, and then goes
-        its own way. Nothing is copied.
-        """
-        offset = None if at is None else names.read_offset(at)
-        return self._streams.create(name, fork=Fork(self.name, offset, sub_offset))
-
-    def follow(self, offset: str = names.START, *, timeout: float | None = None) -> Iterator[Chunk]:
-        """Chunk by chunk, waiting for more; it ends with the stream, or after `timeout` seconds
-        without anything new.
-        """
-        at = offset
-        while True:
-            rings = self._streams.bell.rings
-            chunk = self.read(at)
-            at = names.show_offset(chunk.next_offset)
-            if chunk.records or chunk.closed:
-                yield chunk
-                if chunk.closed:
-                    return
-                continue
-            until = None if timeout is None else time.monotonic() + timeout
-            if not self._wait(at, rings, until):
-                return
-
-    def _wait(self, at: str, rings: int, until: float | None) -> bool:
-        """Until there is something behind `at`; False when the time is over."""
-        while True:
-            left = None if until is None else until - time.monotonic()
-            if left is not None and left <= 0:
-                return False
-            pause = (
-                limits.WATCH_HEARTBEAT_S if left is None else min(left, limits.WATCH_HEARTBEAT_S)
-            )
-            self._streams.bell.wait(rings, pause)
-            rings = self._streams.bell.rings
-            info = self.info
-            if names.show_offset(info.next_offset) > at or info.closed:
-                return True
-
-    async def follow_async(self, offset: str = names.START) -> AsyncIterator[Chunk]:
-        """The same for coroutines, until the stream is closed."""
-        at = offset
-        with self._streams.bell.heard() as ear:
-            while True:
-                ear.forget()
-                chunk = await asyncio.to_thread(self.read, at)
-                at = names.show_offset(chunk.next_offset)
-                if chunk.records or chunk.closed:
-                    yield chunk
-                    if chunk.closed:
-                        return
-                    continue
-                await ear.wait(limits.WATCH_HEARTBEAT_S)
-
-    def _request(
-        self,
-        records: Iterable[bytes] | bytes,
-        producer: Producer | None,
-        seq: str | None,
-        *,
-        close: bool,
-    ) -> Append:
-        given = [records] if isinstance(records, bytes) else list(records)
-        if self.info.is_json:
-            given = [message for each in given for message in messages.split(each, names.JSON)]
-        for each in given:
-            if not isinstance(each, bytes) or not each:
-                raise InvalidInput("a record is bytes, and not empty")
-        return Append(given, None, producer, seq, close)
 
 
 def _check_wanted(wanted: Wanted) -> Wanted:
@@ -406,5 +430,27 @@ def _check_wanted(wanted: Wanted) -> Wanted:
     return wanted._replace(content_type=None if kind is None else names.check_content_type(kind))
 
 
-def _size(request: Append) -> int:
-    return sum(map(len, request.records))
+def _settle(future: asyncio.Future[Appended], outcome: Outcome) -> None:
+    if future.done():
+        # Its caller was cancelled while the commit was under way.
+        return
+    if isinstance(outcome, FourfoldError):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)
+
+
+def _settle_first(settle: Callable[[str], None], name: str, tell: Tell, outcome: Outcome) -> None:
+    """Publish the stream in a thread, then tell."""
+    if isinstance(outcome, FourfoldError):
+        tell(outcome)
+        return
+
+    def done(settled: asyncio.Future[None]) -> None:
+        error = None if settled.cancelled() else settled.exception()
+        if error is not None and not isinstance(error, FourfoldError):
+            error = Refused(f"the stream {name!r} could not be published: {error!r}")
+        tell(outcome if error is None else error)
+
+    loop = asyncio.get_running_loop()
+    loop.run_in_executor(None, settle, name).add_done_callback(done)

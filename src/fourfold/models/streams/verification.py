@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from fourfold.kernel import Snapshot, load_queries
+from fourfold.models.streams.archive import checks
 
 _SQL = load_queries("fourfold.models.streams")
+_SUBSCRIPTIONS = load_queries("fourfold.models.streams.subscriptions")
 _NAMED_MAX = 20
 
 
@@ -26,4 +28,8 @@ def problems(snapshot: Snapshot) -> list[str]:
         f"streams: {row[0]!r} was forked from a stream or an offset that is not there"
         for row in snapshot.all(_SQL.broken_forks, (_NAMED_MAX,))
     ]
-    return found
+    found += [
+        f"subscription_links: a cursor in {row[0]!r} is of no subscription, or not where it can be"
+        for row in snapshot.all(_SUBSCRIPTIONS.broken_links, (_NAMED_MAX,))
+    ]
+    return found + checks.problems(snapshot)

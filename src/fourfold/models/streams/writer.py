@@ -1,7 +1,7 @@
 """Writing to streams: each function is the work of one transaction.
 
-An append reserves its offsets, adds its records, moves the counters and the producer on, all in one
-transaction, so that what was acknowledged is there, once, in order.
+A stream is made with its first records, forked, trimmed and removed here; what is appended later is
+the affair of `appending`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 from fourfold.errors import AlreadyExists, InvalidInput, NotFound, StreamGone
 from fourfold.kernel import Snapshot, Transaction, load_queries
 from fourfold.models.streams import admission
-from fourfold.models.streams.admission import Known
 from fourfold.models.streams.names import plain_type, show_offset
-from fourfold.models.streams.records import Appended, Made, Producer, StreamInfo
+from fourfold.models.streams.records import ColdRecords, Made, Producer, StreamInfo
 
 SQL = load_queries("fourfold.models.streams")
 _DELETED = 1
@@ -26,6 +25,7 @@ class Moment(NamedTuple):
 
     ms: int
     touched: Mapping[int, int]
+    cold: ColdRecords | None = None
 
 
 class Fork(NamedTuple):
@@ -49,16 +49,6 @@ class Wanted(NamedTuple):
     fork: Fork | None = None
     retention_seconds: int | None = None
     retention_bytes: int | None = None
-
-
-class Append(NamedTuple):
-    """What is to be appended, and under which conditions."""
-
-    records: Sequence[bytes]
-    content_type: str | None
-    producer: Producer | None = None
-    stream_seq: str | None = None
-    close: bool = False
 
 
 def info_of(row: Sequence[Any]) -> StreamInfo:
@@ -127,34 +117,6 @@ def create(txn: Transaction, wanted: Wanted, records: Sequence[bytes], now: Mome
     return Made(made, created=True)
 
 
-def append(txn: Transaction, name: str, request: Append, now: Moment) -> Appended:
-    """Add records to a stream, and close it if asked."""
-    info = living(txn, name, now)
-    producer = request.producer
-    if producer is not None:
-        known = _known(txn, info, producer)
-        if admission.is_duplicate(producer, known):
-            assert known is not None
-            highest = Producer(producer.id, known.epoch, known.last_seq)
-            return Appended(info.next_offset, True, info.closed, highest)
-        if info.closed and info.closed_by == producer:
-            return Appended(info.next_offset, True, True, producer)
-    if info.closed and not request.records and request.close and producer is None:
-        return Appended(info.next_offset, True, True)
-    admission.refuse_if_closed(info)
-    if request.records and request.content_type is not None:
-        admission.refuse_other_type(info, request.content_type)
-    admission.refuse_behind(info, request.stream_seq)
-    next_offset = _write(txn, info, request.records, now.ms, request.stream_seq)
-    if producer is not None:
-        params = (info.sid, producer.id, producer.epoch, producer.seq, now.ms)
-        txn.execute(SQL.put_producer, params)
-    if request.close:
-        by = producer or (None, None, None)
-        txn.execute(SQL.close, (info.sid, *by, now.ms, end_of_life(info, now.ms)))
-    return Appended(next_offset, False, request.close, producer)
-
-
 def delete(txn: Transaction, name: str, now: Moment) -> None:
     """Remove a stream; one that has forks is only marked, since they read through it."""
     info = living(txn, name, now)
@@ -186,10 +148,10 @@ def trim(txn: Transaction, info: StreamInfo, first_offset: int) -> int:
     """Give up the records below an offset; how many there were."""
     if info.forks or first_offset <= max(info.first_offset, info.fork_offset or 0):
         return 0
-    rows, size = txn.one(SQL.held_below, (info.sid, first_offset)) or (0, 0)
+    counts = txn.one(SQL.held_below, (info.sid, first_offset)) or (0, 0, 0, 0)
     txn.execute(SQL.trim_records, (info.sid, first_offset))
-    txn.execute(SQL.trimmed, (info.sid, first_offset, rows, size))
-    return int(rows)
+    txn.execute(SQL.trimmed, (info.sid, first_offset, *counts))
+    return first_offset - info.first_offset
 
 
 def end_of_life(info: StreamInfo, now_ms: int) -> int | None:
@@ -221,11 +183,6 @@ def _write(
     return info.next_offset + len(records)
 
 
-def _known(txn: Transaction, info: StreamInfo, producer: Producer) -> Known | None:
-    row = txn.one(SQL.producer, (info.sid, producer.id))
-    return None if row is None else Known(*row)
-
-
 def _row(txn: Transaction, sid: int) -> Sequence[Any]:
     row = txn.one(SQL.stream_by_sid, (sid,))
     assert row is not None
@@ -244,7 +201,7 @@ def _add(txn: Transaction, wanted: Wanted, now: Moment) -> StreamInfo:
         content_type, first = source.content_type, min(source.first_offset, start)
         if ttl is None and expires is None:
             ttl, expires = source.ttl_seconds, source.expires_at_ms
-        size = _size_until(txn, source, start)
+        size = _size_until(txn, source, start, now.cold)
     if ttl is not None:
         expires = now.ms + 1000 * ttl
     params = (
@@ -294,15 +251,15 @@ def _fork_point(txn: Transaction, fork: Fork, now: Moment) -> tuple[StreamInfo, 
         if start + fork.sub_offset > source.next_offset:
             raise InvalidInput(f"the stream {fork.source!r} has no {fork.sub_offset} more messages")
         return source, start + fork.sub_offset, b""
-    return _fork_in_bytes(txn, source, start, fork.sub_offset)
+    return _fork_in_bytes(txn, source, start, fork.sub_offset, now.cold)
 
 
 def _fork_in_bytes(
-    txn: Transaction, source: StreamInfo, start: int, left: int
+    txn: Transaction, source: StreamInfo, start: int, left: int, cold: ColdRecords | None
 ) -> tuple[StreamInfo, int, bytes]:
     """Where so many bytes behind a record end: whole records, and a part of the next."""
     while left:
-        payload = record_at(txn, source, start)
+        payload = record_at(txn, source, start, cold)
         if payload is None:
             raise InvalidInput(f"the stream {source.name!r} ends before the fork's sub-offset")
         if left < len(payload):
@@ -312,21 +269,29 @@ def _fork_in_bytes(
     return source, start, b""
 
 
-def record_at(snapshot: Snapshot, info: StreamInfo, offset: int) -> bytes | None:
-    """One record, wherever up the chain of forks it lies."""
+def record_at(
+    snapshot: Snapshot, info: StreamInfo, offset: int, cold: ColdRecords | None = None
+) -> bytes | None:
+    """One record, wherever up the chain of forks it lies, and whether or not it is in a segment."""
     if offset >= info.next_offset:
         return None
     while info.fork_offset is not None and offset < info.fork_offset:
         info = info_of(snapshot.one(SQL.stream_by_sid, (info.forked_from,)) or ())
     payload: bytes | None = snapshot.value(SQL.record, (info.sid, offset))
+    if payload is None and cold is not None:
+        payload = next(cold.records(snapshot, info.sid, offset, offset + 1)).payload
     return payload
 
 
-def _size_until(txn: Transaction, info: StreamInfo, offset: int) -> int:
+def _size_until(txn: Transaction, info: StreamInfo, offset: int, cold: ColdRecords | None) -> int:
     """The bytes of a stream's first records, those included that retention gave up."""
     while info.fork_offset is not None and offset < info.fork_offset:
         info = info_of(_row(txn, info.forked_from or 0))
-    return info.size_bytes - int(txn.value(SQL.bytes_from, (info.sid, offset)))
+    behind = int(txn.value(SQL.bytes_from, (info.sid, offset)))
+    edge = int(txn.value(SQL.log_begin, (info.sid,)))
+    if offset < edge and cold is not None:
+        behind += cold.size_from(txn, info.sid, offset, edge)
+    return info.size_bytes - behind
 
 
 def _refuse_unlike(txn: Transaction, info: StreamInfo, wanted: Wanted) -> None:

@@ -1,0 +1,241 @@
+"""Appending: many appends in one transaction, each with its own outcome.
+
+An append reserves its offsets, adds its records, moves the counters and the producer on, all in one
+transaction, so that what was acknowledged is there, once, in order. Appends that share a
+transaction share its statements too: the records of a stream go in together, and its counters move
+once. One that is refused leaves nothing behind and does not concern the others.
+
+What the last transaction knew of its streams is kept for the next one. It is used only when nothing
+at all was written between the two; so it never has to be told of anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from fourfold import limits
+from fourfold.errors import FourfoldError, InvalidInput, NotFound, StreamGone
+from fourfold.kernel import Transaction
+from fourfold.models.streams import admission, names
+from fourfold.models.streams.admission import Known
+from fourfold.models.streams.records import Appended, Producer
+from fourfold.models.streams.writer import SQL, Moment, info_of
+
+_COLUMNS = ("sid", "offset", "ts_ms", "payload", "payload_len")
+_SERIES_MIN = 4
+"""So many records of one stream are handed over as an array; fewer share a statement with those of
+other streams.
+"""
+
+
+class Append(NamedTuple):
+    """What is to be appended, and under which conditions."""
+
+    records: Sequence[bytes]
+    content_type: str | None
+    producer: Producer | None = None
+    stream_seq: str | None = None
+    close: bool = False
+
+
+Asked = tuple[str, Append]
+"""The name of a stream, and what shall be appended to it."""
+Outcome = Appended | FourfoldError
+
+
+class _Tail:
+    """The end of a stream, moved on by every append of a transaction."""
+
+    __slots__ = (
+        "close",
+        "closed",
+        "closed_by",
+        "content_type",
+        "deleted",
+        "expires_at_ms",
+        "name",
+        "next_offset",
+        "produced",
+        "producers",
+        "records",
+        "sid",
+        "size",
+        "stream_seq",
+        "ttl_seconds",
+    )
+
+    def __init__(self, row: Sequence[Any]) -> None:
+        info = info_of(row)
+        self.sid = info.sid
+        self.name = info.name
+        self.content_type = info.content_type
+        self.next_offset = info.next_offset
+        self.closed = info.closed
+        self.closed_by = info.closed_by
+        self.stream_seq = info.stream_seq
+        self.ttl_seconds = info.ttl_seconds
+        self.expires_at_ms = info.expires_at_ms
+        self.deleted = info.deleted
+        self.producers: dict[str, Known | None] = {}
+        # What is to be written for the transaction under way.
+        self.records: list[bytes] = []
+        self.size = 0
+        self.produced: set[str] = set()
+        self.close = False
+
+    def is_over(self, now: Moment) -> bool:
+        """Whether its time has passed; uses that are not written down yet count."""
+        end = self.expires_at_ms
+        if end is None or end > now.ms or self.deleted:
+            return False
+        return now.touched.get(self.sid, end) <= now.ms
+
+
+class Appender:
+    """Appends to the streams of one database. Whoever calls it is inside of a transaction."""
+
+    def __init__(self) -> None:
+        self._tails: dict[str, _Tail] = {}
+        self._mark = -1
+        """What the connection had written when the tails were right; -1 while nobody knows."""
+
+    def knows(self, name: str) -> bool:
+        """Whether a name was one of a stream lately, and so is one that can be."""
+        return name in self._tails
+
+    def append(self, txn: Transaction, asked: Sequence[Asked], now: Moment) -> list[Outcome]:
+        """The outcome of each, in order. An error of the database is raised, and concerns all."""
+        if txn.total_changes != self._mark or len(self._tails) > limits.STREAM_TAILS_MAX:
+            self._tails = {}
+        # Until the commit is through the tails are ahead of what is there.
+        self._mark = -1
+        moved: dict[int, _Tail] = {}
+        outcomes: list[Outcome] = []
+        for name, request in asked:
+            try:
+                outcomes.append(self._admit(txn, name, request, now, moved))
+            except FourfoldError as error:
+                if txn.is_over:
+                    raise
+                outcomes.append(error)
+        if moved:
+            _write(txn, moved.values(), now.ms)
+        mark = txn.total_changes
+        txn.after_commit(lambda: self._keep(mark))
+        return outcomes
+
+    def _keep(self, mark: int) -> None:
+        self._mark = mark
+
+    def _admit(
+        self, txn: Transaction, name: str, request: Append, now: Moment, moved: dict[int, _Tail]
+    ) -> Appended:
+        """Take one append in, or raise; nothing has changed when it raises."""
+        tail = self._tails.get(name) or self._look(txn, name)
+        if tail is None or (tail.expires_at_ms is not None and tail.is_over(now)):
+            raise NotFound(f"there is no stream {name!r}")
+        if tail.deleted:
+            raise StreamGone(f"the stream {name!r} was deleted; only its forks go on")
+        producer, records = request.producer, request.records
+        if producer is not None:
+            known = _known(txn, tail, producer)
+            if admission.is_duplicate(producer, known):
+                assert known is not None
+                highest = Producer(producer.id, known.epoch, known.last_seq)
+                return Appended(tail.next_offset, True, tail.closed, highest)
+            if tail.closed and tail.closed_by == producer:
+                return Appended(tail.next_offset, True, True, producer)
+        if tail.closed:
+            if not records and request.close and producer is None:
+                return Appended(tail.next_offset, True, True)
+            admission.refuse_if_closed(tail)
+        if records and request.content_type not in {None, tail.content_type}:
+            admission.refuse_other_type(tail, request.content_type or "")
+        if request.stream_seq is not None:
+            admission.refuse_behind(tail, request.stream_seq)
+            tail.stream_seq = request.stream_seq
+        moved[tail.sid] = tail
+        _move(tail, request, now.ms)
+        return Appended(tail.next_offset, False, request.close, producer)
+
+    def _look(self, txn: Transaction, name: str) -> _Tail | None:
+        row = txn.one(SQL.stream_by_name, (name,))
+        if row is None:
+            return None
+        tail = self._tails[name] = _Tail(row)
+        return tail
+
+
+def check(name: str, request: Append) -> int:
+    """Refuse what no stream takes; the number of bytes otherwise."""
+    records, producer = request.records, request.producer
+    if not records and not request.close:
+        raise InvalidInput("there is nothing to append")
+    if producer is not None:
+        admission.check_producer(producer)
+    if request.stream_seq is not None:
+        names.stored(request.stream_seq)
+    for record in records:
+        if type(record) is not bytes or not record:
+            raise InvalidInput(f"{name}: a record is bytes, and not empty")
+    return sum(map(len, records))
+
+
+def _move(tail: _Tail, request: Append, now_ms: int) -> None:
+    records, producer = request.records, request.producer
+    if records:
+        tail.records.extend(records)
+        tail.next_offset += len(records)
+        tail.size += sum(map(len, records))
+    if tail.ttl_seconds is not None:
+        tail.expires_at_ms = now_ms + 1000 * tail.ttl_seconds
+    if producer is not None:
+        tail.producers[producer.id] = Known(producer.epoch, producer.seq)
+        tail.produced.add(producer.id)
+    if request.close:
+        tail.closed, tail.closed_by, tail.close = True, producer, True
+
+
+def _known(txn: Transaction, tail: _Tail, producer: Producer) -> Known | None:
+    found = tail.producers
+    if producer.id not in found:
+        if len(found) - len(tail.produced) > limits.STREAM_PRODUCERS_REMEMBERED:
+            tail.producers = found = {each: found[each] for each in tail.produced}
+        row = txn.one(SQL.producer, (tail.sid, producer.id))
+        found[producer.id] = None if row is None else Known(*row)
+    return found[producer.id]
+
+
+def _write(txn: Transaction, tails: Any, now_ms: int) -> None:
+    rows: list[tuple[Any, ...]] = []
+    advanced, produced, closed = [], [], []
+    for tail in tails:
+        sid, records = tail.sid, tail.records
+        first = tail.next_offset - len(records)
+        if len(records) >= _SERIES_MIN:
+            txn.insert_series(
+                "wal_log",
+                fixed={"sid": sid, "ts_ms": now_ms},
+                counter=("offset", first),
+                values=("payload", records),
+                lengths="payload_len",
+            )
+        else:
+            for offset, record in enumerate(records, first):
+                rows.append((sid, offset, now_ms, record, len(record)))
+        end = tail.expires_at_ms
+        advanced.append((sid, len(records), tail.size, now_ms, end, tail.stream_seq))
+        for each in tail.produced:
+            known = tail.producers[each]
+            produced.append((sid, each, known.epoch, known.last_seq, now_ms))
+        if tail.close:
+            closed.append((sid, *(tail.closed_by or (None, None, None)), now_ms, end))
+            tail.close = False
+        tail.records, tail.size, tail.produced = [], 0, set()
+    txn.insert_many("wal_log", _COLUMNS, rows)
+    txn.execute_many(SQL.advance, advanced)
+    if produced:
+        txn.execute_many(SQL.put_producer, produced)
+    if closed:
+        txn.execute_many(SQL.close, closed)

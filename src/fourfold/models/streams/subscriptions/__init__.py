@@ -1,0 +1,8 @@
+"""Subscriptions: durable cursors over streams that wake a worker when there is something new."""
+
+from __future__ import annotations
+
+from fourfold.models.streams.subscriptions.records import Ack, Link, Subscribe, Subscription, Wake
+from fourfold.models.streams.subscriptions.subscriptions import Subscriptions
+
+__all__ = ["Ack", "Link", "Subscribe", "Subscription", "Subscriptions", "Wake"]

@@ -1,0 +1,183 @@
+"""Which subscriptions there are, and which streams each follows. Every function is the work of one
+transaction, or a part of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+
+from fourfold import limits
+from fourfold.errors import AlreadyExists, InvalidInput, LimitExceeded, NotFound
+from fourfold.kernel import Snapshot, Transaction, load_queries
+from fourfold.models.streams import names
+from fourfold.models.streams.subscriptions import globs
+from fourfold.models.streams.subscriptions.records import Link, Subscribe, Subscription
+
+SQL = load_queries("fourfold.models.streams.subscriptions")
+
+
+def find(snapshot: Snapshot, subscription_id: str) -> Subscription:
+    row = snapshot.one(SQL.by_id, (names.stored(subscription_id),))
+    if row is None:
+        raise NotFound(f"there is no subscription {subscription_id!r:.200}")
+    return Subscription._make(row)
+
+
+def check(wanted: Subscribe) -> Subscribe:
+    """The same with every field in its one form; InvalidInput when one does not fit."""
+    if (
+        not 0 < len(wanted.id) <= limits.SUBSCRIPTION_ID_MAX
+        or not wanted.id.isprintable()
+        or "/" in wanted.id
+    ):
+        raise InvalidInput(
+            f"the id of a subscription is printable text of 1 to {limits.SUBSCRIPTION_ID_MAX} "
+            "characters without a slash"
+        )
+    if wanted.kind not in {"webhook", "pull-wake"}:
+        raise InvalidInput("a subscription is of the type webhook or pull-wake")
+    pattern = None if wanted.pattern is None else globs.check_pattern(wanted.pattern)
+    streams = check_streams(wanted.streams)
+    if pattern is None and not streams:
+        raise InvalidInput("a subscription has a pattern, streams, or both")
+    ttl = limits.LEASE_TTL_MS if wanted.lease_ttl_ms is None else wanted.lease_ttl_ms
+    if type(ttl) is not int or not limits.LEASE_TTL_MS_MIN <= ttl <= limits.LEASE_TTL_MS_MAX:
+        raise InvalidInput(
+            f"lease_ttl_ms is an integer from {limits.LEASE_TTL_MS_MIN} to "
+            f"{limits.LEASE_TTL_MS_MAX}"
+        )
+    texts = {"description": wanted.description, "address": wanted.address}
+    for what, text in texts.items():
+        if text is not None and len(names.stored(text)) > limits.SUBSCRIPTION_TEXT_MAX:
+            raise InvalidInput(f"{what} has more than {limits.SUBSCRIPTION_TEXT_MAX} characters")
+    return wanted._replace(
+        pattern=pattern, streams=streams, lease_ttl_ms=ttl, wake_stream=_way(wanted)
+    )
+
+
+def _way(wanted: Subscribe) -> str | None:
+    """The stream that wakes are told in; None where they are told to an address."""
+    url, wake_stream = wanted.webhook_url, wanted.wake_stream
+    if wanted.kind == "webhook":
+        if not url or wake_stream is not None:
+            raise InvalidInput("a webhook subscription has webhook.url, and no wake_stream")
+        return None
+    if not wake_stream or url is not None:
+        raise InvalidInput("a pull-wake subscription has wake_stream, and no webhook")
+    return names.check_name(wake_stream.strip("/"))
+
+
+def check_streams(given: Sequence[str]) -> tuple[str, ...]:
+    if len(given) > limits.SUBSCRIPTION_STREAMS_MAX:
+        raise InvalidInput(f"a request names at most {limits.SUBSCRIPTION_STREAMS_MAX} streams")
+    if not all(isinstance(each, str) for each in given):
+        raise InvalidInput("streams are names, as text")
+    return tuple(sorted({names.check_name(each.strip("/")) for each in given}))
+
+
+def config_hash(wanted: Subscribe) -> str:
+    """What two requests for the same subscription have in common."""
+    fields = wanted._replace(address="", id="")
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+
+
+def create(txn: Transaction, wanted: Subscribe, now_ms: int) -> tuple[Subscription, bool]:
+    """A new subscription at the end of every stream that it follows; the same again when it is
+    there and is like that.
+    """
+    hashed = config_hash(wanted)
+    row = txn.one(SQL.by_id, (wanted.id,))
+    if row is not None:
+        found = Subscription._make(row)
+        if found.config_hash != hashed:
+            raise AlreadyExists(f"the subscription {wanted.id!r} exists and is another")
+        return found, False
+    if txn.value(SQL.count) >= limits.SUBSCRIPTIONS_MAX:
+        raise LimitExceeded(
+            f"the store has {limits.SUBSCRIPTIONS_MAX} subscriptions",
+            hint="Delete some, or follow several streams with one.",
+        )
+    params = (
+        *(wanted.id, wanted.kind, wanted.pattern, wanted.webhook_url, wanted.wake_stream),
+        *(wanted.lease_ttl_ms, wanted.description, hashed, wanted.address, now_ms),
+    )
+    txn.execute(SQL.add, params)
+    made = find(txn, wanted.id)
+    if wanted.pattern is not None:
+        _backfill(txn, made, wanted.pattern)
+    add_streams(txn, made, wanted.streams)
+    return made, True
+
+
+def delete(txn: Transaction, subscription_id: str) -> bool:
+    """Remove a subscription; whether there was one. Its number stays used up."""
+    row = txn.one(SQL.by_id, (names.stored(subscription_id),))
+    if row is None:
+        return False
+    found = Subscription._make(row)
+    txn.execute(SQL.drop_links, (found.sub,))
+    txn.execute(SQL.drop, (found.sub,))
+    txn.execute(SQL.drop_arrivals)
+    return True
+
+
+def add_streams(txn: Transaction, found: Subscription, streams: Sequence[str]) -> None:
+    """Follow streams by name, from their end on; one that is followed already stays where it is."""
+    if found.wake_stream in streams:
+        raise InvalidInput("a subscription cannot follow its own wake_stream")
+    for stream in streams:
+        tail = int(txn.value(SQL.tail, (stream,)) or 0)
+        txn.execute(SQL.link, (found.sub, stream, 1, 0, tail, tail))
+
+
+def remove_stream(txn: Transaction, found: Subscription, stream: str) -> None:
+    """Follow a stream no longer by name; if the pattern means it too, it is still followed."""
+    txn.execute(SQL.unlink, (found.sub, stream))
+    txn.execute(SQL.drop_unlinked, (found.sub, stream))
+
+
+def settle_arrivals(txn: Transaction) -> int:
+    """Hold the patterns against streams that were made since; how many there were."""
+    arrived = txn.all(SQL.arrivals, (limits.SUBSCRIPTION_BATCH,))
+    if not arrived:
+        return 0
+    patterns = txn.all(SQL.patterns)
+    for sid, stream, tail in arrived:
+        if stream is not None:
+            for sub, pattern, wake_stream in patterns:
+                if stream != wake_stream and globs.matches(pattern, stream):
+                    txn.execute(SQL.link, (sub, stream, 0, 1, 0, tail))
+            txn.execute(SQL.refresh_links, (stream, tail))
+        txn.execute(SQL.arrived, (sid,))
+    return len(arrived)
+
+
+def _backfill(txn: Transaction, made: Subscription, pattern: str) -> None:
+    """Link every stream that is there and that the pattern means, at its end."""
+    prefix = globs.literal_prefix(pattern)
+    after, linked = "", 0
+    while True:
+        page = txn.all(SQL.names_from, (after, prefix, names.behind(prefix), 10_000))
+        meant = [
+            (made.sub, stream, 0, 1, tail, tail)
+            for stream, tail in page
+            if stream != made.wake_stream and globs.matches(pattern, stream)
+        ]
+        linked += len(meant)
+        if linked > limits.SUBSCRIPTION_BACKFILL_MAX:
+            raise LimitExceeded(
+                f"the pattern {pattern!r:.80} means more than "
+                f"{limits.SUBSCRIPTION_BACKFILL_MAX} streams",
+                hint="Divide them among several subscriptions.",
+            )
+        txn.execute_many(SQL.link, meant)
+        if len(page) < 10_000:
+            return
+        after = page[-1][0]
+
+
+def links(snapshot: Snapshot, found: Subscription, after: str, limit: int) -> tuple[Link, ...]:
+    rows = snapshot.all(SQL.links, (found.sub, names.stored(after), limit))
+    return tuple(Link(row[0], bool(row[1]), row[2], row[3]) for row in rows)

@@ -1,0 +1,366 @@
+"""Subscriptions over HTTP, under the reserved path `/v1/stream/__ds`.
+
+Whoever makes, reads or deletes a subscription needs a key that may read every stream it can follow,
+and write the stream it wakes in. Whoever works on a wake shows the token of that wake instead.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, TypeVar
+
+import msgspec
+
+from fourfold import config, limits
+from fourfold.errors import FourfoldError, InvalidInput, NotFound, Unauthorized
+from fourfold.models.streams import Streams
+from fourfold.models.streams.names import show_offset
+from fourfold.models.streams.subscriptions import Ack, Subscribe, Subscription
+from fourfold.models.streams.subscriptions.globs import check_pattern, literal_prefix
+from fourfold.models.streams.subscriptions.wakes import Fence
+from fourfold.server import webhooks
+from fourfold.server.access import Access, Scope
+from fourfold.server.deliverer import CONTROL, Deliverer, shown
+from fourfold.server.exchange import Request, Response
+from fourfold.server.signing import Keys
+from fourfold.server.webhooks import Targets
+
+PREFIX: Final = f"{CONTROL}/subscriptions/"
+_JWKS: Final = "/__ds/jwks.json"
+_HOST = re.compile(r"[A-Za-z0-9.\-]+(:[0-9]+)?|\[[0-9A-Fa-f:.]+\](:[0-9]+)?")
+_CODES: Final[dict[str, str]] = {
+    "webhook_refused": "WEBHOOK_URL_REJECTED",
+    "wake_fenced": "FENCED",
+    "already_claimed": "ALREADY_CLAIMED",
+    "nothing_pending": "NO_PENDING_WORK",
+    "ack_refused": "INVALID_OFFSET",
+    "already_exists": "SUBSCRIPTION_ALREADY_EXISTS",
+    "not_found": "SUBSCRIPTION_NOT_FOUND",
+    "unauthorized": "TOKEN_INVALID",
+    "invalid_input": "INVALID_REQUEST",
+}
+"""How the protocol calls what went wrong."""
+
+
+class WebhookBody(msgspec.Struct):
+    url: str
+
+
+class SubscribeBody(msgspec.Struct):
+    """What a PUT of a subscription sends."""
+
+    type: Literal["webhook", "pull-wake"]
+    pattern: str | None = None
+    streams: list[str] = []
+    webhook: WebhookBody | None = None
+    wake_stream: str | None = None
+    lease_ttl_ms: int | None = None
+    description: str | None = None
+
+
+class StreamsBody(msgspec.Struct):
+    streams: list[str]
+
+
+class ClaimBody(msgspec.Struct):
+    worker: str
+
+
+class AckBody(msgspec.Struct):
+    offset: str
+    stream: str | None = None
+    path: str | None = None
+
+
+class WorkBody(msgspec.Struct):
+    """What a worker says of a wake: how far it is, and whether that is all."""
+
+    wake_id: str
+    generation: int
+    acks: list[AckBody] = []
+    done: bool = False
+
+
+_B = TypeVar("_B", bound=msgspec.Struct)
+
+
+class Control:
+    """Answers requests about the subscriptions of one store."""
+
+    def __init__(
+        self,
+        streams: Streams,
+        keys: Keys,
+        access: Access | None = None,
+        *,
+        settings: config.Server | None = None,
+    ) -> None:
+        self._subscriptions = streams.subscriptions
+        self._keys = keys
+        self._access = access
+        self._settings = settings or config.Server()
+
+    def admit(self, request: Request) -> None:
+        """Refuse who has no key at all; what a key is for is looked at when it is known what is
+        followed. Workers show tokens, and public keys are public.
+        """
+        shows_token = request.path.endswith(("/callback", "/ack", "/release"))
+        if self._access is not None and not shows_token and not request.path.endswith(_JWKS):
+            self._access.identify(request)
+
+    def handlers(self) -> dict[str, Callable[..., Awaitable[Response]]]:
+        """Who answers which route."""
+        return {
+            "subscribe": self.create,
+            "subscription": self.read,
+            "unsubscribe": self.delete,
+            "follow": self.add,
+            "unfollow": self.remove,
+            "claim": self.claim,
+            "callback": self.callback,
+            "ack": self.ack,
+            "release": self.release,
+            "jwks": self.jwks,
+        }
+
+    def deliverer(self) -> Deliverer:
+        """What tells the webhooks and wake streams of this store."""
+        return Deliverer(
+            self._subscriptions,
+            self._keys,
+            self.targets,
+            concurrency=self._settings.webhook_concurrency,
+            timeout_s=self._settings.webhook_timeout_s,
+        )
+
+    def targets(self) -> Targets:
+        """Which webhooks are called. A server without keys serves its own machine alone, so it may
+        call it too.
+        """
+        asked = self._settings.webhook_targets
+        if asked != "auto":
+            return asked
+        return "public" if self._access is not None and self._access.keys() else "local"
+
+    # Subscriptions
+
+    async def create(self, request: Request, subscription: str) -> Response:
+        body = _body(request, SubscribeBody)
+        wanted = Subscribe(
+            subscription,
+            body.type,
+            body.pattern,
+            body.streams,
+            None if body.webhook is None else body.webhook.url,
+            body.wake_stream,
+            body.lease_ttl_ms,
+            body.description,
+            self._address(request),
+        )
+        self._admit(request, "write", wanted)
+        if wanted.webhook_url is not None:
+            webhooks.check_url(wanted.webhook_url, self.targets())
+            # Whoever cannot sign makes no promise.
+            _ = self._keys.kid
+        found, created = await self._subscriptions.create_async(wanted)
+        return _json(201 if created else 200, self._shown(request, found))
+
+    async def read(self, request: Request, subscription: str) -> Response:
+        found = self._found(request, "read", subscription)
+        given = request.parameters()
+        return _json(200, self._shown(request, found, after=given.get("after", "")))
+
+    async def delete(self, request: Request, subscription: str) -> Response:
+        try:
+            self._found(request, "admin", subscription)
+        except NotFound:
+            return Response(204)
+        await self._subscriptions.delete_async(subscription)
+        return Response(204)
+
+    async def add(self, request: Request, subscription: str) -> Response:
+        streams = _body(request, StreamsBody).streams
+        self._found(request, "write", subscription)
+        self._require(request, "read", [each.strip("/") for each in streams])
+        await self._subscriptions.add_streams_async(subscription, streams)
+        return Response(204)
+
+    async def remove(self, request: Request, subscription: str, name: str) -> Response:
+        self._found(request, "write", subscription)
+        await self._subscriptions.remove_stream_async(subscription, name)
+        return Response(204)
+
+    async def jwks(self, _request: Request) -> Response:
+        told = {
+            "content-type": "application/jwk-set+json",
+            "cache-control": "public, max-age=300",
+        }
+        return Response(200, told, json.dumps(self._keys.jwks()).encode())
+
+    # Workers
+
+    async def claim(self, request: Request, subscription: str) -> Response:
+        worker = _body(request, ClaimBody).worker
+        self._found(request, "write", subscription)
+        wake = await self._subscriptions.claim_async(subscription, worker)
+        told = {
+            "wake_id": wake.wake_id,
+            "generation": wake.generation,
+            "token": self._keys.token(subscription, wake.generation),
+            "streams": [shown(link) for link in wake.streams],
+            "lease_ttl_ms": wake.subscription.lease_ttl_ms,
+        }
+        return _json(200, told)
+
+    async def callback(self, request: Request, subscription: str) -> Response:
+        return await self._acknowledge(request, subscription, "webhook")
+
+    async def ack(self, request: Request, subscription: str) -> Response:
+        return await self._acknowledge(request, subscription, "pull-wake")
+
+    async def _acknowledge(
+        self, request: Request, subscription: str, kind: Literal["webhook", "pull-wake"]
+    ) -> Response:
+        generation = self._token(request, subscription)
+        body = _body(request, WorkBody)
+        acks = [Ack(each.stream or each.path or "", each.offset) for each in body.acks]
+        fence = Fence(body.wake_id, body.generation, generation)
+        more = await self._subscriptions.acknowledge_async(
+            subscription, fence, acks, kind=kind, done=body.done
+        )
+        return _json(200, {"ok": True, "next_wake": more})
+
+    async def release(self, request: Request, subscription: str) -> Response:
+        generation = self._token(request, subscription)
+        body = _body(request, WorkBody)
+        fence = Fence(body.wake_id, body.generation, generation)
+        await self._subscriptions.release_async(subscription, fence)
+        return Response(204)
+
+    # What they have in common
+
+    def _token(self, request: Request, subscription: str) -> int:
+        kind, _, token = (request.header("authorization") or "").partition(" ")
+        if kind.lower() != "bearer":
+            raise Unauthorized("a worker shows the token of its wake")
+        generation = self._keys.generation(subscription, token.strip())
+        self._subscriptions.get(subscription)
+        return generation
+
+    def _found(self, request: Request, scope: Scope, subscription: str) -> Subscription:
+        """A subscription that the request's key may see; without that, whether it is there is not
+        told.
+        """
+        try:
+            found = self._subscriptions.get(subscription)
+        except NotFound:
+            self._require(request, scope, [""])
+            raise
+        links = self._subscriptions.links(subscription) if self._guarded() else ()
+        named = [link.stream for link in links if link.explicit]
+        way = found.wake_stream
+        self._admit(
+            request,
+            scope,
+            Subscribe(found.id, found.kind, found.pattern, named, None, way),
+        )
+        return found
+
+    def _guarded(self) -> bool:
+        return self._access is not None and bool(self._access.keys())
+
+    def _admit(self, request: Request, scope: Scope, wanted: Subscribe) -> None:
+        """A key for the streams that are followed, and for the one that is written to."""
+        if not self._guarded():
+            return
+        names = [each.strip("/") for each in wanted.streams]
+        if wanted.pattern is not None:
+            names.append(literal_prefix(check_pattern(wanted.pattern)))
+        self._require(request, "read", names)
+        self._require(request, scope, names)
+        if wanted.wake_stream is not None and scope != "read":
+            self._require(request, "write", [wanted.wake_stream.strip("/")])
+
+    def _require(self, request: Request, scope: Scope, names: list[str]) -> None:
+        if self._access is not None:
+            for name in names:
+                self._access.require(request, scope, name)
+
+    def _address(self, request: Request) -> str:
+        if self._settings.public_url != "auto":
+            return self._settings.public_url.rstrip("/")
+        host = request.header("host") or ""
+        if not _HOST.fullmatch(host):
+            raise InvalidInput(
+                "the server does not know how it is reached",
+                hint="Send a Host header, or set server.public_url.",
+            )
+        return f"http://{host}"
+
+    def _shown(
+        self, request: Request, found: Subscription, *, after: str = ""
+    ) -> dict[str, object]:
+        links = self._subscriptions.links(found.id, after=after)
+        full = len(links) == limits.SUBSCRIPTION_STREAMS_MAX
+        moment = datetime.fromtimestamp(found.created_at_ms / 1000, UTC)
+        told: dict[str, object] = {
+            "id": found.id,
+            "subscription_id": found.id,
+            "type": found.kind,
+            "pattern": found.pattern,
+            "streams": [
+                {
+                    "path": link.stream,
+                    "link_type": "explicit" if link.explicit else "glob",
+                    "acked_offset": show_offset(link.acked),
+                }
+                for link in links
+            ],
+            "next_after": links[-1].stream if full else None,
+            "wake_stream": found.wake_stream,
+            "lease_ttl_ms": found.lease_ttl_ms,
+            "created_at": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "status": "failed" if found.failures else "active",
+            "description": found.description,
+            "generation": found.generation,
+            "holder": found.holder,
+        }
+        if found.webhook_url is not None:
+            signing = {
+                "alg": "ed25519",
+                "kid": self._keys.kid,
+                "jwks_url": f"{self._address(request)}{CONTROL}/jwks.json",
+            }
+            told["webhook"] = {"url": found.webhook_url, "signing": signing}
+        return told
+
+
+def is_control(path: str) -> bool:
+    """Whether a path is kept for the protocol itself, and no stream's."""
+    return path == CONTROL or path.startswith(f"{CONTROL}/")
+
+
+def of_error(error: FourfoldError) -> dict[str, object]:
+    """An error as the protocol writes it, beside how it is written everywhere else."""
+    code = _CODES.get(error.kind) or (
+        "INVALID_REQUEST" if isinstance(error, InvalidInput) else None
+    )
+    told: dict[str, object] = {**error.details, **error.as_dict()}
+    if code is not None:
+        told["code"] = code
+    return {"error": told}
+
+
+def _body(request: Request, kind: type[_B]) -> _B:
+    try:
+        return msgspec.json.decode(request.body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidInput(f"the body does not fit: {error}") from None
+
+
+def _json(status: int, document: Any) -> Response:
+    told = {"content-type": "application/json", "cache-control": "no-store"}
+    return Response(status, told, json.dumps(document).encode())

@@ -1,0 +1,67 @@
+"""What a Fourfold server tells beside the protocol: streams as rows, and records one by one.
+
+Records come with `format=records`: each with its offset and its time, where the protocol joins them
+to one body. `limit` is how many at most. Tools use it that show streams record by record.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from fourfold import limits
+from fourfold.errors import InvalidInput
+from fourfold.models.streams import Chunk, StreamInfo
+from fourfold.models.streams.names import show_offset
+
+
+def row(info: StreamInfo) -> dict[str, Any]:
+    """A stream in the list."""
+    return {
+        "name": info.name,
+        "content_type": info.content_type,
+        "created_at_ms": info.created_at_ms,
+        "ttl_seconds": info.ttl_seconds,
+        "expires_at_ms": info.expires_at_ms,
+        "first_offset": show_offset(info.first_offset),
+        "next_offset": show_offset(info.next_offset),
+        "size_bytes": info.size_bytes,
+        "closed": info.closed,
+    }
+
+
+def by_record(given: Mapping[str, str]) -> bool:
+    """Whether a read asks for records one by one."""
+    shape = given.get("format")
+    if shape not in {None, "records"}:
+        raise InvalidInput(f"format is records, not {shape!r:.80}")
+    return shape is not None
+
+
+def most(given: Mapping[str, str]) -> int:
+    """How many records a read asks for at most."""
+    text = given.get("limit")
+    if text is None:
+        return limits.STREAM_READ_RECORDS
+    if not text.isdecimal() or not 1 <= int(text[:9]) <= limits.STREAM_READ_RECORDS:
+        raise InvalidInput(f"limit is a number from 1 to {limits.STREAM_READ_RECORDS}")
+    return int(text[:9])
+
+
+def records(chunk: Chunk) -> bytes:
+    """The records of a chunk as JSON: text as it is, other bytes as base64."""
+    return json.dumps(
+        [
+            {"offset": show_offset(each.offset), "ts_ms": each.ts_ms, **_payload(each.payload)}
+            for each in chunk.records
+        ]
+    ).encode()
+
+
+def _payload(payload: bytes) -> dict[str, str]:
+    try:
+        return {"text": payload.decode()}
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(payload).decode()}

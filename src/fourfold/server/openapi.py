@@ -1,0 +1,183 @@
+"""The OpenAPI description of the server, made from the table of routes that it is led by."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from fourfold.server.control import ClaimBody, StreamsBody, SubscribeBody, WorkBody
+from fourfold.server.headers import ALWAYS
+from fourfold.server.routes import OFFSET, ROUTES, Answer, Parameter, Route
+from fourfold.version import __version__
+
+_BODIES: Final = (SubscribeBody, StreamsBody, ClaimBody, WorkBody)
+_TEXT: Final = {"type": "string"}
+_NULLABLE: Final = {"type": ["string", "null"]}
+_COUNT: Final = {"type": "integer", "minimum": 0}
+_OPTIONAL_COUNT: Final = {"type": ["integer", "null"]}
+_FLAG: Final = {"type": "boolean"}
+
+
+def _object(**fields: Any) -> dict[str, Any]:
+    return {"type": "object", "required": sorted(fields), "properties": fields}
+
+
+_LISTED: Final = {
+    "name": _TEXT,
+    "content_type": _TEXT,
+    "created_at_ms": _COUNT,
+    "ttl_seconds": _OPTIONAL_COUNT,
+    "expires_at_ms": _OPTIONAL_COUNT,
+    "first_offset": OFFSET,
+    "next_offset": OFFSET,
+    "size_bytes": _COUNT,
+    "closed": _FLAG,
+}
+_LINK: Final = _object(path=_TEXT, link_type={"enum": ["explicit", "glob"]}, acked_offset=OFFSET)
+_SCHEMAS: Final[dict[str, Any]] = {
+    "Error": _object(
+        error=_object(kind=_TEXT, message=_TEXT, hint=_TEXT, retryable={"type": "boolean"})
+    ),
+    "Health": _object(
+        ok=_FLAG,
+        error={"type": ["object", "null"]},
+        unpublished={"type": "array", "items": _TEXT},
+    ),
+    "Streams": _object(
+        streams={"type": "array", "items": _object(**_LISTED)}, next_after=_NULLABLE
+    ),
+    "Totals": _object(streams=_COUNT, records=_COUNT, bytes=_COUNT),
+    "Details": _object(
+        **_LISTED,
+        updated_at_ms=_COUNT,
+        rows=_COUNT,
+        wal_rows=_COUNT,
+        wal_bytes=_COUNT,
+        pending_rows=_COUNT,
+        pending_bytes=_COUNT,
+        profile=_TEXT,
+        retention_seconds=_OPTIONAL_COUNT,
+        retention_bytes=_OPTIONAL_COUNT,
+        forked_from=_NULLABLE,
+        fork_offset=_NULLABLE,
+        forks=_COUNT,
+        producers=_COUNT,
+        subscriptions=_COUNT,
+        archive=_object(
+            sealed_offset=OFFSET,
+            published_offset=OFFSET,
+            segments=_COUNT,
+            published_segments=_COUNT,
+            generation=_COUNT,
+            published_generation=_COUNT,
+            published_at_ms=_OPTIONAL_COUNT,
+            manifest_bytes=_OPTIONAL_COUNT,
+            requests={
+                "type": "array",
+                "items": _object(artifact=_TEXT, op=_TEXT, count=_COUNT, bytes=_COUNT),
+            },
+        ),
+    ),
+    "Subscription": _object(
+        id=_TEXT,
+        subscription_id=_TEXT,
+        type={"enum": ["webhook", "pull-wake"]},
+        pattern=_NULLABLE,
+        streams={"type": "array", "items": _LINK},
+        next_after=_NULLABLE,
+        wake_stream=_NULLABLE,
+        lease_ttl_ms=_COUNT,
+        created_at=_TEXT,
+        status={"enum": ["active", "failed"]},
+        description=_NULLABLE,
+        generation=_COUNT,
+        holder=_NULLABLE,
+    ),
+    "Wake": _object(
+        wake_id=_TEXT,
+        generation=_COUNT,
+        token=_TEXT,
+        streams={"type": "array", "items": {"type": "object"}},
+        lease_ttl_ms=_COUNT,
+    ),
+    "Acknowledged": _object(ok={"const": True}, next_wake=_FLAG),
+}
+
+
+@lru_cache(maxsize=1)
+def document() -> bytes:
+    """The description, as it is served."""
+    _, bodies = msgspec.json.schema_components(_BODIES, ref_template="#/components/schemas/{name}")
+    paths: dict[str, dict[str, Any]] = {}
+    for route in ROUTES:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    return msgspec.json.encode(
+        {
+            "openapi": "3.1.0",
+            "info": {
+                "title": "Fourfold streams",
+                "version": __version__,
+                "description": "Durable Streams over HTTP. `name` may have slashes in it.",
+                "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+            },
+            "paths": paths,
+            "components": {
+                "schemas": {**_SCHEMAS, **bodies},
+                "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+            },
+        }
+    )
+
+
+def _operation(route: Route) -> dict[str, Any]:
+    named = re.findall(r"\{(\w+)\}", route.path)
+    parameters: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        for name in named
+    ]
+    # OpenAPI keeps Content-Type and Authorization for what it says itself.
+    parameters += [_parameter(each) for each in route.parameters if each.name != "Content-Type"]
+    told: dict[str, Any] = {
+        "operationId": route.operation,
+        "summary": route.says,
+        "responses": {str(status): _answer(each) for status, each in sorted(route.answers.items())},
+        # A server without keys asks for none.
+        "security": [] if route.guard == "open" else [{}, {"key": []}],
+    }
+    if parameters:
+        told["parameters"] = parameters
+    if isinstance(route.body, Mapping):
+        told["requestBody"] = {"content": _content(route.body)}
+    elif route.body is not None:
+        schema = {"$ref": f"#/components/schemas/{route.body.__name__}"}
+        told["requestBody"] = {"required": True, "content": _content({"application/json": schema})}
+    return told
+
+
+def _parameter(each: Parameter) -> dict[str, Any]:
+    return {
+        "name": each.name,
+        "in": each.where,
+        "description": each.says,
+        "required": each.required,
+        "schema": each.schema,
+    }
+
+
+def _answer(answer: Answer) -> dict[str, Any]:
+    told: dict[str, Any] = {"description": answer.says}
+    told["headers"] = {
+        **{name.title(): {"schema": _TEXT, "required": True} for name in ALWAYS},
+        **{name: {"schema": schema} for name, schema in answer.headers.items()},
+    }
+    if answer.content:
+        told["content"] = _content(answer.content)
+    return told
+
+
+def _content(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {kind: {"schema": schema} for kind, schema in given.items()}

@@ -1,0 +1,152 @@
+"""A server in a thread of this process, on either front, and raw requests to it."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+import time
+
+import uvicorn
+
+import fourfold
+from fourfold.server.access import Access
+from fourfold.server.asgi import StreamsApp
+from fourfold.server.fast_front import front_of
+from fourfold.server.protocol import Protocol, Timing
+
+JSON = "application/json"
+
+
+class Front:
+    """The streams of a store behind the fast front, or behind uvicorn as it is."""
+
+    def __init__(self, root, *, fast, access=False, patience=None, **options):
+        self.store = fourfold.open(root)
+        self.streams = self.store.streams
+        self.access = Access(root)
+        core = Protocol(self.streams, Timing(long_poll_s=0.3), self.access if access else None)
+        kind = front_of(core) if fast else "httptools"
+        if patience is not None:
+            kind.patience = patience
+        config = uvicorn.Config(
+            StreamsApp(core), port=0, http=kind, log_level="critical", access_log=False, **options
+        )
+        self.server = uvicorn.Server(config)
+        self.thread = threading.Thread(target=self.server.run, daemon=True)
+        self.thread.start()
+        until = time.monotonic() + 30
+        while not self.server.started:
+            assert time.monotonic() < until, "the server did not start"
+            time.sleep(0.01)
+        self.port = self.server.servers[0].sockets[0].getsockname()[1]
+
+    def stop(self):
+        self.server.should_exit = True
+        self.thread.join(30)
+        assert not self.thread.is_alive()
+        self.store.close()
+
+    def connect(self):
+        return Connection(self.port)
+
+    def ask(self, *parts, answers=1):
+        """Send parts one after the other on a connection of their own; the answers."""
+        with self.connect() as connection:
+            for part in parts:
+                connection.send(part)
+            return [connection.answer() for _ in range(answers)]
+
+
+class Connection:
+    """A socket, and the answers that come out of it."""
+
+    def __init__(self, port):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.kept = b""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+    def send(self, data):
+        self.socket.sendall(data)
+
+    def _more(self):
+        data = self.socket.recv(1 << 16)
+        self.kept += data
+        return bool(data)
+
+    def _until(self, mark):
+        while mark not in self.kept:
+            if not self._more():
+                return None
+        found, _, self.kept = self.kept.partition(mark)
+        return found
+
+    def _exactly(self, count):
+        while len(self.kept) < count:
+            assert self._more(), "the answer was cut"
+        found, self.kept = self.kept[:count], self.kept[count:]
+        return found
+
+    def answer(self, *, head=False):
+        """(status, headers, body); None when the connection has ended."""
+        try:
+            start = self._until(b"\r\n\r\n")
+        except ConnectionResetError:
+            return None
+        if start is None:
+            assert not self.kept
+            return None
+        first, *lines = start.decode("latin-1").split("\r\n")
+        headers = [tuple(line.split(": ", 1)) for line in lines]
+        told, status = dict(headers), int(first.split()[1])
+        body = b""
+        if told.get("transfer-encoding") == "chunked" and not head:
+            while size := int(self._until(b"\r\n"), 16):
+                body += self._exactly(size)
+                self._exactly(2)
+            self._exactly(2)
+        elif status not in {204, 304} and not head:
+            body = self._exactly(int(told.get("content-length", 0)))
+        return status, headers, body
+
+    def is_ended(self):
+        try:
+            return not self._more()
+        except ConnectionResetError:
+            return True
+
+
+def request(method, name, body=b"", *, chunks=None, **headers):
+    """A request as it goes over the wire; `chunks` cuts the body into chunks of that size."""
+    lines = [f"{method} /v1/stream/{name} HTTP/1.1", "Host: x"]
+    lines += [f"{key.replace('_', '-')}: {value}" for key, value in headers.items()]
+    if chunks:
+        lines.append("Transfer-Encoding: chunked")
+        cut = [body[at : at + chunks] for at in range(0, len(body), chunks)]
+        sent = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in cut) + b"0\r\n\r\n"
+    else:
+        if body or method in {"POST", "PUT"}:
+            lines.append(f"Content-Length: {len(body)}")
+        sent = body
+    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + sent
+
+
+def append(name, body=b'{"n": 1}', kind=JSON, **headers):
+    return request("POST", name, body, content_type=kind, **headers)
+
+
+def comparable(answer):
+    """An answer without what differs from server to server: the time, and random marks."""
+    if answer is None:
+        return None
+    status, headers, body = answer
+    kept = [
+        (name, re.sub(r'^"[0-9a-f]{12}:', '"', value)) for name, value in headers if name != "date"
+    ]
+    return status, kept, re.sub(rb"the key [0-9a-f]{8} ", b"the key ", body)

@@ -1,0 +1,125 @@
+"""Readers that catch up: pages in pieces, exact to the byte, and no further ahead than is taken."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+
+import pytest
+from both_fronts import JSON, Front, request
+
+from fourfold import limits
+from fourfold.models.streams import Append
+
+BINARY = "application/octet-stream"
+
+
+@pytest.fixture(scope="module")
+def front(tmp_path_factory):
+    made = Front(tmp_path_factory.mktemp("catch-up") / "store", fast=True)
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def small_pages(monkeypatch):
+    monkeypatch.setattr(limits, "STREAM_PAGE_BYTES", 200_000)
+    monkeypatch.setattr(limits, "STREAM_PIECE_BYTES", 30_000)
+    monkeypatch.setattr(limits, "STREAM_PIECE_BYTES_MAX", 60_000)
+
+
+def pages(front, name):
+    """The answers from the beginning to the end of a stream."""
+    offset, found = "-1", []
+    with front.connect() as connection:
+        while True:
+            connection.send(request("GET", f"{name}?offset={offset}"))
+            status, headers, body = connection.answer()
+            assert status == 200
+            told = dict(headers)
+            found.append((told, body))
+            offset = told["stream-next-offset"]
+            if "stream-up-to-date" in told:
+                return found
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_json_comes_back_whole_over_several_pages(front):
+    front.streams.create("json", JSON)
+    sent = [json.dumps({"n": n, "t": "x" * (n * 7919 % 900)}).encode() for n in range(2_000)]
+    front.streams.append("json", Append(sent, JSON))
+    found = pages(front, "json")
+    assert len(found) > 3
+    assert {told.get("transfer-encoding") for told, _ in found[:-1]} == {"chunked"}
+    assert b",".join(body[1:-1] for _, body in found) == b",".join(sent)
+    for _, body in found:
+        json.loads(body)
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_bytes_come_back_whole_whatever_their_sizes_are(front):
+    front.streams.create("bytes", BINARY)
+    # Most are tiny and some are larger than a piece may be, so no average fits them.
+    sent = [bytes([n % 256]) * (150_000 if n % 300 == 299 else 1) for n in range(1_000)]
+    front.streams.append("bytes", Append(sent, BINARY))
+    assert b"".join(body for _, body in pages(front, "bytes")) == b"".join(sent)
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_a_page_that_is_known_is_not_sent_again(front):
+    front.streams.create("known", BINARY)
+    front.streams.append("known", Append([b"x" * 100_000] * 5, BINARY))
+    mark = pages(front, "known")[0][0]["etag"]
+    asked = request("GET", "known?offset=-1", if_none_match=mark)
+    assert [answer[0] for answer in front.ask(asked)] == [304]
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_nothing_is_read_ahead_of_a_client_that_does_not_take_it(front, monkeypatch):
+    monkeypatch.setattr(limits, "STREAM_PAGE_BYTES", 64 << 20)
+    front.streams.create("slow", BINARY)
+    for _ in range(20):
+        front.streams.append("slow", Append([b"x" * 30_000] * 30, BINARY))
+    read, pieces = [], front.streams.piece
+
+    def counted(info, start, end):
+        read.append(threading.get_ident())
+        return pieces(info, start, end)
+
+    monkeypatch.setattr(front.streams, "piece", counted)
+    with front.connect() as connection:
+        connection.send(request("GET", "slow?offset=-1"))
+        seen = -1
+        while seen != len(read):
+            seen = len(read)
+            time.sleep(0.3)
+        # What the buffers of both sockets hold, and a piece or two.
+        assert seen < 450
+        assert len(connection.answer()[2]) == 20 * 30 * 30_000
+    assert len(read) == 600
+    assert front.thread.ident not in read
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_an_answer_breaks_off_when_its_records_are_gone(front, monkeypatch):
+    front.streams.create("gone", BINARY)
+    front.streams.append("gone", Append([b"x" * 10_000] * 19, BINARY))
+    pieces = front.streams.piece
+
+    def then_deleted(info, start, end):
+        found = pieces(info, start, end)
+        if start == 0:
+            front.streams.delete("gone")
+        return found
+
+    monkeypatch.setattr(front.streams, "piece", then_deleted)
+    with front.connect() as connection:
+        connection.send(request("GET", "gone?offset=-1"))
+        head = connection._until(b"\r\n\r\n").decode()
+        assert re.search("(?i)transfer-encoding: chunked", head)
+        while not connection.is_ended():
+            pass
+        assert not connection.kept.endswith(b"0\r\n\r\n")
+    assert front.ask(request("GET", "gone?offset=-1"))[0][0] == 404

@@ -1,0 +1,163 @@
+"""The description of the server is true: what it says can be asked, and the answers are so."""
+
+from __future__ import annotations
+
+import json
+import uuid
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from openapi_spec_validator import validate
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+import fourfold
+from fourfold.server import openapi
+from fourfold.server.protocol import Protocol
+from fourfold.server.routes import ROUTES, find
+
+DOCUMENT = json.loads(openapi.document())
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
+OPERATIONS = [found.ok() for found in SCHEMA.get_all_operations()]
+
+
+def test_the_description_is_sound_and_served(served):
+    answer = served.ask("GET", "/openapi.json")
+    assert answer.headers["content-type"] == "application/json"
+    assert json.loads(answer.text) == DOCUMENT
+    validate(DOCUMENT)
+
+
+def test_every_route_is_led_to_itself_and_has_one_who_answers(tmp_path):
+    names = {"name": "a/b", "link": "a/b", "subscription": "s"}
+    with fourfold.open(tmp_path / "store") as store:
+        answering = Protocol(store.streams).operations
+    for route in ROUTES:
+        assert find(route.method, route.path.format(**names)).route is route
+    assert sorted(route.operation for route in ROUTES) == sorted(answering)
+
+
+@pytest.mark.parametrize("path", sorted(DOCUMENT["paths"]))
+def test_a_method_that_nothing_answers_is_told_which_are(served, path):
+    real = path.format(name="a", link="a", subscription="s")
+    described = {method.upper() for method in DOCUMENT["paths"][path]}
+    for method in {"GET", "PUT", "POST", "DELETE", "PATCH"} - described:
+        answer = served.ask(method, real)
+        if path.endswith("/_details"):
+            # Such a stream could be there; it is only never made.
+            assert answer.status in {400, 404, 405}
+            continue
+        assert answer.status == 405, method
+        assert set(answer.headers["allow"].split(", ")) == described | {"OPTIONS"}
+
+
+@pytest.fixture(scope="module")
+def fuzzed(served):
+    """A server that has what is asked for now and then."""
+    told = {"content-type": "application/json"}
+    served.ask("PUT", "/v1/stream/known", b"[1,2,3]", told)
+    body = {"type": "pull-wake", "pattern": "**", "wake_stream": "wakes"}
+    path = "/v1/stream/__ds/subscriptions/known"
+    assert served.ask("PUT", path, json.dumps(body).encode(), told).status == 201
+    return served
+
+
+def fuzz(served, operation, examples):
+    base = f"http://127.0.0.1:{served.port}"
+    cases = st.one_of(
+        operation.as_strategy(generation_mode=GenerationMode.POSITIVE),
+        operation.as_strategy(generation_mode=GenerationMode.NEGATIVE),
+    )
+
+    @given(cases, st.booleans())
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        database=None,
+    )
+    def ask(case, known):
+        if case.query and str(case.query.get("live")) in {"sse", "long-poll"}:
+            # A reader that waits would wait here too; it is asked for elsewhere.
+            case.query["live"] = "no"
+        if known and operation.method != "delete":
+            for name in case.path_parameters or ():
+                case.path_parameters[name] = "known"
+        case.call_and_validate(base_url=base, checks=CHECKS, timeout=30)
+
+    ask()
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda op: op.label)
+def test_whatever_is_asked_the_answer_is_as_described(fuzzed, operation):
+    fuzz(fuzzed, operation, examples=8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda op: op.label)
+def test_whatever_is_asked_for_long_the_answer_is_as_described(fuzzed, operation):
+    fuzz(fuzzed, operation, examples=300)
+    assert fuzzed.ask("GET", "/health").status == 200
+
+
+def test_a_described_life_of_a_stream_is_as_described(served):
+    """The answers that chance does not come to."""
+    base = f"http://127.0.0.1:{served.port}"
+    name = uuid.uuid4().hex
+    told = {"Content-Type": "application/json"}
+    producer = {**told, "Producer-Id": "p", "Producer-Epoch": "0"}
+    seen = set()
+
+    def ask(method, path="/v1/stream/{name}", body=None, query=None, **headers):
+        operation = SCHEMA[path][method.upper()]
+        named = {key.replace("_", "-"): value for key, value in headers.items()}
+        case = operation.Case(
+            path_parameters={"name": name} if "{name}" in path else {},
+            headers={**told, **named} if method != "head" else named,
+            query=query or {},
+            **({} if body is None else {"body": body, "media_type": "application/json"}),
+        )
+        response = case.call_and_validate(base_url=base, checks=CHECKS, timeout=30)
+        seen.add((method, response.status_code))
+        return response
+
+    ask("put")
+    ask("put")
+    ask("put", Stream_TTL="60")
+    ask("post", body=[1, 2])
+    ask("post", body=[3], **{**producer, "Producer_Seq": "0"})
+    ask("post", body=[3], **{**producer, "Producer_Seq": "0"})
+    ask("post", body=[3], **{**producer, "Producer_Seq": "7"})
+    etag = ask("get").headers["etag"][0]
+    ask("get", If_None_Match=etag)
+    ask("get", query={"offset": "now", "live": "long-poll"})
+    ask("get", query={"offset": "-1", "format": "records"})
+    ask("head")
+    ask("get", "/v1/stream/{name}/_details")
+    ask("get", "/v1/streams", query={"prefix": name})
+    ask("post", Stream_Closed="true")
+    ask("post", body=[4])
+    ask("delete")
+    ask("delete")
+    assert seen >= {
+        *(("put", status) for status in (200, 201, 409)),
+        *(("post", status) for status in (200, 204, 409)),
+        *(("get", status) for status in (200, 204, 304)),
+        *(("delete", status) for status in (204, 404)),
+        ("head", 200),
+    }

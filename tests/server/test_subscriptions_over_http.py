@@ -1,0 +1,387 @@
+"""Subscriptions over HTTP: signed webhooks that come again, leases that outlive the server."""
+
+from __future__ import annotations
+
+import base64
+import json
+import stat
+import time
+import uuid
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from served_streams import Served
+from webhook_receiver import Receiver
+
+import fourfold
+from fourfold.errors import FormatError, Unauthorized
+from fourfold.server.access import Access
+from fourfold.server.signing import Keys
+
+JSON = "application/json"
+CONTROL = "/v1/stream/__ds"
+
+
+def ask(served, method, path, body=None, key=None):
+    told = {"content-type": JSON} if body is not None else {}
+    if key is not None:
+        told["authorization"] = f"Bearer {key}"
+    raw = None if body is None else json.dumps(body).encode()
+    answer = served.ask(method, f"{CONTROL}{path}", raw, told)
+    answer.said = json.loads(answer.text) if answer.text else None
+    return answer
+
+
+@pytest.fixture
+def area(served):
+    """A part of the names that only one test uses."""
+    return uuid.uuid4().hex
+
+
+@pytest.fixture
+def alone(tmp_path):
+    """A server of one test, which it may kill."""
+    served = Served(tmp_path / "store")
+    yield served
+    if served.process.returncode is None:
+        served.kill()
+
+
+@pytest.fixture
+def receiver():
+    made = Receiver()
+    yield made
+    made.close()
+
+
+def subscribe(served, area, **more):
+    body = {"pattern": f"{area}/*", "lease_ttl_ms": 1000, **more}
+    made = ask(served, "PUT", f"/subscriptions/{area}", body)
+    assert made.status == 201, made.text
+    return made.said
+
+
+def append(served, area, name="a"):
+    path, told = f"/v1/stream/{area}/{name}", {"content-type": JSON}
+    served.ask("PUT", path, None, told)
+    answer = served.ask("POST", path, b"1", told)
+    assert answer.status == 204
+    return answer.headers["stream-next-offset"]
+
+
+def until(found, seconds=30):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if found():
+            return
+        time.sleep(0.02)
+    raise TimeoutError("it did not come to that")
+
+
+def is_signed(told, jwks):
+    _, raw, headers = told
+    stamp, kid, signature = (
+        part.partition("=")[2] for part in headers["webhook-signature"].split(",")
+    )
+    key = next(key for key in jwks["keys"] if key["kid"] == kid)
+    public = Ed25519PublicKey.from_public_bytes(base64.urlsafe_b64decode(key["x"] + "=="))
+    sent = base64.urlsafe_b64decode(signature + "=" * (-len(signature) % 4))
+    public.verify(sent, f"{stamp}.".encode() + raw)
+    return abs(time.time() - int(stamp)) < 300
+
+
+def test_a_webhook_is_signed_and_its_key_is_published(served, area, receiver):
+    made = subscribe(served, area, type="webhook", webhook={"url": receiver.url})
+    append(served, area)
+    jwks = ask(served, "GET", "/jwks.json")
+    assert jwks.headers["content-type"] == "application/jwk-set+json"
+    assert made["webhook"]["signing"]["kid"] == jwks.said["keys"][0]["kid"]
+    assert is_signed(receiver.wait()[0], jwks.said)
+    ask(served, "DELETE", f"/subscriptions/{area}")
+
+
+def test_a_webhook_that_fails_is_called_again_and_its_failure_shows(served, area):
+    failing = Receiver((500, {}), (200, {"done": True}))
+    subscribe(served, area, type="webhook", webhook={"url": failing.url}, lease_ttl_ms=60_000)
+    tail = append(served, area)
+    first, second = failing.wait(2)
+    # The same wake again, so that whoever got it twice can tell.
+    assert first[0]["wake_id"] == second[0]["wake_id"]
+    found = f"/subscriptions/{area}"
+    until(lambda: ask(served, "GET", found).said["streams"][0]["acked_offset"] == tail)
+    assert ask(served, "GET", found).said["status"] == "active"
+    failing.close()
+
+
+def test_a_redirect_is_not_followed(served, area, receiver):
+    astray = Receiver((307, {}, ("location", receiver.url)))
+    subscribe(served, area, type="webhook", webhook={"url": astray.url})
+    append(served, area)
+    astray.wait()
+    until(lambda: ask(served, "GET", f"/subscriptions/{area}").said["status"] == "failed")
+    assert receiver.told == []
+    ask(served, "DELETE", f"/subscriptions/{area}")
+    astray.close()
+
+
+def test_a_webhook_that_was_not_acknowledged_comes_again_after_a_crash(alone, receiver):
+    served = alone
+    subscribe(served, "in", type="webhook", webhook={"url": receiver.url}, lease_ttl_ms=2000)
+    tail = append(served, "in")
+    first = receiver.wait()[0][0]
+    served.kill()
+    served.start()
+    # The same wake again, if the answer was not written down; behind its lease, a new one.
+    assert receiver.wait(2)[1][0]["generation"] >= first["generation"]
+    until(lambda: receiver.told[-1][0]["generation"] > first["generation"])
+    again = receiver.told[-1][0]
+    body = {
+        "wake_id": again["wake_id"],
+        "generation": again["generation"],
+        "acks": [{"stream": "in/a", "offset": tail}],
+        "done": True,
+    }
+    stale = {**body, "wake_id": first["wake_id"], "generation": first["generation"]}
+    late = ask(served, "POST", "/subscriptions/in/callback", stale, first["callback_token"])
+    assert (late.status, late.said["error"]["code"]) == (409, "FENCED")
+    done = ask(served, "POST", "/subscriptions/in/callback", body, again["callback_token"])
+    assert (done.status, done.said) == (200, {"ok": True, "next_wake": False})
+
+
+def test_only_so_many_webhooks_are_under_way_and_all_are_told(tmp_path, monkeypatch):
+    monkeypatch.setenv("FOURFOLD_SERVER_WEBHOOK_CONCURRENCY", "3")
+    served, slow = Served(tmp_path / "store"), Receiver((200, {"done": True}))
+    slow.gate.clear()
+    try:
+        for n in range(12):
+            body = {"type": "webhook", "pattern": "in/*", "webhook": {"url": slow.url}}
+            assert ask(served, "PUT", f"/subscriptions/{n}", body).status == 201
+        append(served, "in")
+        slow.wait(3)
+        slow.gate.set()
+        slow.wait(12)
+        assert slow.most_inside == 3
+        assert {told[0]["subscription_id"] for told in slow.told} == {str(n) for n in range(12)}
+    finally:
+        slow.gate.set()
+        slow.close()
+        served.kill()
+
+
+def test_a_lease_outlives_the_server(alone):
+    served = alone
+    subscribe(served, "in", type="pull-wake", wake_stream="wakes", lease_ttl_ms=60_000)
+    tail = append(served, "in")
+    claimed = ask(served, "POST", "/subscriptions/in/claim", {"worker": "one"}).said
+    served.kill()
+    served.start()
+    busy = ask(served, "POST", "/subscriptions/in/claim", {"worker": "two"})
+    assert (busy.status, busy.said["error"]["current_holder"]) == (409, "one")
+    body = {
+        "wake_id": claimed["wake_id"],
+        "generation": claimed["generation"],
+        "acks": [{"stream": "in/a", "offset": tail}],
+        "done": True,
+    }
+    assert ask(served, "POST", "/subscriptions/in/ack", body, claimed["token"]).status == 200
+    assert served.stop() in {0, -15}
+    with fourfold.open(served.root) as store:
+        assert list(store.streams.verify()) == []
+
+
+def test_a_token_is_for_one_subscription(served, area):
+    for name in (area, f"{area}-2"):
+        body = {"type": "pull-wake", "pattern": f"{area}/*", "wake_stream": f"{area}-w"}
+        assert ask(served, "PUT", f"/subscriptions/{name}", body).status == 201
+    append(served, area)
+    claimed = ask(served, "POST", f"/subscriptions/{area}/claim", {"worker": "one"}).said
+    body = {"wake_id": claimed["wake_id"], "generation": claimed["generation"]}
+    for token in (claimed["token"] + "x", "dst_1.", "", "dst_99.é"):
+        refused = ask(
+            served, "POST", f"/subscriptions/{area}/ack", body, token.encode().decode("latin-1")
+        )
+        assert (refused.status, refused.said["error"]["code"]) == (401, "TOKEN_INVALID")
+    other = ask(served, "POST", f"/subscriptions/{area}-2/ack", body, claimed["token"])
+    assert other.status == 401
+    assert ask(served, "POST", f"/subscriptions/{area}/ack", body, claimed["token"]).status == 200
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"type":"webhook","pattern":"x/*"}',
+        b'{"type":"email","pattern":"x/*"}',
+        b'{"type":"pull-wake","wake_stream":"w"}',
+        b'{"type":"pull-wake","wake_stream":"w","pattern":7}',
+        b'{"type":"pull-wake","wake_stream":"w","streams":["\xff"]}',
+        b'{"type":"pull-wake","wake_stream":"w","pattern":"x/*","lease_ttl_ms":1e99}',
+        b"[" * 100_000,
+    ],
+)
+def test_a_bad_subscription_is_refused(served, body):
+    refused = served.ask("PUT", f"{CONTROL}/subscriptions/bad", body, {"content-type": JSON})
+    assert refused.status == 400
+    assert json.loads(refused.text)["error"]["code"] == "INVALID_REQUEST"
+    assert ask(served, "GET", "/subscriptions/bad").status == 404
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://10.0.0.1/hook",
+        "https://10.0.0.1/",
+        "https://169.254.169.254/latest/meta-data",
+        "https://[::ffff:10.0.0.1]/",
+        "https://[fd00::1]/",
+        "http://example.org/",
+        "ftp://example.org/",
+        "https://user:secret@example.org/",
+        "https://0.0.0.0/",
+        "javascript:alert(1)",
+        "https://",
+        "not an address",
+    ],
+)
+def test_a_webhook_that_leads_inside_is_refused(served, url):
+    body = {"type": "webhook", "pattern": "x/*", "webhook": {"url": url}}
+    refused = ask(served, "PUT", "/subscriptions/inside", body)
+    assert (refused.status, refused.said["error"]["code"]) == (400, "WEBHOOK_URL_REJECTED")
+
+
+@pytest.mark.parametrize("path", ["", "/", "/x", "/subscriptions", "/subscriptions/", "/jwks"])
+def test_what_is_reserved_is_no_stream(served, path):
+    answer = served.ask("PUT", f"{CONTROL}{path}", b"x", {"content-type": "text/plain"})
+    assert answer.status == 404
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_details_count_what_belongs_to_a_stream(served, area):
+    subscribe(served, area, type="pull-wake", wake_stream=f"{area}-w")
+    append(served, area)
+    told = {"content-type": JSON, "producer-id": "p", "producer-epoch": "0", "producer-seq": "0"}
+    served.ask("POST", f"/v1/stream/{area}/a", b'[1,"two"]', told)
+    served.ask(
+        "PUT", f"/v1/stream/{area}-fork", None, {"stream-forked-from": f"/v1/stream/{area}/a"}
+    )
+    # The stream is linked when somebody looks.
+    until(lambda: ask(served, "GET", f"/subscriptions/{area}").said["streams"])
+    found = json.loads(served.ask("GET", f"/v1/stream/{area}/a/_details").text)
+    assert found["rows"] == found["wal_rows"] == found["pending_rows"] == 3
+    assert found["size_bytes"] == found["wal_bytes"] == len(b'11"two"')
+    assert (found["producers"], found["forks"], found["subscriptions"]) == (1, 1, 1)
+    fork = json.loads(served.ask("GET", f"/v1/stream/{area}-fork/_details").text)
+    assert fork["forked_from"] == f"{area}/a"
+    assert fork["fork_offset"] == found["next_offset"]
+    assert served.ask("GET", f"/v1/stream/{area}/none/_details").status == 404
+    refused = served.ask("PUT", f"/v1/stream/{area}/_details", b"x", {"content-type": JSON})
+    assert refused.status == 400
+
+
+# Keys
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    root = tmp_path_factory.mktemp("guarded") / "store"
+    fourfold.open(root).close()
+    access = Access(root)
+    server = Served(root)
+    server.keys = {
+        "all": access.add(("read", "write", "admin"))[1],
+        "reader": access.add(("read",))[1],
+        "writer": access.add(("write",))[1],
+        "own": access.add(("read", "write", "admin"), prefix="own/")[1],
+    }
+    yield server
+    server.kill()
+
+
+@pytest.mark.parametrize(
+    ("key", "body", "wanted"),
+    [
+        (None, {"pattern": "own/*"}, 401),
+        ("reader", {"pattern": "own/*"}, 403),
+        ("writer", {"pattern": "own/*"}, 403),
+        ("own", {"pattern": "own/*"}, 201),
+        ("own", {"pattern": "*/own"}, 403),
+        ("own", {"pattern": "**"}, 403),
+        ("own", {"pattern": "own/**"}, 403),
+        ("own", {"pattern": "own/*", "streams": ["other"]}, 403),
+        ("own", {"pattern": "own/*", "wake_stream": "other"}, 403),
+        ("all", {"pattern": "**"}, 201),
+    ],
+)
+def test_whoever_subscribes_may_read_all_that_is_followed(guarded, key, body, wanted):
+    name = uuid.uuid4().hex
+    told = {"type": "pull-wake", "wake_stream": "own/wakes", **body}
+    answer = ask(guarded, "PUT", f"/subscriptions/{name}", told, guarded.keys.get(key))
+    assert answer.status == wanted, answer.text
+
+
+def test_a_subscription_is_hidden_from_who_may_not_read_what_it_follows(guarded):
+    keys = guarded.keys
+    body = {"type": "pull-wake", "wake_stream": "w", "streams": ["secret"]}
+    assert ask(guarded, "PUT", "/subscriptions/hidden", body, keys["all"]).status == 201
+    for name in ("hidden", "missing"):
+        for method, path, said in (
+            ("GET", "", None),
+            ("DELETE", "", None),
+            ("POST", "/claim", {"worker": "w"}),
+            ("POST", "/streams", {"streams": ["own/a"]}),
+            ("DELETE", "/streams/secret", None),
+        ):
+            found = ask(guarded, method, f"/subscriptions/{name}{path}", said, keys["own"])
+            assert found.status == 403, (method, path)
+            assert ask(guarded, method, f"/subscriptions/{name}{path}", said).status == 401
+    assert ask(guarded, "GET", "/subscriptions/hidden", None, keys["reader"]).status == 200
+    assert ask(guarded, "GET", "/jwks.json").status == 200
+
+
+def test_who_has_no_key_learns_nothing(guarded):
+    for method, path in (
+        ("PUT", "/subscriptions/bad"),
+        ("POST", "/subscriptions/bad/claim"),
+        ("GET", "/subscriptions/bad"),
+        ("GET", "/nothing"),
+    ):
+        answer = guarded.ask(method, f"{CONTROL}{path}", b"{", {"content-type": JSON})
+        assert answer.status == 401, (method, path)
+
+
+def test_a_server_with_keys_calls_no_webhook_on_its_own_machine(guarded):
+    body = {"type": "webhook", "pattern": "x/*", "webhook": {"url": "http://127.0.0.1:9/"}}
+    refused = ask(guarded, "PUT", "/subscriptions/local", body, guarded.keys["all"])
+    assert (refused.status, refused.said["error"]["code"]) == (400, "WEBHOOK_URL_REJECTED")
+
+
+def test_details_need_a_key_for_the_stream_itself(guarded):
+    def status(key, path):
+        told = {"authorization": f"Bearer {guarded.keys[key]}"}
+        return guarded.ask("GET", f"/v1/stream/{path}/_details", None, told).status
+
+    assert (status("own", "own"), status("own", "own/a"), status("all", "own")) == (403, 404, 404)
+
+
+# The file of the keys
+
+
+def test_keys_are_made_once_and_only_their_owner_reads_them(tmp_path):
+    path = tmp_path / "keys.json"
+    first, second = Keys(path), Keys(path)
+    assert first.kid == second.kid
+    assert second.generation("s", first.token("s", 7)) == 7
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [each.name for each in tmp_path.iterdir()] == ["keys.json"]
+    with pytest.raises(Unauthorized):
+        second.generation("other", first.token("s", 7))
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"webhooks": "00", "tokens": "00"}', "\u00e9"])
+def test_a_file_that_holds_no_keys_is_refused(tmp_path, text):
+    path = tmp_path / "keys.json"
+    path.write_text(text)
+    with pytest.raises(FormatError):
+        Keys(path).token("s", 1)

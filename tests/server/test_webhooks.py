@@ -1,0 +1,196 @@
+"""Calling webhooks: what is checked is what is called, and nobody holds the server up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+
+import pytest
+
+from fourfold.errors import WebhookRefused
+from fourfold.server import webhooks
+from fourfold.server.webhooks import WebhookFailed, check_url, refuse
+
+INSIDE = [
+    "10.1.2.3",
+    "172.16.0.1",
+    "192.168.1.1",
+    "169.254.169.254",
+    "100.64.0.1",
+    "0.0.0.0",
+    "224.0.0.1",
+    "255.255.255.255",
+    "198.18.0.1",
+    "::",
+    "fe80::1",
+    "fc00::1",
+    "ff02::1",
+    "::ffff:192.168.0.1",
+    "2002:0a00:0001::1",
+    "64:ff9b::10.0.0.1",
+]
+
+
+LOOPBACK = ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "64:ff9b::7f00:1"]
+
+
+@pytest.mark.parametrize("address", [*INSIDE, *LOOPBACK])
+def test_an_address_inside_is_refused(address):
+    with pytest.raises(WebhookRefused):
+        refuse(ipaddress.ip_address(address), "public")
+    refuse(ipaddress.ip_address(address), "private")
+
+
+@pytest.mark.parametrize("address", INSIDE)
+def test_this_machine_is_all_that_local_adds(address):
+    refuse(ipaddress.ip_address("127.0.0.1"), "local")
+    with pytest.raises(WebhookRefused):
+        refuse(ipaddress.ip_address(address), "local")
+
+
+@pytest.mark.parametrize(
+    "address", ["93.184.216.34", "2606:2800:220:1::1", "64:ff9b::808:808", "::ffff:8.8.8.8"]
+)
+def test_a_public_address_may_be_called(address):
+    refuse(ipaddress.ip_address(address), "public")
+
+
+def test_http_is_for_this_machine_alone():
+    check_url("http://localhost:8080/x", "local")
+    check_url("http://127.0.0.1/x", "local")
+    check_url("https://example.org/x?y=z", "public")
+    for url in ("http://localhost/", "http://127.0.0.1/", "https://localhost/"):
+        with pytest.raises(WebhookRefused):
+            check_url(url, "public")
+    check_url("http://intranet/", "private")
+
+
+async def posted(answer, *, targets="local", timeout_s=10.0, host="127.0.0.1", ended=True):
+    """What comes of a webhook whose receiver sends these pieces; and what it was sent."""
+    sent, over = bytearray(), asyncio.Event()
+
+    async def receive(reader, writer):
+        try:
+            sent.extend(await reader.readuntil(b"\r\n\r\n"))
+            for piece in answer:
+                if isinstance(piece, float):
+                    await asyncio.sleep(piece)
+                else:
+                    writer.write(piece)
+                    await writer.drain()
+            if not ended:
+                await reader.read()
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+            over.set()
+
+    server = await asyncio.start_server(receive, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        url = f"http://{host}:{port}/hook?a=b"
+        try:
+            found = await webhooks.post(url, b"{}", {"x-y": "z"}, targets, timeout_s)
+        finally:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(over.wait(), 5)
+        return found, bytes(sent)
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        [OK + b'content-length: 13\r\n\r\n{"done":true}'],
+        [OK + b"transfer-encoding: chunked\r\n\r\n5\r\n", b'{"don\r\n8\r\ne":true}\r\n0\r\n\r\n'],
+        [OK, b"connection: close\r\n\r\n", b'{"done":true}'],
+    ],
+)
+def test_an_answer_is_read_however_it_is_framed(answer):
+    found, sent = asyncio.run(posted(answer))
+    assert found == (200, b'{"done":true}')
+    assert sent.startswith(b"POST /hook?a=b HTTP/1.1\r\nhost: 127.0.0.1:")
+    assert b"\r\nx-y: z\r\n" in sent
+
+
+@pytest.mark.parametrize(
+    "answer", [[], [b"nonsense\r\n\r\n"], [b"HTTP/1.1 "], [b"\x16\x03\x01\x02\x00"]]
+)
+def test_what_is_no_answer_is_a_failure(answer):
+    with pytest.raises(WebhookFailed):
+        asyncio.run(posted(answer))
+
+
+def test_a_redirect_is_an_answer_like_others():
+    moved = b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n"
+    assert asyncio.run(posted([moved]))[0].status == 302
+
+
+def test_an_answer_that_drips_does_not_hold_the_server_up():
+    with pytest.raises(WebhookFailed, match="within"):
+        asyncio.run(posted([OK, *([b"x: y\r\n", 0.02] * 50)], timeout_s=0.3))
+
+
+def test_an_answer_without_end_is_read_only_so_far():
+    endless = [OK + b"\r\n", *([b"x" * 65536] * 4)]
+    found, _ = asyncio.run(posted(endless, ended=False))
+    assert found.status == 200
+    assert len(found.body) <= 65536
+
+
+def test_a_name_is_looked_up_once_and_the_checked_address_is_called(monkeypatch):
+    """A name that leads to a public address when it is checked and inside when it is called."""
+    asked = []
+    real = socket.getaddrinfo
+
+    def lookup(host, port, *more, **named):
+        if host == "rebind.example":
+            asked.append(host)
+            inside = "127.0.0.1" if len(asked) == 1 else "10.0.0.1"
+            return real(inside, port, *more, **named)
+        return real(host, port, *more, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    monkeypatch.setattr(webhooks, "check_url", lambda url, _targets: webhooks.urlsplit(url))
+    answer = [OK + b"content-length: 0\r\n\r\n"]
+    found, sent = asyncio.run(posted(answer, host="rebind.example"))
+    assert found.status == 200
+    assert asked == ["rebind.example"]
+    assert b"\r\nhost: rebind.example:" in sent.replace(b"HTTP/1.1\r\nhost", b"\r\nhost")
+
+
+@pytest.mark.parametrize("inside", ["127.0.0.1", "10.0.0.1"])
+def test_a_name_that_leads_inside_is_not_called(monkeypatch, inside):
+    monkeypatch.setattr(
+        socket,
+        "getaddrinfo",
+        lambda _host, port, *_more, **_named: [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port))
+            for each in ("93.184.216.34", inside)
+        ],
+    )
+    with pytest.raises(WebhookRefused):
+        asyncio.run(webhooks.post("https://example.org/", b"{}", {}, "public", 5.0))
+
+
+def test_a_server_that_is_not_who_it_says_is_not_told():
+    """TLS is checked against the name: a receiver without a certificate hears nothing."""
+    with pytest.raises(WebhookFailed):
+        asyncio.run(_to_plain_server())
+
+
+async def _to_plain_server():
+    async def receive(reader, writer):
+        writer.write(OK + b"content-length: 0\r\n\r\n")
+        await reader.read(1)
+        writer.close()
+
+    server = await asyncio.start_server(receive, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        await webhooks.post(f"https://127.0.0.1:{port}/", b"{}", {}, "private", 5.0)

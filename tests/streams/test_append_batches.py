@@ -1,0 +1,201 @@
+"""Appends that share a transaction: each has its own outcome, and what is remembered is right."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fourfold import limits
+from fourfold.errors import (
+    ContentTypeMismatch,
+    FourfoldError,
+    InvalidInput,
+    NotFound,
+    StreamClosed,
+)
+from fourfold.kernel import Database
+from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Producer, Streams
+from fourfold.models.streams.names import show_offset
+
+
+@pytest.fixture
+def streams(tmp_path):
+    profile = PROFILE.with_(synchronous="OFF")
+    with Database.open(tmp_path / "s.sqlite", profile=profile, migrations=MIGRATIONS) as database:
+        yield Streams(database)
+
+
+def text(*records):
+    return Append(records, "text/plain")
+
+
+def stored(streams, name):
+    return [record.payload for record in streams.open(name).read().records]
+
+
+def together(streams, asked):
+    """Append from as many coroutines; the outcome of each."""
+
+    async def main():
+        waiting = (streams.append_async(name, request) for name, request in asked)
+        return await asyncio.gather(*waiting, return_exceptions=True)
+
+    return asyncio.run(main())
+
+
+def test_a_refused_append_does_not_concern_its_neighbours(streams):
+    streams.create("a", "text/plain")
+    streams.create("closed", "text/plain", closed=True)
+    before = streams.database.metrics().counters["transactions"]
+    found = together(
+        streams,
+        [
+            ("a", text(b"1")),
+            ("missing", text(b"2")),
+            ("closed", text(b"3")),
+            ("a", Append([b"4"], "image/png")),
+            ("a", Append([b"5"], None, Producer("p", 0, 0))),
+            ("a", Append([b"6"], None, Producer("p", 0, 0))),
+            ("a", text(b"7")),
+        ],
+    )
+    kinds = [each if isinstance(each, tuple) else type(each) for each in found]
+    assert kinds[1:4] == [NotFound, StreamClosed, ContentTypeMismatch]
+    assert [found[n].next_offset for n in (0, 4, 5, 6)] == [1, 2, 2, 3]
+    assert found[5].duplicate
+    assert stored(streams, "a") == [b"1", b"5", b"7"]
+    # The first of a crowd does not know yet that it is one.
+    assert streams.database.metrics().counters["transactions"] <= before + 2
+    assert streams.verify() == []
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        Append(["text"], None),
+        Append([b""], None),
+        Append([b"x"], None, Producer("\udc80", 0, 0)),
+        Append([b"x"], None, stream_seq="\udc80"),
+        Append([], None),
+    ],
+)
+def test_what_cannot_be_stored_is_refused_before_it_reaches_others(streams, request_):
+    streams.create("a", "text/plain")
+    found = together(streams, [("a", text(b"1")), ("a", request_), ("a", text(b"2"))])
+    assert isinstance(found[1], InvalidInput)
+    assert stored(streams, "a") == [b"1", b"2"]
+
+
+def test_a_close_in_the_middle_ends_the_stream_there(streams):
+    streams.create("a", "text/plain")
+    found = together(
+        streams,
+        [("a", text(b"1")), ("a", Append([b"2"], None, close=True)), ("a", text(b"3"))],
+    )
+    assert isinstance(found[2], StreamClosed)
+    assert streams.info("a").closed
+    assert stored(streams, "a") == [b"1", b"2"]
+
+
+def test_a_large_append_is_not_overtaken(streams, monkeypatch):
+    monkeypatch.setattr(limits, "APPEND_BATCH_BYTES", 100)
+    streams.create("a", "text/plain")
+    sent = [b"%03d" % n + b"x" * (0, 200, 30)[n % 3] for n in range(40)]
+    found = together(streams, [("a", text(each)) for each in sent])
+    assert [each.next_offset for each in found] == list(range(1, 41))
+    assert stored(streams, "a") == sent
+
+
+def test_a_transaction_that_fails_leaves_nothing_that_is_remembered(streams, monkeypatch):
+    streams.create("a", "text/plain")
+    streams.append("a", Append([b"1"], None, Producer("p", 0, 0)))
+
+    class Full(FourfoldError):
+        kind = "full"
+
+    def broken(*_args, **_kwargs):
+        raise Full("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fourfold.kernel.transaction.Transaction.insert_many", broken)
+        with pytest.raises(Full):
+            streams.append("a", Append([b"2"], None, Producer("p", 0, 1), "z"))
+    done = streams.append("a", Append([b"2"], None, Producer("p", 0, 1), "b"))
+    assert (done.next_offset, done.duplicate) == (2, False)
+    assert stored(streams, "a") == [b"1", b"2"]
+    assert streams.verify() == []
+
+
+def test_nothing_that_others_wrote_is_missed(streams):
+    """The ends of streams are remembered between appends, but not beyond anybody else's write."""
+    streams.create("a", "text/plain", ttl=1000)
+    streams.append("a", text(b"1"))
+    other = Streams(streams.database)
+    other.append("a", text(b"2"))
+    assert streams.append("a", text(b"3")).next_offset == 3
+    other.append("a", Append([], None, close=True))
+    with pytest.raises(StreamClosed):
+        streams.append("a", text(b"4"))
+    other.delete("a")
+    with pytest.raises(NotFound):
+        streams.append("a", text(b"5"))
+    other.create("a", "text/plain")
+    assert streams.append("a", text(b"6")).next_offset == 1
+
+
+def test_a_closed_database_is_told_to_everybody(streams):
+    streams.create("a", "text/plain")
+    streams.database.close()
+    found = together(streams, [("a", text(b"1")), ("a", text(b"2"))])
+    assert {getattr(each, "kind", None) for each in found} == {"closed"}
+
+
+RECORDS = st.lists(st.binary(min_size=1, max_size=40), min_size=1, max_size=12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    records=st.lists(st.binary(min_size=1, max_size=300), min_size=1, max_size=60),
+    average=st.integers(1, 40),
+    most=st.integers(1, 200),
+    is_json=st.booleans(),
+)
+def test_pieces_are_the_records_joined(tmp_path_factory, records, average, most, is_json):
+    path = tmp_path_factory.mktemp("pieces") / "s.sqlite"
+    profile = PROFILE.with_(synchronous="OFF")
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        Database.open(path, profile=profile, migrations=MIGRATIONS) as database,
+    ):
+        patch.setattr(limits, "STREAM_PIECE_BYTES", average)
+        patch.setattr(limits, "STREAM_PIECE_BYTES_MAX", most)
+        streams = Streams(database)
+        streams.create("a", "application/json" if is_json else "application/octet-stream")
+        streams.append("a", Append(records[: len(records) // 2] or records, None))
+        half = streams.info("a").next_offset
+        streams.create("b", fork=None, content_type=streams.info("a").content_type)
+        info, page = streams.page("a")
+        assert (page.start_offset, page.next_offset) == (0, half)
+        parts, at = [], 0
+        while at < page.next_offset:
+            part, at = streams.piece(info, at, page.next_offset)
+            parts.append(part)
+            assert len(part) <= max(most, *map(len, records))
+        wanted = records[:half]
+        assert (b"," if is_json else b"").join(parts) == (b"," if is_json else b"").join(wanted)
+
+
+def test_a_fork_is_read_in_pieces_through_its_source(streams):
+    streams.create("a", "text/plain")
+    streams.append("a", text(b"1", b"2", b"3"))
+    streams.open("a").fork("b", show_offset(2))
+    streams.append("b", text(b"4", b"5"))
+    info, page = streams.page("b")
+    parts, at = [], 0
+    while at < page.next_offset:
+        part, at = streams.piece(info, at, page.next_offset)
+        parts.append(part)
+    assert b"".join(parts) == b"1245"

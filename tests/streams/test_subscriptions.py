@@ -1,0 +1,413 @@
+"""Subscriptions: no append is missed, no two workers hold the same work, numbers only grow."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opened_streams import JSON, PULL, Opened, fence
+
+from fourfold.errors import (
+    AckRefused,
+    AlreadyClaimed,
+    AlreadyExists,
+    InvalidInput,
+    LimitExceeded,
+    NotFound,
+    NothingPending,
+    WakeFenced,
+)
+from fourfold.models.streams import Fork
+from fourfold.models.streams.names import show_offset
+from fourfold.models.streams.subscriptions import Ack, Subscribe
+from fourfold.models.streams.subscriptions.globs import check_pattern, literal_prefix, matches
+from fourfold.models.streams.subscriptions.wakes import Fence, pause_ms
+
+HOOK = Subscribe("hook", "webhook", "in/*", webhook_url="https://example.org/", lease_ttl_ms=1000)
+
+
+@pytest.fixture
+def opened(tmp_path):
+    found = Opened(tmp_path / "wal.sqlite")
+    found.streams.create("wakes", JSON)
+    yield found
+    assert list(found.streams.verify()) == []
+    found.database.close()
+
+
+def events(opened):
+    chunk = opened.streams.open("wakes").read()
+    return [json.loads(record.payload) for record in chunk.records]
+
+
+# Patterns
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "wanted"),
+    [
+        ("in/*", "in/a", True),
+        ("in/*", "in/a/b", False),
+        ("in/*", "in", False),
+        ("in/**", "in", True),
+        ("in/**", "in/a/b", True),
+        ("**", "anything/at/all", True),
+        ("*", "a/b", False),
+        ("a/**/z", "a/z", True),
+        ("a/**/z", "a/b/c/z", True),
+        ("a/**/z", "a/b/c", False),
+        ("user-*/log", "user-7/log", True),
+        ("user-*/log", "users/log", False),
+        ("*a*b*", "xxaxxbxx", True),
+        ("*a*b*", "xxbxxaxx", False),
+        ("a*a", "a", False),
+    ],
+)
+def test_a_pattern_means_the_names_that_it_says(pattern, name, wanted):
+    assert matches(check_pattern(pattern), name) is wanted
+
+
+PARTS = st.lists(st.sampled_from(["a", "b", "ab", "*", "a*", "*b", "**"]), min_size=1, max_size=5)
+
+
+@given(PARTS, st.lists(st.sampled_from(["a", "b", "ab", "abb"]), min_size=1, max_size=5))
+def test_patterns_match_as_a_regular_expression_does(parts, name):
+    pattern, text = "/".join(parts), "/".join(name)
+    rule = "".join(
+        "(?:/[^/]+)*" if part == "**" else "/" + part.replace("*", "[^/]*") for part in parts
+    )
+    assert matches(pattern, text) is (re.fullmatch(rule, "/" + text) is not None)
+    if matches(pattern, text):
+        assert text.startswith(literal_prefix(pattern))
+
+
+@pytest.mark.parametrize("bad", ["", "/", "a//b", "a/../b", "a**", "**b/c", "x" * 2000, "a\nb", 7])
+def test_a_pattern_that_means_nothing_is_refused(bad):
+    with pytest.raises(InvalidInput):
+        check_pattern(bad)
+
+
+# What is followed
+
+
+def test_a_subscription_begins_at_the_end_of_what_is_there_and_at_the_start_of_what_comes(opened):
+    opened.streams.create("in/old", JSON, body=b"[1,2]")
+    opened.subscriptions.create(PULL)
+    with pytest.raises(NothingPending):
+        opened.subscriptions.claim("work", "me")
+    opened.streams.create("in/new", JSON, body=b"[1,2,3]")
+    wake = opened.subscriptions.claim("work", "me")
+    assert [(link.stream, link.acked, link.tail) for link in wake.streams] == [("in/new", 0, 3)]
+
+
+def test_the_same_subscription_again_is_the_same_and_another_is_refused(opened):
+    made = opened.subscriptions.create(PULL)
+    assert made[1]
+    assert opened.subscriptions.create(PULL) == (made[0], False)
+    with pytest.raises(AlreadyExists):
+        opened.subscriptions.create(PULL._replace(lease_ttl_ms=2000))
+
+
+def test_a_stream_that_is_named_may_be_made_later_also_as_a_fork(opened):
+    opened.streams.create("source", JSON, body=b"[1,2]")
+    opened.subscriptions.create(PULL._replace(pattern=None, streams=["x", "y"]))
+    opened.streams.create("x", JSON, body=b"[1]")
+    opened.streams.create("y", fork=Fork("source", None, 0))
+    wake = opened.subscriptions.claim("work", "me")
+    assert [(link.stream, link.tail) for link in wake.streams] == [("x", 1), ("y", 2)]
+
+
+def test_a_stream_that_is_deleted_and_made_again_is_followed_from_its_start(opened):
+    opened.streams.create("in/a", JSON, body=b"[1,2]")
+    opened.streams.create("named", JSON, body=b"[1,2]")
+    opened.subscriptions.create(PULL._replace(streams=["named"]))
+    for name in ("in/a", "named"):
+        opened.streams.delete(name)
+        assert list(opened.streams.verify()) == []
+        opened.streams.create(name, JSON, body=b"[3]")
+    wake = opened.subscriptions.claim("work", "me")
+    assert [(link.stream, link.acked) for link in wake.streams] == [("in/a", 0), ("named", 0)]
+
+
+def test_a_stream_is_followed_no_longer_by_name_but_still_by_the_pattern(opened):
+    opened.subscriptions.create(PULL)
+    opened.streams.create("in/a", JSON)
+    opened.subscriptions.settle()
+    opened.subscriptions.add_streams("work", ["in/a", "b"])
+    for name in ("in/a", "b", "never"):
+        opened.subscriptions.remove_stream("work", name)
+    assert [(link.stream, link.explicit) for link in opened.subscriptions.links("work")] == [
+        ("in/a", False)
+    ]
+
+
+def test_a_subscription_never_follows_its_own_wakes(opened):
+    opened.subscriptions.create(PULL._replace(pattern="**"))
+    opened.streams.create("a", JSON, body=b"[1]")
+    opened.subscriptions.settle()
+    assert [link.stream for link in opened.subscriptions.links("work")] == ["a"]
+    with pytest.raises(InvalidInput):
+        opened.subscriptions.add_streams("work", ["wakes"])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"id": ""},
+        {"id": "a/b"},
+        {"kind": "email"},
+        {"pattern": None},
+        {"lease_ttl_ms": 999},
+        {"lease_ttl_ms": 600_001},
+        {"lease_ttl_ms": True},
+        {"wake_stream": None},
+        {"webhook_url": "https://example.org"},
+        {"streams": ["../up"]},
+        {"streams": [7]},
+        {"streams": [str(n) for n in range(1001)]},
+        {"description": "x" * 3000},
+    ],
+)
+def test_what_cannot_be_a_subscription_is_refused(opened, wrong):
+    with pytest.raises(InvalidInput):
+        opened.subscriptions.create(PULL._replace(**wrong))
+    assert opened.subscriptions.count() == 0
+
+
+def test_a_pattern_that_means_too_many_streams_is_refused_whole(opened, monkeypatch):
+    monkeypatch.setattr("fourfold.limits.SUBSCRIPTION_BACKFILL_MAX", 2)
+    for n in range(3):
+        opened.streams.create(f"in/{n}", JSON)
+    with pytest.raises(LimitExceeded):
+        opened.subscriptions.create(PULL)
+    assert opened.subscriptions.count() == 0
+
+
+# Leases and fences
+
+
+@pytest.fixture
+def work(opened):
+    """One record that waits for a worker."""
+    opened.subscriptions.create(PULL)
+    opened.streams.create("in/a", JSON, body=b"[1]")
+    opened.subscriptions.settle()
+    return opened
+
+
+def test_a_wake_is_told_once_in_its_stream(work):
+    work.subscriptions.settle()
+    work.streams.open("in/a").append(b"2")
+    work.subscriptions.settle()
+    assert [(event["subscription_id"], event["stream"]) for event in events(work)] == [
+        ("work", "in/a")
+    ]
+
+
+def test_only_one_worker_holds_a_lease_until_it_ends(work):
+    first = work.subscriptions.claim("work", "one")
+    with pytest.raises(AlreadyClaimed) as refused:
+        work.subscriptions.claim("work", "two")
+    assert refused.value.details["current_holder"] == "one"
+    work.clock.ms += 30_000
+    second = work.subscriptions.claim("work", "two")
+    assert second.generation > first.generation
+    with pytest.raises(WakeFenced):
+        work.subscriptions.acknowledge("work", fence(first), done=True)
+
+
+def test_an_ack_keeps_the_lease_and_what_comes_too_late_is_fenced(work):
+    wake = work.subscriptions.claim("work", "one")
+    for _ in range(3):
+        work.clock.ms += 20_000
+        work.subscriptions.acknowledge("work", fence(wake))
+    work.clock.ms += 30_000
+    acks = [Ack("in/a", show_offset(1))]
+    with pytest.raises(WakeFenced):
+        work.subscriptions.acknowledge("work", fence(wake), acks, done=True)
+    assert work.subscriptions.links("work")[0].acked == 0
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"wake_id": "w_other"}, {"generation": 99}, {"token_generation": 99}]
+)
+def test_every_part_of_a_fence_must_be_right(work, wrong):
+    wake = work.subscriptions.claim("work", "one")
+    with pytest.raises(WakeFenced):
+        work.subscriptions.acknowledge("work", fence(wake)._replace(**wrong), done=True)
+    with pytest.raises(WakeFenced):
+        work.subscriptions.release("work", fence(wake)._replace(**wrong))
+
+
+def test_done_with_more_behind_it_wakes_again_and_done_at_the_end_does_not(work):
+    wake = work.subscriptions.claim("work", "one")
+    work.streams.open("in/a").append(b"2")
+    first = [Ack("in/a", show_offset(1))]
+    assert work.subscriptions.acknowledge("work", fence(wake), first, done=True)
+    wake = work.subscriptions.claim("work", "one")
+    rest = [Ack("in/a", show_offset(2))]
+    assert not work.subscriptions.acknowledge("work", fence(wake), rest, done=True)
+    with pytest.raises(NothingPending):
+        work.subscriptions.claim("work", "one")
+
+
+def test_what_is_released_wakes_somebody_again(work):
+    wake = work.subscriptions.claim("work", "one")
+    work.subscriptions.release("work", fence(wake))
+    work.subscriptions.settle()
+    assert [event["generation"] for event in events(work)] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "ack",
+    [
+        Ack("in/a", "-1"),
+        Ack("in/a", "now"),
+        Ack("in/a", "nonsense"),
+        Ack("in/a", show_offset(2)),
+        Ack("in/other", show_offset(0)),
+    ],
+)
+def test_an_offset_that_cannot_be_is_refused_together_with_the_others(work, ack):
+    wake = work.subscriptions.claim("work", "one")
+    with pytest.raises(AckRefused):
+        work.subscriptions.acknowledge("work", fence(wake), [Ack("in/a", show_offset(1)), ack])
+    assert work.subscriptions.links("work")[0].acked == 0
+
+
+def test_a_cursor_never_goes_back(work):
+    wake = work.subscriptions.claim("work", "one")
+    work.subscriptions.acknowledge("work", fence(wake), [Ack("in/a", show_offset(1))])
+    with pytest.raises(AckRefused):
+        work.subscriptions.acknowledge("work", fence(wake), [Ack("in/a", show_offset(0))])
+
+
+def test_leases_and_numbers_are_the_same_after_the_file_was_opened_anew(work):
+    wake = work.subscriptions.claim("work", "one")
+    work.reopen()
+    with pytest.raises(AlreadyClaimed):
+        work.subscriptions.claim("work", "two")
+    assert not work.subscriptions.acknowledge(
+        "work", fence(wake), [Ack("in/a", show_offset(1))], done=True
+    )
+
+
+def test_numbers_grow_also_over_a_subscription_that_was_deleted(work):
+    wake = work.subscriptions.claim("work", "one")
+    assert work.subscriptions.delete("work")
+    assert not work.subscriptions.delete("work")
+    with pytest.raises(NotFound):
+        work.subscriptions.acknowledge("work", fence(wake), done=True)
+    work.subscriptions.create(PULL)
+    work.streams.open("in/a").append(b"2")
+    assert work.subscriptions.claim("work", "one").generation > wake.generation
+
+
+def test_a_wake_stream_that_cannot_be_written_is_told_later(opened):
+    opened.subscriptions.create(PULL._replace(wake_stream="later"))
+    opened.streams.create("in/a", JSON, body=b"[1]")
+    opened.subscriptions.settle()
+    assert opened.subscriptions.get("work").failures == 1
+    opened.streams.create("later", JSON)
+    opened.subscriptions.settle()
+    assert opened.streams.open("later").read().records == ()
+    opened.clock.ms += 2_000
+    opened.subscriptions.settle()
+    assert len(opened.streams.open("later").read().records) == 1
+    assert opened.subscriptions.get("work").failures == 0
+
+
+# Webhooks, without the wire
+
+
+@pytest.fixture
+def hook(opened):
+    opened.subscriptions.create(HOOK)
+    opened.streams.create("in/a", JSON, body=b"[1]")
+    opened.subscriptions.settle()
+    return opened
+
+
+def test_a_webhook_that_says_done_has_done_what_it_was_told_and_no_more(hook):
+    wake = hook.subscriptions.attempt("hook")
+    hook.streams.open("in/a").append(b"2")
+    hook.subscriptions.delivered(wake, done=True)
+    assert hook.subscriptions.links("hook")[0].acked == 1
+    again = hook.subscriptions.attempt("hook")
+    assert again.generation > wake.generation
+    assert again.streams[0].tail == 2
+
+
+def test_a_webhook_that_never_says_done_is_called_again_when_its_lease_ends(hook):
+    wake = hook.subscriptions.attempt("hook")
+    hook.subscriptions.delivered(wake, done=False)
+    assert hook.subscriptions.webhooks(10) == ()
+    hook.clock.ms += 1_000
+    hook.subscriptions.settle()
+    assert hook.subscriptions.webhooks(10) == ("hook",)
+    assert hook.subscriptions.attempt("hook").generation > wake.generation
+
+
+def test_a_webhook_that_fails_is_called_again_later_also_after_a_restart(hook):
+    wake = hook.subscriptions.attempt("hook")
+    hook.subscriptions.failed(wake)
+    hook.reopen()
+    assert hook.subscriptions.webhooks(10) == ()
+    assert hook.subscriptions.get("hook").failures == 1
+    hook.clock.ms += 1_200
+    assert hook.subscriptions.webhooks(10) == ("hook",)
+    # Its lease was over by then, so it is a new wake, and the old one is fenced off.
+    again = hook.subscriptions.attempt("hook")
+    assert again.generation > wake.generation
+    hook.subscriptions.delivered(wake, done=True)
+    assert hook.subscriptions.links("hook")[0].acked == 0
+
+
+def test_an_answer_to_a_wake_that_was_acknowledged_meanwhile_changes_nothing(hook):
+    wake = hook.subscriptions.attempt("hook")
+    acks = [Ack("in/a", show_offset(1))]
+    assert not hook.subscriptions.acknowledge("hook", fence(wake), acks, kind="webhook", done=True)
+    hook.subscriptions.failed(wake)
+    hook.subscriptions.delivered(wake, done=False)
+    found = hook.subscriptions.get("hook")
+    assert (found.wake_id, found.failures, found.next_attempt_ms) == (None, 0, None)
+
+
+def test_each_kind_is_worked_on_its_own_way(hook, opened):
+    opened.subscriptions.create(PULL)
+    with pytest.raises(InvalidInput):
+        hook.subscriptions.claim("hook", "me")
+    with pytest.raises(InvalidInput):
+        hook.subscriptions.acknowledge("work", Fence("w", 1, 1), kind="webhook")
+
+
+@given(st.integers(0, 10_000), st.floats(0, 1))
+def test_pauses_grow_to_a_minute_and_are_spread(failures, chance):
+    pause = pause_ms(failures, chance)
+    base = min(1000 * 2 ** min(failures, 10), 60_000)
+    assert 0.8 * base - 1 <= pause <= 1.2 * base + 1
+
+
+def test_verification_finds_a_cursor_that_is_wrong(opened):
+    opened.subscriptions.create(PULL)
+    opened.streams.create("in/a", JSON, body=b"[1]")
+    opened.subscriptions.settle()
+    for statement in (
+        "UPDATE subscription_links SET pending = 0",
+        "UPDATE subscription_links SET acked = 9",
+        "UPDATE subscription_generation SET generation = 0",
+    ):
+        before = opened.database.transact(lambda txn: txn.all("SELECT * FROM subscription_links"))
+        opened.database.transact(lambda txn, sql=statement: txn.execute(sql))
+        assert opened.streams.verify()
+        opened.database.transact(
+            lambda txn, row=before[0]: txn.execute(
+                "UPDATE subscription_links SET acked = ?1, pending = ?2", (row[4], row[5])
+            )
+        )
+    opened.database.transact(
+        lambda txn: txn.execute("UPDATE subscription_generation SET generation = 1")
+    )
