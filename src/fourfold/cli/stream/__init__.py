@@ -23,7 +23,8 @@ Examples:
   fourfold stream tail ROOT orders --follow
 
 A stream is read by offsets: -1 is the beginning, now is the end, and every
-read says where to go on. `fourfold serve ROOT` gives the same over HTTP.
+read says where to go on. `fourfold serve ROOT` gives the same over HTTP, and
+ROOT may be its address: `fourfold stream list http://127.0.0.1:4437`.
 Every command takes --json and --traceback.
 """
 

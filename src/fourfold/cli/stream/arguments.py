@@ -1,4 +1,4 @@
-"""What the commands on streams share: ROOT, and the streams that it leads to."""
+"""What the commands on streams share: ROOT or an address, and the streams that it leads to."""
 
 from __future__ import annotations
 
@@ -6,43 +6,70 @@ import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fourfold.cli.options import command, root_argument
+import click
+
+from fourfold import limits
+from fourfold.cli.options import command
 from fourfold.errors import NotFound
 from fourfold.models.streams import StreamInfo, Streams
 from fourfold.models.streams.names import show_offset
 from fourfold.store import open_store
 from fourfold.store.layout import streams_path
 
+if TYPE_CHECKING:
+    from fourfold.cli.stream.remote import RemoteStreams
+
+
+Place: TypeAlias = "Streams | RemoteStreams"
+
 
 def streams_command(
     name: str, *, writes: bool = False, makes: bool = False
 ) -> Callable[[Callable[..., None]], Any]:
-    """A command on the streams of a store; its function gets an `Output` and `Streams`."""
+    """A command on the streams of a store or of a server; its function gets an `Output` and
+    them.
+    """
 
     def decorate(function: Callable[..., None]) -> Any:
         @functools.wraps(function)
-        def run(out: object, root: Path, **arguments: Any) -> None:
-            with streams_of(root, writes=writes, makes=makes) as streams:
+        def run(out: object, root: str, key: str | None, **arguments: Any) -> None:
+            with streams_of(root, key, writes=writes, makes=makes) as streams:
                 function(out, streams, **arguments)
 
-        return command(name)(root_argument(required=True)(run))
+        place = click.argument("root", envvar="FOURFOLD_ROOT")
+        secret = click.option(
+            "--key",
+            envvar="FOURFOLD_KEY",
+            help="The key of a server; better given as FOURFOLD_KEY, which no other user can see.",
+        )
+        return command(name)(place(secret(run)))
 
     return decorate
 
 
 @contextmanager
-def streams_of(root: Path, *, writes: bool, makes: bool = False) -> Iterator[Streams]:
-    """The streams of a store. Only a command that makes one makes the store, too."""
+def streams_of(root: str, key: str | None, *, writes: bool, makes: bool = False) -> Iterator[Place]:
+    """The streams of a server, where ROOT is an address, or of a store. Only a command that makes
+    a stream makes the store, too.
+    """
+    if root.startswith(("http://", "https://")):
+        from fourfold.cli.stream.remote import RemoteStreams  # noqa: PLC0415 - only paid for here
+        from fourfold.client import StreamClient  # noqa: PLC0415
+
+        with StreamClient(root, key=key, retry_for=limits.COMMAND_RETRY_S) as client:
+            yield RemoteStreams(client)
+        return
+    folder = Path(root)
     if not makes:
-        with open_store(root, mode="r"):
-            if not streams_path(root).exists():
+        with open_store(folder, mode="r"):
+            if not streams_path(folder).exists():
                 raise NotFound(
                     f"{root}: there are no streams yet",
                     hint=f"Create one: `fourfold stream create {root} NAME`.",
                 )
-    with open_store(root, mode="rw" if writes else "r") as store:
+    with open_store(folder, mode="rw" if writes else "r") as store:
         yield store.streams
 
 

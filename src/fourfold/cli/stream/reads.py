@@ -8,8 +8,8 @@ import json
 import click
 
 from fourfold.cli.output import Output
-from fourfold.cli.stream.arguments import streams_command
-from fourfold.models.streams import Chunk, Streams
+from fourfold.cli.stream.arguments import Place, streams_command
+from fourfold.models.streams import Chunk
 from fourfold.models.streams.names import show_offset
 
 
@@ -19,7 +19,7 @@ from fourfold.models.streams.names import show_offset
 @click.option(
     "--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="At most."
 )
-def read(out: Output, streams: Streams, *, name: str, offset: str, limit: int) -> None:
+def read(out: Output, streams: Place, *, name: str, offset: str, limit: int) -> None:
     """Print records from an offset on, one a line.
 
     With --json they come with their offsets, and where to go on.
@@ -53,7 +53,7 @@ def read(out: Output, streams: Streams, *, name: str, offset: str, limit: int) -
     "--lines", type=click.IntRange(min=0), default=10, show_default=True, help="The last."
 )
 @click.option("--follow", is_flag=True, help="Wait for more, until interrupted or closed.")
-def tail(out: Output, streams: Streams, *, name: str, lines: int, follow: bool) -> None:
+def tail(out: Output, streams: Place, *, name: str, lines: int, follow: bool) -> None:
     """Print the last records of a stream, and what comes."""
     info = streams.info(name)
     start = show_offset(max(info.first_offset, info.next_offset - lines))
@@ -74,7 +74,7 @@ def tail(out: Output, streams: Streams, *, name: str, lines: int, follow: bool) 
 
 @streams_command("state")
 @click.argument("name")
-def state(out: Output, streams: Streams, *, name: str) -> None:
+def state(out: Output, streams: Place, *, name: str) -> None:
     """Print the newest value of each key of a state stream.
 
     Its messages are changes: {"type", "key", "value", "headers": {"operation": "upsert"}}.

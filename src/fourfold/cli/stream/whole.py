@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from fourfold.cli.output import Output, counted, size
-from fourfold.cli.stream.arguments import facts, streams_command
-from fourfold.models.streams import Fork, Streams, Wanted
+from fourfold.cli.stream.arguments import Place, facts, streams_command
+from fourfold.models.streams import Fork, Wanted
 from fourfold.models.streams.names import read_offset, show_offset
 
 
@@ -20,7 +20,7 @@ from fourfold.models.streams.names import read_offset, show_offset
 @click.option("--keep-bytes", type=click.IntRange(min=0), help="Keep the newest so many bytes.")
 def create(
     out: Output,
-    streams: Streams,
+    streams: Place,
     *,
     name: str,
     kind: str,
@@ -46,7 +46,7 @@ def create(
 @click.option(
     "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most."
 )
-def list_streams(out: Output, streams: Streams, *, prefix: str, after: str, limit: int) -> None:
+def list_streams(out: Output, streams: Place, *, prefix: str, after: str, limit: int) -> None:
     """List streams in the order of their names."""
     found = streams.list(prefix=prefix, after=after, limit=limit)
     if out.as_json:
@@ -68,7 +68,7 @@ def list_streams(out: Output, streams: Streams, *, prefix: str, after: str, limi
 
 
 @streams_command("stats")
-def stats(out: Output, streams: Streams) -> None:
+def stats(out: Output, streams: Place) -> None:
     """Count streams, records and bytes."""
     totals = streams.totals()
     if out.as_json:
@@ -82,7 +82,7 @@ def stats(out: Output, streams: Streams) -> None:
 @click.argument("source")
 @click.argument("name")
 @click.option("--at", metavar="OFFSET", help="Where to leave the source; its end if not given.")
-def fork(out: Output, streams: Streams, *, source: str, name: str, at: str | None) -> None:
+def fork(out: Output, streams: Place, *, source: str, name: str, at: str | None) -> None:
     """Make the stream NAME, which shares SOURCE up to an offset. Nothing is copied."""
     offset = None if at is None else read_offset(at)
     made = streams.make(Wanted(name, None, fork=Fork(source, offset)))
@@ -94,7 +94,7 @@ def fork(out: Output, streams: Streams, *, source: str, name: str, at: str | Non
 
 @streams_command("close", writes=True)
 @click.argument("name")
-def close(out: Output, streams: Streams, *, name: str) -> None:
+def close(out: Output, streams: Place, *, name: str) -> None:
     """Close a stream: no more appends, and readers learn that they are at its end."""
     done = streams.open(name).close()
     if out.as_json:
@@ -105,7 +105,7 @@ def close(out: Output, streams: Streams, *, name: str) -> None:
 
 @streams_command("delete", writes=True)
 @click.argument("name")
-def delete(out: Output, streams: Streams, *, name: str) -> None:
+def delete(out: Output, streams: Place, *, name: str) -> None:
     """Delete a stream. Its forks keep what they share with it."""
     streams.delete(name)
     if out.as_json:
@@ -115,7 +115,7 @@ def delete(out: Output, streams: Streams, *, name: str) -> None:
 
 
 @streams_command("sweep", writes=True)
-def sweep(out: Output, streams: Streams) -> None:
+def sweep(out: Output, streams: Place) -> None:
     """Remove streams whose time is over, and give up what is not retained.
 
     A server does this by itself.

@@ -6,15 +6,15 @@ import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 import click
 
 from fourfold import limits
 from fourfold.cli.output import Output, counted
-from fourfold.cli.stream.arguments import streams_command
+from fourfold.cli.stream.arguments import Place, streams_command
 from fourfold.errors import NotFound
-from fourfold.models.streams import Append, Appended, Producer, Streams
+from fourfold.models.streams import Append, Appended, Producer
 from fourfold.models.streams.messages import split
 from fourfold.models.streams.names import show_offset
 
@@ -27,7 +27,7 @@ from fourfold.models.streams.names import show_offset
 @click.option("--close", "closing", is_flag=True, help="Close the stream with the last of them.")
 def append(
     out: Output,
-    streams: Streams,
+    streams: Place,
     *,
     name: str,
     body: str | None,
@@ -67,7 +67,7 @@ def append(
 
 
 def _append_lines(
-    out: Output, streams: Streams, name: str, source: str, producer: str | None
+    out: Output, streams: Place, name: str, source: str, producer: str | None
 ) -> tuple[Appended, int]:
     """Many records to a commit, in order. With a producer each of the commits has a number, so that
     a run that was cut short can be repeated whole.
@@ -76,33 +76,42 @@ def _append_lines(
     done = Appended(info.next_offset, duplicate=False, closed=info.closed)
     count = 0
     with out.progress(f"appending to {name}") as advance, _Lines(source) as lines:
-        batches = iter(lambda: list(islice(lines, limits.APPEND_LINES)), [])
+        given = iter(lines)
+        batches = iter(lambda: list(islice(given, limits.APPEND_LINES)), [])
         for number, batch in enumerate(batches):
             records = [one for line in batch for one in split(line, info.content_type)]
             who = None if producer is None else Producer(producer, 0, number)
             done = streams.append(name, Append(records, None, who))
             count += 0 if done.duplicate else len(records)
-            advance("", count, 0)
+            advance(counted(count, "record"), lines.read_bytes, lines.bytes)
     return done, count
 
 
 class _Lines:
-    """The lines of a file or of stdin that are not empty."""
+    """The lines of a file or of stdin that are not empty; how many bytes were read, of how many."""
 
     def __init__(self, source: str) -> None:
         self._source = source
         self._file: BinaryIO | None = None
+        self.read_bytes = 0
+        self.bytes = 0
 
-    def __enter__(self) -> Iterator[bytes]:
-        if self._source == "-":
-            opened: BinaryIO = sys.stdin.buffer
-        else:
+    def __enter__(self) -> Self:
+        if self._source != "-":
+            path = Path(self._source)
             try:
-                opened = self._file = Path(self._source).open("rb")
+                self._file = path.open("rb")
+                self.bytes = path.stat().st_size
             except FileNotFoundError:
                 raise NotFound(f"{self._source}: there is no such file") from None
-        return (line for line in (raw.rstrip(b"\r\n") for raw in opened) if line)
+        return self
 
     def __exit__(self, *_: object) -> None:
         if self._file is not None:
             self._file.close()
+
+    def __iter__(self) -> Iterator[bytes]:
+        for raw in self._file or sys.stdin.buffer:
+            self.read_bytes += len(raw)
+            if line := raw.rstrip(b"\r\n"):
+                yield line

@@ -1,0 +1,62 @@
+"""A client of Durable Streams servers, of `fourfold serve` and of others, for threads and for
+coroutines.
+
+    with StreamClient("http://127.0.0.1:4437") as client:
+        orders = client.create("orders")
+        orders.append_json([{"id": 1}])
+        for order in orders.items(): ...
+
+Nothing is sent twice unless that is safe, and every error is one of Fourfold's own tree. It needs
+the extra `client`, when the first client is made.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fourfold.lazy import exports
+
+if TYPE_CHECKING:
+    from fourfold.client.aio import AsyncFollowing, AsyncStream, AsyncStreamClient
+    from fourfold.client.answers import Appended, Listed, Part, StreamFacts
+    from fourfold.client.delivery import Batching
+    from fourfold.client.producer import AsyncProducer, StreamProducer
+    from fourfold.client.sync import Following, Stream, StreamClient
+    from fourfold.models.streams.records import Producer
+else:
+    __getattr__, __dir__ = exports(
+        __name__,
+        {
+            "Appended": "fourfold.client.answers",
+            "AsyncFollowing": "fourfold.client.aio",
+            "AsyncProducer": "fourfold.client.producer",
+            "AsyncStream": "fourfold.client.aio",
+            "AsyncStreamClient": "fourfold.client.aio",
+            "Batching": "fourfold.client.delivery",
+            "Following": "fourfold.client.sync",
+            "Listed": "fourfold.client.answers",
+            "Part": "fourfold.client.answers",
+            "Producer": "fourfold.models.streams.records",
+            "Stream": "fourfold.client.sync",
+            "StreamClient": "fourfold.client.sync",
+            "StreamFacts": "fourfold.client.answers",
+            "StreamProducer": "fourfold.client.producer",
+        },
+    )
+
+__all__ = [
+    "Appended",
+    "AsyncFollowing",
+    "AsyncProducer",
+    "AsyncStream",
+    "AsyncStreamClient",
+    "Batching",
+    "Following",
+    "Listed",
+    "Part",
+    "Producer",
+    "Stream",
+    "StreamClient",
+    "StreamFacts",
+    "StreamProducer",
+]

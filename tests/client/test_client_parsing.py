@@ -1,0 +1,141 @@
+"""Pieces of bytes become messages, events and errors, however they are cut."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fourfold import errors
+from fourfold.client import answers, calls
+from fourfold.client.answers import Answer
+from fourfold.client.calls import Address
+from fourfold.client.events import Event, EventParser
+from fourfold.client.splitting import MessageSplitter
+from fourfold.errors import BadAnswer, InvalidInput
+from fourfold.models.streams import Producer
+
+TEXT = st.text(st.characters(codec="utf-8"))
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text()
+    | st.sampled_from(['"', "\\", '\\"]', ","]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
+    max_leaves=12,
+)
+ADDRESS = Address("http://127.0.0.1:1")
+APPEND = calls.append(ADDRESS, "s", "text/plain", b"x")
+NUMBERED = calls.append(ADDRESS, "s", "text/plain", b"x", producer=Producer("p", 0, 0))
+READ = calls.read(ADDRESS, "s", "-1")
+CREATE = calls.create(ADDRESS, "s", "text/plain")
+
+
+def pieces(data, cuts):
+    edges = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
+    return [data[a:b] for a, b in pairwise(edges)]
+
+
+@given(st.lists(JSON, max_size=5), st.lists(st.integers(0, 1 << 16), max_size=8), st.booleans())
+def test_messages_are_the_elements_however_an_array_is_cut(values, cuts, ascii_only):
+    texts = [json.dumps(value, ensure_ascii=ascii_only).encode() for value in values]
+    body = b" [ " + b" , ".join(texts) + b" ] "
+    splitter = MessageSplitter()
+    found = [message for piece in pieces(body, cuts) for message in splitter.feed(piece)]
+    splitter.end()
+    assert found == texts
+    assert found == [text.strip() for text in answers.whole_messages(body)]
+
+
+@pytest.mark.parametrize("body", [b"{}", b"1", b"x[1]", b"[1]2", b"[1", b'["', b""])
+def test_what_is_no_array_is_a_bad_answer(body):
+    splitter = MessageSplitter()
+    with pytest.raises(BadAnswer):
+        _ = splitter.feed(body), splitter.end()
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["data", "control"]),
+            st.lists(
+                st.text(st.characters(codec="utf-8", exclude_characters="\r\n")).filter(bool),
+                min_size=1,
+            ),
+        )
+    ),
+    st.lists(st.integers(0, 1 << 16), max_size=8),
+    st.sampled_from(["\n", "\r\n", "\r"]),
+)
+def test_events_are_the_same_however_they_are_cut(events, cuts, end):
+    text = f": a comment{end}{end}"
+    for name, lines in events:
+        text += f"event: {name}{end}" + "".join(f"data: {line}{end}" for line in lines) + end
+    # A return at the end of all could be the first half of a line's end; the next line tells.
+    text += f": bye{end}"
+    parser = EventParser()
+    found = [event for piece in pieces(text.encode(), cuts) for event in parser.feed(piece)]
+    assert found == [Event(name, "\n".join(lines).encode()) for name, lines in events]
+
+
+@pytest.mark.parametrize(
+    ("call", "status", "headers", "kind"),
+    [
+        (APPEND, 400, {}, "invalid_input"),
+        (APPEND, 401, {}, "unauthorized"),
+        (APPEND, 403, {}, "forbidden"),
+        (NUMBERED, 403, {"producer-epoch": "7"}, "producer_fenced"),
+        (APPEND, 404, {}, "not_found"),
+        (APPEND, 409, {"stream-closed": "true"}, "stream_closed"),
+        (NUMBERED, 409, {"producer-expected-seq": "3"}, "producer_gap"),
+        (APPEND, 409, {}, "conflict"),
+        (CREATE, 409, {}, "already_exists"),
+        (READ, 410, {}, "offset_gone"),
+        (APPEND, 410, {}, "stream_gone"),
+        (APPEND, 413, {}, "invalid_input"),
+        (APPEND, 429, {"retry-after": "1"}, "overloaded"),
+        (APPEND, 503, {}, "busy"),
+        (READ, 502, {}, "server_unreachable"),
+        (NUMBERED, 504, {}, "server_unreachable"),
+        (APPEND, 500, {}, "outcome_unknown"),
+        (READ, 302, {}, "bad_answer"),
+    ],
+)
+def test_an_error_of_any_server_is_one_of_the_tree(call, status, headers, kind):
+    error = answers.error_of(call, Answer(status, headers, b"<html>"))
+    assert error.kind == kind
+    for name, key in (("producer-epoch", "epoch"), ("producer-expected-seq", "expected")):
+        if name in headers:
+            assert error.details[key] == int(headers[name])
+
+
+def test_the_kind_that_a_server_names_is_believed():
+    told = {"kind": "stream_seq_behind", "message": "no", "hint": "go on", "details": {"a": 1}}
+    error = answers.error_of(APPEND, Answer(409, {}, json.dumps({"error": told}).encode()))
+    assert type(error) is errors.StreamSeqBehind
+    assert (error.hint, error.details) == ("go on", {"a": 1})
+    for odd in ({"kind": "of tomorrow"}, {"kind": 7, "details": 3}, [], "text"):
+        answer = Answer(404, {}, json.dumps({"error": odd}).encode())
+        assert answers.error_of(APPEND, answer).kind == "not_found"
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:4437", "ftp://x", "http://", "http://x?y", ""])
+def test_what_is_no_address_is_refused(url):
+    with pytest.raises(InvalidInput):
+        Address(url)
+
+
+@pytest.mark.parametrize("name", ["", "a/../b", "a\nb", "/a"])
+def test_what_is_no_name_is_refused_before_anything_is_sent(name):
+    with pytest.raises(InvalidInput):
+        calls.head(ADDRESS, name)
+
+
+def test_headers_cannot_be_broken_into():
+    for bad in ({"seq": "a\r\nx: y"}, {"producer": Producer("p\nq", 0, 0)}):
+        with pytest.raises(InvalidInput):
+            calls.append(ADDRESS, "s", "text/plain", b"x", **bad)

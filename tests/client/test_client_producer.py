@@ -1,0 +1,219 @@
+"""Producers: batches, bounds, fencing, taking over; and never a message twice."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from cutting_proxy import CuttingProxy
+
+from fourfold.client import AsyncStreamClient, Batching, StreamClient
+from fourfold.errors import (
+    Closed,
+    InvalidInput,
+    NotFound,
+    OutcomeUnknown,
+    ProducerFenced,
+    ProducerGap,
+    StreamClosed,
+)
+from fourfold.models.streams import Producer
+
+
+def test_messages_share_requests_and_stay_in_order(client, name):
+    stream = client.create(name)
+    with stream.producer("p", batching=Batching(count=100, linger=5)) as producer:
+        receipts = [producer.append_json(n) for n in range(1_000)]
+    assert list(stream.items()) == list(range(1_000))
+    # Ten requests: the last one was number 9.
+    assert receipts[-1].result().producer.seq == 9
+
+
+def test_a_batch_is_sent_when_it_has_enough_bytes_or_has_waited_enough(client, name):
+    stream = client.create(name, "text/plain")
+    with stream.producer("p", batching=Batching(bytes=10, linger=600)) as producer:
+        for _ in range(5):
+            receipt = producer.append("12345")
+        assert receipt is not None
+        producer.flush(60)
+        assert receipt.result().producer.seq == 2
+    with stream.producer("q", batching=Batching(linger=0)) as producer:
+        assert producer.append("alone").result(60).producer.seq == 0
+    assert b"".join(stream.read_bytes()) == b"12345" * 5 + b"alone"
+
+
+def test_a_message_that_cannot_be_sent_fails_alone(client, name):
+    stream = client.create(name)
+    with stream.producer("p") as producer:
+        producer.append_json(1)
+        for bad in (b"", b"{", b"1,2", b"] , [", b'"\xff"'):
+            with pytest.raises(InvalidInput):
+                producer.append(bad)
+        producer.append("[2]")
+    assert list(stream.items()) == [1, [2]]
+
+
+def test_appending_waits_while_too_much_is_not_acknowledged(client, name):
+    stream = client.create(name)
+    tight = Batching(count=1, in_flight=1, buffer=50, linger=0)
+    most = 0
+    with stream.producer("p", batching=tight) as producer:
+        for n in range(100):
+            producer.append_json(f"{n:020}")
+            most = max(most, producer._held())
+    assert most <= 50 + 22
+    assert len(list(stream.items())) == 100
+
+
+def test_a_newer_producer_takes_over_and_the_older_one_learns_of_it(client, name):
+    stream = client.create(name)
+    older = stream.producer("till", epoch=1)
+    older.append_json("a").result()
+    newer = stream.producer("till")
+    assert newer.epoch > older.epoch
+    newer.append_json("b").result()
+    refused = older.append_json("c")
+    with pytest.raises(ProducerFenced) as fenced:
+        refused.result(60)
+    assert fenced.value.details["epoch"] == newer.epoch
+    for again in (older.flush, lambda: older.append_json("d"), older.close):
+        with pytest.raises(ProducerFenced):
+            again()
+    newer.append_json("e")
+    newer.close()
+    assert list(stream.items()) == ["a", "b", "e"]
+
+
+def test_a_producer_that_is_told_to_takes_over_again(client, name):
+    stream = client.create(name)
+    with (
+        stream.producer("till", epoch=1, auto_claim=True, batching=Batching(count=2)) as first,
+        stream.producer("till", epoch=5) as second,
+    ):
+        first.append_json("a").result()
+        second.append_json("b").result()
+        # Several batches are refused at once, and come in order under the new epoch.
+        for n in range(20):
+            first.append_json(n)
+        first.flush()
+        assert first.epoch == 6
+        with pytest.raises(ProducerFenced):
+            second.append_json("c").result(60)
+        second.close(flush=False)
+    assert list(stream.items()) == ["a", "b", *range(20)]
+
+
+def test_a_number_that_somebody_else_has_used_is_noticed(client, name):
+    stream = client.create(name)
+    stream.append_json(["theirs"], producer=Producer("p", 3, 0))
+    producer = stream.producer("p", epoch=3)
+    with pytest.raises(ProducerFenced):
+        producer.append_json("mine").result(60)
+    with pytest.raises(ProducerFenced):
+        producer.close()
+    with stream.producer("p", epoch=3, auto_claim=True) as claiming:
+        claiming.append_json("mine")
+    assert list(stream.items()) == ["theirs", "mine"]
+
+
+def test_what_may_be_written_is_not_written_again_by_taking_over(served, client, name):
+    stream = client.create(name)
+    with (
+        CuttingProxy(served.port, None) as proxy,
+        StreamClient(f"http://127.0.0.1:{proxy.port}") as far,
+    ):
+        producer = far.open(name).producer("p", epoch=1, auto_claim=True)
+        producer.append_json(0).result()
+        # From now on requests arrive, and answers do not.
+        proxy.most = 1
+        proxy.cut()
+        receipt = producer.append_json(1)
+        while len(list(stream.items())) < 2:
+            threading.Event().wait(0.01)
+        stream.append_json([2], producer=Producer("p", 9, 0))
+        proxy.most = None
+        with pytest.raises(OutcomeUnknown):
+            receipt.result(60)
+        with pytest.raises(OutcomeUnknown):
+            producer.close()
+    assert list(stream.items()) == [0, 1, 2]
+
+
+def test_a_producer_fails_whole_when_its_stream_ends(client, name):
+    stream = client.create(name)
+    producer = stream.producer("p", batching=Batching(count=1, linger=0))
+    producer.append_json(1).result()
+    stream.close()
+    receipts = [producer.append_json(n) for n in (2, 3)]
+    for receipt in receipts:
+        with pytest.raises(StreamClosed):
+            receipt.result(60)
+    with pytest.raises(StreamClosed):
+        producer.close()
+    assert list(stream.items()) == [1]
+
+
+def test_a_stream_that_was_made_anew_is_not_taken_for_the_old_one(client, name):
+    stream = client.create(name)
+    producer = stream.producer("p", epoch=1)
+    producer.append_json(1).result()
+    stream.delete()
+    client.create(name)
+    with pytest.raises(ProducerGap):
+        producer.append_json(2).result(60)
+    with pytest.raises(ProducerGap):
+        producer.close()
+    stream.delete()
+    missing = stream.producer("q")
+    with pytest.raises(NotFound):
+        missing.append_json(1).result(60)
+    missing.close(flush=False)
+
+
+def test_a_closed_producer_takes_nothing(client, name):
+    producer = client.create(name).producer("p", batching=Batching(linger=600))
+    waiting = producer.append_json(1)
+    producer.close(flush=False)
+    with pytest.raises(Closed):
+        waiting.result(60)
+    with pytest.raises(Closed):
+        producer.append_json(2)
+    producer.close()
+
+
+@pytest.mark.parametrize("bad", [{"count": 0}, {"bytes": 0}, {"in_flight": 0}, {"linger": -1}])
+def test_batches_have_sensible_bounds(bad):
+    with pytest.raises(InvalidInput):
+        Batching(**bad)
+
+
+def test_a_producer_has_a_name_and_a_number(client, name):
+    stream = client.create(name)
+    for bad in ({"producer_id": ""}, {"producer_id": "p", "epoch": -1}):
+        with pytest.raises(InvalidInput):
+            stream.producer(**bad)
+
+
+def test_coroutines_produce_the_same_way(served, name):
+    async def work():
+        async with AsyncStreamClient(f"http://127.0.0.1:{served.port}") as client:
+            stream = await client.create(name)
+            tight = Batching(count=7, buffer=100, linger=0)
+            async with stream.producer("p", batching=tight) as producer:
+                for n in range(500):
+                    receipt = await producer.append_json(n)
+                await producer.flush()
+                assert receipt.done()
+            assert [item async for item in stream.items()] == list(range(500))
+            older, newer = stream.producer("p", epoch=1), stream.producer("p")
+            await (await newer.append_json("x"))
+            with pytest.raises(ProducerFenced):
+                await (await older.append_json("y"))
+            with pytest.raises(ProducerFenced):
+                await older.close()
+            await newer.close()
+            with pytest.raises(Closed):
+                await newer.append_json("z")
+
+    asyncio.run(work())

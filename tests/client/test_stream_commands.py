@@ -1,0 +1,160 @@
+"""`fourfold stream` on a folder and on a server: the same commands print the same."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+import threading
+from types import SimpleNamespace
+
+import pytest
+from served_streams import Served
+
+import fourfold
+from fourfold.cli import entry
+from fourfold.server.access import Access
+
+OFFSET = "0000000000000000_000000000000000"
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    """A folder, and the address of a server on another."""
+    folder = tmp_path_factory.mktemp("places")
+    served = Served(folder / "served")
+    yield [str(folder / "store"), f"http://127.0.0.1:{served.port}"]
+    served.kill()
+
+
+@pytest.fixture
+def both(places, monkeypatch, capfd):
+    """Run a command on both; what they print, which must be the same."""
+
+    def call(name, *arguments, stdin=b"", code=0):
+        printed = []
+        for place in places:
+            monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(stdin)))
+            assert entry.run(["stream", name, place, *arguments]) == code
+            out, err = capfd.readouterr()
+            told = re.sub(r'_ms": \d+', '_ms": 0', out) or err
+            printed.append(re.sub(r"(?m)^hint: .*\n|: [a-z]+ '[^']*'", "", told).replace(place, ""))
+        assert printed[0] == printed[1]
+        return printed[0]
+
+    return call
+
+
+def test_every_command_prints_the_same_for_a_folder_and_for_a_server(both, tmp_path):
+    assert both("create", "orders") == "created orders (application/json)\n"
+    assert both("create", "orders", "--json").count('"created": false') == 1
+    assert both("append", "orders", '[{"n": 1.50}, [2]]').startswith("2 records; ")
+    lines = b'{"a":1}\n\n"\xc3\xa9"\n'
+    assert both("append", "orders", "--from", "-", stdin=lines).startswith("2 records; ")
+    file = tmp_path / "more.ndjson"
+    file.write_bytes(b"".join(b"%d\n" % n for n in range(2_500)))
+    for count in (2_500, 0):
+        told = both("append", "orders", "--from", str(file), "--producer", "p", "--json")
+        assert json.loads(told)["records"] == count
+    assert both("read", "orders", "--limit", "4") == '{"n": 1.50}\n[2]\n{"a":1}\n"é"\n'
+    told = json.loads(both("read", "orders", "--limit", "3", "--offset", f"{OFFSET}1", "--json"))
+    assert [row["offset"] for row in told["records"]] == [f"{OFFSET}{n}" for n in (1, 2, 3)]
+    assert (told["next_offset"], told["up_to_date"]) == (f"{OFFSET}4", False)
+    assert both("tail", "orders", "--lines", "2") == "2498\n2499\n"
+    both("fork", "orders", "what-if", "--at", f"{OFFSET}2")
+    both("fork", "orders", "same", "--json")
+    both("append", "what-if", "99", "--close")
+    assert both("read", "what-if") == '{"n": 1.50}\n[2]\n99\n'
+    assert "what-if" in both("list")
+    assert len(json.loads(both("list", "--json", "--limit", "2"))["streams"]) == 2
+    assert both("stats") == both("stats")
+    assert json.loads(both("stats", "--json"))["streams"] == 3
+    both("close", "orders")
+    assert both("tail", "orders", "--lines", "1", "--follow") == "2499\n"
+    both("delete", "same")
+    assert "same" not in both("list")
+
+
+def test_bytes_are_printed_record_by_record(both):
+    both("create", "raw", "--type", "application/octet-stream", "--ttl", "1000")
+    for body in ("one", "two"):
+        both("append", "raw", body)
+    both("append", "raw", "--from", "-", stdin=b"three\n\xff\n")
+    assert both("read", "raw") == "one\ntwo\nthree\n/w==\n"
+    assert (
+        json.loads(both("list", "--prefix", "raw", "--json"))["streams"][0]["ttl_seconds"] == 1000
+    )
+
+
+def test_the_state_of_a_stream_is_folded_the_same_way(both):
+    both("create", "state")
+    for value, operation in ((1, "insert"), (2, "upsert")):
+        change = {"type": "t", "key": "k", "value": value, "headers": {"operation": operation}}
+        both("append", "state", json.dumps(change))
+    assert json.loads(both("state", "state", "--json"))["state"] == [
+        {"type": "t", "key": "k", "value": 2}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["read", "missing"], 3),
+        (["append", "missing", "1"], 3),
+        (["delete", "missing"], 3),
+        (["fork", "missing", "x"], 3),
+        (["append", "here", "{"], 2),
+        (["read", "here", "--offset", "odd"], 2),
+        (["create", "here", "--type", "text/plain"], 4),
+        (["create", "a//b"], 2),
+    ],
+)
+def test_refusals_are_the_same(both, arguments, code):
+    both("create", "here")
+    name, *rest = arguments
+    told = both(name, *rest, code=code)
+    assert told.startswith("error[")
+
+
+def test_a_follower_prints_what_comes_until_the_end(places, capfd):
+    for place in places[1:]:
+        entry.run(["stream", "create", place, "live"])
+        entry.run(["stream", "append", place, "live", "1"])
+        later = threading.Timer(
+            0.2, entry.run, [["stream", "append", place, "live", "2", "--close"]]
+        )
+        later.start()
+        capfd.readouterr()
+        assert entry.run(["stream", "tail", place, "live", "--follow"]) == 0
+        later.join()
+        assert [line for line in capfd.readouterr().out.splitlines() if len(line) == 1] == [
+            "1",
+            "2",
+        ]
+
+
+def test_a_key_comes_from_the_environment_or_an_option(tmp_path, monkeypatch, capfd):
+    root = tmp_path / "store"
+    fourfold.open(root).close()
+    secret = Access(root).add(("read", "write"))[1]
+    served = Served(root)
+    try:
+        command = ["stream", "create", f"http://127.0.0.1:{served.port}", "x"]
+        assert entry.run(command) == 6
+        assert "error[unauthorized]" in capfd.readouterr().err
+        assert entry.run([*command, "--key", secret]) == 0
+        monkeypatch.setenv("FOURFOLD_KEY", secret)
+        assert entry.run(command) == 0
+    finally:
+        served.kill()
+
+
+def test_without_its_library_the_client_says_what_to_install(monkeypatch, capfd):
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    assert entry.run(["stream", "list", "http://127.0.0.1:1"]) == 10
+    assert "pip install 'fourfold[client]'" in capfd.readouterr().err
+
+
+def test_a_server_sweeps_by_itself(places, capfd):
+    assert entry.run(["stream", "sweep", places[1]]) == 6
