@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fourfold import limits
-from fourfold.errors import CorruptData
+from fourfold.errors import CorruptData, InvalidInput
 from fourfold.models.documents import fold
 from fourfold.models.documents.encoding import decode, trusted
 from fourfold.pipeline.folding import KEY, fold_history, fold_state, folded_ddl, folded_schema
@@ -86,7 +86,10 @@ def shown(key, state):
     return (*key, state.seq, state.op, document)
 
 
-@given(logs(), st.lists(st.integers(1, 4), min_size=1, max_size=5), st.sampled_from([1, 2, 1000]))
+SIZES = st.lists(st.sampled_from([1, 2, 3, 4, 9, 40]), min_size=1, max_size=5)
+
+
+@given(logs(), SIZES, st.sampled_from([1, 2, 1000]))
 def test_an_entity_is_folded_the_same_wherever_batches_end(rows, sizes, waiting):
     """And however many patches are held back."""
     expected = [shown(key, fold.fold(None, log)) for key, log in folded(rows).items()]
@@ -95,7 +98,7 @@ def test_an_entity_is_folded_the_same_wherever_batches_end(rows, sizes, waiting)
         assert rows_of(fold_state(batches_of(rows, sizes))) == expected
 
 
-@given(logs(), st.lists(st.integers(1, 4), min_size=1, max_size=5))
+@given(logs(), SIZES)
 def test_history_has_the_state_after_each_commit(rows, sizes):
     expected = []
     for key, log in folded(rows).items():
@@ -150,13 +153,55 @@ def test_a_document_that_no_patch_followed_is_passed_on_as_it_is():
     ],
 )
 @pytest.mark.parametrize("folding", [fold_state, fold_history])
-def test_a_damaged_row_is_named(folding, op, data, said):
+@pytest.mark.parametrize("more", [0, 3])
+def test_a_damaged_row_is_named(folding, more, op, data, said):
+    """Also where it is not the last entity of its batch."""
     rows = [
         ("did:s", "b", "urn:a", 1, 0, op, data),
         ("did:s", "b", "urn:a", 2, 0, "patch", patch(1)),
+        *(("did:s", "b", f"urn:b{at}", 1, 0, "set", "{}") for at in range(more)),
     ]
     with pytest.raises(CorruptData, match=rf"did:s: 'urn:a' on the branch 'b': .*{said}"):
         rows_of(folding(batches_of(rows)))
+
+
+@pytest.mark.parametrize(("op", "data"), [("set", None), ("delete", "{}"), ("merge", "{}")])
+def test_a_damaged_row_that_is_the_newest_is_named_too(op, data):
+    rows = [
+        ("did:s", "b", "urn:a", 1, 0, op, data),
+        ("did:s", "b", "urn:b", 1, 0, "set", "{}"),
+        ("did:s", "b", "urn:c", 1, 0, "set", "{}"),
+    ]
+    with pytest.raises(CorruptData, match="'urn:a' on the branch 'b'"):
+        rows_of(fold_state(batches_of(rows)))
+
+
+def test_rows_out_of_order_are_refused():
+    rows = [
+        ("s", "", "a", 5, 0, "set", "{}"),
+        ("s", "", "a", 4, 0, "patch", patch(1)),
+        ("s", "", "b", 1, 0, "set", "{}"),
+    ]
+    with pytest.raises(InvalidInput, match="not in order"):
+        rows_of(fold_state(batches_of(rows)))
+
+
+def test_patches_that_entities_have_in_common_are_applied_to_each_alone():
+    """Their text is read once; what one entity makes of it is not seen by the next."""
+    put = trusted([{"op": "add", "path": "/v", "value": {"n": 1, "list": [1]}}])
+    more = trusted(
+        [
+            {"op": "increment", "path": "/v/n", "by": 1},
+            {"op": "append", "path": "/v/list", "values": [2]},
+        ]
+    )
+    rows = [
+        ("s", "", f"{at:02}", seq, 0, op, data)
+        for at in range(20)
+        for seq, op, data in ((1, "set", "{}"), (2, "patch", put), (3, "patch", more))
+    ]
+    found = [json.loads(row[-1]) for row in rows_of(fold_state(batches_of(rows)))]
+    assert found == [{"v": {"n": 2, "list": [1, 2]}}] * 20
 
 
 def long_log(count):

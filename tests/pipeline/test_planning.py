@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import re
 import shutil
@@ -307,3 +308,23 @@ def contents(works):
     return sorted(
         repr(row) for work in works for each in scan.batches(work) for row in each.to_pylist()
     )
+
+
+@pytest.mark.parametrize(
+    ("cost", "count"), [(0, 0), (10, 1), (11, 2), (20, 2), (21, 4), (45, 6), (60, 6)]
+)
+def test_a_large_file_is_an_even_number_of_parts(cost, count):
+    assert planning.part_count(cost, 10) == count
+
+
+def test_python_looks_for_garbage_again_when_a_task_is_through(many):
+    options = read_options({"root": f"{many}/one", "table": "revisions"})
+    [work, *_] = planned(options)
+    seen = [gc.isenabled() for _ in scan.batches(work)]
+    assert seen
+    assert not any(seen)
+    assert gc.isenabled()
+    unfinished = scan.batches(work)
+    next(unfinished)
+    unfinished.close()
+    assert gc.isenabled()

@@ -196,6 +196,18 @@ def rows_with_nulls(frame):
     return sorted((tuple(row) for row in frame.collect()), key=repr)
 
 
+@pytest.mark.parametrize("table", ["state", "history"])
+def test_a_filter_on_what_only_the_fold_knows_is_left_to_spark(root, read, table):
+    whole = read(root, table)
+    for condition, holds in (
+        ("seq > 20", lambda row: row.seq > 20),
+        ("op = 'patch'", lambda row: row.op == "patch"),
+    ):
+        expected = sorted(map(repr, filter(holds, whole.collect())))
+        assert sorted(map(repr, whole.where(condition).collect())) == expected
+        assert 0 < len(expected) < whole.count()
+
+
 @pytest.mark.parametrize(
     ("condition", "most"),
     [

@@ -14,7 +14,7 @@ from seeded_damage import damage, lived_in
 import fourfold
 from fourfold import limits
 from fourfold.models.documents import HISTORIES
-from fourfold.pipeline import finding, jobs
+from fourfold.pipeline import checking, finding, jobs
 from fourfold.pipeline.documents import verifying
 from fourfold.pipeline.jobs.verify import Verify
 from fourfold.pipeline.tables import model_tables
@@ -139,9 +139,9 @@ def test_a_large_file_is_checked_in_parts_that_find_the_same(sound, monkeypatch,
     for path in files:
         [file] = finding.files([path.parents[1]], model_tables("documents"))
         parts = verifying.units(file)
-        found = {each.problem for unit in parts for each in verifying.findings(unit)}
-        whole = verifying.Unit(file.path, file.space, file.bytes)
-        expected = {each.problem for each in verifying.findings(whole)}
+        found = {each.problem for unit in parts for each in checking.findings(unit)}
+        whole = checking.Unit(file.path, file.space, file.bytes)
+        expected = {each.problem for each in checking.findings(whole)}
         assert found == expected
         if path in files[: len(sound)]:
             assert not found

@@ -13,6 +13,7 @@ from fourfold.cli.options import command as fourfold_command
 from fourfold.cli.output import Output, counted
 from fourfold.cli.space.arguments import at_option, branch_option
 from fourfold.errors import FourfoldError, InvalidInput
+from fourfold.pipeline.tables import DEFAULT_MODEL, MODELS
 
 At = int | datetime | None
 
@@ -26,7 +27,15 @@ At = int | datetime | None
     help="The store to ask; FOURFOLD_ROOT if not given.",
 )
 @click.option("--roots", metavar="PATTERN", help="Many stores instead: '/data/tenants/*'.")
+@click.option(
+    "--model",
+    type=click.Choice(tuple(MODELS)),
+    default=DEFAULT_MODEL,
+    show_default=True,
+    help="Whose tables.",
+)
 @click.option("--space", metavar="DID", help="Only this space.")
+@click.option("--app", metavar="APP", help="Graphs: only this app, by its slug or its number.")
 @at_option("Everything as of this seq, or as of this time.")
 @branch_option("What `state` and `history` show; '*' for every branch.")
 @click.option(
@@ -43,7 +52,9 @@ def command(
     *,
     root: Path | None,
     roots: str | None,
+    model: str,
     space: str | None,
+    app: str | None,
     at: At,
     branch: str,
     limit: int,
@@ -54,7 +65,11 @@ def command(
     """Answer QUERY, a SELECT over the tables of a store.
 
     They are commits, revisions, facts, values, branches, snapshots, blobs, state, history, files.
-    All tables show one state of every space, however long the query runs. Starting Spark takes some
+    Those of sessions (--model sessions) are events, sessions, turns, steps, messages, evals, heads,
+    edges, payloads, view, files; those of graphs (--model graphs) parents, attrs, edges, ratings,
+    changes, current, apps, types, envelopes, logs, identities, peers, files.
+
+    All tables show one state of every file, however long the query runs. Starting Spark takes some
     seconds.
     """
     if roots is not None:
@@ -70,7 +85,9 @@ def command(
         remote,
         store=root,
         roots=roots,
+        model=model,
         space=space,
+        app=app,
         at=at,
         branch=branch,
         skip_bad=skip_bad,

@@ -15,7 +15,7 @@ from __future__ import annotations
 import base64
 import time
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -215,6 +215,12 @@ def rows(mark: Mark, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[A
         return opened.rows(sql, parameters)
 
 
+def each(mark: Mark, sql: str, parameters: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The same, a row at a time: for answers that may be long."""
+    with _Opened(mark.path) as opened:
+        yield from opened.each(sql, parameters)
+
+
 def refusal(bad: Sequence[Bad]) -> FourfoldError:
     """The error that says which files cannot be read."""
     from fourfold import errors  # noqa: PLC0415 - the tree is asked for a class by its kind
@@ -294,7 +300,10 @@ class _Opened:
         return Snapshot(self.connection, self._path)
 
     def rows(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        return list(self.each(sql, parameters))
+
+    def each(self, sql: str, parameters: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         try:
-            return list(self.connection.execute(sql, parameters))
+            yield from self.connection.execute(sql, parameters)
         except DriverError as error:
             raise translate(error, self._path) from error

@@ -9,7 +9,8 @@ the log. What goes out are states:
 
 One entity is in memory at a time, and of its log no more than a bounded part, however long it is;
 an entity may begin in one batch and end many batches later. A document that no patch followed is
-passed on as the text that came.
+passed on as the text that came: `fold_state` finds these rows by columns, and makes no Python
+object of them. Python sees only what is patched.
 
 A snapshot is a row with the operation `snapshot`. It stands behind the operations of its commit,
 and whatever stands before it is not needed.
@@ -18,17 +19,20 @@ and whatever stands before it is not needed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from functools import lru_cache
+from itertools import chain, groupby, repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from fourfold import limits
-from fourfold.errors import CorruptData
+from fourfold.errors import CorruptData, InvalidInput
 from fourfold.models.documents import fold
 from fourfold.models.documents.encoding import decode, stored, trusted
+from fourfold.models.documents.patch import Draft, Program, compile  # noqa: A004
 from fourfold.models.documents.records import State
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
 
 SNAPSHOT: Final = "snapshot"
@@ -49,8 +53,27 @@ def fold_state(
     batches: Iterable[pa.RecordBatch], key: Sequence[str] = KEY
 ) -> Iterator[pa.RecordBatch]:
     """The newest state of every entity; a deleted one is a row too."""
-    rows = _rows(batches, key)
-    return _batches((_newest(each, group) for each, group in groupby(rows, _key_of)), key)
+    schema = folded_schema(key)
+    under_way: _Entity | None = None
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        part = _Part(batch, key)
+        bounds = part.bounds
+        first = 0
+        if under_way is not None and part.key_at(0) == under_way.key:
+            under_way.take(part.rows(0, bounds[1]))
+            first = 1
+            if len(bounds) == 2:
+                continue
+        # The last entity may go on in the next batch.
+        if under_way is not None:
+            yield _batch([under_way.newest()], schema)
+        yield from _small(part.newest(first, len(bounds) - 2, schema))
+        under_way = _Entity(part.key_at(bounds[-2]))
+        under_way.take(part.rows(bounds[-2], bounds[-1]))
+    if under_way is not None:
+        yield _batch([under_way.newest()], schema)
 
 
 def fold_history(
@@ -87,31 +110,158 @@ def _rows(batches: Iterable[pa.RecordBatch], key: Sequence[str]) -> Iterator[_Ro
         yield from zip(keys, *rest, strict=True)
 
 
-def _newest(key: _Key, rows: Iterable[_Row]) -> _Folded:
-    """What is left of an entity. Texts wait undecoded, because a later row may make them void, but
-    not too many of them.
+class _Part:
+    """A batch, and where in it each entity begins and ends."""
+
+    def __init__(self, batch: pa.RecordBatch, key: Sequence[str]) -> None:
+        import numpy as np  # noqa: PLC0415 - comes with pyspark, an optional dependency
+        import pyarrow.compute as pc  # noqa: PLC0415
+
+        self._batch = batch
+        self._keys = [batch.column(name) for name in key]
+        self._seq, self._op, self._data = (batch.column(name) for name in ("seq", "op", "data"))
+        size = batch.num_rows
+        begins = np.ones(size, dtype=bool)
+        begins[1:] = False
+        for column in self._keys:
+            begins[1:] |= _plain(pc.not_equal(column.slice(1), column.slice(0, size - 1)))
+        self.bounds: list[int] = [*np.flatnonzero(begins).tolist(), size]
+        self._begins = begins
+
+    def key_at(self, row: int) -> _Key:
+        return tuple(column[row].as_py() for column in self._keys)
+
+    def rows(self, begin: int, end: int) -> Iterator[_Row]:
+        columns = (each.slice(begin, end - begin) for each in (self._seq, self._op, self._data))
+        return zip(
+            repeat(self.key_at(begin), end - begin),
+            *(column.to_pylist() for column in columns),
+            strict=True,
+        )
+
+    def newest(self, first: int, last: int, schema: pa.Schema) -> pa.RecordBatch:
+        """The newest states of the entities from `first` on, up to and without `last`.
+
+        Where the newest row is a whole document, or a delete, it is the state. The others end with
+        a patch, and only their documents are worked out, from the last whole one on.
+        """
+        import numpy as np  # noqa: PLC0415 - comes with pyspark, an optional dependency
+        import pyarrow as pa  # noqa: PLC0415
+        import pyarrow.compute as pc  # noqa: PLC0415
+
+        newest = np.asarray(self.bounds[first + 1 : last + 1], dtype=np.int64) - 1
+        whole = _plain(pc.equal(self._op, SNAPSHOT))
+        given = _plain(self._data.is_valid())
+        whole |= _plain(pc.equal(self._op, "set")) & given
+        whole |= _plain(pc.equal(self._op, "delete")) & ~given
+        patched = ~whole[newest]
+        at = pa.array(newest)
+        documents, ops = self._data.take(at), self._op.take(at)
+        if patched.any():
+            texts = pa.array(self._folded(newest[patched]), pa.string())
+            documents = pc.replace_with_mask(documents, pa.array(patched), texts)
+        ops = pc.if_else(pc.equal(ops, SNAPSHOT), "patch", ops)
+        keys = (column.take(at) for column in self._keys)
+        return pa.RecordBatch.from_arrays(
+            [*keys, self._seq.take(at), ops, documents], schema=schema
+        )
+
+    def _folded(self, newest: np.ndarray[Any, Any]) -> list[str | None]:
+        """The documents of the entities whose newest rows these are."""
+        import numpy as np  # noqa: PLC0415 - comes with pyspark, an optional dependency
+        import pyarrow.compute as pc  # noqa: PLC0415
+
+        patches = _plain(pc.equal(self._op, "patch"))
+        rows = np.arange(len(patches))
+        begin = np.maximum.accumulate(np.where(~patches | self._begins, rows, 0))
+        seqs = self._seq.to_numpy()
+        ordered = np.ones(len(seqs), dtype=bool)
+        ordered[1:] = (seqs[1:] >= seqs[:-1]) | self._begins[1:]
+        orderly = bool(ordered.all())
+        texts = self._data.to_pylist()
+        ops = self._op.to_pylist()
+        found: list[str | None] = []
+        for low, high in zip(begin[newest].tolist(), newest.tolist(), strict=True):
+            if orderly and ops[low] in _DOCUMENTS:
+                text = _replayed(texts[low], texts[low + 1 : high + 1])
+                if text is not None:
+                    found.append(text)
+                    continue
+            entity = _Entity(self.key_at(low))
+            entity.take(self.rows(low, high + 1))
+            found.append(entity.newest()[-1])
+        return found
+
+
+_DOCUMENTS: Final = frozenset(("set", SNAPSHOT))
+
+
+def _replayed(whole: str | None, patches: list[str | None]) -> str | None:
+    """The text of a document after its patches; None when something is wrong with one of them,
+    which the fold says best.
     """
-    base: State | None = None
-    waiting: list[_Row] = []
-    rows_max, chars_left = limits.FOLD_WAITING_ROWS_MAX, limits.FOLD_WAITING_CHARS
-    for row in rows:
-        if row[2] == "patch":
-            waiting.append(row)
-            chars_left -= len(row[3] or "")
-            if len(waiting) >= rows_max or chars_left < 0:
-                base, waiting = _folded(key, base, waiting), []
-                chars_left = limits.FOLD_WAITING_CHARS
-        else:
-            base, waiting = None, [row]
-            chars_left = limits.FOLD_WAITING_CHARS - len(row[3] or "")
-    if base is None and len(waiting) == 1:
-        _, seq, op, data = waiting[0]
-        if op in {"set", "delete"} and (data is None) == (op == "delete"):
-            return (*key, seq, op, data)
-        if op == SNAPSHOT:
-            return (*key, seq, "patch", data)
-    state = _folded(key, base, waiting)
-    return (*key, state.seq, state.op, _text(state))
+    try:
+        draft = Draft(decode(whole or ""))
+        # As one long list: a list costs as much as a patch.
+        steps = chain.from_iterable([_program(each).steps for each in patches])
+        draft.apply(Program(tuple(steps)))
+        return trusted(draft.take())
+    except (TypeError, ValueError, InvalidInput):
+        return None
+
+
+def _program(text: str | None) -> Program:
+    """The patches of a row. A log has the same short ones again and again, so these are kept."""
+    if text is not None and len(text) <= limits.FOLD_PROGRAM_CHARS_MAX:
+        return _short_program(text)
+    return compile(decode(text or ""), stored=True)
+
+
+@lru_cache(maxsize=limits.FOLD_PROGRAMS_REMEMBERED_MAX)
+def _short_program(text: str) -> Program:
+    return compile(decode(text), stored=True)
+
+
+def _plain(mask: pa.Array) -> np.ndarray[Any, Any]:
+    """A column of truths; what is null is not true."""
+    return mask.fill_null(False).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+class _Entity:
+    """What is left of an entity as its rows come. Texts wait undecoded, because a later row may
+    make them void, but not too many of them.
+    """
+
+    __slots__ = ("_base", "_chars_left", "_waiting", "key")
+
+    def __init__(self, key: _Key) -> None:
+        self.key = key
+        self._base: State | None = None
+        self._waiting: list[_Row] = []
+        self._chars_left = limits.FOLD_WAITING_CHARS
+
+    def take(self, rows: Iterable[_Row]) -> None:
+        rows_max = limits.FOLD_WAITING_ROWS_MAX
+        for row in rows:
+            if row[2] == "patch":
+                self._waiting.append(row)
+                self._chars_left -= len(row[3] or "")
+                if len(self._waiting) >= rows_max or self._chars_left < 0:
+                    self._base, self._waiting = _folded(self.key, self._base, self._waiting), []
+                    self._chars_left = limits.FOLD_WAITING_CHARS
+            else:
+                self._base, self._waiting = None, [row]
+                self._chars_left = limits.FOLD_WAITING_CHARS - len(row[3] or "")
+
+    def newest(self) -> _Folded:
+        if self._base is None and len(self._waiting) == 1:
+            _, seq, op, data = self._waiting[0]
+            if op in {"set", "delete"} and (data is None) == (op == "delete"):
+                return (*self.key, seq, op, data)
+            if op == SNAPSHOT:
+                return (*self.key, seq, "patch", data)
+        state = _folded(self.key, self._base, self._waiting)
+        return (*self.key, state.seq, state.op, _text(state))
 
 
 def _versions(key: _Key, rows: Iterable[_Row]) -> Iterator[_Folded]:
@@ -171,6 +321,22 @@ def _named(key: _Key, error: CorruptData) -> CorruptData:
         f"{' '.join(where)}: {entity!r} on the branch {branch!r}: {error.message}",
         details={"space": where[-1], "branch": branch, "id": entity},
     )
+
+
+def _small(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The batch in parts that are not large, so that a worker's memory is bounded."""
+    import pyarrow.compute as pc  # noqa: PLC0415 - an optional dependency
+
+    documents = batch.column(batch.num_columns - 1)
+    begin = size = 0
+    if (documents.nbytes or 0) > limits.FOLD_BATCH_CHARS:
+        for at, length in enumerate(pc.binary_length(documents).to_pylist(), 1):
+            size += length or 0
+            if size >= limits.FOLD_BATCH_CHARS:
+                yield batch.slice(begin, at - begin)
+                begin, size = at, 0
+    if begin < batch.num_rows:
+        yield batch.slice(begin)
 
 
 def _batches(rows: Iterable[_Folded], key: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -118,7 +118,6 @@ class Following:
         """How far each file is read in a batch of about `rows` rows: whole commits, and a share for
         each file. The first commit always fits, or the stream would stand still.
         """
-        query = self._options.table.counted
         ends: Offset = {}
         left, files_left = rows, len(fresh)
         for key, mark in sorted(
@@ -127,11 +126,7 @@ class Following:
             share = max(left // files_left, 1) if left else 0
             files_left -= 1
             most = max(share, 1)
-            commits = cuts.rows(
-                mark,
-                getattr(self._options.tables.kinds[mark.kind].queries, query),
-                (start.get(key, 0), mark.seq, most),
-            )
+            commits = self._commits(mark, start.get(key, 0), most)
             taken = 0
             for seq, count in commits:
                 if taken + count > share and (taken or ends):
@@ -144,6 +139,14 @@ class Following:
                     ends[key] = mark.seq
             left = max(left - taken, 0)
         return ends
+
+    def _commits(self, mark: Mark, after: int, most: int) -> Sequence[tuple[int, int]]:
+        """The first commits beyond a seq, at most so many, with the rows that each has."""
+        kind = self._options.tables.kinds[mark.kind]
+        if kind.counted is not None:
+            return kind.counted(mark, self._options, after, most)
+        query = getattr(kind.queries, self._options.table.counted)
+        return [(row[0], row[1]) for row in cuts.rows(mark, query, (after, mark.seq, most))]
 
 
 def _refuse_steps_back(start: Offset, newest: Mapping[str, Mark]) -> None:

@@ -28,6 +28,11 @@ NAMES: Final = (
     "table",
     "columns",
     "branch",
+    "event",
+    "app",
+    "trusted",
+    "suppressed",
+    "stream",
     "at",
     "since",
     "skip_bad",
@@ -37,6 +42,15 @@ NAMES: Final = (
     "max_rows",
 )
 ALL_BRANCHES: Final = "*"
+_SPECIAL: Final = {
+    "branch": "Filter on the column: .where(\"branch = 'draft'\").",
+    "event": "Filter on the column: .where('event_id <= 40').",
+    "app": "Filter on the column: .where(\"app = 'notes'\").",
+    "trusted": "It says whose ratings hide objects, beside those of their owners.",
+    "suppressed": "Rows as they were written are all there.",
+    "stream": "It names one stream, or the streams of a pattern.",
+}
+"""Options that some tables have, and what to do with the others."""
 _IGNORED: Final = ("path",)
 """What Spark itself may add."""
 
@@ -52,6 +66,11 @@ class ReadOptions:
     table_name: str
     columns: tuple[str, ...] | None
     branch: str
+    event: int | None
+    app: str | None
+    trusted: tuple[int, ...]
+    suppressed: bool
+    stream: str | None
     at: Point
     since: Point
     skip_bad: bool
@@ -90,6 +109,11 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         table_name=known.get("table", ""),
         columns=_names(known.get("columns")),
         branch=known.get("branch", ""),
+        event=_count(known, "event", 0) or None,
+        app=known.get("app"),
+        trusted=_numbers(known.get("trusted", ""), "trusted"),
+        suppressed=_flag(known.get("suppressed", "false"), "suppressed"),
+        stream=known.get("stream"),
         at=point(known.get("at"), "at"),
         since=point(known.get("since"), "since"),
         skip_bad=_flag(known.get("skip_bad", "false"), "skip_bad"),
@@ -102,12 +126,26 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         names = ", ".join(each.name for each in options.tables.tables.values() if each.public)
         raise InvalidInput("a read needs the option table", hint=f"One of: {names}.")
     options.table.chosen(options.columns)
-    if "branch" in known and not options.table.folded:
-        raise InvalidInput(
-            f"the option branch is for state and history, not for {options.table_name}",
-            hint="Filter on the column: .where(\"branch = 'draft'\").",
-        )
+    _refuse_misplaced(known, options)
     return options
+
+
+def _refuse_misplaced(known: Mapping[str, str], options: ReadOptions) -> None:
+    """An option that means nothing to the table would silently not filter."""
+    if options.space is not None and not options.tables.spaces:
+        raise InvalidInput(
+            f"{options.model} lie in no spaces: the option space is not for them",
+            hint="Filter on a column of the table.",
+        )
+    for name in _SPECIAL:
+        if name in known and name not in options.table.options:
+            tables = options.tables.tables.values()
+            fitting = [each.name for each in tables if name in each.options and each.public]
+            raise InvalidInput(
+                f"the option {name} is for {', '.join(fitting) or 'other models'}, "
+                f"not for {options.table_name}",
+                hint=_SPECIAL[name],
+            )
 
 
 def point(text: str | None, what: str) -> Point:
@@ -131,6 +169,13 @@ def _names(text: str | None) -> tuple[str, ...] | None:
     if text is None:
         return None
     return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _numbers(text: str, what: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not all(re.fullmatch(r"\d{1,18}", part) for part in parts):
+        raise InvalidInput(f"the option {what} is a list of ids, with commas, not {text!r}")
+    return tuple(map(int, parts))
 
 
 def _flag(text: str, what: str) -> bool:

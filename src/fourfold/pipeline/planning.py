@@ -9,7 +9,7 @@ sensible number of tasks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -26,16 +26,24 @@ from fourfold.pipeline.scan import Guard, Piece, Work
 from fourfold.pipeline.tables import ROOT, SPACE, Column, Table
 
 _SQL: Final = load_queries("fourfold.pipeline", "source.sql")
+ATTACH: Final = _SQL.attach
+DETACH: Final = _SQL.detach
 _RECENT_SHARE: Final = 8
 """A range of less than one in so many commits is looked up by an index, not scanned for."""
 _CASTS: Final = {
     "string": "TEXT",
     "bigint": "INTEGER",
     "int": "INTEGER",
+    "double": "REAL",
     "timestamp": "TEXT",
     "binary": "BLOB",
+    "boolean": "INTEGER",
 }
-_SAMPLES: Final = {"TEXT": "''", "INTEGER": "0", "BLOB": "x''"}
+_SAMPLES: Final = {"TEXT": "''", "INTEGER": "0", "REAL": "0.0", "BLOB": "x''"}
+_LOOKED_UP: Final = ("id", "session")
+"""Columns by which an index finds the few rows that are wanted: there is nothing to divide."""
+CUT_MARK: Final = "{cut}"
+"""In a query, the number at which its file is cut."""
 
 
 def setup() -> tuple[str, ...]:
@@ -58,11 +66,13 @@ def plan(
 ) -> list[Work]:
     """The tasks of a scan. With `whole` a file that lacks a row in its range is an error."""
     table = options.table
+    if options.tables.check is not None:
+        options.tables.check(marks, options)
     wanted = [mark for mark in marks if pushdown.allows_space(pushed, mark.space)]
     parts: Iterator[tuple[int, Piece]]
     if table.folded:
-        read, fold = options.tables.table("operations").chosen(), table.name
-        parts = _folded_parts(wanted, options, pushed)
+        read, fold = options.tables.table(table.reads).chosen(), table.fold
+        parts = (options.tables.folded_parts or _folded_parts)(wanted, options, pushed)
     else:
         read, fold = columns, ""
         parts = _parts(wanted, options, columns, pushed, whole=whole)
@@ -71,14 +81,21 @@ def plan(
             pieces=tuple(pieces),
             columns=read,
             setup=setup(),
-            attach=_SQL.attach,
-            detach=_SQL.detach,
+            attach=ATTACH,
+            detach=DETACH,
             batch_rows=options.batch_rows,
             fold=fold,
             kept=columns,
         )
-        for pieces in packed(parts, options.partition_bytes)
+        for pieces in packed(parts, task_bytes(options))
     ]
+
+
+def task_bytes(options: ReadOptions) -> int:
+    """About how many bytes one task reads."""
+    if options.table.folded:
+        return max(1, options.partition_bytes // limits.SOURCE_FOLD_SHARE)
+    return options.partition_bytes
 
 
 def packed(parts: Iterator[tuple[int, Piece]], most: int) -> Iterator[list[Piece]]:
@@ -104,6 +121,17 @@ class _Range:
     seq: int
     after: tuple[Any, ...] | None = None
     upto: tuple[Any, ...] | None = None
+    last_branch: str | None = None
+    """The greatest branch of the file, if it was asked for."""
+
+    @property
+    def branch(self) -> str | None:
+        """The one branch that all rows of the part are on, if that is known."""
+        if self.after is None and self.upto is None:
+            return None
+        lowest = "" if self.after is None else self.after[0]
+        greatest = self.last_branch if self.upto is None else self.upto[0]
+        return str(lowest) if lowest == greatest else None
 
 
 def _parts(
@@ -123,11 +151,10 @@ def _parts(
         ranges = list(_ranges(mark, options, wanted, pushed, recent=recent))
         guard = _complete(mark, options) if whole else None
         for each in ranges:
-            made = piece(mark, options, columns, pushed.without(SPACE), each, recent=recent)
-            yield (
-                _cost(mark, wanted, recent=recent) // len(ranges),
-                replace(made, guard=guard) if guard else made,
-            )
+            made = pieces(mark, options, columns, pushed.without(SPACE), each, recent=recent)
+            for one in made:
+                cost = _cost(mark, wanted, recent=recent) // len(ranges) // len(made)
+                yield cost, replace(one, guard=guard) if guard else one
 
 
 def _complete(mark: Mark, options: ReadOptions) -> Guard:
@@ -165,19 +192,29 @@ def _ranges(
     mark: Mark, options: ReadOptions, whole: _Range, pushed: Pushed, *, recent: bool
 ) -> Iterator[_Range]:
     table = options.table
-    count = -(-_cost(mark, whole, recent=recent) // options.partition_bytes)
-    if count <= 1 or pushed.on("id"):
+    count = part_count(_cost(mark, whole, recent=recent), options.partition_bytes)
+    if count <= 1 or any(pushed.on(name) for name in _LOOKED_UP):
         yield whole
-    elif recent or (table.position == "seq" and not table.key):
+    elif recent or table.by_position:
         width = max(1, -(-(whole.seq - whole.since) // count))
         for low in range(whole.since, whole.seq, width):
             yield _Range(low, min(low + width, whole.seq))
     elif table.key:
-        keys = _keys(mark, options.tables.kinds[mark.kind].queries, count)
+        queries = options.tables.kinds[mark.kind].queries
+        keys = _keys(mark, queries, count)
+        [(last,)] = cuts.rows(mark, queries.last_branch)
         for after, upto in zip([None, *keys], [*keys, None], strict=True):
-            yield _Range(whole.since, whole.seq, after, upto)
+            yield _Range(whole.since, whole.seq, after, upto, last)
     else:
         yield whole
+
+
+def part_count(cost: int, most: int) -> int:
+    """Into how many parts a file is cut: an even number of them, of about the same size, so that
+    not one is left over at the end for a single core.
+    """
+    count = -(-cost // most)
+    return count + count % 2 if count > 1 else count
 
 
 def _keys(mark: Mark, queries: Queries, count: int) -> list[tuple[Any, ...]]:
@@ -195,7 +232,7 @@ def _keys(mark: Mark, queries: Queries, count: int) -> list[tuple[Any, ...]]:
     return found
 
 
-def piece(
+def pieces(
     mark: Mark,
     options: ReadOptions,
     columns: tuple[Column, ...],
@@ -203,25 +240,38 @@ def piece(
     part: _Range,
     *,
     recent: bool = False,
-) -> Piece:
-    """The query of one part of one file."""
-    table, queries = options.table, options.tables.kinds[mark.kind].queries
+) -> list[Piece]:
+    """The queries of one part of one file: one, but where a table is spread over many."""
+    table, kind = options.table, options.tables.kinds[mark.kind]
+    queries = kind.queries
     texts, parameters = _bounds(table, part)
     more, values = pushdown.as_sql(
         [each for each in conditions if each.column != table.position or each.sign == "in"],
         len(parameters) + 1,
     )
-    if any(each.column == "id" and each.sign in {"=", "in"} for each in conditions):
+    if table.key and any(each.column == "id" and each.sign in {"=", "in"} for each in conditions):
         more.append(queries.each_branch)
-    own = tuple(column for column in columns if column.name not in {SPACE, ROOT})
+    constants: dict[str, Any] = {SPACE: mark.space, ROOT: mark.root}
+    if table.key and part.branch is not None:
+        # What all rows have in common is not read from each of them.
+        constants[table.key[0]] = part.branch
+    own = tuple(column for column in columns if column.name not in constants)
     first = table.recent if recent and table.recent else table.query
-    sql = _around(
-        queries,
-        [getattr(queries, name) for name in (first, table.also) if name],
-        own or (table.column(table.position or "hash"),),
-        texts + more,
-    )
-    return Piece(mark.path, sql, (*parameters, *values), ((SPACE, mark.space), (ROOT, mark.root)))
+    named = [getattr(queries, name) for name in (first, table.also) if name]
+    groups: Iterable[tuple[str, ...]] = [tuple(named)]
+    if kind.spread is not None:
+        groups = kind.spread(mark, options, conditions, named[0])
+    return [
+        Piece(
+            mark.path,
+            _around(queries, group, own or table.smallest, texts + more).replace(
+                CUT_MARK, str(mark.seq)
+            ),
+            (*parameters, *values),
+            tuple(constants.items()),
+        )
+        for group in groups
+    ]
 
 
 def _bounds(table: Table, part: _Range) -> tuple[list[str], list[Any]]:
@@ -243,9 +293,8 @@ def _between(key: Sequence[str], part: _Range, first: int) -> tuple[list[str], l
     up both ends and compares no row with them.
     """
     after, upto = part.after, part.upto
-    lowest = upto is not None and not upto[0]
-    if upto is not None and (lowest or (after is not None and after[0] == upto[0])):
-        texts, values = [f'"{key[0]}" = ?{first}'], [upto[0]]
+    if part.branch is not None:
+        texts, values = [f'"{key[0]}" = ?{first}'], [part.branch]
         for sign, bound in ((">", after), ("<=", upto)):
             if bound is not None:
                 values.append(bound[1])
@@ -290,7 +339,7 @@ def _folded_parts(
 def _folded_ranges(
     mark: Mark, options: ReadOptions, pushed: Pushed
 ) -> Iterator[tuple[tuple[str | None, str | None], int]]:
-    count = -(-mark.bytes // options.partition_bytes)
+    count = part_count(mark.bytes, task_bytes(options))
     if count <= 1 or pushed.on("id"):
         yield (None, None), 1
         return

@@ -14,8 +14,11 @@ Every result is one statement, so it is one state of its file, however long it i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+import gc
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -65,13 +68,17 @@ class Piece:
     constants: tuple[tuple[str, Any], ...]
     since: int = 0
     guard: Guard | None = None
+    begins: bool = True
+    """Whether the file is not attached yet."""
+    ends: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
     """What one task reads: pieces, one after the other, all with the same columns.
 
-    `fold` names what is made of the rows of each piece, and `kept` the columns that are left then.
+    `fold` names what is made of the rows of each piece (`module:function`), and `kept` the columns
+    that are left then.
     """
 
     pieces: tuple[Piece, ...]
@@ -87,9 +94,29 @@ class Work:
 def batches(work: Work) -> Iterator[pa.RecordBatch]:
     """The rows of a task, in batches of a good size."""
     try:
-        yield from _joined(_all(work), work.batch_rows)
+        with _few_collections():
+            yield from _joined(_all(work), work.batch_rows)
     except FourfoldError as error:
         raise carried(error) from error
+
+
+@contextmanager
+def _few_collections() -> Iterator[None]:
+    """Keep Python from looking for garbage where there is none.
+
+    Spark collects garbage after every task, which takes tens of milliseconds in a process that has
+    loaded as much as a worker; what is loaded is therefore taken out of the search, once. And rows
+    make no cycles, so nothing is searched for while they are read and folded.
+    """
+    if not gc.get_freeze_count():
+        gc.freeze()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _all(work: Work) -> Iterator[pa.RecordBatch]:
@@ -105,19 +132,27 @@ def _all(work: Work) -> Iterator[pa.RecordBatch]:
             cursor.execute(statement)
             cursor.fetchall()
         cursor.adbc_statement.set_options(**{_BATCH_ROWS: str(work.batch_rows)})
-        for piece in work.pieces:
+        for piece in _sharing(work.pieces):
             yield from rows(piece, work, cursor)
+
+
+def _sharing(pieces: Sequence[Piece]) -> Iterator[Piece]:
+    """The pieces, those of one file on one attachment: to attach a file reads its whole schema,
+    which is long where there are many apps.
+    """
+    paths = [None, *(piece.path for piece in pieces), None]
+    for piece, before, after in zip(pieces, paths, paths[2:], strict=False):
+        yield replace(piece, begins=before != piece.path, ends=after != piece.path)
 
 
 def _folded(piece: Piece, work: Work, cursor: Any) -> Iterator[pa.RecordBatch]:
     """What a fold makes of the rows of one file, which it gets on their own: the same space may
     lie in two stores.
     """
-    from fourfold.pipeline import folding  # noqa: PLC0415 - only folded tables need it
-
     schema = arrow_schema(work.kept)
     constants = dict(piece.constants)
-    fold = {"state": folding.fold_state, "history": folding.fold_history}[work.fold]
+    module, _, name = work.fold.partition(":")
+    fold = getattr(import_module(module), name)
     for batch in fold(_piece(piece, work, cursor)):
         rows = _beyond(batch, piece.since) if piece.since else batch
         if rows.num_rows:
@@ -135,7 +170,8 @@ def _piece(piece: Piece, work: Work, cursor: Any) -> Iterator[pa.RecordBatch]:
     schema = arrow_schema(work.columns)
     constants = dict(piece.constants)
     try:
-        cursor.execute(work.attach, (_address(piece.path),))
+        if piece.begins:
+            cursor.execute(work.attach, (_address(piece.path),))
         cursor.execute(piece.sql, piece.parameters)
         skipped = 1
         for batch in cursor.fetch_record_batch():
@@ -145,7 +181,8 @@ def _piece(piece: Piece, work: Work, cursor: Any) -> Iterator[pa.RecordBatch]:
                 yield _shaped(rows, schema, constants)
         if piece.guard is not None:
             _ask(piece.guard, piece.path, cursor)
-        cursor.execute(work.detach)
+        if piece.ends:
+            cursor.execute(work.detach)
     except (_driver().Error, OSError, arrow().ArrowException) as error:
         raise _named(error, piece.path) from error
 

@@ -50,6 +50,8 @@ _STATIC: Final[Mapping[str, str]] = {
 _LOCAL_ONLY: Final[Mapping[str, str]] = {
     "spark.driver.host": _LOOPBACK,
     "spark.driver.bindAddress": _LOOPBACK,
+    # Rows pass between Java and Python with fewer copies, and no port is open.
+    "spark.python.unix.domain.socket.enabled": "true",
 }
 
 
@@ -79,6 +81,19 @@ def register(spark: SparkSession) -> None:
     from fourfold.pipeline.source import FourfoldSource  # noqa: PLC0415 - it needs pyspark
 
     spark.dataSource.register(FourfoldSource)
+
+
+def running() -> SparkSession | None:
+    """The session that this process has already, whichever of its threads started it."""
+    try:
+        from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415 - an optional dependency
+        from pyspark.sql import SparkSession  # noqa: PLC0415
+    except ImportError:
+        return None
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:
+        return None
 
 
 def _remote(remote: str, conf: Mapping[str, str]) -> SparkSession:
@@ -121,14 +136,12 @@ def _refuse_unreachable(remote: str) -> None:
 
 def _with_jvm(master: str, conf: Mapping[str, str], *, quiet: bool) -> SparkSession:
     builder = _builder()
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - _builder has looked for it
-
-    running = SparkSession.getActiveSession()
-    if running is not None:
-        _refuse_other_master(running, master, conf)
+    found = running()
+    if found is not None:
+        _refuse_other_master(found, master, conf)
         for name, value in {**_SQL, **_changeable(conf)}.items():
-            running.conf.set(name, value)
-        return running
+            found.conf.set(name, value)
+        return found
     chosen = prepare(os.environ)
     settings = {**_SQL, **_STATIC, **(_LOCAL_ONLY if master.startswith("local") else {})}
     options = " ".join(quick_start(chosen, java.cache_folder(os.environ)))

@@ -107,7 +107,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     """The writer of `DataSource.writer`."""
     try:
         given = _known(options, BATCH_OPTIONS)
-        _refuse_overwriting(overwrite)
+        refuse_overwriting(overwrite)
         job = given.get("job", "")
         name = f"job:{job}" if job else f"write:{uuid.uuid4().hex}"
         return BatchWriter(_write_options(given, schema, name))
@@ -119,8 +119,8 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
     """The writer of `DataSource.streamWriter`."""
     try:
         given = _known(options, STREAM_OPTIONS)
-        _refuse_overwriting(overwrite)
-        query = given.get("query") or _query_of(given.get("checkpointlocation", ""))
+        refuse_overwriting(overwrite)
+        query = given.get("query") or query_of(given.get("checkpointlocation", ""))
         return StreamWriter(_write_options(given, schema, f"query:{query}"))
     except FourfoldError as error:
         raise carried(error) from error
@@ -159,7 +159,8 @@ def _discard(messages: list[WriterCommitMessage | None]) -> None:
 # Options
 
 
-def _known(options: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+def known(options: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+    """The options of a sink, by names in lower case; one that it does not have is refused."""
     given = {name.lower(): value for name, value in options.items()}
     for name in given:
         if name not in names and name not in _OF_SPARK:
@@ -168,8 +169,15 @@ def _known(options: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
                 f"{name!r} is not an option of the sink fourfold",
                 hint=f"Did you mean {near[0]!r}?" if near else f"Options: {', '.join(names)}.",
             )
+    return given
+
+
+def _known(options: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+    given = known(options, names)
     if given.get("model", "documents") != "documents":
-        raise NotFound(f"there is no sink for {given['model']!r}", hint="Write documents.")
+        raise NotFound(
+            f"there is no sink for {given['model']!r}", hint="Write documents, or streams."
+        )
     return given
 
 
@@ -193,7 +201,7 @@ def _write_options(given: Mapping[str, str], schema: StructType, session: str) -
         session,
         history=history,
         skip_bad=_flag(given.get("skip_bad", "false")),
-        wait_s=_seconds(given.get("wait_s", str(limits.SINK_LOCK_WAIT_S))),
+        wait_s=seconds(given.get("wait_s", str(limits.SINK_LOCK_WAIT_S))),
     )
     place = Path(given["staging"]) if "staging" in given else staging_folder(root)
     return WriteOptions(root, shape, place.absolute() / folder_name(session), batch)
@@ -205,7 +213,7 @@ def folder_name(session: str) -> str:
     return f"{kind}-{hashlib.sha256(session.encode()).hexdigest()[:24]}"
 
 
-def _refuse_overwriting(overwrite: bool) -> None:
+def refuse_overwriting(overwrite: bool) -> None:
     if overwrite:
         raise Refused(
             "the sink appends to history; it never replaces any",
@@ -219,7 +227,7 @@ def _flag(text: str) -> bool:
     return text.strip().lower() == "true"
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
     try:
         seconds = float(text)
     except ValueError:
@@ -229,7 +237,7 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _query_of(checkpoint: str) -> str:
+def query_of(checkpoint: str) -> str:
     """The id that Spark gave a query, from its checkpoint: batch numbers are unique only with it,
     since a query whose checkpoint was deleted begins again at 0.
     """

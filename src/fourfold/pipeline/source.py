@@ -15,8 +15,9 @@ Spark prunes no columns of a Python source, so the option `columns` does: only t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -35,7 +36,13 @@ from fourfold.pipeline.failures import carried
 from fourfold.pipeline.options import ReadOptions, read_options
 from fourfold.pipeline.pushdown import Pushed
 from fourfold.pipeline.scan import Work, batches
-from fourfold.pipeline.tables import arrow
+from fourfold.pipeline.tables import (
+    DEFAULT_MODEL,
+    FILES,
+    ModelTables,
+    arrow,
+    model_tables,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,8 +53,6 @@ if TYPE_CHECKING:
     from fourfold.pipeline.finding import Found
 
 NAME = "fourfold"
-FILES = "files"
-"""The table of files: nobody opens them but the tasks that describe them."""
 
 
 class FourfoldSource(DataSource):
@@ -80,26 +85,30 @@ class FourfoldSource(DataSource):
                 return FilesReader(options, names)
             cut = self._cut or _take(options)
             self._travel_light()
-            return FourfoldReader(replace(options, cut=None), names, cut)
+            return FourfoldReader(replace(options, cut=None, columns=names), names, cut)
         except FourfoldError as error:
             raise carried(error) from error
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from fourfold.pipeline.sink import batch_writer  # noqa: PLC0415 - only who writes needs it
-
-        return batch_writer(self.options, schema, overwrite)
+        writer: DataSourceWriter = _sink(self.options).batch_writer(self.options, schema, overwrite)
+        return writer
 
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
-        from fourfold.pipeline.sink import stream_writer  # noqa: PLC0415 - as above
-
-        return stream_writer(self.options, schema, overwrite)
+        sink = _sink(self.options)
+        writer: DataSourceStreamWriter = sink.stream_writer(self.options, schema, overwrite)
+        return writer
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         from fourfold.pipeline import streaming  # noqa: PLC0415 - a batch does without it
 
-        reader = streaming.stream_reader(self.options, schema)
+        own = _model(self.options).stream_reader
+        make = streaming.stream_reader
+        if own:
+            module, _, name = own.partition(":")
+            make = getattr(import_module(module), name)
+        reader = make(self.options, schema)
         self._travel_light()
         return reader
 
@@ -195,6 +204,20 @@ class FilesReader(DataSourceReader):
             else:
                 rows.append(row | {"error": seen.kind, "problem": seen.problem})
         yield arrow().RecordBatch.from_pylist(rows, schema=table.schema(self._columns))
+
+
+def _model(options: Mapping[str, str]) -> ModelTables:
+    """The model that the options name, in whichever case they are written."""
+    given = {name.lower(): value for name, value in options.items()}
+    try:
+        return model_tables(given.get("model", DEFAULT_MODEL))
+    except FourfoldError as error:
+        raise carried(error) from error
+
+
+def _sink(options: Mapping[str, str]) -> Any:
+    """The sink of a model; it is only imported by those who write."""
+    return import_module(_model(options).sink or "fourfold.pipeline.sink")
 
 
 def _nothing(columns: Any) -> Work:

@@ -59,6 +59,7 @@ def views(
     at: int | datetime | str | None = None,
     branch: str = "",
     model: str = "documents",
+    app: str | int | None = None,
     prefix: str = "",
     skip_bad: bool = False,
     tables: Iterable[str] | None = None,
@@ -66,13 +67,15 @@ def views(
 ) -> Views:
     """Make a temporary view of every table of one store, or, with `roots`, of many.
 
-    `at` is a seq or a moment, for all of them; `branch` is what `state` and `history` show. Names
-    begin with `prefix`. With `skip_bad` files that cannot be read are left out, and named in the
-    result. `tables` are all if not given; `columns` narrows some to a few columns.
+    `at` is a seq or a moment, for all of them; `branch` is what `state` and `history` of documents
+    show, `app` the one app whose rows the tables of graphs show. Names begin with `prefix`. With
+    `skip_bad` files that cannot be read are left out, and named in the result. `tables` are all if
+    not given; `columns` narrows some to a few columns.
     """
     options = _options(store, roots, space, at, model, skip_bad=skip_bad)
     cut = cut_of(spark, options)
     token = cut.token()
+    special = {"branch": branch} | ({} if app is None else {"app": str(app)})
     # The cut says it already, for each file.
     options.pop("at", None)
     names = []
@@ -80,8 +83,9 @@ def views(
         reader = spark.read.format("fourfold").options(**options).option("table", table.name)
         if table.name != "files":
             reader = reader.option("cut", token)
-        if table.folded:
-            reader = reader.option("branch", branch)
+        for name, value in special.items():
+            if name in table.options:
+                reader = reader.option(name, value)
         if columns and table.name in columns:
             reader = reader.option("columns", ",".join(columns[table.name]))
         name = f"{prefix}{table.name}"

@@ -1,49 +1,36 @@
-"""Marking what may be collected in many spaces: tasks of Spark's, each over some of the files.
+"""What may go of a space, by its own policy; and its collection.
 
-Only spaces that keep a policy are looked at. Marking reads, beside running writers too.
+A space without a policy is left as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from fourfold import limits
 from fourfold.errors import FourfoldError
 from fourfold.kernel import Database
 from fourfold.models.documents.gc.marking import mark
+from fourfold.models.documents.gc.records import KINDS
 from fourfold.models.documents.space import Space
 from fourfold.pipeline.finding import Found
-from fourfold.pipeline.tables import arrow
+from fourfold.pipeline.marks import Marked
+from fourfold.store import open_store
 from fourfold.store.soundness import history_in
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-COLUMNS: Final = "mark string"
+__all__ = ["KINDS", "NOUN", "collected", "looked_at", "marked"]
+NOUN = "space"
 
 
-class Marked(msgspec.Struct, frozen=True):
-    """What was marked in a space: how many of each kind. Or why nothing could be."""
-
-    root: str
-    path: str
-    space: str
-    has_policy: bool = False
-    horizon: int = 0
-    counts: dict[str, int] = {}
-    problem: str = ""
-
-    @property
-    def anything(self) -> bool:
-        return any(self.counts.values())
+def looked_at(files: int, with_policy: int) -> str:
+    """What a person is told of what was looked at."""
+    return f"{with_policy} of {files} spaces have a policy"
 
 
-def marked(file: Found) -> Marked:
-    """What may go of one space by its own policy."""
+def marked(file: Found, grace_s: float) -> Marked:
+    """What may go of one space by its own policy, which says by itself how old."""
+    del grace_s
     path = Path(file.path)
     seen = Marked(file.root, file.path, file.space)
     try:
@@ -66,35 +53,9 @@ def marked(file: Found) -> Marked:
     return msgspec.structs.replace(seen, has_policy=True, horizon=horizon, counts=counts)
 
 
-class Marking:
-    """What a worker does with the numbers of the tasks that it is given."""
-
-    def __init__(self, work: Sequence[Sequence[Found]]) -> None:
-        self._work = work
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        pa = arrow()
-        for batch in batches:
-            for place in batch.column(0).to_pylist():
-                for file in self._work[place]:
-                    text = msgspec.json.encode(marked(file)).decode()
-                    yield pa.RecordBatch.from_pylist([{"mark": text}])
-
-
-def tasks(files: Sequence[Found]) -> list[list[Found]]:
-    """Files put together until a task has enough to do."""
-    cost = [file.bytes + limits.SOURCE_FILE_COST_BYTES for file in files]
-    most = max(sum(cost) // limits.VERIFY_TASKS, limits.VERIFY_TASK_BYTES_MIN)
-    ready: list[list[Found]] = []
-    size = most
-    for file, bytes_ in zip(files, cost, strict=True):
-        if size + bytes_ > most:
-            ready.append([])
-            size = 0
-        ready[-1].append(file)
-        size += bytes_
-    return ready
-
-
-def decoded(text: str) -> Marked:
-    return msgspec.json.decode(text, type=Marked)
+def collected(each: Marked, grace_s: float) -> tuple[dict[str, int], int]:
+    """Let a space collect itself: how many of each kind went, and how many bytes."""
+    del grace_s
+    with open_store(each.root) as store:
+        done = store.space(each.space).gc()
+    return {kind: getattr(done, kind).count for kind in KINDS}, done.bytes

@@ -37,7 +37,6 @@ or 'delete'; a deleted entity is a row whose document is null. `document` is JSO
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 
 from fourfold.kernel import Queries, Snapshot, load_queries
@@ -45,14 +44,13 @@ from fourfold.models.documents import moments
 from fourfold.models.documents.facts.log import FACTS
 from fourfold.models.documents.history import History
 from fourfold.models.documents.revisions.log import REVISIONS
-from fourfold.pipeline.tables import ROOT, SPACE, Column, Kind, ModelTables, Table
+from fourfold.pipeline.tables import SPACE, Column, Kind, ModelTables, Table, listed
 
 MODEL = "documents"
 SNAPSHOT_INDEX = 2**31 - 1
 """The op_index of a snapshot row: the state after all operations of its seq."""
 
 _SPACE = Column(SPACE, "string", nullable=False, filtered=True)
-_ROOT = Column(ROOT, "string", nullable=False, hidden=True)
 _BRANCH = Column("branch", "string", nullable=False, filtered=True)
 _ID = Column("id", "string", nullable=False, filtered=True)
 _SEQ = Column("seq", "bigint", nullable=False, filtered=True)
@@ -64,7 +62,8 @@ _FOLDED = (
     _SPACE,
     _BRANCH,
     _ID,
-    _SEQ,
+    # The seq of a state is known only when it is folded, so Spark applies conditions on it.
+    Column("seq", "bigint", nullable=False),
     Column("op", "string", nullable=False),
     Column("document", "string"),
 )
@@ -89,6 +88,7 @@ _TABLES = (
         ),
         query="commits",
         position="seq",
+        by_position=True,
         counted="count_commits",
     ),
     Table(
@@ -141,6 +141,7 @@ _TABLES = (
         ),
         query="facts",
         position="seq",
+        by_position=True,
     ),
     Table(
         name="values",
@@ -201,7 +202,9 @@ _TABLES = (
         query="",
         position="seq",
         key=_KEY,
-        folded=True,
+        fold="fourfold.pipeline.folding:fold_state",
+        reads="operations",
+        options=("branch",),
     ),
     Table(
         name="history",
@@ -211,23 +214,9 @@ _TABLES = (
         query="",
         position="seq",
         key=_KEY,
-        folded=True,
-    ),
-    Table(
-        name="files",
-        model=MODEL,
-        says="One row for each file: its history, its newest seq, its size, its problem if any.",
-        columns=(
-            Column(SPACE, "string", nullable=False),
-            Column("root", "string", nullable=False),
-            Column("path", "string", nullable=False),
-            Column("kind", "string"),
-            Column("seq", "bigint"),
-            Column("bytes", "bigint", nullable=False),
-            Column("error", "string"),
-            Column("problem", "string"),
-        ),
-        query="",
+        fold="fourfold.pipeline.folding:fold_history",
+        reads="operations",
+        options=("branch",),
     ),
 )
 
@@ -250,10 +239,5 @@ DOCUMENTS = ModelTables(
         REVISIONS.profile.name: _kind(REVISIONS, _REVISIONS_SQL),
         FACTS.profile.name: _kind(FACTS, _FACTS_SQL),
     },
-    tables={
-        table.name: replace(table, columns=(*table.columns, _ROOT))
-        if table.name != "files"
-        else table
-        for table in _TABLES
-    },
+    tables=listed(MODEL, _TABLES),
 )

@@ -35,6 +35,10 @@ SELECT ?1 >= seq FROM gc_horizon
 -- The key that comes so many entities after another one.
 SELECT branch, id FROM head WHERE (branch, id) > (?1, ?2) ORDER BY branch, id LIMIT 1 OFFSET ?3
 
+-- name: last_branch
+-- The greatest name of a branch. Where it is that of the default branch, there is no other.
+SELECT coalesce(max(name), '') FROM branch
+
 -- name: count_commits
 -- How far a batch of so many rows reaches: the first commits beyond a seq, up to another, with the rows that each has.
 SELECT seq, 1 FROM "commit" WHERE seq > ?1 AND seq <= ?2 ORDER BY seq LIMIT ?3

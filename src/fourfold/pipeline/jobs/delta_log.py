@@ -38,7 +38,7 @@ def commit(published: Published, manifest: Manifest) -> None:
     )
 
     folder = published.into / VERSIONS / manifest.folder / "state"
-    actions = [
+    actions: list[Any] = [
         AddAction(
             path=f"{VERSIONS}/{manifest.folder}/state/{file.name}",
             size=file.bytes,
@@ -73,7 +73,8 @@ def _table(published: Published) -> DeltaTable | None:
     delta = _package()
     if not (published.into / "_delta_log").is_dir():
         return None
-    return delta.DeltaTable(str(published.into))
+    table: DeltaTable = delta.DeltaTable(str(published.into))
+    return table
 
 
 def _package() -> Any:

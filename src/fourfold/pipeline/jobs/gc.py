@@ -1,4 +1,4 @@
-"""`gc`: collect every space that keeps a policy for it, by that policy.
+"""`gc`: collect every space that keeps a policy for it, by that policy; or the sessions of stores.
 
 Reachability is marked by Spark's workers, which read beside whoever writes. Then this process opens
 the spaces in which something was marked, one after the other, and lets each collect itself, through
@@ -11,14 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from fourfold import limits
 from fourfold.errors import FourfoldError
-from fourfold.models.documents.gc.records import KINDS, Collected
-from fourfold.pipeline import finding
-from fourfold.pipeline.documents import marking
-from fourfold.pipeline.documents.marking import Marked
-from fourfold.pipeline.jobs.shape import Context, Job, Option, Plan, Range, Report
-from fourfold.pipeline.tables import model_tables
-from fourfold.store import open_store
+from fourfold.pipeline import marks
+from fourfold.pipeline.jobs.shape import Context, Job, Option, Plan, Range, Report, model_option
+from fourfold.pipeline.marks import Marked
+from fourfold.pipeline.tables import part_of
 
 _SHOWN = 100
 
@@ -33,23 +31,29 @@ class Gc(Job):
         "says for each space what would go; nothing is changed."
     )
     options = (
+        model_option("marking"),
         Option("roots", "Collect in the stores that match this pattern instead of ROOT."),
         Option("space", "Collect only the space with this DID."),
+        Option(
+            "grace",
+            "Sessions: the age in seconds below which nothing goes.",
+            kind="number",
+            default=int(limits.SESSION_GRACE_S),
+        ),
     )
 
     def target(self, context: Context) -> str:
-        asked = [context.options["roots"] or "", context.options["space"] or ""]
-        return "\n".join(asked).strip()
+        return context.target_of("roots", "space")
 
     def plan(self, context: Context) -> Plan:
-        files = _files(context)
+        files = context.files()
         facts: dict[str, Any] = {"files": len(files)}
         if context.dry_run:
             found = self._marked(context)
-            facts |= _figures(found)
+            facts |= _figures(context, found)
             facts["spaces"] = [_shown(each) for each in found if each.has_policy][:_SHOWN]
         return Plan(
-            output="the spaces themselves",
+            output=f"the {_model(context).NOUN}s themselves",
             ranges=tuple(Range(file.path, 0, file.bytes) for file in files),
             facts=facts,
             empty=not files,
@@ -61,23 +65,24 @@ class Gc(Job):
 
     @staticmethod
     def _marked(context: Context) -> list[Marked]:
-        work = marking.tasks(_files(context))
+        work = marks.tasks(context.files())
         if not work:
             return []
         rows = context.spark.range(0, len(work), 1, len(work))
-        marks = marking.Marking(work)
+        marking = marks.Marking(work, context.options["model"], _grace(context))
 
         def mark(batches: Iterable[Any]) -> Iterator[Any]:
-            return marks(batches)
+            return marking(batches)
 
         with context.spark_progress("marking"):
-            found = rows.mapInArrow(mark, marking.COLUMNS).collect()
-        return sorted((marking.decoded(row[0]) for row in found), key=lambda each: each.path)
+            found = rows.mapInArrow(mark, marks.COLUMNS).collect()
+        return sorted((marks.decoded(row[0]) for row in found), key=lambda each: each.path)
 
     def commit(self, context: Context, plan: Plan, result: list[Marked]) -> Report:
         """Every space for itself: one that cannot be collected now does not keep the others."""
         del plan
-        taken: dict[str, int] = dict.fromkeys(KINDS, 0)
+        model = _model(context)
+        taken: dict[str, int] = dict.fromkeys(model.KINDS, 0)
         freed = collected = 0
         failures: list[tuple[Marked, FourfoldError | str]] = [
             (each, each.problem) for each in result if each.problem
@@ -86,28 +91,35 @@ class Gc(Job):
         for number, each in enumerate(due):
             context.advance("collecting", number, len(due))
             try:
-                done = _collected(each)
+                counts, size = model.collected(each, _grace(context))
             except FourfoldError as error:
                 failures.append((each, error))
                 continue
             collected += 1
-            freed += done.bytes
-            for kind in KINDS:
-                taken[kind] += getattr(done, kind).count
+            freed += size
+            for kind, count in counts.items():
+                taken[kind] += count
         _report_failures(context, failures)
-        figures = _figures(result) | {"collected": collected, "taken": taken, "bytes": freed}
+        figures = _figures(context, result) | {
+            "collected": collected,
+            "taken": taken,
+            "bytes": freed,
+        }
         return Report(
             rows_in=len(result),
             rows_out=sum(taken.values()),
             facts=figures,
-            sentence=f"{figures['with_policy']} of {len(result)} spaces have a policy; "
+            sentence=f"{model.looked_at(len(result), figures['with_policy'])}; "
             f"{collected} were collected, {freed} bytes of content went",
         )
 
 
-def _collected(each: Marked) -> Collected:
-    with open_store(each.root) as store:
-        return store.space(each.space).gc()
+def _model(context: Context) -> Any:
+    return part_of(context.options["model"], "marking")
+
+
+def _grace(context: Context) -> float:
+    return float(context.options["grace"])
 
 
 def _report_failures(context: Context, failures: list[tuple[Marked, FourfoldError | str]]) -> None:
@@ -128,16 +140,11 @@ def _error_of(kind: str) -> type[FourfoldError]:
     return {cls.kind: cls for cls in errors.tree()}.get(kind, FourfoldError)
 
 
-def _files(context: Context) -> list[finding.Found]:
-    roots, space = context.options["roots"], context.options["space"]
-    folders = finding.stores(None if roots else str(context.root), roots)
-    return finding.files(folders, model_tables("documents"), space)
-
-
-def _figures(found: list[Marked]) -> dict[str, Any]:
+def _figures(context: Context, found: list[Marked]) -> dict[str, Any]:
+    kinds = _model(context).KINDS
     return {
         "with_policy": sum(each.has_policy for each in found),
-        "marked": {kind: sum(each.counts.get(kind, 0) for each in found) for kind in KINDS},
+        "marked": {kind: sum(each.counts.get(kind, 0) for each in found) for kind in kinds},
     }
 
 

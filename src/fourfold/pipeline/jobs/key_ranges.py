@@ -21,7 +21,7 @@ from fourfold.pipeline.jobs.published import File, Key
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+    from pyspark.sql import DataFrame, DataFrameWriter
 
 KEY: Final = ("space", "branch", "id")
 RANGE: Final = "range"
@@ -30,21 +30,6 @@ RANGE: Final = "range"
 def write(rows: DataFrame, folder: Path) -> None:
     """The rows as they are divided among tasks: a file for each."""
     _writer(rows).parquet(str(folder))
-
-
-def write_ordered(spark: SparkSession, rows: DataFrame, folder: Path) -> list[Path]:
-    """The rows in files that divide the keys, in the order of the keys.
-
-    Rows that come out of the source's folds do so already, and are written as they come. The others
-    are sorted.
-    """
-    write(rows, folder)
-    paths = _files_in(folder)
-    if not divides(describe(path) for path in paths):
-        again = folder.with_name(f"{folder.name}-sorted")
-        write(spark.read.parquet(*map(str, paths)).orderBy(*KEY), again)
-        paths = _files_in(again)
-    return sorted(paths, key=lambda path: describe(path).first or ())
 
 
 def divides(files: Iterable[File]) -> bool:

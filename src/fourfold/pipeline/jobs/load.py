@@ -1,4 +1,4 @@
-"""`load`: files, or any DataFrame, into spaces.
+"""`load`: files, or any DataFrame, into spaces; or envelopes into graphs (see `graphs.loading`).
 
 Lines of JSON and Parquet files are read by Spark, checked and staged by its tasks, and committed by
 this process, each space in one transaction (see `fourfold.pipeline.ingest`). The job has a name, by
@@ -24,8 +24,19 @@ from fourfold.pipeline import json_lines, staging
 from fourfold.pipeline.ingest import ingest
 from fourfold.pipeline.jobs.running import Done
 from fourfold.pipeline.jobs.running import run as run_job
-from fourfold.pipeline.jobs.shape import Context, Job, Option, Plan, Range, Report, Skipped, counted
+from fourfold.pipeline.jobs.shape import (
+    Context,
+    Job,
+    Option,
+    Plan,
+    Range,
+    Report,
+    Skipped,
+    counted,
+    model_option,
+)
 from fourfold.pipeline.staging import Batch, Shape, Staged
+from fourfold.pipeline.tables import DEFAULT_MODEL, part_of
 
 _NDJSON: Final = (".ndjson", ".jsonl", ".json")
 _FORMATS: Final = ("ndjson", "parquet")
@@ -43,6 +54,7 @@ class Load(Job):
         "Each space gets its rows in one transaction. The same load again changes nothing."
     )
     options = (
+        model_option("loading"),
         Option("from", "A file, or a folder of files, to load.", kind="path", many=True),
         Option("format", "Of the files; by their names if not given.", choices=_FORMATS),
         Option("as", "What a row is.", default="documents", choices=("documents", "operations")),
@@ -62,20 +74,25 @@ class Load(Job):
 
     def plan(self, context: Context) -> Plan:
         options = context.options
-        if options["as"] == "documents" and (options["space"] is None) == (
+        if _is_other(context):
+            part_of(options["model"], "loading").refuse_options(options)
+        elif options["as"] == "documents" and (options["space"] is None) == (
             options["space_from"] is None
         ):
             raise InvalidInput("a load of documents needs --space or --space-from, and not both")
         ranges = () if self._frame is not None else tuple(map(_range, _files(options["from"])))
         done = self._is_done(context, ranges)
         return Plan(
-            output=options["space"] or "spaces",
+            output=options["model"] if _is_other(context) else options["space"] or "spaces",
             ranges=ranges,
             facts={"job": self._job_name(context), "files": len(ranges)},
             empty=done,
         )
 
-    def run(self, context: Context, plan: Plan) -> list[Staged]:
+    def run(self, context: Context, plan: Plan) -> list[Staged] | str:
+        if _is_other(context):
+            rows = _read_files(context.spark, plan, context.options)
+            return str(part_of(context.options["model"], "loading").staged(context, rows))
         kept = context.finished.get(_STAGED)
         if kept is not None:
             staged = msgspec.convert(kept, list[Staged])
@@ -90,33 +107,40 @@ class Load(Job):
         context.finish(_STAGED, msgspec.to_builtins(staged))
         return staged
 
-    def commit(self, context: Context, plan: Plan, result: list[Staged]) -> Report:
+    def commit(self, context: Context, plan: Plan, result: list[Staged] | str) -> Report:
         del plan
+        if isinstance(result, str):
+            done: Report = part_of(context.options["model"], "loading").commit(
+                context, result, self._job_name(context)
+            )
+            return done
         batch = Batch(
             f"job:{self._job_name(context)}",
             history=context.options["history"],
             skip_bad=context.skip_bad,
         )
-        done = ingest(context.root, result, batch, context.advance)
+        taken = ingest(context.root, result, batch, context.advance)
         context.skipped += [
             Skipped(f"row {each.row} of partition {each.partition}", str(each))
-            for each in done.refused
+            for each in taken.refused
         ]
         found = staging.facts_of(result)
         facts = {
             "job": self._job_name(context),
-            "spaces": done.spaces,
-            "commits": done.commits,
-            "replayed": done.replayed,
-            "refused": done.refused_rows,
+            "spaces": taken.spaces,
+            "commits": taken.commits,
+            "replayed": taken.replayed,
+            "refused": taken.refused_rows,
         }
-        already = f", {done.replayed} had it already" if done.replayed else ""
+        already = f", {taken.replayed} had it already" if taken.replayed else ""
         return Report(
             rows_in=found["rows"] + found["refused"],
-            rows_out=done.rows,
+            rows_out=taken.rows,
             facts=facts,
-            sentence=f"{counted(done.rows, 'row')} into {counted(done.spaces, 'space')}{already}"
-            + (f"; {counted(done.refused_rows, 'bad row')} left out" if done.refused_rows else ""),
+            sentence=f"{counted(taken.rows, 'row')} into {counted(taken.spaces, 'space')}{already}"
+            + (
+                f"; {counted(taken.refused_rows, 'bad row')} left out" if taken.refused_rows else ""
+            ),
         )
 
     def _rows(self, context: Context, plan: Plan) -> tuple[Any, Shape]:
@@ -170,6 +194,10 @@ def load(frame: Any, root: str | Path, *, job: str, **options: Any) -> Done:
     control = {name: options.pop(name) for name in ("dry_run", "skip_bad") if name in options}
     spark = frame.sparkSession
     return run_job(Load(frame), root, {**given, **options}, spark=spark, **control)
+
+
+def _is_other(context: Context) -> bool:
+    return bool(context.options["model"] != DEFAULT_MODEL)
 
 
 # Files

@@ -4,6 +4,8 @@ The result is a folder as `published` describes it. A run folds only what change
 one: spaces that did not move are not opened again, of the others only the entities that were
 written since are folded, and only files that hold such an entity are written anew. How far each
 space is in the tables stands in their manifest, beside the tables, so that the two always agree.
+
+That is documents, of which there may be many spaces. Other models are in `refreshing`.
 """
 
 from __future__ import annotations
@@ -18,10 +20,11 @@ import msgspec
 
 from fourfold.errors import InvalidInput, Refused
 from fourfold.pipeline.cut import Cut, Mark, take
-from fourfold.pipeline.jobs import key_ranges
+from fourfold.pipeline.jobs import key_ranges, refreshing
 from fourfold.pipeline.jobs.published import File, Manifest, Published, link_or_copy
-from fourfold.pipeline.jobs.shape import Context, Job, Option, Plan, Range, Report
+from fourfold.pipeline.jobs.shape import Context, Job, Option, Plan, Range, Report, model_option
 from fourfold.pipeline.options import ReadOptions, read_options
+from fourfold.pipeline.tables import DEFAULT_MODEL
 
 STATE: Final = "state"
 VARIANT: Final = "variant"
@@ -46,6 +49,7 @@ class Materialize(Job):
         "changed since the last one."
     )
     options = (
+        model_option("publishing"),
         Option("into", "The folder of the tables.", kind="path", required=True),
         Option("branch", "The branch whose state it is; * for all of them.", default=""),
         Option("at", "A seq or a time, instead of now."),
@@ -58,6 +62,8 @@ class Materialize(Job):
         return str(Path(context.options["into"]).absolute())
 
     def plan(self, context: Context) -> Plan:
+        if context.options["model"] != DEFAULT_MODEL:
+            return refreshing.plan(context)
         asked = _asked(context)
         published = Published(Path(self.target(context)))
         before = published.current()
@@ -93,7 +99,9 @@ class Materialize(Job):
             empty=settled and complete and published_too,
         )
 
-    def run(self, context: Context, plan: Plan) -> Made:
+    def run(self, context: Context, plan: Plan) -> Made | refreshing.Made:
+        if context.options["model"] != DEFAULT_MODEL:
+            return refreshing.run(context, plan)
         asked = _asked(context)
         published = Published(Path(plan.output))
         before = published.current()
@@ -125,7 +133,9 @@ class Materialize(Job):
         )
         return Made(str(staging), manifest, changed, kept)
 
-    def commit(self, context: Context, plan: Plan, result: Made) -> Report:
+    def commit(self, context: Context, plan: Plan, result: Made | refreshing.Made) -> Report:
+        if isinstance(result, refreshing.Made):
+            return refreshing.commit(context, plan, result)
         published = Published(Path(plan.output))
         now = published.current()
         if now is None or now.work != result.manifest.work:
@@ -202,10 +212,14 @@ def _read(context: Context, marks: tuple[Mark, ...], asked: ReadOptions) -> Any:
 def _all(
     context: Context, asked: ReadOptions, marks: tuple[Mark, ...], staging: Path
 ) -> list[File]:
-    rows = _read(context, marks, asked)
-    written = key_ranges.write_ordered(context.spark, rows, staging / "written")
-    full = [path for path in written if key_ranges.describe(path).rows] or written[:1]
-    return _placed(full, staging, context.work)
+    from fourfold.pipeline.jobs import state_files  # noqa: PLC0415 - it needs pyspark
+
+    options = {"root": str(context.root), "table": STATE, "cut": Cut(marks).token()}
+    if asked.branch:
+        options["branch"] = asked.branch
+    return state_files.write(
+        context.spark, options, staging / "written", staging / STATE, context.work
+    )
 
 
 def _merged(  # noqa: PLR0917 - these are the parts that it is made of

@@ -58,6 +58,8 @@ class Manifest(msgspec.Struct, frozen=True):
     files: tuple[File, ...]
     tables: tuple[str, ...] = ("state",)
     format: int = _FORMAT
+    generations: Mapping[str, int] = {}
+    """Where rows can also go away: which of them the tables show."""
 
     @property
     def rows(self) -> int:

@@ -14,7 +14,9 @@ from fourfold.errors import AlreadyExists, InvalidInput, NotFound
 from fourfold.pipeline.jobs.shape import Job
 
 MODULES: Final = (
+    "fourfold.pipeline.jobs.components",
     "fourfold.pipeline.jobs.gc",
+    "fourfold.pipeline.jobs.lineage",
     "fourfold.pipeline.jobs.load",
     "fourfold.pipeline.jobs.materialize",
     "fourfold.pipeline.jobs.snapshots",

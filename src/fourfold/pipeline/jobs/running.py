@@ -263,11 +263,12 @@ def _sessions(spark: Any, master: str | None, remote: str | None) -> Iterator[Ca
     def open_session() -> Any:
         if spark is not None:
             return spark
-        from fourfold.pipeline.session import session  # noqa: PLC0415 - only jobs that need Spark
+        from fourfold.pipeline.session import running, session  # noqa: PLC0415 - as Spark needs it
 
-        running = _running_session()
+        before = running()
         found = session(master=master, remote=remote, quiet=True)
-        if found is not running:
+        # One that the caller already has, in whichever thread, is not ours to stop.
+        if before is None:
             started.append(found)
         return found
 
@@ -276,12 +277,3 @@ def _sessions(spark: Any, master: str | None, remote: str | None) -> Iterator[Ca
     finally:
         for each in started:
             each.stop()
-
-
-def _running_session() -> Any:
-    """The session that the caller already has, which is not ours to stop."""
-    try:
-        from pyspark.sql import SparkSession  # noqa: PLC0415 - an optional dependency
-    except ImportError:
-        return None
-    return SparkSession.getActiveSession()

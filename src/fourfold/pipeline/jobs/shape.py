@@ -37,9 +37,12 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from fourfold.errors import FourfoldError
+from fourfold.errors import FourfoldError, InvalidInput
+from fourfold.pipeline import finding, tables
+from fourfold.pipeline.finding import Found
 from fourfold.pipeline.jobs.progress import Advance, following, silent
 from fourfold.pipeline.scratch import staging_of
+from fourfold.pipeline.tables import DEFAULT_MODEL
 
 OptionKind = Literal["text", "number", "flag", "path"]
 
@@ -59,6 +62,11 @@ class Option:
     @property
     def key(self) -> str:
         return self.name.replace("-", "_")
+
+
+def model_option(part: str) -> Option:
+    """`--model`, for a job that several models have a part in."""
+    return Option("model", "Whose data.", default=DEFAULT_MODEL, choices=tables.models_with(part))
 
 
 class Range(msgspec.Struct, frozen=True):
@@ -170,6 +178,24 @@ class Context:
     def after(self, source: str) -> int:
         """Where to go on in an input; 0 for one that was never seen."""
         return self.watermark.get(source, 0)
+
+    def files(self) -> list[Found]:
+        """The files of the model that was asked for, of this store or those that `roots` matches;
+        with `space`, of one space.
+        """
+        options, model = self.options, tables.model_tables(self.options["model"])
+        space = options.get("space")
+        if space is not None and not model.spaces:
+            raise InvalidInput(f"{model.model} lie in no spaces: leave out --space")
+        folders = finding.stores(None if options["roots"] else str(self.root), options["roots"])
+        return finding.files(folders, model, space)
+
+    def target_of(self, *names: str) -> str:
+        """A name for what a run is about, made of some options."""
+        asked = [str(self.options[name] or "") for name in names]
+        if self.options["model"] != DEFAULT_MODEL:
+            asked.insert(0, self.options["model"])
+        return "\n".join(asked).strip()
 
     def skip(self, source: str, problem: str) -> None:
         """Note an input that is left out. Only with `skip_bad`; raise the error otherwise."""

@@ -1,6 +1,6 @@
-"""`verify`: whether every space of every store is what its log says.
+"""`verify`: whether every file of every store is what its log says.
 
-The rules are those of `space.verify()` (see `fourfold.models.documents.verification`); here they
+The rules are the model's own (those of `space.verify()`, `sessions.verify()` and so on); here they
 are spread over Spark's workers, by file, and for large files by rule and by stretches of keys. The
 job reads, beside running writers too, and takes no lock of theirs. What it finds is its result, so
 a damaged file is never an error of the run: it is named in the report, and so is every other one.
@@ -18,12 +18,11 @@ import msgspec
 
 from fourfold import limits
 from fourfold.errors import CorruptData, FourfoldError, InvalidInput
-from fourfold.pipeline import finding
-from fourfold.pipeline.documents import verifying
-from fourfold.pipeline.documents.verifying import Finding, Unit
+from fourfold.pipeline import checking
+from fourfold.pipeline.checking import Finding, Unit
 from fourfold.pipeline.finding import Found
-from fourfold.pipeline.jobs.shape import Context, Job, Option, Plan, Range, Report
-from fourfold.pipeline.tables import model_tables
+from fourfold.pipeline.jobs.shape import Context, Job, Option, Plan, Range, Report, model_option
+from fourfold.pipeline.tables import part_of
 
 _NOWHERE: Final = "the report of the run"
 
@@ -36,23 +35,25 @@ class Checked(NamedTuple):
 
 
 class Verify(Job):
-    """Check spaces."""
+    """Check spaces, or what another model keeps."""
 
     name = "verify"
     summary = "Check every space: log, hashes, heads, snapshots, references, pages."
     explanation = (
+        "With --model, what another model keeps instead. "
         "Replays every entity and compares it with the snapshots and heads, makes every digest and "
         "hash again, looks for dangling references and missing seqs, and runs SQLite's own check. "
         "Reads only, also beside running writers. Exits with 8 when something is damaged."
     )
     options = (
+        model_option("verifying"),
         Option("roots", "Check the stores that match this pattern instead of ROOT."),
         Option("space", "Check only the space with this DID."),
         Option("into", "A file for all faults, as lines of JSON; it is replaced.", kind="path"),
     )
 
     def target(self, context: Context) -> str:
-        asked = [context.options["roots"] or "", context.options["space"] or "", _into(context)]
+        asked = [context.target_of("roots", "space"), _into(context)]
         return "\n".join(asked).strip()
 
     def plan(self, context: Context) -> Plan:
@@ -70,13 +71,12 @@ class Verify(Job):
         plan, and so this work, holds only while no file changes.
         """
         del plan
-        work = verifying.tasks([unit for file in _found(context) for unit in verifying.units(file)])
+        units = part_of(context.options["model"], "verifying").units
+        work = checking.tasks([unit for file in _found(context) for unit in units(file)])
         folder = context.staging
-        verifying.sweep_partial(folder)
+        checking.sweep_partial(folder)
         waiting = [
-            number
-            for number in range(len(work))
-            if not verifying.result_of(folder, number).exists()
+            number for number in range(len(work)) if not checking.result_of(folder, number).exists()
         ]
         peak = 0
         if waiting:
@@ -91,13 +91,13 @@ class Verify(Job):
         spark = context.spark
         # One row in each partition: the place of a task in the list of those that wait.
         rows = spark.range(0, len(work), 1, len(work))
-        checking = verifying.Checking(work, folder, numbers)
+        worker = checking.Checking(work, folder, numbers)
 
         def check(batches: Iterable[Any]) -> Iterator[Any]:
-            return checking(batches)
+            return worker(batches)
 
         with context.spark_progress("checking"):
-            done = rows.mapInArrow(check, verifying.COLUMNS).collect()
+            done = rows.mapInArrow(check, checking.COLUMNS).collect()
         return max(int(row["peak_bytes"]) for row in done)
 
     def commit(self, context: Context, plan: Plan, result: Checked) -> Report:
@@ -108,7 +108,7 @@ class Verify(Job):
         partial = Path(f"{into}.{os.getpid()}.partial") if into else None
         file = partial.open("wb") if partial else None
         try:
-            for found in verifying.read(context.staging, result.tasks):
+            for found in checking.read(context.staging, result.tasks):
                 total += 1
                 damaged.add(found.file)
                 if len(shown) < limits.VERIFY_FAULTS_SHOWN:
@@ -153,12 +153,10 @@ def _into(context: Context) -> str:
 
 
 def _found(context: Context) -> list[Found]:
-    roots, space = context.options["roots"], context.options["space"]
-    folders = finding.stores(None if roots else str(context.root), roots)
     into = _into(context)
     if into and not Path(into).parent.is_dir():
         raise InvalidInput(f"{into}: there is no such folder to put the report into")
-    return finding.files(folders, model_tables("documents"), space)
+    return context.files()
 
 
 def _stamp(found: Sequence[Found]) -> str:

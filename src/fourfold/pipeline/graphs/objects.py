@@ -1,0 +1,113 @@
+"""What the fold of current objects reads of a file: for each app and kind, the versions of objects,
+and the ratings that may suppress them, merged by object.
+
+A large table is cut into parts by the ids of its objects. Small ones of many apps share a task.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from fourfold import limits
+from fourfold.models.graphs.records import KINDS, Kind
+from fourfold.pipeline import cut as cuts
+from fourfold.pipeline.cut import Mark
+from fourfold.pipeline.graphs import shapes
+from fourfold.pipeline.graphs.spreading import SQL, App, apps_of
+from fourfold.pipeline.options import ReadOptions
+from fourfold.pipeline.pushdown import Pushed
+from fourfold.pipeline.scan import Piece
+from fourfold.pipeline.tables import ROOT, SPACE
+
+_CASTS: Final = {
+    "string": "TEXT",
+    "bigint": "INTEGER",
+    "double": "REAL",
+    "binary": "BLOB",
+    "boolean": "INTEGER",
+}
+_SAMPLES: Final = {"TEXT": "''", "INTEGER": "0", "REAL": "0.0", "BLOB": "x''"}
+_TARGETS: Final[dict[Kind, str]] = {"parent": "target_parent_id", "attr": "target_attr_id"}
+"""By which column a rating points at an object of the kind that it can suppress."""
+_CONSTANT: Final = ("node", "trusted", "suppressed")
+_BLOB: Final = "value_blob"
+_LAST: Final = 2**62
+
+
+def objects(
+    marks: Sequence[Mark], options: ReadOptions, pushed: Pushed
+) -> Iterator[tuple[int, Piece]]:
+    kinds = [kind for kind in KINDS if all(each.holds(kind) for each in pushed.on("kind"))]
+    for mark in marks:
+        tables = [
+            (app, kind) for app in apps_of(mark, options, pushed.conditions) for kind in kinds
+        ]
+        if not tables:
+            continue
+        [(node,)] = cuts.rows(mark, SQL.node)
+        share = mark.bytes // len(tables)
+        # With few tables one may be large, and is divided; many share statements.
+        size = 1 if share > options.partition_bytes else limits.SOURCE_SELECTS_MAX // 4
+        for at in range(0, len(tables), size):
+            some = tables[at : at + size]
+            ranges = _ranges(mark, options, some[0], share) if size == 1 else [(0, _LAST)]
+            for between in ranges:
+                cost = share * len(some) // len(ranges)
+                yield cost, _piece(mark, options, str(node), some, between)
+
+
+def _ranges(
+    mark: Mark, options: ReadOptions, table: tuple[App, Kind], share: int
+) -> list[tuple[int, int]]:
+    parts = -(-share // options.partition_bytes)
+    sql = SQL.greatest_object.replace("{n}", str(table[0].app_id)).replace("{kind}", table[1])
+    [(greatest,)] = cuts.rows(mark, sql)
+    width = max(1, -(-greatest // parts))
+    return [(low, low + width) for low in range(0, max(greatest, 1), width)]
+
+
+def _piece(
+    mark: Mark,
+    options: ReadOptions,
+    node: str,
+    tables: Sequence[tuple[App, Kind]],
+    between: tuple[int, int],
+) -> Piece:
+    read = options.tables.table(options.table.reads).chosen()
+    casts = [(each.name, _CASTS[each.type]) for each in read if each.name not in _CONSTANT]
+    blobs = _BLOB in (options.columns or ())
+    columns = ", ".join(_cast(name, cast, blobs=blobs) for name, cast in casts)
+    merged = [SQL.merged.format(columns=columns, parts=_parts(*each, mark)) for each in tables]
+    sql = SQL.folding.format(
+        samples=", ".join(f'{_SAMPLES[cast]} AS "{name}"' for name, cast in casts),
+        merged=" ".join(merged),
+    )
+    constants: tuple[tuple[str, Any], ...] = (
+        (SPACE, mark.space),
+        (ROOT, mark.root),
+        ("node", node),
+        ("trusted", json.dumps(options.trusted)),
+        ("suppressed", options.suppressed),
+    )
+    return Piece(mark.path, sql, between, constants)
+
+
+def _parts(app: App, kind: Kind, mark: Mark) -> str:
+    parts = [_filled(SQL.versions, app, kind, kind, mark)]
+    if kind in _TARGETS:
+        judged = _filled(SQL.judgements, app, "rating", kind, mark)
+        parts.append(judged.replace("{pointer}", _TARGETS[kind]))
+    return " UNION ALL ".join(parts)
+
+
+def _cast(name: str, cast: str, *, blobs: bool) -> str:
+    """A column with its type; bytes that nobody asked for are not read."""
+    value = "NULL" if name == _BLOB and not blobs else f'"{name}"'
+    return f'CAST({value} AS {cast}) AS "{name}"'
+
+
+def _filled(query: str, app: App, table: Kind, kind: Kind, mark: Mark) -> str:
+    text = query.replace("{n}", str(app.app_id)).replace("{kind}", kind)
+    return text.replace("{columns}", shapes.selected(table)).replace("{cut}", str(mark.seq))

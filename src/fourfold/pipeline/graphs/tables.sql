@@ -1,0 +1,117 @@
+-- The tables of graphs. A query that has {n} in it is about the tables of one app, whose number that is; it is asked for
+-- each app that is wanted, many apps in one statement.
+--
+-- ?1 and ?2 bound the number of a row: beyond ?1, and up to ?2.
+
+-- name: scan
+-- What is put around a query: a row that fixes the type of every column, then the rows that are wanted.
+SELECT {samples} {parts}
+
+-- name: part
+UNION ALL SELECT {columns} FROM ({query}) WHERE {conditions}
+
+-- name: whole_after
+-- Always: rows are only ever added.
+SELECT ?1 >= 0
+
+-- name: node
+-- The name of the node whose file it is.
+SELECT value FROM kernel_meta WHERE key = 'database_id'
+
+-- name: first_after
+-- The first number that was given out after a moment. Times are as Python writes them in UTC, which sort as they are.
+SELECT global_seq FROM envelopes WHERE created_at > ?1 ORDER BY global_seq LIMIT 1
+
+-- name: all_apps
+SELECT app_id, slug FROM apps ORDER BY app_id
+
+-- name: apps_between
+-- The apps that wrote something under numbers beyond one and up to another.
+SELECT DISTINCT e.app_id, a.slug FROM envelopes AS e JOIN apps AS a USING (app_id)
+WHERE e.global_seq > ?1 AND e.global_seq <= ?2 ORDER BY e.app_id
+
+-- name: numbers
+-- Numbers beyond one and up to another, with the apps and the tables that were written.
+SELECT global_seq, app_id, kinds FROM envelopes WHERE global_seq > ?1 AND global_seq <= ?2 ORDER BY global_seq LIMIT ?3
+
+-- name: count_rows
+SELECT global_seq, count(*) FROM app_{n}_{kind} WHERE global_seq > ?1 AND global_seq <= ?2 GROUP BY global_seq
+
+-- name: count_envelopes
+SELECT global_seq, count(*) FROM envelopes WHERE global_seq > ?1 AND global_seq <= ?2
+GROUP BY global_seq ORDER BY global_seq LIMIT ?3
+
+-- name: envelopes
+SELECT
+    e.global_seq AS global_seq, e.app_id AS app_id, a.slug AS app, e.kinds AS kinds, e.sync_flags AS sync_flags,
+    e.created_at AS created_at, e.trace_id AS trace_id
+FROM envelopes AS e LEFT JOIN apps AS a USING (app_id)
+
+-- name: apps
+SELECT
+    a.app_id AS app_id, a.slug AS app, a.title AS title, a.version AS version, a.created_at AS created_at,
+    u.rows AS rows, u.bytes AS bytes, u.rows_max AS rows_max, u.bytes_max AS bytes_max
+FROM apps AS a LEFT JOIN app_usage AS u USING (app_id)
+
+-- name: types
+SELECT {n} AS app_id, (SELECT slug FROM apps WHERE app_id = {n}) AS app, t.id AS type_id, t.kind AS kind, t.type_key AS type
+FROM app_{n}_type AS t
+
+-- name: logs
+SELECT
+    {n} AS app_id, (SELECT slug FROM apps WHERE app_id = {n}) AS app, l.id AS id, l.level AS level,
+    l.event_type AS event_type, l.context_json AS context_json, l.created_at AS created_at
+FROM app_{n}_log AS l
+
+-- name: identities
+SELECT id, pubkey, label, created_at FROM identities
+
+-- name: peers
+-- For each peer and domain: how far what it wrote was taken in, and how far it has confirmed what was written here.
+SELECT
+    p.id AS peer_id, p.identity_id AS identity_id, p.endpoint AS endpoint, d.domain AS domain, r.last_seq AS received,
+    s.last_seq AS sent, (SELECT seq FROM global_seq) AS newest,
+    (SELECT seq FROM global_seq) - coalesce(s.last_seq, 0) AS lag,
+    (
+        SELECT count(*) FROM envelopes AS e
+        WHERE e.global_seq > coalesce(s.last_seq, 0) AND (e.sync_flags & d.mask) <> 0
+    ) AS waiting
+FROM peers AS p CROSS JOIN sync_domains AS d
+LEFT JOIN sync_state AS r ON r.peer_id = p.id AND r.domain = d.domain
+LEFT JOIN sync_sent AS s ON s.peer_id = p.id AND s.domain = d.domain
+
+-- name: rows
+-- The rows of one kind of one app; {columns} are those that the kind has, by the names of the table.
+SELECT
+    {n} AS app_id, (SELECT slug FROM apps WHERE app_id = {n}) AS app, '{kind}' AS kind,
+    (SELECT t.type_key FROM app_{n}_type AS t WHERE t.id = r.type_id) AS type, {columns}
+FROM app_{n}_{kind} AS r
+
+-- name: versions
+-- What the fold reads: the versions of the objects of one kind of one app up to the cut, those of an object together. An
+-- index has them in that order, so nothing is sorted.
+SELECT
+    r.object_id AS target, {n} AS app_id, (SELECT slug FROM apps WHERE app_id = {n}) AS app, '{kind}' AS kind,
+    '{kind}' AS wanted, (SELECT t.type_key FROM app_{n}_type AS t WHERE t.id = r.type_id) AS type, {columns}
+FROM app_{n}_{kind} AS r
+WHERE r.object_id > ?1 AND r.object_id <= ?2 AND +r.global_seq <= {cut}
+
+-- name: judgements
+-- With them, the ratings that suppress one of these objects, in the same order: by what they are about.
+SELECT
+    r.{pointer} AS target, {n} AS app_id, NULL AS app, 'rating' AS kind, '{kind}' AS wanted, 'suppress' AS type,
+    {columns}
+FROM app_{n}_rating AS r
+WHERE r.{pointer} > ?1 AND r.{pointer} <= ?2 AND +r.global_seq <= {cut}
+    AND +r.type_id = (SELECT t.id FROM app_{n}_type AS t WHERE t.kind = 'rating' AND t.type_key = 'suppress')
+
+-- name: merged
+-- Versions and judgements of the objects of one kind of one app, merged by object.
+UNION ALL SELECT {columns} FROM ({parts} ORDER BY target LIMIT -1)
+
+-- name: folding
+-- A row that fixes the types, then one table after the other.
+SELECT {samples} {merged}
+
+-- name: greatest_object
+SELECT coalesce(max(object_id), 0) FROM app_{n}_{kind}

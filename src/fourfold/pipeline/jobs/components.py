@@ -1,0 +1,302 @@
+"""The job `components`: which objects of an app hang together, and what lies around one.
+
+Objects are parents; an edge joins its two ends, and one that leads to an attribute leads to the
+object of that. Only what is current at the cut counts: objects and edges that are suppressed or
+replaced do not. Components are found in about log n rounds (see `graphs.stars`), neighbourhoods in
+as many as there are hops. Each round is written down before the next one begins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from fourfold.errors import InvalidInput, Refused
+from fourfold.pipeline.cut import Cut, Mark, take
+from fourfold.pipeline.graphs import stars
+from fourfold.pipeline.graphs.spreading import check_app
+from fourfold.pipeline.jobs.published import File, Manifest, Published
+from fourfold.pipeline.jobs.refreshing import Kept, written
+from fourfold.pipeline.jobs.rounds import Rounds
+from fourfold.pipeline.jobs.shape import Context, Job, Option, Plan, Range, Report
+from fourfold.pipeline.options import ReadOptions, read_options
+
+_COMPONENTS: Final = Kept("components", ("root", "app_id", "object_id"))
+_NEARBY: Final = Kept("neighbourhood", ("root", "app_id", "origin", "hops", "object_id"))
+_HOPS: Final = 2
+_SHOWN: Final = 20
+_OBJECTS: Final = "root string, app string, app_id bigint, object_id bigint, graph string"
+_TABLE: Final = (
+    "root string, app string, app_id bigint, object_id bigint, component bigint, neighbours bigint"
+)
+_NEAR: Final = "graph string, origin bigint, object_id bigint, hops int"
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What was found: figures, and where the tables are staged."""
+
+    facts: dict[str, Any]
+    staging: str = ""
+    manifest: Manifest | None = None
+
+
+class Components(Job):
+    """See the module."""
+
+    name = "components"
+    summary = "Connected components and neighbourhoods of the objects of apps."
+    explanation = (
+        "The table has every current object with the least object of its component and the number "
+        "of its neighbours. With --from also the objects within some hops of these."
+    )
+    options = (
+        Option("app", "Only this app, by its slug or its number."),
+        Option("roots", "Look into the stores that match this pattern instead of ROOT."),
+        Option("at", "A number or a time, instead of now."),
+        Option("from", "An object whose neighbourhood is wanted; needs --app.", many=True),
+        Option("hops", "How far a neighbourhood reaches.", kind="number", default=_HOPS),
+        Option("into", "A folder for the tables, as Parquet in INTO/current.", kind="path"),
+    )
+
+    def target(self, context: Context) -> str:
+        options = context.options
+        names = ("app", "roots", "at", "hops") if options["from"] else ("app", "roots", "at")
+        asked = [str(options[name] or "") for name in names]
+        return "\n".join([*asked, *sorted(options["from"]), _into(context)]).strip()
+
+    def plan(self, context: Context) -> Plan:
+        origins = _origins(context)
+        asked = _asked(context)
+        cut = take(asked)
+        for bad in cut.bad:
+            context.skip(bad.path, bad.problem)
+        check_app(cut.marks, asked)
+        before = _published(context)
+        ranges = tuple(Range(mark.path, 0, mark.seq) for mark in cut.marks)
+        return Plan(
+            output=_into(context) or "the report of the run",
+            ranges=ranges,
+            facts={
+                "app": asked.app,
+                "from": origins,
+                "hops": context.options["hops"],
+                "version": 1 if before is None else before.version + 1,
+            },
+            empty=not ranges,
+        )
+
+    def run(self, context: Context, plan: Plan) -> Found:
+        upto = {each.source: each.upto for each in plan.ranges}
+        asked = _asked(context)
+        marks = tuple(
+            replace(mark, seq=upto[mark.path]) for mark in take(asked).marks if mark.path in upto
+        )
+        graph = _Graph(context, asked, marks)
+        with context.spark_progress("joining"):
+            table, rounds = graph.components()
+            facts = {**_figures(table), "edges": graph.edges.count(), "rounds": rounds}
+            tables = [(_COMPONENTS, table)]
+            if plan.facts["from"]:
+                nearby = graph.neighbourhood(plan.facts["from"], plan.facts["hops"])
+                facts["neighbourhood"] = nearby.count()
+                facts["nearby"] = [row.asDict() for row in nearby.limit(_SHOWN).collect()]
+                tables.append((_NEARBY, nearby))
+            if not _into(context):
+                return Found(facts)
+            staging = Published(Path(plan.output)).staging(context.work)
+            files: list[File] = []
+            for kept, rows in tables:
+                files += written(rows.orderBy(*kept.key), staging, kept, context.work)
+        manifest = Manifest(
+            version=plan.facts["version"],
+            work=context.work,
+            origin=_origin(context),
+            spaces={},
+            files=tuple(files),
+            tables=tuple(kept.name for kept, _ in tables),
+        )
+        return Found(facts, str(staging), manifest)
+
+    def commit(self, context: Context, plan: Plan, result: Found) -> Report:
+        del context
+        if result.manifest is not None:
+            published = Published(Path(plan.output))
+            now = published.current()
+            if now is None or now.work != result.manifest.work:
+                published.publish(Path(result.staging), result.manifest)
+        facts = result.facts
+        return Report(
+            rows_in=facts["objects"] + facts["edges"],
+            rows_out=facts["objects"],
+            output=plan.output if result.manifest is not None else None,
+            facts=facts,
+            sentence=(
+                f"{facts['objects']} objects in {facts['components']} components, "
+                f"found in {facts['rounds']} rounds"
+            ),
+        )
+
+
+class _Graph:
+    """The current objects and edges of one cut. A graph is one app of one store."""
+
+    def __init__(self, context: Context, asked: ReadOptions, marks: tuple[Mark, ...]) -> None:
+        from pyspark.sql import functions as f  # noqa: PLC0415 - an optional dependency
+
+        self._f = f
+        self._context = context
+        self._spark = context.spark
+        self._app = asked.app
+        self._cut = Cut(marks).token()
+        # What is read more than once is written down, so that it is folded once.
+        self.objects = Rounds(context, "objects", _OBJECTS).kept(0, self._objects)
+        self.edges = Rounds(context, "edges", stars.SCHEMA).kept(0, self._edges)
+
+    def _current(self, kind: str, columns: str) -> Any:
+        source = self._spark.read.format("fourfold").option("root", str(self._context.root))
+        source = source.option("model", "graphs").option("table", "current")
+        source = source.option("cut", self._cut).option("columns", columns)
+        if self._app is not None:
+            source = source.option("app", self._app)
+        graph = self._f.concat_ws(" ", "app_id", "root").alias("graph")
+        return source.load().where(self._f.col("kind") == kind).select("*", graph)
+
+    def _objects(self) -> Any:
+        found = self._current("parent", "root,app,app_id,object_id,kind")
+        return found.select("root", "app", "app_id", "object_id", "graph")
+
+    def _edges(self) -> Any:
+        """Edges between objects that are there, each once."""
+        f = self._f
+        names = "root,app_id,kind,src_parent_id,dst_parent_id,dst_attr_id"
+        edges = self._current("edge", names)
+        attrs = self._current("attr", "root,app_id,kind,object_id,parent_id").selectExpr(
+            "graph", "object_id as dst_attr_id", "parent_id as through"
+        )
+        led = edges.join(attrs, ["graph", "dst_attr_id"], "left").select(
+            "graph",
+            f.col("src_parent_id").alias("one"),
+            f.coalesce("dst_parent_id", "through").alias("other"),
+        )
+        there = self.objects.select("graph", "object_id")
+        for end in ("one", "other"):
+            led = led.join(there.withColumnRenamed("object_id", end), ["graph", end], "left_semi")
+        return led.select("graph", "one", "other").distinct()
+
+    def components(self) -> tuple[Any, int]:
+        """Every object with the least of its component, and how many others it is joined to."""
+        f = self._f
+        found, rounds = stars.components(self.edges, Rounds(self._context, "stars", stars.SCHEMA))
+        both = self._both().where("one <> other")
+        degrees = both.groupBy("graph", "one").agg(f.countDistinct("other").alias("neighbours"))
+        table = (
+            self.objects.withColumnRenamed("object_id", "one")
+            .join(found, ["graph", "one"], "left")
+            .join(degrees, ["graph", "one"], "left")
+        )
+        chosen = table.select(
+            "root",
+            "app",
+            "app_id",
+            f.col("one").alias("object_id"),
+            f.coalesce("other", "one").alias("component"),
+            f.coalesce("neighbours", f.lit(0)).alias("neighbours"),
+        )
+        return Rounds(self._context, "table", _TABLE).kept(0, lambda: chosen), rounds
+
+    def neighbourhood(self, origins: list[int], hops: int) -> Any:
+        """What lies within so many hops of some objects, whichever way edges lead."""
+        f = self._f
+        rounds = Rounds(self._context, "near", _NEAR)
+        own = self.objects.where(f.col("object_id").isin(origins))
+        rounds.kept(
+            0,
+            lambda: own.select(
+                "graph", f.col("object_id").alias("origin"), "object_id", f.lit(0).alias("hops")
+            ),
+        )
+        for number in range(1, hops + 1):
+            rounds.kept(number, self._farther, rounds, number)
+        near = rounds.read(range(hops + 1))
+        return near.join(self.objects.drop("object_id").distinct(), "graph").select(
+            "root", "app", "app_id", "origin", "object_id", "hops"
+        )
+
+    def _farther(self, rounds: Rounds, number: int) -> Any:
+        f = self._f
+        edge = rounds.read([number - 1]).withColumnRenamed("object_id", "one")
+        met = edge.join(self._both(), ["graph", "one"]).select(
+            "graph", "origin", f.col("other").alias("object_id")
+        )
+        seen = rounds.read(range(number)).select("graph", "origin", "object_id")
+        fresh = met.distinct().join(seen, ["graph", "origin", "object_id"], "left_anti")
+        return fresh.withColumn("hops", f.lit(number))
+
+    def _both(self) -> Any:
+        turned = self.edges.selectExpr("graph", "other as one", "one as other")
+        return self.edges.unionByName(turned)
+
+
+def _figures(table: Any) -> dict[str, Any]:
+    from pyspark.sql import functions as f  # noqa: PLC0415 - an optional dependency
+
+    sizes = table.groupBy("root", "app", "app_id", "component").agg(f.count("*").alias("objects"))
+    row = sizes.agg(f.count("*"), f.coalesce(f.sum("objects"), f.lit(0))).first()
+    largest = sizes.orderBy(f.desc("objects"), "root", "app_id", "component").limit(_SHOWN)
+    return {
+        "objects": row[1],
+        "components": row[0],
+        "largest": [each.asDict() for each in largest.collect()],
+    }
+
+
+def _origins(context: Context) -> list[int]:
+    given, hops = context.options["from"], context.options["hops"]
+    if given and context.options["app"] is None:
+        raise InvalidInput("--from names objects of an app: give --app too")
+    if type(hops) is not int or hops < 0:
+        raise InvalidInput(f"a neighbourhood cannot reach {hops!r} hops")
+    for each in given:
+        if not each.isdecimal():
+            raise InvalidInput(f"{each!r} is not the id of an object")
+    return sorted({int(each) for each in given})
+
+
+def _asked(context: Context) -> ReadOptions:
+    asked = {
+        "model": "graphs",
+        "table": "current",
+        "skip_bad": str(context.skip_bad).lower(),
+        "at": context.options["at"] or "",
+    }
+    app, roots = context.options["app"], context.options["roots"]
+    asked |= {} if app is None else {"app": str(app)}
+    asked |= {"roots": roots} if roots else {"root": str(context.root)}
+    return read_options(asked)
+
+
+def _into(context: Context) -> str:
+    into = context.options["into"]
+    return "" if into is None else str(Path(into).absolute())
+
+
+def _origin(context: Context) -> dict[str, Any]:
+    return {"root": context.options["roots"] or str(context.root), "model": "components"}
+
+
+def _published(context: Context) -> Manifest | None:
+    """The version that is there; a folder of other tables is left alone."""
+    if not _into(context):
+        return None
+    before = Published(Path(_into(context))).current()
+    if before is not None and before.origin.get("model") != "components":
+        raise Refused(
+            f"{_into(context)}: holds other tables", hint="Choose another folder for these."
+        )
+    return before
+
+
+job = Components()

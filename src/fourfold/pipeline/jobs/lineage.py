@@ -1,0 +1,235 @@
+"""The job `lineage`: what heads of sessions go back to and what goes back to them, over all stores.
+
+A head stands on its basis and on the heads from which edges lead to it, and edges may lead into
+other stores. Each round of the job follows the frontier through every file to its end and joins
+the results (see `sessions.walking`); it is over when a round finds nothing new. What was found
+before is never followed again, so the job ends whatever is in the files. Every round is written
+down before the next one begins: plans stay small, and a run that was killed goes on with the round
+that it was at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from fourfold import limits
+from fourfold.content import is_content_id
+from fourfold.errors import InvalidInput, NotFound, Refused
+from fourfold.pipeline.cut import Cut, Mark, take
+from fourfold.pipeline.jobs.published import Manifest, Published
+from fourfold.pipeline.jobs.refreshing import Kept, written
+from fourfold.pipeline.jobs.rounds import Rounds
+from fourfold.pipeline.jobs.shape import Context, Job, Option, Plan, Range, Report
+from fourfold.pipeline.options import read_options
+from fourfold.pipeline.sessions import walking
+
+_DIRECTIONS: Final = {"ancestors": walking.BACK, "descendants": walking.FORTH}
+_LINEAGE: Final = Kept("lineage", ("origin", "relation", "head"))
+_KEY: Final = list(_LINEAGE.key)
+_SHOWN: Final = 100
+
+
+class Closed(msgspec.Struct, frozen=True):
+    """What was found: where it is staged, how many of each relation, and the first of them."""
+
+    counts: dict[str, int]
+    rounds: int
+    first: list[dict[str, Any]]
+    staging: str = ""
+    manifest: Manifest | None = None
+
+
+class Lineage(Job):
+    """See the module."""
+
+    name = "lineage"
+    summary = "Ancestors and descendants of heads of sessions, over all stores."
+    explanation = (
+        "The result is a table of the heads, each with what it is to the one that was asked for, "
+        "its session, and how many of the stores have it; a head that no store has is one that an "
+        "edge leads to. Sessions that were deleted lead nowhere."
+    )
+    options = (
+        Option("head", "The id of a head to begin with.", many=True, required=True),
+        Option("direction", "Only one of the two.", choices=tuple(_DIRECTIONS)),
+        Option("roots", "Walk through the stores that match this pattern instead of ROOT."),
+        Option("at", "A position or a time, instead of now."),
+        Option("into", "A folder for the table, as Parquet in INTO/current.", kind="path"),
+    )
+
+    def target(self, context: Context) -> str:
+        options = context.options
+        asked = [*sorted(options["head"]), options["direction"] or "", options["roots"] or ""]
+        return "\n".join([*asked, options["at"] or "", _into(context)]).strip()
+
+    def plan(self, context: Context) -> Plan:
+        for head in context.options["head"]:
+            if not is_content_id(head):
+                raise InvalidInput(f"{head!r} is not the id of a head", hint="As in sha256:...")
+        cut = _cut(context)
+        for bad in cut.bad:
+            context.skip(bad.path, bad.problem)
+        before = _published(context)
+        return Plan(
+            output=_into(context) or "the report of the run",
+            ranges=tuple(Range(mark.path, 0, mark.seq) for mark in cut.marks),
+            facts={
+                "heads": sorted(set(context.options["head"])),
+                "relations": _relations(context),
+                "version": 1 if before is None else before.version + 1,
+            },
+        )
+
+    def run(self, context: Context, plan: Plan) -> Closed:
+        upto = {each.source: each.upto for each in plan.ranges}
+        marks = [
+            replace(mark, seq=upto[mark.path]) for mark in _cut(context).marks if mark.path in upto
+        ]
+        heads = _heads(context, marks)
+        _refuse_unknown(heads, plan.facts["heads"])
+        with context.spark_progress("walking"):
+            walk = _Walk(context, marks, plan)
+            found, rounds = walk.to_its_end()
+            table = found.join(heads, "head", "left").select(
+                "origin", "relation", "head", "session", "stores"
+            )
+            table = table.fillna(0, ["stores"]).orderBy(*_KEY).localCheckpoint()
+        counts = {row[0]: row[1] for row in table.groupBy("relation").count().collect()}
+        first = [row.asDict() for row in table.limit(_SHOWN).collect()]
+        closed = Closed(counts, rounds, first)
+        if not _into(context):
+            return closed
+        staging = Published(Path(plan.output)).staging(context.work)
+        manifest = Manifest(
+            version=plan.facts["version"],
+            work=context.work,
+            origin=_origin(context),
+            spaces={},
+            files=tuple(written(table, staging, _LINEAGE, context.work)),
+            tables=(_LINEAGE.name,),
+        )
+        return msgspec.structs.replace(closed, staging=str(staging), manifest=manifest)
+
+    def commit(self, context: Context, plan: Plan, result: Closed) -> Report:
+        del context
+        if result.manifest is not None:
+            published = Published(Path(plan.output))
+            now = published.current()
+            if now is None or now.work != result.manifest.work:
+                published.publish(Path(result.staging), result.manifest)
+        told = {name: result.counts.get(name, 0) for name in plan.facts["relations"]}
+        facts = {**told, "rounds": result.rounds, "files": len(plan.ranges), "first": result.first}
+        said = " and ".join(f"{count} {name}s" for name, count in told.items())
+        return Report(
+            rows_in=len(plan.facts["heads"]),
+            rows_out=sum(told.values()),
+            output=plan.output if result.manifest is not None else None,
+            facts=facts,
+            sentence=f"{said} in {len(plan.ranges)} files, found in {result.rounds} rounds",
+        )
+
+
+class _Walk:
+    """The rounds of a walk, each in a folder of its own."""
+
+    def __init__(self, context: Context, marks: list[Mark], plan: Plan) -> None:
+        self._context = context
+        self._spark = context.spark
+        self._rounds = Rounds(context, "walk", walking.FRONTIER)
+        self._plan = plan
+        numbered = list(enumerate(marks))
+        size = max(1, min(limits.SOURCE_FILES_PER_LOOK, len(marks) // limits.VERIFY_TASKS))
+        self._work = [numbered[at : at + size] for at in range(0, len(numbered), size)]
+
+    def to_its_end(self) -> tuple[Any, int]:
+        """All that was found, and in how many rounds."""
+        number = 0
+        frontier = self._rounds.kept(number, self._beginning)
+        while not frontier.isEmpty():
+            number += 1
+            frontier = self._rounds.kept(number, self._found, number)
+        return self._rounds.read(range(1, number + 1)).select(*_KEY), number
+
+    def _beginning(self) -> Any:
+        asked, relations = self._plan.facts["heads"], self._plan.facts["relations"]
+        none: list[int] = []
+        rows = [(head, relation, head, none) for head in asked for relation in relations]
+        return self._spark.createDataFrame(rows, walking.FRONTIER)
+
+    def _found(self, number: int) -> Any:
+        from pyspark.sql import functions as f  # noqa: PLC0415 - an optional dependency
+
+        worker = walking.Walking(self._work, str(self._rounds.folder(number - 1)))
+
+        def walk(batches: Iterable[Any]) -> Iterator[Any]:
+            return worker(batches)
+
+        tasks = self._spark.range(0, len(self._work), 1, max(len(self._work), 1))
+        rows = tasks.mapInArrow(walk, walking.FOUND)
+        merged = rows.groupBy(*_KEY).agg(f.collect_set("finder").alias("finders"))
+        seen = self._rounds.read(range(number))
+        return merged.join(seen.select(*_KEY), _KEY, "left_anti")
+
+
+def _cut(context: Context) -> Cut:
+    asked = {
+        "model": "sessions",
+        "table": "heads",
+        "skip_bad": str(context.skip_bad).lower(),
+        "at": context.options["at"] or "",
+    }
+    roots = context.options["roots"]
+    asked |= {"roots": roots} if roots else {"root": str(context.root)}
+    return take(read_options(asked))
+
+
+def _heads(context: Context, marks: list[Mark]) -> Any:
+    """Every head that a store has, with its session, and in how many stores it is."""
+    from pyspark.sql import functions as f  # noqa: PLC0415 - an optional dependency
+
+    source = context.spark.read.format("fourfold").option("root", str(context.root))
+    source = source.option("model", "sessions").option("table", "heads")
+    source = source.option("cut", Cut(tuple(marks)).token()).option("columns", "head,session,root")
+    counted = source.load().groupBy("head")
+    return counted.agg(f.min("session").alias("session"), f.countDistinct("root").alias("stores"))
+
+
+def _refuse_unknown(heads: Any, asked: list[str]) -> None:
+    known = {row["head"] for row in heads.where(heads["head"].isin(asked)).collect()}
+    for head in asked:
+        if head not in known:
+            raise NotFound(f"no store has a head {head}")
+
+
+def _relations(context: Context) -> list[str]:
+    chosen = context.options["direction"]
+    return [_DIRECTIONS[chosen]] if chosen else list(_DIRECTIONS.values())
+
+
+def _into(context: Context) -> str:
+    into = context.options["into"]
+    return "" if into is None else str(Path(into).absolute())
+
+
+def _origin(context: Context) -> dict[str, Any]:
+    return {"root": context.options["roots"] or str(context.root), "model": "lineage"}
+
+
+def _published(context: Context) -> Manifest | None:
+    """The version that is there; a folder of other tables is left alone."""
+    if not _into(context):
+        return None
+    before = Published(Path(_into(context))).current()
+    if before is not None and before.origin.get("model") != "lineage":
+        raise Refused(
+            f"{_into(context)}: holds other tables", hint="Choose another folder for the lineage."
+        )
+    return before
+
+
+job = Lineage()

@@ -1,0 +1,175 @@
+"""How far a streaming read may go: an offset for each stream of each file.
+
+    {"wal": {"31a0c7f02b9e": [0, 120], "e2d84b610c55": [40, 41]}}
+
+The two numbers of a stream are where reading it began and where it stands. Offsets of a stream are
+dense and its records never change, so a range of them names the same rows for ever, and a batch
+that is run again reads what it read before. Streams are named by their incarnation, so one that is
+deleted and made anew is read from its own beginning.
+
+A stream that was deleted has nothing more to give. Where retention or the archive took records that
+were not read yet, the query fails rather than leave them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from fourfold.errors import NotFound, OffsetGone, SequenceRegression
+from fourfold.pipeline import cut as cuts
+from fourfold.pipeline import finding, planning
+from fourfold.pipeline.cut import Mark
+from fourfold.pipeline.following import make_durable
+from fourfold.pipeline.options import ReadOptions
+from fourfold.pipeline.scan import Piece, Work
+from fourfold.pipeline.streams.changes import SQL, Range, ranges
+from fourfold.pipeline.tables import Column
+
+Offset = dict[str, dict[str, list[int]]]
+
+
+class _End(NamedTuple):
+    """A stream in a file: what is there of it."""
+
+    sid: int
+    first: int
+    next: int
+
+
+class _File(NamedTuple):
+    mark: Mark
+    ends: dict[str, _End]
+    """By incarnation."""
+
+
+class StreamsFollowing:
+    """The streams that a query follows. `end_here` fixes how far it reads in all."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._final: dict[str, _File] | None = None
+
+    def beginning(self) -> Offset:
+        """Nothing was read yet."""
+        return {}
+
+    def admitted(self, start: Offset, rows: int | None) -> Offset:
+        """How far a batch reads that begins at `start` and has at most about so many rows: every
+        stream with something new gets a share, so that none waits for another.
+        """
+        files = self._look() if self._final is None else self._final
+        fresh = {
+            (file, stream): (at, end)
+            for file, found in files.items()
+            for stream, end in found.ends.items()
+            if (at := _place(start, file, stream, end)) < end.next
+        }
+        reached = {file: self._kept(file, known, files) for file, known in start.items()}
+        left, streams_left = rows, len(fresh)
+        for (file, stream), (at, end) in sorted(fresh.items(), key=lambda each: each[1][1].next):
+            upto = end.next
+            if left is not None:
+                upto = min(upto, at + max(left // streams_left, 1)) if left else at
+                left -= upto - at
+            streams_left -= 1
+            if upto > at:
+                began = start.get(file, {}).get(stream, [at])[0]
+                reached.setdefault(file, {})[stream] = [began, upto]
+        for file in {file for file, _ in fresh}:
+            make_durable(files[file].mark.path)
+        return _sorted(reached)
+
+    def newest_offset(self) -> Offset:
+        return _sorted(
+            {
+                file: {stream: [end.first, end.next] for stream, end in found.ends.items()}
+                for file, found in self._look().items()
+            }
+        )
+
+    def end_here(self) -> None:
+        self._final = self._look()
+
+    def works(self, start: Offset, end: Offset, columns: tuple[Column, ...]) -> list[Work]:
+        """The tasks that read what lies between two offsets."""
+        files = self._look() if start != end else {}
+        parts = [
+            (self._options.partition_bytes, piece)
+            for file, found in files.items()
+            for piece in _pieces(start.get(file, {}), end.get(file, {}), found, columns)
+        ]
+        for file in end:
+            if start != end:
+                self._kept(file, {}, files)
+        return [
+            Work(
+                pieces=tuple(pieces),
+                columns=columns,
+                setup=planning.setup(),
+                attach=planning.ATTACH,
+                detach=planning.DETACH,
+                batch_rows=self._options.batch_rows,
+            )
+            for pieces in planning.packed(iter(parts), self._options.partition_bytes)
+        ]
+
+    def _kept(
+        self, file: str, known: dict[str, list[int]], files: dict[str, _File]
+    ) -> dict[str, list[int]]:
+        """What stays in an offset of a file: the streams that are still there."""
+        if file in files:
+            return {stream: seen for stream, seen in known.items() if stream in files[file].ends}
+        if self._options.skip_bad:
+            return known
+        raise NotFound(
+            f"{self._options.where}: the file {file} has gone while a query reads it",
+            hint="Put it back, or begin a new query with another checkpoint.",
+        )
+
+    def _look(self) -> dict[str, _File]:
+        options = self._options
+        found = finding.files(finding.stores(options.root, options.roots), options.tables)
+        files = {}
+        for mark in cuts.take_of(found, options.tables, skip_bad=options.skip_bad).marks:
+            rows = cuts.rows(mark, SQL.ends, (options.stream,))
+            key = mark.space if options.root is not None else f"{mark.root} {mark.space}"
+            files[key] = _File(mark, {stream: _End(*ends) for stream, *ends in rows})
+        return files
+
+
+def _pieces(
+    start: dict[str, list[int]],
+    end: dict[str, list[int]],
+    found: _File,
+    columns: tuple[Column, ...],
+) -> Iterator[Piece]:
+    wanted: list[Range] = []
+    for stream, (began, upto) in end.items():
+        low = start.get(stream, [began, began])[1]
+        if low < upto and stream in found.ends:
+            wanted.append((found.ends[stream].sid, low, upto))
+    return ranges(found.mark, columns, wanted)
+
+
+def _place(start: Offset, file: str, stream: str, end: _End) -> int:
+    """Where reading a stream goes on."""
+    known = start.get(file, {}).get(stream)
+    if known is None:
+        return end.first
+    if known[1] > end.next:
+        raise SequenceRegression(
+            f"{file}: stream {stream} goes to {end.next}, but the query has read to {known[1]}",
+            hint="The file was replaced by an older one: begin a new query.",
+        )
+    if known[1] < end.first:
+        raise OffsetGone(
+            f"{file}: stream {stream} begins at {end.first}, but the query has read to {known[1]}",
+            hint="Retention or the archive was quicker: keep more, or begin a new query.",
+        )
+    return known[1]
+
+
+def _sorted(offset: Offset) -> Offset:
+    """The same offset is the same text."""
+    return {file: dict(sorted(known.items())) for file, known in sorted(offset.items()) if known}

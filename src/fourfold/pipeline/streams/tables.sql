@@ -1,0 +1,118 @@
+-- The tables of streams. What belongs to a deleted stream is not shown; records that were sealed and published are not here
+-- any more.
+--
+-- ?1 and ?2 bound the position of a record: beyond ?1, and up to ?2. The cut, a number, stands where the fold stops.
+
+-- name: scan
+-- What is put around a query: a row that fixes the type of every column, then the rows that are wanted.
+SELECT {samples} {parts}
+
+-- name: part
+UNION ALL SELECT {columns} FROM ({query}) WHERE {conditions}
+
+-- name: named
+-- What is put around a query when only some streams are wanted.
+SELECT * FROM ({query}) WHERE stream GLOB {pattern}
+
+-- name: whole_after
+-- Retention and the archive take records at any position; a stream asks about its own offsets instead.
+SELECT ?1 >= 0
+
+-- name: position
+-- The newest record there is.
+SELECT coalesce(max(id), 0) FROM wal_log
+
+-- name: position_at
+SELECT coalesce(max(id), 0) FROM wal_log WHERE ts_ms <= ?1
+
+-- name: greatest_sid
+SELECT coalesce(max(sid), 0) FROM streams
+
+-- name: records
+SELECT
+    w.id AS position, s.stream AS stream, w.offset AS offset,
+    strftime('%Y-%m-%d %H:%M:%S', w.ts_ms / 1000, 'unixepoch') || printf('.%03dZ', w.ts_ms % 1000) AS time,
+    w.payload AS payload,
+    CASE
+        WHEN s.content_type LIKE 'application/json%' OR s.content_type LIKE 'text/%' THEN CAST(w.payload AS TEXT)
+    END AS text,
+    w.payload_len AS size, CAST(w.routing_key AS TEXT) AS routing_key, s.content_type AS content_type
+FROM wal_log AS w JOIN streams AS s ON s.sid = w.sid
+WHERE (s.stream_flags & 1) = 0
+
+-- name: streams
+SELECT
+    s.stream AS stream, s.content_type AS content_type,
+    strftime('%Y-%m-%d %H:%M:%S', s.created_at_ms / 1000, 'unixepoch') || printf('.%03dZ', s.created_at_ms % 1000) AS created,
+    strftime('%Y-%m-%d %H:%M:%S', s.updated_at_ms / 1000, 'unixepoch') || printf('.%03dZ', s.updated_at_ms % 1000) AS updated,
+    s.first_offset AS first_offset, s.next_offset AS next_offset, s.wal_rows AS records, s.wal_bytes AS bytes,
+    s.logical_size_bytes AS size, s.closed AS closed, s.ttl_seconds AS ttl_seconds,
+    strftime('%Y-%m-%d %H:%M:%S', s.expires_at_ms / 1000, 'unixepoch') || printf('.%03dZ', s.expires_at_ms % 1000) AS expires,
+    (SELECT p.stream FROM streams AS p WHERE p.sid = s.forked_from) AS forked_from, s.fork_offset AS fork_offset,
+    s.forks AS forks
+FROM streams AS s WHERE (s.stream_flags & 1) = 0
+
+-- name: producers
+SELECT
+    s.stream AS stream, p.producer_id AS producer, p.epoch AS epoch, p.last_seq AS last_seq,
+    strftime('%Y-%m-%d %H:%M:%S', p.updated_at_ms / 1000, 'unixepoch') || printf('.%03dZ', p.updated_at_ms % 1000) AS updated
+FROM producer_state_log AS p JOIN streams AS s ON s.sid = p.sid WHERE (s.stream_flags & 1) = 0
+
+-- name: changes
+-- What the fold of state streams reads: the messages of every JSON stream with a key beyond ?1 and up to ?2, those that it
+-- shares with the streams it came from first. A link of the chain has the offsets from `low` to below `high`.
+WITH RECURSIVE chain (stream, own, sid, low, high) AS (
+    SELECT stream, sid, sid, coalesce(fork_offset, 0), next_offset FROM streams
+    WHERE sid > ?1 AND sid <= ?2 AND (stream_flags & 1) = 0 AND content_type LIKE 'application/json%' AND {conditions}
+    UNION ALL
+    SELECT c.stream, c.own, p.sid, coalesce(p.fork_offset, 0), min(c.low, c.high)
+    FROM chain AS c JOIN streams AS m ON m.sid = c.sid JOIN streams AS p ON p.sid = m.forked_from
+)
+SELECT {samples} UNION ALL SELECT {columns} FROM (
+    SELECT c.stream AS stream, w.offset AS offset, w.payload AS payload
+    FROM chain AS c CROSS JOIN wal_log AS w
+    ON w.sid = c.sid AND w.offset >= c.low AND w.offset < c.high AND w.id <= {cut}
+    ORDER BY c.own, w.offset
+)
+
+-- name: changes_whole
+-- Whether all of those messages are in the file: published segments have the others.
+WITH RECURSIVE chain (sid, low, high) AS (
+    SELECT sid, coalesce(fork_offset, 0), next_offset FROM streams
+    WHERE sid > ?1 AND sid <= ?2 AND (stream_flags & 1) = 0 AND content_type LIKE 'application/json%' AND {conditions}
+    UNION ALL
+    SELECT p.sid, coalesce(p.fork_offset, 0), min(c.low, c.high)
+    FROM chain AS c JOIN streams AS m ON m.sid = c.sid JOIN streams AS p ON p.sid = m.forked_from
+)
+SELECT NOT EXISTS (
+    SELECT 1 FROM chain AS c JOIN streams AS s ON s.sid = c.sid
+    WHERE max(c.low, s.first_offset) < c.high AND max(c.low, s.first_offset) <= s.uploaded_through
+)
+
+-- name: ends
+-- Of each stream that is wanted: its incarnation and key, the first offset that is here, and the next one to be given.
+SELECT incarnation, sid, max(first_offset, coalesce(fork_offset, 0), uploaded_through + 1), next_offset FROM streams
+WHERE (stream_flags & 1) = 0 AND (?1 IS NULL OR stream GLOB ?1)
+
+-- name: ranges
+-- Records of many streams: ?1 is a list of [sid, first offset, end].
+SELECT {samples} UNION ALL SELECT {columns} FROM (
+    SELECT
+        w.id AS position, s.stream AS stream, w.offset AS offset,
+        strftime('%Y-%m-%d %H:%M:%S', w.ts_ms / 1000, 'unixepoch') || printf('.%03dZ', w.ts_ms % 1000) AS time,
+        w.payload AS payload,
+        CASE
+            WHEN s.content_type LIKE 'application/json%' OR s.content_type LIKE 'text/%' THEN CAST(w.payload AS TEXT)
+        END AS text,
+        w.payload_len AS size, CAST(w.routing_key AS TEXT) AS routing_key, s.content_type AS content_type
+    FROM json_each(?1) AS j CROSS JOIN wal_log AS w
+    ON w.sid = j.value ->> 0 AND w.offset >= j.value ->> 1 AND w.offset < j.value ->> 2
+    CROSS JOIN streams AS s ON s.sid = w.sid
+)
+
+-- name: ranges_whole
+-- Whether what was asked for is still there, of streams that are: a stream that was deleted has nothing more to give.
+SELECT NOT EXISTS (
+    SELECT 1 FROM json_each(?1) AS j JOIN streams AS s ON s.sid = j.value ->> 0
+    WHERE max(s.first_offset, s.uploaded_through + 1) > j.value ->> 1
+)

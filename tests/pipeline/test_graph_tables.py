@@ -1,0 +1,231 @@
+"""What Spark shows of graphs is what their store says: current objects at any number, the feed."""
+
+from __future__ import annotations
+
+import random
+import uuid
+
+import pytest
+from random_graphs import Life, lives_of
+
+import fourfold
+from fourfold.models.graphs import Question
+from fourfold.models.graphs.records import KINDS, ROWS
+from fourfold.pipeline import sql, views
+from fourfold.pipeline.failures import typed
+from fourfold.pipeline.tables import model_tables
+
+pytestmark = pytest.mark.spark
+TABLES = model_tables("graphs").tables
+ALL = ",".join(column.name for column in TABLES["current"].columns)
+
+
+def rows_of(frame):
+    return [row.asDict() for row in frame.collect()]
+
+
+def as_records(rows, kind):
+    """Rows of Spark's as the records of the model, by app."""
+    found = {}
+    for row in rows:
+        if row.get("kind", kind) == kind:
+            values = {name: row[name] for name in ROWS[kind]._fields}
+            if values.get("value_blob") is not None:
+                values["value_blob"] = bytes(values["value_blob"])
+            found.setdefault(row["app_id"], []).append(ROWS[kind](**values))
+    return {app: sorted(records) for app, records in found.items()}
+
+
+def expected_current(graphs, kind, at, trusted=(), *, suppressed=False):
+    found = {}
+    for app in graphs.list_apps():
+        question = Question(app.app_id, kind, at=at)
+        rows = graphs.current(question, trusted=trusted, suppressed=suppressed)
+        if rows:
+            found[app.app_id] = sorted(rows)
+    return found
+
+
+def compare(read, root, graphs, at):
+    asked = {"model": "graphs", "at": at, "columns": ALL, "partition_bytes": 100_000}
+    current = rows_of(read(root, "current", **asked))
+    trusting = rows_of(read(root, "current", trusted="2,3", **asked))
+    everything = rows_of(read(root, "current", suppressed="true", **asked))
+    changes = rows_of(read(root, "changes", **asked))
+    for kind in KINDS:
+        assert as_records(current, kind) == expected_current(graphs, kind, at)
+        assert as_records(trusting, kind) == expected_current(graphs, kind, at, (2, 3))
+        shown = expected_current(graphs, kind, at, suppressed=True)
+        assert as_records(everything, kind) == shown
+        written = {
+            app.app_id: sorted(rows)
+            for app in graphs.list_apps()
+            if (rows := graphs.select(Question(app.app_id, kind, at=at)))
+        }
+        assert as_records(changes, kind) == written
+    return len(everything) - len(current)
+
+
+def compared(read, folder, count, rounds, seed=None):
+    with fourfold.open(folder / "one") as store, fourfold.open(folder / "two") as other:
+        life = Life(store, other)
+        lives_of(life, count, seed)
+        # The last thing that happens is that somebody hides an object of their own.
+        life.nodes[0].hide_one()
+        newest = store.graphs.get_global_seq()
+        hidden = [
+            compare(read, folder / "one", store.graphs, at)
+            for at in [newest, *random.sample(range(1, newest), rounds)]
+        ]
+        assert hidden[0] > 0
+
+
+def test_what_spark_folds_is_what_the_store_reads(read, tmp_path):
+    compared(read, tmp_path, count=8, rounds=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_what_spark_folds_is_what_the_store_reads_of_many_histories(read, tmp_path, seed):
+    compared(read, tmp_path, count=40, rounds=5, seed=seed)
+
+
+@pytest.fixture
+def store(tmp_path):
+    with fourfold.open(tmp_path / "store") as opened:
+        fill(opened.graphs, "notes", 6)
+        fill(opened.graphs, "mail", 3)
+        yield opened
+
+
+def fill(graphs, slug, count):
+    """Groups of three rows each, every one under a number of its own."""
+    app = graphs.register_app(slug, slug).app_id
+    note = graphs.register_type(app, "parent", "note")
+    text = graphs.register_type(app, "attr", "text")
+    link = graphs.register_type(app, "edge", "link")
+    for number in range(count):
+        with graphs.transaction() as txn:
+            parent = {"type_id": note, "owner_identity": 1}
+            one = graphs.insert_parent(app, parent, txn=txn)
+            row = {"type_id": text, "owner_identity": 1, "parent_id": one}
+            graphs.insert_attr(app, {**row, "value_text": f"{slug} {number}"}, txn=txn)
+            edge = {"type_id": link, "owner_identity": 1, "src_parent_id": one}
+            graphs.insert_edge(app, {**edge, "dst_parent_id": one}, txn=txn)
+    return app
+
+
+def test_every_public_table_is_a_view_and_an_app_can_be_chosen(store, spark):
+    made = views(spark, store, model="graphs", prefix="g_")
+    assert made.names == tuple(f"g_{name}" for name, table in TABLES.items() if table.public)
+    for name in made.names:
+        chosen = TABLES[name.removeprefix("g_")].chosen()
+        assert spark.table(name).columns == [column.name for column in chosen]
+    query = "select type, value_text from current where kind = 'attr' order by value_text"
+    frame, _ = sql(spark, query, store.root, model="graphs", app="mail")
+    assert [tuple(row) for row in frame.collect()] == [("text", f"mail {n}") for n in range(3)]
+    assert spark.sql("select sum(rows) from g_apps where app = 'notes'").collect() == [(18,)]
+    assert spark.sql("select count(distinct app) from g_types").collect() == [(2,)]
+    assert spark.sql("select app from g_types where kind = 'attr'").count() == 2
+
+
+def test_filters_on_the_app_and_the_kind_choose_the_tables_that_are_read(store):
+    from fourfold.pipeline import cut, planning  # noqa: PLC0415
+    from fourfold.pipeline.options import read_options  # noqa: PLC0415
+    from fourfold.pipeline.pushdown import Condition, Pushed  # noqa: PLC0415
+
+    for table in ("changes", "current"):
+        options = read_options({"root": str(store.root), "model": "graphs", "table": table})
+        pushed = Pushed([Condition("app", "=", ("mail",)), Condition("kind", "=", ("edge",))])
+        marks = cut.take(options).marks
+        [work] = planning.plan(marks, options, options.table.chosen(), pushed)
+        [piece] = work.pieces
+        assert "app_2_edge" in piece.sql
+        assert "app_1_" not in piece.sql
+        assert "app_2_attr " not in piece.sql
+
+
+def test_a_condition_on_any_column_of_current_holds(store, read):
+    frame = read(store.root, "current", model="graphs")
+    for condition in ("object_id = 2", "value_text = 'mail 1'", "src_parent_id in (1, 3)"):
+        shown = {repr(row) for row in frame.where(condition).collect()}
+        every = [row for row in frame.collect() if _holds(row, condition)]
+        assert shown == {repr(row) for row in every}
+        assert shown
+
+
+def _holds(row, condition):
+    return {
+        "object_id = 2": row.object_id == 2,
+        "value_text = 'mail 1'": row.value_text == "mail 1",
+        "src_parent_id in (1, 3)": row.src_parent_id in {1, 3},
+    }[condition]
+
+
+def test_an_app_that_nobody_has_is_refused(store, read):
+    with pytest.raises(Exception, match="has an app 'nodes'") as caught:
+        read(store.root, "current", model="graphs", app="nodes").count()
+    assert typed(caught.value).kind == "not_found"
+
+
+@pytest.fixture
+def run(spark, tmp_path):
+    """Run a query over what is there now; the rows of all its runs so far, and its batches."""
+
+    def go(table="changes", **options):
+        reader = spark.readStream.format("fourfold").option("model", "graphs")
+        for key, value in {"table": table, **options}.items():
+            reader = reader.option(key, str(value))
+        query = (
+            reader.load()
+            .writeStream.format("parquet")
+            .option("path", str(tmp_path / "rows"))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .queryName(f"copy_{uuid.uuid4().hex}")
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(120)
+        sizes = [each.numInputRows for each in query.recentProgress if each.numInputRows]
+        rows = spark.read.parquet(str(tmp_path / "rows")).collect()
+        return sorted((row.app, row.kind, row.global_seq, row.id) for row in rows), sizes
+
+    return go
+
+
+def fed(*stores):
+    return sorted(
+        (store.graphs.app(each.app_id).slug, each.kind, each.global_seq, each.row.id)
+        for store in stores
+        for page in store.graphs.feed(timeout=0)
+        for each in page
+    )
+
+
+def test_the_feed_streams_each_row_once_and_cuts_no_number(run, tmp_path):
+    roots = f"{tmp_path}/stores/*"
+    with fourfold.open(tmp_path / "stores/one") as one:
+        fill(one.graphs, "notes", 6)
+        rows, sizes = run(roots=roots, max_rows=7)
+        assert rows == fed(one)
+        # Two groups of three rows fit into seven; a third would not.
+        assert sizes == [6, 6, 6]
+        fill(one.graphs, "mail", 2)
+        with fourfold.open(tmp_path / "stores/two") as two:
+            fill(two.graphs, "late", 2)
+            rows, sizes = run(roots=roots)
+            assert rows == fed(one, two)
+            assert sum(sizes) == 12
+            assert run(roots=roots) == (rows, [])
+
+
+def test_peers_show_how_far_they_are_behind(tmp_path, read):
+    with fourfold.open(tmp_path / "one") as one, fourfold.open(tmp_path / "two") as two:
+        life = Life(one, two)
+        life.live([("parents", 1, 1, 2), ("parents", 1, 1, 2), ("sync", 0, 1, False)])
+        [row] = rows_of(read(tmp_path / "two", "peers", model="graphs"))
+        [progress] = two.graphs.sync_progress()
+        assert (row["domain"], row["received"]) == ("all", progress.last_seq)
+        [here] = rows_of(read(tmp_path / "one", "peers", model="graphs"))
+        assert (here["sent"], here["lag"]) == (None, one.graphs.get_global_seq())
+        assert here["waiting"] == 2

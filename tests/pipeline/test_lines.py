@@ -1,0 +1,50 @@
+"""Lines of history: what a reader of a branch sees of its ancestors, and how far."""
+
+from __future__ import annotations
+
+import apsw
+import pytest
+
+import fourfold
+from fourfold.pipeline import cut
+from fourfold.pipeline.lines import Link, lines
+from fourfold.pipeline.options import read_options
+
+DID = "did:web:s"
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A branch of a branch; each writes once."""
+    with fourfold.open(tmp_path / "store") as store:
+        space = store.space(DID)
+        space.set("e", {"n": 1})
+        space.branches.create("a")
+        space.set("e", {"n": 2}, branch="a")
+        space.branches.create("a/b", parent="a")
+        space.set("f", {"n": 3}, branch="a/b")
+        space.set("g", {"n": 4})
+    return tmp_path / "store"
+
+
+def links_of(root, branch):
+    options = read_options({"root": str(root), "table": "state", "branch": branch})
+    [(_, [line])] = list(lines(cut.take(options).marks, options))
+    return line.links
+
+
+def test_ancestors_are_seen_up_to_where_the_line_left_them(root):
+    assert links_of(root, "a/b") == (Link("a/b", 6), Link("a", 3), Link("", 1))
+
+
+def test_a_line_never_sees_more_of_an_ancestor_than_of_the_branch_between(root):
+    """No branch is made so; but a file may come from elsewhere, and both ways of reading it agree:
+    the branch between knew its parent only up to its own fork.
+    """
+    path = root / "spaces" / f"{DID}.sqlite"
+    connection = apsw.Connection(str(path))
+    connection.execute("UPDATE branch SET fork_seq = 6 WHERE name = 'a'")
+    connection.close()
+    assert links_of(root, "a/b")[-1] == Link("", 3)
+    with fourfold.open(root, mode="r") as store:
+        assert store.space(DID).read("g", branch="a/b") is None

@@ -1,0 +1,52 @@
+"""The fold by Spark's shuffle: a space in two stores stays two, what was given up stays so."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import fourfold
+from fourfold.errors import HistoryTruncated
+from fourfold.models.documents.gc.policy import GcPolicy
+from fourfold.pipeline import shuffled
+
+pytestmark = pytest.mark.spark
+
+DID = "did:web:s"
+
+
+@pytest.fixture
+def stores(tmp_path):
+    """The same space, with the same entity, in two stores, where it went different ways."""
+    for name, count in (("one", 3), ("two", 5)):
+        with fourfold.open(tmp_path / name) as store:
+            space = store.space(DID)
+            space.set("e", {"n": 0, "store": name})
+            for _ in range(count):
+                space.patch("e", [{"op": "increment", "path": "/n", "by": 1}])
+    return tmp_path
+
+
+def documents(frame):
+    return sorted(json.loads(row["document"])["n"] for row in frame.collect())
+
+
+def test_the_same_space_in_two_stores_is_two(stores, spark):
+    roots = str(stores / "*")
+    assert documents(shuffled.state(spark, roots=roots)) == [3, 5]
+    assert documents(shuffled.history(spark, roots=roots)) == sorted([*range(4), *range(6)])
+
+
+def test_what_a_collection_gave_up_is_refused_as_a_read_refuses_it(stores, spark):
+    root = stores / "two"
+    with fourfold.open(root) as store:
+        space = store.space(DID)
+        space.gc(GcPolicy(keep_seqs=2))
+        horizon = space.horizon()
+        assert horizon > 1
+        with pytest.raises(HistoryTruncated):
+            space.read("e", at=horizon - 1)
+    with pytest.raises(HistoryTruncated, match="given up"):
+        shuffled.state(spark, root=str(root), at=horizon - 1)
+    assert documents(shuffled.state(spark, root=str(root))) == [5]

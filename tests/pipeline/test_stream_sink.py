@@ -1,0 +1,200 @@
+"""`df.write` and `df.writeStream` into streams: each row once, whatever is killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from stream_copy_child import copy
+
+import fourfold
+from fourfold import limits
+from fourfold.errors import InvalidInput, NotFound, ProducerFenced, StreamClosed, WriterLocked
+from fourfold.pipeline.failures import typed
+from fourfold.pipeline.streams import ingest as ingesting
+from fourfold.pipeline.streams.ingest import Ingested, ingest
+from fourfold.pipeline.streams.staged_records import Shape, stage
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def root(tmp_path):
+    with fourfold.open(tmp_path / "store") as store:
+        store.streams.create("a", "application/json")
+        store.streams.create("b", "text/plain")
+    return tmp_path / "store"
+
+
+def records(root, name):
+    with fourfold.open(root, mode="r") as store:
+        return [each.payload for each in store.streams.open(name).read().records]
+
+
+def write(frame, root, **options):
+    given = {"root": str(root), "model": "streams", **options}
+    frame.write.format("fourfold").mode("append").options(**given).save()
+
+
+def refused(call, *arguments, **given):
+    with pytest.raises(Exception) as caught:
+        call(*arguments, **given)
+    return typed(caught.value)
+
+
+def test_a_write_is_appended_and_the_same_job_again_is_not(spark, root):
+    rows = spark.range(0, 40, 1, 4).selectExpr(
+        "if(id % 2 = 0, 'a', 'b') as stream", "cast(id as string) as payload", "id"
+    )
+    for _ in range(2):
+        write(rows, root, job="first", order="id")
+    assert records(root, "a") == [str(n).encode() for n in range(0, 40, 2)]
+    assert records(root, "b") == [str(n).encode() for n in range(1, 40, 2)]
+    write(rows.select("stream", "payload"), root)
+    assert len(records(root, "a")) == 40
+    assert not (root / ".pipeline" / "staging").exists() or not list(
+        (root / ".pipeline" / "staging").iterdir()
+    )
+
+
+def test_all_rows_can_go_to_one_stream_which_is_made(spark, root):
+    rows = spark.range(3).selectExpr("cast(cast(id as string) as binary) as payload")
+    assert isinstance(refused(write, rows, root, stream="new"), NotFound)
+    write(rows, root, stream="new", content_type="application/octet-stream")
+    assert sorted(records(root, "new")) == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "options"),
+    [
+        (["'{' as payload"], {"stream": "a"}),
+        (["'1,2' as payload"], {"stream": "a"}),
+        (["'' as payload"], {"stream": "b"}),
+        (["cast(null as string) as payload"], {"stream": "b"}),
+        (["id as payload"], {"stream": "b"}),
+        (["'x' as payload", "id as n"], {"stream": "b"}),
+        (["'x' as payload"], {}),
+        (["'x' as payload", "'a' as stream"], {"stream": "b"}),
+        (["'x' as payload"], {"stream": "b", "strem": "b"}),
+        (["'x' as payload"], {"stream": "b", "order": "id"}),
+    ],
+)
+def test_what_cannot_be_appended_is_refused_and_nothing_is_written(spark, root, columns, options):
+    # A good row of another stream comes first; it is not written either.
+    error = refused(write, spark.range(2).selectExpr(*columns), root, **options)
+    assert isinstance(error, InvalidInput), error
+    assert records(root, "a") == records(root, "b") == []
+
+
+def test_a_store_that_somebody_writes_is_waited_for_and_then_named(spark, root):
+    rows = spark.range(1).selectExpr("'1' as payload")
+    with fourfold.open(root) as store:
+        assert store.streams.totals().records == 0
+        error = refused(write, rows, root, stream="a", wait_s="0.2")
+    assert isinstance(error, WriterLocked)
+    write(rows, root, stream="a")
+    assert records(root, "a") == [b"1"]
+
+
+def staged(tmp_path, rows, order=()):
+    import pyarrow as pa  # noqa: PLC0415 - the tests of the library alone have none
+
+    batch = pa.RecordBatch.from_pylist([{"stream": name, "payload": text} for name, text in rows])
+    return stage(iter([batch]), Shape(None, order), tmp_path / "staged")
+
+
+def test_a_batch_that_comes_again_changes_nothing_and_an_older_one_is_refused(root, tmp_path):
+    first = [staged(tmp_path, [("a", b"1"), ("b", b"x"), ("a", b"2")])]
+    third = [staged(tmp_path, [("a", b"3")])]
+    send = {"shape": Shape(), "producer": "query:q"}
+    assert ingest(root, first, batch=0, **send) == Ingested(3, 2, 0)
+    assert ingest(root, first, batch=0, **send) == Ingested(0, 2, 2)
+    # Batch 1 had no rows for these streams.
+    assert ingest(root, third, batch=2, **send) == Ingested(1, 1, 0)
+    with pytest.raises(ProducerFenced):
+        ingest(root, first, batch=0, **send)
+    assert (records(root, "a"), records(root, "b")) == ([b"1", b"2", b"3"], [b"x"])
+    with fourfold.open(root) as store:
+        store.streams.open("a").close()
+    assert ingest(root, third, batch=2, **send).replayed == 1
+    with pytest.raises(StreamClosed):
+        ingest(root, third, batch=3, **send)
+
+
+def test_a_large_batch_is_several_requests_and_goes_on_where_it_was_cut(
+    root, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(limits, "SINK_REQUEST_BYTES", 10)
+    rows = [staged(tmp_path, [("b", b"%04d" % n) for n in range(20)])]
+    send = {"shape": Shape(), "producer": "query:q", "batch": 5}
+    whole = ingesting._requests
+
+    def cut_short(part):
+        for number, request in enumerate(whole(part)):
+            if number == 3:
+                raise InterruptedError
+            yield request
+
+    monkeypatch.setattr(ingesting, "_requests", cut_short)
+    with pytest.raises(InterruptedError):
+        ingest(root, rows, **send)
+    assert len(records(root, "b")) == 6
+    monkeypatch.setattr(ingesting, "_requests", whole)
+    assert ingest(root, rows, **send) == Ingested(14, 1, 0)
+    assert records(root, "b") == [b"%04d" % n for n in range(20)]
+
+
+def lived_in(root, count):
+    with fourfold.open(root) as store:
+        for n in range(count):
+            name = f"s{n % 3}"
+            store.streams.create(name, "application/json")
+            store.streams.open(name).append(json.dumps({"n": n}).encode())
+
+
+def contents(root):
+    with fourfold.open(root, mode="r") as store:
+        assert store.streams.verify() == []
+        return {
+            each.name: [record.payload for record in store.streams.open(each.name).read().records]
+            for each in store.streams.list()
+        }
+
+
+def killed(tmp_path, window, batch):
+    """A copy that killed itself at a point; its places."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    lived_in(source, 90)
+    fourfold.open(target).close()
+    places = source, target, tmp_path / "checkpoint"
+    child = Path(__file__).with_name("stream_copy_child.py")
+    done = subprocess.run(
+        [sys.executable, child, *map(str, places), window, str(batch)],
+        start_new_session=True,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
+    return places
+
+
+def test_a_copy_killed_before_spark_heard_of_a_commit_has_every_record_once(spark, tmp_path):
+    source, target, checkpoint = killed(tmp_path, "commit", 1)
+    assert not (checkpoint / "commits" / "1").exists()
+    assert sum(map(len, contents(target).values())) > 25
+    copy(spark, source, target, checkpoint)
+    assert contents(target) == contents(source)
+
+
+@pytest.mark.slow
+def test_a_copy_killed_between_two_streams_has_every_record_once(spark, tmp_path):
+    source, target, checkpoint = killed(tmp_path, "streams", 1)
+    had = {name: len(records) for name, records in contents(target).items()}
+    assert len(set(had.values())) > 1
+    copy(spark, source, target, checkpoint)
+    assert contents(target) == contents(source)

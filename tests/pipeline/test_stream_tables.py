@@ -1,0 +1,310 @@
+"""Streams in Spark: every record once, an offset for each stream, states like the engine's."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+import fourfold
+from fourfold.errors import InvalidInput, NotFound, OffsetGone
+from fourfold.models.streams import Producer
+from fourfold.pipeline import cut as cuts
+from fourfold.pipeline import planning
+from fourfold.pipeline.failures import typed
+from fourfold.pipeline.options import read_options
+from fourfold.pipeline.pushdown import Pushed
+from fourfold.pipeline.scan import batches
+from fourfold.pipeline.streams.following import StreamsFollowing
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    """A store with streams of several kinds; what each of them holds of its own."""
+    root = tmp_path_factory.mktemp("filled") / "store"
+    chance = random.Random(5)
+    own = {}
+    with fourfold.open(root) as store:
+        for n in range(12):
+            kind = "application/json" if n % 3 else "application/octet-stream"
+            store.streams.create(f"shop/{n}", kind)
+            own[f"shop/{n}"] = []
+        for n in range(400):
+            name = f"shop/{chance.randrange(12)}"
+            body = json.dumps({"n": n}).encode()
+            store.streams.open(name).append(body, producer=Producer("p", n, 0))
+            own[name].append(body)
+        store.streams.open("shop/1").fork("fork", at=f"{0:016d}_{3:016d}").append(b'{"of": "fork"}')
+        own["fork"] = [b'{"of": "fork"}']
+        store.streams.create("gone", "text/plain", body=b"x")
+        store.streams.delete("gone")
+        store.streams.create("notes/1", "text/plain", body="zwölf".encode()).close()
+        own["notes/1"] = ["zwölf".encode()]
+        store.streams.create("empty", ttl=1000)
+    return root, own
+
+
+def test_all_records_come_once_each_with_its_stream_and_offset(read, filled):
+    root, own = filled
+    rows = read(root, "records", model="streams", partition_bytes=20_000).collect()
+    found = {}
+    for row in sorted(rows, key=lambda row: (row.stream, row.offset)):
+        found.setdefault(row.stream, []).append(bytes(row.payload))
+        binary = row.content_type == "application/octet-stream"
+        assert row.text == (None if binary else bytes(row.payload).decode())
+        assert row.size == len(row.payload)
+    assert found == {name: records for name, records in own.items() if records}
+    assert len({(row.stream, row.offset) for row in rows}) == len(rows)
+
+
+def test_one_stream_or_those_of_a_pattern_can_be_read(read, filled):
+    root, own = filled
+    one = read(root, "records", model="streams", stream="shop/4", columns="offset,text").collect()
+    assert [row.text.encode() for row in sorted(one)] == own["shop/4"]
+    some = read(root, "records", model="streams", stream="shop/1*").select("stream").distinct()
+    assert {row.stream for row in some.collect()} == {"shop/1", "shop/10", "shop/11"}
+    where = read(root, "records", model="streams").where("stream = 'shop/4' and offset >= 2")
+    assert where.count() == len(own["shop/4"]) - 2
+    assert read(root, "streams", model="streams", stream="it's").count() == 0
+
+
+def test_streams_and_producers_are_tables(read, filled):
+    root, own = filled
+    rows = {row.stream: row for row in read(root, "streams", model="streams").collect()}
+    assert set(rows) == {*own, "empty"}
+    assert (rows["fork"].forked_from, rows["fork"].fork_offset) == ("shop/1", 3)
+    assert rows["notes/1"].closed
+    assert (rows["empty"].ttl_seconds, rows["empty"].expires > rows["empty"].created) == (
+        1000,
+        True,
+    )
+    assert rows["shop/2"].next_offset == rows["shop/2"].records == len(own["shop/2"])
+    with fourfold.open(root, mode="r") as store:
+        for name, row in rows.items():
+            made = store.streams.info(name).created_at_ms
+            assert round(row.created.timestamp() * 1000) == made
+    made = read(root, "producers", model="streams").collect()
+    written = {name for name, records in own.items() if records and name.startswith("shop/")}
+    assert {row.stream for row in made} == written
+    assert {row.last_seq for row in made} == {0}
+
+
+def test_the_state_of_every_stream_is_what_the_engine_says(read, tmp_path):
+    root, chance = tmp_path / "store", random.Random(11)
+    operations = ("insert", "update", "upsert", "delete")
+    with fourfold.open(root) as store:
+        for n in range(4):
+            store.streams.create(f"state/{n}", "application/json")
+        store.streams.create("other", "application/json", body=b'[1, {"key": 2}, "x"]')
+        for n in range(400):
+            change = {
+                "type": chance.choice("ab"),
+                "key": f"k{chance.randrange(15)}",
+                "value": chance.choice([n, {"n": n, "é": [1.5, None]}, "text"]),
+                "headers": {"operation": chance.choice(operations)},
+            }
+            store.streams.open(f"state/{chance.randrange(4)}").append(json.dumps(change).encode())
+        store.streams.open("state/2").fork("fork", at=f"{0:016d}_{20:016d}")
+        store.streams.open("fork").fork("fork/fork", at=f"{0:016d}_{10:016d}")
+        wanted = {each.name: store.streams.state(each.name) for each in store.streams.list()}
+    for options in ({}, {"partition_bytes": 4_096}):
+        rows = read(root, "state", model="streams", **options).collect()
+        found = {name: {} for name in wanted}
+        for row in rows:
+            found[row.stream][row.type, row.key] = json.loads(row.value)
+        assert found == wanted
+    assert found["fork/fork"]
+    some = read(root, "state", model="streams", stream="fork*").where("stream <> 'fork'").collect()
+    assert {row.stream for row in some} == {"fork/fork"}
+
+
+def states(root, **options):
+    """The table `state`, read without Spark."""
+    given = read_options({"root": str(root), "model": "streams", "table": "state", **options})
+    works = planning.plan(cuts.take(given).marks, given, given.table.chosen(), Pushed())
+    return [row for work in works for batch in batches(work) for row in batch.to_pylist()]
+
+
+def test_a_state_is_not_made_of_a_part_of_its_changes(tmp_path):
+    change = {"type": "t", "key": "k", "value": 1, "headers": {"operation": "insert"}}
+    with fourfold.open(tmp_path) as store:
+        for name in ("whole", "published"):
+            store.streams.create(name, "application/json").append(json.dumps(change).encode())
+        store.streams.open("published").fork("fork")
+        assert {row["stream"] for row in states(tmp_path)} == {"whole", "published", "fork"}
+        # As the archive leaves it when a segment was published.
+        store.streams.database.transact(
+            lambda txn: txn.execute(
+                "UPDATE streams SET sealed_through = 0, uploaded_through = 0 "
+                "WHERE stream = 'published'"
+            )
+        )
+        for name in ("published", "fork", "*"):
+            with pytest.raises(Exception) as refused:
+                states(tmp_path, stream=name)
+            assert typed(refused.value).kind == "history_truncated"
+        assert len(states(tmp_path, stream="whole")) == 1
+
+
+def test_what_is_appended_after_a_dataframe_was_made_is_not_in_it(read, tmp_path):
+    with fourfold.open(tmp_path / "store") as store:
+        stream = store.streams.create("s", "application/json")
+        stream.append([b"1", b"2"])
+        frame = read(tmp_path / "store", "records", model="streams")
+        stream.append(b"3")
+        assert frame.count() == frame.count() == 2
+        past = read(tmp_path / "store", "records", model="streams", at="2")
+        assert past.count() == 2
+
+
+def follow(spark, root, into, checkpoint, **options):
+    """Run a query over what there is now; the rows of each of its batches come into `into`."""
+    source = spark.readStream.format("fourfold").options(
+        root=str(root), model="streams", table="records", **options
+    )
+    writer = (
+        source.load()
+        .writeStream.foreachBatch(
+            lambda frame, _: into.append([(row.stream, row.offset) for row in frame.collect()])
+        )
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+    )
+    query = writer.start()
+    query.awaitTermination()
+    return into
+
+
+def test_a_query_reads_each_record_of_each_stream_once_across_restarts(spark, tmp_path):
+    root = tmp_path / "store"
+    wanted = set()
+    chance = random.Random(3)
+    batches = []
+    for run in range(3):
+        with fourfold.open(root) as store:
+            for n in range(60):
+                name = f"s{chance.randrange(4 + 2 * run)}"
+                store.streams.create(name, "application/json")
+                at = store.streams.open(name).append(str(n).encode()).next_offset
+                wanted.add((name, at - 1))
+            if run == 1:
+                store.streams.delete("s0")
+                store.streams.create("s0", "application/json", body=b"[1]")
+                wanted.add(("s0", 0))
+        rows = [row for batch in batches for row in batch]
+        follow(spark, root, batches, tmp_path / "checkpoint", max_rows="25")
+        more = [row for batch in batches for row in batch][len(rows) :]
+        assert len(set(more)) == len(more)
+    found = [row for batch in batches for row in batch]
+    # The stream that was made anew is another one, so its first offset came twice.
+    assert {row for row in found if row[0] != "s0"} == {row for row in wanted if row[0] != "s0"}
+    assert len([row for row in found if row[0] != "s0"]) == len({r for r in found if r[0] != "s0"})
+    assert found.count(("s0", 0)) == 2
+    assert max(len(batch) for batch in batches) <= 30
+    assert len(batches) > 6
+
+
+def test_a_query_over_a_pattern_reads_those_streams_only(spark, filled, tmp_path):
+    root, own = filled
+    found = follow(spark, root, [], tmp_path / "checkpoint", stream="shop/1*")
+    rows = sorted(row for batch in found for row in batch)
+    wanted = [
+        (name, offset)
+        for name in ("shop/1", "shop/10", "shop/11")
+        for offset in range(len(own[name]))
+    ]
+    assert rows == sorted(wanted)
+
+
+def followed(root, **options):
+    given = {"root": str(root), "model": "streams", "table": "records", **options}
+    return StreamsFollowing(read_options(given))
+
+
+def places(offset, store):
+    """An offset with the names of streams instead of their incarnations."""
+    names = {each.incarnation: each.name for each in store.streams.list()}
+    return {names[stream]: place for stream, place in offset["wal"].items()}
+
+
+def test_offsets_are_those_of_each_stream_and_are_shared_fairly(tmp_path):
+    with fourfold.open(tmp_path) as store:
+        for n in range(3):
+            store.streams.create(f"s{n}", "text/plain").append([b"x"] * 10 * (n + 1))
+        following = followed(tmp_path)
+        first = following.admitted(following.beginning(), 30)
+        assert places(first, store) == {"s0": [0, 10], "s1": [0, 10], "s2": [0, 10]}
+        second = following.admitted(first, 15)
+        assert places(second, store) == {"s0": [0, 10], "s1": [0, 17], "s2": [0, 18]}
+        assert following.admitted(second, None) == following.newest_offset()
+        assert following.works(second, second, ()) == []
+    (tmp_path / "streams").rename(tmp_path / "elsewhere")
+    with pytest.raises(NotFound):
+        followed(tmp_path).admitted(second, None)
+    with pytest.raises(NotFound):
+        followed(tmp_path).works(first, second, ())
+
+
+def test_records_that_were_given_up_unread_stop_a_query(tmp_path):
+    clock = [1_000_000]
+    with fourfold.open(tmp_path) as store:
+        streams = store.streams
+        streams.clock = lambda: clock[0]
+        stream = streams.create("s", "text/plain", retention_seconds=10)
+        stream.append([b"x"] * 5)
+        following = followed(tmp_path)
+        seen = following.admitted({}, 2)
+        clock[0] += 60_000
+        stream.append(b"y")
+        streams.sweep()
+        with pytest.raises(OffsetGone):
+            following.admitted(seen, None)
+        # Who has not begun yet begins with what is there.
+        assert places(followed(tmp_path).admitted({}, None), store) == {"s": [5, 6]}
+
+
+def test_a_batch_whose_records_were_given_up_meanwhile_fails(tmp_path):
+    clock = [1_000_000]
+    with fourfold.open(tmp_path / "store") as store:
+        streams = store.streams
+        streams.clock = lambda: clock[0]
+        stream = streams.create("s", "text/plain", retention_seconds=10)
+        stream.append([b"x"] * 5)
+        following = followed(tmp_path / "store")
+        end = following.admitted({}, None)
+        columns = read_options({"root": ".", "model": "streams", "table": "records"}).table.chosen(
+            ["stream", "offset"]
+        )
+        [work] = following.works({}, end, columns)
+        assert sum(batch.num_rows for batch in batches(work)) == 5
+        clock[0] += 60_000
+        stream.append(b"y")
+        streams.sweep()
+        with pytest.raises(Exception) as refused:
+            list(batches(work))
+        assert typed(refused.value).kind == "history_truncated"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"table": "state"},
+        {"table": "streams"},
+        {"table": "records", "since": "3"},
+        {"table": "records", "at": "3"},
+    ],
+)
+def test_what_cannot_be_streamed_is_refused(spark, filled, tmp_path, options):
+    def run():
+        source = spark.readStream.format("fourfold").options(
+            root=str(filled[0]), model="streams", **options
+        )
+        query = source.load().writeStream.format("noop")
+        query.option("checkpointLocation", str(tmp_path)).start().awaitTermination()
+
+    with pytest.raises(Exception) as refused:
+        run()
+    assert isinstance(typed(refused.value), InvalidInput)
