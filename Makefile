@@ -11,7 +11,7 @@ READY  := $(VENV)/.ready
 # A suite shares two cores with what it starts; more workers than cores only make it slower.
 WORKERS ?= 2
 
-.PHONY: demo test test-slow test-all test-spark-4.2 check format bench bench-documents requirements clean install
+.PHONY: demo test test-slow test-all test-spark-4.2 check format bench bench-documents bench-graphs bench-pipeline bench-streams requirements clean install
 
 install: $(READY)
 
@@ -60,6 +60,18 @@ bench: $(READY)
 
 bench-documents: $(READY)
 	$(BIN)/python -m bench.documents
+
+bench-graphs: $(READY)
+	$(BIN)/python -m bench.graphs
+
+bench-sessions: $(READY)
+	$(BIN)/python -m bench.sessions
+
+bench-streams: $(READY)
+	$(BIN)/python -m bench.streams
+
+bench-pipeline: $(READY)
+	$(BIN)/python -m bench.pipeline
 
 # Pin anew: `uv` resolves for every platform and Python version that we support. core.txt is the library alone, for
 # those who deploy it; dev.txt is everything, for those who work on it.

@@ -20,7 +20,7 @@ def loops() -> tuple[str, ...]:
 def starter(loop: str) -> Start:
     if loop == "asyncio":
         return asyncio.run
-    import uvloop  # noqa: PLC0415  (optional)
+    import uvloop
 
     start: Start = uvloop.run
     return start

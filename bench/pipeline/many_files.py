@@ -1,46 +1,36 @@
-"""`python -m bench.pipeline.many_files`: what ten thousand small spaces cost, and a cold start.
+"""What ten thousand small spaces cost, and a cold start.
 
     start      a new process until the first row of one small space is there, session included
     find       walk through the folders: names and sizes, nothing opened
     plan       until Spark has its DataFrame: every file opened once, its kind and newest seq seen
     scan       read the log of all files, count the rows
     state      fold all files, count the entities
-    verify     the job `verify` over all of them
 
 `plan` is also measured over a tenth of the files, so that the cost of one file can be told from the
-cost of any query. While scans run, the databases that each worker has open are counted. The files
+cost of any query. Databases that a worker has open are counted in runs of their own. The files
 are copies of one space; they are read by path, so that no cache of SQLite's is shared.
-
-Apart from that, `verify` checks one entity with many revisions, and the memory of its worker is
-reported beside that of one that checked small files.
 """
 
 from __future__ import annotations
 
-import json
-import shutil
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import click
-
-import fourfold
-from bench.pipeline.materialize import hot, make
-from bench.place import BUILD, RESULTS, alone
-from bench.tables import markdown
-from fourfold.pipeline import finding, jobs, session
+from bench.measurement import spread
+from bench.pipeline import stores
+from bench.pipeline.load import workers
+from bench.pipeline.results import Figure, Part, one, undisturbed
+from bench.pipeline.rounds import in_turns
+from bench.place import BUILD
+from fourfold.pipeline import finding, session
 from fourfold.pipeline.tables import model_tables
 
-STARTS = 3
+FILES = 10_000
 _START = """
 import sys
 from fourfold.pipeline import session
@@ -50,151 +40,99 @@ assert rows.first() is not None
 """
 
 
-def small_space(root: Path) -> Path:
-    """The file of a space with a few orders, as an application would have thousands of."""
-    with fourfold.open(root, settings={"documents.page_size": 4096}) as store:
-        space = store.space("did:web:shop.example")
-        for order in range(3):
-            space.set(f"urn:order:{order}", {"state": "placed", "total": order})
-            for state in ("paid", "sent"):
-                change = {"op": "replace", "path": "/state", "value": state}
-                space.patch(f"urn:order:{order}", [change])
-    [path] = (root / "spaces").glob("*.sqlite")
-    return path
-
-
-def copies(path: Path, root: Path, count: int) -> None:
-    (root / "spaces").mkdir(parents=True)
-    shutil.copy(path.parents[1] / "fourfold.toml", root)
-    for number in range(count):
-        shutil.copyfile(path, root / "spaces" / f"did:web:shop{number:05}.example.sqlite")
-
-
-@contextmanager
-def open_databases() -> Iterator[list[int]]:
-    """The most databases that any of Spark's Python workers had open, while the block runs."""
-    most, over = [0], threading.Event()
-
-    def watch() -> None:
-        while not over.wait(0.02):
-            for process in Path("/proc").glob("[0-9]*"):
-                try:
-                    if b"pyspark" not in (process / "cmdline").read_bytes():
-                        continue
-                    names = {str(fd.readlink()) for fd in (process / "fd").iterdir()}
-                except OSError:
-                    continue
-                most[0] = max(most[0], sum(name.endswith(".sqlite") for name in names))
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield most
-    finally:
-        over.set()
-        watcher.join()
-
-
-def clock(call: Any) -> tuple[float, Any]:
-    began = time.perf_counter()
-    result = call()
-    return time.perf_counter() - began, result
-
-
 def table(spark: Any, root: Path, name: str) -> Any:
     source = spark.read.format("fourfold").option("root", str(root)).option("table", name)
     return source.load()
 
 
-def starts(root: Path) -> list[float]:
-    """A process each; the first one of all makes the archive of classes, and is not counted."""
-    command = [sys.executable, "-c", _START, str(root)]
-    times = []
-    for number in range(STARTS + 1):
-        began = time.perf_counter()
-        subprocess.run(command, check=True, capture_output=True)
-        if number:
-            times.append(time.perf_counter() - began)
-    return times
+def prepare(rows: int) -> None:
+    """Ten thousand small files are made when they are measured; that takes seconds."""
+    del rows
 
 
-def measure(files: int, revisions: int, folder: Path) -> dict[str, Any]:
-    path = small_space(folder / "one")
-    copies(path, folder / "few", files // 10)
-    copies(path, folder / "many", files)
-    make(folder / "hot", hot(revisions))
-    start = starts(folder / "one")
-    spark = session("local[2]", spark__driver__memory="3g", spark__log__level="OFF")
-    table(spark, folder / "few", "state").count()
-    seconds: dict[str, float] = {}
-    seconds["find"], found = clock(
-        lambda: finding.files([folder / "many"], model_tables("documents"))
-    )
-    assert len(found) == files
-    seconds["plan of a tenth"], _ = clock(lambda: table(spark, folder / "few", "revisions"))
-    seconds["plan"], log = clock(lambda: table(spark, folder / "many", "revisions"))
-    with open_databases() as most:
-        seconds["scan"], rows = clock(log.count)
-        state = table(spark, folder / "many", "state")
-        seconds["state"], entities = clock(state.count)
-    tasks = log.rdd.getNumPartitions()
-    seconds["verify"], done = clock(lambda: jobs.run("verify", folder / "many", spark=spark))
-    assert done.report["faults"] == 0
-    seconds["verify of one entity"], other = clock(
-        lambda: jobs.run("verify", folder / "hot", spark=spark)
-    )
-    assert other.report["faults"] == 0
-    spark.stop()
-    return {
-        "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "files": files,
-        "file_bytes": path.stat().st_size,
-        "rows": rows,
-        "entities": entities,
-        "tasks": tasks,
-        "start_seconds": start,
-        "seconds": seconds,
-        "open_databases_of_a_worker": most[0],
-        "revisions_of_one_entity": revisions,
-        "worker_bytes": done.report["worker_bytes"],
-        "worker_bytes_with_one_entity": other.report["worker_bytes"],
-    }
-
-
-def show(result: dict[str, Any]) -> str:
-    files, seconds = result["files"], result["seconds"]
-    rows = [
-        [name, f"{taken:.2f}", f"{taken / files * 1e3:.3f}"]
-        for name, taken in seconds.items()
-        if name in {"find", "plan", "scan", "state", "verify"}
+def measure(rows: int, rounds: int) -> Part:
+    files = min(FILES, rows // 100)
+    with TemporaryDirectory(dir=BUILD, prefix="work-") as temporary:
+        folder = Path(temporary)
+        path = stores.small_space(folder / "one")
+        stores.many(path, folder / "few", files // 10)
+        stores.many(path, folder / "many", files)
+        size = path.stat().st_size
+        spark = session("local[2]", quiet=True, spark__driver__memory="3g")
+        log, state = (table(spark, folder / "many", name) for name in ("revisions", "state"))
+        runs: dict[str, Callable[[], object]] = {
+            "find": lambda: finding.files([folder / "many"], model_tables("documents")),
+            "plan of a tenth": lambda: table(spark, folder / "few", "revisions"),
+            "plan": lambda: table(spark, folder / "many", "revisions"),
+            "scan": log.count,
+            "state": state.count,
+        }
+        seconds, shares = in_turns(runs, rounds)
+        # Taking a cut opens several files at a time; it is the tasks that are watched here.
+        with workers() as seen:
+            log.count()
+            state.count()
+        tasks = log.rdd.getNumPartitions()
+        spark.stop()
+    more = files - files // 10
+    each = [
+        (whole - tenth) / more * 1e3
+        for whole, tenth in zip(seconds["plan"], seconds["plan of a tenth"], strict=True)
     ]
-    each = (seconds["plan"] - seconds["plan of a tenth"]) / (files - files // 10) * 1e3
-    mib = 2**20
-    return f"""{markdown(["step", "s", "ms per file"], rows)}
+    return Part(
+        title=f"{files:,} small spaces",
+        rows=files,
+        figures=[
+            Figure(
+                "planning, each further file", spread(each), "ms", clean=undisturbed(shares["plan"])
+            ),
+            *(
+                Figure(
+                    f"{name}, each file",
+                    spread([s / files * 1e3 for s in seconds[name]]),
+                    "ms",
+                    clean=undisturbed(shares[name]),
+                )
+                for name in ("find", "plan", "scan", "state")
+            ),
+            one(
+                "databases that a worker has open at once",
+                seen.databases_of_a_worker,
+                "",
+                1,
+                at_most=True,
+            ),
+        ],
+        seconds=seconds,
+        foreign_share=shares,
+        facts={"tasks": tasks, "file_bytes": size},
+    )
 
-{files:,} files of {result["file_bytes"]:,} bytes, {result["rows"]:,} rows, {result["tasks"]} tasks
-planning, each further file: {each:.3f} ms
-databases that a worker had open at once, at most: {result["open_databases_of_a_worker"]}
-a new process until the first row: {median(result["start_seconds"]):.1f} s
-memory of a worker of verify: {result["worker_bytes"] / mib:.0f} MiB; with an entity of \
-{result["revisions_of_one_entity"]:,} revisions {result["worker_bytes_with_one_entity"] / mib:.0f} \
-MiB, {seconds["verify of one entity"]:.1f} s
-"""
 
+def measure_start(rows: int, rounds: int) -> Part:
+    """A process each; the first one of all makes the archive of classes, and is not counted."""
+    del rows
+    with TemporaryDirectory(dir=BUILD, prefix="work-") as temporary:
+        root = Path(temporary) / "one"
+        stores.small_space(root)
+        command = [sys.executable, "-c", _START, str(root)]
 
-@click.command()
-@click.option("--files", default=10_000, help="Small spaces.")
-@click.option("--revisions", default=1_000_000, help="Revisions of the one large entity.")
-@click.option("--keep", is_flag=True, help="Keep the result in bench/results.")
-def main(files: int, revisions: int, keep: bool) -> None:
-    """Measure what many small files cost."""
-    with alone(), TemporaryDirectory(dir=BUILD, prefix="work-") as folder:
-        result = measure(files, revisions, Path(folder))
-    click.echo(show(result))
-    name = f"pipeline-many-files-{datetime.now(UTC):%Y-%m-%d}.json"
-    path = RESULTS / name if keep else BUILD / "newest-pipeline-many-files.json"
-    path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        def start() -> None:
+            subprocess.run(command, check=True, capture_output=True)
 
-
-if __name__ == "__main__":
-    main()
+        seconds, shares = in_turns({"start": start}, rounds)
+    return Part(
+        title="A new process until its first row",
+        rows=0,
+        figures=[
+            Figure(
+                "start, with the session",
+                spread(seconds["start"]),
+                "s",
+                clean=undisturbed(shares["start"]),
+            )
+        ],
+        seconds=seconds,
+        foreign_share=shares,
+        facts={"median": median(seconds["start"])},
+    )

@@ -1,0 +1,95 @@
+"""What the parts of the benchmark leave: figures, each with its target, and every round.
+
+Parts are run one by one, for each takes minutes; the file of a day holds the newest run of each.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bench.machine import Machine
+from bench.measurement import FOREIGN_SHARE_MAX, Spread, spread
+
+
+class Figure(msgspec.Struct, frozen=True):
+    title: str
+    value: Spread
+    unit: str = ""
+    target: float | None = None
+    at_most: bool = False
+    clean: bool = True
+
+    @property
+    def verdict(self) -> str:
+        if self.target is None:
+            return "-"
+        good = (
+            self.value.median <= self.target if self.at_most else self.value.median >= self.target
+        )
+        return ("pass" if good else "FAIL") + ("" if self.clean else " *")
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One run of one part."""
+
+    title: str
+    rows: int
+    figures: list[Figure]
+    seconds: dict[str, list[float]] = {}
+    foreign_share: dict[str, list[float]] = {}
+    facts: dict[str, Any] = {}
+    finished_at: str = msgspec.field(
+        default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds")
+    )
+    machine: Machine | None = None
+    versions: dict[str, str] = {}
+
+
+class Result(msgspec.Struct, frozen=True):
+    parts: dict[str, Part] = {}
+
+    @property
+    def clean(self) -> bool:
+        return all(figure.clean for part in self.parts.values() for figure in part.figures)
+
+
+def undisturbed(shares: list[float]) -> bool:
+    """Whether others left the machine alone in most rounds."""
+    return sum(share <= FOREIGN_SHARE_MAX for share in shares) * 2 > len(shares)
+
+
+def ratio(
+    title: str,
+    seconds: dict[str, list[float]],
+    shares: dict[str, list[float]],
+    ours: str,
+    theirs: str,
+    target: float | None,
+) -> Figure:
+    """How fast `ours` is in units of `theirs`, round by round."""
+    found = [other / own for own, other in zip(seconds[ours], seconds[theirs], strict=True)]
+    clean = undisturbed(shares[ours]) and undisturbed(shares[theirs])
+    return Figure(title, spread(found), "", target, clean=clean)
+
+
+def one(title: str, value: float, unit: str, target: float | None = None, **more: Any) -> Figure:
+    return Figure(title, Spread(value, value, value), unit, target, **more)
+
+
+def load(path: Path) -> Result:
+    if not path.exists():
+        return Result()
+    return msgspec.json.decode(path.read_bytes(), type=Result)
+
+
+def save(part: Part, name: str, path: Path) -> Result:
+    """Put the part into the file, in the place of an earlier run of it."""
+    parts = {**load(path).parts, name: part}
+    result = Result({key: parts[key] for key in sorted(parts)})
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
+    return result
