@@ -1,10 +1,11 @@
 """Settings in layers, default < file < environment < argument or flag, each with its source.
 
-The section classes below are the one table of settings. A field is a setting: its type, range and
-choices are checked, its default comes from `limits`, its sentence is shown by `fourfold config` and
-written into a fresh `fourfold.toml`. Nothing is guessed: a key or a `FOURFOLD_...` variable that no
-setting owns is an error that names the nearest one that exists, and a value that does not fit is
-refused together with its source. The only I/O is reading the file; the environment is a parameter.
+The section classes in `sections` are the one table of settings. A field is a setting: its type,
+range and choices are checked, its default comes from `limits`, its sentence is shown by `fourfold
+config` and written into a fresh `fourfold.toml`. Nothing is guessed: a key or a `FOURFOLD_...`
+variable that no setting owns is an error that names the nearest one that exists, and a value that
+does not fit is refused together with its source. The only I/O is reading the file; the environment
+is a parameter.
 """
 
 from __future__ import annotations
@@ -12,16 +13,51 @@ from __future__ import annotations
 import difflib
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_type_hints
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from fourfold import limits
 from fourfold.errors import FutureFormat, InvalidConfig
+from fourfold.sections import (
+    Archive,
+    Documents,
+    Graphs,
+    Health,
+    Kernel,
+    Objects,
+    Server,
+    Sessions,
+    Streams,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+__all__ = [
+    "FILE_NAME",
+    "FORMAT",
+    "NOT_SETTINGS",
+    "PREFIX",
+    "SETTINGS",
+    "Archive",
+    "Documents",
+    "Explained",
+    "Graphs",
+    "Health",
+    "Kernel",
+    "Layer",
+    "Objects",
+    "Server",
+    "Sessions",
+    "Setting",
+    "Settings",
+    "Source",
+    "Streams",
+    "fresh_file",
+    "load",
+]
 
 FILE_NAME: Final = "fourfold.toml"
 FORMAT: Final = 1
@@ -35,120 +71,6 @@ NOT_SETTINGS: Final[Mapping[str, str]] = {
 """Variables that carry the prefix and are no settings. Any other unknown one is a misspelling."""
 
 Layer = Literal["default", "file", "environment", "argument", "flag"]
-
-_Count = Annotated[int, Meta(ge=1, le=1_000_000)]
-_Bytes = Annotated[int, Meta(ge=limits.KIB, le=1024 * limits.GIB)]
-_Seconds = Annotated[float, Meta(ge=0.001, le=86_400.0)]
-
-
-def _says(description: str, unit: str = "") -> Meta:
-    return Meta(description=description, extra={"unit": unit})
-
-
-class Kernel(Struct, frozen=True):
-    readers_max: Annotated[
-        int,
-        Meta(ge=1, le=1_024),
-        _says("Read-only connections that one database keeps at most.", "connections"),
-    ] = limits.READERS_MAX
-    busy_timeout_ms: Annotated[
-        int,
-        Meta(ge=0, le=3_600_000),
-        _says("How long a connection waits for another one's lock.", "milliseconds"),
-    ] = limits.BUSY_TIMEOUT_MS
-    transaction_deadline_s: Annotated[
-        _Seconds, _says("Time that one transaction may take before it is undone.", "seconds")
-    ] = limits.TRANSACTION_DEADLINE_S
-    slow_transaction_ms: Annotated[
-        int,
-        Meta(ge=0, le=3_600_000),
-        _says("A transaction that takes longer enters the slow log.", "milliseconds"),
-    ] = limits.SLOW_TRANSACTION_MS
-    group_requests_max: Annotated[
-        _Count, _says("Requests that share one transaction and one fsync at most.", "requests")
-    ] = limits.GROUP_REQUESTS_MAX
-    group_bytes_max: Annotated[
-        _Bytes, _says("Payload of the requests that share one transaction at most.", "bytes")
-    ] = limits.GROUP_BYTES_MAX
-    queue_requests_max: Annotated[
-        _Count, _says("Requests that may wait; the next one is refused as overloaded.", "requests")
-    ] = limits.QUEUE_REQUESTS_MAX
-    queue_bytes_max: Annotated[
-        _Bytes, _says("Payload that may wait; more is refused as overloaded.", "bytes")
-    ] = limits.QUEUE_BYTES_MAX
-    commit_placement: Annotated[
-        Literal["auto", "inline", "thread"],
-        _says(
-            "Where asyncio callers' commits run: on the event loop, in a thread, "
-            "or wherever the measured commit time fits best."
-        ),
-    ] = "auto"
-    checkpoint_pages: Annotated[
-        _Count, _says("Pages in the write-ahead log that start a checkpoint.", "pages")
-    ] = limits.CHECKPOINT_PAGES
-
-
-class Documents(Struct, frozen=True):
-    page_size: Annotated[
-        Literal[512, 1024, 2048, 4096, 8192, 16384, 32768, 65536],
-        _says("Page size of a new space's database; an existing one keeps its own.", "bytes"),
-    ] = limits.DOCUMENTS_PAGE_SIZE
-
-
-class Graphs(Struct, frozen=True):
-    sync_flags: Annotated[
-        Literal["changeable", "fixed"],
-        _says("Whether the sync flags of a row may be changed after it was written."),
-    ] = "changeable"
-
-
-class Streams(Struct, frozen=True):
-    synchronous: Annotated[
-        Literal["FULL", "NORMAL"],
-        _says(
-            "FULL: an acknowledged append survives a power cut. "
-            "NORMAL: faster, and a power cut may take the last commits."
-        ),
-    ] = "FULL"
-
-
-class Sessions(Struct, frozen=True):
-    synchronous: Annotated[
-        Literal["FULL", "NORMAL"],
-        _says(
-            "FULL: an event that was appended survives a power cut. "
-            "NORMAL: faster, and a power cut may take the last ones."
-        ),
-    ] = "NORMAL"
-
-
-class Objects(Struct, frozen=True):
-    url: Annotated[
-        str,
-        Meta(min_length=1, max_length=2_048),
-        _says(
-            "Where objects live: a folder (relative to the store) or an address like s3://bucket."
-        ),
-    ] = "objects"
-    timeout_s: Annotated[
-        float,
-        Meta(ge=0.1, le=3_600.0),
-        _says("Time that one request to the object store may take.", "seconds"),
-    ] = limits.OBJECT_TIMEOUT_S
-    retries_max: Annotated[
-        int,
-        Meta(ge=0, le=limits.OBJECT_RETRIES_MAX),
-        _says("How often a failed request to the object store is repeated.", "retries"),
-    ] = limits.OBJECT_RETRIES_MAX
-
-
-class Health(Struct, frozen=True):
-    wal_degraded_bytes: Annotated[
-        _Bytes, _says("A write-ahead log of this size makes the store degraded.", "bytes")
-    ] = limits.WAL_DEGRADED_BYTES
-    wal_failed_bytes: Annotated[
-        _Bytes, _says("A write-ahead log of this size makes the store unhealthy.", "bytes")
-    ] = limits.WAL_FAILED_BYTES
 
 
 class Source(Struct, frozen=True):
@@ -210,6 +132,8 @@ class Settings(Struct, frozen=True):
     streams: Streams = Streams()
     sessions: Sessions = Sessions()
     objects: Objects = Objects()
+    archive: Archive = Archive()
+    server: Server = Server()
     health: Health = Health()
     sources: dict[str, Source] = {}
     """Where each value that is not a default came from, by dotted name."""
@@ -246,6 +170,8 @@ _SECTIONS: Final[dict[str, type[Struct]]] = {
     "streams": Streams,
     "sessions": Sessions,
     "objects": Objects,
+    "archive": Archive,
+    "server": Server,
     "health": Health,
 }
 

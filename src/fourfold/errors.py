@@ -3,7 +3,8 @@
     FourfoldError
     ├── InvalidInput (ValueError)       mend the call; nothing was written
     │   ├── InvalidConfig               mend the setting that the message names
-    │   └── ContentError                the value cannot be encoded, or the bytes not decoded
+    │   ├── ContentError                the value cannot be encoded, or the bytes not decoded
+    │   └── WebhookRefused              the server does not call that address: give another
     ├── NotFound (KeyError)             the named thing does not exist
     │   ├── StreamGone                  the stream was deleted; only its forks go on
     │   ├── OffsetGone                  retention gave that offset up: read from `first_offset` on
@@ -15,6 +16,10 @@
     │   ├── ContentTypeMismatch         the stream holds another type
     │   ├── StreamSeqBehind             the sequence given does not come after the last one
     │   ├── ProducerGap                 a request of the producer is missing: send it first
+    │   ├── WakeFenced                  a newer wake was issued since: leave this one's work to it
+    │   ├── AlreadyClaimed              another worker holds the lease: wait for the next wake
+    │   ├── NothingPending              the subscription is at the end of all of its streams
+    │   ├── AckRefused                  that offset cannot be acknowledged: read the subscription
     │   ├── StaleRead                   something that was read has changed since
     │   ├── ReplayMismatch              another request came under the same name before
     │   └── MergeConflicted             both branches changed the same thing: resolve it
@@ -38,6 +43,7 @@
     │   ├── Forbidden                   the key does not allow that
     │   ├── StreamClosed                the stream is at its end
     │   ├── ProducerFenced              the producer began a newer epoch: take part in it, or stop
+    │   ├── PublisherFenced             another node publishes that stream: stop this one
     │   ├── BranchEnded                 the branch was deleted: it can be read, not written
     │   ├── HistoryTruncated            a collection gave up that past: ask at or above its horizon
     │   └── CapabilityDenied            the session may not do that: ask one that may
@@ -50,8 +56,11 @@
     ├── StorageError                    the machine or the network failed
     │   ├── DiskFull                    free some space; nothing was written
     │   ├── CommitUncertain             the commit failed while reaching the disk: reopen and look
-    │   └── ObjectStoreError            the object store failed after its retries
-    │       └── ObjectStoreDenied       credentials, bucket or region are wrong: mend them
+    │   ├── ObjectStoreError            the object store failed after its retries
+    │   │   └── ObjectStoreDenied       credentials, bucket or region are wrong: mend them
+    │   ├── ServerUnreachable           no answer came, and nothing is lost by asking again
+    │   ├── OutcomeUnknown              no answer came: what was sent may be there, or not
+    │   └── BadAnswer                   the answer is not of this protocol: check the address
     ├── CallFailed                      a function that a step called raised: look at `details`
     └── MissingDependency (ImportError) install the extra that the hint names
 
@@ -150,6 +159,11 @@ class ContentError(InvalidInput):
     )
 
 
+class WebhookRefused(InvalidInput):
+    kind = "webhook_refused"
+    default_hint = "Give an https address that leads to a public host."
+
+
 class NotFound(FourfoldError, KeyError):
     kind = "not_found"
     exit_code = 3
@@ -205,6 +219,26 @@ class StreamSeqBehind(Conflict):
 class ProducerGap(Conflict):
     kind = "producer_gap"
     default_hint = "Send the request that `expected` in the details names."
+
+
+class WakeFenced(Conflict):
+    kind = "wake_fenced"
+    default_hint = "Stop: whoever was woken after you does this work now."
+
+
+class AlreadyClaimed(Conflict):
+    kind = "already_claimed"
+    default_hint = "Wait for the next wake, or for the lease of the holder to end."
+
+
+class NothingPending(Conflict):
+    kind = "nothing_pending"
+    default_hint = "Follow the wake stream, and claim when it tells of a wake."
+
+
+class AckRefused(Conflict):
+    kind = "ack_refused"
+    default_hint = "Acknowledge an offset between the last one and the end of the stream."
 
 
 class StaleRead(Conflict):
@@ -330,6 +364,13 @@ class ProducerFenced(Refused):
     default_hint = "Begin a newer epoch than the one in the details, with request 0."
 
 
+class PublisherFenced(Refused):
+    kind = "publisher_fenced"
+    default_hint = (
+        "Stop this node; or let it begin anew from what is published: `fourfold bootstrap`."
+    )
+
+
 class BranchEnded(Refused):
     kind = "branch_ended"
     default_hint = "Write to another branch; the name of a deleted one is used up."
@@ -415,6 +456,22 @@ class ObjectStoreDenied(ObjectStoreError):
     kind = "object_store_denied"
     retryable = False
     default_hint = "Mend the credentials, the bucket's name or its region."
+
+
+class ServerUnreachable(StorageError):
+    kind = "server_unreachable"
+    retryable = True
+    default_hint = "Check the address and that the server runs: `fourfold serve ROOT`."
+
+
+class OutcomeUnknown(StorageError):
+    kind = "outcome_unknown"
+    default_hint = "Look whether it is there; a producer may repeat its requests without that."
+
+
+class BadAnswer(StorageError):
+    kind = "bad_answer"
+    default_hint = "Check that the address is that of a Durable Streams server, and no proxy's."
 
 
 class CallFailed(FourfoldError):

@@ -135,9 +135,14 @@ SPARK_TRIAL_TIMEOUT_S: Final = 240.0
 """Time for `fourfold doctor --spark` to start a session and run two small jobs on a slow
 machine.
 """
-SOURCE_PARTITION_BYTES: Final = 128 * MIB
+SOURCE_PARTITION_BYTES: Final = 256 * MIB
 """What one task of a scan reads: a larger file is cut into parts, smaller ones are packed
-together. Spark's own default; a task costs some 35 ms of processor time before its first row.
+together. Twice Spark's own default, since these bytes are not compressed; a task costs some 40 ms
+of processor time before its first row.
+"""
+SOURCE_FOLD_SHARE: Final = 2
+"""A task that folds takes several times as long as one that scans, so it gets one in so many of
+these bytes.
 """
 SOURCE_FILE_COST_BYTES: Final = 256 * KIB
 """Opening a file takes about as long as reading so much of one."""
@@ -151,8 +156,11 @@ SOURCE_OPENERS: Final = 8
 """Files that are looked at together when a cut is taken."""
 SOURCE_FILES_PER_LOOK: Final = 200
 """Files that one task describes, when a cut is taken by Spark."""
+SOURCE_SELECTS_MAX: Final = 200
+"""Tables of apps that one statement of a scan reads; SQLite joins no more than 500 selects."""
 STREAM_BATCH_ROWS: Final = 200_000
 """Rows of a micro-batch, about: a commit is never divided."""
+STREAM_TASK_ROWS: Final = 50_000
 STREAM_SETTLED_S: Final = 2
 """A file that changed so recently is looked at again, since its times may not show a change."""
 JOB_RECORDS_WAIT_S: Final = 30.0
@@ -180,6 +188,7 @@ SINK_MERGE_ROWS: Final = 65_536
 """Rows that are in memory while those of one space are merged out of many staged files."""
 SINK_REFUSED_NAMED: Final = 20
 """Bad rows that a task describes; the rest is counted."""
+SINK_REQUEST_BYTES: Final = 64 * MIB
 SINK_LOCK_WAIT_S: Final = 10.0
 """How long the sink waits for a space's writer: one that was killed with its driver may need a
 moment to end.
@@ -189,6 +198,9 @@ SINK_STAGING_AGE_S: Final = 86_400.0
 FOLD_WAITING_ROWS_MAX: Final = 1_000
 FOLD_WAITING_CHARS: Final = 4 * MIB
 """Patches of one entity that a bulk fold holds back undecoded: a later set would make them void."""
+FOLD_PROGRAMS_REMEMBERED_MAX: Final = 4_096
+FOLD_PROGRAM_CHARS_MAX: Final = 256
+"""Lists of patches that a bulk fold keeps ready, because logs repeat the short ones."""
 FOLD_BATCH_ROWS: Final = 10_000
 FOLD_BATCH_CHARS: Final = 8 * MIB
 """States that a bulk fold hands on at once. Small batches keep the memory of a worker small."""
@@ -196,6 +208,11 @@ PUBLISHED_VERSIONS_KEPT: Final = 2
 """The version that readers see, and the one before, which some may still be reading."""
 PUBLISHED_FILE_ROWS: Final = 1_000_000
 """Rows of one Parquet file of a published table, at most."""
+PUBLISHED_GROUP_ROWS: Final = 100_000
+PUBLISHED_GROUP_BYTES: Final = 64 * MIB
+"""A row group of such a file ends when it has this much: a worker holds no more of it."""
+PUBLISHED_PARTS_MAX: Final = 64
+"""Files of a table that only grows; with more of them it is written anew."""
 
 # Command line
 DOCTOR_FSYNC_ROUNDS: Final = 25
@@ -313,6 +330,14 @@ SESSION_DEPTH_MAX: Final = 16
 SESSION_ERROR_CHARS_MAX: Final = 4_000
 """The message of an error, as a turn or an eval keeps it."""
 SESSION_UPKEEP_DEADLINE_S: Final = 3_600.0
+ADAPTER_THREADS_MAX: Final = 256
+"""Threads of LangGraph whose newest checkpoints are kept in memory."""
+ADAPTER_EVENTS_MAX: Final = 1_024
+"""Events of one such thread that are."""
+ADAPTER_ITEM_BYTES_MAX: Final = 4_096
+"""An item of a conversation that stands in its event; a larger one is a payload."""
+ADAPTER_LISTS_MAX: Final = 32
+"""Lists of one such thread that are."""
 
 # Graphs
 
@@ -322,6 +347,8 @@ GRAPH_NAME_MAX: Final = 256
 """Characters of a title, a type key, a setting's key, a label."""
 ENVELOPE_OPERATIONS_MAX: Final = 10_000
 """Operations of one envelope: it is one transaction, and nobody else writes meanwhile."""
+ENVELOPE_LOAD_PAGE: Final = 500
+"""Envelopes that a load applies in one transaction."""
 PACKAGE_BYTES_MAX: Final = 64 * MIB
 """A sync package; it is held in memory whole, because its signature covers all of it."""
 FEED_PAGE_ROWS: Final = 1_000
@@ -335,8 +362,74 @@ STREAM_READ_RECORDS: Final = 10_000
 """Records of one read; whoever wants more goes on from where it ended."""
 STREAM_READ_BYTES: Final = 4 * MIB
 """Bytes of one read, unless a single record is larger."""
+STREAM_PAGE_BYTES: Final = 16 * MIB
+"""Bytes of one answer to a reader that catches up, about; it is sent in pieces."""
+STREAM_PIECE_BYTES: Final = 512 * KIB
+STREAM_PIECE_BYTES_MAX: Final = 4 * STREAM_PIECE_BYTES
+"""Bytes of such a piece: about, and at most, unless a single record is larger."""
+STREAM_TAILS_MAX: Final = 8_192
+"""Streams whose ends are remembered from one append to the next."""
+STREAM_PRODUCERS_REMEMBERED: Final = 64
+"""Producers of one of them."""
+APPEND_BATCH_REQUESTS: Final = 1_024
+APPEND_BATCH_BYTES: Final = 4 * MIB
+"""Appends of coroutines that share one place in the queue of the writer."""
 SWEEP_STREAMS: Final = 1_000
 """Streams that one sweep removes, or looks at, in one go."""
+SUBSCRIPTIONS_MAX: Final = 10_000
+SUBSCRIPTION_ID_MAX: Final = 200
+SUBSCRIPTION_PATTERN_MAX: Final = 1_024
+SUBSCRIPTION_TEXT_MAX: Final = 2_048
+"""Characters of an address, a description, the name of a worker."""
+SUBSCRIPTION_STREAMS_MAX: Final = 1_000
+"""Streams that one request names, one wake tells of, or one page of a subscription shows."""
+SUBSCRIPTION_BACKFILL_MAX: Final = 100_000
+"""Streams that a new pattern may cover: they are linked in one transaction."""
+SUBSCRIPTION_BATCH: Final = 500
+"""New streams, ended leases and wakes that are dealt with in one transaction."""
+LEASE_TTL_MS: Final = 30_000
+"""How long a worker may be silent, if its subscription says nothing else."""
+LEASE_TTL_MS_MIN: Final = 1_000
+LEASE_TTL_MS_MAX: Final = 600_000
+
+# Archive
+
+SEGMENT_BYTES: Final = 16 * MIB
+SEGMENT_ROWS: Final = 100_000
+"""Payload, and records, that make a segment; a stream with so much pending is sealed."""
+SEGMENT_AGE_S: Final = 300.0
+SEGMENT_GROUP_BYTES: Final = 1 * MIB
+SEGMENT_GROUP_ROWS: Final = 8_192
+"""A row group of a segment: the least that a read decodes."""
+SEGMENT_PAGE_BYTES: Final = 256 * KIB
+SEGMENT_ZSTD_LEVEL: Final = 3
+SEGMENT_BLOOM_FPP: Final = 0.01
+ARCHIVE_CACHE_BYTES: Final = 1 * GIB
+ARCHIVE_GRACE_S: Final = 86_400.0
+"""How long an object that is no longer needed is kept: somebody may be reading it."""
+ARCHIVE_CHUNK_BYTES: Final = 1 * MIB
+ARCHIVE_TAIL_BYTES: Final = 64 * KIB
+"""The end of a segment that is fetched at once; it says where everything else is."""
+ARCHIVE_INDEXES_MAX: Final = 1_024
+ARCHIVE_GROUPS_HELD: Final = 16
+"""Ends of segments, and decoded row groups, that are kept in memory for whoever reads on."""
+ARCHIVE_LOCKS: Final = 64
+ARCHIVE_CONCURRENCY: Final = 4
+ARCHIVE_STREAMS_PER_ROUND: Final = 256
+ARCHIVE_TURN_SEGMENTS: Final = 4
+"""Streams of one round, and segments of one stream in it, so that all of them get their turn."""
+ARCHIVE_PUBLISH_ROWS: Final = 100_000
+ARCHIVE_RECORD_DEADLINE_S: Final = 300.0
+"""Records that one manifest adds, about: as many are trimmed in the transaction that records it."""
+ARCHIVE_COLLECT_OBJECTS: Final = 1_000
+ARCHIVE_EVERY_S: Final = 0.25
+ARCHIVE_CHECKPOINT_S: Final = 60.0
+ARCHIVE_RETRIES_MAX: Final = 2
+ARCHIVE_RETRY_PAUSE_S: Final = 0.05
+ARCHIVE_RETRY_PAUSE_MAX_S: Final = 2.0
+ARCHIVE_BACKOFF_S: Final = 1.0
+ARCHIVE_BACKOFF_MAX_S: Final = 300.0
+"""A stream that cannot be published is left alone for so long, and longer with each failure."""
 
 # Server
 
@@ -354,7 +447,51 @@ SWEEP_EVERY_S: Final = 1.0
 """How often streams are looked at whose time may be over."""
 HTTP_KEEP_ALIVE_S: Final = 75
 """How long an idle connection is kept."""
+HTTP_HEAD_S: Final = 20.0
+"""How long the head of a request may take from its first byte."""
+HTTP_BODY_S: Final = 30.0
+HTTP_BODY_BYTES_PER_S_MIN: Final = 4 * KIB
+"""How long a body may take, beside what it takes at this speed."""
+HTTP_LOOK_S: Final = 1.0
+"""How often connections are looked at that are too slow."""
+HTTP_PIPELINE_MAX: Final = 1_024
+"""Appends of one connection that are under way before no more is read from it."""
+HTTP_BACKLOG: Final = 4_096
 HTTP_SHUTDOWN_S: Final = 10
 """How long requests that are under way may take when the server stops."""
+RETRY_AFTER_S: Final = 1
+"""When a client that was turned away may come again, where nothing else is known."""
+WEBHOOK_TIMEOUT_S: Final = 30.0
+"""From the look-up of a webhook's name to the last byte of its answer."""
+WEBHOOK_ANSWER_BYTES: Final = 64 * KIB
+"""More of an answer is not read: it says done, or nothing that matters."""
+WEBHOOK_CONCURRENCY: Final = 16
+WEBHOOK_RETRY_S: Final = 1.0
+WEBHOOK_RETRY_MAX_S: Final = 60.0
+"""The pause before the second try; it doubles with each failure, up to the longest."""
+WEBHOOK_JITTER: Final = 0.2
+"""So much of a pause is up to chance, or receivers that failed together fail together again."""
+WEBHOOK_LOOK_S: Final = 0.005
+WEBHOOK_IDLE_S: Final = 5.0
+WEBHOOK_DRAIN_S: Final = 2.0
+"""How long webhooks that are under way may take when the server stops."""
 APPEND_LINES: Final = 1_000
 """Lines of a file that go into one commit when a stream is loaded from it."""
+
+# Client
+
+CLIENT_CONNECT_S: Final = 10.0
+CLIENT_TIMEOUT_S: Final = 30.0
+CLIENT_LIVE_TIMEOUT_S: Final = 90.0
+CLIENT_RETRY_S: Final = 30.0
+COMMAND_RETRY_S: Final = 2.0
+CLIENT_FOLLOW_RETRY_S: Final = 300.0
+"""How long is asked again while a server cannot be reached: by a call, a command, a follower."""
+CLIENT_BACKOFF_S: Final = 0.05
+CLIENT_BACKOFF_S_MAX: Final = 5.0
+CLIENT_WHOLE_BODY_BYTES: Final = 8 * MIB
+PRODUCER_LINGER_S: Final = 0.005
+PRODUCER_BATCH_COUNT: Final = 1_000
+PRODUCER_BATCH_BYTES: Final = 1 * MIB
+PRODUCER_IN_FLIGHT: Final = 4
+PRODUCER_BUFFER_BYTES: Final = 16 * MIB

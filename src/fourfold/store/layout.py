@@ -7,6 +7,7 @@
       sessions/blobs/             their largest payloads, one file each
       graphs/backend.db           the graphs of all apps
       streams/wal.sqlite          the log of all streams
+      streams/.segments/          parts of it on their way to the objects, or copied from there
       databases/<name>.sqlite     databases of your own, under the kernel's guarantees
       objects/                    the default object store: a local folder
 
@@ -68,6 +69,11 @@ def graphs_path(root: Path) -> Path:
 
 def streams_path(root: Path) -> Path:
     return root / STREAMS / "wal.sqlite"
+
+
+def stream_segments(root: Path) -> Path:
+    """Segments on this disk. Their records are in the log, or in the object store, too."""
+    return root / STREAMS / ".segments"
 
 
 def is_database(path: Path) -> bool:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from fourfold import config
+from fourfold.archive import DiskCache, open_segments
 from fourfold.blobs import FolderBlobs
 from fourfold.errors import Closed, InvalidInput, NotFound, ReadOnly, Refused, StorageError
 from fourfold.kernel import (
@@ -36,6 +37,8 @@ from fourfold.models.documents import Space
 from fourfold.models.graphs import Graphs
 from fourfold.models.sessions import Sessions
 from fourfold.models.streams import Streams
+from fourfold.models.streams.archive import CACHE, LOCAL, Archive, Cold, Policy
+from fourfold.models.streams.archive.checks import object_problems
 from fourfold.objects import ObjectStore, open_objects
 from fourfold.store import backup, kinds, layout, verification
 from fourfold.store.backup import BackupReport
@@ -61,6 +64,8 @@ class Store:
         self._sessions: Sessions | None = None
         self._graphs: Graphs | None = None
         self._streams: Streams | None = None
+        self._archive: Archive | None = None
+        self._cache: DiskCache | None = None
         self._objects: ObjectStore | None = None
         self._lock = threading.Lock()
         self._closed = False
@@ -162,10 +167,49 @@ class Store:
                 streams.MIGRATIONS,
                 (),
             )
-            opened = Streams(database)
+            opened = Streams(database, cold=self._cold())
             with self._lock:
                 found = self._streams = self._streams or opened
+            if self.mode == "rw" and self.settings.archive.acknowledge == "published":
+                found.settle = self.archive.settle
         return found
+
+    @property
+    def archive(self) -> Archive:
+        """Seals the streams of this store into segments and publishes them to its objects."""
+        opened = self.streams
+        with self._lock:
+            self._refuse_if_closed()
+            if self._archive is None:
+                if self.mode != "rw":
+                    raise ReadOnly(f"{self.root}: is open for reading; nothing is published")
+                archive = self._archive = Archive(
+                    opened.database,
+                    self._open_objects(),
+                    layout.stream_segments(self.root),
+                    clock=opened.clock,
+                    policy=_policy(self.settings),
+                    cache=self._segment_cache(),
+                )
+                opened.cold = self._archive.cold
+                opened.unpublished = lambda: archive.failures
+            return self._archive
+
+    def _cold(self) -> Cold:
+        """Reads published segments, also while nothing is published from here."""
+        return Cold(
+            lambda: open_segments(self.objects, self._segment_cache()),
+            layout.stream_segments(self.root) / LOCAL,
+        )
+
+    def _segment_cache(self) -> DiskCache:
+        folder = layout.stream_segments(self.root)
+        if self.mode != "rw":
+            # The cache belongs to the writer, which may be another process.
+            return DiskCache(folder / f".{CACHE}-of-readers", 0)
+        if self._cache is None:
+            self._cache = DiskCache(folder / CACHE, self.settings.archive.cache_bytes)
+        return self._cache
 
     @property
     def objects(self) -> ObjectStore:
@@ -174,9 +218,12 @@ class Store:
         """
         with self._lock:
             self._refuse_if_closed()
-            if self._objects is None:
-                self._objects = objects_of(self.root, self.settings)
-            return self._objects
+            return self._open_objects()
+
+    def _open_objects(self) -> ObjectStore:
+        if self._objects is None:
+            self._objects = objects_of(self.root, self.settings)
+        return self._objects
 
     def health(self) -> dict[str, Health]:
         """The health of every database that is open, by its path in the store."""
@@ -193,10 +240,19 @@ class Store:
         self._refuse_if_closed()
         return backup.back_up(self.root, Path(destination), progress)
 
-    def verify(self, progress: Progress | None = None) -> verification.VerifyReport:
-        """Check every database and every content-addressed file of the store."""
+    def verify(
+        self, progress: Progress | None = None, *, objects: bool = False
+    ) -> verification.VerifyReport:
+        """Check every database and every content-addressed file of the store; with `objects`, also
+        every published one.
+        """
         self._refuse_if_closed()
-        return verification.verify(self.root, progress)
+        report = verification.verify(self.root, progress)
+        if objects and layout.streams_path(self.root).exists():
+            with self.streams.database.read(deadline_s=float("inf")) as snapshot:
+                found = tuple(object_problems(snapshot, self.objects, progress=progress))
+            report = report.with_(verification.Checked("objects", "published streams", found))
+        return report
 
     def close(self) -> None:
         """Finish and close every database. Closing twice is fine."""
@@ -351,6 +407,18 @@ def _refuse_other_history(did: str, found: str, wanted: str | None) -> None:
             f"the space {did} keeps its history in {found}, not in {wanted}",
             hint="Open it without naming a history, or carry it over into a new space.",
         )
+
+
+def _policy(settings: config.Settings) -> Policy:
+    archive = settings.archive
+    return Policy(
+        seal_bytes=archive.seal_bytes,
+        seal_rows=archive.seal_rows,
+        seal_age_s=archive.seal_age_s,
+        cache_bytes=archive.cache_bytes,
+        grace_s=archive.grace_s,
+        concurrency=archive.concurrency,
+    )
 
 
 def _options(settings: config.Settings) -> Options:

@@ -46,6 +46,9 @@ class VerifyReport:
     def problems(self) -> list[str]:
         return [problem for each in self.checked for problem in each.problems]
 
+    def with_(self, more: Checked) -> VerifyReport:
+        return VerifyReport(self.root, (*self.checked, more))
+
     def raise_if_bad(self) -> None:
         if not self.ok:
             raise CorruptData(

@@ -28,6 +28,7 @@ CHECKS: Final[Mapping[str, Callable[[Patient], Iterable[Finding]]]] = {
     "disk": machine.disk,
     "file system": machine.file_system,
     "fsync": machine.fsync,
+    "server": machine.server,
     "store": folder.store,
     "settings": folder.settings,
     "permissions": folder.permissions,

@@ -20,6 +20,7 @@ from fourfold.cli.output import size
 from fourfold.errors import FourfoldError, MissingDependency
 from fourfold.pipeline import java as pipeline_java
 from fourfold.pipeline import trial
+from fourfold.server.front_check import why_not_fast
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -114,6 +115,30 @@ def spark(patient: Patient) -> Iterator[Finding]:
         )
         return
     yield _spark_runs(patient, facts)
+
+
+def server(_patient: Patient) -> Iterator[Finding]:
+    found = installed("uvicorn")
+    if found is None:
+        yield Finding(
+            "server",
+            "skip",
+            "uvicorn is not installed; only `fourfold serve` needs it",
+            "pip install 'fourfold[server]'",
+        )
+        return
+    reason = why_not_fast()
+    facts: dict[str, object] = {"uvicorn": found, "fast_front": reason is None}
+    if reason is None:
+        yield Finding("server", "ok", f"uvicorn {found}, with the fast front", "", facts)
+    else:
+        yield Finding(
+            "server",
+            "warn",
+            f"uvicorn {found} carries appends at half the speed: {reason}",
+            "pip install --upgrade 'fourfold[server]'",
+            facts,
+        )
 
 
 def _spark_runs(patient: Patient, facts: dict[str, object]) -> Finding:
