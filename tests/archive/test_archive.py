@@ -6,11 +6,11 @@ import shutil
 import sys
 
 import pytest
-from node import SMALL, told
+from node import SMALL, keys, told
 
 from fourfold import limits
 from fourfold.archive import manifests, parquet
-from fourfold.errors import MissingDependency, ObjectStoreError, Refused
+from fourfold.errors import MissingDependency, ObjectStoreError, Refused, StorageError
 from fourfold.kernel import faults
 from fourfold.models.streams import Fork
 from fourfold.models.streams.archive import Policy
@@ -206,6 +206,54 @@ def test_a_lost_segment_file_is_sealed_again_from_the_log(make, objects):
     broken[0] = False
     assert not node.archive.publish_all().failures
     assert told(objects, "a").uploaded_through == 8
+    assert node.read("a") == records
+    assert node.streams.verify() == []
+
+
+def test_publishing_everything_does_not_end_where_lost_files_are_found(node, objects):
+    """All records were sealed and their objects are up, so nothing else is left to do; the node
+    died before its manifest got up, and lost its segment files.
+    """
+
+    def die(_point):
+        raise RuntimeError("the node is gone")
+
+    records = node.write("a", 8)
+    node.write("gone", 1)
+    node.streams.delete("gone")
+    faults.arm("archive.manifest.intended", die)
+    node.archive.round(everything=True)
+    faults.disarm()
+    assert node.row("a")["sealed_through"] == 7
+    assert keys(objects, "manifest.json") == []
+    node.open_archive()
+    shutil.rmtree(node.root / "segments")
+    done = node.archive.publish_all()
+    assert not done.failures
+    assert [(each.stream, each.uploaded_through) for each in done.published] == [("a", 7)]
+    assert told(objects, "a").uploaded_through == 7
+    assert node.log("a") == []
+    assert node.read("a") == records
+    assert node.streams.verify() == []
+    with node.database.read() as snapshot:
+        assert list(object_problems(snapshot, objects)) == []
+
+
+def test_segment_files_that_are_lost_again_and_again_are_a_failure_of_their_stream(node, objects):
+    def lose(_point):
+        shutil.rmtree(node.root / "segments" / "local")
+
+    records = node.write("a", 8)
+    faults.arm("archive.seal.committed", lose, repeat=True)
+    failure = node.archive.publish_all().failures["a"]
+    assert isinstance(failure, StorageError)
+    assert "missing or damaged" in failure.message
+    with pytest.raises(StorageError, match="missing or damaged"):
+        node.archive.settle("a")
+    assert node.read("a") == records
+    faults.disarm()
+    assert not node.archive.publish_all().failures
+    assert told(objects, "a").uploaded_through == 7
     assert node.read("a") == records
     assert node.streams.verify() == []
 

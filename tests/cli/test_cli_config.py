@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import stat
+import tomllib
+from pathlib import Path
 
 from fourfold import config
 from fourfold.version import __version__
+
+ROOT = Path(__file__).parents[2]
 
 
 def rows(done):
@@ -106,7 +111,13 @@ def test_the_version_names_every_part_and_extra(call):
     document = call("version", "--json").document
     assert document["fourfold"] == __version__
     assert set(document) == {"fourfold", "python", "sqlite", "platform", "extras"}
-    assert set(document["extras"]) == {"s3", "server", "ui", "spark"}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    del extras["dev"]
+    assert {name: set(packages) for name, packages in document["extras"].items()} == {
+        name: {re.match(r"[\w-]+", package).group() for package in packages}
+        for name, packages in extras.items()
+    }
     plain = call("version").out
     for part in ("fourfold", "python", "sqlite", "platform", "extra spark"):
         assert f"\n{part} " in plain

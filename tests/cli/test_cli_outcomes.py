@@ -188,6 +188,8 @@ def test_a_full_disk_under_stdout_is_an_error_not_a_success(tmp_path):
 def test_ctrl_c_exits_with_130_and_says_that_nothing_is_half_written(tmp_path):
     code = (
         "import os, signal, sys, fourfold.cli.entry as entry\n"
+        # A shell that starts something in the background has it ignore this signal.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def wait(arguments):\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "    signal.pause()\n"

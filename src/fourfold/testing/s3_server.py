@@ -87,7 +87,12 @@ def serve_s3(
             yield S3Server(f"http://127.0.0.1:{port}", bucket)
         finally:
             process.stdin.close()
-            process.wait(timeout=30)
+            try:
+                process.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                # A child of a test that outlived it may hold the other end of the pipe.
+                process.kill()
+                raise
 
 
 def _create_bucket(port: int, bucket: str) -> None:

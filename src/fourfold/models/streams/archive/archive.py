@@ -240,7 +240,16 @@ class Archive:
             with self._database.read() as snapshot:
                 if snapshot.value(SQL.fork_source, (name,)) is not None:
                     return _Turn(sealed, [])
-            return _Turn(sealed, self._publish(name))
+            published: list[Published] = []
+            try:
+                self._publish(name, published)
+            except LocalSegmentLost:
+                # Its records are in the log. They are sealed again in this very turn: one that
+                # ended here would look as if there were nothing left to do.
+                sealing.unseal(self._database, name)
+                sealed += self._seal(name, everything=everything)
+                self._publish_anew(name, published)
+            return _Turn(sealed, published)
 
     def _seal(self, name: str, *, everything: bool) -> int:
         sealed = 0
@@ -268,23 +277,24 @@ class Archive:
         old = rows > 0 and cut <= self._clock() - 1000 * self.policy.seal_age_s
         return size >= self.policy.seal_bytes or rows >= self.policy.seal_rows or bool(old)
 
-    def _publish(self, name: str) -> list[Published]:
-        published: list[Published] = []
+    def _publish_anew(self, name: str, published: list[Published]) -> None:
+        """Publish what was sealed just now; a file that is lost so soon is lost again and again."""
+        try:
+            self._publish(name, published)
+        except LocalSegmentLost as error:
+            raise StorageError(f"the stream {name!r} cannot be published: {error}") from error
+
+    def _publish(self, name: str, published: list[Published]) -> None:
+        """Add to `published` what was done, also when it ends with an error."""
         while len(published) < limits.ARCHIVE_TURN_SEGMENTS:
             with self._database.read() as snapshot:
                 if not snapshot.value(SQL.unpublished, (name,)):
-                    break
-            try:
-                done = self._publisher.publish(name)
-            except LocalSegmentLost:
-                # Its records are in the log: the next turn seals them again.
-                sealing.unseal(self._database, name)
-                break
+                    return
+            done = self._publisher.publish(name)
             if done is None:
-                break
+                return
             self._trimmed = self._trimmed or bool(done.segments)
             published.append(done)
-        return published
 
     def _lock(self, name: str) -> threading.Lock:
         return self._locks[hash(name) % len(self._locks)]
