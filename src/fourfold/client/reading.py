@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import binascii
 import codecs
+from abc import ABC, abstractmethod
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -27,7 +28,7 @@ from fourfold.errors import BadAnswer, InvalidInput, ServerUnreachable
 Out = TypeVar("Out")
 
 
-class Reading(Generic[Out]):
+class Reading(ABC, Generic[Out]):
     """Reads what there is, from an offset to the end that the stream has when it is reached."""
 
     def __init__(self, address: Address, name: str, offset: str) -> None:
@@ -53,8 +54,9 @@ class Reading(Generic[Out]):
         ended = is_true(headers, "stream-up-to-date") or is_true(headers, "stream-closed")
         self._last = ended or told == self.offset
 
+    @abstractmethod
     def feed(self, piece: bytes) -> list[Out]:
-        raise NotImplementedError
+        """What a piece of the answer completes."""
 
     def end(self) -> list[Out]:
         """The answer is complete."""
