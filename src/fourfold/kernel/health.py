@@ -1,7 +1,7 @@
 """Health: three states, each with the numbers and thresholds that led to it.
 
 `ok` means ready. `degraded` means ready, but somebody should look. `failed` means that writes are
-refused or at risk. Thresholds are numbers in limits.py and settings; a state without a figure
+refused or at risk. Thresholds are numbers in `limits` and settings; a state without a figure
 behind it would only be an opinion.
 """
 

@@ -1,0 +1,44 @@
+"""Limits of the archive: segments, manifests, publishing."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fourfold.limits.units import GIB, KIB, MIB
+
+SEGMENT_BYTES: Final = 16 * MIB
+SEGMENT_ROWS: Final = 100_000
+"""Payload, and records, that make a segment; a stream with so much pending is sealed."""
+SEGMENT_AGE_S: Final = 300.0
+SEGMENT_GROUP_BYTES: Final = 1 * MIB
+SEGMENT_GROUP_ROWS: Final = 8_192
+"""A row group of a segment: the least that a read decodes."""
+SEGMENT_PAGE_BYTES: Final = 256 * KIB
+SEGMENT_ZSTD_LEVEL: Final = 3
+SEGMENT_BLOOM_FPP: Final = 0.01
+ARCHIVE_CACHE_BYTES: Final = 1 * GIB
+ARCHIVE_GRACE_S: Final = 86_400.0
+"""How long an object that is no longer needed is kept: somebody may be reading it."""
+ARCHIVE_CHUNK_BYTES: Final = 1 * MIB
+ARCHIVE_TAIL_BYTES: Final = 64 * KIB
+"""The end of a segment that is fetched at once; it says where everything else is."""
+ARCHIVE_INDEXES_MAX: Final = 1_024
+ARCHIVE_GROUPS_HELD: Final = 16
+"""Ends of segments, and decoded row groups, that are kept in memory for whoever reads on."""
+ARCHIVE_LOCKS: Final = 64
+ARCHIVE_CONCURRENCY: Final = 4
+ARCHIVE_STREAMS_PER_ROUND: Final = 256
+ARCHIVE_TURN_SEGMENTS: Final = 4
+"""Streams of one round, and segments of one stream in it, so that all of them get their turn."""
+ARCHIVE_PUBLISH_ROWS: Final = 100_000
+ARCHIVE_RECORD_DEADLINE_S: Final = 300.0
+"""Records that one manifest adds, about: as many are trimmed in the transaction that records it."""
+ARCHIVE_COLLECT_OBJECTS: Final = 1_000
+ARCHIVE_EVERY_S: Final = 0.25
+ARCHIVE_CHECKPOINT_S: Final = 60.0
+ARCHIVE_RETRIES_MAX: Final = 2
+ARCHIVE_RETRY_PAUSE_S: Final = 0.05
+ARCHIVE_RETRY_PAUSE_MAX_S: Final = 2.0
+ARCHIVE_BACKOFF_S: Final = 1.0
+ARCHIVE_BACKOFF_MAX_S: Final = 300.0
+"""A stream that cannot be published is left alone for so long, and longer with each failure."""

@@ -1,0 +1,66 @@
+"""Limits of the kernel: connections, transactions, the write-ahead log, health, backups."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fourfold.limits.units import GIB, MIB
+
+# Connections
+BUSY_TIMEOUT_MS: Final = 5_000
+READERS_MAX: Final = 8
+READER_WAIT_S: Final = 5.0
+STATEMENT_CACHE: Final = 256
+CACHE_KIB: Final = 16_000
+"""Page cache of one connection. Readers and the writer of one database each have their own."""
+DEADLINE_CHECK_STEPS: Final = 200_000
+"""SQLite instructions between two looks at the clock: about 5 ms, and too rare to be felt."""
+
+LOCK_TRIES: Final = 50
+LOCK_LOOK_S: Final = 0.002
+"""Whoever looks who holds the writer's lock holds it a moment: a writer that meets them tries
+again.
+"""
+
+DOCUMENTS_PAGE_SIZE: Final = 32_768
+"""Large pages suit whole documents; a space may choose another size when it is created."""
+
+# Transactions and group commit
+TRANSACTION_DEADLINE_S: Final = 30.0
+SLOW_TRANSACTION_MS: Final = 250
+GROUP_REQUESTS_MAX: Final = 1_024
+"""Requests that share one transaction at most: bounds how long the last one waits for the first."""
+GROUP_BYTES_MAX: Final = 16 * MIB
+QUEUE_REQUESTS_MAX: Final = 65_536
+QUEUE_BYTES_MAX: Final = 256 * MIB
+OVERLOAD_RETRY_AFTER_S: Final = 0.1
+QUEUE_LOOK_S: Final = 0.1
+"""While coroutines wait for a writer that is taken, how often their deadlines are looked at."""
+INLINE_COMMIT_MS_MAX: Final = 4.0
+"""A commit that takes longer than this on average moves off the event loop into a thread."""
+COMMIT_THREADS: Final = 8
+CAUTIOUS_GROUPS: Final = 16
+"""After one request spoilt a shared transaction, this many groups give every request a
+savepoint.
+"""
+BULK_ROWS_PER_STATEMENT: Final = 128
+BULK_VARIABLES_MAX: Final = 2_048
+"""Bound variables of one multi-row INSERT: more gains nothing, and long SQL text is not cached."""
+
+# Write-ahead log
+CHECKPOINT_PAGES: Final = 1_000
+"""Pages in the WAL that make the checkpointer run, off the commit path."""
+
+# Health
+WAL_DEGRADED_BYTES: Final = 64 * MIB
+WAL_FAILED_BYTES: Final = 256 * MIB
+BUSY_DEGRADED_COUNT: Final = 3
+BUSY_WINDOW_S: Final = 60.0
+BUSY_REMEMBERED_MAX: Final = 1_000
+"""Failures to get a lock that are counted within the window; more change no verdict."""
+DISK_DEGRADED_BYTES: Final = 1 * GIB
+DISK_FAILED_BYTES: Final = 64 * MIB
+
+# Backup
+BACKUP_PAGES_PER_STEP: Final = 4_096
+SLOW_LOG_ENTRIES: Final = 256

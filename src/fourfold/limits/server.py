@@ -1,0 +1,70 @@
+"""Limits of the server and of the client."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fourfold.limits.units import KIB, MIB
+
+# Server
+LONG_POLL_S: Final = 30.0
+"""How long a long-poll waits for something new."""
+SSE_S: Final = 60.0
+"""How long one connection of server-sent events lasts; readers come back where they were."""
+SSE_KEEP_ALIVE_S: Final = 15.0
+"""A comment is sent so often while nothing happens, or proxies cut the connection."""
+HTTP_BODY_MAX: Final = 32 * MIB
+"""Bytes of a request's body."""
+LIST_STREAMS_MAX: Final = 1_000
+"""Streams of one page of the list."""
+SWEEP_EVERY_S: Final = 1.0
+"""How often streams are looked at whose time may be over."""
+HTTP_KEEP_ALIVE_S: Final = 75
+"""How long an idle connection is kept."""
+HTTP_HEAD_S: Final = 20.0
+"""How long the head of a request may take from its first byte."""
+HTTP_BODY_S: Final = 30.0
+HTTP_BODY_BYTES_PER_S_MIN: Final = 4 * KIB
+"""How long a body may take, beside what it takes at this speed."""
+HTTP_LOOK_S: Final = 1.0
+"""How often connections are looked at that are too slow."""
+HTTP_PIPELINE_MAX: Final = 1_024
+"""Appends of one connection that are under way before no more is read from it."""
+HTTP_BACKLOG: Final = 4_096
+HTTP_SHUTDOWN_S: Final = 10
+"""How long requests that are under way may take when the server stops."""
+RETRY_AFTER_S: Final = 1
+"""When a client that was turned away may come again, where nothing else is known."""
+WEBHOOK_TIMEOUT_S: Final = 30.0
+"""From the look-up of a webhook's name to the last byte of its answer."""
+WEBHOOK_ANSWER_BYTES: Final = 64 * KIB
+"""More of an answer is not read: it says done, or nothing that matters."""
+WEBHOOK_CONCURRENCY: Final = 16
+WEBHOOK_RETRY_S: Final = 1.0
+WEBHOOK_RETRY_MAX_S: Final = 60.0
+"""The pause before the second try; it doubles with each failure, up to the longest."""
+WEBHOOK_JITTER: Final = 0.2
+"""So much of a pause is up to chance, or receivers that failed together fail together again."""
+WEBHOOK_LOOK_S: Final = 0.005
+WEBHOOK_IDLE_S: Final = 5.0
+WEBHOOK_DRAIN_S: Final = 2.0
+"""How long webhooks that are under way may take when the server stops."""
+APPEND_LINES: Final = 1_000
+"""Lines of a file that go into one commit when a stream is loaded from it."""
+
+# Client
+CLIENT_CONNECT_S: Final = 10.0
+CLIENT_TIMEOUT_S: Final = 30.0
+CLIENT_LIVE_TIMEOUT_S: Final = 90.0
+CLIENT_RETRY_S: Final = 30.0
+COMMAND_RETRY_S: Final = 2.0
+CLIENT_FOLLOW_RETRY_S: Final = 300.0
+"""How long is asked again while a server cannot be reached: by a call, a command, a follower."""
+CLIENT_BACKOFF_S: Final = 0.05
+CLIENT_BACKOFF_S_MAX: Final = 5.0
+CLIENT_WHOLE_BODY_BYTES: Final = 8 * MIB
+PRODUCER_LINGER_S: Final = 0.005
+PRODUCER_BATCH_COUNT: Final = 1_000
+PRODUCER_BATCH_BYTES: Final = 1 * MIB
+PRODUCER_IN_FLIGHT: Final = 4
+PRODUCER_BUFFER_BYTES: Final = 16 * MIB

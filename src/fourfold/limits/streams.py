@@ -1,0 +1,43 @@
+"""Limits of streams."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fourfold.limits.units import KIB, MIB
+
+STREAM_NAME_MAX: Final = 1024
+"""Bytes of the name of a stream."""
+STREAM_READ_RECORDS: Final = 10_000
+"""Records of one read; whoever wants more goes on from where it ended."""
+STREAM_READ_BYTES: Final = 4 * MIB
+"""Bytes of one read, unless a single record is larger."""
+STREAM_PAGE_BYTES: Final = 16 * MIB
+"""Bytes of one answer to a reader that catches up, about; it is sent in pieces."""
+STREAM_PIECE_BYTES: Final = 512 * KIB
+STREAM_PIECE_BYTES_MAX: Final = 4 * STREAM_PIECE_BYTES
+"""Bytes of such a piece: about, and at most, unless a single record is larger."""
+STREAM_TAILS_MAX: Final = 8_192
+"""Streams whose ends are remembered from one append to the next."""
+STREAM_PRODUCERS_REMEMBERED: Final = 64
+"""Producers of one of them."""
+APPEND_BATCH_REQUESTS: Final = 1_024
+APPEND_BATCH_BYTES: Final = 4 * MIB
+"""Appends of coroutines that share one place in the queue of the writer."""
+SWEEP_STREAMS: Final = 1_000
+"""Streams that one sweep removes, or looks at, in one go."""
+SUBSCRIPTIONS_MAX: Final = 10_000
+SUBSCRIPTION_ID_MAX: Final = 200
+SUBSCRIPTION_PATTERN_MAX: Final = 1_024
+SUBSCRIPTION_TEXT_MAX: Final = 2_048
+"""Characters of an address, a description, the name of a worker."""
+SUBSCRIPTION_STREAMS_MAX: Final = 1_000
+"""Streams that one request names, one wake tells of, or one page of a subscription shows."""
+SUBSCRIPTION_BACKFILL_MAX: Final = 100_000
+"""Streams that a new pattern may cover: they are linked in one transaction."""
+SUBSCRIPTION_BATCH: Final = 500
+"""New streams, ended leases and wakes that are dealt with in one transaction."""
+LEASE_TTL_MS: Final = 30_000
+"""How long a worker may be silent, if its subscription says nothing else."""
+LEASE_TTL_MS_MIN: Final = 1_000
+LEASE_TTL_MS_MAX: Final = 600_000
