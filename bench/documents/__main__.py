@@ -15,7 +15,7 @@ from bench.documents import dataset, lines, report, results
 from bench.documents.results import Result
 from bench.documents.rounds import Bench
 from bench.place import BUILD, DOCUMENT, RESULTS, ROOT, alone, newest_result
-from fourfold.limits import CHECKPOINT_PAGES
+from fourfold.limits import CHECKPOINT_BYTES
 
 ROUNDS = 5
 QUICK_ROUNDS = 3
@@ -81,7 +81,7 @@ def _measure(console: Console, bench: Bench, rounds: int, *, quick: bool) -> Res
         machine=facts,
         settings={
             "synchronous": "NORMAL",
-            "checkpoint_pages": str(CHECKPOINT_PAGES),
+            "checkpoint_bytes": str(CHECKPOINT_BYTES),
             "commits": str(counts.commits),
             "entities_written": str(dataset.WRITTEN),
             "entities_read": str(counts.entities),

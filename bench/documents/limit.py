@@ -18,7 +18,7 @@ from bench.documents.job import Job, in_blocks
 from bench.documents.spaces import SQL, bare_connection, fold_back, open_database
 from bench.documents.task import Task
 from fourfold.kernel.bulk import values_statement
-from fourfold.limits import CHECKPOINT_PAGES
+from fourfold.limits import CHECKPOINT_BYTES
 from fourfold.models.documents import HISTORIES
 
 Row = tuple[Any, ...]
@@ -80,7 +80,7 @@ def bare(task: Task) -> Job:
     """One commit after another: BEGIN IMMEDIATE, its rows, its heads, the branch's head, COMMIT."""
     sql = HISTORIES[task.history].sql
     connection = bare_connection(Path(task.database), task.history, task.page_size, readonly=False)
-    connection.wal_autocheckpoint(CHECKPOINT_PAGES)
+    connection.wal_autocheckpoint(CHECKPOINT_BYTES // task.page_size)
     after = connection.execute(SQL.newest_seq).get
     source = bare_connection(Path(task.rows), task.history, task.page_size, readonly=True)
     work: list[list[tuple[str, Row]]] = []

@@ -16,7 +16,7 @@ from bench.graphs import dataset, lines, report, results
 from bench.graphs.results import Result
 from bench.graphs.rounds import Bench
 from bench.place import BUILD, DOCUMENT, RESULTS, ROOT, alone, newest_result
-from fourfold.limits import CHECKPOINT_PAGES
+from fourfold.limits import CHECKPOINT_BYTES
 from fourfold.models.graphs import PROFILE
 
 ROUNDS = 5
@@ -73,7 +73,7 @@ def _measure(console: Console, bench: Bench, rounds: int, *, quick: bool) -> Res
             "synchronous": PROFILE.synchronous,
             "page_size": str(PROFILE.page_size),
             "cache_kib": str(PROFILE.cache_kib),
-            "checkpoint_pages": str(CHECKPOINT_PAGES),
+            "checkpoint_bytes": str(CHECKPOINT_BYTES),
             "rows": str(counts.rows),
             "batch_rows": str(dataset.BATCH),
             "envelopes": str(counts.envelopes),

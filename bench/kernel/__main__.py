@@ -17,7 +17,7 @@ from bench.kernel.results import Result
 from bench.kernel.rounds import Bench
 from bench.kernel.workloads import BATCH, WORKLOADS, Line, all_lines
 from bench.place import BUILD, DOCUMENT, RESULTS, ROOT, alone, newest_result
-from fourfold.limits import CHECKPOINT_PAGES
+from fourfold.limits import CHECKPOINT_BYTES
 
 ROUNDS = 5
 QUICK_ROUNDS = 3
@@ -75,7 +75,7 @@ def _measure(console: Console, lines: list[Line], rounds: int, *, quick: bool) -
             "synchronous": PROFILE.synchronous,
             "page_size": str(PROFILE.page_size),
             "cache_kib": str(PROFILE.cache_kib),
-            "checkpoint_pages": str(CHECKPOINT_PAGES),
+            "checkpoint_bytes": str(CHECKPOINT_BYTES),
             "batch_rows": str(BATCH),
             "keys": str(dataset.KEYS),
             "payload_bytes": str(dataset.PAYLOAD_BYTES),

@@ -27,7 +27,7 @@ from bench.kernel.workloads import Line, Run
 from bench.machine import ForeignLoad, interpreter, sync_cost_us
 from bench.measurement import Measurement, spread
 from fourfold.kernel import bulk
-from fourfold.limits import CHECKPOINT_PAGES
+from fourfold.limits import CHECKPOINT_BYTES
 
 Progress = Callable[[str], None]
 SYNC_PROBES = 50
@@ -137,7 +137,7 @@ class Bench:
         advance = {"requests": database.SQL.advance_one, "claims": database.SQL.claim}.get(
             mode, database.SQL.advance
         )
-        setup = database.setup_for_c(CHECKPOINT_PAGES)
+        setup = database.setup_for_c(CHECKPOINT_BYTES // database.PROFILE.page_size)
         common = [str(path), str(data), str(run.rows), str(run.batch), setup, advance]
         return self.ceiling.run(mode, [*common, *_statements(mode, size, run.batch)])
 

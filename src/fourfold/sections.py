@@ -59,9 +59,9 @@ class Kernel(Struct, frozen=True):
             "or wherever the measured commit time fits best."
         ),
     ] = "auto"
-    checkpoint_pages: Annotated[
-        _Count, _says("Pages in the write-ahead log that start a checkpoint.", "pages")
-    ] = limits.CHECKPOINT_PAGES
+    checkpoint_bytes: Annotated[
+        _Bytes, _says("How large the write-ahead log gets before it is folded back.", "bytes")
+    ] = limits.CHECKPOINT_BYTES
 
 
 class Documents(Struct, frozen=True):

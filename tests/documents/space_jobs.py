@@ -30,7 +30,7 @@ SOURCE = "did:key:z6MkSource"
 TARGET = "did:key:z6MkTarget"
 OTHER = {"revisions": "facts", "facts": "revisions"}
 EXPORTED = "export.ndjson"
-SETTINGS = {"kernel.checkpoint_pages": 8, "documents.page_size": 4096}
+SETTINGS = {"kernel.checkpoint_bytes": 8 * 4096, "documents.page_size": 4096}
 
 
 def say(kind, *rest):

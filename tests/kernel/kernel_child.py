@@ -100,7 +100,7 @@ def open_database(job, *, migrations=(FIRST,), vfs=None):
         migrations=migrations,
         sequences=(SEQUENCE,),
         options=Options(
-            checkpoint_pages=job.checkpoint_pages, group=GroupLimits(placement=job.placement)
+            checkpoint_bytes=4096 * job.checkpoint_pages, group=GroupLimits(placement=job.placement)
         ),
         vfs=vfs,
     )

@@ -378,7 +378,7 @@ def test_a_log_that_is_not_one_is_ignored(path):
 
 
 def test_a_background_checkpoint_that_fails_is_only_put_off(path, disk, caplog):
-    options = Options(checkpoint_pages=5)
+    options = Options(checkpoint_bytes=4096 * 5)
     with ledger.open_ledger(path, vfs=disk.name, options=options) as db:
         disk.fail("write", "ledger.db")
         for n in range(30):

@@ -218,7 +218,7 @@ def storm(db, *, threads, loops, per_caller, writers, checkpoints):
 
 @pytest.mark.parametrize("placement", ["auto", "inline", "thread"])
 def test_threads_loops_writers_and_checkpoints_together_lose_and_double_nothing(path, placement):
-    options = Options(group=GroupLimits(placement=placement), checkpoint_pages=20)
+    options = Options(group=GroupLimits(placement=placement), checkpoint_bytes=4096 * 20)
     with ledger.open_ledger(path, options=options) as db:
         rows = storm(db, threads=4, loops=2, per_caller=160, writers=2, checkpoints=5)
         assert sorted(rows) == ledger.entries(db)
@@ -229,7 +229,7 @@ def test_threads_loops_writers_and_checkpoints_together_lose_and_double_nothing(
 @pytest.mark.slow
 @pytest.mark.parametrize("placement", ["auto", "inline", "thread"])
 def test_a_long_storm_loses_and_doubles_nothing(path, placement):
-    options = Options(group=GroupLimits(placement=placement), checkpoint_pages=50)
+    options = Options(group=GroupLimits(placement=placement), checkpoint_bytes=4096 * 50)
     with ledger.open_ledger(path, options=options) as db:
         rows = storm(db, threads=8, loops=2, per_caller=1_200, writers=3, checkpoints=20)
         assert sorted(rows) == ledger.entries(db)
@@ -291,7 +291,7 @@ def _in_child(db, path, pipe):
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_child_gets_closed_and_the_parent_goes_on(path, tmp_path):
-    options = Options(group=GroupLimits(placement="thread"), checkpoint_pages=1)
+    options = Options(group=GroupLimits(placement="thread"), checkpoint_bytes=4096 * 1)
     with ledger.open_ledger(path, options=options) as db:
         # The threads for commits and checkpoints exist, and are idle, when the fork happens: one
         # in the middle of something would leave the child a lock that nobody releases.

@@ -62,7 +62,7 @@ class Machine(RuleBasedStateMachine):
 
     def open(self):
         # So few pages that the background checkpointer has a part in this.
-        self.db = ledger.open_ledger(self.path, options=Options(checkpoint_pages=8))
+        self.db = ledger.open_ledger(self.path, options=Options(checkpoint_bytes=4096 * 8))
 
     def teardown(self):
         for stack, _, _ in getattr(self, "held", {}).values():

@@ -97,7 +97,7 @@ def replace_one_of_twenty(n, body):
 def test_the_log_stays_small_under_a_long_load_of_writes(path):
     """20,000 pages go through a log that is folded back every 200."""
     body = b"x" * (10 * PAGE)
-    with ledger.open_ledger(path, options=Options(checkpoint_pages=200)) as db:
+    with ledger.open_ledger(path, options=Options(checkpoint_bytes=4096 * 200)) as db:
         for n in range(2_000):
             db.transact(replace_one_of_twenty(n, body))
             if n % 40 == 39:
@@ -118,7 +118,7 @@ def times_started_anew(db):
 
 def test_the_log_is_started_anew_although_writers_never_pause(path):
     body = b"x" * (5 * PAGE)
-    with ledger.open_ledger(path, options=Options(checkpoint_pages=100)) as db:
+    with ledger.open_ledger(path, options=Options(checkpoint_bytes=4096 * 100)) as db:
 
         def write():
             while db._metrics.checkpoints < 20:
@@ -147,7 +147,7 @@ def test_most_of_a_checkpoint_is_done_while_a_writer_goes_on(db):
 
 
 def test_the_checkpointer_comes_back_after_a_reader_held_it_up(path):
-    options = Options(checkpoint_pages=20)
+    options = Options(checkpoint_bytes=4096 * 20)
     with ledger.open_ledger(path, options=options) as db:
         db.transact(ledger.put("before"))
         with db.read() as snapshot:
@@ -180,7 +180,7 @@ def test_closing_folds_the_log_back_and_leaves_only_the_database(path):
 
 def test_closing_while_checkpoints_run_leaves_only_the_database(path):
     for _ in range(15):
-        options = Options(checkpoint_pages=2)
+        options = Options(checkpoint_bytes=4096 * 2)
         with ledger.open_ledger(path, options=options) as db:
             for n in range(10):
                 db.transact(ledger.put(n))

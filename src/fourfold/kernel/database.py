@@ -61,7 +61,7 @@ class Options:
     readers_max: int = limits.READERS_MAX
     transaction_deadline_s: float = limits.TRANSACTION_DEADLINE_S
     slow_transaction_ms: float = limits.SLOW_TRANSACTION_MS
-    checkpoint_pages: int = limits.CHECKPOINT_PAGES
+    checkpoint_bytes: int = limits.CHECKPOINT_BYTES
     group: GroupLimits = field(default_factory=GroupLimits)
     thresholds: Thresholds = field(default_factory=Thresholds)
 
@@ -87,7 +87,7 @@ class Database:
         self._backed_up: str | None = None
         self._checkpoint_pending = False
         self._checkpoint_running = threading.Lock()
-        self._checkpoint_at = options.checkpoint_pages
+        self._checkpoint_pages = self._checkpoint_at = 0
         self._lock: WriterLock | None = None
         self._writer: Writer | None = None
         self._group: GroupCommit | None = None
@@ -123,6 +123,9 @@ class Database:
 
     def _start_writer(self) -> None:
         self._lock, connection = bootstrap.open_for_writing(self._plan)
+        page_size = int(cast("int", connection.pragma("page_size")))
+        self._checkpoint_pages = max(1, self._options.checkpoint_bytes // page_size)
+        self._checkpoint_at = self._checkpoint_pages
         self._writer = Writer(
             connection,
             self._plan.subject,
@@ -383,7 +386,7 @@ class Database:
                 )
             if not done.busy:
                 self._metrics.checkpoints += 1
-                self._checkpoint_at = self._options.checkpoint_pages
+                self._checkpoint_at = self._checkpoint_pages
         except Closed:
             # Closing folds the log back itself.
             return
@@ -399,7 +402,7 @@ class Database:
         if pages >= self._checkpoint_at and not self._checkpoint_pending:
             self._checkpoint_pending = True
             # If it fails, or a reader stops it half-way, the next waits for as much growth again.
-            self._checkpoint_at = pages + self._options.checkpoint_pages
+            self._checkpoint_at = pages + self._checkpoint_pages
             checkpoint.request(self)
 
     def _until(self, deadline_s: float | None) -> float:

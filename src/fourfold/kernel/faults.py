@@ -51,7 +51,12 @@ ARCHIVE_POINTS = (
     "archive.upload.after",
     "archive.manifest.intended",
     "archive.manifest.uploaded",
+    "archive.manifest.sliced",
     "archive.manifest.recorded",
+    "archive.run.built",
+    "archive.object.expected",
+    "archive.object.uploaded",
+    "archive.object.named",
     "archive.collect.deleted",
 )
 """Points outside of the kernel, where a log is sealed and published."""

@@ -42,3 +42,38 @@ ARCHIVE_RETRY_PAUSE_MAX_S: Final = 2.0
 ARCHIVE_BACKOFF_S: Final = 1.0
 ARCHIVE_BACKOFF_MAX_S: Final = 300.0
 """A stream that cannot be published is left alone for so long, and longer with each failure."""
+PUBLISH_SEGMENT_BYTES: Final = 64 * MIB
+"""About how much of one table goes into one object."""
+PUBLISH_INLINE_BYTES: Final = 64 * KIB
+"""A larger blob is an object of its own; smaller ones lie in the segment beside what names them."""
+PUBLISH_ENTRIES: Final = 64
+"""Publications that a manifest tells of itself; older ones are in its pages, so that it stays
+small however often something is published.
+"""
+PUBLISH_RESTORE_ROWS: Final = 8_192
+"""Rows of one transaction while a database is restored."""
+PUBLISH_DEADLINE_S: Final = 3_600.0
+"""How long the one state that is published may be held open while it is sealed."""
+ARCHIVE_TRIM_ROWS: Final = 1_000
+ARCHIVE_TRIM_BYTES: Final = 4 * MIB
+"""Records that leave the log in one transaction: appends take turns with these."""
+ROUTING_KEY_MAX: Final = 1_024
+"""Bytes of a routing key."""
+KEY_READ_SEGMENTS: Final = 256
+"""Segments that one read by key looks into; whoever wants more goes on from where it ended."""
+INDEX_SPAN: Final = 16
+INDEX_FANOUT: Final = 16
+INDEX_LEVELS: Final = 4
+"""Segments of a run of level 0, runs that are merged into one of the next level, the last level."""
+INDEX_SPAN_ROWS: Final = 2_000_000
+"""Records that one run of level 0 covers, about: they are sorted in memory."""
+INDEX_GROUP_ROWS: Final = 16_384
+INDEX_MERGE_ROWS: Final = 1_000_000
+"""Entries of a row group of a run, and those that a merge holds in memory, about."""
+INDEX_FPP: Final = 0.01
+COMPACT_BYTES: Final = 4 * SEGMENT_BYTES
+COMPACT_ROWS: Final = 4 * SEGMENT_ROWS
+COMPACT_SEGMENTS: Final = 4
+"""Payload and records of a compacted segment, at most; and how many make one, at least."""
+ARCHIVE_UPKEEP_S: Final = 60.0
+"""How often the background looks for something to index or compact."""

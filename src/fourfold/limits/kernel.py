@@ -48,8 +48,11 @@ BULK_VARIABLES_MAX: Final = 2_048
 """Bound variables of one multi-row INSERT: more gains nothing, and long SQL text is not cached."""
 
 # Write-ahead log
-CHECKPOINT_PAGES: Final = 1_000
-"""Pages in the WAL that make the checkpointer run, off the commit path."""
+CHECKPOINT_BYTES: Final = 16 * MIB
+"""A log of this size makes the checkpointer run, off the commit path. A page that changes often is
+folded back once for all its versions in the log, so a longer log is less work; but it is also
+longer to read at a restart.
+"""
 
 # Health
 WAL_DEGRADED_BYTES: Final = 64 * MIB

@@ -28,7 +28,7 @@ from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput, NotFound, ReplayMismatch, WriterLocked
 from fourfold.kernel import Transaction, load_queries
 from fourfold.models.documents import Space, writer
-from fourfold.models.documents.cache import DocumentCache, Entry, Key
+from fourfold.models.documents.cache import DocumentCache, Entry, Key, Tip
 from fourfold.models.documents.encoding import decode
 from fourfold.models.documents.request import make_request
 from fourfold.pipeline.jobs.progress import Advance, silent
@@ -192,7 +192,7 @@ class _Memory(DocumentCache):
         if isinstance(keys, dict):
             self._left.append(keys)
 
-    def publish(self, entries: dict[Key, Entry]) -> None:
+    def publish(self, entries: dict[Key, Entry], tip: Tip) -> None:
         """Nobody reads here after the transaction."""
 
     def count(self, operations: int, txn: Transaction) -> None:

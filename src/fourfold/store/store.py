@@ -427,7 +427,7 @@ def _options(settings: config.Settings) -> Options:
         readers_max=kernel.readers_max,
         transaction_deadline_s=kernel.transaction_deadline_s,
         slow_transaction_ms=kernel.slow_transaction_ms,
-        checkpoint_pages=kernel.checkpoint_pages,
+        checkpoint_bytes=kernel.checkpoint_bytes,
         group=GroupLimits(
             group_requests_max=kernel.group_requests_max,
             group_bytes_max=kernel.group_bytes_max,

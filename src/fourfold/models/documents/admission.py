@@ -9,7 +9,7 @@ inherits can be as new to the reader as one of the child's own.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from fourfold.errors import (
     BranchEnded,
@@ -19,13 +19,13 @@ from fourfold.errors import (
     StaleRead,
 )
 from fourfold.models.documents import overlap, reader
-from fourfold.models.documents.cache import Entry, Key
+from fourfold.models.documents.cache import Entry, Key, Standing
 from fourfold.models.documents.chain import Link, branch_named, chain, no_such_branch
 from fourfold.models.documents.encoding import stored
 from fourfold.models.documents.gc.requests import same_request
 from fourfold.models.documents.history import View
 from fourfold.models.documents.records import Branch, Commit, PendingRead
-from fourfold.models.documents.request import Request, revisions_of
+from fourfold.models.documents.request import Request, Written
 
 
 def replayed(view: View, request: Request) -> Commit | None:
@@ -46,17 +46,8 @@ def replayed(view: View, request: Request) -> Commit | None:
             details={"session": request.session, "local_seq": request.local_seq, "seq": seq},
         )
     # Its rows may have been collected since, but it is this request that wrote them.
-    revisions = tuple(revisions_of(request, seq))
+    revisions = Written(request, seq)
     return Commit(seq, branch, request.session, request.local_seq, revisions, replayed=True)
-
-
-class Standing(NamedTuple):
-    """Where the log is when a transaction comes."""
-
-    newest: int
-    """The newest seq of the space."""
-    moment: str | None
-    """When the newest commit was made."""
 
 
 def standing(view: View, name: str) -> Standing:

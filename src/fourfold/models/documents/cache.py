@@ -49,11 +49,30 @@ class Entry(NamedTuple):
         return self.base_bytes + self.patch_bytes + 200
 
 
+class Standing(NamedTuple):
+    """Where the log is when a transaction comes."""
+
+    newest: int
+    """The newest seq of the space."""
+    moment: str | None
+    """When the newest commit was made."""
+
+
+class Tip(NamedTuple):
+    """Where a commit to a branch left the log."""
+
+    mark: int
+    """How many rows its connection had ever changed by then."""
+    branch: str
+    standing: Standing
+
+
 class DocumentCache:
     """Least recently used first out."""
 
     def __init__(self, bytes_max: int) -> None:
         self._entries: OrderedDict[Key, Entry] = OrderedDict()
+        self.tip: Tip | None = None
         self._bytes = 0
         self._bytes_max = bytes_max
         self._published = 0
@@ -91,12 +110,13 @@ class DocumentCache:
                 self._withdrawn.add(key)
                 self._drop(key)
 
-    def publish(self, entries: dict[Key, Entry]) -> None:
-        """These are the newest states now. One transaction is on its way at a time, so whatever
-        else was withdrawn is in the file too by now, or never will be.
+    def publish(self, entries: dict[Key, Entry], tip: Tip) -> None:
+        """These are the newest states now, and the log ends there. One transaction is on its way at
+        a time, so whatever else was withdrawn is in the file too by now, or never will be.
         """
         with self._lock:
             self._published += 1
+            self.tip = tip
             self._withdrawn.clear()
             for key, entry in entries.items():
                 self._put(key, entry)
@@ -111,6 +131,7 @@ class DocumentCache:
     def clear(self) -> None:
         with self._lock:
             self._published += 1
+            self.tip = None
             self._entries.clear()
             self._bytes = 0
 

@@ -52,7 +52,7 @@ class Commit(msgspec.Struct, frozen=True):
     branch: str
     session: str
     local_seq: int
-    revisions: tuple[Revision, ...]
+    revisions: Sequence[Revision]
     replayed: bool = False
 
 

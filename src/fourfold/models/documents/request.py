@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, overload
 
 import msgspec
 
@@ -87,12 +87,48 @@ def make_request(
     )
 
 
-def revisions_of(request: Request, seq: int) -> Iterator[Revision]:
-    """What a request writes, or wrote, under a seq; for one caller, who may change it."""
-    branch = request.branch
-    for index, step in enumerate(request.steps):
-        data = decode(step.text) if step.op == "patch" and step.text is not None else step.value
-        yield Revision(branch, step.id, seq, index, step.op, data)
+class Written(Sequence[Revision]):
+    """What a request writes, or wrote, under a seq; for one caller, who may change it. Most callers
+    never look, so nothing is made before somebody does.
+    """
+
+    __slots__ = ("_made", "_request", "_seq")
+    __hash__ = None  # type: ignore[assignment]  # what it holds may be changed
+
+    def __init__(self, request: Request, seq: int) -> None:
+        self._request = request
+        self._seq = seq
+        self._made: tuple[Revision, ...] | None = None
+
+    def _all(self) -> tuple[Revision, ...]:
+        if self._made is None:
+            branch, seq = self._request.branch, self._seq
+            self._made = tuple(
+                Revision(branch, step.id, seq, index, step.op, _data(step))
+                for index, step in enumerate(self._request.steps)
+            )
+        return self._made
+
+    @overload
+    def __getitem__(self, index: int) -> Revision: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Revision, ...]: ...
+    def __getitem__(self, index: int | slice) -> Revision | tuple[Revision, ...]:
+        return self._all()[index]
+
+    def __len__(self) -> int:
+        return len(self._request.steps)
+
+    def __eq__(self, other: object) -> bool:
+        return tuple(other) == self._all() if isinstance(other, Written | tuple) else NotImplemented
+
+    def __repr__(self) -> str:
+        return repr(self._all())
+
+
+def _data(step: Step) -> Any:
+    # The value of a set is the caller's; that of a patch is a program.
+    return decode(step.text) if step.op == "patch" and step.text is not None else step.value
 
 
 def _step(index: int, operation: Mapping[str, Any]) -> Step:

@@ -15,15 +15,16 @@ from fourfold import limits
 from fourfold.errors import FourfoldError
 from fourfold.kernel import Transaction
 from fourfold.models.documents import admission, patch, reader
-from fourfold.models.documents.cache import DocumentCache, Entry, Key
+from fourfold.models.documents.cache import DocumentCache, Entry, Key, Standing, Tip
 from fourfold.models.documents.chain import chain
 from fourfold.models.documents.encoding import trusted
 from fourfold.models.documents.history import Appended, History, View
 from fourfold.models.documents.moments import next_moment
 from fourfold.models.documents.records import Commit
-from fourfold.models.documents.request import Request, Step, revisions_of
+from fourfold.models.documents.request import Request, Step, Written
 
 _SCRATCH = "documents"
+_TIP = "documents.tip"
 _EMPTY_BYTES = 2
 
 
@@ -39,12 +40,13 @@ def commit(txn: Transaction, history: History, request: Request, cache: Document
     def known(key: Key) -> Entry | None:
         return shared.get(key) or cache.get(key)
 
-    standing = admission.standing(view, request.branch)
+    standing = _standing(txn, view, request.branch, cache)
     admission.check_preconditions(view, request, standing.newest)
     resolved = admission.check_reads(view, request, standing.newest, known)
     # The log is the counter, and nobody else can append to it before this transaction ends.
     seq = standing.newest + 1
     touched = _apply(view, request, known, seq)
+    moment = request.created_at or next_moment(standing.moment)
     history.append(
         txn,
         Appended(
@@ -55,17 +57,27 @@ def commit(txn: Transaction, history: History, request: Request, cache: Document
             request.original,
             request.steps,
             resolved,
-            request.created_at or next_moment(standing.moment),
+            moment,
         ),
     )
     txn.execute(history.sql.raise_branch_head, (request.branch, seq))
     published = _snapshots(txn, history, request.branch, seq, touched)
     cache.withdraw(published)
     shared.update(published)
-    txn.after_commit(lambda: cache.publish(published))
-    return Commit(
-        seq, request.branch, request.session, request.local_seq, tuple(revisions_of(request, seq))
-    )
+    tip = Tip(txn.total_changes, request.branch, Standing(seq, moment))
+    txn.scratch[_TIP] = tip
+    txn.after_commit(lambda: cache.publish(published, tip))
+    return Commit(seq, request.branch, request.session, request.local_seq, Written(request, seq))
+
+
+def _standing(txn: Transaction, view: View, branch: str, cache: DocumentCache) -> Standing:
+    """Where the log is, if the branch can be written. What the last commit left is still so when
+    not one row of the file has changed since.
+    """
+    tip: Tip | None = txn.scratch.get(_TIP) or cache.tip
+    if tip is not None and tip.mark == txn.total_changes and tip.branch == branch:
+        return tip.standing
+    return admission.standing(view, branch)
 
 
 def _apply(
