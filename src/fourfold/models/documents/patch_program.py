@@ -56,7 +56,7 @@ def compile(patches: object, *, stored: bool = False) -> Program:  # noqa: A001 
     steps: list[Step] = []
     try:
         for patch in patches:
-            steps.append(_parse_step(patch, stored))  # noqa: PERF401  (its length names the wrong one)
+            steps.append(parse_step(patch, stored=stored))  # noqa: PERF401  (its length names the wrong one)
     except (Unfit, InvalidInput) as unfit:
         position = len(steps)
         raise InvalidInput(
@@ -65,7 +65,8 @@ def compile(patches: object, *, stored: bool = False) -> Program:  # noqa: A001 
     return Program(tuple(steps))
 
 
-def _parse_step(patch: Any, stored: bool) -> Step:
+def parse_step(patch: Any, *, stored: bool) -> Step:
+    """One operation, looked at; Unfit when it is none."""
     try:
         op, text = patch["op"], patch["path"]
         fields, may_create, read = _FORMS[op]
