@@ -321,6 +321,38 @@ def test_hooks_run_once_for_what_was_committed_and_before_the_caller_hears(db):
     assert ran == []
 
 
+def test_a_hook_that_several_ask_for_runs_once_for_their_commit_and_never_for_who_failed(db):
+    ran = []
+
+    def bell():
+        ran.append(len(ledger.entries(db)))
+
+    def asking(name, fails=False, writes=True):
+        def work(txn):
+            if writes:
+                ledger.put(name)(txn)
+            txn.after_commit_once(bell)
+            if fails:
+                raise ZeroDivisionError
+            return name
+
+        return work
+
+    works = [asking("bad", fails=True), asking("a"), asking("b")]
+    assert asyncio.run(ledger.gathered(db, works))[1:] == ["a", "b"]
+    assert ran == [2]
+    # One that fails before it wrote does not even spoil the group; its word must not count either.
+    works = [ledger.put("c"), asking("bad", fails=True, writes=False), asking("d")]
+    asyncio.run(ledger.gathered(db, works))
+    assert ran == [2, 4]
+    with db.write() as txn:
+        with pytest.raises(ZeroDivisionError), db.write() as step:
+            asking("bad", fails=True)(step)
+        asking("e")(txn)
+        asking("f")(txn)
+    assert ran == [2, 4, 6]
+
+
 def test_a_hook_that_raises_tells_only_its_own_caller(db):
     def hooked(txn):
         txn.after_commit(lambda: 1 / 0)

@@ -269,7 +269,10 @@ class GroupRunner:
                 else:
                     request.result = request.work(txn)
             except Exception as error:  # noqa: BLE001  (any error belongs to its own caller)
-                txn._after_commit = None  # noqa: SLF001
+                if txn._after_commit is not None:  # noqa: SLF001
+                    # It may have left word in the scratch that nobody will act on.
+                    txn._after_commit = None  # noqa: SLF001
+                    txn.scratch.clear()
                 harmless = not txn._touched and total_changes() == before  # noqa: SLF001
                 self._failed(request, error, contained=guarded or harmless or len(group) == 1)
             else:

@@ -39,6 +39,10 @@ text that is no text any more.
 """
 
 
+_ONCE = "kernel.once"
+"""Where a transaction keeps which hooks were asked for already."""
+
+
 def _over() -> Closed:
     return Closed(
         "the transaction is over; its handle cannot be used any more",
@@ -275,6 +279,15 @@ class Transaction(Snapshot):
         if self._after_commit is None:
             self._after_commit = []
         self._after_commit.append(hook)
+
+    def after_commit_once(self, hook: Callable[[], None]) -> None:
+        """The same, and once however many of those who share the transaction ask for it. Like the
+        scratch, it is for the end of a request's work.
+        """
+        asked: list[Callable[[], None]] = self.scratch.setdefault(_ONCE, [])
+        if hook not in asked:
+            asked.append(hook)
+            self.after_commit(hook)
 
     def _refuse_if_undone(self) -> None:
         if self._undone is not None:

@@ -150,7 +150,7 @@ class Space:
             if before is not None:
                 before(self.history_kind.view(txn))
             commit = writer.commit(txn, self.history_kind, request, self._cache)
-            txn.after_commit(self.bell.ring)
+            txn.after_commit_once(self.bell.ring)
             return commit
 
         return work

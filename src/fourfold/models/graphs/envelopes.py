@@ -192,7 +192,9 @@ def _columns(
     row = dict(operation.payload)
     for name, target in _TARGETS[kind]:
         pointed = row.get(name)
-        if pointed is not None and type(pointed) is not int and isinstance(pointed, Mapping):
+        if pointed is None or type(pointed) is int:
+            continue
+        if type(pointed) is dict or isinstance(pointed, Mapping):
             row[name] = _made(pointed, made, name, target)
     if "value" in row:
         value = row.pop("value")

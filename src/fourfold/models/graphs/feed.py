@@ -17,7 +17,7 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 from itertools import repeat
 from operator import add, itemgetter, mul
@@ -164,7 +164,7 @@ def _in_order(
 
 def _rows(
     reader: Reader, wanted: Wanted, after: int, end: int, table: _Table
-) -> Iterator[tuple[Any, ...]]:
+) -> list[tuple[Any, ...]]:
     sql, mask = statements_of(table.app_id, table.kind), wanted.flag_mask
     if mask is None:
         return reader.raw_rows(sql.range_of_ids, (table.above, table.last, -1))

@@ -43,8 +43,6 @@ from fourfold.models.graphs.upkeep import Upkeep
 from fourfold.models.graphs.writer import GraphTransaction
 
 T = TypeVar("T")
-_RING = "graphs.ring"
-"""Where a transaction notes that the bell will be rung for it."""
 
 
 class Graphs(Selections, Registers, Upkeep):
@@ -95,7 +93,7 @@ class Graphs(Selections, Registers, Upkeep):
             try:
                 yield handle
                 handle.finish()
-                self._announce(txn)
+                txn.after_commit_once(self.bell.ring)
             finally:
                 self._running.handle = None
 
@@ -134,16 +132,10 @@ class Graphs(Selections, Registers, Upkeep):
             handle = GraphTransaction(txn, self._apps, self.node, None)
             result = work(handle)
             handle.finish()
-            self._announce(txn)
+            txn.after_commit_once(self.bell.ring)
             return result
 
         return run
-
-    def _announce(self, txn: Transaction) -> None:
-        """One ring for all who share the transaction."""
-        if _RING not in txn.scratch:
-            txn.after_commit(self.bell.ring)
-            txn.scratch[_RING] = True
 
     def _write(self, txn: GraphTransaction | None, work: Callable[[GraphTransaction], T]) -> T:
         return self.with_transaction(work) if txn is None else work(txn)
@@ -350,7 +342,7 @@ class Graphs(Selections, Registers, Upkeep):
             handle = GraphTransaction(txn, self._apps, self.node, parsed.trace_id)
             applied = envelopes.apply(handle, self._apps, parsed)
             handle.finish()
-            self._announce(txn)
+            txn.after_commit_once(self.bell.ring)
             return applied
 
         return run

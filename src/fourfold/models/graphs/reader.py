@@ -165,9 +165,9 @@ class Reader:
         last = self._snapshot.value(sql.last_until, (until,))
         return (0, 0) if first is None or last is None else (int(first) - 1, int(last))
 
-    def raw_rows(self, sql: str, params: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-        """Rows as the database gives them."""
-        return self._snapshot.rows(sql, params)
+    def raw_rows(self, sql: str, params: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        """Rows as the database gives them, at once: for those of a page."""
+        return self._snapshot.all(sql, params)
 
     def value(self, sql: str, params: tuple[Any, ...]) -> Any:
         return self._snapshot.value(sql, params)

@@ -308,7 +308,7 @@ class GraphTransaction:
         progress, rows = self._progress, len(ids)
         progress.position += rows
         progress.next_ids[app_id, kind] = ids.stop
-        key = (self.seq, app_id)
+        key = (progress.seq or self.next_seq(), app_id)
         done = progress.written.get(key)
         if done is None:
             done = progress.written[key] = _Written()
