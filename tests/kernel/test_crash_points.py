@@ -6,10 +6,12 @@ reaches fails its test, because the child then ends by itself.
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 from random import Random
 
+import ledger
 import pytest
 from kernel_child import (
     FIRST,
@@ -303,6 +305,32 @@ def test_closing_waits_for_a_checkpoint_in_the_background(tmp_path, disarmed):
     db.close()
     assert finished.is_set(), "the checkpointer still has the file open"
     assert not Path(f"{job.path}-wal").exists()
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_fork_waits_for_a_checkpoint_in_the_background(tmp_path, disarmed):
+    """Or the child may find SQLite's own locks taken by a thread that it does not have."""
+    job = work_job(tmp_path, "thread")
+    begun, finished = threading.Event(), threading.Event()
+
+    def linger(_point):
+        begun.set()
+        finished.wait(0.3)
+        finished.set()
+
+    with open_database(job) as db:
+        faults.arm("kernel.checkpoint.before", linger)
+        Workload(db, lambda *_: None, steps=40).run("thread")
+        assert begun.wait(30)
+        child = os.fork()
+        if not child:
+            os._exit(0 if finished.is_set() else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        # The parent's checkpointer goes on.
+        faults.disarm()
+        before = db.metrics().counters["checkpoints"]
+        Workload(db, lambda *_: None, steps=40).run("thread")
+        ledger.wait_until(lambda: db.metrics().counters["checkpoints"] > before)
 
 
 def test_a_checkpoint_in_the_background_copies_pages_beside_an_open_transaction(tmp_path, disarmed):

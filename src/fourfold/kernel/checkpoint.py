@@ -9,6 +9,7 @@ reader that holds an old snapshot can delay that; health reports it.
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import threading
 import weakref
@@ -26,6 +27,11 @@ class Checkpointable(Protocol):
 _requests: queue.SimpleQueue[weakref.ref[Checkpointable]] = queue.SimpleQueue()
 _thread: threading.Thread | None = None
 _start = threading.Lock()
+_at_work = threading.Lock()
+_FORK_WAIT_S = 5.0
+"""How long a fork waits for a checkpoint under way. One that cannot end, since the forking thread
+itself holds the writer's turn, is not waited for any longer.
+"""
 
 
 def request(database: Checkpointable) -> None:
@@ -44,10 +50,37 @@ def _serve() -> None:
         database = _requests.get()()
         if database is None:
             continue
-        try:
-            database.checkpoint_in_background()
-        except FourfoldError as error:
-            # Nothing is lost by a checkpoint that did not happen: the log is kept and the next
-            # commit asks again.
-            _log.warning("checkpoint put off: %s", error)
+        with _at_work:
+            try:
+                database.checkpoint_in_background()
+            except FourfoldError as error:
+                # Nothing is lost by a checkpoint that did not happen: the log is kept and the next
+                # commit asks again.
+                _log.warning("checkpoint put off: %s", error)
         del database
+
+
+_paused: list[bool] = []
+
+
+def _before_fork() -> None:
+    """A child that is forked while this thread is inside of SQLite would find SQLite's own locks
+    taken, by a thread that it does not have, and wait for ever.
+    """
+    _paused.append(_at_work.acquire(timeout=_FORK_WAIT_S))
+
+
+def _after_fork() -> None:
+    if _paused.pop():
+        _at_work.release()
+
+
+def _after_fork_in_child() -> None:
+    global _at_work, _thread
+    _paused.clear()
+    _at_work, _thread = threading.Lock(), None
+
+
+os.register_at_fork(
+    before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child
+)
