@@ -227,3 +227,10 @@ def test_shell_completion_knows_the_commands(call):
     done = call(_FOURFOLD_COMPLETE="bash_complete", COMP_WORDS="fourfold ver", COMP_CWORD="1")
     assert done.code == 0
     assert set(done.out.split()) == {"plain,verify", "plain,version"}
+
+
+@pytest.mark.parametrize("group", ["stream", "space", "session", "app"])
+def test_ls_is_list(call, root, group):
+    listed, asked = call(group, "list", str(root)), call(group, "ls", str(root))
+    assert (asked.code, asked.out, asked.err) == (listed.code, listed.out, listed.err)
+    assert call(group, "lst", str(root)).code == InvalidInput.exit_code != asked.code

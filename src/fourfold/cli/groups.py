@@ -25,6 +25,11 @@ class SectionedGroup(click.Group):
         super().__init__(*args, **attributes)
         self.sections = sections
 
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """A command by its name; `ls` is `list`, as hands expect it to be."""
+        found = super().get_command(ctx, cmd_name)
+        return super().get_command(ctx, "list") if found is None and cmd_name == "ls" else found
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
         return [name for _, names in self.sections for name in names]
