@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fourfold.errors import Closed, CorruptData, FourfoldError, InvalidInput, SequenceCorrupt
 from fourfold.kernel import bulk, faults
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 Params = Sequence[Any] | Mapping[str, Any]
 Row = tuple[Any, ...]
+T = TypeVar("T")
 
 SQL = load_queries("fourfold.kernel")
 
@@ -74,6 +75,15 @@ class Snapshot:
         """Every row of the result, at once."""
         try:
             return self._connection.execute(sql, params).fetchall()
+        except _REFUSALS as error:
+            raise self._failed(error) from error
+
+    def all_as(self, make: Callable[[Row], T], sql: str, params: Params = ()) -> list[T]:
+        """What `make` makes of every row of the result. A row is gone before the next one comes, so
+        many of them are no work for the garbage collector.
+        """
+        try:
+            return list(map(make, self._connection.execute(sql, params)))
         except _REFUSALS as error:
             raise self._failed(error) from error
 

@@ -17,7 +17,7 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import repeat
 from operator import add, itemgetter, mul
@@ -27,7 +27,7 @@ from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.models.graphs import checks
 from fourfold.models.graphs.reader import Reader
-from fourfold.models.graphs.records import BITS, KINDS, ROWS, Change, Kind
+from fourfold.models.graphs.records import BITS, KINDS, ROWS, Change, Kind, Row
 from fourfold.models.graphs.statements import SQL, statements_of
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def _in_order(
     places: list[int] = []
     for table in tables:
         kind = table.kind
-        rows = list(map(_NEW_ROW[kind], _rows(reader, wanted, after, end, table)))
+        rows = _rows(reader, wanted, after, end, table)
         numbers = list(map(_SEQ[kind], rows))
         changes += map(Change, numbers, repeat(table.app_id), repeat(kind), rows)
         seqs += numbers
@@ -162,15 +162,14 @@ def _in_order(
     return tuple(changes)
 
 
-def _rows(
-    reader: Reader, wanted: Wanted, after: int, end: int, table: _Table
-) -> list[tuple[Any, ...]]:
+def _rows(reader: Reader, wanted: Wanted, after: int, end: int, table: _Table) -> list[Row]:
     sql, mask = statements_of(table.app_id, table.kind), wanted.flag_mask
+    new_row: Callable[[tuple[Any, ...]], Row] = _NEW_ROW[table.kind]
     if mask is None:
-        return reader.raw_rows(sql.range_of_ids, (table.above, table.last, -1))
+        return reader.raw_rows_as(new_row, sql.range_of_ids, (table.above, table.last, -1))
     if _is_sparse(table, wanted):
-        return reader.raw_rows(sql.scattered, (after, end, mask))
-    return reader.raw_rows(sql.range_with_flags, (table.above, table.last, mask))
+        return reader.raw_rows_as(new_row, sql.scattered, (after, end, mask))
+    return reader.raw_rows_as(new_row, sql.range_with_flags, (table.above, table.last, mask))
 
 
 class Feed:

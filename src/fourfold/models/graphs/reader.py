@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from fourfold.errors import InvalidInput, NotFound
 from fourfold.kernel import Queries, Snapshot
@@ -29,6 +29,8 @@ from fourfold.models.graphs.records import (
     Row,
 )
 from fourfold.models.graphs.statements import POINTERS, SQL, app_statements, statements_of
+
+T = TypeVar("T")
 
 _LAST_ID = (1 << 63) - 1
 _NO_LIMIT = -1
@@ -168,6 +170,12 @@ class Reader:
     def raw_rows(self, sql: str, params: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         """Rows as the database gives them, at once: for those of a page."""
         return self._snapshot.all(sql, params)
+
+    def raw_rows_as(
+        self, make: Callable[[tuple[Any, ...]], T], sql: str, params: tuple[Any, ...]
+    ) -> list[T]:
+        """What `make` makes of each of them."""
+        return self._snapshot.all_as(make, sql, params)
 
     def value(self, sql: str, params: tuple[Any, ...]) -> Any:
         return self._snapshot.value(sql, params)
