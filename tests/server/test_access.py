@@ -111,4 +111,4 @@ def test_bad_keys_are_refused(tmp_path):
     for text in ("{", "[]", json.dumps({"keys": [{"id": 1}]})):
         (tmp_path / "access.json").write_text(text)
         with pytest.raises(FormatError):
-            access.keys()
+            Access(tmp_path).keys()

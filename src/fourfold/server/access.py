@@ -7,18 +7,18 @@ key the server asks for none, and listens on this machine alone. With one, every
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import json
 import os
 import secrets
-from contextlib import suppress
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Literal, get_args
 
 from fourfold.errors import Forbidden, FormatError, InvalidInput, NotFound, Unauthorized
+from fourfold.limits import KEYS_LOOK_S
 from fourfold.server.exchange import Request
 from fourfold.server.headers import fork_source
 
@@ -56,22 +56,18 @@ class Access:
         self._path = root / FILE_NAME
         self._seen: tuple[int, int] | None = None
         self._keys: tuple[Key, ...] = ()
-        self._looked = False
+        self._looked = float("-inf")
 
     def keys(self) -> tuple[Key, ...]:
-        """All keys; the file is read again when it has changed. An event loop looks at it once in
-        each of its turns.
+        """All keys. The file is looked at every few milliseconds, and read again when it has
+        changed: to look at it for every request would cost as much as to read the request.
         """
-        if self._looked:
+        now = time.monotonic()
+        if now - self._looked < KEYS_LOOK_S:
             return self._keys
         keys = self._look()
-        with suppress(RuntimeError):
-            asyncio.get_running_loop().call_soon(self._look_again)
-            self._looked = True
+        self._looked = now
         return keys
-
-    def _look_again(self) -> None:
-        self._looked = False
 
     def _look(self) -> tuple[Key, ...]:
         try:
@@ -146,7 +142,7 @@ class Access:
             file.flush()
             os.fsync(file.fileno())
         partial.rename(self._path)
-        self._look_again()
+        self._looked = float("-inf")
 
 
 def _of_request(keys: tuple[Key, ...], request: Request) -> Key:
