@@ -102,7 +102,7 @@ class Access:
         keys = self.keys()
         if not keys or request.path == "/health" or request.method == "OPTIONS":
             return
-        key = _of_request(keys, request)
+        key = self._of_request(keys, request)
         scope = _NEEDS.get(request.method, "admin")
         if name is None:
             scope, name = "admin", ""
@@ -119,7 +119,7 @@ class Access:
         """Unauthorized unless the request has a key of this store, where there are keys."""
         keys = self.keys()
         if keys:
-            _of_request(keys, request)
+            self._of_request(keys, request)
 
     def require(self, request: Request, scope: Scope, name: str) -> None:
         """Unauthorized or Forbidden unless the request's key has a scope for a stream, or for all
@@ -127,12 +127,19 @@ class Access:
         """
         keys = self.keys()
         if keys:
-            key = _of_request(keys, request)
+            key = self._of_request(keys, request)
             if not key.allows(scope, name):
                 raise Forbidden(
                     f"the key {key.id} does not allow to {scope} {name!r:.200}",
                     details={"scope": scope},
                 )
+
+    def _of_request(self, keys: tuple[Key, ...], request: Request) -> Key:
+        try:
+            return _of_request(keys, request)
+        except Unauthorized:
+            # It may have been made since the last look.
+            return _of_request(self._look(), request)
 
     def _write(self, keys: tuple[Key, ...]) -> None:
         partial = self._path.with_name(f".{FILE_NAME}.{os.getpid()}.partial")
