@@ -11,7 +11,7 @@ READY  := $(VENV)/.ready
 # A suite shares two cores with what it starts; more workers than cores only make it slower.
 WORKERS ?= 2
 
-.PHONY: demo test test-slow test-all test-spark-4.2 check format bench bench-documents bench-graphs bench-pipeline bench-streams requirements clean install
+.PHONY: demo test test-crash test-slow test-all test-spark-4.2 check format bench bench-documents bench-graphs bench-sessions bench-pipeline bench-streams requirements clean install
 
 install: $(READY)
 
@@ -32,6 +32,11 @@ test: $(READY)
 # The longest tests share a file, so here the workers take single tests from each other.
 test-slow: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m slow
+
+# What of that is quick enough for every change: kills and power cuts, long properties, and the conformance suite of streams.
+CRASH := tests/kernel tests/streams tests/server tests/client tests/graphs tests/sessions
+test-crash: $(READY)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m slow $(CRASH)
 
 test-all: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
