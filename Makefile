@@ -75,6 +75,9 @@ bench-sessions: $(READY)
 bench-streams: $(READY)
 	$(BIN)/python -m bench.streams
 
+bench-archive: $(READY)
+	$(BIN)/python -m bench.archive
+
 bench-pipeline: $(READY)
 	$(BIN)/python -m bench.pipeline
 

@@ -5,7 +5,10 @@ benchmark.
 from __future__ import annotations
 
 import resource
+from collections.abc import Iterable
+from itertools import chain
 from statistics import median
+from typing import Protocol
 
 import msgspec
 
@@ -54,3 +57,31 @@ def disturbed(foreign_share: float | None, sync_us: float, quiet_sync_us: float)
     """Whether others were at work, judged by the processors and by the disk."""
     busy = foreign_share is not None and foreign_share > FOREIGN_SHARE_MAX
     return busy or sync_us > SLOW_DISK_FACTOR * quiet_sync_us
+
+
+class Judged(Protocol):
+    """A line of a result."""
+
+    @property
+    def clean(self) -> bool: ...
+
+    @property
+    def verdict(self) -> str: ...
+
+
+def all_clean(*lines: Iterable[Judged]) -> bool:
+    """Whether nobody disturbed any of them."""
+    return all(line.clean for line in chain(*lines))
+
+
+def any_missed(*lines: Iterable[Judged]) -> bool:
+    """Whether one of them misses its target, undisturbed."""
+    return any(line.verdict == "FAIL" for line in chain(*lines))
+
+
+def verdict(figure: float, target: float | None, *, at_most: bool = False, clean: bool) -> str:
+    """Whether a figure meets its target; with a star when it decides nothing."""
+    if target is None:
+        return "-"
+    word = "pass" if (figure <= target if at_most else figure >= target) else "FAIL"
+    return word if clean else f"{word} *"

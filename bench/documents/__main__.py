@@ -10,11 +10,11 @@ from tempfile import TemporaryDirectory
 import click
 from rich.console import Console
 
-from bench import machine, measurement, tables
-from bench.documents import dataset, lines, report, results
+from bench import commands, machine, measurement
+from bench.documents import dataset, lines, report
 from bench.documents.results import Result
 from bench.documents.rounds import Bench
-from bench.place import BUILD, DOCUMENT, RESULTS, ROOT, alone, newest_result
+from bench.place import BUILD, RESULTS, ROOT, alone, newest_result
 from fourfold.limits import CHECKPOINT_BYTES
 
 ROUNDS = 5
@@ -32,13 +32,11 @@ def main(
     *, quick: bool, rounds: int | None, only: str, history: str | None, page: str | None, docs: bool
 ) -> None:
     """Measure spaces of documents."""
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=170)
+    console = commands.console()
     if docs:
         _document(console)
         return
-    bench = _bench(_chosen(only), history, page, quick=quick)
+    bench = _bench(commands.chosen(only, lines.WORKLOADS), history, page, quick=quick)
     wanted = rounds or (QUICK_ROUNDS if quick else ROUNDS)
     result = _measure(console, bench, wanted, quick=quick)
     report.show(result, console)
@@ -46,7 +44,7 @@ def main(
         path = BUILD / "newest-documents.json"
     else:
         path = RESULTS / f"documents-{datetime.now(UTC):%Y-%m-%d}.json"
-    results.save(result, path)
+    commands.save(result, path)
     console.print(f"Every round: {path.relative_to(ROOT)}")
     sys.exit(1 if result.missed else 0)
 
@@ -100,21 +98,10 @@ def _measure(console: Console, bench: Bench, rounds: int, *, quick: bool) -> Res
     )
 
 
-def _chosen(only: str) -> set[str]:
-    names = {part.strip().upper() for part in only.split(",") if part.strip()}
-    if unknown := names - set(lines.WORKLOADS):
-        raise click.BadParameter(f"no workload {', '.join(sorted(unknown))}", param_hint="--only")
-    return names or set(lines.WORKLOADS)
-
-
 def _document(console: Console) -> None:
     path = newest_result("documents")
-    figures = report.markdown(results.load(path), str(path.relative_to(ROOT)))
-    try:
-        tables.put_between_marks(DOCUMENT, "documents", figures)
-    except tables.MarksMissing as error:
-        raise click.ClickException(str(error)) from error
-    console.print(f"{DOCUMENT.relative_to(ROOT)} now shows {path.name}")
+    figures = report.markdown(commands.load(path, Result), str(path.relative_to(ROOT)))
+    console.print(commands.document("documents", path, figures))
 
 
 if __name__ == "__main__":

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 
 from bench.documents.task import Run
 from bench.machine import Machine
-from bench.measurement import Measurement, Spread, disturbed
+from bench.measurement import Measurement, Spread, all_clean, any_missed, disturbed, verdict
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -62,7 +60,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def verdict(self) -> str:
-        return _verdict(self.ratio.median, self.target, at_most=self.at_most, clean=self.clean)
+        return verdict(self.ratio.median, self.target, at_most=self.at_most, clean=self.clean)
 
 
 class Flatness(msgspec.Struct, frozen=True):
@@ -79,7 +77,7 @@ class Flatness(msgspec.Struct, frozen=True):
 
     @property
     def verdict(self) -> str:
-        return _verdict(self.ratio, self.target, at_most=True, clean=self.clean)
+        return verdict(self.ratio, self.target, at_most=True, clean=self.clean)
 
 
 class PolicyOutcome(msgspec.Struct, frozen=True):
@@ -108,26 +106,8 @@ class Result(msgspec.Struct, frozen=True):
 
     @property
     def clean(self) -> bool:
-        parts: list[Outcome | Flatness | PolicyOutcome] = [*self.outcomes, *self.flatness]
-        return all(part.clean for part in [*parts, *self.policies])
+        return all_clean(self.outcomes, self.flatness) and all(each.clean for each in self.policies)
 
     @property
     def missed(self) -> bool:
-        parts: list[Outcome | Flatness] = [*self.outcomes, *self.flatness]
-        return any(part.verdict == "FAIL" for part in parts)
-
-
-def _verdict(figure: float, target: float | None, *, at_most: bool, clean: bool) -> str:
-    if target is None:
-        return "-"
-    word = "pass" if (figure <= target if at_most else figure >= target) else "FAIL"
-    return word if clean else f"{word} *"
-
-
-def save(result: Result, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n")
-
-
-def load(path: Path) -> Result:
-    return msgspec.json.decode(path.read_bytes(), type=Result)
+        return any_missed(self.outcomes, self.flatness)

@@ -9,25 +9,19 @@ between two runs of the same round.
 from __future__ import annotations
 
 import os
-import random
 import shutil
-import subprocess
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-
-import msgspec
 
 from bench.documents import preparing, spaces
 from bench.documents.lines import Counts, Curve, Line, Policy
 from bench.documents.results import Flatness, Outcome, PolicyOutcome, Record
 from bench.documents.task import LIMITED, LIMITS, Run, Task
-from bench.machine import ForeignLoad, interpreter, sync_cost_us
 from bench.measurement import Measurement, spread
+from bench.rounds import Progress, in_child, of, repeat, used, watched
 
-Progress = Callable[[str], None]
-SYNC_PROBES = 50
+CHILD = "bench.documents.subject"
 
 
 @dataclass(slots=True)
@@ -41,7 +35,6 @@ class Bench:
     policies: list[Policy]
     records: list[Record] = field(default_factory=list)
     bytes_per_revision: dict[str, float] = field(default_factory=dict)
-    _order: random.Random = field(default_factory=random.Random)
 
     def prepare(self, progress: Progress) -> None:
         runs = {run for group in self._groups() for run in group}
@@ -54,13 +47,14 @@ class Bench:
 
     def run(self, rounds: int, patience: int, progress: Progress) -> None:
         """At least `rounds` undisturbed rounds of every group, if they can be had in time."""
-        groups = self._groups()
-        self._round(0, groups, progress)
-        for number in range(1, patience + 1):
-            wanting = [group for group in groups if len(self._rounds(group)[0]) < rounds]
-            if not wanting:
-                return
-            self._round(number, wanting, progress)
+        repeat(
+            self._groups(),
+            self.records,
+            lambda number, run: self._execute(number, run, progress),
+            rounds=rounds,
+            patience=patience,
+            is_limit=lambda run: run.form in LIMITS,
+        )
 
     def _groups(self) -> list[list[Run]]:
         """Runs that are compared with each other, and therefore are neighbours."""
@@ -80,18 +74,6 @@ class Bench:
 
     # One round
 
-    def _round(self, number: int, groups: list[list[Run]], progress: Progress) -> None:
-        order = list(groups)
-        self._order.shuffle(order)
-        for group in order:
-            runs = list(group)
-            self._order.shuffle(runs)
-            if number == 0:
-                # A limit inserts what Fourfold has left.
-                runs.sort(key=lambda run: run.form in LIMITS)
-            for run in runs:
-                self._execute(number, run, progress)
-
     def _execute(self, number: int, run: Run, progress: Progress) -> None:
         progress(f"round {number}: {run.label}")
         source = path = self._file(run)
@@ -99,11 +81,10 @@ class Bench:
             path = self.folder / "run.sqlite"
             _copy(source, path)
         rows = self._rows(run)
-        sync_us, _ = sync_cost_us(self.folder, rounds=SYNC_PROBES)
-        with ForeignLoad() as foreign:
-            measured = _in_child(
-                Task(run.form, run.history, run.page_size, str(path), run.count, str(rows))
-            )
+        task = Task(run.form, run.history, run.page_size, str(path), run.count, str(rows))
+        measured, share, sync_us = watched(
+            self.folder, lambda: in_child(CHILD, task, task.form, Measurement)
+        )
         if run.form in LIMITS:
             _prove(run, path, rows)
         elif number == 0 and run.form in LIMITED:
@@ -114,7 +95,7 @@ class Bench:
                 run=run,
                 operations=run.count,
                 measured=measured,
-                foreign_share=None if foreign.share is None else round(foreign.share, 3),
+                foreign_share=share,
                 sync_us=sync_us,
             )
         )
@@ -135,9 +116,9 @@ class Bench:
         found = []
         for curve in self.curves:
             runs = [run for _, run in curve.runs]
-            used, clean = self._used(runs, wanted)
+            counted, clean = used(self.records, runs, wanted)
             us = {
-                size: median(record.us for record in self._of(run, used))
+                size: median(record.us for record in of(self.records, run, counted))
                 for size, run in curve.runs
             }
             found.append(
@@ -156,7 +137,7 @@ class Bench:
     def policy_outcomes(self, wanted: int) -> list[PolicyOutcome]:
         found = []
         for policy in self.policies:
-            used, clean = self._used([policy.run], wanted)
+            counted, clean = used(self.records, [policy.run], wanted)
             name = f"{policy.history} {policy.page_size} {policy.run.data}"
             found.append(
                 PolicyOutcome(
@@ -165,16 +146,16 @@ class Bench:
                     history=policy.history,
                     page_size=policy.page_size,
                     bytes_per_revision=self.bytes_per_revision[name],
-                    past_us=median(record.us for record in self._of(policy.run, used)),
+                    past_us=median(record.us for record in of(self.records, policy.run, counted)),
                     clean=clean,
                 )
             )
         return found
 
     def _outcome(self, line: Line, wanted: int) -> Outcome:
-        used, clean = self._used([line.subject, line.reference], wanted)
-        ours = self._of(line.subject, used)
-        theirs = {record.round: record for record in self._of(line.reference, used)}
+        counted, clean = used(self.records, [line.subject, line.reference], wanted)
+        ours = of(self.records, line.subject, counted)
+        theirs = {record.round: record for record in of(self.records, line.reference, counted)}
         ratios = [record.rate / theirs[record.round].rate for record in ours]
         if line.at_most:
             ratios = [1 / ratio for ratio in ratios]
@@ -194,28 +175,9 @@ class Bench:
             ratio=spread(ratios),
             target=line.target,
             at_most=line.at_most,
-            rounds=len(used),
+            rounds=len(counted),
             clean=clean,
         )
-
-    def _of(self, run: Run, rounds: Iterable[int]) -> list[Record]:
-        wanted = set(rounds)
-        return [each for each in self.records if each.run == run and each.round in wanted]
-
-    def _used(self, runs: list[Run], wanted: int) -> tuple[list[int], bool]:
-        """The rounds that count: those that nobody disturbed, or all if these are too few."""
-        good, bad = self._rounds(runs)
-        clean = len(good) >= wanted
-        return (good if clean else sorted(good + bad)), clean
-
-    def _rounds(self, runs: list[Run]) -> tuple[list[int], list[int]]:
-        """The rounds of `runs` that nobody disturbed, and those that somebody did."""
-        wanted = set(runs)
-        mine = [each for each in self.records if each.run in wanted and each.round > 0]
-        quiet = min((record.sync_us for record in self.records), default=0.0)
-        rounds = sorted({record.round for record in mine})
-        bad = {record.round for record in mine if record.disturbed(quiet)}
-        return [n for n in rounds if n not in bad], [n for n in rounds if n in bad]
 
 
 def _copy(source: Path, path: Path) -> None:
@@ -231,11 +193,3 @@ def _prove(run: Run, path: Path, rows: Path) -> None:
     found = spaces.fingerprint(path, run.history, run.page_size)
     if found != spaces.fingerprint(rows, run.history, run.page_size):
         raise spaces.WrongRows(f"{run.label}: other rows than Fourfold's")
-
-
-def _in_child(task: Task) -> Measurement:
-    command = [interpreter(), "-m", "bench.documents.subject", msgspec.json.encode(task).decode()]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{task.form}: {done.stderr.strip()[-2000:]}")
-    return msgspec.json.decode(done.stdout, type=Measurement)

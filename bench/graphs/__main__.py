@@ -11,11 +11,11 @@ from tempfile import TemporaryDirectory
 import click
 from rich.console import Console
 
-from bench import machine, measurement, tables
-from bench.graphs import dataset, lines, report, results
+from bench import commands, machine, measurement
+from bench.graphs import dataset, lines, report
 from bench.graphs.results import Result
 from bench.graphs.rounds import Bench
-from bench.place import BUILD, DOCUMENT, RESULTS, ROOT, alone, newest_result
+from bench.place import BUILD, RESULTS, ROOT, alone, newest_result
 from fourfold.limits import CHECKPOINT_BYTES
 from fourfold.models.graphs import PROFILE
 
@@ -36,7 +36,8 @@ def main(*, quick: bool, rounds: int, only: str, largest: bool, docs: bool) -> N
     if docs:
         _document(console)
         return
-    bench = _bench({"D"} if largest else _chosen(only), quick=quick, largest=largest)
+    chosen = {"D"} if largest else commands.chosen(only, lines.WORKLOADS)
+    bench = _bench(chosen, quick=quick, largest=largest)
     result = _measure(console, bench, rounds, quick=quick)
     report.show(result, console)
     today = f"{datetime.now(UTC):%Y-%m-%d}"
@@ -44,7 +45,7 @@ def main(*, quick: bool, rounds: int, only: str, largest: bool, docs: bool) -> N
         path = BUILD / "newest-graphs.json"
     else:
         path = RESULTS / f"{'largest-graphs' if largest else 'graphs'}-{today}.json"
-    results.save(result, path)
+    commands.save(result, path)
     console.print(f"Every round: {path.relative_to(ROOT)}")
     sys.exit(1 if result.missed else 0)
 
@@ -92,25 +93,16 @@ def _measure(console: Console, bench: Bench, rounds: int, *, quick: bool) -> Res
     )
 
 
-def _chosen(only: str) -> set[str]:
-    names = {part.strip().upper() for part in only.split(",") if part.strip()}
-    if unknown := names - set(lines.WORKLOADS):
-        raise click.BadParameter(f"no workload {', '.join(sorted(unknown))}", param_hint="--only")
-    return names or set(lines.WORKLOADS)
-
-
 def _document(console: Console) -> None:
     path = newest_result("graphs")
-    figures = report.markdown(results.load(path), str(path.relative_to(ROOT)))
+    figures = report.markdown(commands.load(path, Result), str(path.relative_to(ROOT)))
     if any(RESULTS.glob("largest-graphs-*.json")):
         more = newest_result("largest-graphs")
-        shown = report.markdown(results.load(more), str(more.relative_to(ROOT)), machine=False)
+        shown = report.markdown(
+            commands.load(more, Result), str(more.relative_to(ROOT)), machine=False
+        )
         figures += f"\n\nUp to 10,000,000 rows, in a run of its own:\n\n{shown}"
-    try:
-        tables.put_between_marks(DOCUMENT, "graphs", figures)
-    except tables.MarksMissing as error:
-        raise click.ClickException(str(error)) from error
-    console.print(f"{DOCUMENT.relative_to(ROOT)} now shows {path.name}")
+    console.print(commands.document("graphs", path, figures))
 
 
 if __name__ == "__main__":

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 
 from bench.graphs.task import Run
 from bench.machine import Machine
-from bench.measurement import Measurement, Spread, disturbed
+from bench.measurement import Measurement, Spread, all_clean, any_missed, disturbed, verdict
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -56,7 +54,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def verdict(self) -> str:
-        return _verdict(self.target, self.target is None or self.ratio.median >= self.target, self)
+        return verdict(self.ratio.median, self.target, clean=self.clean)
 
 
 class Flatness(msgspec.Struct, frozen=True):
@@ -71,7 +69,7 @@ class Flatness(msgspec.Struct, frozen=True):
 
     @property
     def verdict(self) -> str:
-        return _verdict(self.target, self.target is None or self.ratio <= self.target, self)
+        return verdict(self.ratio, self.target, at_most=True, clean=self.clean)
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -90,26 +88,8 @@ class Result(msgspec.Struct, frozen=True):
 
     @property
     def clean(self) -> bool:
-        parts: list[Outcome | Flatness] = [*self.outcomes, *self.flatness]
-        return all(part.clean for part in parts)
+        return all_clean(self.outcomes, self.flatness)
 
     @property
     def missed(self) -> bool:
-        parts: list[Outcome | Flatness] = [*self.outcomes, *self.flatness]
-        return any(part.verdict == "FAIL" for part in parts)
-
-
-def _verdict(target: float | None, held: bool, part: Outcome | Flatness) -> str:
-    if target is None:
-        return "-"
-    word = "pass" if held else "FAIL"
-    return word if part.clean else f"{word} *"
-
-
-def save(result: Result, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n")
-
-
-def load(path: Path) -> Result:
-    return msgspec.json.decode(path.read_bytes(), type=Result)
+        return any_missed(self.outcomes, self.flatness)

@@ -9,25 +9,19 @@ between two runs of the same round.
 from __future__ import annotations
 
 import os
-import random
-import subprocess
 import time
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-
-import msgspec
 
 from bench.graphs import peer, store
 from bench.graphs.lines import Counts, Curve, Line
 from bench.graphs.results import Flatness, Outcome, Record
 from bench.graphs.task import Run, Task
-from bench.machine import ForeignLoad, interpreter, sync_cost_us
 from bench.measurement import Measurement, spread
+from bench.rounds import Progress, in_child, of, repeat, used, watched
 
-Progress = Callable[[str], None]
-SYNC_PROBES = 50
+CHILD = "bench.graphs.subject"
 
 
 @dataclass(slots=True)
@@ -41,7 +35,6 @@ class Bench:
     records: list[Record] = field(default_factory=list)
     prepared_s: dict[str, float] = field(default_factory=dict)
     file_mib: dict[str, float] = field(default_factory=dict)
-    _order: random.Random = field(default_factory=random.Random)
 
     def prepare(self, progress: Progress) -> None:
         """Every file that one of the runs starts from."""
@@ -60,13 +53,14 @@ class Bench:
 
     def run(self, rounds: int, patience: int, progress: Progress) -> None:
         """At least `rounds` undisturbed rounds of every group, if they can be had in time."""
-        groups = self._groups()
-        self._round(0, groups, progress)
-        for number in range(1, patience + 1):
-            wanting = [group for group in groups if len(self._rounds(group)[0]) < rounds]
-            if not wanting:
-                return
-            self._round(number, wanting, progress)
+        repeat(
+            self._groups(),
+            self.records,
+            lambda number, run: self._execute(number, run, progress),
+            rounds=rounds,
+            patience=patience,
+            is_limit=lambda run: run.is_limit,
+        )
 
     def _groups(self) -> list[list[Run]]:
         """Runs that are compared with each other, and therefore are neighbours."""
@@ -81,18 +75,6 @@ class Bench:
 
     # One round
 
-    def _round(self, number: int, groups: list[list[Run]], progress: Progress) -> None:
-        order = list(groups)
-        self._order.shuffle(order)
-        for group in order:
-            runs = list(group)
-            self._order.shuffle(runs)
-            if number == 0:
-                # A limit inserts what Fourfold has left.
-                runs.sort(key=lambda run: run.is_limit)
-            for run in runs:
-                self._execute(number, run, progress)
-
     def _execute(self, number: int, run: Run, progress: Progress) -> None:
         progress(f"round {number}: {run.label}")
         path = self.folder / f"{run.data}.db"
@@ -102,16 +84,16 @@ class Bench:
             store.copy(self.folder / f"{run.data}.db", path)
             with path.open("rb") as file:
                 os.fsync(file.fileno())
-        sync_us, _ = sync_cost_us(self.folder, rounds=SYNC_PROBES)
-        with ForeignLoad() as foreign:
-            measured = _in_child(Task(run.form, str(path), run.count, str(rows)))
+        task = Task(run.form, str(path), run.count, str(rows))
+        measured, share, sync_us = watched(
+            self.folder, lambda: in_child(CHILD, task, task.form, Measurement)
+        )
         if run.is_limit:
             ordered = not run.form.endswith("threads")
             if store.fingerprint(path, ordered=ordered) != store.fingerprint(rows, ordered=ordered):
                 raise store.WrongRows(f"{run.label}: other rows than Fourfold's")
         elif number == 0 and run.writes and run.side == "fourfold":
             store.copy(path, rows)
-        share = None if foreign.share is None else round(foreign.share, 3)
         self.records.append(Record(number, run, measured, share, sync_us))
 
     # What came of it
@@ -122,16 +104,19 @@ class Bench:
     def flatness(self, wanted: int) -> list[Flatness]:
         found = []
         for curve in self.curves:
-            used, clean = self._used([run for _, run in curve.runs], wanted)
-            us = {n: median(each.us for each in self._of(run, used)) for n, run in curve.runs}
+            counted, clean = used(self.records, [run for _, run in curve.runs], wanted)
+            us = {
+                n: median(each.us for each in of(self.records, run, counted))
+                for n, run in curve.runs
+            }
             ratio = max(us.values()) / min(us.values())
             found.append(Flatness(curve.title, us, ratio, curve.target, clean))
         return found
 
     def _outcome(self, line: Line, wanted: int) -> Outcome:
-        used, clean = self._used([line.subject, line.reference], wanted)
-        ours = {record.round: record for record in self._of(line.subject, used)}
-        theirs = {record.round: record for record in self._of(line.reference, used)}
+        counted, clean = used(self.records, [line.subject, line.reference], wanted)
+        ours = {record.round: record for record in of(self.records, line.subject, counted)}
+        theirs = {record.round: record for record in of(self.records, line.reference, counted)}
         return Outcome(
             workload=line.workload,
             title=line.title,
@@ -140,36 +125,8 @@ class Bench:
             reference_rate=spread([record.rate for record in theirs.values()]),
             cpu_us=median(record.cpu_us for record in ours.values()),
             reference_cpu_us=median(record.cpu_us for record in theirs.values()),
-            ratio=spread([ours[number].rate / theirs[number].rate for number in used]),
+            ratio=spread([ours[number].rate / theirs[number].rate for number in counted]),
             target=line.target,
-            rounds=len(used),
+            rounds=len(counted),
             clean=clean,
         )
-
-    def _of(self, run: Run, rounds: Iterable[int]) -> list[Record]:
-        wanted = set(rounds)
-        return [each for each in self.records if each.run == run and each.round in wanted]
-
-    def _used(self, runs: list[Run], wanted: int) -> tuple[list[int], bool]:
-        """The rounds that count: those that nobody disturbed, or all if these are too few."""
-        good, bad = self._rounds(runs)
-        clean = len(good) >= wanted
-        return (good if clean else sorted(good + bad)), clean
-
-    def _rounds(self, runs: list[Run]) -> tuple[list[int], list[int]]:
-        """The rounds in which all of `runs` took part: those that nobody disturbed, and others."""
-        rounds = {n for n in {each.round for each in self.records} if n > 0}
-        for run in set(runs):
-            rounds &= {each.round for each in self.records if each.run == run}
-        quiet = min((record.sync_us for record in self.records), default=0.0)
-        mine = [each for each in self.records if each.run in set(runs)]
-        bad = {record.round for record in mine if record.disturbed(quiet)}
-        return sorted(rounds - bad), sorted(rounds & bad)
-
-
-def _in_child(task: Task) -> Measurement:
-    command = [interpreter(), "-m", "bench.graphs.subject", msgspec.json.encode(task).decode()]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{task.form}: {done.stderr.strip()[-2000:]}")
-    return msgspec.json.decode(done.stdout, type=Measurement)

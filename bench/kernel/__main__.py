@@ -10,13 +10,13 @@ from tempfile import TemporaryDirectory
 import click
 from rich.console import Console
 
-from bench import machine, measurement, tables
-from bench.kernel import ceiling, dataset, report, results
+from bench import commands, machine, measurement
+from bench.kernel import ceiling, dataset, report
 from bench.kernel.database import PROFILE
 from bench.kernel.results import Result
 from bench.kernel.rounds import Bench
 from bench.kernel.workloads import BATCH, WORKLOADS, Line, all_lines
-from bench.place import BUILD, DOCUMENT, RESULTS, ROOT, alone, newest_result
+from bench.place import BUILD, RESULTS, ROOT, alone, newest_result
 from fourfold.limits import CHECKPOINT_BYTES
 
 ROUNDS = 5
@@ -44,7 +44,7 @@ def main(*, quick: bool, rounds: int | None, only: str, docs: bool) -> None:
         path = BUILD / "newest.json"
     else:
         path = RESULTS / f"kernel-{datetime.now(UTC):%Y-%m-%d}.json"
-    results.save(result, path)
+    commands.save(result, path)
     console.print(f"Every round: {path.relative_to(ROOT)}")
     sys.exit(1 if result.missed else 0)
 
@@ -111,12 +111,8 @@ def _chosen(only: str) -> list[Line]:
 
 def _document(console: Console) -> None:
     path = newest_result("kernel")
-    figures = report.markdown(results.load(path), str(path.relative_to(ROOT)))
-    try:
-        tables.put_between_marks(DOCUMENT, "kernel", figures)
-    except tables.MarksMissing as error:
-        raise click.ClickException(str(error)) from error
-    console.print(f"{DOCUMENT.relative_to(ROOT)} now shows {path.name}")
+    figures = report.markdown(commands.load(path, Result), str(path.relative_to(ROOT)))
+    console.print(commands.document("kernel", path, figures))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from statistics import median
 
 import msgspec
@@ -103,12 +102,3 @@ def summarise(records: list[Record]) -> Side:
         cpu_us=median(r.measured.cpu_seconds / r.rows * 1e6 for r in records),
         group=median(record.rows / record.measured.transactions for record in records),
     )
-
-
-def save(result: Result, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n")
-
-
-def load(path: Path) -> Result:
-    return msgspec.json.decode(path.read_bytes(), type=Result)

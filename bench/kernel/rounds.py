@@ -9,13 +9,10 @@ workload the runs. A ratio is always taken between two runs of the same round.
 from __future__ import annotations
 
 import random
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
-
-import msgspec
 
 from bench.kernel import database, dataset
 from bench.kernel.ceiling import Ceiling
@@ -24,8 +21,9 @@ from bench.kernel.results import Outcome, Record, Side, summarise
 from bench.kernel.subject import COLUMNS
 from bench.kernel.task import Task
 from bench.kernel.workloads import Line, Run
-from bench.machine import ForeignLoad, interpreter, sync_cost_us
+from bench.machine import ForeignLoad, sync_cost_us
 from bench.measurement import Measurement, spread
+from bench.rounds import in_child
 from fourfold.kernel import bulk
 from fourfold.limits import CHECKPOINT_BYTES
 
@@ -131,7 +129,7 @@ class Bench:
         data = self._data(one_key=run.one_key)
         if run.side == "fourfold":
             task = Task(run.form, str(path), str(data), run.rows, run.batch, run.callers)
-            return _in_child(task)
+            return in_child("bench.kernel.subject", task, task.form, Measurement)
         assert self.ceiling is not None
         mode, *size = run.form.split()
         advance = {"requests": database.SQL.advance_one, "claims": database.SQL.claim}.get(
@@ -196,14 +194,6 @@ class Bench:
 
 def _median_rate(side: Side) -> float:
     return side.rate.median
-
-
-def _in_child(task: Task) -> Measurement:
-    command = [interpreter(), "-m", "bench.kernel.subject", msgspec.json.encode(task).decode()]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{task.form}: {done.stderr.strip()[-2000:]}")
-    return msgspec.json.decode(done.stdout, type=Measurement)
 
 
 def _statements(mode: str, size: list[str], batch: int) -> list[str]:

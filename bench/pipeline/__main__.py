@@ -12,9 +12,9 @@ import click
 import msgspec
 from rich.console import Console
 
-from bench import machine, tables
-from bench.pipeline import cluster, many_files, materialize, report, results, scan, stores
-from bench.pipeline.results import Part
+from bench import machine, part_tables, parts, tables
+from bench.parts import Part
+from bench.pipeline import cluster, many_files, materialize, scan, stores
 from bench.place import BUILD, DOCUMENT, RESULTS, ROOT, alone, newest_result
 
 ROUNDS = 5
@@ -55,7 +55,8 @@ def main(*, quick: bool, rows: int, rounds: int, only: str, only_prepare: bool, 
     if docs:
         path = newest_result("pipeline")
         source = str(path.relative_to(ROOT))
-        tables.put_between_marks(DOCUMENT, "pipeline", report.markdown(results.load(path), source))
+        figures = part_tables.markdown(parts.load(path), source)
+        tables.put_between_marks(DOCUMENT, "pipeline", figures)
         console.print(f"{source} is in {DOCUMENT.relative_to(ROOT)}")
         return
     chosen = _chosen(only)
@@ -75,9 +76,9 @@ def main(*, quick: bool, rows: int, rounds: int, only: str, only_prepare: bool, 
         for name in chosen:
             part = PARTS[name].measure(rows, rounds)
             part = msgspec.structs.replace(part, machine=facts, versions=versions)
-            report.show(part, console)
+            part_tables.show(part, console)
             label = f"{name}-{rows:09}" if PARTS[name].by_rows else name
-            results.save(part, label, path)
+            parts.save(part, label, path)
             missed |= any(each.verdict.startswith("FAIL") for each in part.figures)
     console.print(f"Every round: {path.relative_to(ROOT)}")
     sys.exit(1 if missed and whole else 0)

@@ -23,10 +23,10 @@ from typing import Any
 
 import pyspark
 
+from bench.parts import Part, ratio
 from bench.pipeline import stores
-from bench.pipeline.load import foreign
-from bench.pipeline.results import Part, ratio
 from bench.place import BUILD
+from bench.processes import foreign
 from fourfold.pipeline.session import prepare as prepare_environment
 
 GOAL = 1.4

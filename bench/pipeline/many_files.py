@@ -22,11 +22,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bench.measurement import spread
+from bench.parts import Figure, Part, one, undisturbed
 from bench.pipeline import stores
-from bench.pipeline.load import workers
-from bench.pipeline.results import Figure, Part, one, undisturbed
-from bench.pipeline.rounds import in_turns
 from bench.place import BUILD
+from bench.processes import workers
+from bench.turns import in_turns
 from fourfold.pipeline import finding, session
 from fourfold.pipeline.tables import model_tables
 

@@ -21,11 +21,11 @@ from typing import Any
 import apsw
 
 from bench.measurement import spread
+from bench.parts import Figure, Part, one, ratio, undisturbed
 from bench.pipeline import stores
-from bench.pipeline.load import foreign, workers
-from bench.pipeline.results import Figure, Part, one, ratio, undisturbed
-from bench.pipeline.rounds import in_turns
 from bench.place import BUILD
+from bench.processes import foreign, workers
+from bench.turns import in_turns
 from fourfold.models.documents import fold
 from fourfold.models.documents.encoding import decode, trusted
 from fourfold.pipeline import jobs, session, shuffled

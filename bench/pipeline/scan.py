@@ -20,10 +20,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from bench.parts import Part, ratio
 from bench.pipeline import stores
-from bench.pipeline.results import Part, ratio
-from bench.pipeline.rounds import in_turns
 from bench.place import BUILD
+from bench.turns import in_turns
 from fourfold.pipeline import session
 
 COLUMNS = "space,branch,id,seq,op_index,op,data"

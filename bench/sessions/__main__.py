@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 import click
 from rich.console import Console
 
-from bench import machine, measurement, tables
-from bench.place import BUILD, DOCUMENT, RESULTS, ROOT, alone, newest_result
-from bench.sessions import conversation, lines, report, results
+from bench import commands, machine, measurement
+from bench.place import BUILD, RESULTS, ROOT, alone, newest_result
+from bench.sessions import conversation, lines, report
 from bench.sessions.results import Result
 from bench.sessions.rounds import Bench
 
@@ -35,19 +35,17 @@ PEERS = (
 @click.option("--docs", is_flag=True, help="Write the newest result into docs/performance.md.")
 def main(*, quick: bool, rounds: int | None, only: str, docs: bool) -> None:
     """Measure sessions."""
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=170)
+    console = commands.console()
     if docs:
         _document(console)
         return
-    chosen = _chosen(only)
+    chosen = commands.chosen(only, lines.WORKLOADS)
     result = _measure(console, chosen, rounds or (QUICK_ROUNDS if quick else ROUNDS), quick=quick)
     report.show(result, console)
     path = BUILD / "newest-sessions.json"
     if not (quick or only):
         path = RESULTS / f"sessions-{datetime.now(UTC):%Y-%m-%d}.json"
-    results.save(result, path)
+    commands.save(result, path)
     console.print(f"Every round: {path.relative_to(ROOT)}")
     sys.exit(1 if result.missed else 0)
 
@@ -91,21 +89,10 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _chosen(only: str) -> set[str]:
-    names = {part.strip().upper() for part in only.split(",") if part.strip()}
-    if unknown := names - set(lines.WORKLOADS):
-        raise click.BadParameter(f"no workload {', '.join(sorted(unknown))}", param_hint="--only")
-    return names or set(lines.WORKLOADS)
-
-
 def _document(console: Console) -> None:
     path = newest_result("sessions")
-    figures = report.markdown(results.load(path), str(path.relative_to(ROOT)))
-    try:
-        tables.put_between_marks(DOCUMENT, "sessions", figures)
-    except tables.MarksMissing as error:
-        raise click.ClickException(str(error)) from error
-    console.print(f"{DOCUMENT.relative_to(ROOT)} now shows {path.name}")
+    figures = report.markdown(commands.load(path, Result), str(path.relative_to(ROOT)))
+    console.print(commands.document("sessions", path, figures))
 
 
 if __name__ == "__main__":

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 
 from bench.machine import Machine
-from bench.measurement import Spread, disturbed
+from bench.measurement import Spread, all_clean, any_missed, disturbed, verdict
 from bench.sessions.task import Found, Run
 
 
@@ -76,26 +74,8 @@ class Result(msgspec.Struct, frozen=True):
 
     @property
     def clean(self) -> bool:
-        parts: list[Outcome | Flatness] = [*self.outcomes, *self.flatness]
-        return all(part.clean for part in parts)
+        return all_clean(self.outcomes, self.flatness)
 
     @property
     def missed(self) -> bool:
-        parts: list[Outcome | Flatness] = [*self.outcomes, *self.flatness]
-        return any(part.verdict == "FAIL" for part in parts)
-
-
-def verdict(figure: float, target: float | None, *, at_most: bool, clean: bool) -> str:
-    if target is None:
-        return "-"
-    word = "pass" if (figure <= target if at_most else figure >= target) else "FAIL"
-    return word if clean else f"{word} *"
-
-
-def save(result: Result, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n")
-
-
-def load(path: Path) -> Result:
-    return msgspec.json.decode(path.read_bytes(), type=Result)
+        return any_missed(self.outcomes, self.flatness)

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import random
 import shutil
-import subprocess
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-import msgspec
-
 import fourfold
-from bench.machine import ForeignLoad, interpreter, sync_cost_us
 from bench.measurement import spread
+from bench.rounds import Progress, in_child, watched
 from bench.sessions.child import event
 from bench.sessions.lines import Curve, Line
 from bench.sessions.results import Flatness, Outcome, Record
 from bench.sessions.task import Found, Run, Task
 
-Progress = Callable[[str], None]
-SYNC_PROBES = 50
+CHILD = "bench.sessions.child"
 ONCE = "talk sqlite"
 """Takes gigabytes and minutes, so it runs once, and is compared with the rounds of the others."""
 
@@ -74,12 +69,11 @@ class Bench:
     def _execute(self, number: int, run: Run) -> None:
         work = self.folder / "run"
         work.mkdir()
-        sync_us, _ = sync_cost_us(self.folder, rounds=SYNC_PROBES)
-        where = self.folder / run.data if run.data else work
-        with ForeignLoad() as foreign:
-            found = _in_child(Task(run, str(where)))
+        task = Task(run, str(self.folder / run.data if run.data else work))
+        found, share, sync_us = watched(
+            self.folder, lambda: in_child(CHILD, task, run.label, Found)
+        )
         shutil.rmtree(work)
-        share = None if foreign.share is None else round(foreign.share, 3)
         self.records.append(Record(number, run, found, share, sync_us))
 
     # What came of it
@@ -133,11 +127,3 @@ class Bench:
         mine = [record for record in self.records if record.run == run and record.round]
         good = [record for record in mine if not record.disturbed(quiet_us)]
         return (good, True) if good else (mine, False)
-
-
-def _in_child(task: Task) -> Found:
-    command = [interpreter(), "-m", "bench.sessions.child", msgspec.json.encode(task).decode()]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{task.run.label} failed:\n{done.stderr}")
-    return msgspec.json.decode(done.stdout.splitlines()[-1], type=Found)

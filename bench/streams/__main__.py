@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 import click
 from rich.console import Console
 
-from bench import machine, tables
-from bench.place import BUILD, DOCUMENT, RESULTS, ROOT, alone
+from bench import commands, machine
+from bench.place import BUILD, RESULTS, ROOT, alone
 from bench.streams import load, report, results, servers
 from bench.streams.results import Cell, Record, Result
 from bench.streams.servers import Server
@@ -44,24 +44,22 @@ def main(*, quick: bool, rounds: int | None, only: str, named: str, docs: bool) 
 
     A run of some workloads takes their place in the result of the same day.
     """
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=170)
+    console = commands.console()
     if docs:
         _document(console)
         return
     load.require_wrk()
     wanted = rounds or (1 if quick else ROUNDS)
-    chosen = _chosen(only)
+    chosen = commands.chosen(only, WORKLOADS)
     bench = Bench(chosen, set(filter(None, named.split(","))), quick=quick)
     with console.status("starting") as status:
         result = bench.run(wanted, status.update)
     path = BUILD / "newest-streams.json"
     if not quick and not named:
         path = RESULTS / f"streams-{datetime.now(UTC):%Y-%m-%d}.json"
-        result = results.merged(results.load(path) if path.exists() else None, result)
+        result = results.merged(commands.load(path, Result) if path.exists() else None, result)
     report.show(result, console)
-    results.save(result, path)
+    commands.save(result, path)
     console.print(f"Every round: {path.relative_to(ROOT)}")
 
 
@@ -211,24 +209,13 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _chosen(only: str) -> set[str]:
-    names = {part.strip().upper() for part in only.split(",") if part.strip()}
-    if unknown := names - set(WORKLOADS):
-        raise click.BadParameter(f"no workload {', '.join(sorted(unknown))}", param_hint="--only")
-    return names or set(WORKLOADS)
-
-
 def _document(console: Console) -> None:
     # The other benchmark of streams keeps its results under a longer name.
     path = max(RESULTS.glob("streams-[0-9]*.json"), default=None)
     if path is None:
         raise click.ClickException("bench/results holds no result of streams yet: run it first")
-    figures = report.markdown(results.load(path), str(path.relative_to(ROOT)))
-    try:
-        tables.put_between_marks(DOCUMENT, "streams", figures)
-    except tables.MarksMissing as error:
-        raise click.ClickException(str(error)) from error
-    console.print(f"{DOCUMENT.relative_to(ROOT)} now shows {path.name}")
+    figures = report.markdown(commands.load(path, Result), str(path.relative_to(ROOT)))
+    console.print(commands.document("streams", path, figures))
 
 
 if __name__ == "__main__":

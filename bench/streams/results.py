@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 
 from bench.machine import Machine
@@ -142,12 +140,3 @@ def merged(old: Result | None, new: Result) -> Result:
     return msgspec.structs.replace(
         new, records=sorted([*kept, *new.records], key=lambda record: record.cell.workload)
     )
-
-
-def save(result: Result, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n")
-
-
-def load(path: Path) -> Result:
-    return msgspec.json.decode(path.read_bytes(), type=Result)

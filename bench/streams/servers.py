@@ -142,29 +142,32 @@ def install(folder: Path) -> None:
     wanted.write_text(" ".join(PACKAGES))
 
 
+def fourfold(
+    name: str, folder: Path, *options: str, settings: dict[str, str] | None = None
+) -> Server:
+    """`fourfold serve`, with these options and these variables."""
+
+    def start(port: int, data: Path) -> Command:
+        command = [sys.executable, "-m", "fourfold", "serve", str(data / "store")]
+        return [*command, f"--port={port}", *options], settings or {}
+
+    return Server(name, start, folder)
+
+
+def prisma(name: str, folder: Path, peers: Path, settings: dict[str, str]) -> Server:
+    bun = _bun(peers / "node_modules")
+    server = peers / "node_modules" / "@prisma" / "streams-server" / "src" / "server.ts"
+
+    def start(port: int, data: Path) -> Command:
+        where = {"PORT": str(port), "DS_HOST": "127.0.0.1", "DS_ROOT": str(data / "root")}
+        command = [str(bun), str(server), "--object-store", "local", "--no-auth"]
+        return command, {**where, **settings}
+
+    return Server(name, start, folder)
+
+
 def all_servers(folder: Path, peers: Path) -> list[Server]:
     """Every server that can be had here, ours first."""
-    bun = _bun(peers / "node_modules")
-    prisma = peers / "node_modules" / "@prisma" / "streams-server"
-
-    def ours(port: int, data: Path) -> Command:
-        return [
-            sys.executable,
-            "-m",
-            "fourfold",
-            "serve",
-            str(data / "store"),
-            f"--port={port}",
-        ], {}
-
-    def prisma_with(settings: dict[str, str]) -> Callable[[int, Path], Command]:
-        def start(port: int, data: Path) -> Command:
-            where = {"PORT": str(port), "DS_HOST": "127.0.0.1", "DS_ROOT": str(data / "root")}
-            server = str(prisma / "src" / "server.ts")
-            command = [str(bun), server, "--object-store", "local", "--no-auth"]
-            return command, {**where, **settings}
-
-        return start
 
     def file_store(port: int, data: Path) -> Command:
         script = data / "server.mjs"
@@ -178,9 +181,9 @@ def all_servers(folder: Path, peers: Path) -> list[Server]:
         return [*command, "--auto-aof-rewrite-percentage", "0"], {}
 
     found = [
-        Server("fourfold", ours, folder / "fourfold"),
-        Server("prisma-tuned", prisma_with(TUNED), folder / "prisma-tuned"),
-        Server("prisma", prisma_with({}), folder / "prisma"),
+        fourfold("fourfold", folder / "fourfold"),
+        prisma("prisma-tuned", folder / "prisma-tuned", peers, TUNED),
+        prisma("prisma", folder / "prisma", peers, {}),
         Server("file", file_store, folder / "file"),
     ]
     if shutil.which("redis-server") and shutil.which("redis-benchmark"):

@@ -151,6 +151,17 @@ class Archive(Struct, frozen=True):
         Meta(ge=1, le=256),
         _says("Streams that are sealed or published at the same time.", "streams"),
     ] = limits.ARCHIVE_CONCURRENCY
+    index: Annotated[
+        Literal["on", "off"],
+        _says("Whether a server indexes the routing keys of what it has published."),
+    ] = "on"
+    compact: Annotated[
+        Literal["on", "off"],
+        _says("Whether a server makes large segments of small ones that it has published."),
+    ] = "on"
+    compact_bytes: Annotated[
+        _Bytes, _says("Payload of a segment that small ones are made into, at most.", "bytes")
+    ] = limits.COMPACT_BYTES
 
 
 class Server(Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import sys
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 import fourfold
@@ -252,6 +253,19 @@ def test_writes_are_replaced_or_kept_as_langgraph_says(saver, sessions):
         ]
 
 
+def test_the_writes_of_one_checkpointer_are_seen_by_another(sessions):
+    one, other = FourfoldSaver(sessions), FourfoldSaver(sessions)
+    put(one, "c1", x=1)
+    where = config("t", "c1")
+    for number, (writer, reader) in enumerate([(one, other), (other, one), (one, other)] * 2):
+        assert len(reader.get_tuple(where).pending_writes) == number
+        writer.put_writes(where, [("a", number)], f"task-{number}")
+        writer.put_writes(where, [("a", number)], f"task-{number}")
+        for saver in (one, other, FourfoldSaver(sessions)):
+            found = saver.get_tuple(where).pending_writes
+            assert [value for _, _, value in found] == [*range(number + 1)]
+
+
 def test_writes_may_come_before_their_checkpoint(saver, sessions):
     saver.put_writes(config("t", "c1"), [("a", 1)], "task")
     assert values(saver) is None
@@ -306,6 +320,80 @@ def test_equal_fingerprints_mean_equal_values_of_equal_types(one, other):
     if prints.add(one):
         assert prints.covers([one])
         assert prints.covers([other]) == (packed([one]) == packed([other]))
+
+
+# What a node may do to a message that it was given; pydantic does not look at these.
+changes = st.sampled_from(
+    [
+        ("content", "a"),
+        ("content", "b"),
+        ("id", None),
+        ("id", "1"),
+        ("id", 1),
+        ("id", True),
+        ("id", 0.0),
+        ("id", -0.0),
+        ("name", ""),
+        ("name", []),
+        ("additional_kwargs", {"a": 1}),
+        ("additional_kwargs", {"a": True}),
+    ]
+)
+
+
+class Answer(AIMessage):
+    """The same fields under another name."""
+
+
+def _changed(kind, change):
+    made = kind("a", id="1")
+    made.__dict__[change[0]] = change[1]
+    return made
+
+
+models = st.builds(_changed, st.sampled_from([AIMessage, HumanMessage, Answer]), changes)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(models | plain, min_size=1, max_size=4), st.integers(0, 3), changes, plain)
+def test_a_fingerprint_of_messages_covers_what_packs_to_the_same_bytes(known, at, change, other):
+    prints = Fingerprint()
+    for each in copy.deepcopy(known):
+        assert prints.add(each)
+    for length in range(len(known) + 1):
+        assert prints.covers(known[:length])
+    assert not prints.covers([*known, "more"])
+    found = known[at % len(known)]
+    replaced = [other]
+    if isinstance(found, AIMessage | HumanMessage):
+        held = found.__dict__
+        replaced += [_like(found, {**held, change[0]: change[1]}), _like(Answer("a"), held)]
+    for each in replaced:
+        asked = [each if item is found else item for item in known]
+        assert prints.covers(asked) == (packed(asked) == packed(known))
+
+
+def _like(message, held):
+    made = message.model_copy()
+    made.__dict__.clear()
+    made.__dict__.update(held)
+    return made
+
+
+def test_a_message_that_was_changed_in_place_is_not_covered():
+    for change in (("content", "b"), ("id", None), ("tool_calls", [{}]), ("tool_calls", ())):
+        stored = AIMessage("a", id="1")
+        prints = Fingerprint()
+        assert prints.add(stored)
+        given = stored.model_copy()
+        assert prints.covers([given])
+        given.__dict__[change[0]] = change[1]
+        assert not prints.covers([given])
+    assert not prints.covers([AIMessage("a", id="1", more=1)])
+    for one, other in ((0.0, -0.0), (1, True), (1, 1.0)):
+        prints = Fingerprint()
+        assert prints.add(_changed(AIMessage, ("id", one)))
+        assert not prints.covers([_changed(AIMessage, ("id", other))])
 
 
 def test_one_is_not_true_in_a_fingerprint():

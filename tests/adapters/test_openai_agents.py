@@ -139,3 +139,36 @@ def test_bad_items_are_refused_and_nothing_is_written(sessions):
     with pytest.raises(InvalidInput):
         AgentsSession("s", Path("store"))
     assert run(session.get_items()) == [item(1)]
+
+
+def test_a_runner_of_the_sdk_keeps_its_conversation_over_a_restart(tmp_path):
+    """The SDK itself, with its own scripted model: a tool is called, and the next process goes on
+    with all that was said.
+    """
+    agents = pytest.importorskip("agents", reason="openai-agents is not installed")
+    scripted = pytest.importorskip("agents.testing", reason="this SDK has no scripted model")
+
+    @agents.function_tool
+    def weather(city: str) -> str:
+        return f"rain in {city}"
+
+    def asked(question, *steps):
+        model = scripted.ScriptedModel(list(steps))
+        agent = agents.Agent(name="helper", model=model, tools=[weather])
+        with fourfold.open(tmp_path / "store") as store:
+            session = AgentsSession("user-42", store.sessions)
+            silent = agents.RunConfig(tracing_disabled=True)
+            done = run(agents.Runner.run(agent, question, session=session, run_config=silent))
+            assert store.sessions.verify() == []
+            return done.final_output, run(session.get_items()), model.last_call.input
+
+    said = scripted.assistant_message
+    call = scripted.function_call("weather", {"city": "Ghent"}, call_id="c1")
+    answer, items, _ = asked("Weather in Ghent?", [call], [said("It rains.")])
+    assert answer == "It rains."
+    kinds = [each.get("type", each.get("role")) for each in items]
+    assert kinds == ["user", "function_call", "function_call_output", "message"]
+    answer, later, heard = asked("And tomorrow?", [said("No idea.")])
+    assert (answer, later[:4]) == ("No idea.", items)
+    assert [each.get("output") for each in heard][2] == "rain in Ghent"
+    assert len(later) == 6

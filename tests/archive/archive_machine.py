@@ -1,10 +1,10 @@
 """Random lives of an archived store against a dumb model.
 
-Streams are appended to, closed, forked, deleted and trimmed while they are sealed, published and
-collected over an object store that fails, times out and tears; the node is killed at any point of
-the archive, restarted, loses its cache and its segment files, or its whole disk. After every step
-the invariants hold, every stream reads as the model says, and every manifest speaks of objects
-that are there and whole.
+Streams are appended to, closed, forked, deleted and trimmed while they are sealed, published,
+indexed, compacted and collected over an object store that fails, times out and tears; the node is
+killed at any point of the archive, restarted, loses its cache and its segment files, or its whole
+disk. After every step the invariants hold, every stream reads as the model says, as a whole and by
+each key, and every manifest speaks of objects that are there and whole.
 """
 
 from __future__ import annotations
@@ -25,12 +25,27 @@ from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Fork, Streams, 
 from fourfold.models.streams.archive import Archive, Policy, bootstrap
 from fourfold.models.streams.archive.checks import object_problems
 from fourfold.models.streams.names import show_offset
+from fourfold.models.streams.records import Sought
 from fourfold.objects import Fault, FaultyStore, MemoryStore
 
 NAMES = st.sampled_from(["a", "b/c", "d", "e", "é"])
 RECORDS = st.lists(st.binary(min_size=1, max_size=6), min_size=1, max_size=7)
 CALLS = st.lists(st.tuples(st.integers(0, 6), st.sampled_from(list(Fault))), min_size=1, max_size=5)
-POLICY = Policy(seal_bytes=12, seal_rows=4, seal_age_s=60.0, cache_bytes=4_000, concurrency=1)
+POLICY = Policy(
+    seal_bytes=12,
+    seal_rows=4,
+    seal_age_s=60.0,
+    cache_bytes=4_000,
+    concurrency=1,
+    trim_rows=2,
+    index_span=2,
+    index_fanout=2,
+    compact_bytes=60,
+    compact_rows=30,
+    compact_segments=2,
+)
+KEYS = (b"k", b"other")
+ROUTING_KEYS = st.sampled_from([None, *KEYS])
 POINTS = st.sampled_from([*faults.ARCHIVE_POINTS, "kernel.commit.before", "kernel.commit.after"])
 
 
@@ -41,9 +56,10 @@ class Crash(BaseException):
 class Modelled:
     """A stream as the model sees it: every record that it ever had."""
 
-    def __init__(self, name, records=(), keep=None, first=0, parent=None):
+    def __init__(self, name, records=(), keep=None, first=0, parent=None, keys=None):
         self.name = name
         self.records = list(records)
+        self.keys = [None] * len(self.records) if keys is None else list(keys)
         self.first = first
         self.longest = 0
         """How long it was before its end was lost."""
@@ -122,16 +138,18 @@ class ArchiveMachine(RuleBasedStateMachine):
         keep=st.sampled_from([None, None, 10]),
         records=RECORDS,
         close=st.sampled_from([False, False, False, False, True]),
+        key=ROUTING_KEYS,
     )
-    def append(self, name, keep, records, close):
+    def append(self, name, keep, records, close, key=None):
         if name not in self.model:
             self.streams.make(Wanted(name, "text/plain", retention_bytes=keep), records[0])
             self.note(Modelled(name, records[:1], keep))
         found = self.model[name]
         if found.closed or found.hidden:
             return
-        self.streams.append(name, Append(records, None, close=close))
+        self.streams.append(name, Append(records, None, close=close, routing_key=key))
         found.records += records
+        found.keys += [key] * len(records)
         found.closed = close
 
     @initialize(records=RECORDS)
@@ -139,10 +157,10 @@ class ArchiveMachine(RuleBasedStateMachine):
         for name in ("a", "b/c"):
             self.append(name, None, records, False)
 
-    @rule(records=RECORDS)
-    def append_everywhere(self, records):
+    @rule(records=RECORDS, key=ROUTING_KEYS)
+    def append_everywhere(self, records, key):
         for found in list(self.model.values()):
-            self.append(found.name, None, records, False)
+            self.append(found.name, None, records, False, key)
 
     @rule(name=NAMES, source=NAMES, at=st.integers(0, 20), sub=st.integers(0, 4))
     def fork(self, name, source, at, sub):
@@ -150,18 +168,20 @@ class ArchiveMachine(RuleBasedStateMachine):
         if name in self.model or origin is None or origin.hidden:
             return
         at = max(origin.first, min(at, len(origin.records)))
-        kept, left = origin.records[:at], sub
+        kept, keys, left = origin.records[:at], origin.keys[:at], sub
         if sub > len(b"".join(origin.records[at:])):
             return
-        for record in origin.records[at:]:
+        for record, key in zip(origin.records[at:], origin.keys[at:], strict=True):
             if left <= 0:
                 break
             kept.append(record[:left])
+            # A part of a record is a record of the fork's own.
+            keys.append(key if left >= len(record) else None)
             left -= len(record)
         faults_were, self.due_faults = self.due_faults, []
         self.streams.make(Wanted(name, None, fork=Fork(source, at, sub)))
         self.due_faults = faults_were
-        made = Modelled(name, kept, first=min(origin.first, at), parent=origin)
+        made = Modelled(name, kept, first=min(origin.first, at), parent=origin, keys=keys)
         origin.forks += 1
         self.note(made)
 
@@ -215,6 +235,24 @@ class ArchiveMachine(RuleBasedStateMachine):
     def round_over_objects_that_fail(self, everything, calls):
         self.round(everything, 1, calls)
 
+    @rule(everything=st.booleans())
+    def index(self, everything):
+        self.check_kept(self.archive.index(everything=everything))
+
+    @rule()
+    def compact(self):
+        self.check_kept(self.archive.compact())
+
+    @rule(calls=CALLS)
+    def keep_up_over_objects_that_fail(self, calls):
+        self.due_faults += calls
+        self.check_kept(self.archive.index())
+        self.check_kept(self.archive.compact())
+
+    def check_kept(self, kept):
+        for error in kept.failures.values():
+            assert error.retryable, error
+
     @rule()
     def collect(self):
         self.due_faults = []
@@ -238,6 +276,8 @@ class ArchiveMachine(RuleBasedStateMachine):
         try:
             self.archive.forgive()
             self.archive.round(everything=everything)
+            self.archive.compact()
+            self.archive.index()
             self.archive.collect(grace_s=0)
         except (Crash, FourfoldError):
             pass
@@ -315,6 +355,7 @@ class ArchiveMachine(RuleBasedStateMachine):
             old = self.history[manifest.incarnation]
             end = max(manifest.uploaded_through + 1, manifest.first_offset)
             made = Modelled(old.name, old.records[:end], old.keep, manifest.first_offset)
+            made.keys = old.keys[:end]
             made.closed, made.hidden = manifest.closed, manifest.hidden
             made.longest = max(old.longest, len(old.records))
             self.model[old.name] = made
@@ -347,6 +388,19 @@ class ArchiveMachine(RuleBasedStateMachine):
             if chunk.up_to_date:
                 break
         assert read == list(enumerate(found.records[:end]))[first:]
+        for key in KEYS:
+            whole = zip(read, found.keys[first:end], strict=True)
+            expected = [each for each, has in whole if has == key]
+            assert self.read_by_key(streams, found.name, show_offset(first), key) == expected
+
+    def read_by_key(self, streams, name, at, key):
+        read = []
+        while True:
+            _, chunk = streams.read(name, at, records_max=2, sought=Sought(key))
+            read += [(record.offset, record.payload) for record in chunk.records]
+            at = show_offset(chunk.next_offset)
+            if chunk.up_to_date:
+                return read
 
     @invariant()
     def nothing_contradicts_itself(self):
@@ -369,11 +423,16 @@ class ArchiveMachine(RuleBasedStateMachine):
             for segment in manifest.kept() if whole else ():
                 data = self.inner.get(segment.key).data
                 assert hashlib.sha256(data).hexdigest() == segment.digest
+            for run in manifest.runs() if whole else ():
+                data = self.inner.get(run.key).data
+                assert hashlib.sha256(data).hexdigest() == run.sha256
 
     def everything_can_be_published_and_rebuilt(self):
         self.due_faults = []
         done = self.archive.publish_all()
         assert not done.failures
+        assert not self.archive.compact().failures
+        assert not self.archive.index().failures
         assert self.streams.verify() == []
         with self.database.read() as snapshot:
             assert list(object_problems(snapshot, self.inner)) == []

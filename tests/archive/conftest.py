@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from node import Node
+from published_stores import open_store
 
 from fourfold.kernel import faults
 from fourfold.objects import MemoryStore
@@ -33,3 +34,14 @@ def make(tmp_path, objects):
 @pytest.fixture
 def node(make):
     return make()
+
+
+@pytest.fixture
+def url(tmp_path):
+    return tmp_path / "objects"
+
+
+@pytest.fixture
+def store(tmp_path, url):
+    with open_store(tmp_path / "store", url) as opened:
+        yield opened

@@ -1,4 +1,4 @@
-"""A node is killed with SIGKILL while it appends, seals, publishes and collects."""
+"""A node is killed with SIGKILL while it appends, seals, publishes, indexes, compacts, collects."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from node import Node
 
 from fourfold.kernel import faults
 from fourfold.models.streams.archive.checks import object_problems
+from fourfold.models.streams.names import show_offset
+from fourfold.models.streams.records import Sought
 from fourfold.objects import FolderStore
 from fourfold.testing import crash
 
@@ -25,6 +27,17 @@ def acknowledged(lines, before):
     return reached
 
 
+def by_key(node, name):
+    """The records with the key that every third one has."""
+    at, found = "-1", []
+    while True:
+        _, chunk = node.streams.read(name, at, sought=Sought(b"key-1"))
+        found += [record.payload for record in chunk.records]
+        at = show_offset(chunk.next_offset)
+        if chunk.up_to_date:
+            return found
+
+
 def check(root, reached, build):
     """Nothing that was acknowledged is missing, here or in a node that is built from the objects;
     how far each stream is now.
@@ -38,10 +51,14 @@ def check(root, reached, build):
                 found = node.read(name)
                 assert len(found) >= end
                 assert found == [f"{name}-{n}".encode() for n in range(len(found))]
+                assert by_key(node, name) == found[1::3]
                 ends[name] = len(found)
             if build is None:
                 return ends
             assert not node.archive.publish_all().failures
+            assert not node.archive.compact().failures
+            assert not node.archive.index().failures
+            node.archive.collect(grace_s=0)
             assert node.streams.verify() == []
             with node.database.read() as snapshot:
                 assert list(object_problems(snapshot, objects)) == []
@@ -49,16 +66,25 @@ def check(root, reached, build):
             node.close()
         other = Node(build, objects)
         try:
-            assert not other.bootstrap().lost
+            report = other.bootstrap()
+            assert not report.lost
+            assert not report.unclaimed
             assert other.streams.verify() == []
             for name, end in ends.items():
                 assert other.read(name) == [f"{name}-{n}".encode() for n in range(end)]
+                assert by_key(other, name) == other.read(name)[1::3]
         finally:
             other.close()
         return ends
 
 
-SOONER = {"archive.segment.renamed", "archive.upload.after", "archive.manifest.uploaded"}
+SOONER = {
+    "archive.segment.renamed",
+    "archive.upload.after",
+    "archive.manifest.uploaded",
+    "archive.manifest.sliced",
+    "archive.object.uploaded",
+}
 """The points that every run kills at; a long run kills at all of them."""
 
 

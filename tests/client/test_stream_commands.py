@@ -158,3 +158,16 @@ def test_without_its_library_the_client_says_what_to_install(monkeypatch, capfd)
 
 def test_a_server_sweeps_by_itself(places, capfd):
     assert entry.run(["stream", "sweep", places[1]]) == 6
+
+
+def test_records_are_appended_and_read_by_routing_key(both):
+    both("create", "keyed", "--type", "text/plain")
+    both("append", "keyed", "first", "--routing-key", "red")
+    both("append", "keyed", "second")
+    both("append", "keyed", "--from", "-", "--routing-key", "red", stdin=b"third\nfourth\n")
+    assert both("read", "keyed", "--routing-key", "red") == "first\nthird\nfourth\n"
+    assert both("read", "keyed", "--routing-key", "red", "--limit", "2") == "first\nthird\n"
+    assert both("read", "keyed", "--routing-key", "green") == ""
+    told = json.loads(both("read", "keyed", "--routing-key", "red", "--limit", "1", "--json"))
+    assert [each["record"] for each in told["records"]] == ["first"]
+    assert told["up_to_date"] is False

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from fourfold import limits
-from fourfold.content import PayloadRef, decode, encode
+from fourfold.content import PayloadRef, decode, encode, encode_each
 from fourfold.content.writing import write_text
 from fourfold.errors import ContentError
 
@@ -196,6 +196,30 @@ def test_the_deepest_value_comes_back_and_one_level_more_is_refused():
         decode(b"[" * 501 + b"]" * 501)
     with pytest.raises(ContentError):
         decode(b"[" * 100_000 + b"]" * 100_000)
+
+
+def test_values_that_are_encoded_together_leave_room_for_one_more_bracket():
+    deepest = ["x"]
+    for _ in range(limits.CONTENT_DEPTH_MAX - 2):
+        deepest = {"a": deepest} if type(deepest) is list else [deepest]
+    # Whoever puts a bracket around what came of it must be able to read that again.
+    for value in (deepest, [deepest]):
+        found = encode_each([value, 1])
+        if found is not None:
+            assert decode(b"[" + found[0] + b"]") == [value]
+    assert encode_each([[deepest]]) is None
+    assert encode_each([{"a": {"b": ["c", 1, None, True]}}, "d"]) is not None
+
+
+def test_what_must_be_looked_at_alone_is_not_encoded_together():
+    holds_itself = {}
+    holds_itself.update(a=holds_itself, b=holds_itself)
+    odd = (1.5, "\ud800", b"", {1: 2}, {"~a": 1}, OrderedDict(a=1), Text("a"), holds_itself)
+    for value in ("~", '"~', 2**70):
+        found = encode_each([{"a": 1}, {"b": value}])
+        assert found is None or found[1] == encode({"b": value})
+    for value in odd:
+        assert encode_each([{"a": 1}, {"b": value}]) is None
 
 
 def test_a_set_counts_as_two_brackets_and_a_tagged_leaf_as_one():

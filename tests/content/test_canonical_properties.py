@@ -8,7 +8,7 @@ import random
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
-from fourfold.content import PayloadRef, decode, encode, find_refs
+from fourfold.content import PayloadRef, decode, encode, encode_each, find_refs
 from fourfold.content.integers import integer_text, parse_integer
 from fourfold.content.writing import write_text
 from fourfold.errors import ContentError
@@ -61,6 +61,15 @@ def test_decoding_and_encoding_again_changes_no_byte(value):
 @given(content_values())
 def test_the_fast_way_and_the_careful_way_agree(value):
     assert encode(value) == write_text(value).encode()
+
+
+@given(st.lists(st.one_of(json_values(max_leaves=6), content_values(max_leaves=6)), max_size=6))
+def test_values_that_are_encoded_together_have_the_bytes_that_each_has_alone(values):
+    found = encode_each(values)
+    if found is not None:
+        assert found == [encode(value) for value in values]
+    elif not values:
+        raise AssertionError("nothing at all needs no closer look")
 
 
 @given(content_values(), st.randoms(use_true_random=False))

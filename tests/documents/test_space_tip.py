@@ -11,11 +11,17 @@ class _Undone(Exception):
     pass
 
 
+def undone(space, seq):
+    """A commit inside of a transaction, or of a step of one, that is undone."""
+    with space.database.write():
+        assert space.set("urn:a", {"value": 2}).seq == seq
+        raise _Undone
+
+
 def test_seqs_stay_dense_when_a_transaction_around_commits_is_undone(space):
     space.set("urn:a", {"value": 1})
-    with pytest.raises(_Undone), space.database.write():
-        assert space.set("urn:a", {"value": 2}).seq == 2
-        raise _Undone
+    with pytest.raises(_Undone):
+        undone(space, 2)
     assert space.set("urn:a", {"value": 3}).seq == 2
     assert space.verify() == []
 
@@ -23,9 +29,8 @@ def test_seqs_stay_dense_when_a_transaction_around_commits_is_undone(space):
 def test_seqs_stay_dense_when_a_step_of_a_transaction_is_undone(space):
     with space.database.write():
         assert space.set("urn:a", {"value": 1}).seq == 1
-        with pytest.raises(_Undone), space.database.write():
-            assert space.set("urn:a", {"value": 2}).seq == 2
-            raise _Undone
+        with pytest.raises(_Undone):
+            undone(space, 2)
         assert space.set("urn:b", {"value": 3}).seq == 2
     assert space.set("urn:c", {"value": 4}).seq == 3
     assert space.verify() == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from fourfold.pipeline import session
@@ -19,6 +21,10 @@ QUICK = {
 
 @pytest.fixture(scope="session")
 def spark():
+    # Workers have the environment that the JVM was started with; the S3 server of the tests takes
+    # any key.
+    os.environ.setdefault("AWS_ACCESS_KEY_ID", "test")
+    os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "test")
     running = session("local[2]", **QUICK)
     yield running
     running.stop()

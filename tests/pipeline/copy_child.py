@@ -9,32 +9,16 @@ committing process are killed at that point of that batch:
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-import time
 
-from pyspark.errors import PySparkException
+from dying_copies import DyingSource, copied, die, repeated, run
 
-from fourfold.pipeline import ingest, session
-from fourfold.pipeline.source import FourfoldSource
-
-TOO_BUSY = ("failed to connect back", "waiting for the Python worker to connect back")
-WINDOW, BATCH, DRIVER = "COPY_WINDOW", "COPY_BATCH", "COPY_DRIVER"
+from fourfold.pipeline import ingest
 
 
 def copy(spark, *places):
     """All that is there, in batches of about 25 rows."""
-    for _ in range(5):
-        try:
-            copy_once(spark, *places)
-        except PySparkException as error:
-            # Spark gives a Python process ten seconds to start, which a busy machine may not have.
-            if not any(words in str(error) for words in TOO_BUSY):
-                raise
-        else:
-            return
-    raise AssertionError("Python processes of Spark's do not start in time")
+    repeated(copy_once, spark, *places)
 
 
 def copy_once(spark, source, target, checkpoint):
@@ -44,71 +28,27 @@ def copy_once(spark, source, target, checkpoint):
         .load()
         .select("space", "branch", "id", "op", "data", "seq", "op_index")
     )
-    query = (
-        rows.writeStream.format("fourfold")
-        .options(root=str(target), checkpointLocation=str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    copied(rows, target, checkpoint)
 
 
-class DyingSource(FourfoldSource):
-    """The source and sink as they are, in a process that dies at a window."""
+class DyingBetweenSpaces(DyingSource):
+    half_way = "spaces"
 
-    def streamWriter(self, schema, overwrite):  # noqa: N802
-        writer = super().streamWriter(schema, overwrite)
-        commit = writer.commit
+    @staticmethod
+    def die_half_way():
+        write = ingest._write
+        written = []
 
-        def dying(messages, batchId):  # noqa: N803
-            if batchId == int(os.environ[BATCH]):
-                if os.environ[WINDOW] == "spaces":
-                    write_and_die_before_the_next_space()
-                commit(messages, batchId)
+        def once(space, rows, batch, *, trial=False):
+            if written:
                 die()
-            commit(messages, batchId)
+            done = write(space, rows, batch, trial=trial)
+            if not trial:
+                written.append(space.did)
+            return done
 
-        writer.commit = dying
-        return writer
-
-
-def write_and_die_before_the_next_space():
-    write = ingest._write
-    written = []
-
-    def once(space, rows, batch, *, trial=False):
-        if written:
-            die()
-        done = write(space, rows, batch, trial=trial)
-        if not trial:
-            written.append(space.did)
-        return done
-
-    ingest._write = once
-
-
-def die():
-    os.killpg(int(os.environ[DRIVER]), signal.SIGKILL)
-    os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(60)
-
-
-def main(source, target, checkpoint, window="", batch="0"):
-    os.environ[DRIVER] = str(os.getpgid(0))
-    os.environ[WINDOW], os.environ[BATCH] = window, batch
-    spark = session(
-        "local[2]",
-        **{
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-            "spark.sql.shuffle.partitions": "2",
-            "spark.log.level": "OFF",
-        },
-    )
-    if window:
-        spark.dataSource.register(DyingSource)
-    copy(spark, source, target, checkpoint)
-    spark.stop()
+        ingest._write = once
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    run(copy, DyingBetweenSpaces, sys.argv[1:4], *sys.argv[4:])

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import apsw
+import pyarrow as pa
 import pytest
 import sample_store
 from hypothesis import given
@@ -86,6 +87,62 @@ def test_small_files_leave_in_large_batches(many):
     options = read_options({"root": f"{many}/one", "table": "revisions"})
     batches = [batch.num_rows for work in planned(options) for batch in scan.batches(work)]
     assert len(batches) == len(planned(options))
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 5, 6, 7, 1000])
+def test_what_all_rows_of_a_file_share_stands_in_every_row_however_batches_end(many, size):
+    options = read_options(
+        {"roots": f"{many}/*", "table": "revisions", "columns": "root,id,space,seq"}
+        | {"batch_rows": str(size)}
+    )
+    works = planned(options)
+    found = [row for work in works for each in scan.batches(work) for row in each.to_pylist()]
+    expected = [
+        {"root": str(many / store), "id": f"e{row}", "space": f"did:web:s{number}", "seq": row + 1}
+        for store in ("one", "two")
+        for number in range(MANY)
+        for row in range(ROWS)
+    ]
+    assert sorted(found, key=lambda row: (row["root"], row["space"], row["seq"])) == sorted(
+        expected, key=lambda row: (str(row["root"]), str(row["space"]), int(str(row["seq"])))
+    )
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_a_text_that_somebody_made_bytes_is_read_as_the_text_that_it_is(tmp_path, size):
+    with fourfold.open(tmp_path / "s") as store:
+        space = store.space("did:web:s0")
+        for number in range(ROWS):
+            space.set(f"e{number}", {"n": "é"})
+    [path] = (tmp_path / "s/spaces").glob("*.sqlite")
+    options = read_options(
+        {"root": str(tmp_path / "s"), "table": "revisions", "batch_rows": str(size)}
+    )
+
+    def texts():
+        works = planned(options)
+        found = [each.column("data") for work in works for each in scan.batches(work)]
+        assert {each.type for each in found} == {pa.string()}
+        return [bytes(text) for each in found for text in each.cast(pa.binary()).to_pylist()]
+
+    before = texts()
+    assert len(before) == ROWS
+    file = apsw.Connection(str(path))
+    file.execute("UPDATE revision SET data = CAST(data AS BLOB) WHERE id IN ('e1', 'e4')")
+    assert len(file.execute("SELECT 1 FROM revision WHERE typeof(data) = 'blob'").fetchall()) == 2
+    assert texts() == before
+    file.execute("UPDATE revision SET data = x'ff' WHERE id = 'e1'")
+    file.close()
+    assert texts() == [before[0], b"\xff", *before[2:]]
+
+
+def test_rows_of_which_only_the_space_is_wanted_cost_one_number_each(many):
+    options = read_options({"root": f"{many}/one", "table": "revisions", "columns": "space"})
+    works = planned(options)
+    assert sum(batch.num_rows for work in works for batch in scan.batches(work)) == MANY * ROWS
+    for piece in (piece for work in works for piece in work.pieces):
+        assert '"seq"' in piece.sql.partition(" FROM ")[0]
+        assert "TEXT" not in piece.sql.partition(" FROM ")[0]
 
 
 def test_the_files_of_a_filtered_space_are_the_only_ones(many):

@@ -71,6 +71,13 @@ def test_a_master_and_a_remote_contradict_each_other():
 
 
 @pytest.mark.spark
+def test_the_arrow_of_java_checks_no_bounds_that_nobody_oversteps(spark):
+    system = spark.sparkContext._jvm.java.lang.System
+    assert system.getProperty("arrow.enable_unsafe_memory_access") == "true"
+    assert system.getProperty("arrow.enable_null_check_for_get") == "false"
+
+
+@pytest.mark.spark
 def test_the_running_session_is_given_again_and_never_quietly_changed(spark):
     assert session() is spark
     assert session("local[2]", spark__sql__shuffle__partitions=2) is spark

@@ -1,11 +1,11 @@
-"""What the benchmark of the pipeline leaves: parts put together, ratios round by round."""
+"""What benchmarks in parts leave: parts put together, ratios round by round."""
 
 from __future__ import annotations
 
 import pytest
+from bench import parts
 from bench.measurement import Spread
-from bench.pipeline import results
-from bench.pipeline.results import Figure, Part
+from bench.parts import Figure, Part
 
 
 def part(title, *figures):
@@ -14,17 +14,17 @@ def part(title, *figures):
 
 def test_the_parts_of_a_day_are_put_together_in_one_file(tmp_path):
     path = tmp_path / "pipeline.json"
-    results.save(part("old"), "scan", path)
-    results.save(part("start"), "start", path)
-    results.save(part("new"), "scan", path)
-    found = results.load(path).parts
+    parts.save(part("old"), "scan", path)
+    parts.save(part("start"), "start", path)
+    parts.save(part("new"), "scan", path)
+    found = parts.load(path).parts
     assert {name: each.title for name, each in found.items()} == {"scan": "new", "start": "start"}
 
 
 def test_a_ratio_is_taken_between_neighbours_in_time():
     seconds = {"ours": [1.0, 4.0, 2.0], "theirs": [2.0, 2.0, 2.0]}
     shares = {"ours": [0.0, 0.0, 0.0], "theirs": [0.0, 0.0, 0.0]}
-    found = results.ratio("x", seconds, shares, "ours", "theirs", 0.9)
+    found = parts.ratio("x", seconds, shares, "ours", "theirs", 0.9)
     assert found.value == Spread(1.0, 0.5, 2.0)
     assert found.verdict == "pass"
 
@@ -43,5 +43,5 @@ def test_a_figure_is_judged_by_its_target(median, target, at_most, verdict):
 def test_rounds_in_which_others_worked_do_not_count_as_quiet():
     shares = {"ours": [0.5, 0.5, 0.0], "theirs": [0.0, 0.0, 0.0]}
     seconds = {"ours": [1.0, 1.0, 1.0], "theirs": [1.0, 1.0, 1.0]}
-    assert not results.ratio("x", seconds, shares, "ours", "theirs", 0.9).clean
-    assert results.ratio("x", seconds, shares, "theirs", "theirs", 0.9).clean
+    assert not parts.ratio("x", seconds, shares, "ours", "theirs", 0.9).clean
+    assert parts.ratio("x", seconds, shares, "theirs", "theirs", 0.9).clean

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from bench import machine
+from bench import commands, machine
 from bench.streams import load, report, results
 from bench.streams.results import Cell, Record, Result
 
@@ -56,8 +56,8 @@ def test_a_later_run_replaces_its_workloads_only(tmp_path):
 
 def test_a_result_is_kept_whole(tmp_path):
     made = result(record("fourfold", 1), tmp_path=tmp_path)
-    results.save(made, tmp_path / "kept.json")
-    assert results.load(tmp_path / "kept.json") == made
+    commands.save(made, tmp_path / "kept.json")
+    assert commands.load(tmp_path / "kept.json", Result) == made
 
 
 @pytest.mark.parametrize(("text", "wanted"), [("388.00us", 0.388), ("1.06ms", 1.06), ("2s", 2000)])

@@ -55,6 +55,37 @@ def details(server, name):
     return json.loads(server.ask("GET", f"/v1/stream/{name}/_details").text)["archive"]
 
 
+def test_details_show_the_indexes(start):
+    server = start("node")
+    server.ask("PUT", "/v1/stream/orders", headers=JSON)
+    for number in range(40):
+        headers = {**JSON, "stream-key": f"key-{number % 4}"}
+        server.ask("POST", "/v1/stream/orders", b'{"n": %d}' % number, headers)
+    wait_until_published(server, "orders", 40)
+    told_of = details(server, "orders")
+    assert told_of["indexes"] == []
+    assert told_of["compactions_pending"] == 0
+    server.stop()
+    command = [
+        sys.executable,
+        "-m",
+        "fourfold",
+        "publish",
+        str(server.root),
+        "--index",
+        "--compact",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "indexed" in done.stdout
+    again = start("node")
+    (index,) = details(again, "orders")["indexes"]
+    assert index["field"] is None
+    assert index["indexed_offset"].endswith("40")
+    assert index["runs"] >= 1
+    answer = again.ask("GET", "/v1/stream/orders?key=key-3")
+    assert [each["n"] for each in json.loads(answer.text)] == list(range(3, 40, 4))
+
+
 def wait_until_published(server, name, count):
     deadline = time.monotonic() + 60
     while int(details(server, name)["published_offset"][-8:]) < count:

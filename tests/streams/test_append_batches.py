@@ -120,7 +120,7 @@ def test_a_transaction_that_fails_leaves_nothing_that_is_remembered(streams, mon
         raise Full("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr("fourfold.kernel.transaction.Transaction.insert_many", broken)
+        patch.setattr("fourfold.kernel.transaction.Transaction.execute_many", broken)
         with pytest.raises(Full):
             streams.append("a", Append([b"2"], None, Producer("p", 0, 1), "z"))
     done = streams.append("a", Append([b"2"], None, Producer("p", 0, 1), "b"))

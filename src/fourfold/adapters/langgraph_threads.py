@@ -76,6 +76,8 @@ class ThreadLog:
         self._records: Kept[Record] = Kept(limits.ADAPTER_EVENTS_MAX)
         self._places: Kept[int] = Kept(limits.ADAPTER_EVENTS_MAX)
         self._writes: Kept[int] = Kept(limits.ADAPTER_EVENTS_MAX)
+        self._written: Kept[list[int]] = Kept(limits.ADAPTER_EVENTS_MAX)
+        """The events with the writes of a checkpoint, where all of them are known."""
         self._chains: Kept[Chain] = Kept(limits.ADAPTER_LISTS_MAX)
         self._stored: Kept[tuple[str, int]] = Kept(limits.ADAPTER_LISTS_MAX)
         self._newest: Record | None = None
@@ -104,6 +106,8 @@ class ThreadLog:
                             break
                     # Somebody else may have put again what is known here.
                     self._places.pop(record.id, None)
+                elif event.type == WRITES:
+                    self._written.clear()
             self._seen = last
         return self._newest
 
@@ -192,11 +196,16 @@ class ThreadLog:
                     found[place] = (data["path"], data["task"], index, channel, value)
         return sorted(found.values(), key=lambda write: write[:3])
 
-    def write_events(self, checkpoint_id: str) -> Iterator[Event]:
-        number = 0
-        while events := self.sessions.events_of_key(self.sid, _key("w", checkpoint_id, number)):
-            yield events[0]
-            number += 1
+    def write_events(self, checkpoint_id: str) -> list[Event]:
+        self.newest()
+        known = self._written.get(checkpoint_id)
+        if known is not None:
+            return [self._event(each) for each in known]
+        found: list[Event] = []
+        while events := self.sessions.events_of_key(self.sid, _key("w", checkpoint_id, len(found))):
+            found.append(events[0])
+        self._written[checkpoint_id] = [event.id for event in found]
+        return found
 
     # Writing
 
@@ -267,8 +276,15 @@ class ThreadLog:
             except ReplayMismatch:
                 continue
             self._writes[checkpoint_id] = number
+            self._events[kept.id] = kept
+            known = self._written.get(checkpoint_id)
             if kept.id == self._seen + 1:
                 self._seen = kept.id
+                if known is None and number == 1:
+                    # Under the first key, and new: there were none before.
+                    self._written[checkpoint_id] = [kept.id]
+            if known is not None and kept.id not in known:
+                known.append(kept.id)
             return kept
 
     # Inside

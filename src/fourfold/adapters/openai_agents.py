@@ -15,17 +15,20 @@ other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from fourfold.adapters.naming import Generations, checked
-from fourfold.content import encode
+from fourfold.content import encode, encode_each
 from fourfold.errors import CorruptData, InvalidInput, NotFound, PreconditionFailed
 from fourfold.limits import ADAPTER_ITEM_BYTES_MAX
-from fourfold.models.sessions import Event, Payload, Sessions, SessionView
+from fourfold.models.sessions import Payload, Sessions, SessionView
+from fourfold.models.sessions.request import Alike
 
 LIBRARY: Final = "openai-agents"
 POPPED: Final = "openai-agents/popped"
+_ADDED: Final = "message/appended"
 _PAGE = 256
 T = TypeVar("T")
 
@@ -49,6 +52,8 @@ class AgentsSession:
         self._sessions = sessions
         self._names = Generations(sessions, LIBRARY)
         self._known: str | None = None
+        self._seen: tuple[str, int, int | None] | None = None
+        """Log, last event and newest item, as this object left or found them."""
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
         """The items, oldest first; with a limit the newest of them."""
@@ -62,9 +67,22 @@ class AgentsSession:
         """Append items, all of them or none."""
         if isinstance(items, (str, bytes, dict)):
             raise InvalidInput(f"the items to add are a list, not {type(items).__name__}")
-        given = [_message(item) for item in items]
-        if given:
-            await self._retried(lambda: self._add(given))
+        given = _Given(list(items))
+        while given.count:
+            # Where the conversation is known no thread is needed: the commit is all there is.
+            sid = self._known
+            if sid is None:
+                sid = await asyncio.to_thread(self._begun)
+            try:
+                await self._add(sid, given)
+            except PreconditionFailed:
+                # Somebody added or popped between the look and the change.
+                continue
+            except NotFound:
+                # Somebody cleared it.
+                self._known = None
+                continue
+            return
 
     async def pop_item(self) -> Any:
         """Take away the newest item; None if there is none."""
@@ -89,14 +107,14 @@ class AgentsSession:
 
     def _sid(self) -> str | None:
         """The log of the conversation, if it has begun."""
-        for sid in (self._known, self._names.current(self.session_id)):
+        for known in (self._known, None):
+            sid = known or self._names.current(self.session_id)
             try:
-                if sid is not None:
-                    self._sessions.current_view(sid)
-                    self._known = sid
-                    return sid
+                self._sessions.current_view(sid)
             except NotFound:
                 continue
+            self._known = sid
+            return sid
         return None
 
     def _begun(self) -> str:
@@ -109,10 +127,15 @@ class AgentsSession:
     def _top(self, view: SessionView) -> tuple[int, int | None]:
         """The last event of a view, and the message that is the newest item."""
         last = view.counters.event
+        if self._seen is not None and self._seen[:2] == (view.id, last):
+            return last, self._seen[2]
         event = view.events[last - 1]
-        if event.type == "message/appended":
-            return last, event.entity_id
-        return last, event.data["top"] if event.type == POPPED else None
+        if event.type == _ADDED:
+            top = event.entity_id
+        else:
+            top = event.data["top"] if event.type == POPPED else None
+        self._seen = (view.id, last, top)
+        return last, top
 
     def _items(self, limit: int | None) -> list[Any]:
         sid = self._sid()
@@ -132,16 +155,13 @@ class AgentsSession:
             top = message["below"]
         return found[::-1]
 
-    def _add(self, given: list[dict[str, Any]]) -> list[Event]:
-        sid = self._begun()
+    async def _add(self, sid: str, given: _Given) -> None:
         view = self._sessions.current_view(sid)
         last, top = self._top(view)
-        number = view.counters.message + 1
-        events = []
-        for at, message in enumerate(given):
-            events.append({"type": "message/appended", "message": {**message, "below": top}})
-            top = number + at
-        return self._sessions.append_events(sid, events, expected_last_id=last)
+        newest = view.counters.message
+        events = given.events([top, *range(newest + 1, newest + given.count)])
+        await self._sessions.append_events_async(sid, events, expected_last_id=last)
+        self._seen = (sid, last + given.count, newest + given.count)
 
     def _pop(self) -> Any:
         sid = self._sid()
@@ -175,12 +195,56 @@ class AgentsSession:
         return f"<AgentsSession {self.session_id!r}>"
 
 
-def _message(item: Any) -> dict[str, Any]:
-    """An item as a message: itself, and its role where it has one, for whoever reads the log."""
-    # A message of usual size is one row; stored apart it would be two, and is never the same twice.
-    usual = len(encode(item)) <= ADAPTER_ITEM_BYTES_MAX
-    message: dict[str, Any] = {"item": item if usual else Payload(item)}
+class _Given:
+    """Items on their way into the log. Each becomes a message: the item, the message below it, and
+    its role where it has one, for whoever reads the log.
+    """
+
+    def __init__(self, items: list[Any]) -> None:
+        self.count = len(items)
+        self._items = items
+        self._sizes: list[int] = []
+        self._texts: list[str] | None = None
+        found = encode_each(items)
+        if found is None:
+            self._sizes = [len(encode(item)) for item in items]
+        elif items and max(map(len, found)) <= ADAPTER_ITEM_BYTES_MAX:
+            # What most are is encoded once. The keys of a message are in the order of the alphabet.
+            roles = [_role_text(_role(item)) for item in items]
+            self._texts = [
+                f',"item":{data.decode()}{role}}}}}'
+                for data, role in zip(found, roles, strict=True)
+            ]
+            self._size = sum(map(len, self._texts))
+        else:
+            self._sizes = [*map(len, found)]
+
+    def events(self, below: list[int | None]) -> Iterable[Any]:
+        """The events that add them, each on top of the message with the number from `below`."""
+        if self._texts is not None:
+            numbers = ["null" if number is None else number for number in below]
+            bodies = [
+                f'{{"message":{{"below":{number}{text}'
+                for number, text in zip(numbers, self._texts, strict=True)
+            ]
+            return Alike(_ADDED, bodies, self._size)
+        events = []
+        for item, size, number in zip(self._items, self._sizes, below, strict=True):
+            # One of usual size is one row; stored apart it would be two, and is never the same
+            # twice.
+            kept = item if size <= ADAPTER_ITEM_BYTES_MAX else Payload(item)
+            message = {"item": kept, "below": number}
+            if (role := _role(item)) is not None:
+                message["role"] = role
+            events.append({"type": _ADDED, "message": message})
+        return events
+
+
+def _role(item: Any) -> str | None:
     role = item.get("role") if isinstance(item, dict) else None
-    if isinstance(role, str):
-        message["role"] = str(role)
-    return message
+    return str(role) if isinstance(role, str) else None
+
+
+@lru_cache(maxsize=64)
+def _role_text(role: str | None) -> str:
+    return "" if role is None else f',"role":{encode(role).decode()}'

@@ -60,6 +60,31 @@ class Origin(msgspec.Struct, frozen=True):
     sub_offset: int | None = None
 
 
+class Run(msgspec.Struct, frozen=True):
+    """One run of an index. It covers the offsets from `start_offset` to `end_offset`, both of
+    records.
+    """
+
+    key: str
+    level: int
+    start_offset: int
+    end_offset: int
+    size_bytes: int
+    filter_bytes: int
+    entries: int
+    sha256: str
+
+
+class Index(msgspec.Struct, frozen=True):
+    """An index of a log: its runs, in the order of their offsets. What is at `indexed_offset` and
+    behind it is in none of them.
+    """
+
+    secret: str
+    indexed_offset: int
+    runs: list[Run] = []
+
+
 class Manifest(msgspec.Struct, frozen=True):
     """The published state of one log. The order of the fields is that of the JSON."""
 
@@ -92,6 +117,15 @@ class Manifest(msgspec.Struct, frozen=True):
     """Of everything up to `uploaded_through`."""
     first_segment: int = 0
     segments: Segments = Segments()
+    index: Index | None = None
+    """Of the routing keys."""
+    secondary: dict[str, Index] = {}
+    """Of fields of its messages, by their names."""
+
+    def runs(self) -> Iterator[Run]:
+        """Every run of every index."""
+        for index in (self.index, *self.secondary.values()):
+            yield from () if index is None else index.runs
 
     @property
     def segment_count(self) -> int:
@@ -132,6 +166,16 @@ def segment_id(name: str, incarnation: str, start_offset: int, digest: str) -> s
 
 def segment_key(name: str, incarnation: str, start_offset: int, digest: str) -> str:
     return key_of(segment_id(name, incarnation, start_offset, digest))
+
+
+def run_id(name: str, incarnation: str, level: int, start_offset: int, digest: str) -> str:
+    """What a run of an index is called; like a segment, by its content."""
+    return f"{name_hash(name)}/{incarnation}-run{level}-{start_offset:016d}-{digest[:16]}"
+
+
+def run_key(run: str, *, secondary: bool = False) -> str:
+    folder, _, file = run.partition("/")
+    return f"{ROOT}/{folder}/{'secondary-index' if secondary else 'index'}/{file}.parquet"
 
 
 def key_of(segment: str) -> str:

@@ -13,6 +13,7 @@ def arrow() -> tuple[Any, Any]:
     """The modules pyarrow and pyarrow.parquet."""
     try:
         import pyarrow as pa  # noqa: PLC0415 - an extra
+        import pyarrow.compute  # noqa: PLC0415 - an extra
         import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
     except ImportError:
         raise MissingDependency(

@@ -16,15 +16,18 @@ import threading
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from fourfold import limits
 from fourfold.archive.cache import DiskCache
+from fourfold.archive.keys import bitset_of, may_have
 from fourfold.archive.manifests import key_of
 from fourfold.archive.parquet import arrow
+from fourfold.archive.records import Row
 from fourfold.archive.retrying import Retries
-from fourfold.archive.segments import PAYLOAD, TIME
+from fourfold.archive.segments import FLAGS, KEY, OFFSET, PAYLOAD, TIME
 from fourfold.errors import CorruptData, FourfoldError, NotFound, StorageError
 from fourfold.objects import ObjectStore
 
@@ -39,6 +42,12 @@ class Wanted(NamedTuple):
     size_bytes: int
     digest: str
     local: Path | None = None
+    key: str | None = None
+    """The key of its object, for what is no segment."""
+
+    @property
+    def object_key(self) -> str:
+        return self.key or key_of(self.segment)
 
 
 class SegmentSource(Protocol):
@@ -55,6 +64,57 @@ class _Index(NamedTuple):
     metadata: Any
     firsts: list[int]
     lasts: list[int]
+
+
+class OpenFile:
+    """A segment, or another sorted file, that is open: row group by row group. The first column is
+    the one that it is sorted by.
+    """
+
+    def __init__(self, source: Any, index: _Index) -> None:
+        self._source = source
+        self._metadata = index.metadata
+        self.firsts, self.lasts = index.firsts, index.lasts
+        """The lowest and the highest value of the first column in each row group."""
+        self._file: Any = None
+
+    def read(self, at: int, columns: list[str] | None = None) -> Any:
+        """A row group, or some columns of it."""
+        if self._file is None:
+            _, pq = arrow()
+            self._file = pq.ParquetFile(
+                self._source, metadata=self._metadata, page_checksum_verification=True
+            )
+        return self._file.read_row_group(at, columns=columns, use_threads=False)
+
+    def has_only_nulls(self, at: int, column: str) -> bool:
+        found = self._column(at, column)
+        told = found.statistics
+        return told is not None and bool(told.null_count == self._rows(at))
+
+    def may_have(self, at: int, column: str, value: bytes, *, ordered: bool = False) -> bool:
+        """Whether a row group may have a value, given as the bytes that Parquet stores of it: by
+        its filter, and where these bytes are `ordered` by its lowest and highest.
+        """
+        found = self._column(at, column)
+        told = found.statistics
+        if ordered and told is not None:
+            if told.null_count == self._rows(at):
+                return False
+            if told.has_min_max and not told.min <= value <= told.max:
+                return False
+        start = getattr(found, "bloom_filter_offset", None)
+        length = getattr(found, "bloom_filter_length", None)
+        if not start or not length:
+            return True
+        self._source.seek(start)
+        return may_have(bitset_of(self._source.read(length)), value)
+
+    def _rows(self, at: int) -> int:
+        return int(self._metadata.row_group(at).num_rows)
+
+    def _column(self, at: int, column: str) -> Any:
+        return self._metadata.row_group(at).column(self._metadata.schema.names.index(column))
 
 
 def open_segments(
@@ -75,6 +135,57 @@ class StoredSegments:
         self._groups: OrderedDict[tuple[str, int], Any] = OrderedDict()
         self._touched: OrderedDict[str, None] = OrderedDict()
         self._fetching = tuple(threading.Lock() for _ in range(limits.ARCHIVE_LOCKS))
+        self.opened = 0
+        """How many times a segment was opened."""
+
+    @contextmanager
+    def open(self, wanted: Wanted, start: int = 0) -> Iterator[OpenFile]:
+        """A file to read from; what is wrong with its bytes is raised as such."""
+        source = self._open(wanted, start)
+        try:
+            yield OpenFile(source, self._index(wanted, source))
+        except FourfoldError:
+            raise
+        except (OSError, ValueError) as error:
+            raise self._damaged(wanted, error) from error
+        finally:
+            source.close()
+
+    def rows(self, wanted: Wanted) -> Iterator[Row]:
+        """The rows of a segment, row group by row group."""
+        pa, _ = arrow()
+        with self.open(wanted) as file:
+            for at in range(len(file.firsts)):
+                table = file.read(at)
+                times = table.column(TIME).cast(pa.int64())
+                columns = [table.column(name) for name in (OFFSET, KEY, FLAGS, PAYLOAD)]
+                columns.insert(1, times)
+                lists = [column.to_pylist() for column in columns]
+                yield from map(Row._make, zip(*lists, strict=True))
+
+    def keyed(self, wanted: Wanted, key: bytes, start: int, end: int) -> Iterator[Record]:
+        """The records with a routing key, from `start` up to, and without, `end`. Row groups whose
+        filter or statistics say that they do not have it are not read.
+        """
+        pa, _ = arrow()
+        with self.open(wanted, start) as file:
+            at = bisect_left(file.lasts, start)
+            while at < len(file.lasts) and file.firsts[at] < end:
+                if file.may_have(at, KEY, key, ordered=True):
+                    keys = file.read(at, [KEY]).column(KEY).to_pylist()
+                    first = file.firsts[at]
+                    hits = [
+                        row
+                        for row, found in enumerate(keys)
+                        if found == key and start <= first + row < end
+                    ]
+                    if hits:
+                        part = file.read(at, [TIME, PAYLOAD]).take(pa.array(hits))
+                        times = part.column(TIME).cast(pa.int64()).to_pylist()
+                        payloads = part.column(PAYLOAD).to_pylist()
+                        offsets = [first + row for row in hits]
+                        yield from zip(offsets, payloads, times, strict=True)
+                at += 1
 
     def records(self, wanted: Wanted, start: int, end: int) -> Iterator[Record]:
         source = self._open(wanted, start)
@@ -87,8 +198,36 @@ class StoredSegments:
         finally:
             source.close()
 
+    def joined(self, wanted: Wanted, start: int, end: int, separator: bytes) -> tuple[bytes, int]:
+        """The payloads from `start` on, up to the end of their row group or up to, and without,
+        `end`, as one; and the offset to go on from. They are never made to objects one by one.
+        """
+        pa, _ = arrow()
+        source = self._open(wanted, start)
+        try:
+            index = self._index(wanted, source)
+            at = bisect_left(index.lasts, start)
+            first = index.firsts[at]
+            last = min(end, index.lasts[at] + 1)
+            table = self._decoded(wanted, source, index, at)
+            part = table.column(PAYLOAD).slice(start - first, last - start)
+            values = part.chunk(0) if part.num_chunks == 1 else pa.concat_arrays(part.chunks)
+            ends = pa.array([0, len(values)], type=pa.int32())
+            whole = pa.ListArray.from_arrays(ends, values)
+            joined: bytes = pa.compute.binary_join(whole, separator)[0].as_py()
+        except FourfoldError:
+            raise
+        except (OSError, ValueError, IndexError) as error:
+            raise self._damaged(wanted, error) from error
+        finally:
+            source.close()
+        return joined, last
+
     def _open(self, wanted: Wanted, start: int) -> Any:
         """A file to read from: local if it can be had."""
+        if wanted.key is None:
+            with self._lock:
+                self.opened += 1
         for path in (wanted.local, self.cache.find(wanted.segment)):
             if path is not None:
                 try:
@@ -97,8 +236,9 @@ class StoredSegments:
                     # It went to the cache, or out of it, this very moment; or somebody emptied it.
                     if path != wanted.local:
                         self.cache.drop(wanted.segment)
-        again = self._is_touched(wanted.segment)
-        first = wanted.segment.rpartition("/")[2].split("-")[1]
+        # What is no segment is small, and read again and again.
+        again = self._is_touched(wanted.segment) or wanted.key is not None
+        first = "0" if again else wanted.segment.rpartition("/")[2].split("-")[1]
         if (again or start <= int(first)) and self.cache.fits(wanted.size_bytes):
             path = self._fetch(wanted)
             if path is not None:
@@ -106,7 +246,7 @@ class StoredSegments:
                     return path.open("rb")
                 except FileNotFoundError:
                     pass
-        return RangeFile(self._objects, key_of(wanted.segment), wanted.size_bytes, self._retries)
+        return RangeFile(self._objects, wanted.object_key, wanted.size_bytes, self._retries)
 
     def _is_touched(self, segment: str) -> bool:
         with self._lock:
@@ -124,7 +264,7 @@ class StoredSegments:
             found = self.cache.find(wanted.segment)
             if found is not None:
                 return found
-            key = key_of(wanted.segment)
+            key = wanted.object_key
             try:
                 return self._retries.run(
                     lambda: self.cache.add(

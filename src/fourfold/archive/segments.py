@@ -14,10 +14,11 @@ import hashlib
 import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from fourfold import limits
 from fourfold.archive.parquet import arrow
@@ -43,20 +44,37 @@ def schema() -> Any:
 
 
 def write_segment(
-    rows: Iterable[Row], temporary: Path, named: Callable[[Sealed], Path]
+    rows: Iterable[Row],
+    temporary: Path,
+    named: Callable[[Sealed], Path],
+    *,
+    durable: bool = True,
 ) -> tuple[Sealed, Path]:
     """Write `rows` as a segment, and give it the name that `named` makes of what it became.
 
-    When this raises, there is neither file.
+    When this raises, there is neither file. Who makes very many of them may say that they need not
+    be `durable` one by one, and bring them to disk together.
     """
+    return write_batches(map(_batch, _groups(rows)), temporary, named, durable=durable)
+
+
+def write_batches(
+    batches: Iterable[Any],
+    temporary: Path,
+    named: Callable[[Sealed], Path],
+    *,
+    durable: bool = True,
+) -> tuple[Sealed, Path]:
+    """The same for rows that are in columns: each batch becomes a row group."""
     try:
-        sealed = _write(rows, temporary)
+        sealed = _write(batches, temporary, durable=durable)
         if faults.armed:
             faults.hit("archive.segment.built")
         final = named(sealed)
         final.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         temporary.rename(final)
-        sync_folder(final.parent)
+        if durable:
+            sync_folder(final.parent)
     except BaseException as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -71,41 +89,86 @@ def write_segment(
     return sealed, final
 
 
-def _write(rows: Iterable[Row], path: Path) -> Sealed:
-    pa, pq = arrow()
+def _write(batches: Iterable[Any], path: Path, *, durable: bool = True) -> Sealed:
+    pa, _ = arrow()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     first = last = ts = -1
     count = size = groups = 0
     with path.open("wb") as file:
         os.fchmod(file.fileno(), 0o600)
-        hashing = _Hashing(file)
-        sink = pa.PythonFile(hashing, mode="w")
-        writer = None
-        try:
-            for group in _groups(rows):
-                # Column by column: sealing goes on beside appends, and must not take their time.
-                columns = tuple(zip(*group, strict=True))
-                offsets, times, _, _, payloads = columns
-                if writer is None:
-                    writer = pq.ParquetWriter(sink, schema(), **_options())
-                    first, last = offsets[0], offsets[0] - 1
-                if offsets != tuple(range(last + 1, last + 1 + len(offsets))):
+        hashing = Hashing(file)
+        with _Writing(pa.PythonFile(hashing, mode="w")) as writing:
+            for batch in batches:
+                offsets, times, _, _, payloads = batch.columns
+                if not groups:
+                    first, last = offsets[0].as_py(), offsets[0].as_py() - 1
+                if not _follow(offsets, last):
                     raise InvalidInput(f"{path}: records behind {last} do not follow on each other")
-                writer.write_batch(_batch(columns), row_group_size=len(group))
-                last = offsets[-1]
-                ts = max(ts, *times)
-                count += len(group)
-                size += sum(map(len, payloads))
+                held = pa.compute.sum(pa.compute.binary_length(payloads)).as_py()
+                writing.add(batch, held)
+                last = offsets[-1].as_py()
+                ts = max(ts, pa.compute.max(times.cast(pa.int64())).as_py())
+                count += len(batch)
+                size += held
                 groups += 1
-        finally:
-            if writer is not None:
-                writer.close()
         if not count:
             raise InvalidInput(f"{path}: a segment has at least one record")
         file.flush()
-        os.fsync(file.fileno())
+        if durable:
+            os.fsync(file.fileno())
         written = file.tell()
     return Sealed(first, last, count, size, ts, groups, written, hashing.digest.hexdigest())
+
+
+class _Writing:
+    """Writes row groups while the next one is read: Parquet is compressed by one thread."""
+
+    def __init__(self, sink: Any) -> None:
+        self._sink = sink
+        self._writer: Any = None
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="fourfold-segment")
+        self._under_way: Future[None] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def add(self, batch: Any, size: int) -> None:
+        """Write a row group of so many bytes, once the one before is written."""
+        if self._writer is None:
+            _, pq = arrow()
+            self._writer = pq.ParquetWriter(self._sink, schema(), **_options())
+        self._wait()
+        if size < limits.SEGMENT_GROUP_BYTES // 2 and len(batch) < limits.SEGMENT_GROUP_ROWS:
+            # Most likely the last one, and often the only one: that is not worth a thread.
+            self._write(batch)
+        else:
+            self._under_way = self._pool.submit(self._write, batch)
+
+    def _write(self, batch: Any) -> None:
+        self._writer.write_batch(batch, row_group_size=len(batch))
+
+    def _wait(self) -> None:
+        if self._under_way is not None:
+            under_way, self._under_way = self._under_way, None
+            under_way.result()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._pool.shutdown()
+        try:
+            if kind is None:
+                self._wait()
+        finally:
+            if self._writer is not None:
+                self._writer.close()
+
+
+def _follow(offsets: Any, last: int) -> bool:
+    """Whether offsets go up by one, beginning behind `last`."""
+    pa, _ = arrow()
+    if offsets[0].as_py() != last + 1:
+        return False
+    steps = pa.compute.min_max(pa.compute.pairwise_diff(offsets)).as_py()
+    return steps in ({"min": 1, "max": 1}, {"min": None, "max": None})
 
 
 def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
@@ -125,8 +188,9 @@ def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
         yield group
 
 
-def _batch(columns: tuple[tuple[Any, ...], ...]) -> Any:
+def _batch(group: list[Row]) -> Any:
     pa, _ = arrow()
+    columns = zip(*group, strict=True)
     arrays = [
         pa.array(column, type=field.type) for column, field in zip(columns, schema(), strict=True)
     ]
@@ -154,7 +218,7 @@ def _options() -> dict[str, Any]:
     return options
 
 
-class _Hashing:
+class Hashing:
     """A file that knows the digest of what was written to it."""
 
     def __init__(self, file: Any) -> None:

@@ -1,14 +1,9 @@
 """What the commands around the archive share: the address of the objects, and opening a store that
 publishes to them.
-
-Records that are published leave the log, so a store must find its objects again: the first address
-that is given for it is written into its `fourfold.toml`, and another one is refused.
 """
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,9 +14,9 @@ from fourfold import config
 from fourfold.errors import NotFound, Refused
 from fourfold.objects import ObjectStore, check_conditional_writes
 from fourfold.store import Store, open_store
+from fourfold.store.addresses import remember
 
-_SETTING = "objects.url"
-_DEFAULT_LINE = "#url = "
+__all__ = ["objects_option", "published_store", "remember"]
 
 
 def objects_option(function: Callable[..., None]) -> Callable[..., None]:
@@ -45,31 +40,6 @@ def published_store(
     with open_store(root, settings=settings) as store:
         _refuse_without_conditions(store.objects)
         yield store
-
-
-def remember(root: Path, objects: str | None) -> None:
-    """Write down where the objects of a store are, unless that is known."""
-    if objects is None:
-        return
-    # A folder that is given on the command line is meant from where the caller stands.
-    url = objects if ":" in objects else str(Path(objects).absolute())
-    settings = config.load(root, environ=os.environ)
-    known = settings.objects.url
-    if url in {known, str(root.absolute() / known)}:
-        return
-    file = root / config.FILE_NAME
-    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-    found = [number for number, line in enumerate(lines) if line.startswith(_DEFAULT_LINE)]
-    if settings.source(_SETTING).layer != "default" or len(found) != 1:
-        raise Refused(
-            f"{root}: has its objects at {known!r} ({settings.source(_SETTING)}), not at {url!r}",
-            hint=f"Change {_SETTING} in {file}, once the objects are there.",
-        )
-    lines[found[0]] = f"url = {json.dumps(url)}\n"
-    partial = file.with_name(f".{file.name}.partial")
-    partial.write_text("".join(lines), encoding="utf-8")
-    partial.chmod(0o600)
-    partial.replace(file)
 
 
 def _refuse_without_conditions(objects: ObjectStore) -> None:

@@ -1,39 +1,54 @@
-"""`fourfold bootstrap`: the streams of a store from nothing but published objects."""
+"""`fourfold bootstrap`: a store from nothing but published objects."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from fourfold.cli.archived import objects_option, remember
 from fourfold.cli.options import command as _command
 from fourfold.cli.options import root_argument
 from fourfold.cli.output import counted, size
-from fourfold.models.streams.archive import bootstrap
 from fourfold.store import open_store
 
 if TYPE_CHECKING:
     from fourfold.cli.output import Output
     from fourfold.models.streams.archive import Bootstrapped
+    from fourfold.store.rebuilding import RebuildReport
 
 
 @_command("bootstrap")
 @root_argument(required=True)
 @objects_option
-def command(out: Output, root: Path, *, objects: str | None) -> None:
-    """Build the streams of ROOT, a new store, from the manifests in an object store.
+@click.option(
+    "--at", metavar="POINT", help="A point, by its id or as a time, instead of the newest."
+)
+@click.option(
+    "--take-over",
+    is_flag=True,
+    help="With --at: publish from there on; what was published later is left behind.",
+)
+def command(
+    out: Output, root: Path, *, objects: str | None, at: str | None, take_over: bool
+) -> None:
+    """Build ROOT, a new store, from what was published to an object store.
 
-    It reads manifests only; records are fetched when they are read. What was not published is
-    lost, and is listed. It may be run again: streams that are there stay as they are. The node
-    publishes these streams from then on; the one that did before is refused.
+    Databases are fetched; of streams only the manifests, since records are fetched when they are
+    read. What was not published is lost, and is listed as far as that is known. It may be run
+    again: what is there stays as it is. The node publishes from then on, and the one that did
+    before is refused; but a store that is restored to an earlier point than the newest is refused
+    itself, unless it takes over.
     """
+    if take_over and at is None:
+        raise click.UsageError("--take-over goes with --at.")
+    from fourfold.store.rebuilding import rebuild  # noqa: PLC0415 - imports every model
+
     with open_store(root):
         remember(root, objects)
-    with open_store(root) as store, out.progress("reading") as advance:
-        streams = store.streams
-        report = bootstrap(
-            streams.database, store.objects, now_ms=streams.clock(), progress=advance
-        )
+    with open_store(root) as store, out.progress("restoring") as advance:
+        report = rebuild(store, at=at, take_over=take_over, progress=advance)
     if out.as_json:
         out.document(_document(root, report))
     else:
@@ -42,20 +57,38 @@ def command(out: Output, root: Path, *, objects: str | None) -> None:
         raise error
 
 
-def _document(root: Path, report: Bootstrapped) -> dict[str, object]:
+def _document(root: Path, report: RebuildReport) -> dict[str, object]:
+    streams = report.streams
+    assert streams is not None
     return {
         "root": str(root),
-        "streams": len(report.restored),
-        "present": len(report.present),
-        "deleted": report.deleted,
-        "records": report.records,
-        "lost": [each._asdict() for each in report.lost],
-        "unclaimed": [each._asdict() for each in report.unclaimed],
+        "point": None if report.point is None else report.point.id,
+        "databases": [each._asdict() for each in report.restored],
+        "present_databases": report.present,
+        "absent_databases": report.absent,
+        "streams": len(streams.restored),
+        "present": len(streams.present),
+        "deleted": streams.deleted,
+        "records": streams.records,
+        "lost": [each._asdict() for each in streams.lost],
+        "unclaimed": [each._asdict() for each in streams.unclaimed],
         "failures": {name: error.as_dict() for name, error in report.failures.items()},
     }
 
 
-def _show(out: Output, report: Bootstrapped) -> None:
+def _show(out: Output, report: RebuildReport) -> None:
+    if report.restored:
+        rows = [(each.name, each.position, each.rows, each.at) for each in report.restored]
+        out.table(("database", "position", "rows", "published at"), rows)
+    if report.present:
+        out.line(f"{counted(len(report.present), 'database')} were there, and are as they were")
+    if report.absent:
+        out.line(f"{counted(len(report.absent), 'database')} did not exist at that point")
+    if report.streams is not None:
+        _show_streams(out, report.streams)
+
+
+def _show_streams(out: Output, report: Bootstrapped) -> None:
     out.line(
         f"restored {counted(len(report.restored), 'stream')} with "
         f"{counted(report.records, 'record')}"

@@ -35,6 +35,11 @@ At = int | datetime | None
     help="Whose tables.",
 )
 @click.option("--space", metavar="DID", help="Only this space.")
+@click.option(
+    "--objects",
+    metavar="URL",
+    help="Streams: what is published there; with --root, and what is not published yet.",
+)
 @click.option("--app", metavar="APP", help="Graphs: only this app, by its slug or its number.")
 @at_option("Everything as of this seq, or as of this time.")
 @branch_option("What `state` and `history` show; '*' for every branch.")
@@ -54,6 +59,7 @@ def command(
     roots: str | None,
     model: str,
     space: str | None,
+    objects: str | None,
     app: str | None,
     at: At,
     branch: str,
@@ -67,16 +73,19 @@ def command(
     They are commits, revisions, facts, values, branches, snapshots, blobs, state, history, files.
     Those of sessions (--model sessions) are events, sessions, turns, steps, messages, evals, heads,
     edges, payloads, view, files; those of graphs (--model graphs) parents, attrs, edges, ratings,
-    changes, current, apps, types, envelopes, logs, identities, peers, files.
+    changes, current, apps, types, envelopes, logs, identities, peers, files; those of streams
+    (--model streams) records, streams, producers, state, files. With --objects, records are those
+    that are published there.
 
     All tables show one state of every file, however long the query runs. Starting Spark takes some
     seconds.
     """
     if roots is not None:
         root = None
-    if root is None and roots is None:
+    if root is None and roots is None and objects is None:
         raise InvalidInput(
-            "no store was named", hint="Give --root ROOT or --roots PATTERN, or set FOURFOLD_ROOT."
+            "no store was named",
+            hint="Give --root ROOT, --roots PATTERN or --objects URL, or set FOURFOLD_ROOT.",
         )
     answer = _ask(
         query,
@@ -87,6 +96,7 @@ def command(
         roots=roots,
         model=model,
         space=space,
+        objects=objects,
         app=app,
         at=at,
         branch=branch,

@@ -190,10 +190,11 @@ class AsyncStream:
         producer: Producer | None = None,
         seq: str | None = None,
         close: bool = False,
+        key: str | None = None,
     ) -> Appended:
         """Add bytes, or text; to a JSON stream a message or an array of messages. It returns when
-        they are on disk. Without a producer it is not repeated when no answer comes, and raises
-        OutcomeUnknown.
+        they are on disk. `key` is the routing key that they can be read by. Without a producer it
+        is not repeated when no answer comes, and raises OutcomeUnknown.
         """
         call = calls.append(
             self._address,
@@ -203,6 +204,7 @@ class AsyncStream:
             producer=producer,
             seq=seq,
             close=close,
+            key=key,
         )
         return answers.appended(call, await self._client.send(call))
 
@@ -213,9 +215,12 @@ class AsyncStream:
         producer: Producer | None = None,
         seq: str | None = None,
         close: bool = False,
+        key: str | None = None,
     ) -> Appended:
         """Add values, each as a message of its own."""
-        return await self.append(calls.json_body(values), producer=producer, seq=seq, close=close)
+        return await self.append(
+            calls.json_body(values), producer=producer, seq=seq, close=close, key=key
+        )
 
     async def close(self) -> Appended:
         """No more appends; readers learn that they have reached the end."""
@@ -240,9 +245,11 @@ class AsyncStream:
         )
         return AsyncStream(self._client, answers.facts(name, await self._client.send(call)))
 
-    async def read(self, offset: str = START) -> Part:
-        """The next part behind an offset: as much as the server gives at once."""
-        call = calls.read(self._address, self.name, offset)
+    async def read(self, offset: str = START, *, key: str | None = None) -> Part:
+        """The next part behind an offset: as much as the server gives at once. With `key`, of the
+        records with that routing key; there may be none in it.
+        """
+        call = calls.read(self._address, self.name, offset, key=key)
         answer = await self._client.send(call)
         headers = answer.headers
         closed = answers.is_true(headers, "stream-closed")
@@ -254,17 +261,17 @@ class AsyncStream:
             closed,
         )
 
-    def read_bytes(self, offset: str = START) -> AsyncIterator[bytes]:
+    def read_bytes(self, offset: str = START, *, key: str | None = None) -> AsyncIterator[bytes]:
         """The bytes from an offset to the end, in pieces: memory does not grow with the stream."""
-        return self._client.run(BytesReading(self._address, self.name, offset))
+        return self._client.run(BytesReading(self._address, self.name, offset, key))
 
-    def read_text(self, offset: str = START) -> AsyncIterator[str]:
+    def read_text(self, offset: str = START, *, key: str | None = None) -> AsyncIterator[str]:
         """The same as text."""
-        return self._client.run(TextReading(self._address, self.name, offset))
+        return self._client.run(TextReading(self._address, self.name, offset, key))
 
-    def messages(self, offset: str = START) -> AsyncIterator[bytes]:
+    def messages(self, offset: str = START, *, key: str | None = None) -> AsyncIterator[bytes]:
         """The messages of a JSON stream from an offset to the end, as the bytes that came."""
-        return self._client.run(MessagesReading(self._address, self.name, offset))
+        return self._client.run(MessagesReading(self._address, self.name, offset, key))
 
     async def items(
         self, offset: str = START, *, loads: Callable[[bytes], Any] = json.loads
@@ -278,6 +285,7 @@ class AsyncStream:
         offset: str = START,
         *,
         live: Live | None = None,
+        key: str | None = None,
         retry_for: float | None = limits.CLIENT_FOLLOW_RETRY_S,
     ) -> AsyncFollowing:
         """Part by part, waiting for more, until the stream is closed. When a
@@ -286,7 +294,7 @@ class AsyncStream:
         `live` is how to wait: "sse" or "long-poll". If it is not given, text is polled for, since
         events change the ends of its lines, and everything else comes as events.
         """
-        reading = LiveReading(self._address, self.name, offset, live)
+        reading = LiveReading(self._address, self.name, offset, live, key=key)
         return AsyncFollowing(self._client.transport, reading, retry_for)
 
     def producer(

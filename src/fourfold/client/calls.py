@@ -14,10 +14,12 @@ from urllib.parse import quote, urlsplit
 
 from fourfold.errors import InvalidInput
 from fourfold.models.streams.admission import check_producer
-from fourfold.models.streams.names import JSON, check_name
+from fourfold.models.streams.names import JSON, check_key, check_name
 from fourfold.models.streams.records import Producer
 
 STREAMS = "/v1/stream"
+_PLAIN = "!#$&'()*+,/:;=?@[]"
+"""What a header carries as it is."""
 Live = Literal["long-poll", "sse"]
 
 
@@ -92,6 +94,7 @@ def append(
     producer: Producer | None = None,
     seq: str | None = None,
     close: bool = False,
+    key: str | None = None,
 ) -> Call:
     if not body and not close:
         raise InvalidInput("there is nothing to append")
@@ -101,6 +104,7 @@ def append(
         ("content-type", content_type if body else None),
         ("stream-seq", seq),
         ("stream-closed", "true" if close else None),
+        ("stream-key", None if key is None else quote(check_key(key), safe=_PLAIN)),
         ("producer-id", producer and producer.id),
         ("producer-epoch", None if producer is None else producer.epoch),
         ("producer-seq", None if producer is None else producer.seq),
@@ -119,9 +123,11 @@ def read(
     *,
     records: bool = False,
     limit: int | None = None,
+    key: str | None = None,
 ) -> Call:
     params = _present(
         ("offset", offset),
+        ("key", None if key is None else check_key(key).decode()),
         ("live", live),
         ("cursor", cursor),
         ("format", "records" if records else None),

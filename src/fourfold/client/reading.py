@@ -31,9 +31,10 @@ Out = TypeVar("Out")
 class Reading(ABC, Generic[Out]):
     """Reads what there is, from an offset to the end that the stream has when it is reached."""
 
-    def __init__(self, address: Address, name: str, offset: str) -> None:
+    def __init__(self, address: Address, name: str, offset: str, key: str | None = None) -> None:
         self._address = address
         self._name = name
+        self._key = key
         self.offset = offset
         self.done = False
         self._next = offset
@@ -44,7 +45,7 @@ class Reading(ABC, Generic[Out]):
         return self.done
 
     def call(self) -> Call:
-        return calls.read(self._address, self._name, self.offset)
+        return calls.read(self._address, self._name, self.offset, key=self._key)
 
     def begin(self, headers: Headers) -> None:
         told = headers.get("stream-next-offset")
@@ -67,8 +68,8 @@ class Reading(ABC, Generic[Out]):
 class BytesReading(Reading[bytes]):
     """Pieces of bytes as they come."""
 
-    def __init__(self, address: Address, name: str, offset: str) -> None:
-        super().__init__(address, name, offset)
+    def __init__(self, address: Address, name: str, offset: str, key: str | None = None) -> None:
+        super().__init__(address, name, offset, key)
         self._given = 0
         self._skip = 0
 
@@ -90,9 +91,9 @@ class BytesReading(Reading[bytes]):
 class TextReading(Reading[str]):
     """The same as text; a character that lies in two pieces comes whole."""
 
-    def __init__(self, address: Address, name: str, offset: str) -> None:
-        super().__init__(address, name, offset)
-        self._bytes = BytesReading(address, name, offset)
+    def __init__(self, address: Address, name: str, offset: str, key: str | None = None) -> None:
+        super().__init__(address, name, offset, key)
+        self._bytes = BytesReading(address, name, offset, key)
         self._decoder = codecs.getincrementaldecoder("utf-8")()
 
     def begin(self, headers: Headers) -> None:
@@ -120,8 +121,8 @@ class TextReading(Reading[str]):
 class MessagesReading(Reading[bytes]):
     """Messages of a JSON stream, as the bytes that came."""
 
-    def __init__(self, address: Address, name: str, offset: str) -> None:
-        super().__init__(address, name, offset)
+    def __init__(self, address: Address, name: str, offset: str, key: str | None = None) -> None:
+        super().__init__(address, name, offset, key)
         self._given = 0
         self._skip = 0
         self._whole: list[bytes] | None = None
@@ -172,8 +173,16 @@ class LiveReading(Reading[Part]):
     when a connection broke is forgotten, and asked for again.
     """
 
-    def __init__(self, address: Address, name: str, offset: str, live: Live | None) -> None:
-        super().__init__(address, name, offset)
+    def __init__(
+        self,
+        address: Address,
+        name: str,
+        offset: str,
+        live: Live | None,
+        *,
+        key: str | None = None,
+    ) -> None:
+        super().__init__(address, name, offset, key)
         self._live = live
         self._mode: Live | None = None
         self._cursor: str | None = None
@@ -186,7 +195,9 @@ class LiveReading(Reading[Part]):
         """Whether the last answer said anything: one that did not is not asked for at once."""
 
     def call(self) -> Call:
-        return calls.read(self._address, self._name, self.offset, self._mode, self._cursor)
+        return calls.read(
+            self._address, self._name, self.offset, self._mode, self._cursor, key=self._key
+        )
 
     def begin(self, headers: Headers) -> None:
         self._body, self._events, self.progress = [], EventParser(), False

@@ -189,10 +189,11 @@ class Stream:
         producer: Producer | None = None,
         seq: str | None = None,
         close: bool = False,
+        key: str | None = None,
     ) -> Appended:
         """Add bytes, or text; to a JSON stream a message or an array of messages. It returns when
-        they are on disk. Without a producer it is not repeated when no answer comes, and raises
-        OutcomeUnknown.
+        they are on disk. `key` is the routing key that they can be read by. Without a producer it
+        is not repeated when no answer comes, and raises OutcomeUnknown.
         """
         call = calls.append(
             self._address,
@@ -202,6 +203,7 @@ class Stream:
             producer=producer,
             seq=seq,
             close=close,
+            key=key,
         )
         return answers.appended(call, self._client.send(call))
 
@@ -212,9 +214,12 @@ class Stream:
         producer: Producer | None = None,
         seq: str | None = None,
         close: bool = False,
+        key: str | None = None,
     ) -> Appended:
         """Add values, each as a message of its own."""
-        return self.append(calls.json_body(values), producer=producer, seq=seq, close=close)
+        return self.append(
+            calls.json_body(values), producer=producer, seq=seq, close=close, key=key
+        )
 
     def close(self) -> Appended:
         """No more appends; readers learn that they have reached the end."""
@@ -237,9 +242,11 @@ class Stream:
         )
         return Stream(self._client, answers.facts(name, self._client.send(call)))
 
-    def read(self, offset: str = START) -> Part:
-        """The next part behind an offset: as much as the server gives at once."""
-        call = calls.read(self._address, self.name, offset)
+    def read(self, offset: str = START, *, key: str | None = None) -> Part:
+        """The next part behind an offset: as much as the server gives at once. With `key`, of the
+        records with that routing key; there may be none in it.
+        """
+        call = calls.read(self._address, self.name, offset, key=key)
         answer = self._client.send(call)
         headers = answer.headers
         closed = answers.is_true(headers, "stream-closed")
@@ -251,17 +258,17 @@ class Stream:
             closed,
         )
 
-    def read_bytes(self, offset: str = START) -> Iterator[bytes]:
+    def read_bytes(self, offset: str = START, *, key: str | None = None) -> Iterator[bytes]:
         """The bytes from an offset to the end, in pieces: memory does not grow with the stream."""
-        return self._client.run(BytesReading(self._address, self.name, offset))
+        return self._client.run(BytesReading(self._address, self.name, offset, key))
 
-    def read_text(self, offset: str = START) -> Iterator[str]:
+    def read_text(self, offset: str = START, *, key: str | None = None) -> Iterator[str]:
         """The same as text."""
-        return self._client.run(TextReading(self._address, self.name, offset))
+        return self._client.run(TextReading(self._address, self.name, offset, key))
 
-    def messages(self, offset: str = START) -> Iterator[bytes]:
+    def messages(self, offset: str = START, *, key: str | None = None) -> Iterator[bytes]:
         """The messages of a JSON stream from an offset to the end, as the bytes that came."""
-        return self._client.run(MessagesReading(self._address, self.name, offset))
+        return self._client.run(MessagesReading(self._address, self.name, offset, key))
 
     def items(
         self, offset: str = START, *, loads: Callable[[bytes], Any] = json.loads
@@ -274,6 +281,7 @@ class Stream:
         offset: str = START,
         *,
         live: Live | None = None,
+        key: str | None = None,
         retry_for: float | None = limits.CLIENT_FOLLOW_RETRY_S,
     ) -> Following:
         """Part by part, waiting for more, until the stream is closed or `stop()` is called. When a
@@ -282,7 +290,7 @@ class Stream:
         `live` is how to wait: "sse" or "long-poll". If it is not given, text is polled for, since
         events change the ends of its lines, and everything else comes as events.
         """
-        reading = LiveReading(self._address, self.name, offset, live)
+        reading = LiveReading(self._address, self.name, offset, live, key=key)
         return Following(self._client.settings, reading, retry_for)
 
     def producer(

@@ -6,7 +6,7 @@ bytes and the same name on every machine.
 
 from __future__ import annotations
 
-from fourfold.content.canonical import VERSION, decode, encode, encode_flat
+from fourfold.content.canonical import VERSION, decode, encode, encode_each, encode_flat
 from fourfold.content.hashes import (
     EMPTY_ID,
     Hasher,
@@ -45,6 +45,7 @@ __all__ = [
     "digest",
     "digest_of_map",
     "encode",
+    "encode_each",
     "encode_flat",
     "encode_jcs",
     "find_refs",

@@ -35,6 +35,10 @@ SOURCE_FILES_PER_LOOK: Final = 200
 """Files that one task describes, when a cut is taken by Spark."""
 SOURCE_SELECTS_MAX: Final = 200
 """Tables of apps that one statement of a scan reads; SQLite joins no more than 500 selects."""
+PUBLISHED_MANIFEST_READERS: Final = 32
+"""Manifests that are read together when a cut of published streams is taken."""
+PUBLISHED_TASK_BYTES_MIN: Final = 4 * MIB
+"""What a task reads of an object store at least, so that it does more than begin and end."""
 STREAM_BATCH_ROWS: Final = 200_000
 """Rows of a micro-batch, about: a commit is never divided."""
 STREAM_TASK_ROWS: Final = 50_000
@@ -90,3 +94,19 @@ PUBLISHED_GROUP_BYTES: Final = 64 * MIB
 """A row group of such a file ends when it has this much: a worker holds no more of it."""
 PUBLISHED_PARTS_MAX: Final = 64
 """Files of a table that only grows; with more of them it is written anew."""
+SEAL_WAVE_STREAMS: Final = 20_000
+"""Streams that one wave of the job `seal` takes: what they became is in memory until it is in."""
+SEAL_WAVE_TASKS: Final = 64
+SEAL_TASK_BYTES_MIN: Final = 64 * MIB
+SEAL_STREAM_COST_BYTES: Final = 128 * KIB
+"""Making a file takes about as long as writing so much into one."""
+SEAL_COMMIT_SEGMENTS: Final = 500
+"""Segments that are taken in by one transaction."""
+MANIFESTS_PER_TASK: Final = 500
+MANIFEST_TASK_READERS: Final = 8
+"""Manifests that one task of a job reads, and how many of them side by side."""
+BOOTSTRAP_STREAMS: Final = 2_000
+"""Streams that the job `bootstrap` makes in one transaction."""
+COMPACT_WAVE: Final = 256
+INDEX_WAVE: Final = 256
+"""Files that Spark's workers build before the driver takes them in."""

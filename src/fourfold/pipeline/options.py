@@ -15,6 +15,7 @@ from typing import Final
 
 from fourfold import limits
 from fourfold.errors import InvalidInput
+from fourfold.pipeline.streams.published_tables import published_tables
 from fourfold.pipeline.tables import ModelTables, Table, model_tables
 
 Point = int | datetime | None
@@ -23,6 +24,7 @@ Point = int | datetime | None
 NAMES: Final = (
     "root",
     "roots",
+    "objects",
     "space",
     "model",
     "table",
@@ -33,6 +35,7 @@ NAMES: Final = (
     "trusted",
     "suppressed",
     "stream",
+    "shared",
     "at",
     "since",
     "skip_bad",
@@ -49,6 +52,7 @@ _SPECIAL: Final = {
     "trusted": "It says whose ratings hide objects, beside those of their owners.",
     "suppressed": "Rows as they were written are all there.",
     "stream": "It names one stream, or the streams of a pattern.",
+    "shared": "It is for published records: forks with what they share (the option objects).",
 }
 """Options that some tables have, and what to do with the others."""
 _IGNORED: Final = ("path",)
@@ -71,6 +75,8 @@ class ReadOptions:
     trusted: tuple[int, ...]
     suppressed: bool
     stream: str | None
+    shared: bool
+    objects: str | None
     at: Point
     since: Point
     skip_bad: bool
@@ -81,7 +87,7 @@ class ReadOptions:
 
     @property
     def tables(self) -> ModelTables:
-        return model_tables(self.model)
+        return model_tables(self.model) if self.objects is None else published_tables(self.model)
 
     @property
     def table(self) -> Table:
@@ -89,7 +95,7 @@ class ReadOptions:
 
     @property
     def where(self) -> str:
-        return self.root or self.roots or ""
+        return self.root or self.roots or self.objects or ""
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
@@ -105,7 +111,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         root=known.get("root"),
         roots=known.get("roots"),
         space=known.get("space"),
-        model=known.get("model", "documents"),
+        model=known.get("model", "documents" if "objects" not in known else "streams"),
         table_name=known.get("table", ""),
         columns=_names(known.get("columns")),
         branch=known.get("branch", ""),
@@ -114,6 +120,8 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         trusted=_numbers(known.get("trusted", ""), "trusted"),
         suppressed=_flag(known.get("suppressed", "false"), "suppressed"),
         stream=known.get("stream"),
+        shared=_flag(known.get("shared", "false"), "shared"),
+        objects=known.get("objects"),
         at=point(known.get("at"), "at"),
         since=point(known.get("since"), "since"),
         skip_bad=_flag(known.get("skip_bad", "false"), "skip_bad"),

@@ -313,9 +313,14 @@ def _between(key: Sequence[str], part: _Range, first: int) -> tuple[list[str], l
 def _around(
     templates: Queries, queries: Sequence[str], columns: Sequence[Column], conditions: Sequence[str]
 ) -> str:
-    """Queries with what is put around them: the chosen columns, cast, and the conditions."""
+    """Queries with what is put around them: the chosen columns, cast where SQLite does
+    not keep to a type by itself, and the conditions.
+    """
     casts = [(column.name, _CASTS[column.type]) for column in columns]
-    chosen = ", ".join(f'CAST("{name}" AS {cast}) AS "{name}"' for name, cast in casts)
+    chosen = ", ".join(
+        f'"{name}"' if column.plain else f'CAST("{name}" AS {cast}) AS "{name}"'
+        for column, (name, cast) in zip(columns, casts, strict=True)
+    )
     wanted = " AND ".join(conditions)
     parts = [
         templates.part.format(columns=chosen, query=query, conditions=wanted) for query in queries

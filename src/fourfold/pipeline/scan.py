@@ -33,6 +33,7 @@ from fourfold.errors import (
     NotFound,
     StorageError,
 )
+from fourfold.pipeline import garbage
 from fourfold.pipeline.failures import carried
 from fourfold.pipeline.finding import stands_still
 from fourfold.pipeline.tables import Column, arrow, arrow_schema
@@ -102,14 +103,8 @@ def batches(work: Work) -> Iterator[pa.RecordBatch]:
 
 @contextmanager
 def _few_collections() -> Iterator[None]:
-    """Keep Python from looking for garbage where there is none.
-
-    Spark collects garbage after every task, which takes tens of milliseconds in a process that has
-    loaded as much as a worker; what is loaded is therefore taken out of the search, once. And rows
-    make no cycles, so nothing is searched for while they are read and folded.
-    """
-    if not gc.get_freeze_count():
-        gc.freeze()
+    """Rows make no cycles, so no garbage is searched for while they are read and folded."""
+    garbage.settle()
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -150,7 +145,7 @@ def _folded(piece: Piece, work: Work, cursor: Any) -> Iterator[pa.RecordBatch]:
     lie in two stores.
     """
     schema = arrow_schema(work.kept)
-    constants = dict(piece.constants)
+    constants = _Constants(piece.constants)
     module, _, name = work.fold.partition(":")
     fold = getattr(import_module(module), name)
     for batch in fold(_piece(piece, work, cursor)):
@@ -168,7 +163,7 @@ def _beyond(batch: pa.RecordBatch, since: int) -> pa.RecordBatch:
 def _piece(piece: Piece, work: Work, cursor: Any) -> Iterator[pa.RecordBatch]:
     """The rows of one file, with the columns and the types that were asked for."""
     schema = arrow_schema(work.columns)
-    constants = dict(piece.constants)
+    constants = _Constants(piece.constants)
     try:
         if piece.begins:
             cursor.execute(work.attach, (_address(piece.path),))
@@ -194,16 +189,40 @@ def _ask(guard: Guard, path: str, cursor: Any) -> None:
         raise HistoryTruncated(f"{path}: {guard.refusal}")
 
 
-def _shaped(rows: pa.RecordBatch, schema: pa.Schema, constants: dict[str, Any]) -> pa.RecordBatch:
+class _Constants:
+    """Columns with one value in all rows of a piece. Most batches have as many rows as the one
+    before, so each such column is made once.
+    """
+
+    def __init__(self, values: Iterable[tuple[str, Any]]) -> None:
+        self._values = dict(values)
+        self._made: dict[str, pa.Array] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def column(self, field: pa.Field, rows: int) -> pa.Array:
+        made = self._made.get(field.name)
+        if made is None or len(made) < rows:
+            pa = arrow()
+            made = pa.repeat(pa.scalar(self._values[field.name], field.type), rows)
+            self._made[field.name] = made
+        return made if len(made) == rows else made.slice(0, rows)
+
+
+def _shaped(rows: pa.RecordBatch, schema: pa.Schema, constants: _Constants) -> pa.RecordBatch:
     import pyarrow as pa  # noqa: PLC0415 - an optional dependency
 
     arrays = []
     for field in schema:
         if field.name in constants:
-            arrays.append(pa.repeat(pa.scalar(constants[field.name], field.type), rows.num_rows))
+            arrays.append(constants.column(field, rows.num_rows))
         else:
             array = rows.column(field.name)
-            arrays.append(array if array.type == field.type else array.cast(field.type))
+            if array.type != field.type:
+                # Bytes in the place of a text are passed on as they are, like any other text.
+                array = array.cast(field.type, safe=not pa.types.is_binary(array.type))
+            arrays.append(array)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

@@ -53,6 +53,12 @@ _LOCAL_ONLY: Final[Mapping[str, str]] = {
     # Rows pass between Java and Python with fewer copies, and no port is open.
     "spark.python.unix.domain.socket.enabled": "true",
 }
+ARROW_OPTIONS: Final = (
+    # Java's Arrow checks the bounds of every cell that is read, and whether it is null once more
+    # after Spark did. What arrives was written by pyarrow, and is read by Spark's own accessors.
+    "-Darrow.enable_unsafe_memory_access=true",
+    "-Darrow.enable_null_check_for_get=false",
+)
 
 
 def session(
@@ -144,7 +150,7 @@ def _with_jvm(master: str, conf: Mapping[str, str], *, quiet: bool) -> SparkSess
         return found
     chosen = prepare(os.environ)
     settings = {**_SQL, **_STATIC, **(_LOCAL_ONLY if master.startswith("local") else {})}
-    options = " ".join(quick_start(chosen, java.cache_folder(os.environ)))
+    options = " ".join([*ARROW_OPTIONS, *quick_start(chosen, java.cache_folder(os.environ))])
     # Spark's launcher hands these to the JVM of the driver alone. They are for it to start with.
     before = os.environ.get("SPARK_SUBMIT_OPTS")
     os.environ["SPARK_SUBMIT_OPTS"] = " ".join(filter(None, [options, before]))

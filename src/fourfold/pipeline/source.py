@@ -31,7 +31,7 @@ from pyspark.sql.datasource import (
 
 from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput
-from fourfold.pipeline import pushdown
+from fourfold.pipeline import garbage, pushdown
 from fourfold.pipeline.failures import carried
 from fourfold.pipeline.options import ReadOptions, read_options
 from fourfold.pipeline.pushdown import Pushed
@@ -60,7 +60,7 @@ class FourfoldSource(DataSource):
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
-        self._cut: Cut | None = None
+        self._cut: Any = None
 
     @classmethod
     def name(cls) -> str:
@@ -68,6 +68,7 @@ class FourfoldSource(DataSource):
 
     def schema(self) -> str:
         """The columns; and, since this is asked once for each DataFrame, the cut."""
+        garbage.settle()
         try:
             options = read_options(self.options)
             if options.table.name != FILES:
@@ -78,6 +79,7 @@ class FourfoldSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader takes the cut, since Spark sends what is left of this to every worker."""
+        garbage.settle()
         try:
             options = read_options(self.options)
             names = column_names(options, schema)
@@ -85,6 +87,9 @@ class FourfoldSource(DataSource):
                 return FilesReader(options, names)
             cut = self._cut or _take(options)
             self._travel_light()
+            if options.objects is not None:
+                reader: DataSourceReader = _published().PublishedReader(options, names, cut)
+                return reader
             return FourfoldReader(replace(options, cut=None, columns=names), names, cut)
         except FourfoldError as error:
             raise carried(error) from error
@@ -224,10 +229,18 @@ def _nothing(columns: Any) -> Work:
     return Work((), columns, (), "", "", 1)
 
 
-def _take(options: ReadOptions) -> Cut:
+def _take(options: ReadOptions) -> Any:
+    """The cut of a read: of files, or of published objects."""
+    if options.objects is not None:
+        return _published().take(options)
     from fourfold.pipeline import cut  # noqa: PLC0415 - workers do without the kernel
 
     return cut.take(options)
+
+
+def _published() -> Any:
+    """What reads published objects; only imported by those who do."""
+    return import_module("fourfold.pipeline.streams.published_source")
 
 
 def column_names(options: ReadOptions, schema: StructType) -> tuple[str, ...]:

@@ -85,6 +85,8 @@ class Column:
     filtered: bool = False
     hidden: bool = False
     """Only read when `columns` names it: what is large and seldom wanted."""
+    plain: bool = False
+    """A text that lies in the file as a TEXT column, which is handed out as a text by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,11 @@ class Table:
 
     @property
     def smallest(self) -> tuple[Column, ...]:
-        """What is read when only `space` or `root` is wanted: there must be a column."""
+        """What is read when only constants are wanted: there must be a column. The position is a
+        number, which takes the least, and its bounds are looked at anyway.
+        """
+        if self.position is not None:
+            return (self.column(self.position),)
         return next((each,) for each in self.columns if each.name not in {SPACE, ROOT})
 
     def chosen(self, names: Iterable[str] | None = None) -> tuple[Column, ...]:

@@ -23,10 +23,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from fourfold.errors import FourfoldError, InvalidInput
+from fourfold.errors import CorruptData, FourfoldError, InvalidInput
 from fourfold.pipeline.failures import typed
 from fourfold.pipeline.options import point
-from fourfold.pipeline.tables import Table, model_tables
+from fourfold.pipeline.streams.published_tables import MODEL as STREAMS
+from fourfold.pipeline.streams.published_tables import RECORDS, published_tables
+from fourfold.pipeline.tables import DEFAULT_MODEL, Table, model_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,9 +60,10 @@ def views(
     space: str | None = None,
     at: int | datetime | str | None = None,
     branch: str = "",
-    model: str = "documents",
+    model: str = DEFAULT_MODEL,
     app: str | int | None = None,
     prefix: str = "",
+    objects: str | Path | None = None,
     skip_bad: bool = False,
     tables: Iterable[str] | None = None,
     columns: Mapping[str, Iterable[str]] | None = None,
@@ -69,9 +72,21 @@ def views(
 
     `at` is a seq or a moment, for all of them; `branch` is what `state` and `history` of documents
     show, `app` the one app whose rows the tables of graphs show. Names begin with `prefix`. With
-    `skip_bad` files that cannot be read are left out, and named in the result. `tables` are all if
-    not given; `columns` narrows some to a few columns.
+    `objects`, the view is `records` of the streams that are published there; and where the store
+    that publishes them is given too, what is not published yet is in it, and the other tables of
+    streams are views as well. With `skip_bad` files that cannot be read are left out, and named in
+    the result. `tables` are all if not given; `columns` narrows some to a few columns.
     """
+    if objects is not None:
+        return _with_published(
+            spark,
+            store,
+            objects,
+            _refused(model, roots, space),
+            {"at": at, "prefix": prefix, "skip_bad": skip_bad},
+            tables=tables,
+            columns=columns or {},
+        )
     options = _options(store, roots, space, at, model, skip_bad=skip_bad)
     cut = cut_of(spark, options)
     token = cut.token()
@@ -94,6 +109,64 @@ def views(
     return Views(tuple(names), cut)
 
 
+def _refused(model: str, roots: str | None, space: str | None) -> str:
+    """The model whose objects are read; what they cannot be asked is refused."""
+    if roots is not None or space is not None:
+        raise InvalidInput("published objects are of no pattern of stores, and of no space")
+    if model not in {DEFAULT_MODEL, STREAMS}:
+        raise InvalidInput(f"the objects of {model} are no tables: only those of streams are")
+    return STREAMS
+
+
+def _with_published(
+    spark: SparkSession,
+    store: Store | str | Path | None,
+    objects: str | Path,
+    model: str,
+    options: dict[str, Any],
+    *,
+    tables: Iterable[str] | None,
+    columns: Mapping[str, Iterable[str]],
+) -> Views:
+    from fourfold.pipeline.cut import Bad, Cut  # noqa: PLC0415 - it needs the kernel
+    from fourfold.pipeline.streams import published  # noqa: PLC0415
+
+    names = list(_tables_of(model, objects, store) if tables is None else tables)
+    others = [name for name in names if name != RECORDS]
+    made = Views((), Cut(()))
+    root = None
+    if store is not None:
+        root = Path(store) if isinstance(store, str | Path) else store.root
+        made = views(spark, store, model=model, tables=others, columns=columns, **options)
+    elif others:
+        raise InvalidInput(f"without the store, objects are the table {RECORDS} alone")
+    if RECORDS not in names:
+        return made
+    skip_bad = options["skip_bad"]
+    frame = published.published(
+        spark,
+        objects,
+        at=options["at"],
+        root=root,
+        columns=columns.get(RECORDS),
+        skip_bad=skip_bad,
+    )
+    name = f"{options['prefix']}{RECORDS}"
+    frame.createOrReplaceTempView(name)
+    place = published.address(objects)
+    bad = published.unreadable(place) if skip_bad and root is None else ()
+    told = tuple(Bad(place, key, "", 0, CorruptData.kind, problem) for key, problem in bad)
+    return Views((*made.names, name), Cut(made.cut.marks, (*made.cut.bad, *told)))
+
+
+def _tables_of(model: str, objects: Any, store: Any) -> list[str]:
+    """The names of the views: without a store, what objects alone can show."""
+    if objects is None:
+        return [table.name for table in _wanted(model, None)]
+    names = [table.name for table in _wanted(STREAMS, None)]
+    return names if store is not None else [RECORDS]
+
+
 def _wanted(model: str, names: Iterable[str] | None) -> list[Table]:
     found = model_tables(model)
     if names is None:
@@ -110,7 +183,11 @@ def sql(
     """
     words = set(re.findall(r"\w+", query.lower()))
     prefix = options.get("prefix", "")
-    public = _wanted(options.get("model", "documents"), None)
+    objects = options.get("objects")
+    public = _wanted(*_asked(options.get("model", DEFAULT_MODEL), objects, store))
+    if objects is not None:
+        told = published_tables(STREAMS).table(RECORDS)
+        public = [told if table.name == RECORDS else table for table in public]
     named = [table for table in public if f"{prefix}{table.name}".lower() in words] or public
     narrow = {table.name: chosen for table in named if (chosen := columns_named(query, table))}
     names = [table.name for table in named]
@@ -126,6 +203,11 @@ def sql(
         # it is wrong for another reason, the whole tables show it as well.
         made = views(spark, store, tables=names, **options)
         return spark.sql(query), made
+
+
+def _asked(model: str, objects: Any, store: Any) -> tuple[str, list[str]]:
+    """Whose tables a query can be about, and which."""
+    return STREAMS if objects is not None else model, _tables_of(model, objects, store)
 
 
 def explained(error: Exception) -> BaseException:
@@ -150,7 +232,7 @@ def columns_named(query: str, table: Table) -> tuple[str, ...]:
     words = set(re.findall(r"\w+", query.lower()))
     named = tuple(column.name for column in table.columns if column.name in words)
     # A count of all rows needs a column to count by: the smallest.
-    return named or ("space",)
+    return named or (table.columns[0].name,)
 
 
 def cut_of(spark: SparkSession, options: Mapping[str, str]) -> Cut:

@@ -47,4 +47,16 @@ def _archived(found: Archived) -> dict[str, Any]:
             {"artifact": each.artifact, "op": each.op, "count": each.number, "bytes": each.bytes}
             for each in found.requests
         ],
+        "indexes": [
+            {
+                "field": each.name or None,
+                "indexed_offset": show_offset(each.indexed_offset),
+                "indexed_segments": each.indexed_segments,
+                "runs": each.runs,
+                "bytes": each.bytes,
+                "levels": each.levels,
+            }
+            for each in found.indexes
+        ],
+        "compactions_pending": found.swaps,
     }

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from typing import Final
-from urllib.parse import unquote
+from urllib.parse import unquote, unquote_to_bytes
 
 from fourfold.errors import FourfoldError, InvalidInput
 from fourfold.models.streams import Producer, StreamInfo
-from fourfold.models.streams.names import show_offset
+from fourfold.models.streams.names import check_key, show_offset
 from fourfold.server.exchange import Headers, Request
 
 STREAM_PREFIX: Final = "/v1/stream/"
@@ -31,7 +31,7 @@ PREFLIGHT: Headers = {
     "access-control-allow-headers": "Content-Type, Authorization, If-None-Match, Stream-Seq, "
     "Stream-TTL, Stream-Expires-At, Stream-Closed, Producer-Id, Producer-Epoch, Producer-Seq, "
     "Stream-Forked-From, Stream-Fork-Offset, Stream-Fork-Sub-Offset, Stream-Retention-Seconds, "
-    "Stream-Retention-Bytes",
+    "Stream-Retention-Bytes, Stream-Key",
     "access-control-max-age": "86400",
 }
 
@@ -62,6 +62,12 @@ def expiry_ms(request: Request) -> int | None:
     if moment.tzinfo is None:
         raise InvalidInput(f"stream-expires-at: {text!r:.80} has no time zone")
     return int(moment.timestamp() * 1000)
+
+
+def routing_key(request: Request) -> bytes | None:
+    """What the records of an append are found by; percent-encoded where it is not plain text."""
+    text = request.header("stream-key")
+    return None if text is None else check_key(unquote_to_bytes(text))
 
 
 def producer(request: Request) -> Producer | None:

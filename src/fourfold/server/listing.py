@@ -11,10 +11,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.models.streams import Chunk, StreamInfo
 from fourfold.models.streams.names import show_offset
+from fourfold.models.streams.records import Sought
+from fourfold.models.streams.stream import sought as asked_for
 
 
 def row(info: StreamInfo) -> dict[str, Any]:
@@ -38,6 +42,21 @@ def by_record(given: Mapping[str, str]) -> bool:
     if shape not in {None, "records"}:
         raise InvalidInput(f"format is records, not {shape!r:.80}")
     return shape is not None
+
+
+def sought(given: Mapping[str, str]) -> Sought | None:
+    """What a read by key asks for: `key`, or a `field` of JSON messages and its `value` as JSON."""
+    key, field, value = given.get("key"), given.get("field"), given.get("value")
+    if (field is None) != (value is None):
+        raise InvalidInput("a read by a field needs field and value")
+    if field is None or value is None:
+        return asked_for(key)
+    try:
+        return asked_for(key, (field, msgspec.json.decode(value)))
+    except msgspec.DecodeError as error:
+        raise InvalidInput(
+            f"value is JSON: {error}", hint='Text is written with quotes, as in "Ada".'
+        ) from None
 
 
 def most(given: Mapping[str, str]) -> int:

@@ -80,6 +80,18 @@ _SCHEMAS: Final[dict[str, Any]] = {
                 "type": "array",
                 "items": _object(artifact=_TEXT, op=_TEXT, count=_COUNT, bytes=_COUNT),
             },
+            indexes={
+                "type": "array",
+                "items": _object(
+                    field=_NULLABLE,
+                    indexed_offset=OFFSET,
+                    indexed_segments=_COUNT,
+                    runs=_COUNT,
+                    bytes=_COUNT,
+                    levels=_COUNT,
+                ),
+            },
+            compactions_pending=_COUNT,
         ),
     ),
     "Subscription": _object(

@@ -28,6 +28,7 @@ from fourfold.kernel import prometheus_text
 from fourfold.models.streams import Append, Appended, Chunk, Fork, StreamInfo, Streams, Wanted
 from fourfold.models.streams.messages import join, split
 from fourfold.models.streams.names import JSON, NOW, plain_type, read_offset, show_offset
+from fourfold.models.streams.records import Sought
 from fourfold.server import catch_up, cursors, details, headers, listing, openapi, routes, sse
 from fourfold.server.access import Access
 from fourfold.server.control import Control, is_control, of_error
@@ -255,7 +256,8 @@ class Protocol:
             if kind is None:
                 raise InvalidInput("an append needs a Content-Type")
             records = self._split(body, kind, name)
-        return Append(records, kind, producer, given.get("stream-seq"), close)
+        key = headers.routing_key(request) if "stream-key" in given else None
+        return Append(records, kind, producer, given.get("stream-seq"), close, key)
 
     def _split(self, body: bytes, kind: str, name: str) -> list[bytes]:
         try:
@@ -275,18 +277,30 @@ class Protocol:
         if offset is None and live is not None:
             raise InvalidInput("a live read needs an offset")
         start = "-1" if offset is None else offset
+        sought = listing.sought(given)
         if live == "sse":
-            return await self._sse(name, start, given.get("cursor"))
+            return await self._sse(name, start, given.get("cursor"), sought)
         if live == "long-poll":
-            return await self._long_poll(name, start, given)
+            return await self._long_poll(name, start, given, sought)
         if live is not None:
             raise InvalidInput(f"live is long-poll or sse, not {live!r:.80}")
         if listing.by_record(given):
             count = listing.most(given)
-            return _records((await self._streams.read_async(name, start, records_max=count))[1])
+            info, chunk = await self._streams.read_async(
+                name, start, records_max=count, sought=sought
+            )
+            return _records(chunk)
+        if sought is not None:
+            return await self._by_key(name, start, listing.most(given), sought)
         most = listing.most(given) if "limit" in given else None
         info, page = self._streams.page(name, start, records_max=most)
         return self._page(request, info, page, start)
+
+    async def _by_key(self, name: str, start: str, most: int, sought: Sought) -> Response:
+        """The records with a key; what is told says how far the search has come."""
+        info, chunk = await self._streams.read_async(name, start, records_max=most, sought=sought)
+        told = {**_told(chunk), "content-type": info.content_type, "cache-control": "no-store"}
+        return Response(200, told, _body(info, chunk))
 
     def _page(self, request: Request, info: StreamInfo, page: Chunk, start: str) -> Response:
         told = _told(page)
@@ -303,18 +317,26 @@ class Protocol:
                 return Response(200, told, body)
         return Response(200, told, pieces=catch_up.pieces(self._streams, info, page))
 
-    async def _long_poll(self, name: str, start: str, given: Mapping[str, str]) -> Response:
+    async def _long_poll(
+        self, name: str, start: str, given: Mapping[str, str], sought: Sought | None
+    ) -> Response:
         by_record, most = listing.by_record(given), listing.most(given)
         until = time.monotonic() + self._timing.long_poll_s
         at = start
         with self._streams.bell.heard(name) as ear:
             while True:
                 ear.forget()
-                info, chunk = await self._streams.read_async(name, at, records_max=most)
-                at = show_offset(chunk.next_offset) if at == NOW else at
+                info, chunk = await self._streams.read_async(
+                    name, at, records_max=most, sought=sought
+                )
+                # By key, a search goes on from where it has come to.
+                on = at == NOW or sought is not None
+                at = show_offset(chunk.next_offset) if on else at
                 left = until - time.monotonic()
                 if chunk.records or chunk.closed or left <= 0 or self._stopping:
                     break
+                if not chunk.up_to_date:
+                    continue
                 await ear.wait(min(left, limits.WATCH_HEARTBEAT_S))
         told = _told(chunk)
         told["stream-cursor"] = cursors.cursor(self._streams.clock(), given.get("cursor"))
@@ -322,15 +344,17 @@ class Protocol:
             return Response(204, {**told, "cache-control": "no-store"})
         if by_record:
             return _records(chunk)
-        told |= {
-            "content-type": info.content_type,
-            "cache-control": _CACHEABLE,
-            "etag": cursors.etag(info, chunk),
-        }
+        told["content-type"] = info.content_type
+        if sought is not None:
+            told["cache-control"] = "no-store"
+        else:
+            told |= {"cache-control": _CACHEABLE, "etag": cursors.etag(info, chunk)}
         return Response(200, told, _body(info, chunk))
 
-    async def _sse(self, name: str, start: str, cursor: str | None) -> Response:
-        info, chunk = await self._streams.read_async(name, start)
+    async def _sse(
+        self, name: str, start: str, cursor: str | None, sought: Sought | None
+    ) -> Response:
+        info, chunk = await self._streams.read_async(name, start, sought=sought)
         told = {
             "content-type": "text/event-stream",
             "cache-control": "no-cache",
@@ -338,10 +362,15 @@ class Protocol:
         }
         if not sse.is_text(info):
             told["stream-sse-data-encoding"] = "base64"
-        return Response(200, told, pieces=self._events(name, info, chunk, cursor))
+        return Response(200, told, pieces=self._events(name, info, chunk, cursor, sought))
 
     async def _events(
-        self, name: str, info: StreamInfo, chunk: Chunk, cursor: str | None
+        self,
+        name: str,
+        info: StreamInfo,
+        chunk: Chunk,
+        cursor: str | None,
+        sought: Sought | None,
     ) -> AsyncIterator[bytes]:
         """Data and control in turn until the stream is closed or the time of the connection is
         over; a comment now and then while nothing happens.
@@ -361,11 +390,11 @@ class Protocol:
                 ear.forget()
                 try:
                     at = show_offset(chunk.next_offset)
-                    info, chunk = await self._streams.read_async(name, at)
+                    info, chunk = await self._streams.read_async(name, at, sought=sought)
                 except FourfoldError:
                     # It was deleted or has expired: the reader finds out when it asks again.
                     return
-                if chunk.records or chunk.closed:
+                if chunk.records or chunk.closed or not chunk.up_to_date:
                     continue
                 pause = min(self._timing.keep_alive_s, max(0.0, until - time.monotonic()))
                 if not await ear.wait(pause):

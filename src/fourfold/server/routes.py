@@ -340,7 +340,10 @@ ROUTES: Final[tuple[Route, ...]] = (
             },
         ),
         "stream",
-        (_KIND, _CLOSED, _header("Stream-Seq", "Text that only ever goes up."), *_PRODUCER),
+        (
+            *(_KIND, _CLOSED, _header("Stream-Seq", "Text that only ever goes up."), *_PRODUCER),
+            _header("Stream-Key", "What the records can be read by; percent-encoded."),
+        ),
         _BODY,
     ),
     Route(
@@ -361,6 +364,9 @@ ROUTES: Final[tuple[Route, ...]] = (
             _query("cursor", "The last Stream-Cursor."),
             _query("format", "Records one by one.", {"enum": ["records"]}),
             _query("limit", "How many records at most.", {"type": "integer", "minimum": 1}),
+            _query("key", "Only records that were appended with this routing key."),
+            _query("field", "Only JSON messages whose field has a value; with value."),
+            _query("value", "That value, as JSON."),
             _header("If-None-Match", "The ETag of what the reader has."),
         ),
     ),

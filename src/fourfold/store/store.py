@@ -11,10 +11,11 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from fourfold import config
 from fourfold.archive import DiskCache, open_segments
+from fourfold.archive.points import PointInfo, Points
 from fourfold.blobs import FolderBlobs
 from fourfold.errors import Closed, InvalidInput, NotFound, ReadOnly, Refused, StorageError
 from fourfold.kernel import (
@@ -44,6 +45,10 @@ from fourfold.store import backup, kinds, layout, verification
 from fourfold.store.backup import BackupReport
 from fourfold.store.verification import Progress
 
+if TYPE_CHECKING:
+    from fourfold.archive.publishing import Standing
+    from fourfold.store.publishing import PublishReport
+
 MEMORY = ":memory:"
 
 
@@ -68,6 +73,8 @@ class Store:
         self._cache: DiskCache | None = None
         self._objects: ObjectStore | None = None
         self._lock = threading.Lock()
+        self.publishing = threading.Lock()
+        """Held by whoever publishes the store: two would take each other for strangers."""
         self._closed = False
 
     def database(
@@ -195,6 +202,11 @@ class Store:
                 opened.unpublished = lambda: archive.failures
             return self._archive
 
+    @property
+    def archive_policy(self) -> Policy:
+        """When streams are sealed, indexed and compacted, as the settings say."""
+        return _policy(self.settings)
+
     def _cold(self) -> Cold:
         """Reads published segments, also while nothing is published from here."""
         return Cold(
@@ -252,7 +264,44 @@ class Store:
             with self.streams.database.read(deadline_s=float("inf")) as snapshot:
                 found = tuple(object_problems(snapshot, self.objects, progress=progress))
             report = report.with_(verification.Checked("objects", "published streams", found))
+        if objects:
+            from fourfold.store import publishing  # noqa: PLC0415 - few stores publish
+
+            for name, problems in publishing.object_problems(self, progress):
+                what = "published database"
+                report = report.with_(verification.Checked(f"objects/{name}", what, problems))
         return report
+
+    def publish(
+        self, models: Sequence[str] | None = None, progress: Progress | None = None
+    ) -> PublishReport:
+        """Publish what is new in every space, the sessions, the graphs and the streams to the
+        objects of this store; a point to which it can be restored. `models` names some of them.
+        """
+        from fourfold.store import publishing  # noqa: PLC0415 - few stores publish
+
+        self._refuse_if_closed()
+        return publishing.publish(self, models, progress)
+
+    def published(self, models: Sequence[str] | None = None) -> list[Standing]:
+        """How far each database is published: what lies behind that would be lost with the disk."""
+        from fourfold.store import publishing  # noqa: PLC0415 - few stores publish
+
+        self._refuse_if_closed()
+        return publishing.standings(self, models)
+
+    def points(self) -> list[PointInfo]:
+        """The points to which this store can be restored, oldest first."""
+        return Points(self.objects).all()
+
+    def release(self, did: str) -> None:
+        """Close a space, for whoever goes through many; a handle on it cannot be used any more."""
+        with self._lock:
+            self._refuse_if_closed()
+            self._spaces.pop(did, None)
+            database = self._databases.pop(layout.space_path(self.root, did), None)
+        if database is not None:
+            database.close()
 
     def close(self) -> None:
         """Finish and close every database. Closing twice is fine."""
@@ -418,6 +467,9 @@ def _policy(settings: config.Settings) -> Policy:
         cache_bytes=archive.cache_bytes,
         grace_s=archive.grace_s,
         concurrency=archive.concurrency,
+        index=archive.index == "on",
+        compact=archive.compact == "on",
+        compact_bytes=archive.compact_bytes,
     )
 
 

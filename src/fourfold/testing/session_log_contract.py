@@ -185,6 +185,27 @@ class SessionLogContract:
         assert (counters.event, counters.turn, counters.step) == (len(SCRIPT), 1, 1)
         assert (counters.message, counters.eval) == (1, 1)
 
+    def test_what_an_append_returns_is_what_the_log_holds(self, sessions: Sessions) -> None:
+        """Whether all events are of one kind, or each is, and whatever they carry."""
+        sessions.create_session({"id": "s"})
+        held: list[Any] = ["a", {"b": [1, None, {"c": True}]}, "~", {"~d": 1}, 1.5, "\n\u2028é😀"]
+        alike = [{"type": "message/appended", "message": {"role": "user", "x": x}} for x in held]
+        for batch in (alike, alike[:2], alike[:1], [*alike, turn()], [turn(), turn()], SCRIPT):
+            for key in (None, 'k"%s~'):
+                last = sessions.peek_next_id("s") - 1
+                named = None if key is None else f"{key}{last}"
+                stored = sessions.append_events("s", batch, key=named)
+                found = sessions.events_since("s", last)
+                assert (stored, found) == (found, stored)
+                assert (len(stored), stored[-1], stored[1:]) == (len(found), found[-1], found[1:])
+                assert [each.position for each in stored] == [each.position for each in found]
+                assert [each.as_dict() for each in stored] == [each.as_dict() for each in found]
+                assert len({each.digest for each in found}) == len(batch)
+        single = sessions.append_event("s", alike[0])
+        assert [single] == sessions.events_since("s", single.id - 1)
+        assert sessions.current_view("s") == fold(None, sessions.events_since("s", 0))
+        assert sessions.verify() == []
+
     def test_the_view_is_the_fold_of_the_events(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
         sessions.append_events("s", SCRIPT)

@@ -11,6 +11,8 @@ from fourfold.cli.output import Output
 from fourfold.cli.stream.arguments import Place, streams_command
 from fourfold.models.streams import Chunk
 from fourfold.models.streams.names import show_offset
+from fourfold.models.streams.records import Sought
+from fourfold.models.streams.stream import sought
 
 
 @streams_command("read")
@@ -19,12 +21,21 @@ from fourfold.models.streams.names import show_offset
 @click.option(
     "--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="At most."
 )
-def read(out: Output, streams: Place, *, name: str, offset: str, limit: int) -> None:
+@click.option("--routing-key", metavar="TEXT", help="Only records that were appended with it.")
+def read(
+    out: Output,
+    streams: Place,
+    *,
+    name: str,
+    offset: str,
+    limit: int,
+    routing_key: str | None,
+) -> None:
     """Print records from an offset on, one a line.
 
     With --json they come with their offsets, and where to go on.
     """
-    _, chunk = streams.read(name, offset, records_max=limit)
+    chunk = _found(streams, name, offset, limit, sought(routing_key))
     if out.as_json:
         rows = [
             {
@@ -88,6 +99,17 @@ def state(out: Output, streams: Place, *, name: str) -> None:
             (key[0], key[1], json.dumps(value, ensure_ascii=False)) for key, value in found.items()
         ]
         out.table(("type", "key", "value"), rows_shown)
+
+
+def _found(streams: Place, name: str, offset: str, limit: int, wanted: Sought | None) -> Chunk:
+    """The next records; by key, as far as the stream goes, since they may lie far apart."""
+    _, chunk = streams.read(name, offset, records_max=limit, sought=wanted)
+    records, start = list(chunk.records), chunk.start_offset
+    while wanted is not None and not chunk.up_to_date and len(records) < limit:
+        at = show_offset(chunk.next_offset)
+        _, chunk = streams.read(name, at, records_max=limit - len(records), sought=wanted)
+        records += chunk.records
+    return chunk._replace(records=tuple(records), start_offset=start)
 
 
 def _print(out: Output, chunk: Chunk) -> None:

@@ -20,7 +20,7 @@ from fourfold.errors import BadAnswer, FourfoldError, InvalidInput, NotFound, Re
 from fourfold.models.streams import Append, Appended, Chunk, Record, StreamInfo, Wanted, fold
 from fourfold.models.streams.messages import join
 from fourfold.models.streams.names import START, read_offset, show_offset
-from fourfold.models.streams.records import Made, Totals
+from fourfold.models.streams.records import Made, Sought, Totals
 
 
 class RemoteStreams:
@@ -88,7 +88,7 @@ class RemoteStreams:
             )
         # One body would be one record.
         for record in request.records[:-1]:
-            self._append(name, kind, Append([record], kind))
+            self._append(name, kind, Append([record], kind, routing_key=request.routing_key))
         return self._append(name, kind, request._replace(records=request.records[-1:]))
 
     def _append(self, name: str, kind: str, request: Append) -> Appended:
@@ -99,6 +99,7 @@ class RemoteStreams:
             join(list(request.records), kind) if request.records else b"",
             producer=request.producer,
             close=request.close,
+            key=_text(request.routing_key),
         )
         done = answers.appended(call, self._client.send(call))
         return Appended(_number(done.next_offset), done.duplicate, done.closed, done.producer)
@@ -111,7 +112,12 @@ class RemoteStreams:
         self._client.delete(name)
 
     def read(
-        self, name: str, offset: str = START, *, records_max: int = limits.STREAM_READ_RECORDS
+        self,
+        name: str,
+        offset: str = START,
+        *,
+        records_max: int = limits.STREAM_READ_RECORDS,
+        sought: Sought | None = None,
     ) -> tuple[None, Chunk]:
         call = calls.read(
             self._address,
@@ -119,6 +125,7 @@ class RemoteStreams:
             offset,
             records=True,
             limit=min(records_max, limits.STREAM_READ_RECORDS),
+            key=None if sought is None else _text(sought.key),
         )
         return None, _chunk(self._client.send(call), offset)
 
@@ -219,3 +226,7 @@ def _number(offset: str) -> int:
             f"{offset!r:.80} is not an offset of a Fourfold server",
             hint="The command line works with Fourfold's own server.",
         ) from None
+
+
+def _text(key: bytes | None) -> str | None:
+    return None if key is None else key.decode()

@@ -16,7 +16,7 @@ from fourfold.cli.stream.arguments import Place, streams_command
 from fourfold.errors import NotFound
 from fourfold.models.streams import Append, Appended, Producer
 from fourfold.models.streams.messages import split
-from fourfold.models.streams.names import show_offset
+from fourfold.models.streams.names import check_key, show_offset
 
 
 @streams_command("append", writes=True)
@@ -24,6 +24,7 @@ from fourfold.models.streams.names import show_offset
 @click.argument("body", required=False)
 @click.option("--from", "source", metavar="FILE|-", help="Every line is a record; - is stdin.")
 @click.option("--producer", help="Repeat safely: lines that this producer sent before are skipped.")
+@click.option("--routing-key", metavar="TEXT", help="What the records can be read by.")
 @click.option("--close", "closing", is_flag=True, help="Close the stream with the last of them.")
 def append(
     out: Output,
@@ -33,6 +34,7 @@ def append(
     body: str | None,
     source: str | None,
     producer: str | None,
+    routing_key: str | None,
     closing: bool,
 ) -> None:
     """Append BODY, or the lines of a file, to a stream; it returns when they are on disk.
@@ -42,14 +44,15 @@ def append(
     if (body is None) == (source is None):
         raise click.UsageError("Give a BODY, or --from FILE, and not both.")
     info = streams.info(name)
+    key = None if routing_key is None else check_key(routing_key)
     if source is None:
         assert body is not None
         records = split(body.encode("utf-8", "surrogateescape"), info.content_type)
         who = None if producer is None else Producer(producer, 0, 0)
-        done = streams.append(name, Append(records, None, who, close=closing))
+        done = streams.append(name, Append(records, None, who, close=closing, routing_key=key))
         count = len(records)
     else:
-        done, count = _append_lines(out, streams, name, source, producer)
+        done, count = _append_lines(out, streams, name, source, producer, key)
         if closing:
             done = streams.open(name).close()
     if out.as_json:
@@ -66,8 +69,13 @@ def append(
         out.line(f"{counted(count, 'record')}; {name} is at {show_offset(done.next_offset)}")
 
 
-def _append_lines(
-    out: Output, streams: Place, name: str, source: str, producer: str | None
+def _append_lines(  # noqa: PLR0917 - what the command was told
+    out: Output,
+    streams: Place,
+    name: str,
+    source: str,
+    producer: str | None,
+    key: bytes | None,
 ) -> tuple[Appended, int]:
     """Many records to a commit, in order. With a producer each of the commits has a number, so that
     a run that was cut short can be repeated whole.
@@ -81,7 +89,7 @@ def _append_lines(
         for number, batch in enumerate(batches):
             records = [one for line in batch for one in split(line, info.content_type)]
             who = None if producer is None else Producer(producer, 0, number)
-            done = streams.append(name, Append(records, None, who))
+            done = streams.append(name, Append(records, None, who, routing_key=key))
             count += 0 if done.duplicate else len(records)
             advance(counted(count, "record"), lines.read_bytes, lines.bytes)
     return done, count

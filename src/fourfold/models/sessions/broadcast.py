@@ -19,6 +19,12 @@ from fourfold.models.sessions.slots import existing
 from fourfold.models.sessions.stamping import event_of
 
 
+class _Thread(threading.local):
+    """What a thread is busy with: whose events it hands out, if it does."""
+
+    heard: tuple[str | None, ...] = ()
+
+
 class Broadcast:
     """The feeds of one store."""
 
@@ -29,7 +35,7 @@ class Broadcast:
         self._feeds: dict[str | None, WeakSet[Feed]] = {}
         self._subscriptions: list[Subscription] = []
         self._lock = threading.Lock()
-        self._thread = threading.local()
+        self._thread = _Thread()
 
     @property
     def writable(self) -> bool:
@@ -118,7 +124,7 @@ class Broadcast:
             self._thread.heard = ()
 
     def refuse_reentry(self, sid: str) -> None:
-        heard = getattr(self._thread, "heard", ())
+        heard = self._thread.heard
         if heard and heard[0] in {None, sid}:
             raise Refused(
                 f"a subscriber of session {sid!r} cannot write to it: it would hear of it for ever",

@@ -29,12 +29,12 @@ from fourfold.models.sessions.log import Reading, SessionRow, Writing
 from fourfold.models.sessions.records import ENTITY_OF, Bundled, Event
 from fourfold.models.sessions.request import Draft, check_key, check_session_id, check_type
 from fourfold.models.sessions.slots import Slot, Slots, existing
-from fourfold.models.sessions.stamping import Row, stamp
+from fourfold.models.sessions.stamping import Appended, stamp
 
 if TYPE_CHECKING:
     from fourfold.models.sessions.sessions import Sessions
 
-Stamped = tuple[list[Row], list[Event], State]
+Stamped = tuple[Appended, State]
 _AT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 _MARK = '"~ref"'
 _BATCH_BYTES = limits.MIB
@@ -143,9 +143,9 @@ def _copy(writing: Writing, slots: Slots, path: Path) -> None:
             assert slot is not None
             if document["id"] > slot.state.counters.event:
                 stamped = _stamped(slot.row.id, slot.state, document, slots.position(writing) + 1)
-                if stamped[0][0].digest.hex() != document["digest"]:
+                if stamped[0].digests[0].hex() != document["digest"]:
                     raise _another_history(slot.row.id)
-                slot = writer.keep(writing, slots, slot, stamped)
+                slot = writer.keep(writing, slots, slot, *stamped)
 
 
 def _stamped(sid: str, state: State, document: dict[str, Any], position: int) -> Stamped:
@@ -247,7 +247,7 @@ class _Check:
         if type(data) is not dict or any(name not in data for name in HELD.get(kind, ())):
             raise InvalidInput(f"the {kind} event does not carry what it must")
         before = self._state
-        _, [event], self._state = _stamped(self._sid, before, document, 1)
+        [event], self._state = _stamped(self._sid, before, document, 1)
         place = (event.id, event.entity_id, event.digest.hex())
         if place != (document["id"], document["entity_id"], document["digest"]):
             raise InvalidInput(f"event {document['id']} is not the one that its digest names")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fourfold.models.sessions.feeds import Item, Subscription
@@ -40,7 +40,7 @@ class Session:
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
-    ) -> list[Event]:
+    ) -> Sequence[Event]:
         return self.sessions.append_events(
             self.id, events, expected_last_id=expected_last_id, key=key
         )

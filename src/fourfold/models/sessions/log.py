@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from fourfold.content import Interned, encode
-from fourfold.models.sessions.stamping import Row
+from fourfold.models.sessions.stamping import Appended, Row
 
 T = TypeVar("T")
 
@@ -136,8 +136,9 @@ class Writing(Reading, Protocol):
         """Note that a session is deleted, or purged."""
         ...
 
-    def insert_events(self, key: int, rows: list[Row]) -> None:
-        """Events of one request: consecutive, with the same time and request key."""
+    def insert_event(self, key: int, row: Row) -> None: ...
+    def insert_events(self, key: int, appended: Appended) -> None:
+        """The events of one request."""
         ...
 
     def insert_head(self, key: int, head: HeadRow) -> None: ...

@@ -21,7 +21,7 @@ from fourfold.models.sessions.log import (
     Writing,
     seal_of,
 )
-from fourfold.models.sessions.stamping import Row, position_check
+from fourfold.models.sessions.stamping import Appended, Row, position_check
 
 T = TypeVar("T")
 
@@ -196,15 +196,18 @@ class MemoryWriting(MemoryReading):
     def mark_session(self, row: SessionRow) -> None:
         self._set(self._tables.sessions, row.key, row)
 
-    def insert_events(self, key: int, rows: list[Row]) -> None:
-        for row in rows:
-            self._append(self._tables.events, key, row)
-            self._tables.order.append((key, row.event_id))
-            self._undo.append(self._tables.order.pop)
-            if row.entity is not None and row.entity_id is not None:
-                self._append(self._tables.entities, (key, row.entity, row.entity_id), row.event_id)
-            if row.request_key is not None:
-                self._append(self._tables.requests, (key, row.request_key), row.event_id)
+    def insert_events(self, key: int, appended: Appended) -> None:
+        for row in appended.rows():
+            self.insert_event(key, row)
+
+    def insert_event(self, key: int, row: Row) -> None:
+        self._append(self._tables.events, key, row)
+        self._tables.order.append((key, row.event_id))
+        self._undo.append(self._tables.order.pop)
+        if row.entity is not None and row.entity_id is not None:
+            self._append(self._tables.entities, (key, row.entity, row.entity_id), row.event_id)
+        if row.request_key is not None:
+            self._append(self._tables.requests, (key, row.request_key), row.event_id)
 
     def insert_head(self, key: int, head: HeadRow) -> None:
         self._set(self._tables.heads, head.head_id, (key, head))

@@ -5,28 +5,34 @@ Whatever is wrong with a call is said here, before there is a transaction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fourfold import limits
 from fourfold.blobs import BlobStore
 from fourfold.blobs.checks import check_age
+from fourfold.content import Interned
 from fourfold.errors import InvalidInput
 from fourfold.models.sessions.heads import check_expected_basis, check_head, edge_content
 from fourfold.models.sessions.payloads import Cutoff
 from fourfold.models.sessions.records import UNSET, Unset
 from fourfold.models.sessions.request import (
+    Alike,
+    Draft,
     check_count,
     check_key,
     check_session_id,
     draft_of,
     drafts_of,
+    drafts_of_one,
     encoded,
     fresh_id,
     settle,
 )
 from fourfold.models.sessions.writer import Append, Publish
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Preparing:
@@ -35,11 +41,21 @@ class Preparing:
     def __init__(self, clock: Callable[[], datetime], files: BlobStore | None) -> None:
         self._clock = clock
         self._files = files
+        self._second = (0, "1970-01-01T00:00:00.")
 
     def now(self) -> tuple[str, int]:
         """The time as events carry it, and in whole seconds."""
         moment = self._clock()
-        return iso(moment), int(moment.timestamp())
+        if moment.tzinfo is not UTC:
+            moment = moment.astimezone(UTC)
+        since = moment - _EPOCH
+        second = since.days * 86_400 + since.seconds
+        known, text = self._second
+        if known != second:
+            # Many events come in one second, and to write it out takes longer than all the rest.
+            text = iso(moment)[: -len("000Z")]
+            self._second = (second, text)
+        return f"{text}{since.microseconds // 1_000:03d}Z", second
 
     def creation(self, session: Mapping[str, Any] | None) -> Append:
         if session is not None and not isinstance(session, Mapping):
@@ -57,16 +73,33 @@ class Preparing:
     def appending(
         self,
         sid: str,
-        events: Iterable[Mapping[str, Any]],
+        events: Iterable[Mapping[str, Any]] | Alike,
         expected_last_id: int | Unset,
         key: str | None,
     ) -> Append:
         check_session_id(sid)
+        return self._appending(sid, drafts_of(sid, events), expected_last_id, key)
+
+    def appending_one(
+        self, sid: str, event: Mapping[str, Any], expected_last_id: int | Unset, key: str | None
+    ) -> Append:
+        check_session_id(sid)
+        return self._appending(sid, drafts_of_one(sid, event), expected_last_id, key)
+
+    def _appending(
+        self,
+        sid: str,
+        drafts: Sequence[Draft],
+        expected_last_id: int | Unset,
+        key: str | None,
+    ) -> Append:
         if expected_last_id is not UNSET:
             check_count(expected_last_id, "expected_last_id")
-        check_key(key)
-        drafts = drafts_of(sid, events)
-        payloads = [each for draft in drafts if draft.payloads for each in draft.payloads]
+        if key is not None:
+            check_key(key)
+        payloads: Sequence[Interned] = ()
+        if type(drafts) is not Alike:
+            payloads = [each for draft in drafts if draft.payloads for each in draft.payloads]
         return Append(sid, drafts, *self.now(), expected_last_id, key, self._files, payloads)
 
     def publishing(

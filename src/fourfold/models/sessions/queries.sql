@@ -57,8 +57,10 @@ WHERE session_key = ?1 AND event_id > ?2 AND event_id <= ?3 ORDER BY event_id LI
 SELECT coalesce(max(event_id), 0) FROM events WHERE session_key = ?
 
 -- name: events_of_request
+-- By position, which orders the events of a session as their ids do: the index of request keys has it, and an order by
+-- id would make SQLite walk through the whole session instead.
 SELECT position, event_id, type, at, entity, entity_id, request_key, body, digest FROM events
-WHERE session_key = ?1 AND request_key = ?2 ORDER BY event_id
+WHERE session_key = ?1 AND request_key = ?2 ORDER BY position
 
 -- name: all_events
 -- The log of all sessions, behind a position; what belongs to a deleted session is not shown.

@@ -13,7 +13,7 @@ coroutines, whose name ends in `_async`; those share their commits.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -75,13 +75,13 @@ class Sessions:
         With more than an id, a new session begins with a `session/started` event that holds it all.
         """
         request = self._preparing.creation(session)
-        row = self._submit(lambda txn: writer.create(txn, self._slots, request)[0], request)
+        row = self._submit(lambda txn: writer.create(txn, self._slots, request), request)
         return Session(self, row.id, row.created_at)
 
     async def create_session_async(self, session: Mapping[str, Any] | None = None) -> Session:
         request = self._preparing.creation(session)
         row: SessionRow = await self._submit_async(
-            lambda txn: writer.create(txn, self._slots, request)[0], request
+            lambda txn: writer.create(txn, self._slots, request), request
         )
         return Session(self, row.id, row.created_at)
 
@@ -140,8 +140,8 @@ class Sessions:
         `expected_last_id` is the id of the last event that its author knows of; if there are later
         ones, it is refused. With a `key`, the same request sent again gives the same event again.
         """
-        request = self._preparing.appending(sid, [event], expected_last_id, key)
-        return self._submit(lambda txn: writer.append(txn, self._slots, request)[0], request)
+        request = self._preparing.appending_one(sid, event, expected_last_id, key)
+        return self._submit(lambda txn: writer.append(txn, self._slots, request), request)[0]
 
     def append_events(
         self,
@@ -150,7 +150,7 @@ class Sessions:
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
-    ) -> list[Event]:
+    ) -> Sequence[Event]:
         """Append several events, with consecutive ids: all of them or none."""
         request = self._preparing.appending(sid, events, expected_last_id, key)
         return self._submit(lambda txn: writer.append(txn, self._slots, request), request)
@@ -163,10 +163,11 @@ class Sessions:
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
     ) -> Event:
-        request = self._preparing.appending(sid, [event], expected_last_id, key)
-        return await self._submit_async(
-            lambda txn: writer.append(txn, self._slots, request)[0], request
+        request = self._preparing.appending_one(sid, event, expected_last_id, key)
+        appended: Sequence[Event] = await self._submit_async(
+            lambda txn: writer.append(txn, self._slots, request), request
         )
+        return appended[0]
 
     async def append_events_async(
         self,
@@ -175,7 +176,7 @@ class Sessions:
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
-    ) -> list[Event]:
+    ) -> Sequence[Event]:
         request = self._preparing.appending(sid, events, expected_last_id, key)
         return await self._submit_async(
             lambda txn: writer.append(txn, self._slots, request), request

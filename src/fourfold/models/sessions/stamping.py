@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, overload
 
 import msgspec
+from msgspec.structs import replace
 
 from fourfold.content import decode, encode
 from fourfold.errors import ContentError, CorruptData, InvalidInput, NotFound
@@ -26,7 +27,7 @@ from fourfold.models.sessions.fold import (
     counted,
 )
 from fourfold.models.sessions.records import ENTITY_OF, Event, EventRow
-from fourfold.models.sessions.request import Draft
+from fourfold.models.sessions.request import Alike, Draft
 
 ENTITY_CODES = {"message": 1, "turn": 2, "step": 3, "eval": 4}
 COUNTED = Counters.__struct_fields__
@@ -35,6 +36,7 @@ _ABOUT = {kind: (name, ENTITY_CODES[name], kind in MINTING) for kind, name in EN
 
 
 sha256 = hashlib.sha256
+_POSITION = b"%d "
 
 
 class Row(NamedTuple):
@@ -54,24 +56,109 @@ class Row(NamedTuple):
 _row = tuple.__new__
 
 
+class Appended(Sequence[Event]):
+    """The events of one request with their numbers. They lie here as the columns of their rows, and
+    become objects when somebody looks at them.
+    """
+
+    __slots__ = (
+        "_events",
+        "alike",
+        "at",
+        "bodies",
+        "codes",
+        "digests",
+        "entity_ids",
+        "event_id",
+        "key",
+        "position",
+        "sid",
+        "types",
+    )
+
+    def __init__(
+        self,
+        sid: str,
+        first: tuple[int, int, str, str | None],
+        columns: tuple[
+            Sequence[str],
+            Sequence[int | None],
+            Sequence[int | None],
+            Sequence[str],
+            Sequence[bytes],
+        ],
+        *,
+        alike: bool = False,
+    ) -> None:
+        self.sid = sid
+        self.position, self.event_id, self.at, self.key = first
+        self.types, self.codes, self.entity_ids, self.bodies, self.digests = columns
+        self.alike = alike
+        """Whether all are new entities of one type, so that their ids go up by one."""
+        self._events: list[Event] | None = None
+
+    def rows(self) -> list[Row]:
+        position, event_id, at, key = self.position, self.event_id, self.at, self.key
+        columns = (self.types, self.codes, self.entity_ids, self.bodies, self.digests)
+        return [
+            _row(Row, (position + n, event_id + n, kind, at, code, entity_id, key, body, digest))
+            for n, (kind, code, entity_id, body, digest) in enumerate(zip(*columns, strict=True))
+        ]
+
+    def position_checks(self) -> list[int]:
+        """What `position_check` says of each row."""
+        positions = range(self.position, self.position + len(self.digests))
+        before = map(zlib.crc32, map(_POSITION.__mod__, positions))
+        return list(map(zlib.crc32, self.digests, before))
+
+    def _made(self) -> list[Event]:
+        if self._events is None:
+            self._events = [event_of(self.sid, row) for row in self.rows()]
+        return self._events
+
+    def __len__(self) -> int:
+        return len(self.digests)
+
+    @overload
+    def __getitem__(self, at: int) -> Event: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Event]: ...
+    def __getitem__(self, at: int | slice) -> Event | list[Event]:
+        return self._made()[at]
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self._made())
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, (list, tuple, Appended)):
+            return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+        return NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(self._made())
+
+
 def stamp(
     sid: str, state: State, drafts: Sequence[Draft], *, at: str, position: int, key: str | None
-) -> tuple[list[Row], list[Event], State]:
-    """The rows that follow on `state`, the first at `position`, and the state after them."""
-    rows: list[Row] = []
-    events: list[Event] = []
+) -> tuple[Appended, State]:
+    """The events that follow on `state`, the first at `position`, and the state after them."""
+    first = (position, state.counters.event + 1, at, key)
+    if type(drafts) is Alike:
+        return _stamp_alike(sid, state, drafts, first)
     digest = state.digest or first_digest(sid)
     event_id = state.counters.event
     counts = dict(zip(COUNTED, msgspec.structs.astuple(state.counters), strict=True))
     request = "null" if key is None else encode(key).decode()
-    plain = True
-    of_row = Event.of_row
+    codes: list[int | None] = []
+    entity_ids: list[int | None] = []
+    digests: list[bytes] = []
     for draft in drafts:
         event_id += 1
-        kind, body = draft[0], draft[1]
         code = entity_id = None
         about: int | str = "null"
-        known = _ABOUT.get(kind)
+        known = _ABOUT.get(draft.type)
         if known is not None:
             entity, code, minted = known
             entity_id = counts[entity]
@@ -80,21 +167,64 @@ def stamp(
             else:
                 entity_id = _replaced(sid, draft, entity, entity_id)
             about = entity_id
-        text = f'[{event_id},"{kind}","{at}",{about},{request}]{body}'
+        text = f'[{event_id},"{draft.type}","{at}",{about},{request}]{draft.body}'
         digest = sha256(digest + text.encode()).digest()
-        row = _row(Row, (position, event_id, kind, at, code, entity_id, key, body, digest))
-        position += 1
-        event = of_row(sid, row, decoded)
-        if kind in EFFECTIVE:
-            plain = False
-            if kind == "session/compacted":
+        codes.append(code)
+        entity_ids.append(entity_id)
+        digests.append(digest)
+    types = [draft.type for draft in drafts]
+    columns = (types, codes, entity_ids, [draft.body for draft in drafts], digests)
+    appended = Appended(sid, first, columns)
+    if not EFFECTIVE.isdisjoint(types):
+        for event in appended:
+            if event.type == "session/compacted":
                 _check_boundary(event)
-        rows.append(row)
-        events.append(event)
-    if not plain:
-        return rows, events, advance(state, *events)
+        return appended, advance(state, *appended)
     counts["event"] = event_id
-    return rows, events, counted(state, counts, digest)
+    return appended, counted(state, counts, digest)
+
+
+def stamp_one(
+    sid: str, state: State, drafts: Alike, *, at: str, position: int, key: str | None
+) -> tuple[Row, State]:
+    """The same for the only draft of a request, where that is the first of these: its row."""
+    kind, body = drafts.type, drafts.bodies[0]
+    entity, code, _ = _ABOUT[kind]
+    counters = state.counters
+    event_id = counters.event + 1
+    number = getattr(counters, entity) + 1
+    request = "null" if key is None else encode(key).decode()
+    header = f'[{event_id},"{kind}","{at}",{number},{request}]{body}'
+    digest = sha256((state.digest or first_digest(sid)) + header.encode()).digest()
+    row = _row(Row, (position, event_id, kind, at, code, number, key, body, digest))
+    after = replace(counters, **{"event": event_id, entity: number})
+    return row, replace(state, counters=after, digest=digest)
+
+
+def _stamp_alike(
+    sid: str, state: State, drafts: Alike, first: tuple[int, int, str, str | None]
+) -> tuple[Appended, State]:
+    """The same for events of one type, all of which bring a new entity."""
+    _, event_id, at, key = first
+    entity, code, _ = _ABOUT[drafts.type]
+    number = next_number = getattr(state.counters, entity) + 1
+    digest = state.digest or first_digest(sid)
+    digests: list[bytes] = []
+    keep = digests.append
+    between = f',"{drafts.type}","{at}",'
+    behind = ",null]" if key is None else f",{encode(key).decode()}]"
+    for body in drafts.bodies:
+        header = f"[{event_id}{between}{next_number}{behind}{body}"
+        digest = sha256(digest + header.encode()).digest()
+        keep(digest)
+        event_id += 1
+        next_number += 1
+    count = len(digests)
+    ids = range(number, next_number)
+    columns = ([drafts.type] * count, [code] * count, ids, drafts.bodies, digests)
+    counts = {"event": event_id - 1, entity: next_number - 1}
+    after = replace(state, counters=replace(state.counters, **counts), digest=digest)
+    return Appended(sid, first, columns, alike=True), after
 
 
 def header_of(event_id: int, kind: str, at: str, entity_id: int | None, key: str | None) -> str:
@@ -116,7 +246,7 @@ def first_digest(sid: str) -> bytes:
 
 def position_check(row: Row) -> int:
     """What proves an event's position, which no digest covers: it differs from store to store."""
-    return zlib.crc32(b"%d " % row.position + row.digest)
+    return zlib.crc32(row.digest, zlib.crc32(_POSITION % row.position))
 
 
 def entity_code(kind: str) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -13,12 +13,12 @@ from fourfold.errors import FourfoldError
 from fourfold.kernel import (
     Database,
     Migration,
-    Sequence,
     Snapshot,
     Transaction,
     load_queries,
     profiles,
 )
+from fourfold.kernel import Sequence as Counter
 from fourfold.kernel.statements import read_sql
 from fourfold.models.sessions.log import (
     EdgeRow,
@@ -28,7 +28,7 @@ from fourfold.models.sessions.log import (
     Writing,
     seal_of,
 )
-from fourfold.models.sessions.stamping import Row, position_check
+from fourfold.models.sessions.stamping import Appended, Row, position_check
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ SQL = load_queries(_PACKAGE)
 
 PROFILE = profiles.SESSIONS
 MIGRATIONS = (Migration(1, "sessions", read_sql(_PACKAGE, "0001_sessions.sql")),)
-POSITION = Sequence(
+POSITION = Counter(
     "position",
     read=SQL.last_position,
     claim=SQL.claim_position,
@@ -159,8 +159,7 @@ class TableWriting(TableReading):
     __slots__ = ("_txn", "scratch")
 
     def __init__(self, txn: Transaction) -> None:
-        super().__init__(txn)
-        self._txn = txn
+        self._snapshot = self._txn = txn
         self.scratch: dict[str, Any] = txn.scratch
 
     def after_commit(self, hook: Callable[[], None]) -> None:
@@ -175,26 +174,32 @@ class TableWriting(TableReading):
     def mark_session(self, row: SessionRow) -> None:
         self._txn.execute(SQL.mark_session, (row.key, row.deleted_at, row.purged, seal_of(row)))
 
-    def insert_events(self, key: int, rows: list[Row]) -> None:
-        first = rows[0]
-        if len(rows) == 1:
-            self._txn.execute(SQL.insert_event, (first[0], key, *first[1:], position_check(first)))
+    def insert_event(self, key: int, row: Row) -> None:
+        self._txn.execute(SQL.insert_event, (row[0], key, *row[1:], position_check(row)))
+
+    def insert_events(self, key: int, appended: Appended) -> None:
+        found = appended
+        count = len(found)
+        if count == 1:
+            self.insert_event(key, found.rows()[0])
             return
-        _, _, types, _, codes, ids, _, bodies, digests = zip(*rows, strict=True)
-        self._txn.insert_alike(
-            "events",
-            len(rows),
-            fixed={"session_key": key, "at": first.at, "request_key": first.request_key},
-            counted={("position",): first.position, ("event_id",): first.event_id},
-            varying={
-                "type": types,
-                "entity": codes,
-                "entity_id": ids,
-                "body": bodies,
-                "digest": digests,
-                "position_check": list(map(position_check, rows)),
-            },
-        )
+        fixed = {"session_key": key, "at": found.at, "request_key": found.key}
+        counted: dict[tuple[str, ...], int] = {
+            ("position",): found.position,
+            ("event_id",): found.event_id,
+        }
+        varying: dict[str, Sequence[Any]] = {
+            "body": found.bodies,
+            "digest": found.digests,
+            "position_check": found.position_checks(),
+        }
+        about = {"type": found.types, "entity": found.codes}
+        if found.alike and found.entity_ids[0] is not None:
+            fixed.update({name: column[0] for name, column in about.items()})
+            counted["entity_id",] = found.entity_ids[0]
+        else:
+            varying.update(about, entity_id=found.entity_ids)
+        self._txn.insert_alike("events", count, fixed=fixed, counted=counted, varying=varying)
 
     def insert_head(self, key: int, head: HeadRow) -> None:
         self._txn.execute(SQL.insert_head, (head.head_id, key, head.event_id, head.basis))

@@ -34,9 +34,9 @@ from fourfold.models.sessions.records import (
     edge_of,
     head_of,
 )
-from fourfold.models.sessions.request import Draft, encoded
+from fourfold.models.sessions.request import Alike, Draft, encoded
 from fourfold.models.sessions.slots import Slot, Slots, existing, state_at
-from fourfold.models.sessions.stamping import Row, event_of, stamp, state_text
+from fourfold.models.sessions.stamping import Appended, event_of, stamp, stamp_one, state_text
 
 _PLAIN = frozenset(ENTITY_OF)
 """Events from which nothing is derived, and which are most of a log."""
@@ -56,6 +56,8 @@ class Append(NamedTuple):
 
     @property
     def size(self) -> int:
+        if type(self.drafts) is Alike:
+            return self.drafts.size
         return sum([draft.size for draft in self.drafts])
 
 
@@ -68,7 +70,7 @@ class Publish(NamedTuple):
     to_event_id: int | None
 
 
-def append(writing: Writing, slots: Slots, request: Append) -> list[Event]:
+def append(writing: Writing, slots: Slots, request: Append) -> Sequence[Event]:
     """Append the events, all or none; those of an earlier request with the same key as they are."""
     slot = slots.inside(writing, request.sid)
     if request.key is not None:
@@ -82,12 +84,15 @@ def append(writing: Writing, slots: Slots, request: Append) -> list[Event]:
             hint="Read the events that came since, and decide again.",
             details={"session": request.sid, "expected": request.expected_last_id, "last": last},
         )
-    if not request.drafts:
+    drafts = request.drafts
+    if not drafts:
         return []
+    if type(drafts) is Alike and len(drafts.bodies) == 1:
+        return [_write_one(writing, slots, slot, request, drafts)]
     return _write(writing, slots, slot, request)
 
 
-def create(writing: Writing, slots: Slots, request: Append) -> tuple[SessionRow, list[Event]]:
+def create(writing: Writing, slots: Slots, request: Append) -> SessionRow:
     """The session; a new one begins with the events of the request."""
     row = writing.session(request.sid)
     if row is not None:
@@ -96,15 +101,16 @@ def create(writing: Writing, slots: Slots, request: Append) -> tuple[SessionRow,
                 f"session {request.sid!r} was deleted at {row.deleted_at}; its id is used up",
                 hint="Create the session under another id.",
             )
-        return row, []
+        return row
     _check_refs(writing, request)
     key = writing.insert_session(request.sid, request.at)
     row = SessionRow(key, request.sid, request.at)
     slot = Slot(row, State(), 0)
     if request.drafts:
-        return row, _write(writing, slots, slot, request)
-    slots.move(writing, request.sid, slot)
-    return row, []
+        _write(writing, slots, slot, request)
+    else:
+        slots.move(writing, request.sid, slot)
+    return row
 
 
 def publish_head(writing: Writing, slots: Slots, publish: Publish) -> Head:
@@ -147,8 +153,8 @@ def delete(writing: Writing, slots: Slots, sid: str, at: str) -> None:
     slots.leave(writing, sid)
 
 
-def _write(writing: Writing, slots: Slots, slot: Slot, request: Append) -> list[Event]:
-    rows, events, state = stamp(
+def _write(writing: Writing, slots: Slots, slot: Slot, request: Append) -> Appended:
+    appended, state = stamp(
         request.sid,
         slot.state,
         request.drafts,
@@ -156,30 +162,59 @@ def _write(writing: Writing, slots: Slots, slot: Slot, request: Append) -> list[
         position=slots.position(writing) + 1,
         key=request.key,
     )
-    _check_refs(writing, request)
-    for payload in request.payloads:
-        put_payload(writing, payload, request.now, request.files)
-    keep(writing, slots, slot, (rows, events, state))
-    return events
+    if not appended.alike:
+        _check_refs(writing, request)
+        for payload in request.payloads:
+            put_payload(writing, payload, request.now, request.files)
+    keep(writing, slots, slot, appended, state)
+    return appended
 
 
-def keep(
+def _write_one(writing: Writing, slots: Slots, slot: Slot, request: Append, drafts: Alike) -> Event:
+    """The same for one event, from which nothing is derived: what most requests are."""
+    session, state, _ = slot
+    position = slots.position(writing) + 1
+    row, state = stamp_one(
+        request.sid, state, drafts, at=request.at, position=position, key=request.key
+    )
+    writing.insert_event(session.key, row)
+    _settle(writing, slots, slot, state, position)
+    return event_of(request.sid, row)
+
+
+def keep(writing: Writing, slots: Slots, slot: Slot, appended: Appended, state: State) -> Slot:
+    """Write stamped events and what is derived from them; the session after them."""
+    row = slot.row
+    writing.insert_events(row.key, appended)
+    if not appended.alike and not _PLAIN.issuperset(appended.types):
+        _derive(writing, row, appended)
+    last = appended.position + len(appended) - 1
+    at_head = appended.types[-1] == "head/published"
+    return _settle(writing, slots, slot, state, last, at_head=at_head)
+
+
+def _settle(
     writing: Writing,
     slots: Slots,
     slot: Slot,
-    stamped: tuple[list[Row], list[Event], State],
+    state: State,
+    position: int,
+    *,
+    at_head: bool = False,
 ) -> Slot:
-    """Write stamped events and what is derived from them; the session after them."""
+    """Make the state after the last event, at `position`, that of the session. It is written down
+    when the events since the last time are many, or some of them and now a head.
+    """
     row, _, snapshot_at = slot
-    rows, events, state = stamped
-    writing.insert_events(row.key, rows)
-    if not _PLAIN.issuperset({each.type for each in rows}):
-        _derive(writing, row, events)
-    if _snapshot_due(rows, state.counters.event - snapshot_at):
-        snapshot_at = state.counters.event
+    last = state.counters.event
+    since = last - snapshot_at
+    if since >= limits.SESSION_SNAPSHOT_EVENTS_MAX or (
+        at_head and since >= limits.SESSION_SNAPSHOT_EVENTS_MIN
+    ):
+        snapshot_at = last
         writing.insert_snapshot(row.key, snapshot_at, state_text(state))
     after = Slot(row, state, snapshot_at)
-    slots.move(writing, row.id, after, rows[-1].position)
+    slots.move(writing, row.id, after, position)
     return after
 
 
@@ -216,13 +251,6 @@ def edge_row(event: Event, edge: Edge) -> EdgeRow:
     return EdgeRow(
         edge.id, event.id, edge.from_session, edge.to_session, edge.from_head, edge.to_head
     )
-
-
-def _snapshot_due(rows: Sequence[Row], since: int) -> bool:
-    """Whether the events since the last snapshot are many, or some of them and now a head."""
-    if since >= limits.SESSION_SNAPSHOT_EVENTS_MAX:
-        return True
-    return since >= limits.SESSION_SNAPSHOT_EVENTS_MIN and rows[-1].type == "head/published"
 
 
 def _check_refs(reading: Reading, request: Append) -> None:

@@ -17,12 +17,15 @@ from typing import Any, NamedTuple
 from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput, NotFound, StreamGone
 from fourfold.kernel import Transaction
+from fourfold.kernel.bulk import values_statement
 from fourfold.models.streams import admission, names
 from fourfold.models.streams.admission import Known
 from fourfold.models.streams.records import Appended, Producer
 from fourfold.models.streams.writer import SQL, Moment, info_of
 
 _COLUMNS = ("sid", "offset", "ts_ms", "payload", "payload_len")
+_KEYED = (*_COLUMNS, "routing_key")
+_INSERT_ONE = values_statement("wal_log", _COLUMNS, 1)
 _SERIES_MIN = 4
 """So many records of one stream are handed over as an array; fewer share a statement with those of
 other streams.
@@ -37,6 +40,8 @@ class Append(NamedTuple):
     producer: Producer | None = None
     stream_seq: str | None = None
     close: bool = False
+    routing_key: bytes | None = None
+    """What its records are found by later."""
 
 
 Asked = tuple[str, Append]
@@ -54,6 +59,7 @@ class _Tail:
         "content_type",
         "deleted",
         "expires_at_ms",
+        "keyed",
         "name",
         "next_offset",
         "produced",
@@ -80,6 +86,7 @@ class _Tail:
         self.producers: dict[str, Known | None] = {}
         # What is to be written for the transaction under way.
         self.records: list[bytes] = []
+        self.keyed: list[tuple[int, int, bytes]] = []
         self.size = 0
         self.produced: set[str] = set()
         self.close = False
@@ -176,6 +183,8 @@ def check(name: str, request: Append) -> int:
         admission.check_producer(producer)
     if request.stream_seq is not None:
         names.stored(request.stream_seq)
+    if request.routing_key is not None:
+        names.check_key(request.routing_key)
     for record in records:
         if type(record) is not bytes or not record:
             raise InvalidInput(f"{name}: a record is bytes, and not empty")
@@ -185,6 +194,9 @@ def check(name: str, request: Append) -> int:
 def _move(tail: _Tail, request: Append, now_ms: int) -> None:
     records, producer = request.records, request.producer
     if records:
+        if request.routing_key is not None:
+            at = len(tail.records)
+            tail.keyed.append((at, at + len(records), request.routing_key))
         tail.records.extend(records)
         tail.next_offset += len(records)
         tail.size += sum(map(len, records))
@@ -209,11 +221,14 @@ def _known(txn: Transaction, tail: _Tail, producer: Producer) -> Known | None:
 
 def _write(txn: Transaction, tails: Any, now_ms: int) -> None:
     rows: list[tuple[Any, ...]] = []
+    keyed: list[tuple[Any, ...]] = []
     advanced, produced, closed = [], [], []
     for tail in tails:
         sid, records = tail.sid, tail.records
         first = tail.next_offset - len(records)
-        if len(records) >= _SERIES_MIN:
+        if tail.keyed:
+            keyed += _with_keys(tail, first, now_ms)
+        elif len(records) >= _SERIES_MIN:
             txn.insert_series(
                 "wal_log",
                 fixed={"sid": sid, "ts_ms": now_ms},
@@ -233,9 +248,31 @@ def _write(txn: Transaction, tails: Any, now_ms: int) -> None:
             closed.append((sid, *(tail.closed_by or (None, None, None)), now_ms, end))
             tail.close = False
         tail.records, tail.size, tail.produced = [], 0, set()
-    txn.insert_many("wal_log", _COLUMNS, rows)
+    _insert(txn, rows)
+    if keyed:
+        txn.insert_many("wal_log", _KEYED, keyed)
     txn.execute_many(SQL.advance, advanced)
     if produced:
         txn.execute_many(SQL.put_producer, produced)
     if closed:
         txn.execute_many(SQL.close, closed)
+
+
+def _insert(txn: Transaction, rows: list[tuple[Any, ...]]) -> None:
+    if len(rows) == 1:
+        # Whoever comes alone has nothing to be cut into statements.
+        txn.execute(_INSERT_ONE, rows[0])
+    else:
+        txn.insert_many("wal_log", _COLUMNS, rows)
+
+
+def _with_keys(tail: _Tail, first: int, now_ms: int) -> list[tuple[Any, ...]]:
+    """The records of a stream, of which some have a routing key."""
+    keys: list[bytes | None] = [None] * len(tail.records)
+    for start, end, key in tail.keyed:
+        keys[start:end] = [key] * (end - start)
+    tail.keyed = []
+    return [
+        (tail.sid, offset, now_ms, record, len(record), key)
+        for offset, (record, key) in enumerate(zip(tail.records, keys, strict=True), first)
+    ]

@@ -10,4 +10,6 @@ MIGRATIONS = (
     Migration(1, "streams", read_sql("fourfold.models.streams", "0001_streams.sql")),
     Migration(2, "subscriptions", read_sql("fourfold.models.streams", "0002_subscriptions.sql")),
     Migration(3, "archive", read_sql("fourfold.models.streams", "0003_archive.sql")),
+    Migration(4, "indexes", read_sql("fourfold.models.streams", "0004_indexes.sql")),
+    Migration(5, "pending_levels", read_sql("fourfold.models.streams", "0005_pending_levels.sql")),
 )

@@ -86,3 +86,15 @@ def read_offset(text: object) -> int | None:
         f"{text!r:.80} is not an offset",
         hint="Use -1 for the beginning, now for the end, or an offset that a read gave you.",
     )
+
+
+def check_key(key: str | bytes) -> bytes:
+    """A routing key as it is stored: text as UTF-8, or bytes."""
+    data = key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key
+    if not isinstance(data, bytes) or not data:
+        raise InvalidInput("a routing key is text or bytes, and not empty")
+    if len(data) > limits.ROUTING_KEY_MAX:
+        raise InvalidInput(
+            f"a routing key has at most {limits.ROUTING_KEY_MAX} bytes, not {len(data)}"
+        )
+    return data

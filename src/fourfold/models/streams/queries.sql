@@ -71,6 +71,10 @@ DELETE FROM streams WHERE sid = ?1
 -- Records of one stream in a range of offsets, with the time at which each came.
 SELECT offset, payload, ts_ms FROM wal_log WHERE sid = ?1 AND offset >= ?2 AND offset < ?3 ORDER BY offset
 
+-- name: keyed_records
+-- The same for those with a routing key: ?4.
+SELECT offset, payload, ts_ms FROM wal_log WHERE sid = ?1 AND routing_key = ?4 AND offset >= ?2 AND offset < ?3 ORDER BY offset
+
 -- name: joined
 -- The payloads of a range of offsets as one, with ?4 between them; and how many there were.
 SELECT CAST(group_concat(payload, ?4) AS BLOB), count(*)
@@ -118,9 +122,11 @@ UPDATE streams SET first_offset = ?2, pending_rows = pending_rows - ?5, pending_
 WHERE sid = ?1
 
 -- name: candidates
--- Streams that have enough pending to be sealed.
-SELECT stream, pending_rows, pending_bytes FROM streams
-WHERE segment_in_progress = 0 AND pending_bytes >= ?1 AND pending_bytes > 0 ORDER BY pending_bytes DESC LIMIT ?2
+-- Streams that have enough pending to be sealed, about the fullest first. Who has so many bytes has that level too.
+SELECT stream, pending_rows, pending_bytes FROM streams INDEXED BY streams_pending_bytes_idx
+WHERE segment_in_progress = 0 AND pending_level > 0 AND pending_bytes >= ?1
+  AND pending_level > (?1 >= 256) + (?1 >= 1024) + (?1 >= 4096) + (?1 >= 16384) + ?1 / 65536
+ORDER BY pending_level DESC LIMIT ?2
 
 -- name: totals
 SELECT count(*), coalesce(sum(wal_rows), 0), coalesce(sum(wal_bytes), 0) FROM streams
@@ -137,6 +143,11 @@ SELECT stream FROM streams AS s WHERE NOT (
         SELECT count(*), coalesce(sum(payload_len), 0) FROM wal_log AS w
         WHERE w.sid = s.sid AND w.offset > s.sealed_through
     )
+    AND s.pending_level = (s.pending_rows > 0) * (1 + max(
+        (s.pending_bytes >= 256) + (s.pending_bytes >= 1024) + (s.pending_bytes >= 4096) + (s.pending_bytes >= 16384)
+            + s.pending_bytes / 65536,
+        (s.pending_rows >= 16) + (s.pending_rows >= 128) + s.pending_rows / 1024
+    ))
     AND s.wal_rows = s.next_offset - max(coalesce(s.fork_offset, 0), s.first_offset, s.uploaded_through + 1)
     AND s.forks = (SELECT count(*) FROM streams AS f WHERE f.forked_from = s.sid)
     AND (ttl_seconds IS NULL OR expires_at_ms IS NOT NULL)

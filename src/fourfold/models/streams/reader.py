@@ -8,8 +8,9 @@ from itertools import chain
 from fourfold import limits
 from fourfold.errors import InvalidInput, OffsetGone
 from fourfold.kernel import Snapshot
+from fourfold.models.streams.archive.indexes import fields
 from fourfold.models.streams.names import show_offset
-from fourfold.models.streams.records import Chunk, ColdRecords, Record, StreamInfo
+from fourfold.models.streams.records import Chunk, ColdRecords, Record, Sought, Step, StreamInfo
 from fourfold.models.streams.writer import SQL, info_of
 
 
@@ -79,6 +80,69 @@ def chunk(
     return Chunk(tuple(found), first, reached, reached == tail, info.closed and reached == tail)
 
 
+def sought_chunk(
+    snapshot: Snapshot,
+    info: StreamInfo,
+    start: int | None,
+    sought: Sought,
+    *,
+    records_max: int,
+    bytes_max: int,
+    cold: ColdRecords | None = None,
+) -> Chunk:
+    """The next records with a key from `start` on, and how far the search has come: a chunk may
+    have none, and not reach the end. None is the end.
+    """
+    tail = info.next_offset
+    first = tail if start is None else start
+    check_offset(info, first)
+    found: list[Record] = []
+    held, looked, reached = 0, 0, first
+    for step in _steps(snapshot, info, first, tail, sought, cold):
+        if step.record is None:
+            reached = max(reached, step.reached)
+            looked += 1
+            if looked >= limits.KEY_READ_SEGMENTS:
+                break
+            continue
+        held += len(step.record.payload)
+        if found and held > bytes_max:
+            break
+        found.append(step.record)
+        reached = step.reached
+        if len(found) == records_max:
+            break
+    else:
+        reached = tail
+    return Chunk(tuple(found), first, reached, reached == tail, info.closed and reached == tail)
+
+
+def _steps(  # noqa: PLR0917 - a range of a stream, and what is sought in it
+    snapshot: Snapshot,
+    info: StreamInfo,
+    start: int,
+    end: int,
+    sought: Sought,
+    cold: ColdRecords | None,
+) -> Iterator[Step]:
+    for sid, first, last in pieces(snapshot, info, start, end):
+        edge = min(last, max(first, int(snapshot.value(SQL.log_begin, (sid,)))))
+        if edge > first:
+            if cold is None:
+                raise NotInTheLog
+            yield from cold.sought(snapshot, sid, sought, first, edge)
+        if sought.field is None:
+            rows = snapshot.rows(SQL.keyed_records, (sid, edge, last, sought.key))
+        else:
+            rows = (
+                row
+                for row in snapshot.rows(SQL.records, (sid, edge, last))
+                if fields.key_of(row[1], sought.field) == sought.key
+            )
+        for row in rows:
+            yield Step(row[0] + 1, Record._make(row))
+
+
 def page(info: StreamInfo, start: int | None, records_max: int | None = None) -> Chunk:
     """The next part of a stream by its offsets alone, without its records: about as much as fits
     one answer, by what a record of this stream has on average.
@@ -97,8 +161,8 @@ def joined(
     """The next records from `start` on as one piece of a body, and where to go on. SQLite joins
     them; how large a piece gets is bounded, whatever the records are.
     """
-    sid, first, last = pieces(snapshot, info, start, end)[0]
-    last = min(last, first + max(1, limits.STREAM_PIECE_BYTES // _average(info)))
+    sid, first, end = pieces(snapshot, info, start, end)[0]
+    last = min(end, first + max(1, limits.STREAM_PIECE_BYTES // _average(info)))
     separator = "," if info.is_json else ""
     while last - first > 1:
         found = snapshot.one_within(
@@ -109,6 +173,10 @@ def joined(
                 return found[0], last
             break
         last = first + (last - first) // 2
+    if cold is not None:
+        edge = min(end, max(first, int(snapshot.value(SQL.log_begin, (sid,)))))
+        if edge > first:
+            return cold.joined(snapshot, sid, first, edge, separator.encode())
     return _joined_one_by_one(snapshot, info, first, last, cold)
 
 

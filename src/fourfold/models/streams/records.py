@@ -71,11 +71,39 @@ class Record(NamedTuple):
     ts_ms: int
 
 
+class Sought(NamedTuple):
+    """What a read by key asks for: records with a routing key; with `field`, messages whose field
+    has a value, of which `key` is the JSON.
+    """
+
+    key: bytes
+    field: str | None = None
+
+
+class Step(NamedTuple):
+    """A step of a read by key: a record that was found, or that there are none below an offset."""
+
+    reached: int
+    record: Record | None
+
+
 class ColdRecords(Protocol):
     """Reads what is in segments, and no longer in the log."""
 
     def records(self, snapshot: Snapshot, sid: int, start: int, end: int) -> Iterator[Record]:
         """The records from `start` up to, and without, `end`."""
+        ...
+
+    def joined(
+        self, snapshot: Snapshot, sid: int, start: int, end: int, separator: bytes
+    ) -> tuple[bytes, int]:
+        """The payloads of some of them, from `start` on, as one; and the offset to go on from."""
+        ...
+
+    def sought(
+        self, snapshot: Snapshot, sid: int, sought: Sought, start: int, end: int
+    ) -> Iterator[Step]:
+        """Those of them with a key."""
         ...
 
     def size_from(self, snapshot: Snapshot, sid: int, start: int, end: int) -> int:

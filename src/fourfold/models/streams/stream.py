@@ -5,17 +5,33 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.models.streams import messages, names
 from fourfold.models.streams.appending import Append
-from fourfold.models.streams.records import Appended, Chunk, Producer, StreamInfo
+from fourfold.models.streams.archive.indexes import fields
+from fourfold.models.streams.records import Appended, Chunk, Producer, Sought, StreamInfo
 from fourfold.models.streams.writer import Fork
 
 if TYPE_CHECKING:
     from fourfold.models.streams.streams import Streams
+
+
+def sought(key: str | bytes | None = None, where: tuple[str, Any] | None = None) -> Sought | None:
+    """What a read by key asks for; None when it asks for everything."""
+    if key is not None and where is not None:
+        raise InvalidInput("a read is by routing key or by a field, not both")
+    if key is not None:
+        return Sought(names.check_key(key))
+    if where is None:
+        return None
+    field, value = where
+    found = fields.key_of_value(value)
+    if found is None:
+        raise InvalidInput(f"a field is sought by text, a number, true, false or null: {field!r}")
+    return Sought(found, fields.check_field(field))
 
 
 class Stream:
@@ -36,9 +52,13 @@ class Stream:
         producer: Producer | None = None,
         seq: str | None = None,
         close: bool = False,
+        key: str | bytes | None = None,
     ) -> Appended:
-        """Add records; it returns when they are on disk."""
-        return self._streams.append(self.name, self._request(records, producer, seq, close=close))
+        """Add records, with a routing key by which they can be read; it returns when they are on
+        disk.
+        """
+        request = self._request(records, producer, seq, key, close=close)
+        return self._streams.append(self.name, request)
 
     async def append_async(
         self,
@@ -47,18 +67,29 @@ class Stream:
         producer: Producer | None = None,
         seq: str | None = None,
         close: bool = False,
+        key: str | bytes | None = None,
     ) -> Appended:
-        request = self._request(records, producer, seq, close=close)
+        request = self._request(records, producer, seq, key, close=close)
         return await self._streams.append_async(self.name, request)
 
     def close(self) -> Appended:
         """No more appends; readers learn that they have reached the end."""
         return self._streams.append(self.name, Append((), None, close=True))
 
-    def read(self, offset: str = names.START, limit: int | None = None) -> Chunk:
-        """The next records behind an offset."""
+    def read(
+        self,
+        offset: str = names.START,
+        limit: int | None = None,
+        *,
+        key: str | bytes | None = None,
+        where: tuple[str, Any] | None = None,
+    ) -> Chunk:
+        """The next records behind an offset: all, those with a routing key, or the JSON messages
+        `where` a field has a value. By key, a chunk may have no record and not reach the end.
+        """
         most = limits.STREAM_READ_RECORDS if limit is None else limit
-        return self._streams.read(self.name, offset, records_max=most)[1]
+        asked = sought(key, where)
+        return self._streams.read(self.name, offset, records_max=most, sought=asked)[1]
 
     def fork(self, name: str, at: str | None = None, *, sub_offset: int = 0) -> Stream:
         """A new stream that shares everything up to an offset, the end if not given, and then goes
@@ -67,15 +98,23 @@ class Stream:
         offset = None if at is None else names.read_offset(at)
         return self._streams.create(name, fork=Fork(self.name, offset, sub_offset))
 
-    def follow(self, offset: str = names.START, *, timeout: float | None = None) -> Iterator[Chunk]:
+    def follow(
+        self,
+        offset: str = names.START,
+        *,
+        timeout: float | None = None,
+        key: str | bytes | None = None,
+    ) -> Iterator[Chunk]:
         """Chunk by chunk, waiting for more; it ends with the stream, or after `timeout` seconds
-        without anything new.
+        without anything new. With `key`, the records with that routing key.
         """
         at = offset
         while True:
             rings = self._streams.bell.rings
-            chunk = self.read(at)
+            chunk = self.read(at, key=key)
             at = names.show_offset(chunk.next_offset)
+            if not chunk.records and not chunk.up_to_date:
+                continue
             if chunk.records or chunk.closed:
                 yield chunk
                 if chunk.closed:
@@ -120,6 +159,7 @@ class Stream:
         records: Iterable[bytes] | bytes,
         producer: Producer | None,
         seq: str | None,
+        key: str | bytes | None,
         *,
         close: bool,
     ) -> Append:
@@ -129,4 +169,5 @@ class Stream:
         for each in given:
             if not isinstance(each, bytes) or not each:
                 raise InvalidInput("a record is bytes, and not empty")
-        return Append(given, None, producer, seq, close)
+        routing_key = None if key is None else names.check_key(key)
+        return Append(given, None, producer, seq, close, routing_key)

@@ -43,6 +43,7 @@ from fourfold.models.streams.records import (
     ColdRecords,
     Details,
     Made,
+    Sought,
     StreamInfo,
     Totals,
 )
@@ -244,13 +245,14 @@ class Streams:
         *,
         records_max: int = limits.STREAM_READ_RECORDS,
         bytes_max: int = limits.STREAM_READ_BYTES,
+        sought: Sought | None = None,
     ) -> tuple[StreamInfo, Chunk]:
-        """The next part of a stream behind an offset."""
+        """The next part of a stream behind an offset; with `sought`, of the records with a key."""
         try:
-            return self.read_log(name, offset, records_max=records_max, bytes_max=bytes_max)
+            return self._read(name, offset, records_max, bytes_max, None, sought)
         except reader.NotInTheLog:
             pass
-        return self._read(name, offset, records_max, bytes_max, self._segments())
+        return self._read(name, offset, records_max, bytes_max, self._segments(), sought)
 
     async def read_async(
         self,
@@ -258,12 +260,15 @@ class Streams:
         offset: str = names.START,
         *,
         records_max: int = limits.STREAM_READ_RECORDS,
+        sought: Sought | None = None,
     ) -> tuple[StreamInfo, Chunk]:
         """The same for coroutines: segments may be far away, and are read in a thread."""
         try:
-            return self.read_log(name, offset, records_max=records_max)
+            return self._read(name, offset, records_max, limits.STREAM_READ_BYTES, None, sought)
         except reader.NotInTheLog:
-            return await asyncio.to_thread(self.read, name, offset, records_max=records_max)
+            return await asyncio.to_thread(
+                self.read, name, offset, records_max=records_max, sought=sought
+            )
 
     def read_log(
         self,
@@ -276,16 +281,24 @@ class Streams:
         """The same if it is in the log; `reader.NotInTheLog` when some of it is in segments."""
         return self._read(name, offset, records_max, bytes_max, None)
 
-    def _read(
-        self, name: str, offset: str, records_max: int, bytes_max: int, cold: ColdRecords | None
+    def _read(  # noqa: PLR0917 - a read, and what it may read from
+        self,
+        name: str,
+        offset: str,
+        records_max: int,
+        bytes_max: int,
+        cold: ColdRecords | None,
+        sought: Sought | None = None,
     ) -> tuple[StreamInfo, Chunk]:
         names.check_name(name)
         start = names.read_offset(offset)
         with self.database.read() as snapshot:
             info = writer.living(snapshot, name, self._now())
-            found = reader.chunk(
-                snapshot, info, start, records_max=records_max, bytes_max=bytes_max, cold=cold
-            )
+            most: dict[str, Any] = {"records_max": records_max, "bytes_max": bytes_max}
+            if sought is None:
+                found = reader.chunk(snapshot, info, start, **most, cold=cold)
+            else:
+                found = reader.sought_chunk(snapshot, info, start, sought, **most, cold=cold)
         self.touch(info)
         return info, found
 
@@ -381,17 +394,29 @@ class Streams:
             with self.database.read() as snapshot:
                 page = [row[0] for row in snapshot.all(SQL.with_retention, (after, limit))]
             for name in page:
-                self.database.transact(self._retaining(name))
+                self._retain_one(name)
             if len(page) < limit:
                 return
             after = page[-1]
 
-    def _retaining(self, name: str) -> Callable[[Transaction], int]:
-        def work(txn: Transaction) -> int:
-            info = writer.living(txn, name, self._now())
-            return writer.trim(txn, info, retention.horizon(txn, info, self.clock()))
+    def _retain_one(self, name: str) -> None:
+        """Give up what a stream does not keep, so much at a time that appends take their turns."""
+        with self.database.read(deadline_s=float("inf")) as snapshot:
+            info = writer.find(snapshot, name, self._now())
+            if info is None:
+                return
+            kept = retention.horizon(snapshot, info, self.clock())
 
-        return work
+        def work(txn: Transaction) -> bool:
+            now = writer.find(txn, name, self._now())
+            if now is None or now.sid != info.sid:
+                return False
+            step = retention.step(txn, now, kept)
+            writer.trim(txn, now, step)
+            return step < kept
+
+        while self.database.transact(work):
+            pass
 
     def candidates(self, pending_bytes: int, limit: int = 32) -> tuple[tuple[str, int, int], ...]:
         """Streams with at least so many bytes that are in no segment yet: (name, rows, bytes)."""

@@ -51,11 +51,12 @@ SNAPSHOT_INDEX = 2**31 - 1
 """The op_index of a snapshot row: the state after all operations of its seq."""
 
 _SPACE = Column(SPACE, "string", nullable=False, filtered=True)
-_BRANCH = Column("branch", "string", nullable=False, filtered=True)
-_ID = Column("id", "string", nullable=False, filtered=True)
+_BRANCH = Column("branch", "string", nullable=False, filtered=True, plain=True)
+_ID = Column("id", "string", nullable=False, filtered=True, plain=True)
 _SEQ = Column("seq", "bigint", nullable=False, filtered=True)
 _OP_INDEX = Column("op_index", "int", nullable=False)
-_OP = Column("op", "string", nullable=False, filtered=True)
+_OP = Column("op", "string", nullable=False, filtered=True, plain=True)
+_DATA = Column("data", "string", plain=True)
 _TIME = Column("time", "timestamp", filtered=True)
 
 _FOLDED = (
@@ -102,7 +103,7 @@ _TABLES = (
             _SEQ,
             _OP_INDEX,
             _OP,
-            Column("data", "string"),
+            _DATA,
             _TIME,
             Column("fact", "string", filtered=True),
         ),
@@ -116,7 +117,7 @@ _TABLES = (
         name="operations",
         model=MODEL,
         says="What folds read: the log and the snapshots in one shape.",
-        columns=(_SPACE, _BRANCH, _ID, _SEQ, _OP_INDEX, _OP, Column("data", "string")),
+        columns=(_SPACE, _BRANCH, _ID, _SEQ, _OP_INDEX, _OP, _DATA),
         query="revisions",
         recent="recent_revisions",
         also="snapshot_operations",

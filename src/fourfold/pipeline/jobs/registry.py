@@ -14,11 +14,16 @@ from fourfold.errors import AlreadyExists, InvalidInput, NotFound
 from fourfold.pipeline.jobs.shape import Job
 
 MODULES: Final = (
+    "fourfold.pipeline.jobs.bootstrap",
+    "fourfold.pipeline.jobs.compact",
     "fourfold.pipeline.jobs.components",
+    "fourfold.pipeline.jobs.delta_streams",
     "fourfold.pipeline.jobs.gc",
+    "fourfold.pipeline.jobs.index",
     "fourfold.pipeline.jobs.lineage",
     "fourfold.pipeline.jobs.load",
     "fourfold.pipeline.jobs.materialize",
+    "fourfold.pipeline.jobs.seal",
     "fourfold.pipeline.jobs.snapshots",
     "fourfold.pipeline.jobs.stats",
     "fourfold.pipeline.jobs.verify",

@@ -29,6 +29,7 @@ from fourfold.pipeline.jobs.records import Begun
 from fourfold.pipeline.jobs.registry import find
 from fourfold.pipeline.jobs.shape import Context, Job, Option, Plan, Report, counted
 from fourfold.pipeline.scratch import pipeline_folder, staging_folder
+from fourfold.store import open_store
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -71,9 +72,11 @@ def run(
     """
     job = find(job) if isinstance(job, str) else job
     folder = Path(root).absolute()
-    if not (folder / config.FILE_NAME).exists():
-        raise NotFound(f"{folder}: is not a Fourfold store (it has no {config.FILE_NAME})")
     given = checked_options(job, options or {})
+    if not (folder / config.FILE_NAME).exists():
+        if not job.makes_store or dry_run:
+            raise NotFound(f"{folder}: is not a Fourfold store (it has no {config.FILE_NAME})")
+        open_store(folder).close()
     with _sessions(spark, master, remote) as open_session:
         context = Context(
             root=folder,

@@ -223,6 +223,8 @@ class Job(ABC):
     explanation: ClassVar[str] = ""
     """More of it, for the help of the command."""
     options: ClassVar[tuple[Option, ...]] = ()
+    makes_store: ClassVar[bool] = False
+    """Whether a folder that is no store yet becomes one when the job is run on it."""
 
     def target(self, context: Context) -> str:
         """What this run writes to, as a stable name. Watermarks, and the rule of one run at a time,

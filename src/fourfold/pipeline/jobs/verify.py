@@ -22,7 +22,7 @@ from fourfold.pipeline import checking
 from fourfold.pipeline.checking import Finding, Unit
 from fourfold.pipeline.finding import Found
 from fourfold.pipeline.jobs.shape import Context, Job, Option, Plan, Range, Report, model_option
-from fourfold.pipeline.tables import part_of
+from fourfold.pipeline.tables import DEFAULT_MODEL, part_of
 
 _NOWHERE: Final = "the report of the run"
 
@@ -40,7 +40,7 @@ class Verify(Job):
     name = "verify"
     summary = "Check every space: log, hashes, heads, snapshots, references, pages."
     explanation = (
-        "With --model, what another model keeps instead. "
+        "With --model, what another model keeps instead; with --objects, what is published. "
         "Replays every entity and compares it with the snapshots and heads, makes every digest and "
         "hash again, looks for dangling references and missing seqs, and runs SQLite's own check. "
         "Reads only, also beside running writers. Exits with 8 when something is damaged."
@@ -49,14 +49,17 @@ class Verify(Job):
         model_option("verifying"),
         Option("roots", "Check the stores that match this pattern instead of ROOT."),
         Option("space", "Check only the space with this DID."),
+        Option("objects", "Streams: check what is published there instead of the file of ROOT."),
         Option("into", "A file for all faults, as lines of JSON; it is replaced.", kind="path"),
     )
 
     def target(self, context: Context) -> str:
-        asked = [context.target_of("roots", "space"), _into(context)]
+        asked = [context.target_of("roots", "space", "objects"), _into(context)]
         return "\n".join(asked).strip()
 
     def plan(self, context: Context) -> Plan:
+        if context.options["objects"] is not None:
+            return _plan_of_objects(context)
         found = _found(context)
         return Plan(
             output=_into(context) or _NOWHERE,
@@ -71,8 +74,7 @@ class Verify(Job):
         plan, and so this work, holds only while no file changes.
         """
         del plan
-        units = part_of(context.options["model"], "verifying").units
-        work = checking.tasks([unit for file in _found(context) for unit in units(file)])
+        work = checking.tasks(_units(context))
         folder = context.staging
         checking.sweep_partial(folder)
         waiting = [
@@ -147,16 +149,50 @@ class Verify(Job):
         )
 
 
+def _units(context: Context) -> list[Unit]:
+    """The work that files are, or what is published."""
+    if context.options["objects"] is not None:
+        url, streams = _address(context), part_of("streams", "verifying")
+        return list(streams.object_units(url, streams.listed(url)))
+    units = part_of(context.options["model"], "verifying").units
+    return [unit for file in _found(context) for unit in units(file)]
+
+
+def _plan_of_objects(context: Context) -> Plan:
+    options = context.options
+    if options["roots"] or options["space"] or options["model"] not in {DEFAULT_MODEL, "streams"}:
+        raise InvalidInput("--objects checks published streams: leave out --roots and --space")
+    _check_into(context)
+    url = _address(context)
+    found = part_of("streams", "verifying").listed(url)
+    return Plan(
+        output=_into(context) or _NOWHERE,
+        ranges=(Range(url, 0, found.bytes),),
+        facts={"files": found.objects, "bytes": found.bytes, "state": found.state},
+        empty=not found.objects,
+    )
+
+
+def _address(context: Context) -> str:
+    from fourfold.pipeline.streams.published import address  # noqa: PLC0415 - few ask for it
+
+    return address(context.options["objects"])
+
+
 def _into(context: Context) -> str:
     into = context.options["into"]
     return "" if into is None else str(Path(into).absolute())
 
 
 def _found(context: Context) -> list[Found]:
+    _check_into(context)
+    return context.files()
+
+
+def _check_into(context: Context) -> None:
     into = _into(context)
     if into and not Path(into).parent.is_dir():
         raise InvalidInput(f"{into}: there is no such folder to put the report into")
-    return context.files()
 
 
 def _stamp(found: Sequence[Found]) -> str:

@@ -57,7 +57,7 @@ class Port(ABC):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
-    ) -> list[Event]: ...
+    ) -> Sequence[Event]: ...
     @abstractmethod
     async def publish(
         self,
@@ -95,7 +95,7 @@ class Direct(Port):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
-    ) -> list[Event]:
+    ) -> Sequence[Event]:
         return self.sessions.append_events(sid, events, expected_last_id=expected_last_id, key=key)
 
     async def publish(
@@ -148,7 +148,7 @@ class Awaiting(Port):
         *,
         expected_last_id: int | Unset = UNSET,
         key: str | None = None,
-    ) -> list[Event]:
+    ) -> Sequence[Event]:
         return await _whole(
             self.sessions.append_events_async(
                 sid, events, expected_last_id=expected_last_id, key=key

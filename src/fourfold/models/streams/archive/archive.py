@@ -32,6 +32,7 @@ from fourfold.models.streams.archive import collecting, sealing
 from fourfold.models.streams.archive.cold import Cold
 from fourfold.models.streams.archive.publishing import LocalSegmentLost, Publisher
 from fourfold.models.streams.archive.records import SQL, Policy, Published, Retired, Round, Standing
+from fourfold.models.streams.archive.upkeep import Kept, Upkeep
 from fourfold.objects import AccountingStore, ObjectStore, RequestCounter
 
 LOCAL = "local"
@@ -88,7 +89,20 @@ class Archive:
             name=self._open(),
             clock=clock,
             retries=self._retries,
+            trim_rows=self.policy.trim_rows,
         )
+        self.upkeep = Upkeep(
+            database,
+            self._publisher,
+            self._segments,
+            self._cache,
+            folder,
+            policy=self.policy,
+            clock=clock,
+            lock=self._lock,
+            publish=self._publish_one,
+        )
+        """Indexes what is published, and compacts it."""
 
     @property
     def cold(self) -> Cold:
@@ -114,9 +128,11 @@ class Archive:
         """Clear what a crash may have left; the name under which this node publishes."""
 
         def work(txn: Transaction) -> str:
-            txn.execute(SQL.index_pending_rows)
             txn.execute(SQL.put_state, (uuid.uuid4().hex,))
             txn.execute(SQL.unclaim_all)
+            for key, stream, size in txn.all(SQL.all_pending):
+                # Nobody is uploading it any more.
+                collecting.give_up(txn, key, stream, size, self._clock())
             return str(txn.value(SQL.state))
 
         name = self._database.transact(work)
@@ -190,13 +206,47 @@ class Archive:
                     told = failure or StorageError(f"publishing failed: {error!r}")
                     self._resting[""] = _Rest(0.0, 1, told)
 
-        thread = threading.Thread(target=run, name="fourfold-archive", daemon=True)
-        thread.start()
+        threads = [threading.Thread(target=run, name="fourfold-archive", daemon=True)]
+        if self.policy.index or self.policy.compact:
+            name = "fourfold-upkeep"
+            threads.append(
+                threading.Thread(target=self._keep_up, args=(stop,), name=name, daemon=True)
+            )
+        for thread in threads:
+            thread.start()
         try:
             yield self
         finally:
             stop.set()
-            thread.join()
+            for thread in threads:
+                thread.join()
+
+    def _keep_up(self, stop: threading.Event) -> None:
+        """Index and compact, now and then, if it shall be so; beside the rounds, which must not
+        wait for it.
+        """
+        while not stop.wait(limits.ARCHIVE_UPKEEP_S):
+            try:
+                if self.policy.compact:
+                    self._rest_all(self.upkeep.compact(stop=stop.is_set))
+                if self.policy.index:
+                    self._rest_all(self.upkeep.index(everything=False, stop=stop.is_set))
+            except Exception as error:  # noqa: BLE001 - the next time may succeed
+                failure = error if isinstance(error, FourfoldError) else None
+                told = failure or StorageError(f"the archive cannot be kept up: {error!r}")
+                self._resting[""] = _Rest(0.0, 1, told)
+
+    def _rest_all(self, kept: Kept) -> None:
+        for name, error in kept.failures.items():
+            self._rest(name, error)
+
+    def index(self, *, everything: bool = True) -> Kept:
+        """Index what is published, and merge runs."""
+        return self.upkeep.index(everything=everything)
+
+    def compact(self) -> Kept:
+        """Make large segments of small ones."""
+        return self.upkeep.compact()
 
     def settle(self, name: str) -> None:
         """Publish a stream as it is now, before its writer hears of it. Callers that come together
@@ -284,6 +334,15 @@ class Archive:
         except LocalSegmentLost as error:
             raise StorageError(f"the stream {name!r} cannot be published: {error}") from error
 
+    def _publish_one(self, name: str) -> None:
+        """Publish what there is to tell of a stream."""
+        with self._lock(name):
+            try:
+                self._publish(name, [])
+            except LocalSegmentLost:
+                # The next round seals it again.
+                return
+
     def _publish(self, name: str, published: list[Published]) -> None:
         """Add to `published` what was done, also when it ends with an error."""
         while len(published) < limits.ARCHIVE_TURN_SEGMENTS:
@@ -370,7 +429,7 @@ class Archive:
         """
         grace = self.policy.grace_s if grace_s is None else grace_s
         before = self._clock() - int(1000 * grace)
-        with self._round:
+        with self._round, self.upkeep.naming:
             return collecting.collect(
                 self._database, self._objects, self._cache, before, dry_run=dry_run
             )

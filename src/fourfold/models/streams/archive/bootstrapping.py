@@ -10,7 +10,7 @@ first time is added later.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Any, NamedTuple
@@ -23,6 +23,7 @@ from fourfold.errors import CorruptData, FormatError, FourfoldError, NotFound
 from fourfold.kernel import Database, Transaction
 from fourfold.models.streams import names
 from fourfold.models.streams.archive.collecting import segment_of
+from fourfold.models.streams.archive.indexes import catalogue
 from fourfold.models.streams.archive.records import SQL, meta_of_manifest
 from fourfold.objects import ObjectStore
 
@@ -64,7 +65,9 @@ class Bootstrapped(NamedTuple):
     """Manifests that cannot be read, by key, and forks whose source is missing, by name."""
 
 
-class _Found(NamedTuple):
+class Found(NamedTuple):
+    """A manifest that is in the object store."""
+
     manifest: Manifest
     version: str
     size: int
@@ -80,11 +83,25 @@ def bootstrap(
 ) -> Bootstrapped:
     """Rebuild the streams of a database from the manifests in an object store."""
     found, unclaimed, failures = _collected(objects, retries or Retries(), progress)
+    return restore(database, found, unclaimed, failures, now_ms=now_ms, progress=progress)
+
+
+def restore(
+    database: Database,
+    found: Sequence[Found],
+    unclaimed: Sequence[Unclaimed],
+    failures: dict[str, FourfoldError],
+    *,
+    now_ms: int,
+    progress: Progress | None = None,
+    at_once: int = limits.ARCHIVE_STREAMS_PER_ROUND,
+) -> Bootstrapped:
+    """Rebuild the streams of manifests that were read, so many in one transaction."""
     living = {each.manifest.name: each for each in found if not each.manifest.deleted}
     restored: list[str] = []
     present: list[str] = []
     ordered = _sources_first(living, failures)
-    while batch := tuple(islice(ordered, limits.ARCHIVE_STREAMS_PER_ROUND)):
+    while batch := tuple(islice(ordered, at_once)):
         made = database.transact(lambda txn: [_restore(txn, each, now_ms) for each in batch])
         for each, outcome in zip(batch, made, strict=True):
             name = each.manifest.name
@@ -108,15 +125,15 @@ def bootstrap(
 
 def _collected(
     objects: ObjectStore, retries: Retries, progress: Progress | None
-) -> tuple[list[_Found], list[Unclaimed], dict[str, FourfoldError]]:
+) -> tuple[list[Found], list[Unclaimed], dict[str, FourfoldError]]:
     """Every manifest, what no manifest speaks of, and what cannot be read."""
-    found: list[_Found] = []
+    found: list[Found] = []
     failures: dict[str, FourfoldError] = {}
     listed = retries.run(lambda: list(objects.list(f"{manifests.ROOT}/")))
     keys = [info.key for info in listed if info.key.endswith(f"/{manifests.MANIFEST}")]
     segments = {info.key: info.size for info in listed}
     with ThreadPoolExecutor(4 * limits.ARCHIVE_CONCURRENCY) as pool:
-        reading = pool.map(lambda key: _read(objects, retries, key), keys)
+        reading = pool.map(lambda key: read_one(objects, retries, key), keys)
         for number, (key, read) in enumerate(zip(keys, reading, strict=True)):
             if progress is not None:
                 progress("manifests", number, len(keys))
@@ -125,13 +142,20 @@ def _collected(
                 failures[key] = read
             elif read is not None:
                 found.append(read)
+    return found, unclaimed_of(found, segments), failures
+
+
+def unclaimed_of(found: Iterable[Found], held: dict[str, int]) -> list[Unclaimed]:
+    """Of objects, by key and size, those that no manifest speaks of."""
     for each in found:
         for segment in each.manifest.kept():
-            segments.pop(segment.key, None)
-    return found, [Unclaimed(key, size) for key, size in sorted(segments.items())], failures
+            held.pop(segment.key, None)
+        for run in each.manifest.runs():
+            held.pop(run.key, None)
+    return [Unclaimed(key, size) for key, size in sorted(held.items())]
 
 
-def _read(objects: ObjectStore, retries: Retries, key: str) -> _Found | FourfoldError | None:
+def read_one(objects: ObjectStore, retries: Retries, key: str) -> Found | FourfoldError | None:
     """One manifest; None when it is gone since it was listed."""
     try:
         read = retries.run(lambda: objects.get(key))
@@ -143,12 +167,10 @@ def _read(objects: ObjectStore, retries: Retries, key: str) -> _Found | Fourfold
         return None
     except FourfoldError as error:
         return error
-    return _Found(manifest, read.info.version, len(read.data))
+    return Found(manifest, read.info.version, len(read.data))
 
 
-def _sources_first(
-    living: dict[str, _Found], failures: dict[str, FourfoldError]
-) -> Iterator[_Found]:
+def _sources_first(living: dict[str, Found], failures: dict[str, FourfoldError]) -> Iterator[Found]:
     """Streams in an order in which what a fork came from is before it."""
     done: set[str] = set()
     for name in sorted(living):
@@ -191,7 +213,7 @@ def _lost(manifest: Manifest) -> Lost | None:
     return Lost(manifest.name, end, manifest.next_offset)
 
 
-def _restore(txn: Transaction, found: _Found, now_ms: int) -> bool | FormatError:
+def _restore(txn: Transaction, found: Found, now_ms: int) -> bool | FormatError:
     """Whether the stream was made; not when there is one of that name. When it cannot be, nothing
     was written.
     """
@@ -227,6 +249,7 @@ def _restore(txn: Transaction, found: _Found, now_ms: int) -> bool | FormatError
     if manifest.segment_count:
         meta = meta_of_manifest(manifest)
         txn.execute(SQL.put_meta, (manifest.name, manifest.segment_count, *meta.packed()))
+    catalogue.restore(txn, manifest, now_ms)
     told = (manifest.generation, manifest.published_at_ms, found.version, found.size)
     txn.execute(SQL.restore_manifest, (manifest.name, *told, manifest.incarnation))
     return True

@@ -6,13 +6,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from fourfold import limits
-from fourfold.archive import manifests
+from fourfold.archive import DiskCache, manifests, open_segments
 from fourfold.archive.manifests import Manifest
 from fourfold.archive.retrying import Retries
 from fourfold.errors import FourfoldError, NotFound
 from fourfold.kernel import Snapshot
+from fourfold.models.streams.archive.indexes.checks import index_problems
+from fourfold.models.streams.archive.indexes.records import SQL as INDEXES
 from fourfold.models.streams.archive.records import SQL, meta_of
 from fourfold.objects import ObjectStore
 
@@ -27,6 +30,10 @@ def problems(snapshot: Snapshot) -> list[str]:
         (SQL.broken_meta, "stream_segment_meta: the arrays of {!r} do not fit its segments"),
         (SQL.broken_marks, "streams: {!r} says that more is sealed than there are segments for"),
         (SQL.broken_manifests, "manifests: that of {!r} is ahead of itself"),
+        (SQL.broken_swaps, "segment_swaps: {!r} cannot take the place of any segments"),
+        (SQL.broken_companions, "search_segment_companions: {!r} is of no segment, or no plan"),
+        (INDEXES.broken_indexes, "index_state: that of {!r} covers more than is published"),
+        (INDEXES.broken_runs, "index_runs: {!r} overlaps, or covers what its index does not"),
     )
     found = [
         sentence.format(row[0])
@@ -67,6 +74,8 @@ def object_problems(
     objects that are missing, or, with `contents`, damaged.
     """
     again = retries or Retries()
+    # Nothing is cached: every byte is read from the objects themselves.
+    segments = open_segments(objects, DiskCache(Path(), 0), again)
     after = ""
     while rows := snapshot.all(SQL.every_manifest, (after, limits.ARCHIVE_STREAMS_PER_ROUND)):
         for number, (name, generation) in enumerate(rows):
@@ -86,7 +95,10 @@ def object_problems(
             digests = tuple(manifest.segments.sha256)
             if digests != meta.digests[: len(digests)]:
                 yield f"manifest of {name!r}: speaks of other segments than there are here"
-            yield from _objects_of(objects, again, manifest, contents=contents)
+            found = list(_objects_of(objects, again, manifest, contents=contents))
+            yield from found
+            if contents and not found:
+                yield from index_problems(segments, manifest)
         after = rows[-1][0]
 
 
@@ -98,17 +110,19 @@ def _manifest(objects: ObjectStore, retries: Retries, name: str) -> Manifest:
 def _objects_of(
     objects: ObjectStore, retries: Retries, manifest: Manifest, *, contents: bool
 ) -> Iterator[str]:
-    for segment in manifest.kept():
+    named = [(each.key, each.size_bytes, each.digest) for each in manifest.kept()]
+    named += [(each.key, each.size_bytes, each.sha256) for each in manifest.runs()]
+    for key, size, digest in named:
         try:
-            info = retries.run(lambda: objects.head(segment.key))  # noqa: B023
+            info = retries.run(lambda: objects.head(key))  # noqa: B023
             if info is None:
-                yield f"object {segment.key!r} of {manifest.name!r} is missing"
-            elif info.size != segment.size_bytes:
-                yield f"object {segment.key!r} of {manifest.name!r} has {info.size} bytes"
-            elif contents and _digest(objects, retries, segment.key) != segment.digest:
-                yield f"object {segment.key!r} of {manifest.name!r} has another content"
+                yield f"object {key!r} of {manifest.name!r} is missing"
+            elif info.size != size:
+                yield f"object {key!r} of {manifest.name!r} has {info.size} bytes"
+            elif contents and _digest(objects, retries, key) != digest:
+                yield f"object {key!r} of {manifest.name!r} has another content"
         except NotFound:
-            yield f"object {segment.key!r} of {manifest.name!r} is missing"
+            yield f"object {key!r} of {manifest.name!r} is missing"
         except FourfoldError as error:
             yield error.message
 

@@ -13,8 +13,9 @@ from pathlib import Path
 from fourfold.archive.reading import StoredSegments
 from fourfold.errors import CorruptData
 from fourfold.kernel import Snapshot
+from fourfold.models.streams.archive.indexes.lookups import Search
 from fourfold.models.streams.archive.records import SQL, Segment
-from fourfold.models.streams.records import Record
+from fourfold.models.streams.records import Record, Sought, Step
 
 
 class Cold:
@@ -48,10 +49,27 @@ class Cold:
                 break
             if at == end:
                 return
-        raise CorruptData(
-            f"record {at} of stream {sid} is neither in the log nor in a segment",
-            hint="Run `fourfold verify --objects` to see all that is damaged.",
-        )
+        raise _missing(sid, at)
+
+    def joined(
+        self, snapshot: Snapshot, sid: int, start: int, end: int, separator: bytes
+    ) -> tuple[bytes, int]:
+        """The payloads of the next records from `start` on, as many as lie together and end before
+        `end`, as one; and the offset to go on from.
+        """
+        row = snapshot.one(SQL.segments_between, (sid, start, end))
+        segment = None if row is None else Segment._make(row)
+        if segment is None or not segment.start_offset <= start <= segment.end_offset:
+            raise _missing(sid, start)
+        last = min(segment.end_offset + 1, end)
+        return self.segments.joined(segment.wanted(self._folder), start, last, separator)
+
+    def sought(
+        self, snapshot: Snapshot, sid: int, sought: Sought, start: int, end: int
+    ) -> Iterator[Step]:
+        """The records with a key from `start` up to, and without, `end`."""
+        search = Search(snapshot, self.segments, self._folder)
+        return search.steps(sid, sought, start, end)
 
     def size_from(self, snapshot: Snapshot, sid: int, start: int, end: int) -> int:
         """The bytes of the records from `start` up to, and without, `end`."""
@@ -64,3 +82,10 @@ class Cold:
                 first, last = max(segment.start_offset, start), min(segment.end_offset + 1, end)
                 held += sum(len(each.payload) for each in self.records(snapshot, sid, first, last))
         return held
+
+
+def _missing(sid: int, offset: int) -> CorruptData:
+    return CorruptData(
+        f"record {offset} of stream {sid} is neither in the log nor in a segment",
+        hint="Run `fourfold verify --objects` to see all that is damaged.",
+    )

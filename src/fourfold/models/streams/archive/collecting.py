@@ -1,15 +1,16 @@
 """Deleting objects that no manifest speaks of any more.
 
 An object is retired when the manifest that leaves it out is up: its segment was given up by
-retention, or its stream was deleted. Readers may have looked at the manifest before, so it is
-deleted only after a time of grace.
+retention, or compacted, its run was merged, or its stream was deleted. Readers may have looked at
+the manifest before, so it is deleted only after a time of grace.
 """
 
 from __future__ import annotations
 
 from fourfold import limits
 from fourfold.archive.cache import DiskCache
-from fourfold.kernel import Database, faults
+from fourfold.kernel import Database, Transaction, faults
+from fourfold.models.streams.archive.indexes.records import SQL as INDEXES
 from fourfold.models.streams.archive.records import SQL, Retired
 from fourfold.objects import ObjectStore
 
@@ -32,11 +33,25 @@ def collect(
             faults.hit("archive.collect.deleted")
         for each in found:
             cache.drop(segment_of(each.key))
-        forgotten = [(each.key,) for each in found]
-        database.transact(lambda txn: txn.execute_many(SQL.forget_object, forgotten))  # noqa: B023
+        database.transact(lambda txn: _forget(txn, found))  # noqa: B023
+
+
+def _forget(txn: Transaction, found: list[Retired]) -> None:
+    keys = [(each.key,) for each in found]
+    txn.execute_many(SQL.forget_object, keys)
+    txn.execute_many(INDEXES.forget_run, keys)
+
+
+def give_up(txn: Transaction, key: str, stream: str, size: int, now_ms: int) -> None:
+    """An object that was to be uploaded is retired, unless something speaks of it: the same one may
+    have been made before.
+    """
+    txn.execute(SQL.object_is_named, (key,))
+    if not txn.value(SQL.is_named, (key, segment_of(key))):
+        txn.execute(SQL.retire_object, (key, stream, size, now_ms))
 
 
 def segment_of(key: str) -> str:
-    """The segment that an object is."""
-    _, folder, _, file = key.split("/")
+    """What an object is called here: a segment, or a run of an index."""
+    folder, file = key.split("/")[1::2]
     return f"{folder}/{file.removesuffix('.parquet')}"

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from fourfold import limits
 from fourfold.archive import manifests
 from fourfold.archive.cache import DiskCache
-from fourfold.archive.manifests import Manifest, Origin
+from fourfold.archive.manifests import Manifest, Origin, segment_key
 from fourfold.archive.retrying import Retries
 from fourfold.errors import (
     AlreadyExists,
@@ -31,8 +31,17 @@ from fourfold.errors import (
     PreconditionFailed,
     PublisherFenced,
 )
-from fourfold.kernel import Database, Snapshot, Transaction, faults
-from fourfold.models.streams.archive.records import SQL, Meta, Published, Segment, meta_of
+from fourfold.kernel import Database, Snapshot, faults
+from fourfold.models.streams.archive.indexes.catalogue import told as runs_told
+from fourfold.models.streams.archive.recording import Known, record
+from fourfold.models.streams.archive.records import (
+    SQL,
+    Meta,
+    Published,
+    Segment,
+    Swap,
+    meta_of,
+)
 from fourfold.objects import Object, ObjectStore
 
 
@@ -49,14 +58,9 @@ class _Plan(NamedTuple):
     generation: int
     version: str | None
     token: str | None
-
-
-class _Known(NamedTuple):
-    """A manifest that is in the object store."""
-
-    manifest: Manifest
-    version: str
-    size: int
+    swaps: tuple[Swap, ...] = ()
+    retired: frozenset[str] = frozenset()
+    """The keys of objects that this node had, and that are not deleted yet."""
 
 
 class Publisher:
@@ -72,8 +76,10 @@ class Publisher:
         name: str,
         clock: Callable[[], int],
         retries: Retries,
+        trim_rows: int = limits.ARCHIVE_TRIM_ROWS,
     ) -> None:
         self._database = database
+        self._trim_rows = trim_rows
         self._objects = objects
         self._folder = folder
         self._cache = cache
@@ -123,12 +129,14 @@ class Publisher:
             missing = tuple(_bounded(snapshot, stream)) if row is not None else ()
             meta = meta_of(snapshot.one(SQL.meta, (stream,)))
             known = snapshot.one(SQL.manifest, (stream,))
+            swaps = tuple(Swap._make(each) for each in snapshot.all(SQL.swaps, (stream,)))
+            retired = frozenset(each[0] for each in snapshot.all(SQL.retired_keys, (stream,)))
         if known is None:
             # Nobody has looked for new streams since this one was made.
             self._database.transact(lambda txn: txn.execute(SQL.note_stream, (stream,)))
             known = (1, 0, None, None)
         _, generation, version, token = known
-        return _Plan(row, missing, meta, generation + 1, version, token)
+        return _Plan(row, missing, meta, generation + 1, version, token, swaps, retired)
 
     def _manifest(self, stream: str, plan: _Plan, token: str) -> Manifest:
         shared: dict[str, Any] = {
@@ -142,7 +150,7 @@ class Publisher:
         if plan.row is None:
             return Manifest(incarnation="", deleted=True, **shared)
         with self._database.read() as snapshot:
-            return Manifest(deleted=False, **shared, **_told(snapshot, plan))
+            return Manifest(deleted=False, **shared, **_told(snapshot, stream, plan))
 
     # Segments
 
@@ -153,7 +161,7 @@ class Publisher:
         etags: dict[int, str] = {}
         for segment in missing:
             try:
-                etags[segment.number] = self._upload(segment)
+                etags[segment.start_offset] = self._upload(segment)
             except FourfoldError as error:
                 return etags, error
         return etags, None
@@ -163,22 +171,30 @@ class Publisher:
         if faults.armed:
             faults.hit("archive.upload.before")
         path = self._folder / segment.local_path
-        if not _is_whole(path, segment):
-            raise LocalSegmentLost(f"{path}: the file of a segment is missing or damaged")
         key = manifests.key_of(segment.segment_id)
-        version = self._retries.run(lambda: self._put_segment(key, path, segment))
+        if not _is_whole(path, segment):
+            found = self._retries.run(lambda: self._objects.head(key))
+            if found is not None and self._retries.run(lambda: self._digest(key)) == segment.digest:
+                # It is up already, and its log may have begun to let go of its records.
+                return found.version
+            raise LocalSegmentLost(f"{path}: the file of a segment is missing or damaged")
+        version = self.put_file(key, path, segment.size_bytes, segment.digest)
         if faults.armed:
             faults.hit("archive.upload.after")
         return version
 
-    def _put_segment(self, key: str, path: Path, segment: Segment) -> str:
+    def put_file(self, key: str, path: Path, size: int, digest: str) -> str:
+        """Bring a file to the object store, if it is not there; its version there."""
+        return self._retries.run(lambda: self._put_file(key, path, size, digest))
+
+    def _put_file(self, key: str, path: Path, size: int, digest: str) -> str:
         try:
             return self._objects.upload(key, _chunks(path), if_absent=True).version
         except AlreadyExists:
             found = self._objects.head(key)
             if found is None:
                 raise NotFound(f"object {key!r} was there, and is gone") from None
-            if found.size == segment.size_bytes and self._digest(key) == segment.digest:
+            if found.size == size and self._digest(key) == digest:
                 # An earlier try was through, and its answer was lost.
                 return found.version
             # The name of an object says its content, so this one was cut short on its way. No
@@ -204,12 +220,12 @@ class Publisher:
 
         return self._retries.run(get)
 
-    def _replace(self, stream: str, plan: _Plan, manifest: Manifest) -> _Known:
+    def _replace(self, stream: str, plan: _Plan, manifest: Manifest) -> Known:
         """Put the manifest in the place of the one that this node wrote before."""
         key, data = manifests.manifest_key(stream), manifests.encode(manifest)
         version = plan.version
 
-        def put() -> _Known:
+        def put() -> Known:
             nonlocal version
             try:
                 if version is None:
@@ -223,7 +239,7 @@ class Publisher:
                 else:
                     version = self._version_to_replace(stream, plan, manifest, found)
                     info = self._objects.put(key, data, if_version=version)
-            return _Known(manifest, info.version, len(data))
+            return Known(manifest, info.version, len(data))
 
         try:
             return self._retries.run(put)
@@ -265,21 +281,24 @@ class Publisher:
         living = plan.row is not None and not manifest.deleted
         if living and not _continues(manifest, plan):
             raise _fenced(stream, "its manifest speaks of other segments than this node has")
-        known = _Known(manifest, found.info.version, len(found.data))
+        known = Known(manifest, found.info.version, len(found.data))
         return self._record(stream, plan, known, {})
 
     # The record of it
 
-    def _record(self, stream: str, plan: _Plan, known: _Known, etags: dict[int, str]) -> Published:
-        now = self._clock()
-        done = self._database.transact(
-            lambda txn: _recorded(txn, stream, known, etags, now),
-            deadline_s=limits.ARCHIVE_RECORD_DEADLINE_S,
+    def _record(self, stream: str, plan: _Plan, known: Known, etags: dict[int, str]) -> Published:
+        done = record(
+            self._database,
+            stream,
+            known,
+            etags,
+            now=self._clock(),
+            trim_rows=self._trim_rows,
         )
         if faults.armed:
             faults.hit("archive.manifest.recorded")
         for segment in plan.missing:
-            if segment.number < known.manifest.segment_count:
+            if segment.end_offset <= known.manifest.uploaded_through:
                 self._cache.adopt(segment.segment_id, self._folder / segment.local_path)
         return done
 
@@ -299,7 +318,7 @@ def _bounded(snapshot: Snapshot, stream: str) -> Iterator[Segment]:
             return
 
 
-def _told(snapshot: Snapshot, plan: _Plan) -> dict[str, Any]:
+def _told(snapshot: Snapshot, stream: str, plan: _Plan) -> dict[str, Any]:
     """What the manifest says of a stream, once the missing segments are up."""
     assert plan.row is not None
     (
@@ -333,7 +352,7 @@ def _told(snapshot: Snapshot, plan: _Plan) -> dict[str, Any]:
     ) = plan.row
     count = uploaded_count + len(plan.missing)
     through = plan.missing[-1].end_offset if plan.missing else uploaded_through
-    meta = plan.meta.first(count)
+    meta = plan.meta.first(count).swapped(plan.swaps)
     origin = None
     if source is not None:
         origin = Origin(source, source_incarnation, fork_offset, fork_asked, fork_sub_offset)
@@ -358,6 +377,7 @@ def _told(snapshot: Snapshot, plan: _Plan) -> dict[str, Any]:
         "logical_size_bytes": _size_through(snapshot, sid, through),
         "first_segment": sum(1 for end in meta.ends if end < first_offset),
         "segments": meta.columns(),
+        **runs_told(snapshot, stream, first_offset),
     }
 
 
@@ -368,51 +388,18 @@ def _size_through(snapshot: Snapshot, sid: int, through: int) -> int:
 
 
 def _continues(manifest: Manifest, plan: _Plan) -> bool:
-    """Whether the segments of a manifest are the first ones of this node."""
+    """Whether the segments of a manifest are all of this node: those that it has, has compacted, or
+    had before it compacted them.
+    """
     assert plan.row is not None
-    digests = tuple(manifest.segments.sha256)
-    return manifest.incarnation == plan.row[1] and plan.meta.digests[: len(digests)] == digests
-
-
-def _recorded(
-    txn: Transaction, stream: str, known: _Known, etags: dict[int, str], now: int
-) -> Published:
-    """Everything that follows from a manifest that is up, in one transaction."""
-    manifest = known.manifest
-    row = txn.one(SQL.published_row, (stream,))
-    same = row is not None and row[1] == manifest.incarnation and not manifest.deleted
-    added = 0
-    if row is not None and same:
-        sid, first, before, count = row[0], row[15], row[18], row[19]
-        through = manifest.uploaded_through
-        for index in range(count, manifest.segment_count):
-            txn.execute(SQL.uploaded_segments, (stream, index, now, etags.get(index)))
-        added = manifest.segment_count - count
-        if through > before:
-            rows, size = through - before, sum(manifest.segments.payload_bytes[count:])
-            if first > before + 1:
-                # Retention gave some of them up already.
-                rows, size = txn.one(SQL.held_between, (sid, before + 1, through)) or (0, 0)
-            txn.execute(SQL.trim_published, (sid, through))
-            params = (sid, through, manifest.segment_count, rows, size)
-            txn.execute(SQL.recorded_stream, params)
-        txn.execute(SQL.retire_segments, (stream, manifest.first_segment, now))
-        txn.execute(SQL.drop_retired, (stream, manifest.first_segment))
-        told = (manifest.closed, manifest.hidden, manifest.first_offset)
-        closed = bool(row[6]) and through == row[16] - 1
-        more = told != (closed, bool(row[12] & 1), first)
-    else:
-        # Another stream has the name, or none; the manifest has to tell that.
-        more = row is not None or not manifest.deleted
-    if manifest.deleted or same:
-        txn.execute(SQL.begin_grace, (stream, now))
-    version, size = known.version, known.size
-    told_of = manifest.incarnation or None
-    txn.execute(
-        SQL.recorded_manifest,
-        (stream, manifest.generation, now, version, size, int(more), told_of),
+    known = {*plan.meta.digests, *(swap.digest for swap in plan.swaps)}
+    columns = manifest.segments
+    keys = (
+        segment_key(manifest.name, manifest.incarnation, start, digest)
+        for start, digest in zip(columns.start_offset, columns.sha256, strict=True)
+        if digest not in known
     )
-    return Published(stream, manifest.generation, manifest.uploaded_through, added)
+    return manifest.incarnation == plan.row[1] and all(key in plan.retired for key in keys)
 
 
 def _is_whole(path: Path, segment: Segment) -> bool:

@@ -1,7 +1,3 @@
--- name: index_pending_rows
--- Made when a store is first archived: an append to a store that is not pays nothing for it.
-CREATE INDEX IF NOT EXISTS streams_pending_rows_idx ON streams (pending_rows) WHERE pending_rows > 0
-
 -- name: state
 SELECT publisher, noticed_sid FROM archive_state WHERE only = 1
 
@@ -22,16 +18,28 @@ ON CONFLICT (stream) DO UPDATE SET generation = max(generation, uploaded_generat
 )))
 
 -- name: due_by_bytes
-SELECT stream FROM streams WHERE segment_in_progress = 0 AND pending_bytes >= ?1 AND pending_bytes > 0
-ORDER BY pending_bytes DESC LIMIT ?2
+-- About the fullest first. Who has so many bytes, or rows, has that level too.
+SELECT stream FROM streams INDEXED BY streams_pending_bytes_idx
+WHERE segment_in_progress = 0 AND pending_level > 0 AND pending_bytes >= ?1
+  AND pending_level > (?1 >= 256) + (?1 >= 1024) + (?1 >= 4096) + (?1 >= 16384) + ?1 / 65536
+ORDER BY pending_level DESC LIMIT ?2
 
 -- name: due_by_rows
-SELECT stream FROM streams WHERE pending_rows >= ?1 AND pending_rows > 0 AND segment_in_progress = 0
-ORDER BY pending_rows DESC LIMIT ?2
+SELECT stream FROM streams INDEXED BY streams_pending_bytes_idx
+WHERE segment_in_progress = 0 AND pending_level > 0 AND pending_rows >= ?1
+  AND pending_level > (?1 >= 16) + (?1 >= 128) + ?1 / 1024
+ORDER BY pending_level DESC LIMIT ?2
 
 -- name: due_by_age
-SELECT stream FROM streams WHERE last_segment_cut_ms <= ?1 AND pending_rows > 0 AND segment_in_progress = 0
+SELECT stream FROM streams INDEXED BY streams_last_cut_idx
+WHERE last_segment_cut_ms <= ?1 AND pending_level > 0 AND segment_in_progress = 0
 ORDER BY last_segment_cut_ms LIMIT ?2
+
+-- name: sealable_many
+-- Streams that are due by bytes (?1), rows (?2) or age (?3), from the key ?4 on, at most ?5: each with what there is to seal.
+SELECT stream, pending_rows, sid, incarnation, sealed_through, max(sealed_through + 1, first_offset), next_offset, pending_bytes
+FROM streams WHERE pending_rows > 0 AND (pending_bytes >= ?1 OR pending_rows >= ?2 OR last_segment_cut_ms <= ?3) AND sid > ?4
+ORDER BY sid LIMIT ?5
 
 -- name: sealable
 -- What there is to seal of a stream.
@@ -47,8 +55,18 @@ UPDATE streams SET segment_in_progress = 0 WHERE sid = ?1
 -- name: unclaim_all
 UPDATE streams SET segment_in_progress = 0 WHERE segment_in_progress = 1
 
--- name: rows_to_seal
-SELECT offset, ts_ms, routing_key, flags, payload FROM wal_log WHERE sid = ?1 AND offset >= ?2 AND offset < ?3 ORDER BY offset
+-- name: columns_to_seal
+-- Records as columns: how many, from which offset to which, their times and the lengths of their payloads as lists, the payloads
+-- as one; and whether there is anything in the other columns.
+SELECT count(*), min(offset), max(offset), group_concat(ts_ms), group_concat(length(payload)),
+       CAST(group_concat(payload, '') AS BLOB), min(flags), max(flags), count(routing_key)
+FROM (
+    SELECT offset, ts_ms, payload, flags, routing_key FROM wal_log
+    WHERE sid = ?1 AND offset >= ?2 AND offset < ?3 ORDER BY offset
+)
+
+-- name: keys_and_flags
+SELECT routing_key, flags FROM wal_log WHERE sid = ?1 AND offset >= ?2 AND offset < ?3 ORDER BY offset
 
 -- name: add_segment
 INSERT INTO segments (segment_id, stream, segment_index, start_offset, end_offset, size_bytes, payload_bytes, block_count,
@@ -83,7 +101,12 @@ WHERE sid = ?1
 SELECT count(*), coalesce(sum(payload_len), 0) FROM wal_log WHERE sid = ?1 AND offset >= ?2 AND offset <= ?3
 
 -- name: drop_unpublished
+-- Those of which the log has every record.
 DELETE FROM segments WHERE stream = ?1 AND uploaded_at_ms IS NULL
+    AND start_offset > (SELECT uploaded_through FROM streams WHERE stream = ?1)
+
+-- name: last_segment
+SELECT max(segment_index) + 1 FROM segments WHERE stream = ?1
 
 -- name: put_meta
 INSERT OR REPLACE INTO stream_segment_meta (stream, segment_count, segment_offsets, segment_blocks, segment_last_ts,
@@ -91,12 +114,17 @@ INSERT OR REPLACE INTO stream_segment_meta (stream, segment_count, segment_offse
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
 
 -- name: unsealed
--- Everything that is not published is pending again.
-UPDATE streams SET sealed_through = uploaded_through, segment_in_progress = 0,
+-- Everything above ?2 is pending again.
+UPDATE streams SET sealed_through = ?2, segment_in_progress = 0,
     (pending_rows, pending_bytes) = (
-        SELECT count(*), coalesce(sum(payload_len), 0) FROM wal_log AS w WHERE w.sid = streams.sid AND w.offset > uploaded_through
+        SELECT count(*), coalesce(sum(payload_len), 0) FROM wal_log AS w WHERE w.sid = streams.sid AND w.offset > ?2
     )
 WHERE stream = ?1
+
+-- name: ends
+-- Where what is published ends, and where the segments end.
+SELECT uploaded_through, max(uploaded_through, coalesce((SELECT max(end_offset) FROM segments AS g WHERE g.stream = s.stream), -1))
+FROM streams AS s WHERE stream = ?1
 
 -- name: pending_uploads
 SELECT DISTINCT stream FROM segments WHERE uploaded_at_ms IS NULL AND stream > ?1 ORDER BY stream LIMIT ?2
@@ -121,13 +149,15 @@ FROM segments WHERE stream = (SELECT stream FROM streams WHERE sid = ?1)
 ORDER BY start_offset
 
 -- name: first_not_older
--- The first published segment that has a record not older than a time.
-SELECT start_offset FROM segments WHERE stream = ?1 AND end_offset >= ?2 AND last_append_ms >= ?3 AND uploaded_at_ms IS NOT NULL
+-- The first segment that has a record not older than a time, of those that have left the log, or begun to.
+SELECT start_offset FROM segments WHERE stream = ?1 AND end_offset >= ?2 AND last_append_ms >= ?3
+    AND start_offset <= (SELECT uploaded_through FROM streams WHERE stream = ?1)
 ORDER BY start_offset LIMIT 1
 
 -- name: published_sizes
--- Published segments from the newest on.
-SELECT start_offset, end_offset, payload_bytes FROM segments WHERE stream = ?1 AND uploaded_at_ms IS NOT NULL ORDER BY start_offset DESC
+-- Such segments from the newest on: where each begins, and ends outside of the log, and its size.
+SELECT g.start_offset, min(g.end_offset, s.uploaded_through), g.payload_bytes FROM segments AS g JOIN streams AS s USING (stream)
+WHERE g.stream = ?1 AND g.start_offset <= s.uploaded_through ORDER BY g.start_offset DESC
 
 -- name: meta
 SELECT segment_count, segment_offsets, segment_blocks, segment_last_ts, segment_starts, segment_sizes, segment_payloads,
@@ -164,6 +194,14 @@ WHERE stream = ?1
 UPDATE streams SET uploaded_through = ?2, uploaded_segment_count = ?3, wal_rows = wal_rows - ?4, wal_bytes = wal_bytes - ?5
 WHERE sid = ?1
 
+-- name: slice
+-- The first records in the log up to ?2, at most ?3 of them and about ?4 bytes: the last offset of them, how many, how large.
+SELECT max(offset), count(*), coalesce(sum(payload_len), 0) FROM (
+    SELECT offset, payload_len, sum(payload_len) OVER (ORDER BY offset) - payload_len AS before FROM (
+        SELECT offset, payload_len FROM wal_log WHERE sid = ?1 AND offset <= ?2 ORDER BY offset LIMIT ?3
+    )
+) WHERE before < ?4
+
 -- name: trim_published
 DELETE FROM wal_log WHERE sid = ?1 AND offset <= ?2
 
@@ -176,6 +214,28 @@ FROM segments WHERE stream = ?1 AND segment_index < ?2 AND uploaded_at_ms IS NOT
 -- name: drop_retired
 DELETE FROM segments WHERE stream = ?1 AND segment_index < ?2 AND uploaded_at_ms IS NOT NULL
 
+-- name: retired_keys
+SELECT object_key FROM retired_objects WHERE stream = ?1
+
+-- name: retire_object
+INSERT INTO retired_objects (object_key, stream, size_bytes, retired_at_ms) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (object_key) DO NOTHING
+
+-- name: expect_object
+-- An object is about to be uploaded, that nothing speaks of yet.
+INSERT OR REPLACE INTO pending_objects (object_key, stream, size_bytes) VALUES (?1, ?2, ?3)
+
+-- name: object_is_named
+DELETE FROM pending_objects WHERE object_key = ?1
+
+-- name: all_pending
+SELECT object_key, stream, size_bytes FROM pending_objects
+
+-- name: is_named
+-- Whether anything speaks of an object: ?2 is what it is called here.
+SELECT EXISTS (SELECT 1 FROM segments WHERE segment_id = ?2) OR EXISTS (SELECT 1 FROM segment_swaps WHERE segment_id = ?2)
+    OR EXISTS (SELECT 1 FROM key_runs WHERE object_key = ?1)
+
 -- name: begin_grace
 UPDATE retired_objects SET retired_at_ms = ?2 WHERE stream = ?1 AND retired_at_ms IS NULL
 
@@ -187,7 +247,7 @@ WHERE retired_at_ms IS NOT NULL AND retired_at_ms <= ?1 ORDER BY retired_at_ms L
 DELETE FROM retired_objects WHERE object_key = ?1
 
 -- name: local_segment
-SELECT uploaded_at_ms FROM segments WHERE segment_id = ?1
+SELECT uploaded_at_ms FROM segments WHERE segment_id = ?1 UNION ALL SELECT 0 FROM segment_swaps WHERE segment_id = ?1
 
 -- name: fork_source
 -- The stream that a fork came from, if what the fork needs of it is not published.
@@ -321,3 +381,88 @@ SELECT EXISTS (SELECT 1 FROM manifests WHERE stream = ?1 AND generation > upload
         WHERE s.stream = ?1 AND (s.uploaded_through < s.next_offset - 1 AND s.first_offset < s.next_offset
                                  OR m.stream IS NULL OR m.told_incarnation IS NOT s.incarnation)
     )
+
+-- name: swaps
+-- Compacted segments that wait for a manifest.
+SELECT segment_id, start_offset, end_offset, size_bytes, payload_bytes, block_count, last_append_ms, digest
+FROM segment_swaps WHERE stream = ?1 ORDER BY start_offset
+
+-- name: add_swap
+INSERT OR REPLACE INTO segment_swaps (segment_id, stream, start_offset, end_offset, size_bytes, payload_bytes, block_count,
+                                      last_append_ms, digest)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+
+-- name: drop_swap
+DELETE FROM segment_swaps WHERE segment_id = ?1
+
+-- name: due_again
+-- There is more for the manifest to tell.
+UPDATE manifests SET generation = max(generation, uploaded_generation + 1) WHERE stream = ?1
+
+-- name: retire_swapped
+-- The segments that were compacted: ?2 and ?3 are the offsets, ?4 is now.
+INSERT OR IGNORE INTO retired_objects (object_key, stream, size_bytes, retired_at_ms)
+SELECT 'streams/' || replace(segment_id, '/', '/segments/') || '.parquet', stream, size_bytes, ?4
+FROM segments WHERE stream = ?1 AND start_offset >= ?2 AND end_offset <= ?3
+
+-- name: drop_swapped
+DELETE FROM segments WHERE stream = ?1 AND start_offset >= ?2 AND end_offset <= ?3
+
+-- name: renumber_segments
+-- Those behind ?2 move ?3 places down.
+UPDATE segments SET segment_index = segment_index - ?3 WHERE stream = ?1 AND start_offset > ?2
+
+-- name: fewer_segments
+UPDATE streams SET uploaded_segment_count = uploaded_segment_count - ?2 WHERE stream = ?1
+
+-- name: retire_companions
+-- Companions of the segments ?2 to ?3; ?4 is now.
+INSERT OR IGNORE INTO retired_objects (object_key, stream, size_bytes, retired_at_ms)
+SELECT object_key, stream, size_bytes, ?4 FROM search_segment_companions
+WHERE stream = ?1 AND segment_index >= ?2 AND segment_index <= ?3
+
+-- name: drop_companions
+DELETE FROM search_segment_companions WHERE stream = ?1 AND segment_index >= ?2 AND segment_index <= ?3
+
+-- name: renumber_companions
+UPDATE search_segment_companions SET segment_index = segment_index - ?3 WHERE stream = ?1 AND segment_index > ?2
+
+-- name: renumber_runs
+-- Which segments hold the ends of each run.
+UPDATE key_runs SET
+    start_segment = coalesce((SELECT max(g.segment_index) FROM segments AS g WHERE g.stream = key_runs.stream
+                              AND g.start_offset <= key_runs.start_offset), 0),
+    end_segment = coalesce((SELECT max(g.segment_index) FROM segments AS g WHERE g.stream = key_runs.stream
+                            AND g.start_offset <= key_runs.end_offset), 0)
+WHERE stream = ?1
+
+-- name: renumber_indexes
+UPDATE key_indexes SET indexed_through = coalesce((
+    SELECT max(g.segment_index) + 1 FROM segments AS g WHERE g.stream = key_indexes.stream AND g.end_offset < indexed_offset
+), (SELECT min(g.segment_index) FROM segments AS g WHERE g.stream = key_indexes.stream), 0)
+WHERE stream = ?1
+
+-- name: compactable
+-- Published segments in order, those of one stream.
+SELECT segment_id, segment_index, start_offset, end_offset, size_bytes, payload_bytes, block_count, last_append_ms, digest,
+       local_path, uploaded_at_ms
+FROM segments WHERE stream = ?1 AND uploaded_at_ms IS NOT NULL AND end_offset >= (
+    SELECT first_offset FROM streams WHERE stream = ?1
+) ORDER BY start_offset
+
+-- name: streams_with_segments
+-- Streams with at least ?2 published segments, in the order of their names.
+SELECT stream, incarnation FROM streams WHERE uploaded_segment_count >= ?2 AND stream > ?1 ORDER BY stream LIMIT ?3
+
+-- name: broken_swaps
+SELECT w.segment_id FROM segment_swaps AS w LEFT JOIN streams AS s ON s.stream = w.stream
+WHERE s.sid IS NULL OR w.start_offset > w.end_offset OR w.end_offset > s.uploaded_through LIMIT ?1
+
+-- name: broken_companions
+SELECT c.object_key FROM search_segment_companions AS c LEFT JOIN segments AS g
+    ON g.stream = c.stream AND g.segment_index = c.segment_index
+WHERE g.segment_id IS NULL OR NOT EXISTS (SELECT 1 FROM search_companion_plans AS p WHERE p.stream = c.stream) LIMIT ?1
+
+-- name: first_kept
+-- Where the segments that are kept begin.
+SELECT coalesce((SELECT min(start_offset) FROM segments WHERE stream = ?1), 0)

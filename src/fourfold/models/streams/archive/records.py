@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,15 @@ class Policy:
     cache_bytes: int = limits.ARCHIVE_CACHE_BYTES
     grace_s: float = limits.ARCHIVE_GRACE_S
     concurrency: int = limits.ARCHIVE_CONCURRENCY
+    trim_rows: int = limits.ARCHIVE_TRIM_ROWS
+    index: bool = False
+    """Whether the rounds in the background index what is published, and compact it."""
+    compact: bool = False
+    index_span: int = limits.INDEX_SPAN
+    index_fanout: int = limits.INDEX_FANOUT
+    compact_bytes: int = limits.COMPACT_BYTES
+    compact_rows: int = limits.COMPACT_ROWS
+    compact_segments: int = limits.COMPACT_SEGMENTS
 
 
 class Segment(NamedTuple):
@@ -51,6 +61,19 @@ class Segment(NamedTuple):
         return Wanted(self.segment_id, self.size_bytes, self.digest, local)
 
 
+class Swap(NamedTuple):
+    """A compacted segment that takes the place of those between its offsets."""
+
+    segment_id: str
+    start_offset: int
+    end_offset: int
+    size_bytes: int
+    payload_bytes: int
+    groups: int
+    last_append_ms: int
+    digest: str
+
+
 class Meta(NamedTuple):
     """The arrays of a stream's segments."""
 
@@ -65,6 +88,33 @@ class Meta(NamedTuple):
 
     def first(self, count: int) -> Meta:
         return Meta._make(column[:count] for column in self)
+
+    def swapped(self, swaps: Sequence[Swap]) -> Meta:
+        """The arrays with compacted segments in the place of those that they came from; one that
+        does not fit what is there any more is left out.
+        """
+        meta = self
+        for swap in swaps:
+            at = bisect_left(meta.starts, swap.start_offset)
+            behind = bisect_left(meta.ends, swap.end_offset) + 1
+            if meta.fits(swap):
+                entry = (
+                    swap.end_offset,
+                    swap.groups,
+                    swap.last_append_ms,
+                    swap.start_offset,
+                    swap.size_bytes,
+                    swap.payload_bytes,
+                    swap.digest,
+                )
+                meta = Meta._make(
+                    (*column[:at], each, *column[behind:])
+                    for column, each in zip(meta, entry, strict=True)
+                )
+        return meta
+
+    def fits(self, swap: Swap) -> bool:
+        return swap.start_offset in self.starts and swap.end_offset in self.ends
 
     def columns(self) -> Segments:
         return Segments(

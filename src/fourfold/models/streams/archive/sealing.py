@@ -10,18 +10,21 @@ claim that nobody holds; both are cleared when the archive is opened again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 from fourfold.archive import manifests
-from fourfold.archive.records import Row, Sealed
-from fourfold.archive.segments import write_segment
+from fourfold.archive.records import Sealed
+from fourfold.archive.segments import write_batches
 from fourfold.kernel import Database, Snapshot, Transaction, faults
+from fourfold.models.streams.archive import columns
 from fourfold.models.streams.archive.records import SQL, Meta, Policy, meta_of
 
 
-class _Sealable(NamedTuple):
+class Sealable(NamedTuple):
+    """What there is to seal of a stream."""
+
     sid: int
     incarnation: str
     sealed_through: int
@@ -48,16 +51,11 @@ def seal(
     done = False
     try:
         with database.read(deadline_s=float("inf")) as snapshot:
-            rows = _rows(snapshot, claimed, policy)
-            first = next(rows, None)
-            if first is None:
-                return None
-            sealed, path = write_segment(
-                _with(first, rows),
-                folder / f".{claimed.incarnation}-{first.offset:016d}.partial",
-                lambda sealed: folder / _local_path(name, claimed, sealed),
-            )
-        done = database.transact(lambda txn: _commit(txn, name, claimed, sealed, now_ms))
+            built = build(snapshot, name, claimed, policy=policy, folder=folder)
+        if built is None:
+            return None
+        sealed, path = built
+        done = database.transact(lambda txn: commit(txn, name, claimed, sealed, now_ms))
     finally:
         if not done:
             if path is not None:
@@ -68,44 +66,59 @@ def seal(
     return sealed
 
 
-def _claim(txn: Transaction, name: str) -> _Sealable | None:
+def build(
+    snapshot: Snapshot,
+    name: str,
+    found: Sealable,
+    *,
+    policy: Policy,
+    folder: Path,
+    writer: str = "",
+    durable: bool = True,
+) -> tuple[Sealed, Path] | None:
+    """The file of the next segment of a stream, whole and on disk; None when there are no records
+    for it. Nothing speaks of it until `commit`: this may run anywhere, in many processes. Those
+    that may meet in the folder name themselves as `writer`, and who makes many files at once may
+    bring them to disk together, before they are committed, instead of having each `durable`.
+    """
+    pending = max(1, found.next_offset - found.start)
+    average = found.pending_bytes // pending
+    between = (found.sid, found.start, found.next_offset)
+    batches = columns.batches(snapshot, *between, average=average, policy=policy)
+    first = next(batches, None)
+    if first is None:
+        return None
+    return write_batches(
+        chain((first,), batches),
+        folder / f".{writer}{found.incarnation}-{first.column(0)[0].as_py():016d}.partial",
+        lambda sealed: folder / local_path(name, found, sealed),
+        durable=durable,
+    )
+
+
+def _claim(txn: Transaction, name: str) -> Sealable | None:
     row = txn.one(SQL.sealable, (name,))
     if row is None:
         return None
-    found = _Sealable._make(row)
+    found = Sealable._make(row)
     if found.start >= found.next_offset:
         return None
     txn.execute(SQL.claim, (found.sid,))
     return found if txn.changes else None
 
 
-def _rows(snapshot: Snapshot, found: _Sealable, policy: Policy) -> Iterator[Row]:
-    """Records up to the size of a segment; at least one, if there is one."""
-    held = 0
-    rows = snapshot.rows(SQL.rows_to_seal, (found.sid, found.start, found.next_offset))
-    for count, row in enumerate(rows):
-        held += len(row[4])
-        if count and (held > policy.seal_bytes or count >= policy.seal_rows):
-            return
-        yield Row(*row)
-
-
-def _with(first: Row, rest: Iterator[Row]) -> Iterator[Row]:
-    yield first
-    yield from rest
-
-
-def _local_path(name: str, found: _Sealable, sealed: Sealed) -> str:
+def local_path(name: str, found: Sealable, sealed: Sealed) -> str:
+    """Where the file of a segment lies, below the folder of local segments."""
     start = sealed.start_offset
     return manifests.segment_id(name, found.incarnation, start, sealed.digest) + ".parquet"
 
 
-def _commit(txn: Transaction, name: str, claimed: _Sealable, sealed: Sealed, now_ms: int) -> bool:
+def commit(txn: Transaction, name: str, claimed: Sealable, sealed: Sealed, now_ms: int) -> bool:
     """Whether the segment was taken in: not when its stream is gone, or all of it was given up."""
     row = txn.one(SQL.sealable, (name,))
     if row is None:
         return False
-    now = _Sealable._make(row)
+    now = Sealable._make(row)
     same = (now.sid, now.sealed_through) == (claimed.sid, claimed.sealed_through)
     if not same or now.start > sealed.end_offset:
         return False
@@ -125,7 +138,7 @@ def _commit(txn: Transaction, name: str, claimed: _Sealable, sealed: Sealed, now
         (sealed.digest,),
     )
     index = txn.value(SQL.segment_count, (name,)) or 0
-    path = _local_path(name, claimed, sealed)
+    path = local_path(name, claimed, sealed)
     params = (
         path.removesuffix(".parquet"),
         name,
@@ -155,12 +168,15 @@ def unseal(database: Database, name: str) -> None:
         count = txn.value(SQL.uploaded_count, (name,))
         if count is None:
             return
-        meta = meta_of(txn.one(SQL.meta, (name,))).first(count)
         txn.execute(SQL.drop_unpublished, (name,))
+        # One that has begun to leave the log stays: its object is up.
+        count = max(count, txn.value(SQL.last_segment, (name,)) or 0)
+        meta = meta_of(txn.one(SQL.meta, (name,))).first(count)
         if count:
             txn.execute(SQL.put_meta, (name, count, *meta.packed()))
         else:
             txn.execute(SQL.drop_meta, (name,))
-        txn.execute(SQL.unsealed, (name,))
+        _, sealed = txn.one(SQL.ends, (name,)) or (-1, -1)
+        txn.execute(SQL.unsealed, (name, sealed))
 
     database.transact(work)

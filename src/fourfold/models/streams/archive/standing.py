@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from fourfold.archive import manifests
 from fourfold.kernel import Snapshot
+from fourfold.models.streams.archive.indexes.records import SQL as INDEXES
+from fourfold.models.streams.archive.indexes.records import IndexStanding
 from fourfold.models.streams.archive.records import SQL
 
 
@@ -30,9 +32,15 @@ class Archived(NamedTuple):
     uploaded_at_ms: int | None
     manifest_bytes: int | None
     requests: tuple[Requests, ...]
+    indexes: tuple[IndexStanding, ...]
+    swaps: int
+    """Compacted segments that wait for a manifest."""
 
 
 def archived(snapshot: Snapshot, name: str) -> Archived:
     row = snapshot.one(SQL.status_of, (name,)) or (-1, -1, 0, 0, 0, 0, None, None)
     counts = snapshot.all(SQL.request_counts, (manifests.name_hash(name),))
-    return Archived._make((*row, tuple(Requests._make(each) for each in counts)))
+    requests = tuple(Requests._make(each) for each in counts)
+    indexes = tuple(map(IndexStanding._make, snapshot.all(INDEXES.standing, (name,))))
+    swaps = len(snapshot.all(SQL.swaps, (name,)))
+    return Archived._make((*row, requests, indexes, swaps))

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from bench import tables
 from bench.measurement import spread
-from bench.pipeline.results import Figure, Part, Result
+from bench.parts import Figure, Part, Result
 
 _COLUMNS = ("", "figure (min..max)", "target", "")
 _RUNS = ("run", "median s (min..max)", "rows/s", "used by others")
@@ -49,11 +49,16 @@ def _runs(part: Part) -> list[list[str]]:
 
 def show(part: Part, console: Console) -> None:
     console.print(part.title, highlight=False, markup=False)
-    for columns, rows in (
-        (_COLUMNS, [_cells(each) for each in part.figures]),
-        (_RUNS, _runs(part)),
-    ):
-        console.print(tables.markdown(columns, rows), highlight=False, markup=False)
+    for text in _tables(part):
+        console.print(text, highlight=False, markup=False)
+
+
+def _tables(part: Part) -> list[str]:
+    """The figures, and the runs if there were any that the clock alone says all about."""
+    found = [tables.markdown(_COLUMNS, [_cells(each) for each in part.figures])]
+    if part.seconds:
+        found.append(tables.markdown(_RUNS, _runs(part)))
+    return found
 
 
 def markdown(result: Result, source: str) -> str:
@@ -65,9 +70,7 @@ def markdown(result: Result, source: str) -> str:
         facts.append(", ".join(f"{name} {version}" for name, version in versions.items()))
         texts.append("\n".join(f"- {line}" for line in facts))
     for part in result.parts.values():
-        texts.append(f"{part.title}:")
-        texts.append(tables.markdown(_COLUMNS, [_cells(each) for each in part.figures]))
-        texts.append(tables.markdown(_RUNS, _runs(part)))
+        texts += [f"{part.title}:", *_tables(part)]
     if not result.clean:
         texts.append("\\* " + _DISTURBED)
     newest = max(part.finished_at for part in result.parts.values())

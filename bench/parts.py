@@ -1,4 +1,4 @@
-"""What the parts of the benchmark leave: figures, each with its target, and every round.
+"""What the parts of a benchmark leave: figures, each with its target, and every round.
 
 Parts are run one by one, for each takes minutes; the file of a day holds the newest run of each.
 """
@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from bench.machine import Machine
-from bench.measurement import FOREIGN_SHARE_MAX, Spread, spread
+from bench.measurement import FOREIGN_SHARE_MAX, Spread, spread, verdict
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -25,12 +25,7 @@ class Figure(msgspec.Struct, frozen=True):
 
     @property
     def verdict(self) -> str:
-        if self.target is None:
-            return "-"
-        good = (
-            self.value.median <= self.target if self.at_most else self.value.median >= self.target
-        )
-        return ("pass" if good else "FAIL") + ("" if self.clean else " *")
+        return verdict(self.value.median, self.target, at_most=self.at_most, clean=self.clean)
 
 
 class Part(msgspec.Struct, frozen=True):

@@ -1,0 +1,161 @@
+"""Rows of a table as Parquet files, and back.
+
+A column holds text, integers, numbers or bytes, as the database declares it; a value of another
+kind is damage, and is not written. Files are written as segments are: in row groups of bounded
+size, under a temporary name, with checksums, then brought to disk.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fourfold import limits
+from fourfold.archive.described import Column, Row
+from fourfold.archive.parquet import arrow
+from fourfold.archive.segments import Hashing
+from fourfold.errors import CorruptData, DiskFull, FourfoldError, StorageError
+from fourfold.kernel import faults, sync_folder
+
+_TYPES: dict[str, type] = {"TEXT": str, "INTEGER": int, "REAL": float, "BLOB": bytes}
+
+
+class Written(NamedTuple):
+    """A file of rows that is whole and on disk."""
+
+    path: Path
+    rows: int
+    size_bytes: int
+    digest: str
+
+
+def write_rows(
+    rows: Iterable[Row],
+    columns: Sequence[Column],
+    folder: Path,
+    what: str,
+    named: Callable[[str], str],
+) -> Iterator[Written]:
+    """Write rows as files of bounded size, each given once it is on disk; none for no rows. `named`
+    makes the name of a file from its digest.
+    """
+    groups = _groups(rows)
+    group = next(groups, None)
+    while group is not None:
+        temporary = folder / f".{os.getpid()}.partial"
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            written, group = _write(group, groups, columns, temporary, what)
+            if faults.armed:
+                faults.hit("archive.segment.built")
+            final = folder / named(written.digest)
+            temporary.rename(final)
+            sync_folder(folder)
+        except BaseException as error:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            if isinstance(error, OSError):
+                full = error.errno in {28, 122}
+                raise (DiskFull if full else StorageError)(
+                    f"{temporary}: rows of {what} cannot be written: {error}"
+                ) from error
+            raise
+        if faults.armed:
+            faults.hit("archive.segment.renamed")
+        yield written._replace(path=final)
+
+
+def _write(
+    group: list[Row] | None,
+    groups: Iterator[list[Row]],
+    columns: Sequence[Column],
+    path: Path,
+    what: str,
+) -> tuple[Written, list[Row] | None]:
+    """One file, and the row group that the next one begins with."""
+    pa, pq = arrow()
+    schema = _schema(columns)
+    count = held = 0
+    with path.open("wb") as file:
+        os.fchmod(file.fileno(), 0o600)
+        hashing = Hashing(file)
+        with pq.ParquetWriter(pa.PythonFile(hashing, mode="w"), schema, **_options()) as writer:
+            while group is not None and held < limits.PUBLISH_SEGMENT_BYTES:
+                writer.write_batch(_batch(group, columns, schema, what), row_group_size=len(group))
+                count += len(group)
+                held += sum(map(_size, group))
+                group = next(groups, None)
+        file.flush()
+        os.fsync(file.fileno())
+        size = file.tell()
+    return Written(path, count, size, hashing.digest.hexdigest()), group
+
+
+def read_rows(data: bytes, what: str) -> Iterator[tuple[list[str], list[Row]]]:
+    """The rows of a file, row group by row group, each with the names of its columns."""
+    _, pq = arrow()
+    try:
+        file = pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True)
+        for at in range(file.metadata.num_row_groups):
+            table = file.read_row_group(at, use_threads=False)
+            lists = [column.to_pylist() for column in table.columns]
+            yield table.column_names, list(zip(*lists, strict=True))
+    except FourfoldError:
+        raise
+    except (OSError, ValueError, UnicodeDecodeError) as error:
+        raise CorruptData(f"{what}: is no file of rows: {error}") from error
+
+
+def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    group: list[Row] = []
+    held = 0
+    for row in rows:
+        size = _size(row)
+        if group and (
+            held + size > limits.SEGMENT_GROUP_BYTES or len(group) >= limits.SEGMENT_GROUP_ROWS
+        ):
+            yield group
+            group, held = [], 0
+        group.append(row)
+        held += size
+    if group:
+        yield group
+
+
+def _size(row: Row) -> int:
+    return sum(len(value) if isinstance(value, str | bytes) else 8 for value in row)
+
+
+def _batch(group: list[Row], columns: Sequence[Column], schema: Any, what: str) -> Any:
+    pa, _ = arrow()
+    arrays = []
+    for column, values, field in zip(columns, zip(*group, strict=True), schema, strict=True):
+        allowed = {_TYPES[column.kind], type(None)}
+        strange = set(map(type, values)) - allowed
+        if strange:
+            raise CorruptData(
+                f"{what}: column {column.name} is {column.kind}, and holds "
+                f"{', '.join(sorted(each.__name__ for each in strange))}"
+            )
+        arrays.append(pa.array(values, type=field.type))
+    return pa.record_batch(arrays, schema=schema)
+
+
+def _schema(columns: Sequence[Column]) -> Any:
+    pa, _ = arrow()
+    kinds = {"TEXT": pa.string(), "INTEGER": pa.int64(), "REAL": pa.float64(), "BLOB": pa.binary()}
+    return pa.schema([pa.field(column.name, kinds[column.kind]) for column in columns])
+
+
+def _options() -> dict[str, Any]:
+    return {
+        "compression": "zstd",
+        "compression_level": limits.SEGMENT_ZSTD_LEVEL,
+        "write_page_index": True,
+        "write_page_checksum": True,
+        "data_page_size": limits.SEGMENT_PAGE_BYTES,
+    }

@@ -1,0 +1,85 @@
+"""Objects that never change: named by their content, put once, never overwritten.
+
+An object that is there with other bytes than its name says was cut short on its way, before any
+manifest spoke of it; only such a one is replaced, on the condition of its version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from fourfold import limits
+from fourfold.archive.retrying import Retries
+from fourfold.errors import AlreadyExists, CorruptData, NotFound
+from fourfold.kernel import faults
+from fourfold.objects import ObjectStore
+
+
+class Upload(NamedTuple):
+    """What an object shall be."""
+
+    key: str
+    chunks: Callable[[], Iterator[bytes]]
+    size: int
+    digest: str
+
+
+def upload_of(key: str, data: bytes) -> Upload:
+    return Upload(key, lambda: iter((data,)), len(data), hashlib.sha256(data).hexdigest())
+
+
+def upload_of_file(key: str, path: Path, size: int, digest: str) -> Upload:
+    return Upload(key, lambda: _chunks(path), size, digest)
+
+
+def put_once(objects: ObjectStore, wanted: Upload, retries: Retries) -> None:
+    """Bring an object to the store, unless it is there."""
+    if faults.armed:
+        faults.hit("archive.upload.before")
+    retries.run(lambda: _put(objects, wanted))
+    if faults.armed:
+        faults.hit("archive.upload.after")
+
+
+def _put(objects: ObjectStore, wanted: Upload) -> None:
+    key = wanted.key
+    try:
+        objects.upload(key, wanted.chunks(), if_absent=True)
+    except AlreadyExists:
+        found = objects.head(key)
+        if found is None:
+            raise NotFound(f"object {key!r} was there, and is gone") from None
+        if found.size != wanted.size or digest_of(objects, key) != wanted.digest:
+            objects.put(key, b"".join(wanted.chunks()), if_version=found.version)
+
+
+def digest_of(objects: ObjectStore, key: str) -> str:
+    hashing = hashlib.sha256()
+    for chunk in objects.read(key, limits.ARCHIVE_CHUNK_BYTES):
+        hashing.update(chunk)
+    return hashing.hexdigest()
+
+
+def get_checked(objects: ObjectStore, key: str, digest: str, retries: Retries) -> bytes:
+    """An object whose digest is known; CorruptData when it is missing or not what it should be."""
+    try:
+        data = retries.run(lambda: objects.get(key)).data
+    except NotFound as error:
+        raise CorruptData(
+            f"object {key!r} is missing", hint="Run `fourfold verify --objects`."
+        ) from error
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise CorruptData(
+            f"object {key!r} has another digest than it should",
+            hint="Run `fourfold verify --objects` to see all that is damaged.",
+        )
+    return data
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while chunk := file.read(limits.ARCHIVE_CHUNK_BYTES):
+            yield chunk

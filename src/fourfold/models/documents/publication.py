@@ -1,0 +1,89 @@
+"""What is published of a space, and how a restored one gets back what is derived.
+
+The log is commits, branches and revisions (or facts with their values), and blobs. A collection
+takes rows out of it and changes some; that is published too, with the horizon, so that a restored
+space knows what it has given up. Heads are made again; snapshots only where reading would be slow
+without them, except for those with which a collected log begins.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from fourfold.archive.described import Content, Description, Table
+from fourfold.kernel import Database, load_queries
+from fourfold.models.documents.facts.log import FACTS
+from fourfold.models.documents.history import History
+from fourfold.models.documents.retention import maintain
+from fourfold.models.documents.revisions.log import REVISIONS
+from fourfold.models.documents.space import Space
+
+_SQL = load_queries("fourfold.models.documents", "publication.sql")
+_ENTITY = ("branch", "id", "seq", "op_index")
+_BRANCH = Table("branch", ("name",), new=_SQL.branches, watch=("insert", "update of status"))
+_SHARED = (
+    Table(
+        "blob_store",
+        ("hash",),
+        watch=("insert", "update of created_at", "delete"),
+        content=Content("hash", "data"),
+    ),
+    Table("gc_policy", whole=True),
+    Table("gc_horizon", whole=True),
+    Table("gc_point", whole=True),
+    Table("gc_seal", ("seq",), watch=("insert", "update of seal", "delete")),
+    Table("gc_gap", _ENTITY, watch=("insert", "update of lost_seq", "delete")),
+    Table("gc_base", _ENTITY[:3], watch=("insert", "update of digest", "delete")),
+    Table(
+        "snapshot",
+        _ENTITY[:3],
+        source="gc_base",
+        everything=_SQL.bases,
+        changed=(_SQL.changed_bases,),
+    ),
+)
+
+
+def _rebuild(heads: str, history: History, database: Database) -> None:
+    with database.write(deadline_s=float("inf")) as txn:
+        txn.execute(heads)
+    maintain(Space(database.path.stem, database, history), "all", ())
+
+
+PUBLICATIONS: dict[str, Description] = {
+    REVISIONS.name: Description(
+        (
+            _BRANCH,
+            Table("commit", ("seq",), position="seq", watch=("update of original",)),
+            Table("revision", _ENTITY, position="commit_seq", watch=("delete",)),
+            *_SHARED,
+        ),
+        newest=REVISIONS.sql.last_seq,
+        rebuild=partial(_rebuild, _SQL.heads_of_revisions, REVISIONS),
+    ),
+    FACTS.name: Description(
+        (
+            _BRANCH,
+            Table(
+                "value",
+                ("hash",),
+                everything=_SQL.all_values,
+                new=_SQL.facts_values,
+                watch=("delete",),
+                changed=(_SQL.values_of_bases,),
+            ),
+            Table("commit", ("hash",), position="seq", watch=("update of original",)),
+            Table(
+                "fact",
+                ("hash",),
+                new=_SQL.facts,
+                watch=("update of branch, seq, commit_ref", "delete"),
+            ),
+            Table("occurrence", _ENTITY, new=_SQL.occurrences, watch=("delete",)),
+            *_SHARED,
+        ),
+        newest=FACTS.sql.last_seq,
+        rebuild=partial(_rebuild, _SQL.heads_of_facts, FACTS),
+    ),
+}
+"""By the name of the history."""

@@ -1,0 +1,69 @@
+"""What is published of a graph database, and how a restored one gets back what is derived.
+
+The log is the envelopes and the rows of every app; flags of rows that are set later are noticed by
+triggers. Small tables (apps, settings, peers, how far syncs are) are carried as a whole when they
+changed. The cache of identities is made again from the graph; results that somebody keeps to save
+work are forgotten.
+"""
+
+from __future__ import annotations
+
+import re
+
+from fourfold.archive.described import Description, Table
+from fourfold.kernel import Database, Snapshot, load_queries
+from fourfold.models.graphs import identities
+from fourfold.models.graphs.records import KINDS
+from fourfold.models.graphs.statements import SQL
+
+_SQL = load_queries("fourfold.models.graphs", "publication.sql")
+_OF_APP = re.compile(r"app_([0-9]+)_(\w+)")
+_WHOLE = (
+    "apps",
+    "app_migrations",
+    "app_usage",
+    "settings",
+    "peers",
+    "sync_domains",
+    "sync_state",
+    "sync_sent",
+    "domain_seq",
+    "global_seq",
+)
+
+
+def _of_apps(snapshot: Snapshot) -> tuple[Table, ...]:
+    """The tables of every app. One that an app has made for itself is carried as a whole."""
+    return tuple(_table(str(row[0])) for row in snapshot.all(_SQL.tables))
+
+
+def _table(name: str) -> Table:
+    found = _OF_APP.fullmatch(name)
+    noun = "" if found is None else found[2]
+    if noun in KINDS:
+        return Table(name, ("id",), position="global_seq", watch=("update of sync_flags",))
+    if noun in {"type", "log"}:
+        return Table(name, ("id",), position="id")
+    return Table(name, whole=True)
+
+
+def _rebuild(database: Database) -> None:
+    with database.write(deadline_s=float("inf")) as txn:
+        identities.rebuild(txn, drop_unknown=True)
+
+
+PUBLICATION = Description(
+    (
+        Table(
+            "envelopes",
+            ("global_seq", "app_id"),
+            position="global_seq",
+            watch=("update of sync_flags",),
+        ),
+        *(Table(name, whole=True) for name in _WHOLE),
+    ),
+    newest=SQL.last_seq,
+    more=_of_apps,
+    schema=_SQL.schema,
+    rebuild=_rebuild,
+)

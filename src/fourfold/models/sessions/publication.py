@@ -1,0 +1,83 @@
+"""What is published of the sessions, and how a restored log gets back what is derived.
+
+The log is the events, the rows of the sessions and the payloads. A session that was purged has no
+events any more; its row says so, and what was published of it before is left out of a restore.
+Heads, edges and snapshots of the folded state are made again from the events. Who holds a turn is
+not published, nor is who listens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from fourfold import limits
+from fourfold.archive.described import Content, Description, Table
+from fourfold.kernel import Database, load_queries
+from fourfold.models.sessions.fold import State, advance
+from fourfold.models.sessions.log import SessionRow, Writing
+from fourfold.models.sessions.records import Event, edge_of, head_of
+from fourfold.models.sessions.stamping import event_of, state_text
+from fourfold.models.sessions.table import SQL as _LOG
+from fourfold.models.sessions.table import TableLog
+from fourfold.models.sessions.writer import edge_row, head_row
+
+_SQL = load_queries("fourfold.models.sessions", "publication.sql")
+_PAGE = limits.SESSION_PAGE_EVENTS
+
+
+def rebuild(database: Database) -> None:
+    """Make heads, edges and snapshots from the events of every session."""
+    log = TableLog(database)
+    after = 0
+    while True:
+        with log.read() as reading:
+            rows = reading.sessions(after, _PAGE, deleted=True)
+        if not rows:
+            return
+        for row in rows:
+            _derive(log, row)
+        after = rows[-1].key
+
+
+def _derive(log: TableLog, row: SessionRow) -> None:
+    state, at, snapshot_at = State(), 0, 0
+    while True:
+        with log.read() as reading:
+            rows = reading.events(row.key, at, (1 << 63) - 1, _PAGE)
+        if not rows:
+            return
+        events = [event_of(row.id, each) for each in rows]
+        state = advance(state, *events)
+        at = rows[-1].event_id
+        text = None
+        if at - snapshot_at >= limits.SESSION_SNAPSHOT_EVENTS_MAX:
+            snapshot_at, text = at, state_text(state)
+        log.transact_alone(partial(_write, key=row.key, events=events, text=text))
+
+
+def _write(writing: Writing, key: int, events: Sequence[Event], text: str | None) -> None:
+    for event in events:
+        if event.type == "head/published":
+            writing.insert_head(key, head_row(event, head_of(event.data["head"])))
+        elif event.type == "lineage/edge-added":
+            writing.insert_edge(key, edge_row(event, edge_of(event.data["edge"])))
+    if text is not None:
+        writing.insert_snapshot(key, events[-1].id, text)
+
+
+PUBLICATION = Description(
+    (
+        Table("sessions", ("session_key",), position="session_key", watch=("update",)),
+        Table("events", ("position",), position="position"),
+        Table(
+            "payloads",
+            ("hash",),
+            watch=("insert", "update of size", "delete"),
+            content=Content("hash", "data"),
+        ),
+    ),
+    newest=_LOG.last_position,
+    unsettled=(_SQL.forget_purged,),
+    rebuild=rebuild,
+)

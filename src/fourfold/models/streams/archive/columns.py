@@ -1,0 +1,150 @@
+"""The records of a log as columns: what a segment is written from.
+
+SQLite puts the values of many records together in one statement, and Arrow takes them apart again.
+So no Python object is made of a record, and other threads run meanwhile: sealing goes on beside
+appends, and must not take their time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Any
+
+from fourfold import limits
+from fourfold.archive.parquet import arrow
+from fourfold.archive.segments import schema
+from fourfold.errors import CorruptData
+from fourfold.kernel import Snapshot
+from fourfold.models.streams.archive.records import SQL, Policy
+
+
+def batches(
+    snapshot: Snapshot, sid: int, start: int, end: int, *, average: int, policy: Policy
+) -> Iterator[Any]:
+    """The records from `start` up to, and without, `end`, or as many as make a segment: at least
+    one, if there is one. Each batch is a row group; `average` says how large a record is, about.
+    """
+    rows, left, at = 0, policy.seal_bytes, start
+    while True:
+        most = min(policy.seal_rows - rows, limits.SEGMENT_GROUP_ROWS)
+        group = _group(
+            snapshot, (sid, at, end), most=most, left=left, average=average, begins=not rows
+        )
+        if group is None:
+            return
+        yield group
+        size = _size(group)
+        rows += len(group)
+        left -= size
+        at = group.column(0)[-1].as_py() + 1
+        average = size // len(group)
+
+
+def _group(
+    snapshot: Snapshot,
+    between: tuple[int, int, int],
+    *,
+    most: int,
+    left: int,
+    average: int,
+    begins: bool,
+) -> Any:
+    """The next row group; None when there is none. It is put together until it is full, about:
+    records may be larger or smaller than was thought.
+    """
+    sid, at, end = between
+    parts: list[Any] = []
+    rows = size = 0
+    while at < end and rows < most and size <= limits.SEGMENT_GROUP_BYTES * 3 // 4:
+        room = limits.SEGMENT_GROUP_BYTES - size
+        guess = max(1, room // max(1, average))
+        found = _batch(snapshot, sid, at, min(guess, most - rows, end - at))
+        if found is None:
+            break
+        part = _cut(found, room, left - size, begins=begins and not parts, first=not parts)
+        if part is None:
+            break
+        parts.append(part)
+        rows += len(part)
+        size += _size(part)
+        at = part.column(0)[-1].as_py() + 1
+        average = size // rows
+        if len(part) < len(found):
+            break
+    if len(parts) <= 1:
+        return parts[0] if parts else None
+    pa, _ = arrow()
+    [whole] = pa.Table.from_batches(parts).combine_chunks().to_batches()
+    return whole
+
+
+def _batch(snapshot: Snapshot, sid: int, start: int, most: int) -> Any:
+    """The next records, `most` of them or fewer where they are large; None when there are none."""
+    bytes_max = 2 * limits.SEGMENT_GROUP_BYTES
+    while True:
+        params = (sid, start, start + most)
+        if most == 1:
+            row = snapshot.one(SQL.columns_to_seal, params)
+        else:
+            row = snapshot.one_within(bytes_max, SQL.columns_to_seal, params)
+        if row is not None:
+            break
+        most //= 2
+    count, first, last, *columns = row
+    if not count:
+        return None
+    # It may begin later than was said: retention gives up records at any time.
+    if last - first != count - 1:
+        raise CorruptData(f"the log of stream {sid} has holes between {first} and {last}")
+    return _arranged(snapshot, (sid, first, last + 1), columns)
+
+
+def _arranged(snapshot: Snapshot, between: tuple[int, int, int], columns: list[Any]) -> Any:
+    pa, _ = arrow()
+    times, lengths, payloads, least, most, keys = columns
+    _, start, end = between
+    count = end - start
+    ends = pa.compute.cumulative_sum(_numbers("0," + lengths).cast(pa.int32()))
+    rest = snapshot.all(SQL.keys_and_flags, between) if keys or least != most else None
+    given = (
+        pa.array(range(start, end), type=pa.int64()),
+        _numbers(times).cast(pa.timestamp("ms", tz="UTC")),
+        pa.nulls(count, pa.binary())
+        if rest is None
+        else pa.array([row[0] for row in rest], type=pa.binary()),
+        pa.repeat(pa.scalar(least, pa.int32()), count)
+        if rest is None
+        else pa.array([row[1] for row in rest], type=pa.int32()),
+        pa.BinaryArray.from_buffers(
+            pa.binary(), count, [None, ends.buffers()[1], pa.py_buffer(payloads)]
+        ),
+    )
+    arrays = [each.cast(field.type) for each, field in zip(given, schema(), strict=True)]
+    return pa.record_batch(arrays, schema=schema())
+
+
+def _numbers(listed: str) -> Any:
+    pa, _ = arrow()
+    return pa.compute.split_pattern(pa.array([listed]), ",").values.cast(pa.int64())
+
+
+def _size(batch: Any) -> int:
+    pa, _ = arrow()
+    return int(pa.compute.sum(pa.compute.binary_length(batch.column(4))).as_py())
+
+
+def _cut(batch: Any, room: int, left: int, *, begins: bool, first: bool) -> Any:
+    """As much of a batch as fits a row group with so much `room`, and a segment with so many bytes
+    `left`; None when nothing does. A row group that this is the `first` of has at least one record,
+    and so has a segment that it `begins`.
+    """
+    pa, _ = arrow()
+    allowed = min(left, room)
+    if _size(batch) <= allowed:
+        return batch
+    ends = pa.compute.cumulative_sum(pa.compute.binary_length(batch.column(4))).to_pylist()
+    fitting = bisect_right(ends, allowed)
+    if not fitting:
+        fitting = int(begins or (first and ends[0] <= left))
+    return batch.slice(0, fitting) if fitting else None

@@ -1,0 +1,43 @@
+"""The key of a JSON message by one of its fields. Pure.
+
+A field is named as in `customer` or `address.city`: a name at each level, dots between. Its key is
+the JSON of its value, so 1 and "1" are different keys. A message without the field, or with an
+object or an array there, has none.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from fourfold.errors import InvalidInput
+
+_FIELD_MAX = 200
+
+
+def check_field(field: str) -> str:
+    parts = field.split(".") if isinstance(field, str) else [""]
+    if not all(parts) or len(field) > _FIELD_MAX:
+        raise InvalidInput(f"{field!r:.80} is no field of a message", hint="As in `address.city`.")
+    return field
+
+
+def key_of_value(value: Any) -> bytes | None:
+    """The key of a value; None for what cannot be one."""
+    if isinstance(value, dict | list):
+        return None
+    return msgspec.json.encode(value)
+
+
+def key_of(payload: bytes, field: str) -> bytes | None:
+    """The key of a message."""
+    try:
+        found = msgspec.json.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    for part in field.split("."):
+        if not isinstance(found, dict) or part not in found:
+            return None
+        found = found[part]
+    return key_of_value(found)

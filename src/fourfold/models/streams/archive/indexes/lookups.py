@@ -1,0 +1,112 @@
+"""Reading by key: which segments have a key, from the runs; and its records from these alone.
+
+Where no run covers a segment, its filters and statistics tell. A run that cannot be read is passed
+over, and its segments are looked at one by one: an index makes a read quicker, and is never needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from fourfold.archive import runs
+from fourfold.archive.keys import fingerprint
+from fourfold.archive.reading import StoredSegments
+from fourfold.archive.runs import Entry
+from fourfold.errors import CorruptData
+from fourfold.kernel import Snapshot
+from fourfold.models.streams.archive.indexes import fields
+from fourfold.models.streams.archive.indexes.records import ROUTING_KEYS, SQL, RunRow
+from fourfold.models.streams.archive.records import Segment
+from fourfold.models.streams.records import Record, Sought, Step
+
+
+class _Part(NamedTuple):
+    segment: Segment
+    start: int
+    end: int
+
+
+class Search:
+    """A search for a key in the segments of one stream, between two offsets: the first one is
+    included.
+    """
+
+    def __init__(self, snapshot: Snapshot, segments: StoredSegments, folder: Path) -> None:
+        self._snapshot = snapshot
+        self._segments = segments
+        self._folder = folder
+
+    def steps(self, sid: int, sought: Sought, start: int, end: int) -> Iterator[Step]:
+        """The records with the key, in order; and where the search is, after each segment that was
+        looked into.
+        """
+        stream = self._snapshot.value(SQL.name_of, (sid,))
+        for part in self._parts(stream, sought, start, end):
+            for found in self._records(part, sought):
+                yield Step(found.offset + 1, found)
+            yield Step(part.end, None)
+        yield Step(end, None)
+
+    def _records(self, part: _Part, sought: Sought) -> Iterator[Record]:
+        wanted = part.segment.wanted(self._folder)
+        if sought.field is None:
+            for each in self._segments.keyed(wanted, sought.key, part.start, part.end):
+                yield Record(*each)
+            return
+        for each in self._segments.records(wanted, part.start, part.end):
+            if fields.key_of(each[1], sought.field) == sought.key:
+                yield Record(*each)
+
+    def _parts(self, stream: str, sought: Sought, start: int, end: int) -> Iterator[_Part]:
+        """The parts of segments that may have the key, in order; of each segment one."""
+        name = sought.field or ROUTING_KEYS
+        known = self._snapshot.one(SQL.index, (stream, name))
+        at = start
+        if known is not None:
+            secret, indexed = known
+            sealed = fingerprint(secret, sought.key)
+            last: _Part | None = None
+            for entry in self._entries(stream, name, sealed, (start, min(end, indexed))):
+                for part in self._within(stream, entry, start, end):
+                    # Entries of one segment, once compacted, are read together.
+                    if last is not None and last.segment.segment_id == part.segment.segment_id:
+                        last = last._replace(end=max(last.end, part.end))
+                        continue
+                    if last is not None:
+                        yield last
+                    last = part
+            if last is not None:
+                yield last
+                at = last.end
+            at = max(at, min(indexed, end))
+        if at < end:
+            yield from self._within(stream, Entry(at, end - 1, 0), at, end)
+
+    def _entries(
+        self, stream: str, name: str, sought: int, ends: tuple[int, int]
+    ) -> Iterator[Entry]:
+        """What the runs say of a fingerprint, in order."""
+        for each in self._snapshot.all(SQL.runs_between, (stream, name, *ends)):
+            row = RunRow._make(each)
+            try:
+                found = runs.find(self._segments, row.wanted, sought)
+            except CorruptData:
+                found = [Entry(row.start_offset, row.end_offset, 0)]
+            yield from found
+
+    def _within(self, stream: str, entry: Entry, start: int, end: int) -> Iterator[_Part]:
+        """The parts of segments that an entry speaks of: for one of a run it is one segment."""
+        at, behind = max(entry.first_offset, start), min(entry.last_offset + 1, end)
+        while at < behind:
+            row = self._snapshot.one(SQL.segment_at, (stream, at))
+            if row is None or row[3] < at:
+                raise CorruptData(
+                    f"record {at} of {stream!r} is neither in the log nor in a segment",
+                    hint="Run `fourfold verify --objects` to see all that is damaged.",
+                )
+            segment = Segment._make(row)
+            upto = min(segment.end_offset + 1, behind)
+            yield _Part(segment, max(at, segment.start_offset), upto)
+            at = segment.end_offset + 1

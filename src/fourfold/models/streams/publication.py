@@ -1,0 +1,173 @@
+"""Streams at a point of a store: how far they were published then, and manifests that end there.
+
+A bootstrap reads manifests. To restore streams to an earlier point it is given these objects in the
+place of the real ones: they show each manifest as it was at the point. What compaction or retention
+has taken away since cannot be shown, and is refused for the stream that it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Iterator, Mapping
+from itertools import takewhile
+from typing import Any, NamedTuple
+
+import msgspec
+
+from fourfold.archive import manifests
+from fourfold.archive.manifests import Index, Manifest, Segments
+from fourfold.archive.points import Place
+from fourfold.archive.retrying import Retries
+from fourfold.archive.uploads import put_once, upload_of
+from fourfold.errors import HistoryTruncated, NotFound, PreconditionFailed, PublisherFenced
+from fourfold.kernel import Snapshot, load_queries
+from fourfold.objects import Object, ObjectInfo, ObjectStore
+
+_SQL = load_queries("fourfold.models.streams", "publication.sql")
+LEFT = "left-behind"
+"""Where manifests are kept from which somebody went on at an earlier point."""
+
+
+class Moved(NamedTuple):
+    """A stream whose manifest was written; one that is gone has no incarnation."""
+
+    name: str
+    generation: int
+    uploaded_through: int
+    incarnation: str
+
+
+def moved_since(snapshot: Snapshot, since_ms: int) -> Iterator[Moved]:
+    """The streams whose manifests were written at or after a time."""
+    for row in snapshot.rows(_SQL.moved_since, (since_ms,)):
+        yield Moved._make(row)
+
+
+class ObjectsAt:
+    """An object store whose manifests of streams are those of a point. With `take_over` they are
+    written, too, so that whoever restores them publishes from there; the newer ones are kept.
+    """
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        places: Mapping[str, Place],
+        *,
+        take_over: bool,
+        retries: Retries,
+    ) -> None:
+        self._objects = objects
+        self._places = places
+        self._take_over = take_over
+        self._retries = retries
+
+    def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        return self._objects.list(prefix, start_after=start_after)
+
+    def get(self, key: str) -> Object:
+        read = self._objects.get(key)
+        if not key.endswith(f"/{manifests.MANIFEST}"):
+            return read
+        newest = manifests.decode(read.data, key)
+        place = self._places.get(newest.name)
+        if place is None or not place.incarnation:
+            if self._take_over and not newest.deleted:
+                self._replace(read, _ended(newest))
+            raise NotFound(f"{key}: there was no such stream at that point")
+        wanted = _cut(self._as_of(newest, place), place)
+        if wanted.segments == newest.segments and not newest.deleted:
+            return read
+        if self._take_over:
+            return self._replace(read, wanted)
+        # A version that the object store never gives: a node that has it is refused.
+        info = ObjectInfo(key, read.info.size, f'"{uuid.uuid4().hex}"', read.info.modified)
+        return Object(manifests.encode(wanted), info)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._objects, name)
+
+    def _as_of(self, newest: Manifest, place: Place) -> Manifest:
+        """The manifest that was written at a generation, or one that continues it."""
+        prefix = f"{LEFT}/{manifests.name_hash(newest.name)}/"
+        for info in self._objects.list(prefix):
+            if int(info.key.removeprefix(prefix).split("-")[0]) >= place.generation:
+                return manifests.decode(self._objects.get(info.key).data, info.key)
+        return newest
+
+    def _replace(self, read: Object, wanted: Manifest) -> Object:
+        """Put a manifest in the place of a newer one, which is kept."""
+        key, newest = read.info.key, manifests.decode(read.data, read.info.key)
+        digest = hashlib.sha256(read.data).hexdigest()
+        kept = (
+            f"{LEFT}/{manifests.name_hash(newest.name)}/{newest.generation:012d}-{digest[:16]}.json"
+        )
+        put_once(self._objects, upload_of(kept, read.data), self._retries)
+        told = msgspec.structs.replace(
+            wanted, generation=newest.generation + 1, token=uuid.uuid4().hex
+        )
+        data = manifests.encode(told)
+        try:
+            info = self._objects.put(key, data, if_version=read.info.version)
+        except PreconditionFailed as error:
+            raise PublisherFenced(
+                f"another node published the stream {newest.name!r} meanwhile", hint="Run it again."
+            ) from error
+        return Object(data, info)
+
+
+def _cut(manifest: Manifest, place: Place) -> Manifest:
+    """A manifest up to an offset; HistoryTruncated when it does not tell of that any more."""
+    through, columns = place.position, manifest.segments
+    count = sum(1 for end in columns.end_offset if end <= through)
+    reached = columns.end_offset[count - 1] if count else -1
+    begins = manifest.origin is not None and count == 0
+    if (
+        manifest.deleted
+        or manifest.incarnation != place.incarnation
+        or manifest.first_segment > count
+        or (reached != through and not begins)
+    ):
+        raise HistoryTruncated(
+            f"the stream {manifest.name!r} cannot be restored to record {through}: it was deleted, "
+            "compacted, or has given up records since"
+        )
+    left = sum(columns.payload_bytes[count:])
+    whole = count == manifest.segment_count
+    return msgspec.structs.replace(
+        manifest,
+        segments=Segments(*(getattr(columns, name)[:count] for name in _COLUMNS)),
+        uploaded_through=through,
+        next_offset=max(through + 1, manifest.first_offset),
+        logical_size_bytes=manifest.logical_size_bytes - left,
+        closed=manifest.closed and whole,
+        closed_by=manifest.closed_by if whole else None,
+        stream_seq=manifest.stream_seq if whole else None,
+        index=None if manifest.index is None else _cut_index(manifest.index, through),
+        secondary={name: _cut_index(index, through) for name, index in manifest.secondary.items()},
+    )
+
+
+def _cut_index(index: Index, through: int) -> Index:
+    """An index without the runs that go beyond an offset: other records may come there."""
+    kept = list(takewhile(lambda run: run.end_offset <= through, index.runs))
+    if len(kept) == len(index.runs):
+        return msgspec.structs.replace(index, indexed_offset=min(index.indexed_offset, through + 1))
+    ends = kept[-1].end_offset + 1 if kept else index.runs[0].start_offset
+    return msgspec.structs.replace(index, runs=kept, indexed_offset=ends)
+
+
+_COLUMNS = Segments.__struct_fields__
+
+
+def _ended(manifest: Manifest) -> Manifest:
+    return Manifest(
+        manifest.format,
+        manifest.token,
+        manifest.generation,
+        manifest.publisher,
+        manifest.name,
+        "",
+        deleted=True,
+        published_at_ms=manifest.published_at_ms,
+    )

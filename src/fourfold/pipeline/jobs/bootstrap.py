@@ -1,0 +1,218 @@
+"""`bootstrap`: the streams of a new store from manifests alone, read by Spark's workers.
+
+    driver      lists what is there, by name
+    workers     read the manifests and check them, and with `contents` every object, too
+    driver      makes the streams, thousands in one transaction
+
+It makes what `fourfold bootstrap` makes of the streams, and may be run again: streams that are
+there stay as they are, so one that was killed goes on with those that are missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from fourfold import errors, limits
+from fourfold.archive import manifests
+from fourfold.archive.retrying import Retries
+from fourfold.errors import FourfoldError
+from fourfold.models.streams.archive import bootstrapping
+from fourfold.models.streams.archive.bootstrapping import Bootstrapped, Found
+from fourfold.objects import open_objects
+from fourfold.pipeline.jobs.shape import Context, Job, Option, Plan, Range, Report, counted
+from fourfold.pipeline.tables import arrow
+from fourfold.store import open_store
+from fourfold.store.addresses import remember
+from fourfold.store.store import objects_url
+
+_COLUMNS: Final = (
+    "key string, data binary, version string, size bigint, kind string, problem string"
+)
+_SHOWN: Final = 100
+
+
+class Bootstrap(Job):
+    """Build the streams of a store."""
+
+    name = "bootstrap"
+    summary = "Build the streams of a new store from the manifests in an object store."
+    explanation = (
+        "What was not published is lost, and is listed. It may be run again: streams that are "
+        "there stay as they are. The store publishes these streams from then on; the node that "
+        "did before is refused."
+    )
+    options = (
+        Option("objects", "Where the objects are; if not given, `objects.url` of the store."),
+        Option("contents", "Check every object against its digest.", kind="flag", default=False),
+    )
+    makes_store = True
+
+    def plan(self, context: Context) -> Plan:
+        url = objects_address(context)
+        held = _listed(url)
+        keys = _manifests(held)
+        return Plan(
+            output="the streams of the store",
+            ranges=(Range(url, 0, len(keys)),),
+            facts={"objects": url, "manifests": len(keys)},
+            empty=not keys,
+        )
+
+    def run(self, context: Context, plan: Plan) -> Bootstrapped:
+        del plan
+        remember(context.root, context.options["objects"])
+        url = objects_address(context)
+        held = _listed(url)
+        keys = _manifests(held)
+        found, failures = _read(context, url, keys)
+        for key in keys:
+            del held[key]
+        unclaimed = bootstrapping.unclaimed_of(found, held)
+        with open_store(context.root) as store:
+            streams = store.streams
+            return bootstrapping.restore(
+                streams.database,
+                found,
+                unclaimed,
+                failures,
+                now_ms=streams.clock(),
+                progress=context.advance,
+                at_once=limits.BOOTSTRAP_STREAMS,
+            )
+
+    def commit(self, context: Context, plan: Plan, result: Bootstrapped) -> Report:
+        del plan
+        for name, error in result.failures.items():
+            if not context.skip_bad:
+                raise error
+            context.skip(name, error.message)
+        lost = sum(each.records for each in result.lost)
+        sentence = (
+            f"restored {counted(len(result.restored), 'stream')} with "
+            f"{counted(result.records, 'record')}"
+        )
+        if lost:
+            sentence += f"; {counted(lost, 'record')} were not published, and are lost"
+        return Report(
+            rows_in=len(result.restored) + len(result.present) + result.deleted,
+            rows_out=len(result.restored),
+            facts=_facts(result),
+            sentence=sentence,
+            lines=tuple(
+                f"lost: {each.stream} from {each.first_offset} to {each.next_offset}"
+                for each in result.lost[:_SHOWN]
+            ),
+        )
+
+
+def _facts(result: Bootstrapped) -> Mapping[str, Any]:
+    return {
+        "streams": len(result.restored),
+        "present": len(result.present),
+        "deleted": result.deleted,
+        "records": result.records,
+        "lost": [each._asdict() for each in result.lost[:_SHOWN]],
+        "unclaimed": len(result.unclaimed),
+        "unclaimed_bytes": sum(each.size_bytes for each in result.unclaimed),
+    }
+
+
+def objects_address(context: Context) -> str:
+    """The address that was given, or that of the store's own objects."""
+    given = context.options["objects"]
+    if given is not None:
+        from fourfold.pipeline.streams.published import address  # noqa: PLC0415 - as Spark needs it
+
+        return address(given)
+    with open_store(context.root, mode="r") as store:
+        return objects_url(store.root, store.settings)
+
+
+def _listed(url: str) -> dict[str, int]:
+    with open_objects(url) as objects:
+        found = Retries().run(lambda: list(objects.list(f"{manifests.ROOT}/")))
+    return {info.key: info.size for info in found}
+
+
+def _manifests(held: Iterable[str]) -> list[str]:
+    return [key for key in held if key.endswith(f"/{manifests.MANIFEST}")]
+
+
+def _read(
+    context: Context, url: str, keys: Sequence[str]
+) -> tuple[list[Found], dict[str, FourfoldError]]:
+    """The manifests that could be read, and why not the others."""
+    size = limits.MANIFESTS_PER_TASK
+    tasks = [tuple(keys[at : at + size]) for at in range(0, len(keys), size)]
+    worker = Reading(url, tasks, contents=bool(context.options["contents"]))
+
+    def read(batches: Iterable[Any]) -> Iterator[Any]:
+        return worker(batches)
+
+    numbers = context.spark.range(0, len(tasks), 1, len(tasks))
+    with context.spark_progress("reading"):
+        rows = numbers.mapInArrow(read, _COLUMNS).collect()
+    found: list[Found] = []
+    failures: dict[str, FourfoldError] = {}
+    kinds = {cls.kind: cls for cls in errors.tree()}
+    for row in rows:
+        if row["problem"] is not None:
+            failures[row["key"]] = kinds[row["kind"]](row["problem"])
+        else:
+            manifest = manifests.decode(bytes(row["data"]), row["key"])
+            found.append(Found(manifest, row["version"], row["size"]))
+    return sorted(found, key=lambda each: each.manifest.name), failures
+
+
+class Reading:
+    """What a worker does with the numbers of the tasks that it is given."""
+
+    def __init__(self, url: str, tasks: Sequence[Sequence[str]], *, contents: bool) -> None:
+        self._url = url
+        self._tasks = tasks
+        self._contents = contents
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        pa = arrow()
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                rows = [row for row in self._task(self._tasks[number]) if row is not None]
+                if rows:
+                    yield pa.RecordBatch.from_pylist(rows, schema=_schema())
+
+    def _task(self, keys: Sequence[str]) -> Iterator[dict[str, Any] | None]:
+        with (
+            open_objects(self._url) as objects,
+            ThreadPoolExecutor(limits.MANIFEST_TASK_READERS) as pool,
+        ):
+            yield from pool.map(lambda key: self._row(objects, key), keys)
+
+    def _row(self, objects: Any, key: str) -> dict[str, Any] | None:
+        read = bootstrapping.read_one(objects, Retries(), key)
+        if read is None:
+            return None
+        if isinstance(read, FourfoldError):
+            return {"key": key, "kind": read.kind, "problem": read.message}
+        if self._contents:
+            from fourfold.pipeline.streams.verifying import problems_of  # noqa: PLC0415 - optional
+
+            for problem in problems_of(objects, read.manifest):
+                return {"key": key, "kind": errors.CorruptData.kind, "problem": problem}
+        return {
+            "key": key,
+            "data": manifests.encode(read.manifest),
+            "version": read.version,
+            "size": read.size,
+        }
+
+
+def _schema() -> Any:
+    pa = arrow()
+    types = {"bigint": pa.int64(), "string": pa.string(), "binary": pa.binary()}
+    pairs = [each.split() for each in _COLUMNS.split(", ")]
+    return pa.schema([pa.field(name, types[kind]) for name, kind in pairs])
+
+
+job = Bootstrap()

@@ -1,0 +1,140 @@
+"""Published streams in Spark, straight from the object store: the node need not be up.
+
+    from fourfold.pipeline.streams.published import published
+    frame = published(spark, "s3://bucket/shop")
+    frame = published(spark, "shop/objects", streams="orders/*", at="2026-03-01T12:00:00Z")
+    frame = published(spark, "shop/objects", root="shop")      with what is not published yet
+
+The manifests are read once, when this is called, and define what is read; so whoever counts the
+DataFrame twice sees the same records. A local folder is read by Spark's own Parquet reader, and
+anything else by Fourfold's, in the workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fourfold import limits
+from fourfold.errors import FourfoldError
+from fourfold.objects import FolderStore, open_objects
+from fourfold.pipeline.failures import typed
+from fourfold.pipeline.options import point
+from fourfold.pipeline.streams import published_cut, published_native, published_planning
+from fourfold.pipeline.streams.published_cut import PublishedCut
+from fourfold.pipeline.streams.published_scan import TailWork, batches
+from fourfold.pipeline.streams.published_tables import PUBLISHED, RECORDS
+from fourfold.pipeline.tables import arrow
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def published(
+    spark: SparkSession,
+    objects: str | Path,
+    *,
+    streams: str | None = None,
+    at: datetime | str | None = None,
+    root: str | Path | None = None,
+    shared: bool = False,
+    columns: Iterable[str] | None = None,
+    skip_bad: bool = False,
+) -> DataFrame:
+    """The records of the streams that are published at `objects`, a folder or an address.
+
+    `streams` is one name, or a pattern (`*`, `?`, `[...]`); `at` a moment, up to which records
+    came. `root` is the folder of the node that publishes there: what is only in its log is read
+    from its file. With `shared`, a fork has the records that it shares with its source as well,
+    as a reader of the fork sees them; without, each record comes once. `skip_bad` leaves out
+    streams whose manifest is damaged.
+    """
+    url = address(objects)
+    moment = at if isinstance(at, datetime) else point(at, "at")
+    until_ms = published_cut.checked_moment(moment)
+    names = tuple(columns) if columns is not None else None
+    chosen = PUBLISHED.table(RECORDS).chosen(names)
+    if not published_native.can_read(spark) or not is_folder(url):
+        reader = spark.read.format("fourfold").option("objects", url).option("table", RECORDS)
+        given = {
+            "stream": streams,
+            "at": None if moment is None else moment.isoformat(),  # type: ignore[union-attr]
+            "root": None if root is None else str(root),
+            "shared": "true" if shared else None,
+            "columns": None if names is None else ",".join(names),
+            "skip_bad": "true" if skip_bad else None,
+        }
+        for name, value in given.items():
+            reader = reader if value is None else reader.option(name, value)
+        try:
+            return reader.load()
+        except Exception as error:
+            told = typed(error)
+            if isinstance(told, FourfoldError):
+                raise told from error
+            raise
+    cut = published_cut.take(
+        url,
+        root=None if root is None else str(root),
+        streams=streams,
+        shared=shared,
+        skip_bad=skip_bad,
+    )
+    found = _native(spark, url, cut, until_ms, shared=shared)
+    return found.select(*(column.name for column in chosen))
+
+
+def unreadable(url: str) -> tuple[tuple[str, str], ...]:
+    """The manifests that cannot be read, by key, and why."""
+    return published_cut.take(url, skip_bad=True).bad
+
+
+def address(objects: str | Path) -> str:
+    """The address of an object store, from wherever it is opened."""
+    text = str(objects)
+    if isinstance(objects, Path) or ":" not in text:
+        return str(Path(text).expanduser().absolute())
+    return text
+
+
+def is_folder(url: str) -> bool:
+    with open_objects(url) as objects:
+        return isinstance(objects, FolderStore)
+
+
+def _native(
+    spark: SparkSession, url: str, cut: PublishedCut, until_ms: int | None, *, shared: bool
+) -> DataFrame:
+    table = PUBLISHED.table(RECORDS)
+    frames = []
+    if cut.parts:
+        late = any(until_ms is not None and each.held.last_ms > until_ms for each in cut.parts)
+        bounded = shared or not all(part.whole for part in cut.parts)
+        with open_objects(url) as objects:
+            assert isinstance(objects, FolderStore)
+            until = until_ms if late else None
+            frames.append(published_native.frame(spark, objects, cut.parts, until, bounded=bounded))
+    works = published_planning.tail_works(
+        cut, table.chosen(), until_ms, limits.SOURCE_PARTITION_BYTES, limits.SOURCE_BATCH_ROWS
+    )
+    if works:
+        frames.append(_tail(spark, works))
+    if not frames:
+        return spark.createDataFrame([], table.ddl())
+    return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+
+
+def _tail(spark: SparkSession, works: list[TailWork]) -> DataFrame:
+    """The log of the node, in tasks of Spark's workers."""
+
+    def read(numbers: Iterable[Any]) -> Iterator[Any]:
+        pa = arrow()
+        for batch in numbers:
+            for place in batch.column(0).to_pylist():
+                for rows in batches(works[place]):
+                    yield pa.RecordBatch.from_arrays(rows.columns, schema=rows.schema)
+
+    tasks = spark.range(0, len(works), 1, len(works))
+    return tasks.mapInArrow(read, PUBLISHED.table(RECORDS).ddl())

@@ -1,0 +1,126 @@
+"""The tasks of a read of published segments by Fourfold's own reader."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from fourfold import limits
+from fourfold.pipeline import planning
+from fourfold.pipeline.pushdown import Pushed
+from fourfold.pipeline.scan import Piece, Work
+from fourfold.pipeline.streams.changes import ranges
+from fourfold.pipeline.streams.published_cut import Part, PublishedCut, Tail
+from fourfold.pipeline.streams.published_scan import SegmentWork, TailWork
+from fourfold.pipeline.tables import Column
+
+_TIME = Column("time", "timestamp", nullable=False)
+
+
+def works(
+    cut: PublishedCut,
+    url: str,
+    columns: tuple[Column, ...],
+    pushed: Pushed,
+    *,
+    until_ms: int | None,
+    partition_bytes: int,
+    batch_rows: int,
+) -> list[SegmentWork | TailWork]:
+    """Objects packed into tasks of a good size, and the tail of the node in others."""
+    keys = _keys(pushed)
+    found: list[SegmentWork | TailWork] = [
+        SegmentWork(url, parts, columns, batch_rows, until_ms, keys)
+        for parts in _packed(list(_pruned(cut.parts, pushed)), partition_bytes)
+    ]
+    return [*found, *tail_works(cut, columns, until_ms, partition_bytes, batch_rows, pushed)]
+
+
+def tail_works(  # noqa: PLR0917 - these are what it is made of
+    cut: PublishedCut,
+    columns: tuple[Column, ...],
+    until_ms: int | None,
+    partition_bytes: int,
+    batch_rows: int,
+    pushed: Pushed | None = None,
+) -> list[TailWork]:
+    if cut.mark is None or not cut.tails:
+        return []
+    names = {column.name for column in columns}
+    read = columns if until_ms is None or "time" in names else (*columns, _TIME)
+    wanted = [tail for tail in cut.tails if pushed is None or _allows(pushed, tail.stream)]
+    parts = ((limits.SOURCE_PARTITION_BYTES // 4, piece) for piece in _pieces(cut, wanted, read))
+    return [
+        TailWork(
+            Work(
+                pieces=tuple(pieces),
+                columns=read,
+                setup=planning.setup(),
+                attach=planning.ATTACH,
+                detach=planning.DETACH,
+                batch_rows=batch_rows,
+            ),
+            columns,
+            until_ms,
+        )
+        for pieces in planning.packed(parts, partition_bytes)
+    ]
+
+
+def _pieces(
+    cut: PublishedCut, tails: Sequence[Tail], columns: tuple[Column, ...]
+) -> Iterator[Piece]:
+    """Ranges of the log. What a fork shares comes under its own name."""
+    assert cut.mark is not None
+    stored = [column for column in columns if column.name != "generation"]
+    unpublished = ("generation", None)
+    own = [(tail.sid, tail.low, tail.high) for tail in tails if tail.stream == tail.source]
+    for piece in ranges(cut.mark, stored, own):
+        yield replace(piece, constants=(*piece.constants, unpublished))
+    for tail in tails:
+        if tail.stream != tail.source:
+            named = (unpublished, ("stream", tail.stream))
+            for piece in ranges(cut.mark, stored, [(tail.sid, tail.low, tail.high)]):
+                yield replace(piece, constants=(*piece.constants, *named))
+
+
+def _keys(pushed: Pushed) -> tuple[bytes, ...] | None:
+    """The routing keys that are asked for; None when others are wanted, too."""
+    equal = [each for each in pushed.on("routing_key") if each.sign in {"=", "in"}]
+    return tuple(key.encode() for key in equal[0].values) if equal else None
+
+
+def _allows(pushed: Pushed, stream: str) -> bool:
+    return all(each.holds(stream) for each in pushed.on("stream"))
+
+
+def _pruned(parts: Iterable[Part], pushed: Pushed) -> Iterator[Part]:
+    """The parts that conditions leave, each no longer than they ask for."""
+    below, upto = pushed.bounds("offset")
+    kinds = pushed.on("content_type")
+    for part in parts:
+        low = max(part.low, below + 1)
+        high = part.high if upto is None else min(part.high, upto + 1)
+        fits = all(each.holds(part.content_type) for each in kinds)
+        if low < high and fits and _allows(pushed, part.stream):
+            yield part._replace(low=low, high=high)
+
+
+def _packed(parts: Sequence[Part], partition_bytes: int) -> Iterator[tuple[Part, ...]]:
+    """Parts for each task: enough tasks for every core, but none that hardly has a thing to do.
+    What is meant by the bytes of a partition is not compressed, and objects are.
+    """
+    costs = [part.held.size + limits.SOURCE_FILE_COST_BYTES for part in parts]
+    share = sum(costs) // (2 * (os.cpu_count() or 1))
+    most = min(max(share, limits.PUBLISHED_TASK_BYTES_MIN), max(partition_bytes // 4, 1))
+    ready: list[Part] = []
+    size = 0
+    for part, cost in zip(parts, costs, strict=True):
+        if ready and size + cost > most:
+            yield tuple(ready)
+            ready, size = [], 0
+        ready.append(part)
+        size += cost
+    if ready:
+        yield tuple(ready)

@@ -1,0 +1,106 @@
+"""`fourfold publish`, `bootstrap` and `verify --objects` for a store of every model."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+
+import pytest
+from published_stores import Life, contents
+
+import fourfold
+from fourfold.cli import entry
+from fourfold.objects import FolderStore
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments, code=0):
+        found = entry.run([str(each) for each in arguments])
+        said = capsys.readouterr()
+        assert found == code, said.out + said.err
+        return said.out if code == 0 else said.out + said.err
+
+    return call
+
+
+@pytest.fixture
+def shop(tmp_path):
+    with fourfold.open(tmp_path / "shop") as store:
+        Life(store, Random(1)).everything()
+    return tmp_path / "shop"
+
+
+def change(root):
+    with fourfold.open(root) as store:
+        store.space("did:key:facts").set("e1", {"n": "later"})
+        store.streams.create("stream0", "text/plain").append([b"later"])
+
+
+def test_a_store_is_published_and_rebuilt_at_any_of_its_points(run, shop, tmp_path):
+    first = json.loads(run("publish", "shop", "--objects", "objects", "--json"))
+    assert {each["name"] for each in first["databases"]} == {
+        "spaces/did:key:facts",
+        "spaces/did:key:revisions",
+        "sessions",
+        "graphs",
+    }
+    was = contents(shop)
+    change(shop)
+    standing = json.loads(run("publish", "shop", "--dry-run", "--json"))
+    behind = {each["name"]: each["newest"] - each["published"] for each in standing["databases"]}
+    assert behind.pop("spaces/did:key:facts") == 1
+    assert set(behind.values()) == {0}
+    assert standing["unpublished_records"] == 1
+    assert "spaces/did:key:facts" in run("publish", "shop", "--dry-run")
+    assert "published 1 database" in run("publish", "shop")
+    points = json.loads(run("publish", "shop", "--points", "--json"))["points"]
+    assert points[0]["id"] == first["point"]
+    assert points[1]["id"] in run("publish", "shop", "--points")
+    told = json.loads(run("bootstrap", "new", "--objects", "objects", "--json"))
+    assert {each["name"] for each in told["databases"]} == {
+        each["name"] for each in first["databases"]
+    }
+    assert contents(tmp_path / "new") == contents(shop)
+    run("bootstrap", "old", "--objects", "objects", "--at", first["point"])
+    assert contents(tmp_path / "old") == was
+    assert "the store is sound" in run("verify", "new", "--objects")
+
+
+def test_a_store_of_the_past_publishes_only_if_it_takes_over(run, shop):
+    first = json.loads(run("publish", "shop", "--objects", "objects", "--json"))["point"]
+    change(shop)
+    run("publish", "shop")
+    run("bootstrap", "past", "--objects", "objects", "--at", first)
+    change("past")
+    assert "error[publisher_fenced]" in run("publish", "past", code=6)
+    run("bootstrap", "next", "--objects", "objects", "--at", first, "--take-over")
+    change("next")
+    run("publish", "next")
+    change(shop)
+    assert "error[publisher_fenced]" in run("publish", "shop", code=6)
+    run("bootstrap", "more", "--objects", "objects", "--take-over", code=2)
+
+
+def test_one_model_is_published_alone(run, shop):
+    told = json.loads(run("publish", "shop", "--model", "graphs", "--json"))
+    assert [each["name"] for each in told["databases"]] == ["graphs"]
+    assert (told["manifests"], told["segments"]) == (0, 0)
+    run("publish", "shop", "--model", "nothing", code=2)
+
+
+def test_a_point_that_is_not_there_is_told(run, shop):
+    run("publish", "shop", "--objects", "objects")
+    assert "error[not_found]" in run(
+        "bootstrap", "new", "--objects", "objects", "--at", "x", code=3
+    )
+
+
+def test_a_damaged_object_is_named(run, shop, tmp_path):
+    run("publish", "shop", "--objects", "objects")
+    with FolderStore(tmp_path / "objects") as objects:
+        key = next(info.key for info in objects.list("databases/") if "/events/" in info.key)
+        objects.put(key, b"damaged")
+    assert key in run("verify", "shop", "--objects", code=8)

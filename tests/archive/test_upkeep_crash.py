@@ -1,0 +1,201 @@
+"""A node that dies while it indexes and compacts, or while its log lets go, slice by slice."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from keyed_streams import TINY, Crash, by_key, fill, key, numbers, sound
+from node import keys, told
+
+from fourfold import limits
+from fourfold.archive import manifests
+from fourfold.kernel import faults
+from fourfold.models.streams.archive import Policy
+
+POINTS = [
+    "archive.segment.renamed",
+    "archive.run.built",
+    "archive.object.expected",
+    "archive.object.uploaded",
+    "archive.object.named",
+    "archive.manifest.intended",
+    "archive.manifest.uploaded",
+    "archive.manifest.recorded",
+    "archive.collect.deleted",
+    "kernel.commit.before",
+    "kernel.commit.after",
+]
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+@pytest.mark.parametrize("point", POINTS)
+def test_a_node_that_dies_while_it_compacts_and_indexes_leaves_nothing_behind(make, point, at):
+    node = make(policy=TINY)
+    fill(node, "a", 64, key)
+    fill(node, "b", 20, key)
+    node.archive.publish_all()
+
+    def die(_point):
+        raise Crash
+
+    faults.arm(point, die, at=at, repeat=True)
+    try:
+        node.archive.index()
+        node.archive.compact()
+        node.archive.collect(grace_s=0)
+    except Crash:
+        pass
+    finally:
+        faults.disarm()
+    node.close()
+    again = make(policy=TINY)
+    again.now = node.now
+    assert again.streams.verify() == []
+    assert by_key(again, "a", "key-1") == numbers(64, "key-1")
+    assert again.read("b") == [f"b-{number}".encode() for number in range(20)]
+    assert not again.archive.compact().failures
+    assert not again.archive.index().failures
+    assert not again.archive.publish_all().failures
+    again.archive.collect(grace_s=0)
+    sound(again)
+    spoken = {each.key for name in "ab" for each in told(again.objects, name).kept()}
+    spoken |= {each.key for name in "ab" for each in told(again.objects, name).runs()}
+    assert set(keys(again.objects, "parquet")) == spoken
+    assert not list((again.root / "segments").rglob("*.partial"))
+
+
+# The log lets go in slices
+
+
+def test_a_log_lets_go_slice_by_slice_and_appends_go_between(make):
+    node = make(policy=Policy(seal_rows=50, trim_rows=7))
+    records = node.write("a", 50)
+    sizes = []
+
+    def between(_point):
+        assert node.streams.verify() == []
+        sizes.append(len(node.log("a")))
+        node.streams.open("a").append([b"meanwhile"])
+        assert node.read("a")[:50] == records
+
+    faults.arm("archive.manifest.sliced", between, repeat=True)
+    node.archive.publish_all()
+    faults.disarm()
+    assert len(sizes) == 7
+    assert [before - after for before, after in pairwise(sizes)] == [6] * 6
+    assert node.read("a") == records + [b"meanwhile"] * 7
+    sound(node)
+
+
+@pytest.mark.parametrize("at", range(1, 8))
+@pytest.mark.parametrize("files", [True, False])
+def test_a_node_that_dies_between_slices_keeps_every_invariant(make, at, files):
+    node = make(policy=Policy(seal_rows=20, trim_rows=7))
+    records = node.write("a", 55)
+
+    def die(_point):
+        raise Crash
+
+    faults.arm("archive.manifest.sliced", die, at=at, repeat=True)
+    with pytest.raises(Crash):
+        node.archive.publish_all()
+    faults.disarm()
+    node.close()
+    if not files:
+        for path in (node.root / "segments").rglob("*.parquet"):
+            path.unlink()
+    again = make(policy=Policy(seal_rows=20, trim_rows=7))
+    assert again.streams.verify() == []
+    row = again.row("a")
+    assert again.log("a") == list(range(row["uploaded_through"] + 1, 55))
+    assert again.read("a") == records
+    assert not again.archive.publish_all().failures
+    assert again.log("a") == []
+    assert again.read("a") == records
+    sound(again)
+
+
+def test_a_begun_segment_is_not_lost_when_its_file_is_and_the_manifest_went_back(make):
+    node = make(policy=Policy(seal_rows=20, trim_rows=7))
+    records = node.write("a", 5)
+    node.archive.publish_all()
+    key_of_manifest = manifests.manifest_key("a")
+    before = node.objects.get(key_of_manifest).data
+    records += node.write("a", 20, start=5)
+
+    def die(_point):
+        raise Crash
+
+    faults.arm("archive.manifest.sliced", die)
+    with pytest.raises(Crash):
+        node.archive.publish_all()
+    faults.disarm()
+    node.close()
+    node.objects.put(key_of_manifest, before)
+    for path in (node.root / "segments").rglob("*.parquet"):
+        path.unlink()
+    again = make(policy=Policy(seal_rows=20, trim_rows=7))
+    assert 5 < len(again.log("a")) < 20
+    assert again.read("a") == records
+    assert not again.archive.publish_all().failures
+    assert again.read("a") == records
+    sound(again)
+
+
+def test_retention_keeps_what_it_should_while_a_segment_leaves_the_log(make):
+    node = make(policy=Policy(seal_rows=20, trim_rows=3))
+    stream = node.streams.create("a", "text/plain", retention_seconds=100)
+    for _ in range(20):
+        stream.append([b"x"])
+
+    def die(_point):
+        raise Crash
+
+    faults.arm("archive.manifest.sliced", die)
+    with pytest.raises(Crash):
+        node.archive.publish_all()
+    faults.disarm()
+    node.now += 50_000
+    node.streams.sweep()
+    assert stream.info.first_offset == 0
+    assert node.streams.verify() == []
+
+
+def test_a_node_in_the_background_indexes_and_compacts_by_itself(make, monkeypatch):
+    monkeypatch.setattr(limits, "ARCHIVE_UPKEEP_S", 0.01)
+    node = make(policy=replace(TINY, seal_age_s=0.0, index=True, compact=True))
+    fill(node, "a", 64, key)
+    with node.archive.running(every_s=0.001):
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            standing = node.streams.details("a").archived
+            runs = standing.indexes[0].runs if standing.indexes else 0
+            if runs and standing.uploaded_segments == 1:
+                break
+            time.sleep(0.01)
+    assert (standing.uploaded_segments, standing.uploaded_through) == (1, 63)
+    assert not node.archive.failures
+    assert by_key(node, "a", "key-1") == numbers(64, "key-1")
+    sound(node)
+
+
+def test_retention_gives_up_slice_by_slice(node, monkeypatch):
+    monkeypatch.setattr(limits, "ARCHIVE_TRIM_ROWS", 6)
+    stream = node.streams.create("a", "text/plain", retention_bytes=10)
+    for _ in range(50):
+        stream.append([b"x"])
+    firsts = []
+
+    def look(_point):
+        with node.database.read() as snapshot:
+            firsts.append(snapshot.value("SELECT first_offset FROM streams"))
+
+    faults.arm("kernel.commit.after", look, repeat=True)
+    node.streams.sweep()
+    faults.disarm()
+    assert sorted(set(firsts)) == [6, 12, 18, 24, 30, 36, 40]
+    assert node.log("a") == list(range(40, 50))
+    assert node.streams.verify() == []

@@ -1,0 +1,30 @@
+"""Runs a job of the archive, in small steps, until it is done or killed.
+
+`archive_job_child.py JOB ROOT OPTIONS`, where the options are JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from fourfold import limits
+from fourfold.pipeline import jobs, session
+
+
+def main(job, root, options):
+    # Many transactions, so that a kill comes between two of them.
+    limits.SEAL_WAVE_STREAMS = 30
+    limits.SEAL_COMMIT_SEGMENTS = 7
+    limits.BOOTSTRAP_STREAMS = 5
+    print("started", flush=True)
+    jobs.run(job, root, json.loads(options), spark=session("local[2]"), progress=told)
+    print("done", flush=True)
+
+
+def told(what, done, of):
+    print(what, done, of, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

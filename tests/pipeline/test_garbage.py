@@ -1,0 +1,40 @@
+"""Workers are spared the search through what they have loaded; no other process is touched."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+
+from fourfold.pipeline import garbage
+
+_IN_A_WORKER = """
+import gc, importlib.machinery, __main__
+__main__.__spec__ = importlib.machinery.ModuleSpec("pyspark.daemon", None)
+from fourfold.pipeline import garbage
+frozen = [gc.get_freeze_count()]
+for _ in range(3):
+    kept = [[number] for number in range(1000)], *frozen
+    frozen.append(kept)
+    garbage.settle()
+    frozen[-1] = gc.get_freeze_count()
+    frozen.append(kept)
+print(*[each for each in frozen if isinstance(each, int)])
+"""
+
+
+def test_a_worker_settles_when_it_begins_and_once_more_when_all_is_loaded():
+    done = subprocess.run(
+        [sys.executable, "-c", _IN_A_WORKER], capture_output=True, check=True, text=True
+    )
+    before, first, second, third = map(int, done.stdout.split())
+    assert before == 0
+    assert first > 1000
+    assert second >= first + 1000
+    assert third <= second
+
+
+def test_outside_of_a_worker_nothing_is_kept_from_the_search():
+    before = gc.get_freeze_count()
+    garbage.settle()
+    assert gc.get_freeze_count() == before

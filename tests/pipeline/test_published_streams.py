@@ -1,0 +1,369 @@
+"""Published streams in Spark: what the node would answer, without the node."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from random_streams import collected, grown, origins, seen
+
+import fourfold
+from fourfold.archive import manifests
+from fourfold.errors import CorruptData, InvalidInput, NotFound
+from fourfold.objects import open_objects
+from fourfold.pipeline import sql, views
+from fourfold.pipeline.failures import typed
+from fourfold.pipeline.pushdown import Condition, Pushed
+from fourfold.pipeline.streams import published_cut, published_planning
+from fourfold.pipeline.streams.published import published
+from fourfold.pipeline.streams.published_tables import PUBLISHED
+from fourfold.testing.s3_server import serve_s3
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """A store with everything that streams can be, published for the most part."""
+    return grown(tmp_path_factory.mktemp("published") / "a store", seed=4)
+
+
+@pytest.fixture
+def by_source(spark):
+    """Published records through the format, which reads them with Fourfold's own reader."""
+
+    def reader(objects, **options):
+        source = spark.read.format("fourfold").option("table", "records")
+        for name, value in {"objects": objects, **options}.items():
+            source = source.option(name, str(value))
+        return source.load()
+
+    return reader
+
+
+def nonempty(found):
+    return {name: rows for name, rows in found.items() if rows}
+
+
+def own(root):
+    """Each record once: under the name of the stream that it was appended to."""
+    start = origins(root)
+    found = {
+        name: [row for row in rows if row[0] >= start[name]] for name, rows in seen(root).items()
+    }
+    return nonempty(found)
+
+
+def only_published(root, rows):
+    """Without what is behind the end of the published part."""
+    return only_published_at(str(root / "objects"), rows)
+
+
+def only_published_at(url, rows):
+    with open_objects(url) as objects:
+        ends = dict.fromkeys(rows, -1)
+        for name in rows:
+            key = manifests.manifest_key(name)
+            if objects.head(key) is not None:
+                ends[name] = manifests.decode(objects.get(key).data, key).uploaded_through
+    cut = {name: [row for row in found if row[0] <= ends[name]] for name, found in rows.items()}
+    return nonempty(cut)
+
+
+@pytest.mark.parametrize("seed", [4, 5])
+def test_with_the_node_every_stream_is_what_its_reader_sees(
+    spark, by_source, store, tmp_path, seed
+):
+    root = store if seed == 4 else grown(tmp_path / "other", seed)
+    wanted = nonempty(seen(root))
+    assert any(name.startswith("fork/") for name in wanted)
+    native = published(spark, root / "objects", root=root, shared=True)
+    assert collected(native) == wanted
+    assert collected(by_source(root / "objects", root=root, shared="true")) == wanted
+    assert collected(published(spark, root / "objects", root=root)) == own(root)
+
+
+def test_without_the_node_it_is_what_was_published(spark, by_source, store):
+    wanted = only_published(store, own(store))
+    assert wanted
+    assert wanted != own(store)
+    assert collected(published(spark, store / "objects")) == wanted
+    assert collected(by_source(store / "objects")) == wanted
+
+
+def test_both_readers_give_the_same_columns(spark, by_source, store):
+    native, other = published(spark, store / "objects"), by_source(store / "objects")
+    assert native.schema.simpleString() == other.schema.simpleString()
+    rows = sorted(native.collect(), key=lambda row: (row.stream, row.offset))
+    assert rows == sorted(other.collect(), key=lambda row: (row.stream, row.offset))
+    for row in rows:
+        payload = bytes(row.payload)
+        binary = row.content_type == "application/octet-stream"
+        assert row.text == (None if binary else payload.decode())
+        assert row.size == len(payload)
+        assert row.generation >= 1
+    joined = published(spark, store / "objects", root=store)
+    assert joined.where("generation is null").count() == joined.count() - len(rows)
+
+
+def test_what_is_appended_later_is_not_in_a_frame_that_was_made(spark, tmp_path):
+    root = tmp_path / "store"
+    with fourfold.open(root) as opened:
+        log = opened.streams.create("log", "text/plain")
+        log.append([b"one", b"two"])
+        opened.archive.publish_all()
+        log.append([b"three"])
+        frame = published(spark, root / "objects", root=root)
+        log.append([b"four"])
+        opened.streams.create("new", "text/plain", body=b"five")
+        assert sorted(row.text for row in frame.collect()) == ["one", "three", "two"]
+        published_later = published(spark, root / "objects")
+        opened.archive.publish_all()
+    assert sorted(row.text for row in published_later.collect()) == ["one", "two"]
+    assert published(spark, root / "objects").count() == 5
+
+
+def test_a_tail_that_is_published_before_it_is_read_is_not_silently_short(spark, tmp_path):
+    root = tmp_path / "store"
+    with fourfold.open(root) as opened:
+        log = opened.streams.create("log", "text/plain")
+        log.append([b"one"])
+        frame = published(spark, root / "objects", root=root)
+        opened.archive.publish_all()
+    with pytest.raises(Exception, match="retention or the archive gave up records") as caught:
+        frame.collect()
+    assert typed(caught.value).kind == "history_truncated"
+    assert published(spark, root / "objects", root=root).count() == 1
+
+
+def test_records_that_were_given_up_inside_of_a_segment_are_left_out(spark, by_source, tmp_path):
+    root = tmp_path / "store"
+    with fourfold.open(root, settings={"archive.seal_rows": 10}) as opened:
+        log = opened.streams.create("log", "text/plain", retention_bytes=8)
+        log.append([b"%d" % n for n in range(10)])
+        objects = opened.objects
+        opened.archive.publish_all()
+        key = manifests.manifest_key("log")
+        told = json.loads(objects.get(key).data)
+        told["first_offset"] = 4
+        objects.put(key, json.dumps(told).encode())
+    wanted = list(range(4, 10))
+    for frame in (published(spark, root / "objects"), by_source(root / "objects")):
+        assert sorted(row.offset for row in frame.select("offset").collect()) == wanted
+        assert sorted(row.text for row in frame.select("text").collect()) == list("456789")
+        assert frame.where("offset > 4 and offset <= 6").count() == 2
+
+
+def test_one_stream_a_pattern_and_a_moment(spark, by_source, store):
+    wanted = only_published(store, own(store))
+    objects = store / "objects"
+    assert collected(published(spark, objects, streams="kept/1")) == {"kept/1": wanted["kept/1"]}
+    assert set(collected(by_source(objects, stream="kept/[01]"))) <= {"kept/0", "kept/1"}
+    assert published(spark, objects, streams="nothing").count() == 0
+    times = sorted(ms for rows in wanted.values() for _, ms, _ in rows)
+    middle = times[len(times) // 2]
+    until = {name: [row for row in rows if row[1] <= middle] for name, rows in wanted.items()}
+    at = datetime.fromtimestamp(middle / 1000, UTC)
+    assert collected(published(spark, objects, at=at)) == nonempty(until)
+    assert collected(by_source(objects, at=at.isoformat())) == nonempty(until)
+    with pytest.raises(InvalidInput, match="must be a time"):
+        published(spark, objects, at="12")
+
+
+def scan_of(frame):
+    plan = frame._jdf.queryExecution().executedPlan().toString()
+    return next(line for line in plan.splitlines() if "FileScan" in line)
+
+
+def test_a_folder_is_read_by_sparks_own_reader_which_prunes(spark, store):
+    frame = published(spark, store / "objects")
+    asked = frame.where("stream = 'kept/1' and offset > 3").select("offset")
+    scan = scan_of(asked)
+    assert "FileScan parquet" in scan
+    assert "ReadSchema: struct<offset:bigint>" in scan
+    assert "(stream" in scan.split("PartitionFilters")[1]
+    assert "GreaterThan(offset,3)" in scan
+    assert asked.count() == len(only_published(store, own(store))["kept/1"]) - 4
+
+
+def test_the_objects_are_plain_files_for_spark_without_fourfold(spark, store):
+    wanted = only_published(store, own(store))["kept/0"]
+    with open_objects(str(store / "objects")) as objects:
+        key = manifests.manifest_key("kept/0")
+        kept = list(manifests.decode(objects.get(key).data, key).kept())
+        files = [str(objects.path(each.key)) for each in kept]
+    assert len(files) > 1
+    rows = spark.read.parquet(*files).orderBy("offset").collect()
+    found = [(row.offset, round(row.append_time.timestamp() * 1000), row.payload) for row in rows]
+    assert found == wanted
+
+
+def test_what_no_manifest_speaks_of_is_not_read(spark, by_source, tmp_path):
+    root = tmp_path / "store"
+    with fourfold.open(root) as opened:
+        opened.streams.create("log", "text/plain", body=b"one")
+        opened.archive.publish_all()
+        [segment] = [each.key for each in opened.objects.list("streams/") if "/seg" in each.key]
+        opened.objects.put(f"{segment.rpartition('/')[0]}/half.parquet", b"PAR1 half of it")
+    for frame in (published(spark, root / "objects"), by_source(root / "objects")):
+        assert [row.text for row in frame.collect()] == ["one"]
+
+
+def test_a_damaged_manifest_is_named_or_left_out(spark, by_source, tmp_path):
+    root = tmp_path / "store"
+    with fourfold.open(root) as opened:
+        for name in ("good", "bad"):
+            opened.streams.create(name, "text/plain", body=name.encode())
+        opened.archive.publish_all()
+        opened.objects.put(manifests.manifest_key("bad"), b"{}")
+    objects = root / "objects"
+    with pytest.raises(CorruptData, match=manifests.manifest_key("bad")):
+        published(spark, objects)
+    with pytest.raises(Exception, match=manifests.manifest_key("bad")) as caught:
+        by_source(objects)
+    assert isinstance(typed(caught.value), CorruptData)
+    assert [row.text for row in published(spark, objects, skip_bad=True).collect()] == ["good"]
+    made = views(spark, objects=objects, skip_bad=True, prefix="damaged_")
+    assert [each.path for each in made.cut.bad] == [manifests.manifest_key("bad")]
+
+
+def test_a_missing_object_is_named(by_source, tmp_path):
+    root = tmp_path / "store"
+    with fourfold.open(root) as opened:
+        opened.streams.create("log", "text/plain", body=b"one")
+        opened.archive.publish_all()
+        [key] = [each.key for each in opened.objects.list("streams/") if "/seg" in each.key]
+        opened.objects.delete(key)
+    assert by_source(root / "objects", columns="stream,offset").count() == 1
+    with pytest.raises(Exception, match="is missing") as caught:
+        by_source(root / "objects").collect()
+    assert key in typed(caught.value).message
+
+
+def test_published_streams_are_a_table_of_sql(spark, store):
+    wanted = only_published(store, own(store))
+    frame, made = sql(
+        spark,
+        "select stream, count(*) as n, max(offset) as last from records group by stream",
+        objects=store / "objects",
+    )
+    assert made.names == ("records",)
+    found = {row.stream: (row.n, row["last"]) for row in frame.collect()}
+    assert found == {name: (len(rows), rows[-1][0]) for name, rows in wanted.items()}
+    frame, made = sql(
+        spark,
+        "select count(*) from records join streams using (stream)",
+        store,
+        objects=store / "objects",
+    )
+    assert set(made.names) == {"records", "streams"}
+    assert frame.collect()[0][0] == sum(map(len, own(store).values()))
+    with pytest.raises(InvalidInput, match="no pattern of stores"):
+        views(spark, roots="x*", objects=store / "objects")
+
+
+@pytest.mark.slow
+def test_the_command_asks_objects_in_sql(store):
+    asked = "select stream, count(*) as n from records where stream = 'kept/1' group by stream"
+    command = ["-m", "fourfold", "sql", asked, "--objects", str(store / "objects"), "--json"]
+    done = subprocess.run([sys.executable, *command], capture_output=True, check=True)
+    rows = json.loads(done.stdout)["rows"]
+    assert rows == [["kept/1", len(only_published(store, own(store))["kept/1"])]]
+
+
+def test_options_that_mean_nothing_to_objects_are_refused(by_source, read, store):
+    for options in ({"since": "3"}, {"at": "3"}, {"space": "did:web:x"}, {"table": "streams"}):
+        with pytest.raises(Exception, match=r"option|must be|no table") as caught:
+            by_source(store / "objects", **options)
+        assert isinstance(typed(caught.value), InvalidInput | NotFound)
+    with pytest.raises(Exception, match="shared"):
+        read(store, "records", model="streams", shared="true")
+
+
+def test_an_object_store_on_the_network_is_read_in_the_workers(spark, by_source, tmp_path):
+    with serve_s3() as server:
+        url = server.url("shop")
+        root = grown(tmp_path / "store", seed=6, steps=60, objects=url)
+        wanted = nonempty(seen(root))
+        assert collected(published(spark, url, root=root, shared=True)) == wanted
+        narrow = by_source(url, columns="stream,offset,size", stream="kept/*")
+        sizes = {
+            (name, offset): len(payload)
+            for name, rows in only_published_at(url, own(root)).items()
+            for offset, _, payload in rows
+            if name.startswith("kept/") and offset >= 2
+        }
+        rows = narrow.where("offset >= 2").collect()
+        assert {(row.stream, row.offset): row.size for row in rows} == sizes
+
+
+def test_a_condition_on_the_routing_key_leaves_out_what_has_others(spark, by_source, store):
+    every = published(spark, store / "objects").select("stream", "offset", "routing_key").collect()
+    wanted = sorted(tuple(row) for row in every if row.routing_key == "m ü")
+    assert 0 < len(wanted) < len(every)
+    for frame in (published(spark, store / "objects"), by_source(store / "objects")):
+        asked = frame.where("routing_key = 'm ü'").select("stream", "offset", "routing_key")
+        assert sorted(map(tuple, asked.collect())) == wanted
+
+
+def test_conditions_leave_out_objects_before_any_is_read(store):
+    url = str(store / "objects")
+    cut = published_cut.take(url)
+
+    def parts(*conditions):
+        works = published_planning.works(
+            cut,
+            url,
+            PUBLISHED.table("records").chosen(),
+            Pushed(list(conditions)),
+            until_ms=None,
+            partition_bytes=4 * 2**20,
+            batch_rows=100,
+        )
+        return [part for work in works for part in work.parts]
+
+    assert parts() == list(cut.parts)
+    one = Condition("stream", "=", ("kept/1",))
+    own = [part for part in cut.parts if part.stream == "kept/1"]
+    assert parts(one) == own
+    few = parts(one, Condition("offset", ">", (4,)), Condition("offset", "<=", (6,)))
+    assert 0 < len(few) < len(own)
+    assert (few[0].low, few[-1].high) == (5, 7)
+    json_only = parts(Condition("content_type", "in", ("application/json",)))
+    assert {part.content_type for part in json_only} == {"application/json"}
+
+
+def test_a_source_that_was_read_too_early_is_read_again(tmp_path, monkeypatch):
+    root = tmp_path / "store"
+    with fourfold.open(root) as opened:
+        log = opened.streams.create("log", "text/plain", body=b"one")
+        opened.archive.publish_all()
+        key = manifests.manifest_key("log")
+        early = published_cut.told_by(manifests.decode(opened.objects.get(key).data, key))
+        log.append([b"two"])
+        log.fork("fork").append([b"three"])
+        opened.archive.publish_all()
+    told = published_cut._Reader._told
+
+    def stale(self, asked, first=[True]):  # noqa: B006
+        if asked == key and first:
+            first.clear()
+            return early
+        return told(self, asked)
+
+    monkeypatch.setattr(published_cut._Reader, "_told", stale)
+    cut = published_cut.take(str(root / "objects"), shared=True)
+    assert [(part.low, part.high) for part in cut.parts if part.stream == "fork"] == [
+        (2, 3),
+        (0, 1),
+        (1, 2),
+    ]
+
+
+def test_the_reader_for_the_driver_is_a_file_of_the_package():
+    source = Path(published_cut.__file__).with_name("PublishedFiles.java")
+    assert "class PublishedFiles" in source.read_text(encoding="utf-8")
