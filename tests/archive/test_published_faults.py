@@ -18,7 +18,7 @@ from published_stores import (
     rebuilt,
 )
 
-from fourfold.archive import publications
+from fourfold.archive import manifest_text, publications
 from fourfold.archive.points import LIST
 from fourfold.errors import (
     FutureFormat,
@@ -64,7 +64,7 @@ def test_an_object_store_that_fails_now_and_then_loses_and_overwrites_nothing(tm
                 store.publish()
             for info in inner.list():
                 data = inner.get(info.key).data
-                if publications.token_of(data) is None and info.key != LIST:
+                if manifest_text.token_of(data) is None and info.key != LIST:
                     seen.setdefault(info.key, set()).add(data)
         plan[0] = None
         published(store)

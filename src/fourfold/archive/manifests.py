@@ -12,17 +12,16 @@ the beginning were given up; those have no objects any more.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator
 
 import msgspec
 
-from fourfold.errors import CorruptData, FutureFormat
+from fourfold.archive import manifest_text
+from fourfold.errors import CorruptData
 
 FORMAT = 1
 ROOT = "streams"
 MANIFEST = "manifest.json"
-_TOKEN = re.compile(rb'\A\{"format":[0-9]+,"token":"([0-9a-f]{32})"')
 
 
 class PublishedSegment(msgspec.Struct, frozen=True):
@@ -195,25 +194,12 @@ def encode(manifest: Manifest) -> bytes:
     return msgspec.json.encode(manifest)
 
 
-def token_of(data: bytes) -> str | None:
-    """Whose manifest this is, also when it was cut short."""
-    found = _TOKEN.match(data)
-    return None if found is None else found[1].decode()
-
-
 _DECODER = msgspec.json.Decoder(Manifest)
 
 
 def decode(data: bytes, what: str) -> Manifest:
     """The manifest in `data`; an error when it is damaged, or of a later Fourfold."""
-    try:
-        stated = msgspec.json.decode(data)
-        found = stated.get("format") if isinstance(stated, dict) else None
-        if type(found) is int and found > FORMAT:
-            raise FutureFormat(f"{what}: states format {found}; this Fourfold reads {FORMAT}")
-        manifest = _DECODER.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CorruptData(f"{what}: is no manifest: {error}") from error
+    manifest = manifest_text.read(data, _DECODER, FORMAT, what)
     problem = _problem(manifest)
     if problem is not None:
         raise CorruptData(f"{what}: {problem}")

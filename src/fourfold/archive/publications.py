@@ -14,18 +14,17 @@ newest leaves those between behind; they stay in the manifest's pages, and can b
 from __future__ import annotations
 
 import hashlib
-import re
 
 import msgspec
 
 from fourfold import limits
-from fourfold.errors import CorruptData, FutureFormat
+from fourfold.archive import manifest_text
+from fourfold.errors import CorruptData
 
 FORMAT = 1
 MANIFESTS = "manifests/"
 ROOT = "databases"
 POINTS = "points"
-_TOKEN = re.compile(rb'\A\{"format":[0-9]+,"token":"([0-9a-f]{32})"')
 
 PUT, GONE, WHOLE = "put", "gone", "whole"
 
@@ -121,22 +120,9 @@ def encode(manifest: Manifest) -> bytes:
     return msgspec.json.encode(manifest)
 
 
-def token_of(data: bytes) -> str | None:
-    """Whose manifest this is, also when it was cut short."""
-    found = _TOKEN.match(data)
-    return None if found is None else found[1].decode()
-
-
 def decode(data: bytes, what: str) -> Manifest:
     """The manifest in `data`; an error when it is damaged, or of a later Fourfold."""
-    try:
-        stated = msgspec.json.decode(data)
-        found = stated.get("format") if isinstance(stated, dict) else None
-        if type(found) is int and found > FORMAT:
-            raise FutureFormat(f"{what}: states format {found}; this Fourfold reads {FORMAT}")
-        manifest = _MANIFEST.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CorruptData(f"{what}: is no manifest: {error}") from error
+    manifest = manifest_text.read(data, _MANIFEST, FORMAT, what)
     if not manifest.publications or manifest.newest != manifest.last.generation:
         raise CorruptData(f"{what}: its newest publication is not {manifest.newest}")
     return manifest

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import msgspec
 
 from fourfold import limits
-from fourfold.archive import capture, publications
+from fourfold.archive import capture, manifest_text, publications
 from fourfold.archive.capture import HELD_BACK, SQL, Intent, Record, State
 from fourfold.archive.described import Contents, Description
 from fourfold.archive.publications import Manifest, Publication
@@ -176,7 +176,7 @@ class DatabasePublisher:
         if intent is None:
             return record
         found = self._look()
-        if found is not None and publications.token_of(found.data) == intent.token:
+        if found is not None and manifest_text.token_of(found.data) == intent.token:
             try:
                 manifest = publications.decode(found.data, self._key)
             except CorruptData:
@@ -280,7 +280,7 @@ class DatabasePublisher:
         """
         if found is None:
             raise _ManifestGone
-        if publications.token_of(found.data) == publications.token_of(data):
+        if manifest_text.token_of(found.data) == manifest_text.token_of(data):
             return found.info.version
         other = publications.decode(found.data, self._key)
         known = {} if record.manifest is None else _by_generation(record.manifest, self._key)

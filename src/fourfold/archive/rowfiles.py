@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,8 +17,9 @@ from fourfold import limits
 from fourfold.archive.described import Column, Row
 from fourfold.archive.parquet import arrow
 from fourfold.archive.segments import Hashing
-from fourfold.errors import CorruptData, DiskFull, FourfoldError, StorageError
-from fourfold.kernel import faults, sync_folder
+from fourfold.archive.unfinished import put_in_place, unfinished
+from fourfold.errors import CorruptData, FourfoldError
+from fourfold.kernel import faults
 
 _TYPES: dict[str, type] = {"TEXT": str, "INTEGER": int, "REAL": float, "BLOB": bytes}
 
@@ -47,23 +47,13 @@ def write_rows(
     group = next(groups, None)
     while group is not None:
         temporary = folder / f".{os.getpid()}.partial"
-        try:
+        with unfinished(temporary, f"rows of {what}"):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             written, group = _write(group, groups, columns, temporary, what)
             if faults.armed:
                 faults.hit("archive.segment.built")
             final = folder / named(written.digest)
-            temporary.rename(final)
-            sync_folder(folder)
-        except BaseException as error:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
-            if isinstance(error, OSError):
-                full = error.errno in {28, 122}
-                raise (DiskFull if full else StorageError)(
-                    f"{temporary}: rows of {what} cannot be written: {error}"
-                ) from error
-            raise
+            put_in_place(temporary, final)
         if faults.armed:
             faults.hit("archive.segment.renamed")
         yield written._replace(path=final)

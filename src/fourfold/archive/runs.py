@@ -14,7 +14,6 @@ import os
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,8 +23,8 @@ from fourfold.archive.keys import fingerprint
 from fourfold.archive.parquet import arrow
 from fourfold.archive.reading import OpenFile, StoredSegments, Wanted
 from fourfold.archive.segments import KEY, PAYLOAD, Hashing
-from fourfold.errors import DiskFull, StorageError
-from fourfold.kernel import faults, sync_folder
+from fourfold.archive.unfinished import put_in_place, unfinished
+from fourfold.kernel import faults
 
 FINGERPRINT, FIRST, LAST, RECORDS = "fingerprint", "first_offset", "last_offset", "records"
 KeyOf = Callable[[bytes], bytes | None]
@@ -130,24 +129,13 @@ def write_run(
     """Write tables of entries as a run. Every fingerprint of a part is above those of the parts
     before it; each part is sorted here. When this raises, there is neither file.
     """
-    try:
+    with unfinished(temporary, "a run"):
         temporary.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         made = _write(parts, temporary)
         if faults.armed:
             faults.hit("archive.run.built")
         final = named(made)
-        final.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary.rename(final)
-        sync_folder(final.parent)
-    except BaseException as error:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            full = error.errno in {28, 122}
-            raise (DiskFull if full else StorageError)(
-                f"{temporary}: a run cannot be written: {error}"
-            ) from error
-        raise
+        put_in_place(temporary, final)
     return made, final
 
 

@@ -15,7 +15,6 @@ import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Self
@@ -23,8 +22,9 @@ from typing import Any, Self
 from fourfold import limits
 from fourfold.archive.parquet import arrow
 from fourfold.archive.records import Row, Sealed
-from fourfold.errors import DiskFull, InvalidInput, StorageError
-from fourfold.kernel import faults, sync_folder
+from fourfold.archive.unfinished import put_in_place, unfinished
+from fourfold.errors import InvalidInput
+from fourfold.kernel import faults
 
 OFFSET, TIME, KEY, FLAGS, PAYLOAD = "offset", "append_time", "routing_key", "flags", "payload"
 
@@ -66,24 +66,12 @@ def write_batches(
     durable: bool = True,
 ) -> tuple[Sealed, Path]:
     """The same for rows that are in columns: each batch becomes a row group."""
-    try:
+    with unfinished(temporary, "a segment"):
         sealed = _write(batches, temporary, durable=durable)
         if faults.armed:
             faults.hit("archive.segment.built")
         final = named(sealed)
-        final.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary.rename(final)
-        if durable:
-            sync_folder(final.parent)
-    except BaseException as error:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            full = error.errno in {28, 122}
-            raise (DiskFull if full else StorageError)(
-                f"{temporary}: a segment cannot be written: {error}"
-            ) from error
-        raise
+        put_in_place(temporary, final, durable=durable)
     if faults.armed:
         faults.hit("archive.segment.renamed")
     return sealed, final

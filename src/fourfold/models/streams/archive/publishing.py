@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fourfold import limits
-from fourfold.archive import manifests
+from fourfold.archive import manifest_text, manifests
 from fourfold.archive.cache import DiskCache
 from fourfold.archive.manifests import Manifest, Origin, segment_key
 from fourfold.archive.retrying import Retries
@@ -93,7 +93,7 @@ class Publisher:
         if plan.token is not None:
             # The last time, nobody learned what became of the manifest.
             found = self._look(stream)
-            if found is not None and manifests.token_of(found.data) == plan.token:
+            if found is not None and manifest_text.token_of(found.data) == plan.token:
                 settled = self._settle(stream, plan, found)
                 if settled is not None:
                     return settled
@@ -252,7 +252,7 @@ class Publisher:
         """The version of a manifest that is in the way, if it may be replaced; PublisherFenced
         when another node wrote it.
         """
-        own = manifests.token_of(found.data) == manifest.token
+        own = manifest_text.token_of(found.data) == manifest.token
         try:
             other = manifests.decode(found.data, found.info.key)
         except CorruptData:

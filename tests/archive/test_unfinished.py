@@ -1,0 +1,45 @@
+"""A file has its name when it is whole; what could not be written leaves nothing behind."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from fourfold.archive.unfinished import put_in_place, unfinished
+from fourfold.errors import DiskFull, StorageError
+
+
+def written(temporary, final, error=None):
+    with unfinished(temporary, "a file"):
+        temporary.write_bytes(b"half")
+        if error is not None:
+            raise error
+        put_in_place(temporary, final)
+
+
+def test_a_whole_file_gets_its_name_and_its_folder(tmp_path):
+    final = tmp_path / "deep" / "down" / "file"
+    written(tmp_path / ".file.partial", final)
+    assert final.read_bytes() == b"half"
+    assert not (tmp_path / ".file.partial").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "becomes"),
+    [
+        (OSError(errno.ENOSPC, "no room"), DiskFull),
+        (OSError(errno.EDQUOT, "no quota"), DiskFull),
+        (OSError(errno.EIO, "broken"), StorageError),
+        (ValueError("no rows"), ValueError),
+        (KeyboardInterrupt(), KeyboardInterrupt),
+    ],
+)
+def test_one_that_fails_leaves_nothing_and_says_why(tmp_path, error, becomes):
+    temporary, final = tmp_path / ".file.partial", tmp_path / "file"
+    with pytest.raises(becomes) as raised:
+        written(temporary, final, error)
+    assert type(raised.value) is becomes
+    assert list(tmp_path.iterdir()) == []
+    if isinstance(error, OSError):
+        assert "a file cannot be written" in str(raised.value)
