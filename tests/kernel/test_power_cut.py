@@ -30,7 +30,9 @@ from kernel_child import (
     write_one,
 )
 
+from fourfold import limits
 from fourfold.errors import FormatError, FourfoldError, FutureFormat, NotFound, ReadOnly, Refused
+from fourfold.kernel.log_room import LogRoom
 from fourfold.testing.power_cut import DAMAGES, Cut, simulated_disk
 
 MODES = ("requests", "threads", "coroutines", "mixture")
@@ -181,6 +183,29 @@ def test_full_keeps_every_acknowledged_write_through_a_power_cut(folder, mode):
     recording = Recording(folder / "disk", checkpoint_pages=20)
     recording.run_workload(mode, seed=1, gap=90)
     check_full(folder, recording)
+
+
+@pytest.mark.parametrize("mode", ["requests", "threads"])
+def test_full_keeps_every_acknowledged_write_where_the_log_has_room_ahead(
+    folder, mode, monkeypatch
+):
+    """Zeros that reached the disk, some of them or none, with the frames over them or without."""
+    monkeypatch.setattr(limits, "LOG_ROOM_FIRST_BYTES", 8_192)
+    monkeypatch.setattr(limits, "LOG_ROOM_STEP_BYTES", 65_536)
+    recording = Recording(folder / "disk", checkpoint_pages=40)
+    made = []
+    monkeypatch.setattr(LogRoom, "_extend", _counted(LogRoom._extend, made))
+    recording.run_workload(mode, seed=3, gap=60)
+    assert len(made) > 3
+    check_full(folder, recording)
+
+
+def _counted(extend, made):
+    def count_and_extend(file, end, step):
+        made.append(step)
+        extend(file, end, step)
+
+    return staticmethod(count_and_extend)
 
 
 @pytest.mark.parametrize("mode", ["requests", "mixture"])

@@ -40,6 +40,7 @@ from fourfold.kernel.driver import Connection
 from fourfold.kernel.group import GroupCommit, GroupLimits
 from fourfold.kernel.health import Health, Thresholds
 from fourfold.kernel.lock import WriterLock
+from fourfold.kernel.log_room import LogRoom
 from fourfold.kernel.metrics import Metrics, Reading
 from fourfold.kernel.migrations import Migration, in_order
 from fourfold.kernel.profiles import PLAIN, Profile
@@ -132,8 +133,15 @@ class Database:
             self._metrics,
             slow_ms=self._options.slow_transaction_ms,
             on_wal_pages=self._wal_grew,
+            room=self._room(page_size),
         )
         self._group = GroupCommit(self._writer, self._options.group)
+
+    def _room(self, page_size: int) -> LogRoom | None:
+        """Only a log that is synced at every commit gains by room ahead."""
+        if self._plan.profile.synchronous != "FULL":
+            return None
+        return LogRoom(maintenance.log_path(self.path), page_size, self._plan.vfs)
 
     def _check_readable(self) -> None:
         bootstrap.must_exist(self.path)
@@ -320,6 +328,13 @@ class Database:
             if self._group
             else (0, 0),
         )
+
+    @property
+    def transactions(self) -> int:
+        """How many were committed since this was opened: the same number twice means that nobody
+        wrote between.
+        """
+        return self._metrics.transactions
 
     def slow_transactions(self) -> list[tuple[str, float]]:
         """The newest transactions that were slower than the threshold: when, and how many

@@ -7,6 +7,7 @@ error of Fourfold's tree that names the database and says what to do.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import apsw
@@ -14,10 +15,12 @@ import apsw
 from fourfold import errors, limits
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 Connection: TypeAlias = apsw.Connection
 Cursor: TypeAlias = apsw.Cursor
+LogFile: TypeAlias = apsw.VFSFile
 DriverError = apsw.Error
 TooBig = apsw.TooBigError
 LENGTH_LIMIT = apsw.SQLITE_LIMIT_LENGTH
@@ -71,6 +74,16 @@ def connect(
     connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
     return connection
+
+
+@contextmanager
+def log_file(path: Path, vfs: str | None) -> Iterator[LogFile]:
+    """A write-ahead log as SQLite opens it: a sync or a failure that `vfs` watches for is seen."""
+    file = apsw.VFSFile(vfs or "", str(path), [READ_WRITE | apsw.SQLITE_OPEN_WAL, 0])
+    try:
+        yield file
+    finally:
+        file.xClose()
 
 
 def translate(error: apsw.Error, subject: str) -> errors.FourfoldError:

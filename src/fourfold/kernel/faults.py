@@ -58,6 +58,8 @@ ARCHIVE_POINTS = (
     "archive.object.uploaded",
     "archive.object.named",
     "archive.collect.deleted",
+    "archive.pack.uploaded",
+    "archive.retired.listed",
 )
 """Points outside of the kernel, where a log is sealed and published."""
 

@@ -24,6 +24,7 @@ from fourfold.errors import (
 )
 from fourfold.kernel import faults
 from fourfold.kernel.driver import Connection, DriverError, translate
+from fourfold.kernel.log_room import LogRoom
 from fourfold.kernel.metrics import Metrics
 from fourfold.kernel.transaction import SQL, Transaction
 from fourfold.limits import DEADLINE_CHECK_STEPS
@@ -42,6 +43,7 @@ class Writer:
         *,
         slow_ms: float,
         on_wal_pages: Callable[[int], None],
+        room: LogRoom | None = None,
     ) -> None:
         self.connection = connection
         self.subject = subject
@@ -59,6 +61,7 @@ class Writer:
         self._slow_s = slow_ms / 1000
         self._began = 0.0
         self._on_wal_pages = on_wal_pages
+        self._room = room
         connection.set_wal_hook(self._after_wal_commit)
         connection.set_progress_handler(self._overdue, DEADLINE_CHECK_STEPS)
 
@@ -108,6 +111,8 @@ class Writer:
             if isinstance(translated, LockTimeout):
                 self.metrics.busy()
             raise translated from error
+        if self._room is not None and self._room.wanted:
+            self._room.make()
         self.owner = threading.get_ident()
         self.transaction = Transaction(self.connection, self.subject)
         if faults.armed:
@@ -176,5 +181,7 @@ class Writer:
 
     def _after_wal_commit(self, _connection: Connection, _name: str, pages: int) -> int:
         self.metrics.wal_pages = pages
+        if self._room is not None:
+            self._room.grew(pages)
         self._on_wal_pages(pages)
         return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fourfold.limits.units import GIB, MIB
+from fourfold.limits.units import GIB, KIB, MIB
 
 # Connections
 BUSY_TIMEOUT_MS: Final = 5_000
@@ -52,6 +52,11 @@ CHECKPOINT_BYTES: Final = 16 * MIB
 """A log of this size makes the checkpointer run, off the commit path. A page that changes often is
 folded back once for all its versions in the log, so a longer log is less work; but it is also
 longer to read at a restart.
+"""
+LOG_ROOM_FIRST_BYTES: Final = 64 * KIB
+LOG_ROOM_STEP_BYTES: Final = 1 * MIB
+"""A log that is synced at every commit gets room ahead: from the first size on, as much again as it
+has, and never more than this at once, since the next commit takes the zeros to the disk too.
 """
 
 # Health

@@ -1,0 +1,138 @@
+"""Room in the write-ahead log: zeros ahead of the commits, which nobody ever reads as anything."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from itertools import pairwise
+
+import ledger
+import pytest
+
+from fourfold import limits
+from fourfold.errors import DiskFull
+from fourfold.kernel import profiles
+from fourfold.testing.faulty_disk import FaultyDisk
+
+FRAME = 4096 + 24
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch):
+    """Room from the fourth page on, so that a few commits meet every case."""
+    monkeypatch.setattr(limits, "LOG_ROOM_FIRST_BYTES", 4 * FRAME)
+    monkeypatch.setattr(limits, "LOG_ROOM_STEP_BYTES", 64 * FRAME)
+
+
+def log_of(path):
+    return path.with_name(path.name + "-wal")
+
+
+def frames(path):
+    """How many pages of the log are written, as the zeros behind them tell."""
+    return (len(log_of(path).read_bytes().rstrip(b"\0")) - 32 + FRAME - 1) // FRAME
+
+
+def put_many(db, count):
+    return [db.transact(ledger.put(f"entry {number}")) for number in range(count)]
+
+
+def test_a_log_that_is_synced_grows_ahead_of_its_commits_in_steps(path):
+    sizes = []
+    with ledger.open_ledger(path, profile=profiles.PLAIN) as db:
+        for number in range(300):
+            db.transact(ledger.put(number))
+            sizes.append(log_of(path).stat().st_size)
+        assert sizes[-1] > frames(path) * FRAME
+        assert sizes[-1] - frames(path) * FRAME <= limits.LOG_ROOM_STEP_BYTES
+    grown = sum(later > earlier for earlier, later in pairwise(sizes))
+    # Without room every one of the commits would make the file longer.
+    assert grown < len(sizes) // 4
+
+
+def test_a_log_that_is_not_synced_at_every_commit_gets_no_room(path):
+    with ledger.open_ledger(path, profile=profiles.PLAIN.with_(synchronous="NORMAL")) as db:
+        put_many(db, 100)
+        assert log_of(path).stat().st_size == 32 + frames(path) * FRAME
+
+
+def test_what_a_killed_process_leaves_with_room_behind_it_is_read_whole(path, tmp_path):
+    with ledger.open_ledger(path, profile=profiles.PLAIN) as db:
+        for count in range(1, 60):
+            db.transact(ledger.put(count))
+            left = tmp_path / f"left-{count}" / path.name
+            left.parent.mkdir()
+            for source in (path, log_of(path)):
+                shutil.copy(source, left.parent / source.name)
+            with ledger.open_ledger(left, profile=profiles.PLAIN) as found:
+                assert ledger.bodies(found) == list(range(1, count + 1))
+                assert found.transact(ledger.put("after")) == count + 1
+                assert found.integrity_check() == []
+
+
+def test_a_program_that_writes_beside_us_loses_nothing_to_the_zeros(path):
+    """The Python library's own SQLite keeps to the locks, as any program would that a user opens
+    their file with.
+    """
+    with ledger.open_ledger(path, profile=profiles.PLAIN) as db:
+        db.transact(lambda txn: txn.execute("CREATE TABLE theirs (n INTEGER, filling BLOB)"))
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("PRAGMA wal_autocheckpoint = 0")
+        try:
+            for number in range(80):
+                db.transact(ledger.put(number))
+                for turn in range(number % 4):
+                    other.execute("INSERT INTO theirs VALUES (?, ?)", (number, bytes(6000 * turn)))
+        finally:
+            other.close()
+        wanted = [number for number in range(80) for _ in range(number % 4)]
+        with db.read() as snapshot:
+            assert [n for (n,) in snapshot.all("SELECT n FROM theirs ORDER BY rowid")] == wanted
+        left = path.parent / "left"
+        left.mkdir()
+        for source in (path, log_of(path)):
+            shutil.copy(source, left / source.name)
+        again = sqlite3.connect(left / path.name)
+        assert [n for (n,) in again.execute("SELECT n FROM theirs ORDER BY rowid")] == wanted
+        again.close()
+
+
+def test_a_log_that_begins_anew_writes_over_what_it_has(path):
+    with ledger.open_ledger(path, profile=profiles.PLAIN) as db:
+        put_many(db, 200)
+        size = log_of(path).stat().st_size
+        db.checkpoint("RESTART")
+        put_many(db, 50)
+        assert log_of(path).stat().st_size == size
+
+
+def test_a_log_that_was_cut_gets_room_again(path):
+    with ledger.open_ledger(path, profile=profiles.PLAIN) as db:
+        put_many(db, 200)
+        db.checkpoint("TRUNCATE")
+        assert log_of(path).stat().st_size == 0
+        put_many(db, 60)
+        assert log_of(path).stat().st_size > 32 + frames(path) * FRAME
+        assert len(ledger.bodies(db)) == 260
+
+
+def test_a_full_disk_gives_the_place_of_the_zeros_to_the_commits(path):
+    with FaultyDisk() as disk:
+        with ledger.open_ledger(path, profile=profiles.PLAIN, vfs=disk.name) as db:
+            while not db._writer._room.wanted:
+                db.transact(ledger.put("before"))
+            size = log_of(path).stat().st_size
+            known, cut = len(ledger.bodies(db)), disk.count("truncate", "-wal")
+            disk.fail("write", "-wal", how="full", times=1)
+            db.transact(ledger.put("after"))
+            assert disk.count("truncate", "-wal") == cut + 1
+            assert log_of(path).stat().st_size < size + limits.LOG_ROOM_FIRST_BYTES
+            put_many(db, 50)
+            assert len(ledger.bodies(db)) == known + 51
+            # A disk that stays full is told to the one who commits.
+            disk.fail("write", "-wal", how="full")
+            with pytest.raises(DiskFull):
+                db.transact(ledger.put("lost"))
+            disk.mend()
+        with ledger.open_ledger(path) as db:
+            assert len(ledger.bodies(db)) == known + 51
