@@ -5,60 +5,142 @@ alone does not queue up at all.
 from __future__ import annotations
 
 import threading
-import types
 
 import ledger
 import pytest
 
 from fourfold.errors import DeadlineExceeded, InvalidInput
-from fourfold.kernel import group
-from fourfold.kernel.requests import ThreadRequest
+from fourfold.kernel.requests import ThreadRequest, Waking, settle
 
 
 def counters(db):
     return db.metrics().counters
 
 
-class Arrivals:
-    """Stands in for letting go of the interpreter: each time somebody else queues up."""
+def crowd(db, count, act):
+    """`count` threads that run `act(number)` and are all queued behind one slow transaction before
+    the first of them is served; what each returned.
+    """
+    inside, go_on, results = threading.Event(), threading.Event(), {}
 
-    def __init__(self, db, bodies):
-        self.requests = []
-        self.let_go = 0
-        self._db = db
-        self._bodies = iter(bodies)
+    def slow(txn):
+        inside.set()
+        assert go_on.wait(60)
+        return ledger.put("slow")(txn)
 
-    def sleep(self, seconds):
-        assert seconds == 0
-        self.let_go += 1
-        for body in self._bodies:
-            request = ThreadRequest(ledger.put(body), 0, float("inf"))
-            self._db._group._enqueue(request)
-            self.requests.append(request)
-            return
+    def run(number):
+        results[number] = act(number)
 
-
-def standing_in(monkeypatch, arrivals):
-    clock = types.SimpleNamespace(monotonic=group.time.monotonic, sleep=arrivals.sleep)
-    monkeypatch.setattr(group, "time", clock)
-
-
-def test_a_leader_takes_those_along_whom_the_last_commit_woke(db, monkeypatch):
-    arrivals = Arrivals(db, ["second", "third"])
-    standing_in(monkeypatch, arrivals)
-    db._group._crowd = 3
-    before = counters(db)["transactions"]
-    assert db.transact(ledger.put("first")) == 1
-    assert [request.result for request in arrivals.requests] == [2, 3]
-    assert counters(db)["transactions"] == before + 1
+    first = threading.Thread(target=lambda: db.transact(slow))
+    first.start()
+    assert inside.wait(60)
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    ledger.queued(db, count)
+    go_on.set()
+    for thread in [first, *threads]:
+        thread.join(60)
+        assert not thread.is_alive()
+    return results
 
 
-def test_a_leader_waits_for_nobody_who_does_not_come(db, monkeypatch):
-    arrivals = Arrivals(db, [])
-    standing_in(monkeypatch, arrivals)
-    db._group._crowd = 60
-    assert db.transact(ledger.put("first")) == 1
-    assert arrivals.let_go == 1
+def test_those_whom_a_commit_woke_ride_the_next_one_together(db):
+    before = counters(db)
+
+    def act(number):
+        return [db.transact(ledger.put(f"{number} {turn}")) for turn in range(20)]
+
+    found = crowd(db, 8, act)
+    assert sorted(seq for each in found.values() for seq in each) == list(range(2, 162))
+    after = counters(db)
+    transactions = after["transactions"] - before["transactions"]
+    # About one for each turn of all eight; one for each request if nobody waited for the others.
+    assert transactions < (after["requests"] - before["requests"]) // 2
+
+
+def test_nobody_waits_for_one_who_has_its_outcome_and_does_not_come_back(db):
+    """Each goes its way only when all of them have their outcomes."""
+    everybody = threading.Barrier(8)
+
+    def act(number):
+        seq = db.transact(ledger.put(number))
+        everybody.wait(60)
+        return seq
+
+    assert sorted(crowd(db, 8, act).values()) == list(range(2, 10))
+
+
+def test_a_thread_that_tells_nobody_holds_the_others_for_a_moment_only(db, monkeypatch):
+    """An interrupt may take away the thread whose turn it was to wake the next."""
+    passing = Waking.pass_on
+    silent = []
+
+    def pass_on(waking, request):
+        if request.follower is not None and not silent:
+            silent.append(request)
+            request.follower = None
+            return False
+        return passing(waking, request)
+
+    monkeypatch.setattr(Waking, "pass_on", pass_on)
+    found = crowd(db, 6, lambda number: [db.transact(ledger.put(number)) for _ in range(2)])
+    assert silent
+    assert sorted(seq for each in found.values() for seq in each) == list(range(2, 14))
+
+
+def requests_of(*threads):
+    """One request for each; those of thread 0 are this thread's own."""
+    found = []
+    for thread in threads:
+        request = ThreadRequest(ledger.put("x"), 0, float("inf"))
+        request.thread = request.thread if thread == 0 else -thread
+        found.append(request)
+    return found
+
+
+def woken(request):
+    return request.wait(0)
+
+
+def test_each_thread_wakes_the_next_and_the_leader_the_first():
+    waking = Waking()
+    first, own, last = requests_of(1, 0, 2)
+    settle([first, own, last], None, waking)
+    assert waking.under_way
+    assert not woken(first)
+    assert not waking.pass_on(own)
+    assert woken(first)
+    assert not woken(last)
+    assert not waking.pass_on(first)
+    assert woken(last)
+    assert waking.pass_on(last)
+    assert not waking.under_way
+
+
+def test_a_leader_that_has_no_request_in_the_group_wakes_the_first_at_once():
+    waking = Waking()
+    first, second = requests_of(1, 2)
+    settle([first, second], None, waking)
+    assert woken(first)
+    assert not woken(second)
+
+
+def test_one_who_was_interrupted_before_the_outcome_is_left_out_of_the_line():
+    waking = Waking()
+    first, left, last = requests_of(1, 2, 3)
+    assert not waking.pass_on(left)
+    settle([first, left, last], None, waking)
+    assert woken(first)
+    assert not waking.pass_on(first)
+    assert woken(last)
+    assert not woken(left)
+
+
+def test_a_leader_who_is_alone_leaves_nobody_to_wait_for():
+    waking = Waking()
+    settle(requests_of(0), None, waking)
+    assert not waking.under_way
 
 
 def test_a_crowd_that_went_home_is_forgotten(db):

@@ -392,7 +392,7 @@ class Database:
         try:
             connection = bootstrap.connect_writer(self._plan)
             try:
-                maintenance.checkpoint(connection, "PASSIVE", self._plan.subject)
+                self._fold_most(connection)
             finally:
                 connection.close()
             with group.exclusive(self._until(None)):
@@ -407,6 +407,16 @@ class Database:
             return
         finally:
             self._checkpoint_pending = False
+
+    def _fold_most(self, connection: Connection) -> None:
+        """While writers go on: again, as long as they were quick, so that the rest is small for
+        which they have to wait.
+        """
+        for _ in range(limits.CHECKPOINT_PASSES):
+            done = maintenance.checkpoint(connection, "PASSIVE", self._plan.subject)
+            rest = self._metrics.wal_pages - done.done_pages
+            if done.busy or rest < limits.CHECKPOINT_REST_PAGES:
+                return
 
     def _count(self, done: maintenance.Checkpoint) -> maintenance.Checkpoint:
         if done.log_pages >= 0:

@@ -38,7 +38,15 @@ from fourfold.errors import (
     LockTimeout,
     Overloaded,
 )
-from fourfold.kernel.requests import Inbox, LoopRequest, Request, ThreadRequest, Work, settle
+from fourfold.kernel.requests import (
+    Inbox,
+    LoopRequest,
+    Request,
+    ThreadRequest,
+    Waking,
+    Work,
+    settle,
+)
 from fourfold.kernel.running import GroupRunner, commit_or_undo, too_late
 from fourfold.kernel.threads import commit_threads
 from fourfold.kernel.transaction import Transaction
@@ -70,7 +78,8 @@ class GroupCommit:
         self._queue: deque[Request] = deque()
         self._queued_bytes = 0
         self._exclusive_waiters = 0
-        self._runner = GroupRunner(writer)
+        self._waking = Waking()
+        self._runner = GroupRunner(writer, self._waking)
         self._crowd = 0
         """About how many requests the latest groups of threads had."""
         self._inboxes: dict[asyncio.AbstractEventLoop, Inbox] = {}
@@ -101,19 +110,29 @@ class GroupCommit:
                 self._release_turn()
         request = ThreadRequest(work, size, deadline)
         self._enqueue(request)
-        self._lead(request)
-        while not request.settled:
-            left = deadline - time.monotonic()
-            if left <= 0 and self._withdraw(request):
-                # This thread may have been poked to lead; somebody else must be.
-                self._poke()
-                raise self._too_late()
-            # Looking up once a second heals a wake-up lost to an event loop that stopped running.
-            request.wait(min(max(left, 0.01), 1.0))
+        try:
             self._lead(request)
+            while not request.settled:
+                self._wait(request)
+        finally:
+            if self._waking.pass_on(request):
+                self._poke()
         if request.error is not None:
             raise request.error
         return request.result
+
+    def _wait(self, request: ThreadRequest) -> None:
+        """Sleep until `request` is settled or it is this thread's turn to lead, and then do so."""
+        left = request.deadline - time.monotonic()
+        if left <= 0 and self._withdraw(request):
+            # This thread may have been poked to lead; somebody else must be.
+            self._poke()
+            raise self._too_late()
+        # Looking up once a second heals a wake-up lost to an event loop that stopped running, or
+        # to a thread that was interrupted.
+        if not request.wait(min(max(left, 0.01), 1.0)):
+            self._waking.give_up()
+        self._lead(request)
 
     def submit_async(self, work: Work, size: int, deadline: float) -> asyncio.Future[Any]:
         """From a coroutine: the same, without blocking the event loop for longer than a commit
@@ -207,7 +226,7 @@ class GroupCommit:
     def _settle_closed(self, requests: Sequence[Request]) -> None:
         for request in requests:
             request.error = Closed(f"{self._writer.subject}: the database is closed")
-        settle(requests, None)
+        settle(requests, None, self._waking)
 
     # The inboxes of event loops
 
@@ -348,25 +367,21 @@ class GroupCommit:
         goes on.
         """
         turn = self._writer.turn
-        while not own.settled and not self._exclusive_waiters and turn.acquire(blocking=False):
+        while not own.settled and self._may_lead() and turn.acquire(blocking=False):
             try:
                 while not own.settled and self._queue and not self._exclusive_waiters:
-                    self._gather()
+                    self._crowd = max(len(self._queue), self._crowd - 1)
                     self._run_group(None)
             finally:
-                self._release_turn()
+                turn.release()
+                if not self._waking.under_way:
+                    self._poke()
 
-    def _gather(self) -> None:
-        """Let those come along whom the last commit woke: they run as soon as this thread lets go
-        of the interpreter, and most of them have the next request ready.
-
-        This never waits for anybody: it goes on as soon as letting go brought nobody new.
+    def _may_lead(self) -> bool:
+        """Not while the last commit is still waking those who rode it: most of them have another
+        request, and the last one sees that somebody leads.
         """
-        queue, seen = self._queue, 0
-        while seen < len(queue) < self._crowd:
-            seen = len(queue)
-            time.sleep(0)
-        self._crowd = max(len(queue), self._crowd - 1)
+        return not (self._exclusive_waiters or self._waking.under_way)
 
     def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
         """On the loop's thread: commit what its coroutines queued since the last look."""
@@ -398,7 +413,7 @@ class GroupCommit:
                 self._queue.remove(request)
                 self._queued_bytes -= request.size
                 request.error = self._too_late()
-        settle(late, loop)
+        settle(late, loop, self._waking)
         if len(waiting) > len(late):
             self._schedule(loop)
 

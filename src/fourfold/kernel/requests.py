@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fourfold.kernel.transaction import Transaction
@@ -57,8 +57,14 @@ class Request:
 class ThreadRequest(Request):
     """A thread that sleeps until its request is settled, or until it is asked to lead."""
 
+    follower: ThreadRequest | None = None
+    """Whom this thread wakes when it has its outcome; see Waking."""
+    gone = False
+    """Its thread was interrupted, and does not wait for the outcome any more."""
+
     def __init__(self, work: Work, size: int, deadline: float) -> None:
         super().__init__(work, size, deadline)
+        self.thread = threading.get_ident()
         self._latch = threading.Lock()
         self._latch.acquire()
 
@@ -120,10 +126,74 @@ class Inbox:
         return taken
 
 
-def settle(requests: Iterable[Request], here: asyncio.AbstractEventLoop | None) -> None:
+class Waking:
+    """How the threads of a group learn of their outcomes: each wakes the next.
+
+    If the leader woke them all, they would stand in line for the interpreter while they could
+    sleep, and each of them would be switched to and fro. So it wakes one, who wakes another before
+    it goes its way, and so on: one runs, and one is about to. Nobody leads a new group meanwhile;
+    most of those who are woken have their next request ready by the time the last one wakes.
+    """
+
+    def __init__(self) -> None:
+        self._last: ThreadRequest | None = None
+
+    @property
+    def under_way(self) -> bool:
+        return self._last is not None
+
+    def line_up(self, requests: Sequence[Request]) -> ThreadRequest | None:
+        """Let each sleeping thread be woken by the one before it; whom to wake first. The leader,
+        who is awake, wakes that one itself when it goes its way.
+
+        It comes before anybody may see that its request is settled: a thread that looks up by
+        itself passes the word on as well.
+        """
+        here = threading.get_ident()
+        awake: ThreadRequest | None = None
+        asleep: list[ThreadRequest] = []
+        for request in requests:
+            if type(request) is ThreadRequest and not request.gone:
+                if request.thread == here:
+                    awake = request
+                else:
+                    asleep.append(request)
+        if not asleep:
+            return None
+        last = awake
+        for request in asleep:
+            if last is not None:
+                last.follower = request
+            last = request
+        self._last = last
+        return asleep[0] if awake is None else None
+
+    def pass_on(self, request: ThreadRequest) -> bool:
+        """The thread of `request` goes its way. Whether it was the last one: then somebody must see
+        to the queue.
+        """
+        request.gone = True
+        follower = request.follower
+        if follower is not None:
+            request.follower = None
+            follower.wake()
+        elif self._last is request:
+            self._last = None
+            return True
+        return False
+
+    def give_up(self) -> None:
+        """Somebody waited in vain: a thread that was interrupted told nobody."""
+        self._last = None
+
+
+def settle(
+    requests: Sequence[Request], here: asyncio.AbstractEventLoop | None, waking: Waking
+) -> None:
     """Give every caller its result or its error. `here` is the loop whose thread this is, if
     any.
     """
+    first = waking.line_up(requests)
     elsewhere: dict[asyncio.AbstractEventLoop, list[LoopRequest]] = {}
     for request in requests:
         request.settled = True
@@ -136,8 +206,8 @@ def settle(requests: Iterable[Request], here: asyncio.AbstractEventLoop | None) 
                     request.resolve()
             else:
                 elsewhere.setdefault(request.loop, []).append(request)
-        elif isinstance(request, ThreadRequest):
-            request.wake()
+    if first is not None:
+        first.wake()
     for loop, theirs in elsewhere.items():
         try:
             loop.call_soon_threadsafe(_resolve_all, theirs)

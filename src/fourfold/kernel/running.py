@@ -19,7 +19,7 @@ from typing import Any
 from fourfold import limits
 from fourfold.errors import Closed, Conflict, DeadlineExceeded, DiskFull, FourfoldError
 from fourfold.kernel import faults
-from fourfold.kernel.requests import Entry, LoopRequest, Request, Work, settle
+from fourfold.kernel.requests import Entry, LoopRequest, Request, Waking, Work, settle
 from fourfold.kernel.transaction import Transaction
 from fourfold.kernel.writer import Writer
 
@@ -39,8 +39,9 @@ def too_late(subject: str) -> DeadlineExceeded:
 class GroupRunner:
     """Runs groups on a Writer whose turn the caller holds."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Writer, waking: Waking) -> None:
         self._writer = writer
+        self._waking = waking
         self._cautious = 0
         """Groups that will still run in savepoints, since one before them was spoilt."""
         self._careful = 0
@@ -72,7 +73,7 @@ class GroupRunner:
                 if faults.armed:
                     faults.hit("kernel.acknowledge.before")
             finally:
-                settle(group, here)
+                settle(group, here, self._waking)
 
     def run_alone(self, work: Work, deadline: float) -> Any:
         """Run what nobody shares a transaction with; its result once that is committed."""
@@ -115,7 +116,7 @@ class GroupRunner:
                 writer.rollback()
             failed = [LoopRequest(entry, here) for entry in entries]
             self._fail_all(failed, error)
-            settle(failed, here)
+            settle(failed, here, self._waking)
             if isinstance(error, FourfoldError):
                 return
             raise
