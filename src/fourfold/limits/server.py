@@ -30,6 +30,10 @@ HTTP_LOOK_S: Final = 1.0
 """How often connections are looked at that are too slow."""
 HTTP_PIPELINE_MAX: Final = 1_024
 """Appends of one connection that are under way before no more is read from it."""
+HTTP_VIGIL_S: Final = 0.000_1
+"""How long the server stays awake behind an answer for the next request of a client."""
+HTTP_PATHS_REMEMBERED: Final = 4_096
+"""Paths of streams that need not be looked at again."""
 HTTP_BACKLOG: Final = 4_096
 HTTP_SHUTDOWN_S: Final = 10
 """How long requests that are under way may take when the server stops."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
@@ -25,15 +25,17 @@ from fourfold.errors import FourfoldError
 from fourfold.models.streams import Appended, Streams
 from fourfold.models.streams.appending import Outcome
 from fourfold.server.exchange import Request, Response
-from fourfold.server.headers import ALWAYS, STREAM_PREFIX
+from fourfold.server.headers import ALWAYS, STREAM_PREFIX, plain_kind
 from fourfold.server.patience import Patience, Phase
 from fourfold.server.protocol import Protocol, outcome, refusal
+from fourfold.server.vigil import Vigil
 
 _PREFIX_CHARS: Final = len(STREAM_PREFIX)
 # Names that need no decoding; a part that begins with an underscore may be more than a stream.
 _PLAIN_PATH: Final = re.compile(
     re.escape(STREAM_PREFIX.encode()) + rb"(?!_)(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|/(?!_))+"
 )
+_LENGTH: Final = b"content-length"
 _END: Final = b"\r\n"
 _CLOSE: Final = b"connection: close\r\n"
 
@@ -45,7 +47,9 @@ def _lines(headers: Mapping[str, str]) -> bytes:
     )
 
 
-_ALWAYS: Final = _lines(ALWAYS) + b"stream-next-offset: 0000000000000000_"
+_DONE: Final = _lines(ALWAYS) + b"stream-next-offset: 0000000000000000_"
+# Members of an enumeration are looked up each time that they are named.
+_HEAD, _BODY, _BUSY, _IDLE = Phase.HEAD, Phase.BODY, Phase.BUSY, Phase.IDLE
 _TOO_LARGE: Final = Response(413, {**ALWAYS, "connection": "close"})
 _TOO_SLOW: Final = Response(408, {**ALWAYS, "connection": "close"})
 _BROKEN: Final = Response(
@@ -68,6 +72,22 @@ class _Awaited:
     def tell(self, done: Outcome | Response) -> None:
         self.done = done
         self.front.answer_those_done()
+
+
+class _Head(NamedTuple):
+    """The headers of an append, remembered: most clients send the same ones again and again, but
+    for the length of the body.
+    """
+
+    headers: list[tuple[bytes, bytes]]
+    """Without the length."""
+    length_at: int
+    """Where that stood among them; -1 when there was none."""
+    told: dict[str, str]
+    plain: str | None
+    """The content type, where nothing else is said of the append."""
+    of_any_version: bool
+    """Whether something is said of the connection, which older versions of HTTP may say too."""
 
 
 class _Turn:
@@ -93,7 +113,10 @@ class FastFront(HttpToolsProtocol):
     core: ClassVar[Protocol]
     streams: ClassVar[Streams]
     patience: ClassVar[Patience]
-    _defaults: ClassVar[tuple[Any, bytes]] = (None, b"")
+    vigil: ClassVar[Vigil]
+    names: ClassVar[dict[bytes, str]]
+    """Streams by their paths, so that a path is looked at once."""
+    _defaults: ClassVar[tuple[Any, bytes, bytes]] = (None, b"", b"")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -104,8 +127,8 @@ class FastFront(HttpToolsProtocol):
         self._ended = False
         """Whether nothing more is read from this connection."""
         self._in_head = True
-        self._told: dict[str, str] = {}
-        self._path = ""
+        self._head: _Head | None = None
+        self._name = ""
         self._parts: list[bytes] = []
         self.phase = Phase.FRESH
         self.since = 0.0
@@ -151,7 +174,7 @@ class FastFront(HttpToolsProtocol):
         if flow.read_paused and not flow.write_paused:
             # It is not the client that is slow: nothing is read from it now.
             self.since = self.patience.now
-        elif self.phase in {Phase.HEAD, Phase.BODY} and (
+        elif self.phase in {_HEAD, _BODY} and (
             cycle is None or cycle.response_complete or cycle is self._turn
         ):
             self._last(_TOO_SLOW)
@@ -166,7 +189,8 @@ class FastFront(HttpToolsProtocol):
         self.headers = []
         self.expect_100_continue = False
         self._in_head = True
-        self.phase, self.since = Phase.HEAD, self.patience.now
+        self.phase, self.since = _HEAD, self.patience.now
+        self.vigil.asked = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
         # What comes behind the body is no part of the head, whatever it is called.
@@ -177,26 +201,68 @@ class FastFront(HttpToolsProtocol):
         if self._ended:
             return
         self._in_head = False
-        self.phase, self.since, self.received = Phase.BODY, self.patience.now, 0
-        parser, cycle, turn = self.parser, self.cycle, self._turn
+        self.phase, self.since, self.received = _BODY, self.patience.now, 0
+        cycle, turn = self.cycle, self._turn
         if (
-            parser.get_method() == b"POST"
-            and _PLAIN_PATH.fullmatch(self.url)
+            self.parser.get_method() == b"POST"
             and (cycle is turn or cycle is None or cycle.response_complete)
+            and (self._is_known() or self._is_plain())
+        ):
+            self._parts = []
+            self._taking = True
+            self.cycle = turn
+            turn.response_complete = False
+        else:
+            self._leave_to_uvicorn()
+
+    def _is_known(self) -> bool:
+        """Whether this is the head of the append before, but for the stream and the length."""
+        head, headers, parser = self._head, self.headers, self.parser
+        name = self.names.get(self.url)
+        if name is None or head is None or not parser.should_keep_alive():
+            return False
+        if head.of_any_version and parser.get_http_version() != "1.1":
+            return False
+        at = head.length_at
+        if at < 0:
+            if headers != head.headers:
+                return False
+        else:
+            if at >= len(headers) or headers[at][0] != _LENGTH:
+                return False
+            length = headers.pop(at)
+            if headers != head.headers:
+                headers.insert(at, length)
+                return False
+        self._name = name
+        return True
+
+    def _is_plain(self) -> bool:
+        """Whether this is an append that needs nothing of what uvicorn does; its head is kept."""
+        parser, url = self.parser, self.url
+        if not (
+            _PLAIN_PATH.fullmatch(url)
             and parser.get_http_version() == "1.1"
             and parser.should_keep_alive()
             and not parser.should_upgrade()
             and not self.root_path
             and self.limit_concurrency is None
         ):
-            told = {name.decode("latin-1"): value.decode("latin-1") for name, value in self.headers}
-            if "expect" not in told:
-                self._told, self._path, self._parts = told, self.url.decode("ascii"), []
-                self._taking = True
-                self.cycle = turn
-                turn.response_complete = False
-                return
-        self._leave_to_uvicorn()
+            return False
+        headers = self.headers
+        told = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
+        if "expect" in told:
+            return False
+        at = next((at for at, (name, _) in enumerate(headers) if name == _LENGTH), -1)
+        rest = [each for each in headers if each[0] != _LENGTH]
+        odd = "connection" in told or "upgrade" in told
+        self._head = _Head(rest, at, told, plain_kind(told), odd)
+        self._name = url[_PREFIX_CHARS:].decode("ascii")
+        names = self.names
+        if len(names) >= limits.HTTP_PATHS_REMEMBERED:
+            names.clear()
+        names[url] = self._name
+        return True
 
     def _leave_to_uvicorn(self) -> None:
         url, headers = self.url, self.headers
@@ -220,7 +286,7 @@ class FastFront(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         if self._ended:
             return
-        self.phase = Phase.BUSY
+        self.phase = _BUSY
         if self._taking:
             self._taking = False
             parts = self._parts
@@ -241,14 +307,17 @@ class FastFront(HttpToolsProtocol):
     def _append(self, body: bytes) -> None:
         awaited = _Awaited(self)
         self._awaited.append(awaited)
-        core, path = self.core, self._path
-        name = path[_PREFIX_CHARS:]
-        request = Request("POST", path, "", self._told, body)
+        core, name, head = self.core, self._name, self._head
+        assert head is not None
         try:
-            core.admit(request)
-            asked = core.append_asked(request, name)
+            if head.plain is not None and body and core.is_open:
+                asked = core.plain_append(name, head.plain, body)
+            else:
+                request = Request("POST", STREAM_PREFIX + name, "", head.told, body)
+                core.admit(request)
+                asked = core.append_asked(request, name)
             awaited.wrote = bool(asked.records)
-            self.streams.append_soon(name, asked, awaited.tell)
+            self.streams.append_soon(name, asked, awaited.tell, self.loop)
         except FourfoldError as error:
             awaited.tell(refusal(error))
         except Exception:
@@ -281,15 +350,14 @@ class FastFront(HttpToolsProtocol):
             # When the server stops, or the client does, the last answer says that it is the last.
             closing = not (turn.keep_alive or awaited or self._taking) and self.cycle is turn
             if type(done) is Appended and done.producer is None and not (done.closed or closing):
-                out += (STATUS_LINE[204], self._default_headers(), _ALWAYS)
-                out.append(b"%016d\r\n\r\n" % done.next_offset)
+                out.append(b"%b%016d\r\n\r\n" % (self._default_headers()[1], done.next_offset))
                 continue
             response = done if isinstance(done, Response) else outcome(done, wrote=first.wrote)
             closing = closing or "connection" in response.headers
             out.append(self._encoded(response, closing=closing))
         if not out:
             return
-        transport.write(b"".join(out))
+        transport.write(out[0] if len(out) == 1 else b"".join(out))
         if closing:
             self._ended = True
             awaited.clear()
@@ -300,38 +368,40 @@ class FastFront(HttpToolsProtocol):
     def _rest(self) -> None:
         """Nothing is owed any more."""
         self._turn.response_complete = True
+        self.vigil.begin(self.loop)
         if self.cycle is not self._turn:
             # A request that is not an append came behind them, and waits in uvicorn's queue.
             self.on_response_complete()
             return
-        if self.phase is Phase.BUSY:
-            self.phase, self.since = Phase.IDLE, self.patience.now
-        if not self.flow.write_paused and not self._ended:
-            self.flow.resume_reading()
+        if self.phase is _BUSY:
+            self.phase, self.since = _IDLE, self.patience.now
+        flow = self.flow
+        if flow.read_paused and not flow.write_paused and not self._ended:
+            flow.resume_reading()
 
     def _encoded(self, response: Response, *, closing: bool) -> bytes:
         status, headers = response.status, response.headers
-        told = STATUS_LINE[status] + self._default_headers() + _lines(headers)
+        told = STATUS_LINE[status] + self._default_headers()[0] + _lines(headers)
         if status not in {204, 304}:
             told += b"content-length: %d\r\n" % len(response.body)
         if closing and "connection" not in headers:
             told += _CLOSE
         return told + _END + response.body
 
-    def _default_headers(self) -> bytes:
-        """What uvicorn puts on every answer; it makes a new list of it every second."""
+    def _default_headers(self) -> tuple[bytes, bytes]:
+        """What uvicorn puts on every answer, and the beginning of one to an append; it makes a new
+        list of the former every second.
+        """
         given = self.server_state.default_headers
-        kept, encoded = self._defaults
+        kept, encoded, done = self._defaults
         if kept is not given:
             encoded = b"".join(name + b": " + value + _END for name, value in given)
-            type(self)._defaults = (given, encoded)  # noqa: SLF001 - its own class
-        return encoded
+            done = STATUS_LINE[204] + encoded + _DONE
+            type(self)._defaults = (given, encoded, done)  # noqa: SLF001 - its own class
+        return encoded, done
 
 
 def front_of(core: Protocol) -> type[FastFront]:
     """The protocol class of a server that answers by `core`."""
-    return type(
-        "ServedFront",
-        (FastFront,),
-        {"core": core, "streams": core.streams, "patience": Patience()},
-    )
+    served = {"core": core, "streams": core.streams, "names": {}}
+    return type("ServedFront", (FastFront,), {**served, "patience": Patience(), "vigil": Vigil()})

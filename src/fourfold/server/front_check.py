@@ -32,6 +32,7 @@ _ATTRIBUTES: Final = (
     "flow",
     "headers",
     "limit_concurrency",
+    "loop",
     "logger",
     "parser",
     "pipeline",

@@ -26,6 +26,11 @@ ALWAYS: Headers = {
 }
 """On every answer, also of errors: a browser must not guess, and may read across origins."""
 
+_OF_APPENDS: Final = frozenset(
+    {"producer-id", "producer-epoch", "producer-seq", "stream-seq", "stream-closed", "stream-key"}
+)
+"""What changes the meaning of an append, beside the type of its body."""
+
 PREFLIGHT: Headers = {
     "access-control-allow-methods": "GET, HEAD, POST, PUT, DELETE, OPTIONS",
     "access-control-allow-headers": "Content-Type, Authorization, If-None-Match, Stream-Seq, "
@@ -68,6 +73,11 @@ def routing_key(request: Request) -> bytes | None:
     """What the records of an append are found by; percent-encoded where it is not plain text."""
     text = request.header("stream-key")
     return None if text is None else check_key(unquote_to_bytes(text))
+
+
+def plain_kind(given: Headers) -> str | None:
+    """The content type of an append of which the headers tell nothing else."""
+    return None if _OF_APPENDS & given.keys() else given.get("content-type")
 
 
 def producer(request: Request) -> Producer | None:

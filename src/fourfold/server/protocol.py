@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from fourfold import limits
@@ -29,11 +29,24 @@ from fourfold.models.streams import Append, Appended, Chunk, Fork, StreamInfo, S
 from fourfold.models.streams.messages import join, split
 from fourfold.models.streams.names import JSON, NOW, plain_type, read_offset, show_offset
 from fourfold.models.streams.records import Sought
-from fourfold.server import catch_up, cursors, details, headers, listing, openapi, routes, sse
+from fourfold.server import (
+    backups,
+    catch_up,
+    cursors,
+    details,
+    headers,
+    listing,
+    openapi,
+    routes,
+    sse,
+)
 from fourfold.server.access import Access
 from fourfold.server.control import Control, is_control, of_error
 from fourfold.server.exchange import Headers, Request, Response
 from fourfold.server.signing import FILE_NAME, Keys
+
+if TYPE_CHECKING:
+    from fourfold.store.continuous import Continuous
 
 PREFIX: Final = headers.STREAM_PREFIX
 LIST: Final = "/v1/streams"
@@ -77,6 +90,8 @@ class Protocol:
         self._stopping = False
         self.front = "asgi"
         """What carries the requests, as `/health` tells it."""
+        self.backup: Continuous | None = None
+        """What publishes the databases of the store, if anything does."""
         # Without one the keys are beside the folder of the database, in the store.
         self.control = control or Control(
             streams, Keys(streams.database.path.parent.parent / FILE_NAME), access
@@ -133,10 +148,13 @@ class Protocol:
         failing = self._streams.unpublished() if self._streams.unpublished is not None else {}
         # A stream that cannot be published is served all the same.
         told = {"ok": ready, "error": wrong, "front": self.front, "unpublished": sorted(failing)}
+        told["databases"] = None if self.backup is None else backups.shown(self.backup)
         return _json(200 if ready else 503, told)
 
     async def _metrics(self, _request: Request) -> Response:
         text = prometheus_text([self._streams.database.metrics()])
+        if self.backup is not None:
+            text += backups.metrics_text(self.backup)
         return Response(200, {"content-type": "text/plain; version=0.0.4"}, text.encode())
 
     async def _openapi(self, _request: Request) -> Response:
@@ -241,6 +259,15 @@ class Protocol:
         asked = self.append_asked(request, name)
         done = await self._streams.append_async(name, asked)
         return _appended(done, wrote=bool(asked.records))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether whoever reaches the server may do everything."""
+        return self._access is None or not self._access.keys()
+
+    def plain_append(self, name: str, kind: str, body: bytes) -> Append:
+        """What an append with a body asks for whose headers tell only its type."""
+        return Append(self._split(body, kind, name), kind)
 
     def append_asked(self, request: Request, name: str) -> Append:
         """What a POST to a stream asks for; an error when it cannot be."""

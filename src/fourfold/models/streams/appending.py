@@ -26,6 +26,8 @@ from fourfold.models.streams.writer import SQL, Moment, info_of
 _COLUMNS = ("sid", "offset", "ts_ms", "payload", "payload_len")
 _KEYED = (*_COLUMNS, "routing_key")
 _INSERT_ONE = values_statement("wal_log", _COLUMNS, 1)
+_new = tuple.__new__
+"""Makes a named tuple without the call that its class makes of it."""
 _SERIES_MIN = 4
 """So many records of one stream are handed over as an array; fewer share a statement with those of
 other streams.
@@ -119,7 +121,12 @@ class Appender:
         self._mark = -1
         moved: dict[int, _Tail] = {}
         outcomes: list[Outcome] = []
+        tails = self._tails
         for name, request in asked:
+            if (tail := tails.get(name)) is not None and _is_simple(tail, request):
+                outcomes.append(_take(tail, request[0]))
+                moved[tail.sid] = tail
+                continue
             try:
                 outcomes.append(self._admit(txn, name, request, now, moved))
             except FourfoldError as error:
@@ -176,19 +183,49 @@ class Appender:
 
 def check(name: str, request: Append) -> int:
     """Refuse what no stream takes; the number of bytes otherwise."""
-    records, producer = request.records, request.producer
-    if not records and not request.close:
+    records, _, producer, stream_seq, close, routing_key = request
+    if not records and not close:
         raise InvalidInput("there is nothing to append")
     if producer is not None:
         admission.check_producer(producer)
-    if request.stream_seq is not None:
-        names.stored(request.stream_seq)
-    if request.routing_key is not None:
-        names.check_key(request.routing_key)
+    if stream_seq is not None:
+        names.stored(stream_seq)
+    if routing_key is not None:
+        names.check_key(routing_key)
+    size = 0
     for record in records:
         if type(record) is not bytes or not record:
             raise InvalidInput(f"{name}: a record is bytes, and not empty")
-    return sum(map(len, records))
+        size += len(record)
+    return size
+
+
+def _is_simple(tail: _Tail, request: Append) -> bool:
+    """Whether an append does nothing but to add records to a stream that takes them for ever, as
+    most do.
+    """
+    records, content_type, producer, stream_seq, close, routing_key = request
+    return (
+        producer is None
+        and stream_seq is None
+        and routing_key is None
+        and not close
+        and not tail.closed
+        and not tail.deleted
+        and tail.expires_at_ms is None
+        and tail.ttl_seconds is None
+        and (content_type is None or content_type == tail.content_type)
+        and len(records) > 0
+    )
+
+
+def _take(tail: _Tail, records: Sequence[bytes]) -> Appended:
+    """A simple append."""
+    count = len(records)
+    tail.records.extend(records)
+    tail.size += len(records[0]) if count == 1 else sum(map(len, records))
+    tail.next_offset = end = tail.next_offset + count
+    return _new(Appended, (end, False, False, None))
 
 
 def _move(tail: _Tail, request: Append, now_ms: int) -> None:

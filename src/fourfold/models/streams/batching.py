@@ -103,9 +103,15 @@ class Batches:
         self._crowd = 0
         """About how many appends the latest batches had."""
 
-    def add(self, name: str, request: Append, size: int, tell: Tell) -> None:
-        """From a coroutine or a callback of a running loop: append soon, and tell."""
-        loop = asyncio.get_running_loop()
+    def add(
+        self,
+        name: str,
+        request: Append,
+        size: int,
+        tell: Tell,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        """From a coroutine or a callback of `loop`, while it runs: append soon, and tell."""
         current = self._open.get(loop)
         if current is not None:
             if current.take_in(name, request, size, tell):

@@ -20,16 +20,18 @@ def split(body: bytes, content_type: str, *, empty_list: bool = False) -> list[b
     """The records of a body. A JSON array is one level of messages; `empty_list` allows it to be
     empty.
     """
-    if plain_type(content_type) != JSON:
+    if content_type != JSON and plain_type(content_type) != JSON:
         return [body] if body else []
     text = body.strip(_SPACE)
     try:
         # The decoder checks the grammar of what it leaves raw, but not that text is UTF-8.
-        text.decode()
+        if not text.isascii():
+            text.decode()
         if text[:1] == b"[":
             found = [bytes(raw) for raw in _LIST.decode(text)]
         else:
-            found = [bytes(_ONE.decode(text))]
+            _ONE.decode(text)
+            found = [bytes(text)]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(f"the body is not JSON: {error}") from None
     if not found and not empty_list:

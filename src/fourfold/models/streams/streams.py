@@ -214,14 +214,20 @@ class Streams:
         self.append_soon(name, request, partial(_settle, future))
         return await future
 
-    def append_soon(self, name: str, request: Append, tell: Tell) -> None:
-        """The same for callbacks of a running event loop: `tell` is called with what came of it, or
-        with the error.
+    def append_soon(
+        self,
+        name: str,
+        request: Append,
+        tell: Tell,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        """The same for callbacks of a running event loop, which may say which one that is: `tell`
+        is called with what came of it, or with the error.
         """
         size = self._check(name, request)
         if self.settle is not None:
             tell = partial(_settle_first, self.settle, name, tell)
-        self._batches.add(name, request, size, tell)
+        self._batches.add(name, request, size, tell, loop or asyncio.get_running_loop())
 
     def _check(self, name: str, request: Append) -> int:
         if not self._appender.knows(name):

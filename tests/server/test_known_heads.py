@@ -1,0 +1,252 @@
+"""What the fast front remembers of a client's last request is never taken for what the next one
+says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+import pytest
+from both_fronts import JSON, Front, append, comparable, request
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from fourfold import limits
+from fourfold.errors import InvalidInput
+from fourfold.models.streams.messages import split
+from fourfold.server.vigil import Vigil
+
+numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def fronts(tmp_path_factory):
+    """The fast front and plain ASGI; keys are asked for as soon as there are any."""
+    made = {
+        fast: Front(tmp_path_factory.mktemp("heads") / "store", fast=fast, access=True)
+        for fast in (True, False)
+    }
+    yield made
+    for front in made.values():
+        front.stop()
+
+
+def stored(front, name):
+    return [record.payload for record in front.streams.open(name).read().records]
+
+
+def answers(front, prefix, wire):
+    """What each request is answered on one connection, as far as it lasts, and what is stored."""
+    for name in ("a", "b"):
+        front.streams.create(f"{prefix}{name}", JSON)
+    found = []
+    with front.connect() as connection:
+        for each in wire:
+            connection.send(each)
+            found.append(comparable(connection.answer()))
+            if dict(found[-1][1]).get("connection") == "close":
+                assert connection.is_ended()
+                break
+    return found, [stored(front, f"{prefix}{name}") for name in ("a", "b")]
+
+
+PRODUCED = {"producer_id": "p", "producer_epoch": "0", "producer_seq": "0"}
+HEADS = st.sampled_from(
+    [
+        *([{"content_type": JSON}] * 6),
+        {"content_type": "Application/JSON ; charset=utf-8"},
+        {"content_type": "text/plain"},
+        {},
+        {"content_type": JSON, "stream_closed": "true"},
+        {"content_type": JSON, "stream_closed": "false"},
+        {"content_type": JSON, "stream_seq": "a"},
+        {"content_type": JSON, "stream_key": "k"},
+        {"content_type": JSON, "stream_key": ""},
+        {"content_type": JSON, **PRODUCED},
+        {"content_type": JSON, "producer_id": "p"},
+        {"content_type": JSON, "connection": "keep-alive"},
+        {"content_type": JSON, "connection": "close"},
+        {"content_type": JSON, "connection": "upgrade", "upgrade": "other"},
+        {"content_type": JSON, "expect": "nothing"},
+    ]
+)
+BODIES = st.sampled_from([b"1", b"[1, 2]", b' {"a": 1}\r\n', b'"\xc3\xa9"', b'"\xe9"', b"{", b""])
+
+
+@st.composite
+def spoken(draw):
+    """A request: mostly an append, mostly with the head of the others."""
+    method = draw(st.sampled_from(["POST"] * 12 + ["PUT", "GET"]))
+    name, headers = draw(st.sampled_from("aaab")), draw(HEADS)
+    chunks = draw(st.sampled_from([None, None, None, 2]))
+    body = draw(BODIES) if method != "GET" else b""
+    return method, name, body, chunks, headers, draw(st.sampled_from(["1.1"] * 9 + ["1.0"]))
+
+
+@settings(max_examples=80, deadline=None)
+@given(requests=st.lists(spoken(), min_size=2, max_size=9))
+def test_each_request_is_answered_by_its_own_head(fronts, requests):
+    prefix = f"h{next(numbers)}"
+    wire = []
+    for method, name, body, chunks, headers, version in requests:
+        kept = chunks if method == "POST" and version == "1.1" else None
+        sent = request(method, f"{prefix}{name}", body, chunks=kept, **headers)
+        wire.append(sent.replace(b"HTTP/1.1", b"HTTP/" + version.encode(), 1))
+    fast, plain = (answers(fronts[each], prefix, wire) for each in (True, False))
+    assert fast == plain
+
+
+@pytest.mark.parametrize(
+    ("headers", "wanted"),
+    [
+        ({"stream_seq": "a"}, [204, 204, 409]),
+        ({"stream_closed": "true"}, [204, 204, 409]),
+        ({"stream_closed": "false"}, [204, 204, 204]),
+        ({"stream_key": ""}, [204, 400, 400]),
+        (PRODUCED, [204, 200, 204]),
+        ({"producer_epoch": "0"}, [204, 400, 400]),
+        ({"producer_seq": "0"}, [204, 400, 400]),
+    ],
+)
+def test_a_header_that_changes_an_append_is_seen_behind_one_without_it(fronts, headers, wanted):
+    prefix = f"seen{next(numbers)}"
+    wire = [append(f"{prefix}a"), *[append(f"{prefix}a", b"2", **headers)] * 2]
+    fast, plain = (answers(fronts[each], prefix, wire) for each in (True, False))
+    assert fast == plain
+    assert [answer[0] for answer in fast[0]] == wanted
+
+
+def test_what_is_left_to_uvicorn_has_all_of_its_headers(fronts, monkeypatch):
+    front, left = fronts[True], []
+    on_the_way = HttpToolsProtocol.on_headers_complete
+
+    def noted(self):
+        left.append(dict(self.headers))
+        on_the_way(self)
+
+    monkeypatch.setattr(HttpToolsProtocol, "on_headers_complete", noted)
+    front.streams.create("left", JSON)
+    with front.connect() as connection:
+        for headers in ({}, {}, {"expect": "nothing"}):
+            connection.send(append("left", **headers))
+            assert connection.answer()[0] == 204
+    assert [head.get(b"content-length") for head in left] == [b"8"]
+
+
+def test_a_known_head_in_an_older_http_is_an_older_request(fronts):
+    for number, headers in enumerate(({}, {"connection": "keep-alive"})):
+        prefix = f"old{number}"
+        one = append(f"{prefix}a", **headers)
+        wire = [one, one, one.replace(b"HTTP/1.1", b"HTTP/1.0", 1)]
+        fast, plain = (answers(fronts[each], prefix, wire) for each in (True, False))
+        assert fast == plain
+        assert dict(fast[0][2][1]).get("connection") == "close"
+
+
+def test_the_first_key_counts_for_clients_that_were_known_before(tmp_path):
+    front = Front(tmp_path / "store", fast=True, access=True)
+    try:
+        front.streams.create("a", JSON)
+        with front.connect() as connection:
+            for _ in range(3):
+                connection.send(append("a"))
+                assert connection.answer()[0] == 204
+            _, secret = front.access.add(("write",))
+            connection.send(append("a"))
+            assert connection.answer()[0] == 401
+            for wanted in (secret, "wrong", secret):
+                connection.send(append("a", authorization=f"Bearer {wanted}"))
+                assert connection.answer()[0] == (204 if wanted == secret else 401)
+        assert len(stored(front, "a")) == 5
+    finally:
+        front.stop()
+
+
+def test_paths_are_forgotten_before_there_are_too_many(fronts, monkeypatch):
+    monkeypatch.setattr(limits, "HTTP_PATHS_REMEMBERED", 2)
+    front = fronts[True]
+    kind = front.server.config.http_protocol_class
+    with front.connect() as connection:
+        for number in range(7):
+            front.streams.create(f"path{number % 4}", JSON)
+            connection.send(append(f"path{number % 4}", b"%d" % number))
+            assert connection.answer()[0] == 204
+            assert len(kind.names) <= 2
+    assert stored(front, "path0") == [b"0", b"4"]
+
+
+# Bodies
+
+
+@given(text=st.text(max_size=20), around=st.sampled_from([b"", b" ", b"\r\n\t"]))
+def test_a_message_is_kept_as_the_bytes_that_came(text, around):
+    body = b'{"a" :"' + text.encode().hex().encode() + b'", "b":1e0}'
+    assert split(around + body + around, JSON) == [body]
+    assert split(bytearray(body), JSON) == [body]
+    assert split(b"[" + body + b" ,2]", JSON) == [body, b"2"]
+
+
+@pytest.mark.parametrize("body", [b'"\xff"', b"{", b"1 2", b"[1", b'{"a":"\xe9"}'])
+def test_what_is_no_json_is_refused(body):
+    with pytest.raises(InvalidInput):
+        split(body, JSON)
+
+
+# Staying awake
+
+
+class Clock:
+    """A clock that goes on by as much with every look at it."""
+
+    def __init__(self, step):
+        self.now, self.step = 0.0, step
+
+    def __call__(self):
+        self.now += self.step
+        return self.now
+
+
+def watched(vigil, clock, *, answers, comes):
+    """How often the clock was looked at while so many answers were given; after each of them the
+    next request comes in the first turn of the loop, or not before everybody sleeps.
+    """
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        before = clock.now
+        for _ in range(answers):
+            vigil.begin(loop)
+            if comes:
+                vigil.asked = True
+            for _ in range(20):
+                await asyncio.sleep(0)
+        return round((clock.now - before) / clock.step)
+
+    return asyncio.run(main())
+
+
+def test_the_loop_stays_awake_only_while_requests_come():
+    clock = Clock(1.0)
+    vigil = Vigil(5.0, processors=2, clock=clock)
+    assert watched(vigil, clock, answers=100, comes=True) == 100
+    # Requests stop coming: it is tried a few more times, for as long as it may take each time.
+    assert 3 * 5 <= watched(vigil, clock, answers=100, comes=False) <= 6 * 7
+    # From then on it is tried once in a while.
+    assert watched(vigil, clock, answers=640, comes=False) <= 10 * 7
+    # They come again, and are found again.
+    watched(vigil, clock, answers=64, comes=True)
+    assert watched(vigil, clock, answers=100, comes=True) == 100
+
+
+def test_one_processor_is_left_to_the_client():
+    clock = Clock(1.0)
+    vigil = Vigil(5.0, processors=1, clock=clock)
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        vigil.begin(loop)
+        return vigil._watching
+
+    assert asyncio.run(main()) is False
