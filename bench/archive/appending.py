@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import random
 import shutil
+import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -42,6 +44,7 @@ STATES: dict[str, dict[str, str]] = {
     "sealing": {"FOURFOLD_ARCHIVE_SEAL_BYTES": str(4 << 20)},
 }
 RATIO = 2.0
+BEGIN_S = 30.0
 
 
 def measure(rounds: int, *, quick: bool) -> Part:
@@ -54,6 +57,8 @@ def measure(rounds: int, *, quick: bool) -> Part:
         for name in random.sample(list(STATES), len(STATES)):
             with TemporaryDirectory(dir=BUILD, prefix="work-") as folder:
                 shutil.copytree(root, Path(folder) / "store")
+                # Or the copy is brought to disk while appends are measured.
+                os.sync()
                 with foreign() as seen:
                     figures[name].append(_round(Path(folder), name, seconds))
             shares[name].append(seen.foreign_share)
@@ -104,6 +109,8 @@ def _round(folder: Path, state: str, seconds: float) -> dict[str, float]:
     with servers.fourfold("fourfold", folder, objects, settings=STATES[state]) as server:
         if state == "idle":
             server.settle()
+        else:
+            _wait_for_the_first(server)
         before, ended = _published(server)
         found = load.appends(server, STREAMS, CONNECTIONS, 1, seconds)
         after, _ = _published(server)
@@ -112,6 +119,15 @@ def _round(folder: Path, state: str, seconds: float) -> dict[str, float]:
     if state == "idle" and after:
         raise click.ClickException("something was published although nothing is due")
     return found | {"mb_per_s": (after - before) * messages.NOTE_BYTES / seconds / 1e6}
+
+
+def _wait_for_the_first(server: Server) -> None:
+    """Until something of the backlog is published: from then on it goes on and on."""
+    until = time.monotonic() + BEGIN_S
+    while not _published(server)[0]:
+        if time.monotonic() > until:
+            raise click.ClickException("nothing was published although there is a backlog")
+        time.sleep(0.05)
 
 
 def _published(server: Server) -> tuple[int, int]:

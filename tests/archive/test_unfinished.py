@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 
 import pytest
 
-from fourfold.archive.unfinished import put_in_place, unfinished
+from fourfold.archive.unfinished import held, put_in_place, sweep, unfinished
 from fourfold.errors import DiskFull, StorageError
 
 
@@ -43,3 +44,39 @@ def test_one_that_fails_leaves_nothing_and_says_why(tmp_path, error, becomes):
     assert list(tmp_path.iterdir()) == []
     if isinstance(error, OSError):
         assert "a file cannot be written" in str(raised.value)
+
+
+def test_a_file_that_is_being_written_is_not_swept(tmp_path):
+    temporary, final = tmp_path / ".file.partial", tmp_path / "file"
+    with held(temporary) as file:
+        file.write(b"whole")
+        sweep(temporary)
+        put_in_place(temporary, final)
+    assert final.read_bytes() == b"whole"
+
+
+def test_what_nobody_writes_any_more_is_swept(tmp_path):
+    temporary = tmp_path / ".file.partial"
+    with held(temporary) as file:
+        file.write(b"half")
+    sweep(temporary)
+    assert list(tmp_path.iterdir()) == []
+    sweep(temporary)
+
+
+def test_one_that_is_swept_before_it_is_held_is_made_again(tmp_path, monkeypatch):
+    temporary, final = tmp_path / ".file.partial", tmp_path / "file"
+    lock, swept = fcntl.flock, []
+
+    def late(file, how):
+        if not swept:
+            swept.append(True)
+            temporary.unlink()
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with held(temporary) as file:
+        file.write(b"whole")
+        file.flush()
+        put_in_place(temporary, final)
+    assert final.read_bytes() == b"whole"

@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 from fourfold import limits
 from fourfold.archive.parquet import arrow
 from fourfold.archive.records import Row, Sealed
-from fourfold.archive.unfinished import put_in_place, unfinished
+from fourfold.archive.unfinished import held, put_in_place, unfinished
 from fourfold.errors import InvalidInput
 from fourfold.kernel import faults
 
@@ -64,10 +64,13 @@ def write_batches(
     named: Callable[[Sealed], Path],
     *,
     durable: bool = True,
+    beside: bool = True,
 ) -> tuple[Sealed, Path]:
-    """The same for rows that are in columns: each batch becomes a row group."""
-    with unfinished(temporary, "a segment"):
-        sealed = _write(batches, temporary, durable=durable)
+    """The same for rows that are in columns: each batch becomes a row group. It is written `beside`
+    what makes the next one, or before that.
+    """
+    with unfinished(temporary, "a segment"), held(temporary) as file:
+        sealed = _write(batches, file, durable=durable, beside=beside)
         if faults.armed:
             faults.hit("archive.segment.built")
         final = named(sealed)
@@ -77,42 +80,42 @@ def write_batches(
     return sealed, final
 
 
-def _write(batches: Iterable[Any], path: Path, *, durable: bool = True) -> Sealed:
+def _write(batches: Iterable[Any], file: BinaryIO, *, durable: bool, beside: bool) -> Sealed:
     pa, _ = arrow()
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     first = last = ts = -1
     count = size = groups = 0
-    with path.open("wb") as file:
-        os.fchmod(file.fileno(), 0o600)
-        hashing = Hashing(file)
-        with _Writing(pa.PythonFile(hashing, mode="w")) as writing:
-            for batch in batches:
-                offsets, times, _, _, payloads = batch.columns
-                if not groups:
-                    first, last = offsets[0].as_py(), offsets[0].as_py() - 1
-                if not _follow(offsets, last):
-                    raise InvalidInput(f"{path}: records behind {last} do not follow on each other")
-                held = pa.compute.sum(pa.compute.binary_length(payloads)).as_py()
-                writing.add(batch, held)
-                last = offsets[-1].as_py()
-                ts = max(ts, pa.compute.max(times.cast(pa.int64())).as_py())
-                count += len(batch)
-                size += held
-                groups += 1
-        if not count:
-            raise InvalidInput(f"{path}: a segment has at least one record")
-        file.flush()
-        if durable:
-            os.fsync(file.fileno())
-        written = file.tell()
+    hashing = Hashing(file)
+    with _Writing(pa.PythonFile(hashing, mode="w"), beside=beside) as writing:
+        for batch in batches:
+            offsets, times, _, _, payloads = batch.columns
+            if not groups:
+                first, last = offsets[0].as_py(), offsets[0].as_py() - 1
+            if not _follow(offsets, last):
+                raise InvalidInput(
+                    f"{file.name}: records behind {last} do not follow on each other"
+                )
+            held = pa.compute.sum(pa.compute.binary_length(payloads)).as_py()
+            writing.add(batch, held)
+            last = offsets[-1].as_py()
+            ts = max(ts, pa.compute.max(times.cast(pa.int64())).as_py())
+            count += len(batch)
+            size += held
+            groups += 1
+    if not count:
+        raise InvalidInput(f"{file.name}: a segment has at least one record")
+    file.flush()
+    if durable:
+        os.fsync(file.fileno())
+    written = file.tell()
     return Sealed(first, last, count, size, ts, groups, written, hashing.digest.hexdigest())
 
 
 class _Writing:
     """Writes row groups while the next one is read: Parquet is compressed by one thread."""
 
-    def __init__(self, sink: Any) -> None:
+    def __init__(self, sink: Any, *, beside: bool) -> None:
         self._sink = sink
+        self._beside = beside
         self._writer: Any = None
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="fourfold-segment")
         self._under_way: Future[None] | None = None
@@ -126,7 +129,8 @@ class _Writing:
             _, pq = arrow()
             self._writer = pq.ParquetWriter(self._sink, schema(), **_options())
         self._wait()
-        if size < limits.SEGMENT_GROUP_BYTES // 2 and len(batch) < limits.SEGMENT_GROUP_ROWS:
+        small = size < limits.SEGMENT_GROUP_BYTES // 2 and len(batch) < limits.SEGMENT_GROUP_ROWS
+        if small or not self._beside:
             # Most likely the last one, and often the only one: that is not worth a thread.
             self._write(batch)
         else:

@@ -50,11 +50,40 @@ PUBLISH_ENTRIES: Final = 64
 """Publications that a manifest tells of itself; older ones are in its pages, so that it stays
 small however often something is published.
 """
+PUBLISH_PACK_BYTES: Final = 32 * MIB
+"""Rows of small publications that are put together in one object, about, in memory."""
+PUBLISH_FANOUT: Final = 16
+PUBLISH_LEVELS: Final = 3
+"""Pages of a manifest that are merged into one of the next level, and the last level."""
+PUBLISH_MERGE_LEAST: Final = 4
+"""So many publications are worth merging when somebody asks for it."""
+PUBLISH_POINTS_PAGE: Final = 4_096
+"""Points of a page that has them whole."""
+PUBLISH_ORPHAN_S: Final = 86_400.0
+"""An object that no manifest speaks of may be on its way: it is taken for left behind after so
+long, whatever the time of grace is.
+"""
+PUBLISH_EVERY_S: Final = 10.0
+"""How often the background publishes what is new in databases: so much may be lost with a disk."""
+PUBLISH_BUSY_S: Final = 15.0
+"""How soon a database that another process writes is looked at again."""
+PUBLISH_COLLECT_S: Final = 3_600.0
+"""How often the background gives up old points, and deletes what nothing needs."""
+PUBLISH_FORGET_POINTS: Final = 64
+"""So many points must be given up before the background does so: each time a list is rewritten."""
 PUBLISH_RESTORE_ROWS: Final = 8_192
 """Rows of one transaction while a database is restored."""
 PUBLISH_DEADLINE_S: Final = 3_600.0
 """How long the one state that is published may be held open while it is sealed."""
-ARCHIVE_TRIM_ROWS: Final = 1_000
+ARCHIVE_PAUSES: Final = 2.0
+ARCHIVE_PAUSE_MAX_S: Final = 0.1
+ARCHIVE_PAUSE_LOOK_S: Final = 0.001
+"""The pause behind a piece of work in the background, as a multiple of what the piece took, and at
+most; and how often it is seen whether anybody else writes.
+"""
+ARCHIVE_NICE: Final = 10
+"""How far threads in the background stand back from others that want the processor."""
+ARCHIVE_TRIM_ROWS: Final = 250
 ARCHIVE_TRIM_BYTES: Final = 4 * MIB
 """Records that leave the log in one transaction: appends take turns with these."""
 ROUTING_KEY_MAX: Final = 1_024

@@ -58,6 +58,11 @@ LOG_ROOM_STEP_BYTES: Final = 1 * MIB
 """A log that is synced at every commit gets room ahead: from the first size on, as much again as it
 has, and never more than this at once, since the next commit takes the zeros to the disk too.
 """
+CHECKPOINT_PASSES: Final = 3
+CHECKPOINT_REST_PAGES: Final = 64
+"""How often the log is folded back beside the writers, at most, until so little is left that they
+can well wait for the rest.
+"""
 
 # Health
 WAL_DEGRADED_BYTES: Final = 64 * MIB

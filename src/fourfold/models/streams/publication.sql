@@ -1,8 +1,16 @@
 -- What a point of a store asks of the streams.
 
 -- name: moved_since
--- The streams whose manifests were written at or after a time, and how far each tells of its stream.
-SELECT m.stream, m.uploaded_generation, coalesce(s.uploaded_through, -1), coalesce(m.told_incarnation, '')
+-- The streams whose manifests were written at or after a time, and how far each tells of its stream. That is the end of its
+-- last published segment: while the log lets go of records, `uploaded_through` lies within the next one.
+SELECT m.stream, m.uploaded_generation,
+       coalesce(
+           (SELECT g.end_offset FROM segments AS g WHERE g.stream = s.stream AND g.uploaded_at_ms IS NOT NULL
+            ORDER BY g.start_offset DESC LIMIT 1),
+           (SELECT min(g.start_offset) - 1 FROM segments AS g WHERE g.stream = s.stream),
+           s.uploaded_through,
+           -1),
+       coalesce(m.told_incarnation, '')
 FROM manifests AS m
 LEFT JOIN streams AS s ON s.stream = m.stream AND s.incarnation = m.told_incarnation
 WHERE m.last_uploaded_at_ms >= ?1 ORDER BY m.stream

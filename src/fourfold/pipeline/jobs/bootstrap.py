@@ -79,7 +79,6 @@ class Bootstrap(Job):
                 failures,
                 now_ms=streams.clock(),
                 progress=context.advance,
-                at_once=limits.BOOTSTRAP_STREAMS,
             )
 
     def commit(self, context: Context, plan: Plan, result: Bootstrapped) -> Report:

@@ -193,7 +193,6 @@ class Building:
                 found,
                 policy=policy,
                 folder=self._folder,
-                writer=f"{os.getpid()}-",
                 durable=False,
             )
             if built is None:

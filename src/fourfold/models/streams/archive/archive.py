@@ -17,19 +17,22 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fourfold import limits
 from fourfold.archive import manifests
 from fourfold.archive.cache import DiskCache
+from fourfold.archive.parquet import arrow
 from fourfold.archive.reading import StoredSegments, open_segments
 from fourfold.archive.retrying import Retries
-from fourfold.errors import Busy, FourfoldError, PublisherFenced, StorageError
+from fourfold.archive.unfinished import sweep
+from fourfold.errors import Busy, FourfoldError, MissingDependency, PublisherFenced, StorageError
 from fourfold.kernel import Database, Transaction
 from fourfold.models.streams.archive import collecting, sealing
 from fourfold.models.streams.archive.cold import Cold
+from fourfold.models.streams.archive.pace import NO_PACE, Pace, come_last
 from fourfold.models.streams.archive.publishing import LocalSegmentLost, Publisher
 from fourfold.models.streams.archive.records import SQL, Policy, Published, Retired, Round, Standing
 from fourfold.models.streams.archive.upkeep import Kept, Upkeep
@@ -143,7 +146,7 @@ class Archive:
 
     def _clear(self, path: Path) -> None:
         if path.name.endswith(".partial"):
-            path.unlink(missing_ok=True)
+            sweep(path)
             return
         segment = str(path.relative_to(self._local)).removesuffix(".parquet")
         with self._database.read() as snapshot:
@@ -155,7 +158,7 @@ class Archive:
 
     # Rounds
 
-    def round(self, *, everything: bool = False) -> Round:
+    def round(self, *, everything: bool = False, pace: Pace = NO_PACE) -> Round:
         """Seal and publish what is due; with `everything`, all that there is."""
         with self._round:
             done = Round()
@@ -166,7 +169,9 @@ class Archive:
                 with ThreadPoolExecutor(
                     self.policy.concurrency, thread_name_prefix="fourfold-archive"
                 ) as pool:
-                    turns = [(name, pool.submit(self._take_turn, name, everything)) for name in due]
+                    turns = [
+                        (name, pool.submit(self._take_turn, name, everything, pace)) for name in due
+                    ]
                     for name, turn in turns:
                         self._gather(done, name, turn.result)
             self._keep_counts()
@@ -195,10 +200,18 @@ class Archive:
         """Rounds in the background, until the end of the `with` block; then a last one."""
         stop = threading.Event()
 
+        pace = Pace(lambda: self._database.transactions)
+        with suppress(MissingDependency):
+            # It takes a while, in which nothing else runs, so it is done before anything else does.
+            # The first array that is made of values brings in more than the module itself did.
+            pa, _ = arrow()
+            pa.array([0])
+
         def run() -> None:
+            come_last()
             while not stop.wait(every_s):
                 try:
-                    while not stop.is_set() and not self.round().idle:
+                    while not stop.is_set() and not self.round(pace=pace).idle:
                         pass
                 except Exception as error:  # noqa: BLE001 - the next round may succeed
                     # It is told by `failures`, under no stream's name, until then.
@@ -225,6 +238,7 @@ class Archive:
         """Index and compact, now and then, if it shall be so; beside the rounds, which must not
         wait for it.
         """
+        come_last()
         while not stop.wait(limits.ARCHIVE_UPKEEP_S):
             try:
                 if self.policy.compact:
@@ -277,31 +291,31 @@ class Archive:
 
     # One stream
 
-    def _take_turn(self, name: str, everything: bool) -> _Turn:
+    def _take_turn(self, name: str, everything: bool, pace: Pace = NO_PACE) -> _Turn:
         """Seal a stream if it is due, and publish what is sealed."""
         with self._database.read() as snapshot:
             source = snapshot.value(SQL.fork_source, (name,))
         if source is not None:
             # A fork is nothing without what it shares.
             self._note(source)
-            self._take_turn(source, True)
+            self._take_turn(source, True, pace)
         with self._lock(name):
-            sealed = self._seal(name, everything=everything)
+            sealed = self._seal(name, everything=everything, pace=pace)
             with self._database.read() as snapshot:
                 if snapshot.value(SQL.fork_source, (name,)) is not None:
                     return _Turn(sealed, [])
             published: list[Published] = []
             try:
-                self._publish(name, published)
+                self._publish(name, published, pace)
             except LocalSegmentLost:
                 # Its records are in the log. They are sealed again in this very turn: one that
                 # ended here would look as if there were nothing left to do.
                 sealing.unseal(self._database, name)
-                sealed += self._seal(name, everything=everything)
-                self._publish_anew(name, published)
+                sealed += self._seal(name, everything=everything, pace=pace)
+                self._publish_anew(name, published, pace)
             return _Turn(sealed, published)
 
-    def _seal(self, name: str, *, everything: bool) -> int:
+    def _seal(self, name: str, *, everything: bool, pace: Pace) -> int:
         sealed = 0
         while sealed < limits.ARCHIVE_TURN_SEGMENTS and self._is_due(name, everything=everything):
             done = sealing.seal(
@@ -310,6 +324,7 @@ class Archive:
                 policy=self.policy,
                 folder=self._local,
                 now_ms=self._clock(),
+                pace=pace,
             )
             if done is None:
                 break
@@ -327,10 +342,10 @@ class Archive:
         old = rows > 0 and cut <= self._clock() - 1000 * self.policy.seal_age_s
         return size >= self.policy.seal_bytes or rows >= self.policy.seal_rows or bool(old)
 
-    def _publish_anew(self, name: str, published: list[Published]) -> None:
+    def _publish_anew(self, name: str, published: list[Published], pace: Pace) -> None:
         """Publish what was sealed just now; a file that is lost so soon is lost again and again."""
         try:
-            self._publish(name, published)
+            self._publish(name, published, pace)
         except LocalSegmentLost as error:
             raise StorageError(f"the stream {name!r} cannot be published: {error}") from error
 
@@ -343,13 +358,13 @@ class Archive:
                 # The next round seals it again.
                 return
 
-    def _publish(self, name: str, published: list[Published]) -> None:
+    def _publish(self, name: str, published: list[Published], pace: Pace = NO_PACE) -> None:
         """Add to `published` what was done, also when it ends with an error."""
         while len(published) < limits.ARCHIVE_TURN_SEGMENTS:
             with self._database.read() as snapshot:
                 if not snapshot.value(SQL.unpublished, (name,)):
                     return
-            done = self._publisher.publish(name)
+            done = self._publisher.publish(name, pace)
             if done is None:
                 return
             self._trimmed = self._trimmed or bool(done.segments)

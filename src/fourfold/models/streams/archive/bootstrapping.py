@@ -94,7 +94,7 @@ def restore(
     *,
     now_ms: int,
     progress: Progress | None = None,
-    at_once: int = limits.ARCHIVE_STREAMS_PER_ROUND,
+    at_once: int = limits.BOOTSTRAP_STREAMS,
 ) -> Bootstrapped:
     """Rebuild the streams of manifests that were read, so many in one transaction."""
     living = {each.manifest.name: each for each in found if not each.manifest.deleted}
@@ -129,9 +129,10 @@ def _collected(
     """Every manifest, what no manifest speaks of, and what cannot be read."""
     found: list[Found] = []
     failures: dict[str, FourfoldError] = {}
-    listed = retries.run(lambda: list(objects.list(f"{manifests.ROOT}/")))
-    keys = [info.key for info in listed if info.key.endswith(f"/{manifests.MANIFEST}")]
-    segments = {info.key: info.size for info in listed}
+    segments = retries.run(
+        lambda: {info.key: info.size for info in objects.list(f"{manifests.ROOT}/")}
+    )
+    keys = [key for key in segments if key.endswith(f"/{manifests.MANIFEST}")]
     with ThreadPoolExecutor(4 * limits.ARCHIVE_CONCURRENCY) as pool:
         reading = pool.map(lambda key: read_one(objects, retries, key), keys)
         for number, (key, read) in enumerate(zip(keys, reading, strict=True)):

@@ -108,8 +108,8 @@ def _arranged(snapshot: Snapshot, between: tuple[int, int, int], columns: list[A
     ends = pa.compute.cumulative_sum(_numbers("0," + lengths).cast(pa.int32()))
     rest = snapshot.all(SQL.keys_and_flags, between) if keys or least != most else None
     given = (
-        pa.array(range(start, end), type=pa.int64()),
-        _numbers(times).cast(pa.timestamp("ms", tz="UTC")),
+        pa.compute.add(pa.compute.cumulative_sum(pa.repeat(1, count)), start - 1),
+        _numbers(times),
         pa.nulls(count, pa.binary())
         if rest is None
         else pa.array([row[0] for row in rest], type=pa.binary()),
@@ -120,7 +120,10 @@ def _arranged(snapshot: Snapshot, between: tuple[int, int, int], columns: list[A
             pa.binary(), count, [None, ends.buffers()[1], pa.py_buffer(payloads)]
         ),
     )
-    arrays = [each.cast(field.type) for each, field in zip(given, schema(), strict=True)]
+    arrays = [
+        each if each.type == field.type else each.cast(field.type)
+        for each, field in zip(given, schema(), strict=True)
+    ]
     return pa.record_batch(arrays, schema=schema())
 
 

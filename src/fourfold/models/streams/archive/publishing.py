@@ -33,6 +33,7 @@ from fourfold.errors import (
 )
 from fourfold.kernel import Database, Snapshot, faults
 from fourfold.models.streams.archive.indexes.catalogue import told as runs_told
+from fourfold.models.streams.archive.pace import NO_PACE, Pace
 from fourfold.models.streams.archive.recording import Known, record
 from fourfold.models.streams.archive.records import (
     SQL,
@@ -87,36 +88,38 @@ class Publisher:
         self._clock = clock
         self._retries = retries
 
-    def publish(self, stream: str) -> Published | None:
+    def publish(self, stream: str, pace: Pace = NO_PACE) -> Published | None:
         """Publish what is sealed of a stream, up to a bound; None when there was nothing to do."""
-        plan = self._plan(stream)
+        with pace.piece():
+            plan = self._plan(stream)
         if plan.token is not None:
             # The last time, nobody learned what became of the manifest.
             found = self._look(stream)
             if found is not None and manifest_text.token_of(found.data) == plan.token:
-                settled = self._settle(stream, plan, found)
+                settled = self._settle(stream, plan, found, pace)
                 if settled is not None:
                     return settled
                 plan = plan._replace(version=found.info.version)
         if plan.row is None and plan.version is None:
             self._forget(stream)
             return None
-        etags, failure = self._upload_all(plan.missing)
+        etags, failure = self._upload_all(plan.missing, pace)
         if failure is not None and not etags:
             raise failure
         # The earliest that is missing is never bypassed: those before it can be published.
         plan = plan._replace(missing=plan.missing[: len(etags)])
         token = plan.token or uuid.uuid4().hex
-        manifest = self._manifest(stream, plan, token)
-        self._database.transact(
-            lambda txn: txn.execute(SQL.intend, (stream, manifest.generation, token))
-        )
+        with pace.piece():
+            manifest = self._manifest(stream, plan, token)
+            self._database.transact(
+                lambda txn: txn.execute(SQL.intend, (stream, manifest.generation, token))
+            )
         if faults.armed:
             faults.hit("archive.manifest.intended")
         known = self._replace(stream, plan, manifest)
         if faults.armed:
             faults.hit("archive.manifest.uploaded")
-        done = self._record(stream, plan, known, etags)
+        done = self._record(stream, plan, known, etags, pace)
         if failure is not None:
             raise failure
         return done
@@ -155,18 +158,18 @@ class Publisher:
     # Segments
 
     def _upload_all(
-        self, missing: tuple[Segment, ...]
+        self, missing: tuple[Segment, ...], pace: Pace
     ) -> tuple[dict[int, str], FourfoldError | None]:
         """The versions of those that are up, in order, and why it was not all of them."""
         etags: dict[int, str] = {}
         for segment in missing:
             try:
-                etags[segment.start_offset] = self._upload(segment)
+                etags[segment.start_offset] = self._upload(segment, pace)
             except FourfoldError as error:
                 return etags, error
         return etags, None
 
-    def _upload(self, segment: Segment) -> str:
+    def _upload(self, segment: Segment, pace: Pace) -> str:
         """Bring a segment to the object store, if it is not there; its version there."""
         if faults.armed:
             faults.hit("archive.upload.before")
@@ -178,18 +181,19 @@ class Publisher:
                 # It is up already, and its log may have begun to let go of its records.
                 return found.version
             raise LocalSegmentLost(f"{path}: the file of a segment is missing or damaged")
-        version = self.put_file(key, path, segment.size_bytes, segment.digest)
+        version = self.put_file(key, path, segment.size_bytes, segment.digest, pace)
         if faults.armed:
             faults.hit("archive.upload.after")
         return version
 
-    def put_file(self, key: str, path: Path, size: int, digest: str) -> str:
+    def put_file(self, key: str, path: Path, size: int, digest: str, pace: Pace = NO_PACE) -> str:
         """Bring a file to the object store, if it is not there; its version there."""
-        return self._retries.run(lambda: self._put_file(key, path, size, digest))
+        return self._retries.run(lambda: self._put_file(key, path, size, digest, pace))
 
-    def _put_file(self, key: str, path: Path, size: int, digest: str) -> str:
+    def _put_file(self, key: str, path: Path, size: int, digest: str, pace: Pace) -> str:
         try:
-            return self._objects.upload(key, _chunks(path), if_absent=True).version
+            chunks = pace.each(_chunks(path))
+            return self._objects.upload(key, chunks, if_absent=True).version
         except AlreadyExists:
             found = self._objects.head(key)
             if found is None:
@@ -270,7 +274,7 @@ class Publisher:
             return found.info.version
         raise _fenced(stream, f"generation {other.generation} was written by {other.publisher!r}")
 
-    def _settle(self, stream: str, plan: _Plan, found: Object) -> Published | None:
+    def _settle(self, stream: str, plan: _Plan, found: Object, pace: Pace) -> Published | None:
         """Record a manifest of this node whose upload was not recorded; None when it is damaged
         and has to be written again.
         """
@@ -282,11 +286,13 @@ class Publisher:
         if living and not _continues(manifest, plan):
             raise _fenced(stream, "its manifest speaks of other segments than this node has")
         known = Known(manifest, found.info.version, len(found.data))
-        return self._record(stream, plan, known, {})
+        return self._record(stream, plan, known, {}, pace)
 
     # The record of it
 
-    def _record(self, stream: str, plan: _Plan, known: Known, etags: dict[int, str]) -> Published:
+    def _record(
+        self, stream: str, plan: _Plan, known: Known, etags: dict[int, str], pace: Pace
+    ) -> Published:
         done = record(
             self._database,
             stream,
@@ -294,6 +300,7 @@ class Publisher:
             etags,
             now=self._clock(),
             trim_rows=self._trim_rows,
+            pace=pace,
         )
         if faults.armed:
             faults.hit("archive.manifest.recorded")

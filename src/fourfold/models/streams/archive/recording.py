@@ -16,6 +16,7 @@ from fourfold import limits
 from fourfold.archive.manifests import Manifest
 from fourfold.kernel import Database, Transaction, faults
 from fourfold.models.streams.archive.indexes import catalogue
+from fourfold.models.streams.archive.pace import NO_PACE, Pace
 from fourfold.models.streams.archive.records import SQL, Published, Swap, meta_of
 
 
@@ -35,15 +36,17 @@ def record(
     *,
     now: int,
     trim_rows: int,
+    pace: Pace = NO_PACE,
 ) -> Published:
     """Everything that follows from a manifest that is up."""
     manifest = known.manifest
     added = 0
     while True:
-        done = database.transact(
-            lambda txn: _step(txn, known, etags, now, trim_rows),
-            deadline_s=limits.ARCHIVE_RECORD_DEADLINE_S,
-        )
+        with pace.piece():
+            done = database.transact(
+                lambda txn: _step(txn, known, etags, now, trim_rows),
+                deadline_s=limits.ARCHIVE_RECORD_DEADLINE_S,
+            )
         added += done.segments
         if done.last:
             return Published(stream, manifest.generation, manifest.uploaded_through, added)

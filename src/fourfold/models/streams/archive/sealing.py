@@ -10,6 +10,7 @@ claim that nobody holds; both are cleared when the archive is opened again.
 
 from __future__ import annotations
 
+import uuid
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from fourfold.archive.records import Sealed
 from fourfold.archive.segments import write_batches
 from fourfold.kernel import Database, Snapshot, Transaction, faults
 from fourfold.models.streams.archive import columns
+from fourfold.models.streams.archive.pace import NO_PACE, Pace
 from fourfold.models.streams.archive.records import SQL, Meta, Policy, meta_of
 
 
@@ -40,6 +42,7 @@ def seal(
     policy: Policy,
     folder: Path,
     now_ms: int,
+    pace: Pace = NO_PACE,
 ) -> Sealed | None:
     """Seal the next segment of a stream; None when there was nothing to seal, or its stream is
     gone.
@@ -51,7 +54,7 @@ def seal(
     done = False
     try:
         with database.read(deadline_s=float("inf")) as snapshot:
-            built = build(snapshot, name, claimed, policy=policy, folder=folder)
+            built = build(snapshot, name, claimed, policy=policy, folder=folder, pace=pace)
         if built is None:
             return None
         sealed, path = built
@@ -73,26 +76,28 @@ def build(
     *,
     policy: Policy,
     folder: Path,
-    writer: str = "",
     durable: bool = True,
+    pace: Pace = NO_PACE,
 ) -> tuple[Sealed, Path] | None:
     """The file of the next segment of a stream, whole and on disk; None when there are no records
-    for it. Nothing speaks of it until `commit`: this may run anywhere, in many processes. Those
-    that may meet in the folder name themselves as `writer`, and who makes many files at once may
-    bring them to disk together, before they are committed, instead of having each `durable`.
+    for it. Nothing speaks of it until `commit`: this may run anywhere, in many processes. Who makes
+    many files at once may bring them to disk together, before they are committed, instead of having
+    each `durable`.
     """
     pending = max(1, found.next_offset - found.start)
     average = found.pending_bytes // pending
     between = (found.sid, found.start, found.next_offset)
-    batches = columns.batches(snapshot, *between, average=average, policy=policy)
+    batches = pace.through(columns.batches(snapshot, *between, average=average, policy=policy))
     first = next(batches, None)
     if first is None:
         return None
     return write_batches(
         chain((first,), batches),
-        folder / f".{writer}{found.incarnation}-{first.column(0)[0].as_py():016d}.partial",
+        # Of its own: of two that seal the same records, none may take the file of the other.
+        folder / f".{uuid.uuid4().hex}.partial",
         lambda sealed: folder / local_path(name, found, sealed),
         durable=durable,
+        beside=pace is NO_PACE,
     )
 
 

@@ -1,0 +1,108 @@
+"""Making room: the archive works beside appends, and must not take their time.
+
+In the background its work is cut into short pieces. One piece is under way at a time, and behind
+each comes a pause in proportion to it, while others write. Threads that do such work come last
+when the processor is given away.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import TypeVar
+
+from fourfold import limits
+
+T = TypeVar("T")
+
+
+class Pace:
+    """Short pieces of work with pauses behind them; `written` tells how often anybody wrote."""
+
+    def __init__(
+        self,
+        written: Callable[[], int],
+        pauses: float = limits.ARCHIVE_PAUSES,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._written = written
+        self._pauses = pauses
+        self._clock = clock
+        self._sleep = sleep
+        self._lane = threading.Lock()
+
+    @contextmanager
+    def piece(self) -> Iterator[None]:
+        """One piece, once it is its turn. There are no pieces within a piece."""
+        with self._lane:
+            began = self._clock()
+            try:
+                yield
+            finally:
+                self._rest(self._clock() - began)
+
+    def each(self, items: Iterable[T]) -> Iterator[T]:
+        """To get each of these is a piece. What is done with it has a pause too, but keeps no
+        piece waiting: an object store may take its time.
+        """
+        waiting = iter(items)
+        while True:
+            with self.piece():
+                found = tuple(islice(waiting, 1))
+            if not found:
+                return
+            began = self._clock()
+            yield found[0]
+            self._rest(self._clock() - began)
+
+    def through(self, items: Iterable[T]) -> Iterator[T]:
+        """To get each of these, and whatever is done with it, is a piece."""
+        waiting = iter(items)
+        while True:
+            with self.piece():
+                for item in waiting:
+                    yield item
+                    break
+                else:
+                    return
+
+    def _rest(self, took: float) -> None:
+        until = self._clock() + min(took * self._pauses, limits.ARCHIVE_PAUSE_MAX_S)
+        before = self._written()
+        while (left := until - self._clock()) > 0:
+            self._sleep(min(left, limits.ARCHIVE_PAUSE_LOOK_S))
+            if self._written() == before:
+                # Nobody is kept waiting.
+                return
+
+
+class _NoPace(Pace):
+    """Work that somebody waits for: as fast as it goes, side by side."""
+
+    def __init__(self) -> None:
+        super().__init__(int, 0.0)
+
+    @contextmanager
+    def piece(self) -> Iterator[None]:
+        yield
+
+
+NO_PACE = _NoPace()
+
+
+def come_last() -> None:
+    """From now on, this thread and those that it starts get the processor when others do not want
+    it. Where a thread has no priority of its own, nothing changes.
+    """
+    if sys.platform == "linux":
+        own = threading.get_native_id()
+        # Nobody may come forward again without leave.
+        standing = max(os.getpriority(os.PRIO_PROCESS, own), limits.ARCHIVE_NICE)
+        os.setpriority(os.PRIO_PROCESS, own, standing)

@@ -1,0 +1,173 @@
+"""The archive makes room for those who write: pieces, pauses, and who gets the processor."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+
+import pytest
+from node import Node
+
+from fourfold import limits
+from fourfold.models.streams.archive import Policy, sealing
+from fourfold.models.streams.archive.pace import NO_PACE, Pace
+from fourfold.objects import MemoryStore
+
+
+class Clock:
+    """Time that passes when somebody sleeps, or works."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+def paced(written, clock, pauses=2.0):
+    return Pace(written, pauses, clock=clock, sleep=clock.sleep)
+
+
+def counting():
+    numbers = iter(range(10**6))
+    return lambda: next(numbers)
+
+
+def test_a_pause_is_in_proportion_to_the_piece_while_others_write():
+    clock = Clock()
+    pace = paced(counting(), clock)
+    with pace.piece():
+        clock.sleep(0.010)
+    assert clock.now == pytest.approx(0.030)
+
+
+def test_a_pause_has_a_longest():
+    clock = Clock()
+    with paced(counting(), clock).piece():
+        clock.sleep(5.0)
+    assert clock.now == pytest.approx(5.0 + limits.ARCHIVE_PAUSE_MAX_S)
+
+
+def test_nobody_is_waited_for_when_nobody_writes():
+    clock = Clock()
+    with paced(lambda: 7, clock).piece():
+        clock.sleep(0.010)
+    assert clock.now == pytest.approx(0.010 + limits.ARCHIVE_PAUSE_LOOK_S)
+
+
+def test_getting_an_item_and_working_on_it_are_one_piece():
+    clock = Clock()
+
+    def items():
+        for item in range(3):
+            clock.sleep(0.001)
+            yield item
+
+    seen = []
+    for item in paced(counting(), clock, pauses=1.0).through(items()):
+        seen.append(item)
+        clock.sleep(0.009)
+    assert seen == [0, 1, 2]
+    assert clock.now == pytest.approx(3 * 0.020)
+
+
+def test_what_an_object_store_does_with_a_chunk_keeps_no_piece_waiting():
+    clock = Clock()
+    pace = paced(counting(), clock, pauses=1.0)
+
+    def chunks():
+        for chunk in range(2):
+            clock.sleep(0.001)
+            yield chunk
+
+    seen = []
+    for chunk in pace.each(chunks()):
+        with pace.piece():
+            seen.append(chunk)
+        clock.sleep(0.003)
+    assert seen == [0, 1]
+    assert clock.now == pytest.approx(2 * (0.002 + 0.006))
+
+
+def test_whoever_breaks_off_leaves_the_lane_free():
+    pace = paced(lambda: 0, Clock())
+
+    def run():
+        for number in pace.through([1, 0]):
+            assert 1 // number
+
+    with pytest.raises(ZeroDivisionError):
+        run()
+    with pace.piece():
+        pass
+
+
+def test_one_piece_is_under_way_at_a_time():
+    pace = Pace(lambda: 0)
+    inside = threading.Semaphore(1)
+    overlaps = []
+
+    def work():
+        for _ in pace.through(range(50)):
+            if not inside.acquire(blocking=False):
+                overlaps.append(True)
+                return
+            os.sched_yield()
+            inside.release()
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not overlaps
+
+
+def test_a_segment_is_the_same_at_any_pace(tmp_path):
+    """To the byte: its digest is a part of its name."""
+    policy = Policy()
+    sealed = []
+    for pace in (NO_PACE, Pace(lambda: 0)):
+        node = Node(tmp_path / str(len(sealed)), MemoryStore(), policy)
+        stream = node.streams.create("a", "text/plain")
+        for number in range(9):
+            stream.append([b"%d" % number * 40_000] * 10)
+        folder = node.root / "made"
+        done = sealing.seal(node.database, "a", policy=policy, folder=folder, now_ms=0, pace=pace)
+        node.close()
+        sealed.append(done)
+    assert sealed[0] == sealed[1]
+    assert sealed[0].groups > 2
+
+
+class Watched(MemoryStore):
+    """Remembers at what priority its objects came."""
+
+    def __init__(self):
+        super().__init__()
+        self.priorities = set()
+        self.came = threading.Event()
+
+    def put(self, *args, **options):
+        own = threading.get_native_id()
+        self.priorities.add(os.getpriority(os.PRIO_PROCESS, own))
+        found = super().put(*args, **options)
+        self.came.set()
+        return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have no priority of their own")
+def test_the_background_comes_last_and_a_caller_does_not(tmp_path):
+    usual = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    objects = Watched()
+    node = Node(tmp_path, objects)
+    node.write("a", 8)
+    with node.archive.running(every_s=0.001):
+        assert objects.came.wait(60)
+    assert objects.priorities == {max(usual, limits.ARCHIVE_NICE)}
+    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == usual
+    node.close()
