@@ -61,6 +61,12 @@ def _tables(part: Part) -> list[str]:
     return found
 
 
+def _of(part: Part) -> str:
+    """When a part was measured, and of which code: others may be of another day."""
+    commit = part.machine.commit.split()[0][:12] if part.machine and part.machine.commit else ""
+    return f" ({', '.join(filter(None, [commit, part.finished_at[:16].replace('T', ' ')]))})"
+
+
 def markdown(result: Result, source: str) -> str:
     texts = []
     machine = next((part.machine for part in result.parts.values() if part.machine), None)
@@ -70,7 +76,7 @@ def markdown(result: Result, source: str) -> str:
         facts.append(", ".join(f"{name} {version}" for name, version in versions.items()))
         texts.append("\n".join(f"- {line}" for line in facts))
     for part in result.parts.values():
-        texts += [f"{part.title}:", *_tables(part)]
+        texts += [f"{part.title}{_of(part)}:", *_tables(part)]
     if not result.clean:
         texts.append("\\* " + _DISTURBED)
     newest = max(part.finished_at for part in result.parts.values())

@@ -1,6 +1,7 @@
 """What the parts of a benchmark leave: figures, each with its target, and every round.
 
-Parts are run one by one, for each takes minutes; the file of a day holds the newest run of each.
+Parts are run one by one, for each takes minutes. The file of a day holds the newest run of each: it
+begins with what the file before it holds, so that a run of some parts replaces only those.
 """
 
 from __future__ import annotations
@@ -79,6 +80,15 @@ def load(path: Path) -> Result:
     if not path.exists():
         return Result()
     return msgspec.json.decode(path.read_bytes(), type=Result)
+
+
+def file_of_day(folder: Path, name: str, day: str) -> Path:
+    """The file of a day. Each part in it says when it was measured, and of what."""
+    path = folder / f"{name}-{day}.json"
+    before = [each for each in folder.glob(f"{name}-[0-9]*.json") if each.name < path.name]
+    if before and not path.exists():
+        path.write_bytes(max(before).read_bytes())
+    return path
 
 
 def save(part: Part, name: str, path: Path) -> Result:

@@ -6,6 +6,7 @@ processes that were waited for, so here the tree is looked through.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import time
@@ -17,6 +18,7 @@ from bench.machine import _processor_seconds
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _LOOK_S = 0.05
+_SET_CHILD_SUBREAPER = 36
 
 
 class Watch:
@@ -32,6 +34,7 @@ class Watch:
 def foreign() -> Iterator[Watch]:
     """The share of the processor time that others used while the block ran, from 0 to 1."""
     seen = Watch()
+    _adopt_orphans()
     busy, total = _processor_seconds()
     ours = _tree_seconds()
     yield seen
@@ -78,6 +81,13 @@ def _look(seen: Watch) -> None:
         seen.databases_of_a_worker = max(seen.databases_of_a_worker, open_now)
         peak = int(fields.get("VmHWM", "0 kB").split()[0]) * 1024
         seen.worker_bytes = max(seen.worker_bytes, peak)
+
+
+def _adopt_orphans() -> None:
+    """A JVM outlives the process that started it, and Python workers their daemon. What they used
+    would count as somebody else's if they became children of another process.
+    """
+    ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _tree() -> list[int]:

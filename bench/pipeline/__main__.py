@@ -67,10 +67,11 @@ def main(*, quick: bool, rows: int, rounds: int, only: str, only_prepare: bool, 
         return
     # A run of another size is for looking around: its result is not kept.
     whole = rows in {stores.SPACE_ROWS, 10 * stores.SPACE_ROWS}
-    kept = RESULTS / f"pipeline-{datetime.now(UTC):%Y-%m-%d}.json"
-    path = kept if whole else BUILD / "newest-pipeline.json"
+    path = BUILD / "newest-pipeline.json"
     missed = False
     with alone():
+        if whole:
+            path = parts.file_of_day(RESULTS, "pipeline", f"{datetime.now(UTC):%Y-%m-%d}")
         facts = machine.describe(BUILD)
         versions = {name: metadata.version(name) for name in PACKAGES}
         for name in chosen:

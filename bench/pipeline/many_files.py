@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -26,7 +27,7 @@ from bench.parts import Figure, Part, one, undisturbed
 from bench.pipeline import stores
 from bench.place import BUILD
 from bench.processes import workers
-from bench.turns import in_turns
+from bench.turns import Taken, in_turns
 from fourfold.pipeline import finding, session
 from fourfold.pipeline.tables import model_tables
 
@@ -34,10 +35,12 @@ FILES = 10_000
 _START = """
 import sys
 from fourfold.pipeline import session
-spark = session("local[2]", spark__log__level="OFF")
+spark = session("local[2]", quiet=True, spark__log__level="OFF")
 rows = spark.read.format("fourfold").option("root", sys.argv[1]).option("table", "state").load()
 assert rows.first() is not None
+print(sys.argv[2], flush=True)
 """
+_SEEN = "the first row is here"
 
 
 def table(spark: Any, root: Path, name: str) -> Any:
@@ -115,10 +118,19 @@ def measure_start(rows: int, rounds: int) -> Part:
     with TemporaryDirectory(dir=BUILD, prefix="work-") as temporary:
         root = Path(temporary) / "one"
         stores.small_space(root)
-        command = [sys.executable, "-c", _START, str(root)]
+        command = [sys.executable, "-c", _START, str(root), _SEEN]
 
-        def start() -> None:
-            subprocess.run(command, check=True, capture_output=True)
+        def start() -> Taken:
+            """How long it takes to end is not measured."""
+            began = time.perf_counter()
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+                assert child.stdout is not None
+                found = any(line.strip() == _SEEN for line in iter(child.stdout.readline, ""))
+                taken = time.perf_counter() - began
+                child.stdout.read()
+            assert found
+            assert child.returncode == 0
+            return Taken(taken)
 
         seconds, shares = in_turns({"start": start}, rounds)
     return Part(
