@@ -159,6 +159,21 @@ class Archive(Struct, frozen=True):
         Literal["on", "off"],
         _says("Whether a server makes large segments of small ones that it has published."),
     ] = "on"
+    publish_s: Annotated[
+        float,
+        Meta(ge=0.0, le=86_400.0),
+        _says("How often a server publishes what is new in databases; 0 for never.", "seconds"),
+    ] = limits.PUBLISH_EVERY_S
+    keep_s: Annotated[
+        float,
+        Meta(ge=0.0, le=100 * 366 * 86_400.0),
+        _says("How old a point may be to be kept; 0 for any age.", "seconds"),
+    ] = 0.0
+    keep_points: Annotated[
+        int,
+        Meta(ge=0, le=1_000_000_000),
+        _says("How many of the newest points are kept, however old; 0 for all.", "points"),
+    ] = 0
     compact_bytes: Annotated[
         _Bytes, _says("Payload of a segment that small ones are made into, at most.", "bytes")
     ] = limits.COMPACT_BYTES

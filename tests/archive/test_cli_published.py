@@ -98,6 +98,57 @@ def test_a_point_that_is_not_there_is_told(run, shop):
     )
 
 
+def test_what_was_compacted_merged_and_indexed_is_told(run, shop):
+    for _ in range(5):
+        told = json.loads(run("publish", "shop", "--objects", "objects", "--json"))
+        change(shop)
+    assert told["compacted"] is told["indexed"] is told["given_up"] is None
+    told = json.loads(run("publish", "shop", "--compact", "--index", "--json"))
+    [merged] = told["merged"]
+    assert merged["name"] == "spaces/did:key:facts"
+    assert merged["publications"] == 5
+    assert 1 <= merged["packs"] < merged["retired"]
+    assert told["compacted"]["streams"] == told["compacted"]["compacted"] == 1
+    assert told["indexed"]["segments"] >= 1
+    said = ""
+    for _ in range(5):
+        change(shop)
+        said += run("publish", "shop", "--compact")
+    assert "of spaces/did:key:facts into" in said
+    assert "the store is sound" in run("verify", "shop", "--objects")
+
+
+def test_points_are_given_up_and_their_objects_listed_then_deleted(run, shop, monkeypatch):
+    for _ in range(4):
+        run("publish", "shop", "--objects", "objects")
+        change(shop)
+    run("publish", "shop")
+    points = json.loads(run("publish", "shop", "--points", "--json"))["points"]
+    would = json.loads(run("publish", "shop", "--dry-run", "--keep", "2", "--json"))
+    assert would["would_give_up"]["points"] == len(points) - 2
+    assert "would give up 3 points" in run("publish", "shop", "--dry-run", "--keep", "2")
+    assert json.loads(run("publish", "shop", "--points", "--json"))["points"] == points
+    told = json.loads(run("publish", "shop", "--collect", "--keep", "2", "--keep", "0s", "--json"))
+    assert told["given_up"]["points"] == len(points) - 2
+    assert told["deleted_objects"] == 0
+    assert json.loads(run("publish", "shop", "--points", "--json"))["points"] == points[-2:]
+    monkeypatch.setenv("FOURFOLD_ARCHIVE_GRACE_S", "0")
+    listed = json.loads(run("publish", "shop", "--dry-run", "--json"))["would_delete"]
+    assert "database" in listed[0]
+    deleted = json.loads(run("publish", "shop", "--collect", "--json"))
+    assert deleted["deleted_objects"] == len(listed) > 0
+    assert "the store is sound" in run("verify", "shop", "--objects")
+    run("bootstrap", "new", "--objects", "objects", "--at", points[-2]["id"])
+    gone = run("bootstrap", "old", "--objects", "objects", "--at", points[0]["id"], code=3)
+    assert "error[not_found]" in gone
+
+
+def test_points_to_keep_are_said_once_and_with_what_gives_them_up(run, shop):
+    run("publish", "shop", "--keep", "2", code=2)
+    run("publish", "shop", "--collect", "--keep", "2", "--keep", "3", code=2)
+    run("publish", "shop", "--collect", "--keep", "soon", code=2)
+
+
 def test_a_damaged_object_is_named(run, shop, tmp_path):
     run("publish", "shop", "--objects", "objects")
     with FolderStore(tmp_path / "objects") as objects:

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from published_stores import Life, contents, open_store, published, rebuilt, verified
 
+from fourfold.store import keeping
 from fourfold.testing import crash
 
 CHILD = Path(__file__).with_name("published_child.py")
@@ -24,6 +25,28 @@ SLOW = tuple(
         "manifest.intended",
         "manifest.uploaded",
         "manifest.recorded",
+    )
+)
+
+
+KEEPING = (
+    "archive.pack.uploaded=kill@2",
+    "archive.retired.listed=kill@3",
+    "archive.collect.deleted=kill@2",
+)
+"""While there are packs that nothing names, lists that nothing names, and when objects are gone."""
+KEEPING_SLOW = tuple(
+    f"archive.{point}=kill@{at}"
+    for at in (1, 4, 9)
+    for point in (
+        "pack.uploaded",
+        "retired.listed",
+        "collect.deleted",
+        "manifest.intended",
+        "manifest.uploaded",
+        "manifest.recorded",
+        "upload.after",
+        "segment.built",
     )
 )
 
@@ -72,6 +95,56 @@ def test_a_store_that_is_killed_again_and_again_loses_no_point(tmp_path):
         assert died.killed, died
         points += died.lines
         check(tmp_path, points)
+
+
+def check_kept(folder, points):
+    """The newest points that were told are there, and each restores; what is left is in order."""
+    with open_store(folder / "store", folder / "objects") as store:
+        known = [each.id for each in store.points()]
+        for number, point in enumerate(known):
+            verified(rebuilt(folder / f"kept-{number}", folder / "objects", at=point))
+        assert points[-1] in known
+        assert set(points[-4:]) <= set(known)
+        for grace in (1e9, 0.0):
+            done = keeping.collect(store, keep=keeping.Keep(points=3), grace_s=grace)
+            assert not done.failures
+        assert not keeping.merge(store).failures
+        assert store.verify(objects=True).problems == []
+    check(folder, points[-2:])
+
+
+@pytest.mark.parametrize("fault", KEEPING)
+def test_a_store_that_is_killed_while_it_merges_and_deletes_loses_no_point(tmp_path, fault):
+    died = crash.run(CHILD, str(tmp_path), "3", "keep", fault=fault)
+    assert died.killed, died
+    check_kept(tmp_path, died.lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", KEEPING_SLOW)
+def test_a_store_that_is_killed_anywhere_while_it_merges_and_deletes_loses_no_point(
+    tmp_path, fault
+):
+    died = crash.run(CHILD, str(tmp_path), "4", "keep", fault=fault)
+    assert died.killed, died
+    if died.lines:
+        check_kept(tmp_path, died.lines)
+
+
+@pytest.mark.slow
+def test_a_store_that_is_killed_again_and_again_while_it_merges_loses_no_point(tmp_path):
+    random, points = Random(12), []
+    for seed in range(8):
+        moment = crash.Moment(acknowledgements=random.randint(2, 9), seconds=random.random() / 2)
+        died = crash.run(CHILD, str(tmp_path), str(seed), "keep", kill=moment)
+        assert died.killed, died
+        points += died.lines
+        with open_store(tmp_path / "store", tmp_path / "objects") as store:
+            known = [each.id for each in store.points()]
+            assert set(points[-4:]) <= set(known)
+            assert store.verify(objects=True).problems == []
+        for at in (known[0], known[-1]):
+            verified(rebuilt(tmp_path / f"{seed}-{at}", tmp_path / "objects", at=at))
 
 
 def test_a_rebuilding_that_is_killed_is_run_again(tmp_path):

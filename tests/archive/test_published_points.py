@@ -37,7 +37,7 @@ from fourfold.kernel import faults
 from fourfold.models.documents import GcPolicy
 from fourfold.models.streams.publication import ObjectsAt
 from fourfold.objects import MemoryStore
-from fourfold.store.publishing import subject_of
+from fourfold.store.published import subject_of
 from fourfold.store.rebuilding import rebuild
 
 # What a run costs

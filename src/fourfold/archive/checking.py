@@ -40,21 +40,24 @@ def object_problems(
         return
     if record.generation not in history.found:
         yield f"manifest of {subject.name!r}: publication {record.generation} is not in it"
+    packs: set[str] = set()
     for publication in sorted(history.found.values(), key=lambda each: each.generation):
-        yield from _files(subject.name, publication, objects, checked, again)
+        yield from _files(subject.name, publication, objects, (checked, packs), again)
 
 
 def _files(
     name: str,
     publication: Publication,
     objects: ObjectStore,
-    checked: set[str],
+    seen: tuple[set[str], set[str]],
     retries: Retries,
 ) -> Iterator[str]:
+    checked, packs = seen
     for file in publication.files:
-        if not file.sha256:
-            continue
         key = publications.file_key(name, publication.generation, file)
+        if not file.sha256 or key in packs:
+            continue
+        packs.add(key)
         try:
             data = get_checked(objects, key, file.sha256, retries)
             for columns, rows in read_rows(data, key):

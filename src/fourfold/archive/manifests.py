@@ -37,7 +37,7 @@ class PublishedSegment(msgspec.Struct, frozen=True):
     digest: str
 
 
-class Segments(msgspec.Struct, frozen=True):
+class Segments(msgspec.Struct, frozen=True, gc=False):
     """The columns of a manifest's segments."""
 
     start_offset: list[int] = []
@@ -49,7 +49,7 @@ class Segments(msgspec.Struct, frozen=True):
     sha256: list[str] = []
 
 
-class Origin(msgspec.Struct, frozen=True):
+class Origin(msgspec.Struct, frozen=True, gc=False):
     """What a forked log goes on from."""
 
     name: str
@@ -59,7 +59,7 @@ class Origin(msgspec.Struct, frozen=True):
     sub_offset: int | None = None
 
 
-class Run(msgspec.Struct, frozen=True):
+class Run(msgspec.Struct, frozen=True, gc=False):
     """One run of an index. It covers the offsets from `start_offset` to `end_offset`, both of
     records.
     """
@@ -74,7 +74,7 @@ class Run(msgspec.Struct, frozen=True):
     sha256: str
 
 
-class Index(msgspec.Struct, frozen=True):
+class Index(msgspec.Struct, frozen=True, gc=False):
     """An index of a log: its runs, in the order of their offsets. What is at `indexed_offset` and
     behind it is in none of them.
     """
@@ -84,7 +84,7 @@ class Index(msgspec.Struct, frozen=True):
     runs: list[Run] = []
 
 
-class Manifest(msgspec.Struct, frozen=True):
+class Manifest(msgspec.Struct, frozen=True, gc=False):
     """The published state of one log. The order of the fields is that of the JSON."""
 
     format: int

@@ -4,8 +4,12 @@ to.
     points/list.json              the newest points, and the pages with the others; replaced whole
     points/<id>.json              what a point is made of; never changed
     points/pages/...json          older parts of the list; never changed
+    points/packs/...json          the same, with what the points are made of in them
+    points/retired/...json        objects that the list does not name any more
 
-The id of a point begins with its time, and is greater than that of every point before it.
+The id of a point begins with its time, and is greater than that of every point before it. Points
+are given up from the oldest on; the first that is kept tells of everything, then, and not only of
+what changed.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from typing import TypeVar
 import msgspec
 
 from fourfold import limits
+from fourfold.archive.retirement import Leaving, Retired, Retirement, delete, listed, over, retire
 from fourfold.archive.retrying import Retries
 from fourfold.archive.uploads import get_checked, put_once, upload_of
 from fourfold.errors import (
@@ -29,9 +34,11 @@ from fourfold.errors import (
     PreconditionFailed,
     PublisherFenced,
 )
+from fourfold.kernel import faults
 from fourfold.objects import ObjectStore
 
 LIST = "points/list.json"
+_PACKS = "points/packs/"
 FORMAT = 1
 T = TypeVar("T")
 _POINT = re.compile(r"points/[0-9T.]+Z-[0-9a-f]+\.json")
@@ -60,6 +67,8 @@ class PointInfo(msgspec.Struct, frozen=True):
     streams: int = 0
     restored: str | None = None
     """The point from which the store went on here, having been restored to it."""
+    whole: bool = False
+    """It tells of every stream: those before it were given up."""
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -71,18 +80,29 @@ class Point(msgspec.Struct, frozen=True):
     databases: dict[str, Place] = {}
     streams: dict[str, Place] = {}
     restored: str | None = None
+    whole: bool = False
 
 
 class _Page(msgspec.Struct, frozen=True):
     first: str
     last: str
     sha256: str
+    packed: bool = False
+    size_bytes: int = 0
+
+
+class _Packed(msgspec.Struct, frozen=True):
+    """A point in a pack, and how the list tells of it."""
+
+    info: PointInfo
+    point: Point
 
 
 class _List(msgspec.Struct, frozen=True):
     format: int = FORMAT
     pages: tuple[_Page, ...] = ()
     points: tuple[PointInfo, ...] = ()
+    retired: tuple[Retirement, ...] = ()
 
 
 class Points:
@@ -91,19 +111,27 @@ class Points:
     def __init__(self, objects: ObjectStore, retries: Retries | None = None) -> None:
         self._objects = objects
         self._retries = retries or Retries()
+        self._packed: dict[str, Point] = {}
 
     def all(self) -> list[PointInfo]:
         """Every point, oldest first."""
         found, _ = self._read()
-        older: list[PointInfo] = []
-        for page in found.pages:
-            data = get_checked(self._objects, _page_key(page), page.sha256, self._retries)
-            older += _decoded(data, tuple[PointInfo, ...], _page_key(page))
-        return [*older, *found.points]
+        return [*(info for page in found.pages for info in self._page(page)), *found.points]
 
     def newest(self) -> PointInfo | None:
         found, _ = self._read()
-        return found.points[-1] if found.points else None
+        if found.points or not found.pages:
+            return found.points[-1] if found.points else None
+        return self._page(found.pages[-1])[-1]
+
+    def _page(self, page: _Page) -> list[PointInfo]:
+        key = _page_key(page)
+        data = get_checked(self._objects, key, page.sha256, self._retries)
+        if not page.packed:
+            return list(_decoded(data, tuple[PointInfo, ...], key))
+        packed = _decoded(data, tuple[_Packed, ...], key)
+        self._packed |= {each.info.id: each.point for each in packed}
+        return [each.info for each in packed]
 
     def next_id(self, now: datetime) -> str:
         """An id for the next point, greater than all that there are."""
@@ -115,14 +143,21 @@ class Points:
         return f"{now.strftime(_TIME)[:-3]}Z-{secrets.token_hex(2)}"
 
     def read(self, info: PointInfo) -> Point:
-        key = f"points/{info.id}.json"
+        if info.id not in self._packed:
+            found, _ = self._read()
+            for page in found.pages:
+                if page.packed and page.first <= info.id <= page.last:
+                    self._page(page)
+        if info.id in self._packed:
+            return self._packed[info.id]
+        key = _point_key(info.id)
         data = get_checked(self._objects, key, info.sha256, self._retries)
         return _decoded(data, Point, key)
 
     def add(self, point: Point) -> PointInfo:
         """Put down a point, behind all that there are."""
         data = msgspec.json.encode(point)
-        self._put(f"points/{point.id}.json", data)
+        self._put(_point_key(point.id), data)
         info = _told(point, data)
         for _ in range(limits.ARCHIVE_RETRIES_MAX + 1):
             found, version = self._read()
@@ -143,7 +178,7 @@ class Points:
             page = _Page(held[0].id, held[-1].id, hashlib.sha256(data).hexdigest())
             self._put(_page_key(page), data)
             held, pages = (), (*pages, page)
-        return _List(FORMAT, pages, (*held, info))
+        return msgspec.structs.replace(found, pages=pages, points=(*held, info))
 
     def _replace(self, wanted: _List, version: str | None) -> None:
         data = msgspec.json.encode(wanted)
@@ -164,14 +199,130 @@ class Points:
             return _List(points=tuple(self._listed())), read.info.version
 
     def _listed(self) -> Iterator[PointInfo]:
-        """Every point that there is an object of."""
+        """Every point that there is an object of, or a pack. Some may have been given up: they are
+        refused when somebody restores them.
+        """
+        found: dict[str, PointInfo] = {}
         for info in self._retries.run(lambda: list(self._objects.list("points/"))):
-            if _POINT.fullmatch(info.key):
+            data = b""
+            if _POINT.fullmatch(info.key) or info.key.startswith(_PACKS):
                 data = self._retries.run(lambda key=info.key: self._objects.get(key).data)  # type: ignore[misc]
-                yield _told(_decoded(data, Point, info.key), data)
+            if info.key.startswith(_PACKS):
+                for each in _decoded(data, tuple[_Packed, ...], info.key):
+                    found[each.info.id] = each.info
+                    self._packed[each.info.id] = each.point
+            elif data:
+                point = _decoded(data, Point, info.key)
+                found.setdefault(point.id, _told(point, data))
+        yield from (found[name] for name in sorted(found))
+
+    # Upkeep
+
+    def tidy(self, now_ms: int, keep: str | None = None, *, least: int = 1) -> int:
+        """Put points together in packs, once a page of them is full; and give up those before the
+        point `keep`, if there are at least so many. How many were given up.
+        """
+        found, version = self._read()
+        known = self.all()
+        gone = 0 if keep is None else next(at for at, i in enumerate(known) if i.id == keep)
+        gone = gone if gone >= max(1, least) else 0
+        if not gone and all(page.packed for page in found.pages):
+            return 0
+        packed = list(self._folded(known, gone))
+        pages = tuple(self._packs(packed))
+        leaving = {
+            Leaving(_page_key(page), page.size_bytes) for page in found.pages if page not in pages
+        }
+        loose = [info for p in found.pages if not p.packed for info in self._page(p)]
+        leaving |= {Leaving(_point_key(info.id), 0) for info in (*loose, *found.points)}
+        retired = retire(self._objects, "points/", leaving, now_ms, self._retries)
+        if faults.armed:
+            faults.hit("archive.retired.listed")
+        wanted = _List(FORMAT, pages, (), (*found.retired, *retired))
+        if not self._swapped(wanted, version):
+            raise PublisherFenced("another node adds points to this object store at the same time")
+        return gone
+
+    def sweep(self, now_ms: int, grace_s: float, *, dry_run: bool = False) -> list[Retired]:
+        """Delete objects that the list does not name any more, once their grace is over."""
+        found, version = self._read()
+        due = over(found.retired, now_ms, grace_s)
+        live = {_page_key(page) for page in found.pages}
+        live |= {_point_key(info.id) for info in found.points}
+        gone = [
+            Retired(each.key, "points", each.size_bytes, retired.at_ms)
+            for retired in due
+            for each in listed(self._objects, retired, self._retries)
+            if each.key not in live
+        ]
+        if dry_run or not due:
+            return gone
+        delete(self._objects, gone)
+        kept = tuple(each for each in found.retired if each not in due)
+        # When somebody has added a point meanwhile, the next time does the rest.
+        if self._swapped(msgspec.structs.replace(found, retired=kept), version):
+            self._objects.delete_many([each.key for each in due])
+        return gone
+
+    def _swapped(self, wanted: _List, version: str | None) -> bool:
+        """Whether the list is the one that is wanted, now."""
+        try:
+            self._replace(wanted, version)
+        except (AlreadyExists, PreconditionFailed):
+            # It may have been replaced all the same, and the answer lost.
+            return self._read()[0] == wanted
+        return True
+
+    def _folded(self, known: list[PointInfo], gone: int) -> Iterator[_Packed]:
+        """The points that are kept, with what they are made of. One that follows on a point that is
+        given up tells of every stream.
+        """
+        left = {info.id for info in known[:gone]}
+        for at, info in enumerate(known[gone:], gone):
+            point = self.read(info)
+            before = (
+                info.restored if info.restored is not None else (known[at - 1].id if at else "")
+            )
+            if before in left and not info.whole:
+                streams = self.places(known, info)
+                told = msgspec.structs.replace(info, whole=True)
+                yield _Packed(told, msgspec.structs.replace(point, streams=streams, whole=True))
+            else:
+                yield _Packed(info, point)
+
+    def places(self, known: list[PointInfo], point: PointInfo) -> dict[str, Place]:
+        """Where each stream was at a point: as the newest point at or before it says that does."""
+        found: dict[str, Place] = {}
+        for info in lineage(known, point):
+            found |= self.read(info).streams
+        return found
+
+    def _packs(self, packed: list[_Packed]) -> Iterator[_Page]:
+        """Pages from the oldest point on; those that are there already are not written again."""
+        for at in range(0, len(packed), limits.PUBLISH_POINTS_PAGE):
+            some = packed[at : at + limits.PUBLISH_POINTS_PAGE]
+            data = msgspec.json.encode(some)
+            digest = hashlib.sha256(data).hexdigest()
+            page = _Page(some[0].info.id, some[-1].info.id, digest, True, len(data))
+            self._put(_page_key(page), data)
+            yield page
 
     def _put(self, key: str, data: bytes) -> None:
         put_once(self._objects, upload_of(key, data), self._retries)
+
+
+def lineage(points: list[PointInfo], point: PointInfo) -> Iterator[PointInfo]:
+    """The points that lead to one, oldest first, without those that were left behind."""
+    by_id = {each.id: at for at, each in enumerate(points)}
+    steps = []
+    at = by_id[point.id]
+    while at >= 0:
+        info = points[at]
+        steps.append(info)
+        if info.whole:
+            break
+        at = at - 1 if info.restored is None else by_id[info.restored]
+    return reversed(steps)
 
 
 def _told(point: Point, data: bytes) -> PointInfo:
@@ -183,6 +334,7 @@ def _told(point: Point, data: bytes) -> PointInfo:
         len(point.databases),
         len(point.streams),
         point.restored,
+        point.whole,
     )
 
 
@@ -208,8 +360,13 @@ def find(points: list[PointInfo], wanted: str) -> PointInfo:
     return before[-1]
 
 
+def _point_key(name: str) -> str:
+    return f"points/{name}.json"
+
+
 def _page_key(page: _Page) -> str:
-    return f"points/pages/{page.first}-{page.sha256[:16]}.json"
+    folder = _PACKS if page.packed else "points/pages/"
+    return f"{folder}{page.first}-{page.sha256[:16]}.json"
 
 
 def _decoded(data: bytes, kind: type[T], what: str) -> T:

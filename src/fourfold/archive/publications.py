@@ -3,28 +3,35 @@ be restored to.
 
     manifests/<hash of the name>.json             the newest publications, replaced whole
     databases/<hash>/pages/...json                older ones, never changed
-    databases/<hash>/<table>/...parquet           rows, never changed
+    databases/<hash>/<table>/...parquet           rows, of one publication or of many; never changed
+    databases/<hash>/retired/...json              objects that nothing needs any more, with sizes
     blobs/<2 digits>/<64 digits>.blob             large values, named by their content
 
 A publication adds to the one that it names as `previous`: rows to put, keys to remove, small tables
 as a whole. Its generation is never used twice. Who goes on from an earlier publication than the
 newest leaves those between behind; they stay in the manifest's pages, and can be restored to.
+
+The rows of many small publications may lie in one object, a *pack*: each publication names its part
+of it. So merging takes no publication away; only retention does, and then `horizon` says so.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from fourfold import limits
 from fourfold.archive import manifest_text
-from fourfold.errors import CorruptData
+from fourfold.archive.retirement import Leaving, Retirement
+from fourfold.errors import CorruptData, HistoryTruncated
 
-FORMAT = 1
+FORMAT = 2
+"""Of the first format there were no packs, and nothing was retired."""
 MANIFESTS = "manifests/"
 ROOT = "databases"
-POINTS = "points"
+BLOBS = "blobs/"
 
 PUT, GONE, WHOLE = "put", "gone", "whole"
 
@@ -38,7 +45,12 @@ class File(msgspec.Struct, frozen=True):
     action: str
     rows: int
     size_bytes: int
+    """Of the object, also when it is a pack."""
     sha256: str
+    pack: tuple[int, int] | None = None
+    """The generations that the object has rows of, when they are several."""
+    at: int = 0
+    """The first row of this publication in the pack; `rows` follow."""
 
 
 class Publication(msgspec.Struct, frozen=True):
@@ -63,6 +75,9 @@ class Page(msgspec.Struct, frozen=True):
     first: int
     last: int
     sha256: str
+    level: int = 0
+    """How often it was merged; those of level 0 have an object for each table and publication."""
+    size_bytes: int = 0
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -79,6 +94,9 @@ class Manifest(msgspec.Struct, frozen=True):
     """The generation that a restore gives, unless it is asked for another one."""
     pages: tuple[Page, ...] = ()
     publications: tuple[Publication, ...] = ()
+    horizon: str = ""
+    """The earliest point that it tells of, when earlier ones were given up."""
+    retired: tuple[Retirement, ...] = ()
 
     @property
     def last(self) -> Publication:
@@ -95,21 +113,32 @@ def manifest_key(name: str) -> str:
 
 def page_key(name: str, page: Page) -> str:
     numbers = f"{page.first:08d}-{page.last:08d}"
-    return f"{ROOT}/{name_hash(name)}/pages/{numbers}-{page.sha256[:16]}.json"
+    return f"{folder(name)}pages/{numbers}-{page.sha256[:16]}.json"
 
 
 def file_key(name: str, generation: int, file: File) -> str:
-    return file_key_of(name, generation, file.table, file.action, file.sha256)
-
-
-def file_key_of(name: str, generation: int, table: str, action: str, digest: str) -> str:
     """The digest is a part of the name, so that an object of a name has one content."""
-    return f"{ROOT}/{name_hash(name)}/{table}/{generation:08d}-{action}-{digest[:16]}.parquet"
+    label = f"{generation:08d}" if file.pack is None else "-".join(f"{n:08d}" for n in file.pack)
+    digest = file.sha256[:16]
+    return f"{folder(name)}{file.table}/{label}-{file.action}-{digest}.parquet"
+
+
+def folder(name: str) -> str:
+    """Where all objects of a database are but its manifest, and its large values."""
+    return f"{ROOT}/{name_hash(name)}/"
+
+
+def objects_of(name: str, publications: Iterable[Publication]) -> Iterator[Leaving]:
+    """The objects with rows of publications; one of several is named several times."""
+    for each in publications:
+        for file in each.files:
+            if file.sha256:
+                yield Leaving(file_key(name, each.generation, file), file.size_bytes)
 
 
 def blob_key(digest: str) -> str:
     """The same that a blob store on these objects would use."""
-    return f"blobs/{digest[:2]}/{digest}.blob"
+    return f"{BLOBS}{digest[:2]}/{digest}.blob"
 
 
 _PAGE = msgspec.json.Decoder(tuple[Publication, ...])
@@ -144,18 +173,31 @@ def add(manifest: Manifest, publication: Publication) -> tuple[Manifest, dict[st
     held, pages = manifest.publications, manifest.pages
     written: dict[str, bytes] = {}
     if len(held) >= limits.PUBLISH_ENTRIES:
-        data = msgspec.json.encode(held)
-        digest = hashlib.sha256(data).hexdigest()
-        page = Page(held[0].generation, held[-1].generation, digest)
+        page, data = page_of(held)
         written[page_key(manifest.name, page)] = data
         held, pages = (), (*pages, page)
     added = msgspec.structs.replace(
         manifest,
+        format=FORMAT,
         pages=pages,
         publications=(*held, publication),
         newest=publication.generation,
     )
     return added, written
+
+
+def page_of(publications: tuple[Publication, ...], level: int = 0) -> tuple[Page, bytes]:
+    """A page with publications, and its bytes."""
+    data = msgspec.json.encode(publications)
+    first, last = publications[0].generation, publications[-1].generation
+    return Page(first, last, hashlib.sha256(data).hexdigest(), level, len(data)), data
+
+
+def same_step(one: Publication, other: Publication | None) -> bool:
+    """Whether two are the same publication, wherever its rows lie."""
+    if other is None:
+        return False
+    return msgspec.structs.replace(one, files=other.files, previous=other.previous) == other
 
 
 def chain(found: dict[int, Publication], generation: int, what: str) -> list[Publication]:
@@ -171,10 +213,22 @@ def chain(found: dict[int, Publication], generation: int, what: str) -> list[Pub
     return steps
 
 
-def at_point(found: dict[int, Publication], point: str | None) -> Publication | None:
-    """The publication that a point of the store shows; None when there was nothing yet. Without a
-    point it is the newest.
-    """
+def shown_at(found: dict[int, Publication], point: str | None) -> Publication | None:
+    """The publication that a point of the store shows, also one that says that there is nothing."""
     seen = [each for each in found.values() if point is None or each.point <= point]
-    newest = max(seen, key=lambda each: each.generation, default=None)
+    return max(seen, key=lambda each: each.generation, default=None)
+
+
+def at_point(
+    found: dict[int, Publication], point: str | None, horizon: str = ""
+) -> Publication | None:
+    """The publication that a point of the store shows; None when there was nothing yet. Without a
+    point it is the newest. What lies before the horizon cannot be told.
+    """
+    if point is not None and point < horizon:
+        raise HistoryTruncated(
+            f"the point {point} was given up; the earliest is {horizon}",
+            hint="`fourfold publish ROOT --points` lists the points that there are.",
+        )
+    newest = shown_at(found, point)
     return None if newest is None or newest.absent else newest

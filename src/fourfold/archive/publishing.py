@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,10 +25,10 @@ from fourfold import limits
 from fourfold.archive import capture, manifest_text, publications
 from fourfold.archive.capture import HELD_BACK, SQL, Intent, Record, State
 from fourfold.archive.described import Contents, Description
-from fourfold.archive.publications import Manifest, Publication
+from fourfold.archive.publications import Manifest, Page, Publication
 from fourfold.archive.retrying import Retries
 from fourfold.archive.sealing import SealedTable, Sealing, Target, seal
-from fourfold.archive.uploads import Upload, put_once, upload_of, upload_of_file
+from fourfold.archive.uploads import Upload, get_checked, put_once, upload_of, upload_of_file
 from fourfold.errors import (
     AlreadyExists,
     CorruptData,
@@ -109,6 +110,8 @@ class DatabasePublisher:
         self._objects = objects
         self._retries = retries or Retries()
         self._key = publications.manifest_key(subject.name)
+        self.full = False
+        """Whether what was published last filled a page of the manifest, which may be merged."""
 
     def publish(self, moment: Moment) -> Published | None:
         """Publish what is new; None when nothing is."""
@@ -144,6 +147,7 @@ class DatabasePublisher:
         )
         manifest, pages = self._manifest(record, publication)
         self._upload_all(generation, sealing.files, pages)
+        self.full = bool(pages)
         intent = Intent(manifest.token, publication, sealing.state, sealing.change)
         self._transact(lambda txn: txn.execute(SQL.intend, (_text(intent),)))
         if faults.armed:
@@ -161,6 +165,53 @@ class DatabasePublisher:
             sum(1 for file in files if file.sha256) + carried.count,
             sum(file.size_bytes for file in files) + carried.bytes,
         )
+
+    def rewrite(self, change: Callable[[Manifest], Manifest | None]) -> bool:
+        """Let what is published lie elsewhere, or give some of it up: `change` brings objects to
+        their places, and says what the manifest shall be. Nothing new is published. Whether the
+        manifest was replaced; not when this node has none to replace.
+        """
+        manifest = self.owned()
+        if manifest is None:
+            return False
+        record = self._record()
+        changed = change(manifest)
+        if changed is None:
+            return False
+        wanted = msgspec.structs.replace(
+            changed, format=publications.FORMAT, token=uuid.uuid4().hex, node=record.node
+        )
+        # The same publication as before, so that a node that is stopped here goes on behind it.
+        intent = Intent(wanted.token, wanted.last, record.state, 0)
+        self._transact(lambda txn: txn.execute(SQL.intend, (_text(intent),)))
+        if faults.armed:
+            faults.hit("archive.manifest.intended")
+        data = publications.encode(wanted)
+        version = self._replace(record, data)
+        if faults.armed:
+            faults.hit("archive.manifest.uploaded")
+        self._recorded(intent, data, version)
+        return True
+
+    def owned(self) -> Manifest | None:
+        """The manifest, when it is the one that this node wrote last; PublisherFenced when another
+        node has written since. None when there is nothing of this node's, or the object store went
+        back: the next publication mends that.
+        """
+        with self._subject.database.read() as snapshot:
+            known = capture.record_of(snapshot)
+        if known is None or known.manifest is None:
+            return None
+        record = self._settled(known)
+        found = self._look()
+        if found is None or record.manifest is None:
+            return None
+        if record.version == HELD_BACK:
+            raise self._fenced(f"this store was restored to publication {record.generation}")
+        if found.info.version != record.version:
+            self._version_to_replace(record, record.manifest, found)
+            return None
+        return publications.decode(found.data, self._key)
 
     # What is known
 
@@ -283,8 +334,7 @@ class DatabasePublisher:
         if manifest_text.token_of(found.data) == manifest_text.token_of(data):
             return found.info.version
         other = publications.decode(found.data, self._key)
-        known = {} if record.manifest is None else _by_generation(record.manifest, self._key)
-        if other.last == known.get(other.newest):
+        if publications.same_step(other.last, self._own(record, other.newest)):
             # The object store went back to an earlier manifest of this node.
             return found.info.version
         if record.version == HELD_BACK:
@@ -294,6 +344,17 @@ class DatabasePublisher:
                 hint="To go on from there: `fourfold bootstrap --at POINT --take-over`.",
             )
         raise self._fenced(f"publication {other.newest} was written by {other.node!r}")
+
+    def _own(self, record: Record, generation: int) -> Publication | None:
+        """A publication as this node knows it; older ones are in pages."""
+        if record.manifest is None:
+            return None
+        manifest = publications.decode(record.manifest, self._key)
+        held = manifest.publications
+        for page in manifest.pages:
+            if page.first <= generation <= page.last:
+                held = read_page(self._objects, manifest.name, page, self._retries)
+        return next((each for each in held if each.generation == generation), None)
 
     def _fenced(self, why: str) -> PublisherFenced:
         return PublisherFenced(f"another node publishes {self._subject.name!r}: {why}")
@@ -314,6 +375,14 @@ class DatabasePublisher:
         self._subject.database.transact(work)
 
 
+def read_page(
+    objects: ObjectStore, name: str, page: Page, retries: Retries
+) -> tuple[Publication, ...]:
+    """The publications of a page."""
+    key = publications.page_key(name, page)
+    return publications.decode_page(get_checked(objects, key, page.sha256, retries), page, key)
+
+
 class _Carried:
     """Brings values to the object store, each once."""
 
@@ -329,14 +398,16 @@ class _Carried:
         if size is None:
             size = sum(map(len, chunks()))
         if found is not None and found.size == size:
+            age = datetime.now(UTC) - found.modified
+            if age.total_seconds() < limits.PUBLISH_ORPHAN_S / 2:
+                return
+            # It may be about to be deleted, for want of anybody who names it: it is made new.
+            data, version = b"".join(chunks()), found.version
+            self._retries.run(lambda: self._objects.put(key, data, if_version=version))
             return
         put_once(self._objects, Upload(key, chunks, size, digest), self._retries)
         self.count += 1
         self.bytes += size
-
-
-def _by_generation(manifest: bytes, what: str) -> dict[int, Publication]:
-    return {each.generation: each for each in publications.decode(manifest, what).publications}
 
 
 def _text(value: msgspec.Struct) -> str:

@@ -9,7 +9,7 @@ gives it its place when all of it is there.
 from __future__ import annotations
 
 import uuid
-from collections import deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain
@@ -22,8 +22,9 @@ from fourfold.archive import capture, publications
 from fourfold.archive.capture import SCHEMA, SQL
 from fourfold.archive.described import Description, Row, Table
 from fourfold.archive.publications import GONE, WHOLE, File, Manifest, Publication
+from fourfold.archive.publishing import read_page
 from fourfold.archive.retrying import Retries
-from fourfold.archive.rowfiles import read_rows
+from fourfold.archive.rowfiles import RowFile
 from fourfold.archive.sealing import IN_FILE, OBJECT, state_of
 from fourfold.archive.uploads import get_checked
 from fourfold.errors import CorruptData, FutureFormat
@@ -49,7 +50,7 @@ class History(NamedTuple):
 
     def at(self, point: str | None) -> Publication | None:
         """What a point of the store shows of the database; None when it was not there."""
-        return publications.at_point(self.found, point)
+        return publications.at_point(self.found, point, self.manifest.horizon)
 
 
 def read_history(read: Object, objects: ObjectStore, retries: Retries) -> History:
@@ -60,9 +61,7 @@ def read_history(read: Object, objects: ObjectStore, retries: Retries) -> Histor
         raise CorruptData(f"{key}: is the manifest of another database")
     found = {each.generation: each for each in manifest.publications}
     for page in manifest.pages:
-        page_key = publications.page_key(manifest.name, page)
-        data = get_checked(objects, page_key, page.sha256, retries)
-        for each in publications.decode_page(data, page, page_key):
+        for each in read_page(objects, manifest.name, page, retries):
             found[each.generation] = each
     return History(manifest, found, read.info.version, read.data)
 
@@ -94,8 +93,8 @@ class Restorer:
             )
         rows = 0
         steps = publications.chain(history.found, publication.generation, manifest.name)
-        for file, key, data in self._fetched(manifest.name, _needed(steps)):
-            self._apply(file, key, data)
+        for file, read in self._fetched(manifest.name, _needed(steps)):
+            self._apply(file, read)
             rows += file.rows
         self._transact(self._mend)
         self._description.rebuild(self._database)
@@ -117,35 +116,42 @@ class Restorer:
 
     def _fetched(
         self, name: str, needed: list[tuple[int, File]]
-    ) -> Iterator[tuple[File, str, bytes]]:
-        """The files with their bytes, in order. A few are fetched ahead: most are small, and it is
-        waiting that takes the time.
+    ) -> Iterator[tuple[File, RowFile | None]]:
+        """The files with what reads them, in order. A few are fetched ahead: most are small, and it
+        is waiting that takes the time. A pack is fetched once, and held until nothing needs it.
         """
-        ahead: deque[tuple[File, str, Future[bytes]]] = deque()
+        keys = [publications.file_key(name, generation, file) for generation, file in needed]
+        wanted = Counter(keys)
+        coming: dict[str, Future[RowFile | None]] = {}
+        at = 0
         with ThreadPoolExecutor(limits.ARCHIVE_CONCURRENCY) as pool:
-            for generation, file in needed:
-                key = publications.file_key(name, generation, file)
-                ahead.append((file, key, pool.submit(self._fetch, key, file)))
-                if len(ahead) > limits.ARCHIVE_CONCURRENCY:
-                    first, first_key, coming = ahead.popleft()
-                    yield first, first_key, coming.result()
-            for file, key, coming in ahead:
-                yield file, key, coming.result()
+            for number, ((_, file), key) in enumerate(zip(needed, keys, strict=True)):
+                while at <= number or (
+                    at < len(needed) and len(coming) <= limits.ARCHIVE_CONCURRENCY
+                ):
+                    if keys[at] not in coming:
+                        coming[keys[at]] = pool.submit(self._fetch, keys[at], needed[at][1])
+                    at += 1
+                yield file, coming[key].result()
+                wanted[key] -= 1
+                if not wanted[key]:
+                    del coming[key]
 
-    def _fetch(self, key: str, file: File) -> bytes:
+    def _fetch(self, key: str, file: File) -> RowFile | None:
         """A table that is carried as a whole, and is empty, has no object."""
         if not file.sha256:
-            return b""
-        return get_checked(self._objects, key, file.sha256, self._retries)
+            return None
+        return RowFile(get_checked(self._objects, key, file.sha256, self._retries), key)
 
-    def _apply(self, file: File, key: str, data: bytes) -> None:
+    def _apply(self, file: File, read: RowFile | None) -> None:
         if file.action == WHOLE and file.table != SCHEMA:
             self._transact(lambda txn: txn.execute(SQL.delete_all.format(table=quoted(file.table))))
-        if not data:
+        if read is None:
             return
-        for columns, rows in read_rows(data, key):
-            for part in _parts(rows):
-                self._transact(self._work(file, columns, part))
+        part = read.rows() if file.pack is None else read.rows(file.at, file.rows)
+        for columns, rows in part:
+            for some in _parts(rows):
+                self._transact(self._work(file, columns, some))
 
     def _work(
         self, file: File, columns: list[str], rows: Sequence[Row]
@@ -211,8 +217,33 @@ def _needed(steps: list[Publication]) -> list[tuple[int, File]]:
         files = sorted(step.files, key=lambda each: each.action != GONE)
         kept.append([(step.generation, file) for file in files if file.table not in whole])
         whole |= {file.table for file in files if file.action == WHOLE}
-    # Tables are made before there are rows for them.
-    return sorted(chain.from_iterable(reversed(kept)), key=lambda each: each[1].table != SCHEMA)
+    # Tables are made before there are rows for them, and each is filled on its own: what was merged
+    # of it lies together.
+    order: dict[str, int] = {SCHEMA: -1}
+    for _, file in chain.from_iterable(reversed(kept)):
+        order.setdefault(file.table, len(order))
+    found = sorted(chain.from_iterable(reversed(kept)), key=lambda each: order[each[1].table])
+    return _joined(found)
+
+
+def _joined(found: list[tuple[int, File]]) -> list[tuple[int, File]]:
+    """Parts of a pack that follow on each other, as one."""
+    joined: list[tuple[int, File]] = []
+    for generation, file in found:
+        before = joined[-1][1] if joined else None
+        if (
+            before is not None
+            and file.pack is not None
+            and file.action != WHOLE
+            and (before.table, before.action, before.pack) == (file.table, file.action, file.pack)
+            and before.sha256 == file.sha256
+            and before.at + before.rows == file.at
+        ):
+            whole = msgspec.structs.replace(before, rows=before.rows + file.rows)
+            joined[-1] = joined[-1][0], whole
+        else:
+            joined.append((generation, file))
+    return joined
 
 
 def _parts(rows: list[Row]) -> Iterator[list[Row]]:

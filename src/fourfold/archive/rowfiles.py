@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import io
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,15 +88,91 @@ def _write(
     return Written(path, count, size, hashing.digest.hexdigest()), group
 
 
+class RowFile:
+    """A file of rows that is read in parts, one row group at a time. Parts that follow on each
+    other cost as much as the file.
+    """
+
+    def __init__(self, data: bytes, what: str) -> None:
+        self._what = what
+        self._starts: list[int]
+        self._decoded: tuple[int, list[str], list[Row]] | None = None
+        with _damage(what):
+            _, pq = arrow()
+            self._file = pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True)
+            metadata = self._file.metadata
+            counts = [metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)]
+            self._starts = list(accumulate(counts, initial=0))
+
+    @property
+    def count(self) -> int:
+        return self._starts[-1]
+
+    def rows(self, at: int = 0, count: int | None = None) -> Iterator[tuple[list[str], list[Row]]]:
+        """The rows from `at` on, or as many as `count`, each with the names of its columns."""
+        end = self.count if count is None else at + count
+        if end > self.count:
+            raise CorruptData(f"{self._what}: has {self.count} rows, and not {end}")
+        for group, (first, behind) in enumerate(pairwise(self._starts)):
+            if first < end and behind > at:
+                names, rows = self._group(group)
+                yield names, rows[max(at - first, 0) : end - first]
+
+    def _group(self, at: int) -> tuple[list[str], list[Row]]:
+        if self._decoded is None or self._decoded[0] != at:
+            with _damage(self._what):
+                table = self._file.read_row_group(at, use_threads=False)
+                lists = [column.to_pylist() for column in table.columns]
+                self._decoded = at, table.column_names, list(zip(*lists, strict=True))
+        return self._decoded[1], self._decoded[2]
+
+
 def read_rows(data: bytes, what: str) -> Iterator[tuple[list[str], list[Row]]]:
     """The rows of a file, row group by row group, each with the names of its columns."""
-    _, pq = arrow()
+    return RowFile(data, what).rows()
+
+
+def read_table(data: bytes, what: str) -> Any:
+    """The rows of a file as an Arrow table."""
+    with _damage(what):
+        _, pq = arrow()
+        return pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True).read(
+            use_threads=False
+        )
+
+
+def write_table(table: Any, folder: Path, what: str, named: Callable[[str], str]) -> Written:
+    """Write an Arrow table as one file, in row groups as `write_rows` makes them."""
+    pa, pq = arrow()
+    temporary = folder / f".{os.getpid()}-{threading.get_ident()}.partial"
+    rows = min(limits.SEGMENT_GROUP_ROWS, _rows_of_a_group(table))
+    with unfinished(temporary, f"rows of {what}"):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            os.fchmod(file.fileno(), 0o600)
+            hashing = Hashing(file)
+            sink = pa.PythonFile(hashing, mode="w")
+            with pq.ParquetWriter(sink, table.schema, **_options()) as writer:
+                writer.write_table(table, row_group_size=rows)
+            file.flush()
+            os.fsync(file.fileno())
+            size = file.tell()
+        digest = hashing.digest.hexdigest()
+        final = folder / named(digest)
+        put_in_place(temporary, final)
+    return Written(final, table.num_rows, size, digest)
+
+
+def _rows_of_a_group(table: Any) -> int:
+    """So many rows that a group has about the bytes that one should have."""
+    each = max(1, table.nbytes // max(1, table.num_rows))
+    return int(max(1, limits.SEGMENT_GROUP_BYTES // each))
+
+
+@contextmanager
+def _damage(what: str) -> Iterator[None]:
     try:
-        file = pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True)
-        for at in range(file.metadata.num_row_groups):
-            table = file.read_row_group(at, use_threads=False)
-            lists = [column.to_pylist() for column in table.columns]
-            yield table.column_names, list(zip(*lists, strict=True))
+        yield
     except FourfoldError:
         raise
     except (OSError, ValueError, UnicodeDecodeError) as error:

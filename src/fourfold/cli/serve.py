@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,6 +19,9 @@ from fourfold.server.protocol import Timing
 from fourfold.server.serving import refuse_other_machines, serve
 from fourfold.server.signing import Keys
 from fourfold.store import open_store
+
+if TYPE_CHECKING:
+    from fourfold.store.continuous import Continuous
 
 
 @_command("serve")
@@ -42,7 +46,7 @@ from fourfold.store import open_store
 @click.option(
     "--objects",
     metavar="URL",
-    help="Publish the streams there: a folder, or s3://bucket/prefix.",
+    help="Publish the whole store there: a folder, or s3://bucket/prefix.",
 )
 @click.option(
     "--publish-first", is_flag=True, help="Answer an append once it is published; with --objects."
@@ -64,7 +68,8 @@ def command(
     appends, GET reads, and follows by long-poll or as server-sent events. An append that was
     answered is on disk. Without a key (`fourfold key`) it listens on this machine only; with one,
     every request needs one. With --objects, what is appended is sealed into segments and published
-    in the background.
+    in the background, and so is what is new in every space, the sessions and the graphs of ROOT. A
+    database that another process writes is not published from here; /health names it.
     """
     if publish_first and objects is None:
         raise click.UsageError("--publish-first needs --objects.")
@@ -75,8 +80,15 @@ def command(
         if objects is None
         else published_store(root, objects, publish_first=publish_first, make=True)
     )
+    backup: Continuous | None = None
     with opened as store, ExitStack() as stack:
         if objects is not None:
+            from fourfold.store.continuous import Continuous  # noqa: PLC0415 - imports every model
+
+            backup = Continuous(store)
+            stack.callback(_say_what_is_left, out, backup)
+            # What is published last, when the server has stopped, is everything.
+            stack.enter_context(backup.running())
             stack.enter_context(store.archive.running())
         streams = store.streams
         address = f"http://{host}:{port}/v1/stream/"
@@ -95,4 +107,12 @@ def command(
             timing=timing,
             fast_front=fast_front,
             control=control,
+            backup=backup,
         )
+
+
+def _say_what_is_left(out: Output, backup: Continuous) -> None:
+    """Once the server has stopped, and all has been published that could be."""
+    for name, error in backup.left.items():
+        said = f"{name or 'the store'} is not published: {error.message}"
+        out.error({**error.as_dict(), "message": said})

@@ -46,6 +46,7 @@ _SCHEMAS: Final[dict[str, Any]] = {
         ok=_FLAG,
         error={"type": ["object", "null"]},
         unpublished={"type": "array", "items": _TEXT},
+        databases={"type": ["object", "null"]},
     ),
     "Streams": _object(
         streams={"type": "array", "items": _object(**_LISTED)}, next_after=_NULLABLE

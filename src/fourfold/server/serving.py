@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import ipaddress
 import resource
+import signal
 import threading
-from contextlib import suppress
-from typing import Any, Self
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Self
 
 from fourfold import limits
 from fourfold.errors import FourfoldError, MissingDependency, Refused
@@ -19,6 +21,9 @@ from fourfold.server.asgi import StreamsApp
 from fourfold.server.control import Control
 from fourfold.server.front_check import why_not_fast
 from fourfold.server.protocol import Protocol, Timing
+
+if TYPE_CHECKING:
+    from fourfold.store.continuous import Continuous
 
 
 class Sweeper:
@@ -73,6 +78,7 @@ def serve(
     timing: Timing | None = None,
     fast_front: bool = True,
     control: Control | None = None,
+    backup: Continuous | None = None,
 ) -> None:
     """Serve the streams of a store until the process is asked to stop; requests that are under way
     are answered first.
@@ -80,6 +86,7 @@ def serve(
     refuse_other_machines(host, access)
     uvicorn = _uvicorn()
     protocol = Protocol(streams, timing, access, control)
+    protocol.backup = backup
     allow_many_connections()
     settings = uvicorn.Config(
         StreamsApp(protocol),
@@ -95,7 +102,8 @@ def serve(
     )
     with Sweeper(streams), protocol.control.deliverer():
         server = _draining(uvicorn, protocol)(settings)
-        server.run()
+        with _staying():
+            server.run()
     if not server.started:
         raise Refused(
             f"the server could not listen on {host}, port {port}",
@@ -110,6 +118,21 @@ def allow_many_connections() -> None:
         # A system may have a limit below the one that it states; then all stays as it is.
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+@contextmanager
+def _staying() -> Iterator[None]:
+    """uvicorn stops when it is told to terminate, and then lets the signal end the process. But the
+    store is to be published and closed first; a second signal ends it at once.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _draining(uvicorn: Any, protocol: Protocol) -> Any:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,22 +20,18 @@ from typing import TYPE_CHECKING, NamedTuple
 from fourfold import limits
 from fourfold.archive import branching, publications
 from fourfold.archive.capture import HELD_BACK
-from fourfold.archive.described import Description
 from fourfold.archive.points import Place, Point, PointInfo, Points, find
 from fourfold.archive.publications import Publication
 from fourfold.archive.publishing import Moment
 from fourfold.archive.restoring import History, Restorer, read_history
 from fourfold.archive.retrying import Retries
 from fourfold.blobs import FolderBlobs
-from fourfold.errors import FormatError, FourfoldError, NotFound
-from fourfold.kernel import Database, Migration, Profile, Sequence, sync_folder
-from fourfold.models import documents, graphs, sessions
-from fourfold.models.documents.publication import PUBLICATIONS
-from fourfold.models.graphs.publication import PUBLICATION as GRAPHS
-from fourfold.models.sessions.publication import PUBLICATION as SESSIONS
+from fourfold.errors import FourfoldError, NotFound
+from fourfold.kernel import Database, sync_folder
 from fourfold.models.streams.archive import Bootstrapped, bootstrap
 from fourfold.models.streams.publication import ObjectsAt
 from fourfold.store import layout, publishing
+from fourfold.store.published import Kind, kind_of
 from fourfold.store.publishing import Progress
 
 if TYPE_CHECKING:
@@ -69,16 +64,6 @@ class RebuildReport:
     """Databases that did not exist at the point."""
     streams: Bootstrapped | None = None
     failures: dict[str, FourfoldError] = field(default_factory=dict)
-
-
-class _Kind(NamedTuple):
-    """How a database of a model is opened."""
-
-    path: Path
-    profile: Profile
-    migrations: tuple[Migration, ...]
-    sequences: tuple[Sequence, ...]
-    description: Description
 
 
 def rebuild(
@@ -164,7 +149,7 @@ class _Rebuilding:
 
     def _restore(self, history: History) -> None:
         name, point = history.manifest.name, self._report.point
-        kind = self._kind(history)
+        kind = kind_of(self._store, name, history.manifest.model)
         publication = history.at(None if point is None else point.id)
         if kind.path.exists():
             self._report.present.append(name)
@@ -175,7 +160,7 @@ class _Rebuilding:
                 self._branch_off(history, None)
             return
         staged = self._store.root / _STAGING / kind.path.relative_to(self._store.root)
-        with _opened(staged, kind) as database:
+        with opened_aside(staged, kind) as database:
             restorer = Restorer(
                 database, kind.description, self._objects, self._retries, self._keep_content
             )
@@ -204,38 +189,6 @@ class _Rebuilding:
         self._branched[history.manifest.name] = Place(step.generation, step.position)
         return branched
 
-    def _kind(self, history: History) -> _Kind:
-        """How a database is opened, and where; an error for a name that is none of a store's."""
-        manifest, root = history.manifest, self._store.root
-        if manifest.name == publishing.name_of_sessions() and manifest.model == "sessions":
-            return _Kind(
-                layout.sessions_path(root),
-                sessions.PROFILE,
-                sessions.MIGRATIONS,
-                (sessions.POSITION,),
-                SESSIONS,
-            )
-        if manifest.name == publishing.name_of_graphs() and manifest.model == "graphs":
-            return _Kind(
-                layout.graphs_path(root),
-                graphs.PROFILE,
-                graphs.MIGRATIONS,
-                (graphs.GLOBAL_SEQ,),
-                GRAPHS,
-            )
-        history_kind = documents.HISTORIES.get(manifest.model)
-        did = publishing.did_of(manifest.name)
-        if history_kind is None or publishing.name_of_space(did) != manifest.name:
-            raise FormatError(f"{manifest.name!r} is no database that this Fourfold knows")
-        documents.check_did(did)
-        return _Kind(
-            layout.space_path(root, did),
-            history_kind.profile.with_(page_size=self._store.settings.documents.page_size),
-            history_kind.migrations,
-            (history_kind.seq,),
-            PUBLICATIONS[history_kind.name],
-        )
-
     def _keep_content(self, _digest: str, data: bytes) -> None:
         FolderBlobs(layout.session_blobs(self._store.root)).put(data)
 
@@ -246,34 +199,14 @@ class _Rebuilding:
         now_ms = streams.clock()
         if point is None:
             return bootstrap(streams.database, self._objects, now_ms=now_ms, progress=progress)
-        shown = ObjectsAt(
-            self._objects, self._places(point), take_over=self._take_over, retries=self._retries
-        )
+        places = self._points.places(self._known, point)
+        shown = ObjectsAt(self._objects, places, take_over=self._take_over, retries=self._retries)
         done = bootstrap(streams.database, shown, now_ms=now_ms, progress=progress)
         # Segments behind the point belong to newer manifests.
         return done._replace(unclaimed=())
 
-    def _places(self, point: PointInfo) -> dict[str, Place]:
-        """Where each stream was at a point: as the newest point at or before it says that does."""
-        places: dict[str, Place] = {}
-        for info in lineage(self._known, point):
-            places |= self._points.read(info).streams
-        return places
 
-
-def lineage(points: list[PointInfo], point: PointInfo) -> Iterator[PointInfo]:
-    """The points that lead to one, oldest first, without those that were left behind."""
-    by_id = {each.id: at for at, each in enumerate(points)}
-    steps = []
-    at = by_id[point.id]
-    while at >= 0:
-        steps.append(points[at])
-        origin = points[at].restored
-        at = at - 1 if origin is None else by_id[origin]
-    return reversed(steps)
-
-
-def _opened(path: Path, kind: _Kind) -> Database:
+def opened_aside(path: Path, kind: Kind) -> Database:
     """A new database, filled without waiting for the disk; it is brought there at the end."""
     return Database.open(
         path,

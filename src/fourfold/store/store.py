@@ -8,7 +8,8 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -20,12 +21,9 @@ from fourfold.blobs import FolderBlobs
 from fourfold.errors import Closed, InvalidInput, NotFound, ReadOnly, Refused, StorageError
 from fourfold.kernel import (
     Database,
-    GroupLimits,
     Health,
     Migration,
-    Options,
     Profile,
-    Thresholds,
     profiles,
     prometheus_text,
     sync_folder,
@@ -43,6 +41,7 @@ from fourfold.models.streams.archive.checks import object_problems
 from fourfold.objects import ObjectStore, open_objects
 from fourfold.store import backup, kinds, layout, verification
 from fourfold.store.backup import BackupReport
+from fourfold.store.opening import options_of, policy_of
 from fourfold.store.verification import Progress
 
 if TYPE_CHECKING:
@@ -65,6 +64,7 @@ class Store:
         self.mode = mode
         self._temporary = temporary
         self._databases: dict[Path, Database] = {}
+        self._lent: dict[Path, int] = {}
         self._spaces: dict[str, Space] = {}
         self._sessions: Sessions | None = None
         self._graphs: Graphs | None = None
@@ -195,7 +195,7 @@ class Store:
                     self._open_objects(),
                     layout.stream_segments(self.root),
                     clock=opened.clock,
-                    policy=_policy(self.settings),
+                    policy=policy_of(self.settings),
                     cache=self._segment_cache(),
                 )
                 opened.cold = self._archive.cold
@@ -205,7 +205,7 @@ class Store:
     @property
     def archive_policy(self) -> Policy:
         """When streams are sealed, indexed and compacted, as the settings say."""
-        return _policy(self.settings)
+        return policy_of(self.settings)
 
     def _cold(self) -> Cold:
         """Reads published segments, also while nothing is published from here."""
@@ -303,6 +303,27 @@ class Store:
         if database is not None:
             database.close()
 
+    @contextmanager
+    def lent(
+        self,
+        path: Path,
+        profile: Profile,
+        migrations: Sequence[Migration],
+        sequences: Sequence[Counter],
+    ) -> Iterator[Database]:
+        """A database for a moment. It is closed again, if it was closed before and nobody else of
+        this process has asked for it meanwhile, so that others may write it.
+        """
+        try:
+            yield self._open_database(path, profile, migrations, sequences, lent=True)
+        finally:
+            with self._lock:
+                count = self._lent.get(path, 0) - 1
+                if count > 0:
+                    self._lent[path] = count
+                elif self._lent.pop(path, None) is not None and path in self._databases:
+                    self._databases.pop(path).close()
+
     def close(self) -> None:
         """Finish and close every database. Closing twice is fine."""
         with self._lock:
@@ -343,9 +364,16 @@ class Store:
         profile: Profile,
         migrations: Sequence[Migration],
         sequences: Sequence[Counter],
+        *,
+        lent: bool = False,
     ) -> Database:
         with self._lock:
             self._refuse_if_closed()
+            if not lent:
+                # Whoever asks for it keeps it.
+                self._lent.pop(path, None)
+            elif path not in self._databases or path in self._lent:
+                self._lent[path] = self._lent.get(path, 0) + 1
             if path not in self._databases:
                 self._databases[path] = Database.open(
                     path,
@@ -353,7 +381,7 @@ class Store:
                     migrations=migrations,
                     sequences=sequences,
                     mode=self.mode,
-                    options=_options(self.settings),
+                    options=options_of(self.settings),
                 )
             return self._databases[path]
 
@@ -456,39 +484,3 @@ def _refuse_other_history(did: str, found: str, wanted: str | None) -> None:
             f"the space {did} keeps its history in {found}, not in {wanted}",
             hint="Open it without naming a history, or carry it over into a new space.",
         )
-
-
-def _policy(settings: config.Settings) -> Policy:
-    archive = settings.archive
-    return Policy(
-        seal_bytes=archive.seal_bytes,
-        seal_rows=archive.seal_rows,
-        seal_age_s=archive.seal_age_s,
-        cache_bytes=archive.cache_bytes,
-        grace_s=archive.grace_s,
-        concurrency=archive.concurrency,
-        index=archive.index == "on",
-        compact=archive.compact == "on",
-        compact_bytes=archive.compact_bytes,
-    )
-
-
-def _options(settings: config.Settings) -> Options:
-    kernel = settings.kernel
-    return Options(
-        readers_max=kernel.readers_max,
-        transaction_deadline_s=kernel.transaction_deadline_s,
-        slow_transaction_ms=kernel.slow_transaction_ms,
-        checkpoint_bytes=kernel.checkpoint_bytes,
-        group=GroupLimits(
-            group_requests_max=kernel.group_requests_max,
-            group_bytes_max=kernel.group_bytes_max,
-            queue_requests_max=kernel.queue_requests_max,
-            queue_bytes_max=kernel.queue_bytes_max,
-            placement=kernel.commit_placement,
-        ),
-        thresholds=Thresholds(
-            wal_degraded_bytes=settings.health.wal_degraded_bytes,
-            wal_failed_bytes=settings.health.wal_failed_bytes,
-        ),
-    )

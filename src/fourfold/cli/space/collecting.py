@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any, Final
 
 import click
 import msgspec
 
+from fourfold.cli.ages import Age, Kept
 from fourfold.cli.output import Output, counted, size
 from fourfold.cli.space.arguments import existing_space, space_arguments
 from fourfold.errors import InvalidInput
 from fourfold.models.documents import Collected, GcPolicy, Space
 
-_UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
-_AGE: Final = re.compile(r"(\d{1,9})([smhdw])")
 _SHOWN: Final = {
     "revisions": "revision",
     "facts": "fact",
@@ -26,38 +24,9 @@ _SHOWN: Final = {
 }
 
 
-class Age(click.ParamType):  # type: ignore[type-arg]
-    """A length of time: 90s, 30m, 12h, 7d, 4w."""
-
-    name = "AGE"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        match = _AGE.fullmatch(str(value))
-        if match is None:
-            self.fail(f"{value!r} is not a length of time (90s, 30m, 12h, 7d, 4w).", param, ctx)
-        return float(match[1]) * _UNITS[match[2]]
-
-
-class Kept(click.ParamType):  # type: ignore[type-arg]
-    """How much history stays: so many seqs (1000), or so much time (30d)."""
-
-    name = "SEQS|AGE"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int | float:
-        if str(value).isdecimal() and len(str(value)) < 19:
-            return int(value)
-        if _AGE.fullmatch(str(value)) is None:
-            self.fail(f"{value!r} is neither a number of seqs (1000) nor a time (30d).", param, ctx)
-        return Age().convert(value, param, ctx)
-
-
 @space_arguments("gc")
 @click.option(
-    "--keep", multiple=True, type=Kept(), help="History that stays: the newest seqs, or time."
+    "--keep", multiple=True, type=Kept("seqs"), help="History that stays: the newest seqs, or time."
 )
 @click.option("--pin", "pins", multiple=True, type=int, metavar="SEQ", help="A seq that stays.")
 @click.option(
