@@ -405,9 +405,10 @@ class _Carried:
             data, version = b"".join(chunks()), found.version
             self._retries.run(lambda: self._objects.put(key, data, if_version=version))
             return
-        put_once(self._objects, Upload(key, chunks, size, digest), self._retries)
-        self.count += 1
-        self.bytes += size
+        # Another database of this store may bring the same value at this moment.
+        if put_once(self._objects, Upload(key, chunks, size, digest), self._retries):
+            self.count += 1
+            self.bytes += size
 
 
 def _text(value: msgspec.Struct) -> str:

@@ -35,16 +35,19 @@ def upload_of_file(key: str, path: Path, size: int, digest: str) -> Upload:
     return Upload(key, lambda: _chunks(path), size, digest)
 
 
-def put_once(objects: ObjectStore, wanted: Upload, retries: Retries) -> None:
-    """Bring an object to the store, unless it is there."""
+def put_once(objects: ObjectStore, wanted: Upload, retries: Retries) -> bool:
+    """Bring an object to the store, unless it is there. Whether it was not: of several that bring
+    the same one at the same moment, one did.
+    """
     if faults.armed:
         faults.hit("archive.upload.before")
-    retries.run(lambda: _put(objects, wanted))
+    new = retries.run(lambda: _put(objects, wanted))
     if faults.armed:
         faults.hit("archive.upload.after")
+    return new
 
 
-def _put(objects: ObjectStore, wanted: Upload) -> None:
+def _put(objects: ObjectStore, wanted: Upload) -> bool:
     key = wanted.key
     try:
         objects.upload(key, wanted.chunks(), if_absent=True)
@@ -54,6 +57,9 @@ def _put(objects: ObjectStore, wanted: Upload) -> None:
             raise NotFound(f"object {key!r} was there, and is gone") from None
         if found.size != wanted.size or digest_of(objects, key) != wanted.digest:
             objects.put(key, b"".join(wanted.chunks()), if_version=found.version)
+        else:
+            return False
+    return True
 
 
 def digest_of(objects: ObjectStore, key: str) -> str:
