@@ -28,7 +28,7 @@ class Counts:
     sizes: tuple[int, ...]
 
 
-FULL = Counts(2_000, 20_000, 20, 2_000, 1_000, SIZES)
+FULL = Counts(2_000, 100_000, 20, 2_000, 1_000, SIZES)
 QUICK = Counts(500, 5_000, 10, 500, 60, SIZES[:2])
 
 
