@@ -5,6 +5,7 @@ it was.
 from __future__ import annotations
 
 import json
+import os
 from random import Random
 
 import pytest
@@ -290,3 +291,17 @@ def test_what_a_crash_left_behind_is_deleted_once_it_is_old(store, url):
     assert (gone.key, gone.retired_at_ms) == (left, None)
     assert left not in objects_of(url)
     assert store.verify(objects=True).problems == []
+
+
+def test_a_value_that_is_old_enough_to_be_swept_is_made_new_for_who_names_it(store, url):
+    """Whoever sweeps may have looked already, and found that nothing names it."""
+    blob = store.space(DID).blobs.put(b"b" * LARGE)
+    published(store)
+    key = publications.blob_key(blob.removeprefix("sha256:"))
+    [path] = [each for each in url.rglob("*") if each.name == key.rsplit("/", 1)[1]]
+    old = path.stat().st_mtime - limits.PUBLISH_ORPHAN_S
+    os.utime(path, (old, old))
+    store.space("did:key:two").blobs.put(b"b" * LARGE)
+    published(store)
+    assert path.stat().st_mtime > old + limits.PUBLISH_ORPHAN_S / 2
+    assert path.read_bytes() == b"b" * LARGE

@@ -65,9 +65,8 @@ class Merger:
         """
         folder = self._subject.folder.with_name(self._subject.folder.name + ".packs")
         publisher = DatabasePublisher(self._subject, self._objects, self._retries)
-        merging = _Merging(
-            self._objects, Packer(self._subject.name, self._objects, folder, self._retries), now_ms
-        )
+        packer = Packer(self._subject.name, self._objects, folder, self._retries)
+        merging = _Merging(self._objects, packer, self._retries, now_ms)
         try:
             changed = publisher.rewrite(lambda manifest: merging.run(manifest, everything))
         finally:
@@ -76,11 +75,11 @@ class Merger:
 
 
 class _Merging:
-    def __init__(self, objects: ObjectStore, packer: Packer, now_ms: int) -> None:
+    def __init__(self, objects: ObjectStore, packer: Packer, retries: Retries, now_ms: int) -> None:
         self._objects = objects
         self._packer = packer
+        self._retries = retries
         self._now_ms = now_ms
-        self._retries = Retries()
         self._known: dict[Page, tuple[Publication, ...]] = {}
         self._leaving: set[Leaving] = set()
         self._count = 0

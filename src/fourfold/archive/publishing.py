@@ -149,14 +149,7 @@ class DatabasePublisher:
         self._upload_all(generation, sealing.files, pages)
         self.full = bool(pages)
         intent = Intent(manifest.token, publication, sealing.state, sealing.change)
-        self._transact(lambda txn: txn.execute(SQL.intend, (_text(intent),)))
-        if faults.armed:
-            faults.hit("archive.manifest.intended")
-        data = publications.encode(manifest)
-        version = self._replace(record, data)
-        if faults.armed:
-            faults.hit("archive.manifest.uploaded")
-        self._recorded(intent, data, version)
+        self._swap(record, intent, manifest)
         return Published(
             self._subject.name,
             generation,
@@ -182,16 +175,21 @@ class DatabasePublisher:
             changed, format=publications.FORMAT, token=uuid.uuid4().hex, node=record.node
         )
         # The same publication as before, so that a node that is stopped here goes on behind it.
-        intent = Intent(wanted.token, wanted.last, record.state, 0)
+        self._swap(record, Intent(wanted.token, wanted.last, record.state, 0), wanted)
+        return True
+
+    def _swap(self, record: Record, intent: Intent, manifest: Manifest) -> None:
+        """Replace the manifest, between the note that it is about to be and the record that it
+        was: a node that is stopped in between finds out which of the two is so.
+        """
         self._transact(lambda txn: txn.execute(SQL.intend, (_text(intent),)))
         if faults.armed:
             faults.hit("archive.manifest.intended")
-        data = publications.encode(wanted)
+        data = publications.encode(manifest)
         version = self._replace(record, data)
         if faults.armed:
             faults.hit("archive.manifest.uploaded")
         self._recorded(intent, data, version)
-        return True
 
     def owned(self) -> Manifest | None:
         """The manifest, when it is the one that this node wrote last; PublisherFenced when another
@@ -401,9 +399,9 @@ class _Carried:
             age = datetime.now(UTC) - found.modified
             if age.total_seconds() < limits.PUBLISH_ORPHAN_S / 2:
                 return
-            # It may be about to be deleted, for want of anybody who names it: it is made new.
-            data, version = b"".join(chunks()), found.version
-            self._retries.run(lambda: self._objects.put(key, data, if_version=version))
+            # It may be about to be deleted, for want of anybody who names it: the same bytes are
+            # put once more, which makes it new, and brings it back where it is gone by now.
+            self._retries.run(lambda: self._objects.upload(key, chunks()))
             return
         # Another database of this store may bring the same value at this moment.
         if put_once(self._objects, Upload(key, chunks, size, digest), self._retries):
