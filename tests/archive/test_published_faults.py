@@ -21,11 +21,12 @@ from published_stores import (
 from fourfold.archive import manifest_text, publications
 from fourfold.archive.points import LIST
 from fourfold.errors import (
+    CorruptData,
     FutureFormat,
     ObjectStoreError,
 )
 from fourfold.objects import FaultyStore, FolderStore, MemoryStore
-from fourfold.objects.faulty import seeded
+from fourfold.objects.faulty import Fault, seeded
 from fourfold.store.rebuilding import rebuild
 
 # What is wrong
@@ -78,6 +79,40 @@ def test_an_object_store_that_fails_now_and_then_loses_and_overwrites_nothing(tm
         assert len({len(data) for data in versions}) == len(versions) <= 2, key
 
 
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("then", [[], [Fault.FAIL], [Fault.TIME_OUT], [Fault.TEAR, Fault.FAIL]])
+def test_a_manifest_that_was_cut_short_gives_way_to_the_next_one(tmp_path, first, then):
+    """At the first publication and at a later one; what is tried next may fail as well."""
+    key = publications.manifest_key(f"spaces/{DID}")
+    plan = [None]
+    inner = MemoryStore()
+    with open_store(tmp_path / "store", "memory:") as store:
+        store._objects = FaultyStore(
+            inner, lambda call: plan[0] if (call.op, call.key) == ("put", key) else None
+        )
+        space = store.space(DID)
+        if not first:
+            space.set("a", {"n": 0})
+            published(store)
+        for number, fault in enumerate([Fault.TEAR, *then]):
+            space.set("a", {"n": number + 1})
+            plan[0] = fault
+            # A manifest that is up although its answer was lost is found to be there.
+            failed = [] if fault is Fault.TIME_OUT else [f"spaces/{DID}"]
+            assert list(store.publish().failures) == failed
+            if number == 0:
+                with pytest.raises(CorruptData):
+                    publications.decode(inner.get(key).data, key)
+        plan[0] = None
+        published(store)
+        assert store.verify(objects=True).problems == []
+        expected = contents(store.root)
+        with open_store(tmp_path / "again", "memory:") as again:
+            again._objects = store.objects
+            assert not rebuild(again).failures
+            assert contents(again.root) == expected
+
+
 def test_a_list_of_points_that_was_cut_short_is_made_again(store, url):
     space = store.space(DID)
     known = []
@@ -86,6 +121,9 @@ def test_a_list_of_points_that_was_cut_short_is_made_again(store, url):
         known.append(published(store).point)
     with FolderStore(url) as objects:
         objects.put(LIST, objects.get(LIST).data[:40])
+        # One more point was on its way, and is not whole either.
+        last = objects.get(f"points/{known[-1].id}.json").data
+        objects.put("points/29991231T000000.000Z-ffff.json", last[:40])
     assert store.points() == known
     space.set("a", {"n": 3})
     known.append(published(store).point)

@@ -14,6 +14,7 @@ what changed.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import secrets
@@ -204,17 +205,23 @@ class Points:
         """
         found: dict[str, PointInfo] = {}
         for info in self._retries.run(lambda: list(self._objects.list("points/"))):
-            data = b""
-            if _POINT.fullmatch(info.key) or info.key.startswith(_PACKS):
-                data = self._retries.run(lambda key=info.key: self._objects.get(key).data)  # type: ignore[misc]
-            if info.key.startswith(_PACKS):
-                for each in _decoded(data, tuple[_Packed, ...], info.key):
-                    found[each.info.id] = each.info
-                    self._packed[each.info.id] = each.point
-            elif data:
-                point = _decoded(data, Point, info.key)
-                found.setdefault(point.id, _told(point, data))
+            if not (_POINT.fullmatch(info.key) or info.key.startswith(_PACKS)):
+                continue
+            data = self._retries.run(lambda key=info.key: self._objects.get(key).data)  # type: ignore[misc]
+            # What was cut short was on its way when the list was, and never named by one: a point
+            # is listed once it is whole, and the points of a pack lie beside it until then.
+            with contextlib.suppress(CorruptData):
+                self._found_in(info.key, data, found)
         yield from (found[name] for name in sorted(found))
+
+    def _found_in(self, key: str, data: bytes, found: dict[str, PointInfo]) -> None:
+        if key.startswith(_PACKS):
+            for each in _decoded(data, tuple[_Packed, ...], key):
+                found[each.info.id] = each.info
+                self._packed[each.info.id] = each.point
+        else:
+            point = _decoded(data, Point, key)
+            found.setdefault(point.id, _told(point, data))
 
     # Upkeep
 

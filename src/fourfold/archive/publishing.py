@@ -193,8 +193,8 @@ class DatabasePublisher:
 
     def owned(self) -> Manifest | None:
         """The manifest, when it is the one that this node wrote last; PublisherFenced when another
-        node has written since. None when there is nothing of this node's, or the object store went
-        back: the next publication mends that.
+        node has written since. None when there is nothing of this node's, or it was cut short, or
+        the object store went back: the next publication mends that.
         """
         with self._subject.database.read() as snapshot:
             known = capture.record_of(snapshot)
@@ -208,6 +208,9 @@ class DatabasePublisher:
             raise self._fenced(f"this store was restored to publication {record.generation}")
         if found.info.version != record.version:
             self._version_to_replace(record, record.manifest, found)
+            return None
+        if manifest_text.token_of(found.data) != manifest_text.token_of(record.manifest):
+            # A later one of this node's, cut short.
             return None
         return publications.decode(found.data, self._key)
 
@@ -229,8 +232,10 @@ class DatabasePublisher:
             try:
                 manifest = publications.decode(found.data, self._key)
             except CorruptData:
-                # This node's own, cut short: the next one takes its place.
-                return record._replace(version=found.info.version)
+                # This node's own, cut short: the next one takes its place, also when it is tried
+                # more than once, and its own intention has taken the place of this one.
+                self._transact(lambda txn: txn.execute(SQL.replaces, (found.info.version,)))
+                return self._record()
             if manifest.last == intent.publication:
                 self._recorded(intent, found.data, found.info.version)
                 return self._record()
@@ -240,7 +245,7 @@ class DatabasePublisher:
         """The record of a database that is published for the first time. Somebody may have gone on
         from a point at which there was no database of that name; then the name is free.
         """
-        if record.manifest is not None:
+        if record.manifest is not None or record.version is not None:
             return record
         found = self._look()
         if found is not None and publications.decode(found.data, self._key).last.absent:

@@ -34,6 +34,10 @@ SELECT node, generation, version, manifest, state, intent FROM published
 -- name: intend
 UPDATE published SET intent = ?1
 
+-- name: replaces
+-- What this node finds in the place of its manifest, and may replace.
+UPDATE published SET version = ?1
+
 -- name: record
 UPDATE published SET generation = ?1, version = ?2, manifest = ?3, state = ?4, intent = NULL
 
