@@ -127,7 +127,7 @@ class Bench:
     def _round(self, number: int, found: list[Server], say: Say) -> None:
         for cell in _cells(self._chosen):
             for server in found:
-                if server.name == REDIS and (cell.workload not in {"A", "B"} or cell.streams > 1):
+                if server.name == REDIS and cell.workload not in {"A", "B"}:
                     continue
                 say(f"round {number}: {cell.title}, {server.name}")
                 self._measure(number, cell, server)

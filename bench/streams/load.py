@@ -29,7 +29,7 @@ Figures = dict[str, float]
 def appends(server: Server, streams: int, connections: int, batch: int, seconds: float) -> Figures:
     """Appends from `connections` clients that each wait for the answer."""
     if server.name.startswith("redis"):
-        return _redis(server, connections, batch, seconds)
+        return _redis(server, streams, connections, batch, seconds)
     command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds:g}s", "--latency", "-s", str(SCRIPT)]
     environment = {**os.environ, "STREAMS": str(streams), "BATCH": str(batch)}
     before = server.cpu_seconds()
@@ -52,13 +52,15 @@ def appends(server: Server, streams: int, connections: int, batch: int, seconds:
     }
 
 
-def _redis(server: Server, connections: int, batch: int, seconds: float) -> Figures:
+def _redis(server: Server, streams: int, connections: int, batch: int, seconds: float) -> Figures:
     """The same number of seconds of XADD, about: the tool counts requests, not time."""
     message = "x" * MESSAGE_BYTES
+    key = "log" if streams == 1 else "log:__rand_int__"
 
     def run(requests: int) -> tuple[float, Figures]:
         command = ["redis-benchmark", "-p", str(server.port), "-c", str(connections), "--csv"]
-        command += ["-n", str(requests), "-P", str(batch), "XADD", "log", "*", "d", message]
+        command += ["-r", str(streams), "-n", str(requests), "-P", str(batch)]
+        command += ["XADD", key, "*", "d", message]
         started = time.perf_counter()
         done = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         taken = time.perf_counter() - started

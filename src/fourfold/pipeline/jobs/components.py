@@ -9,17 +9,16 @@ as many as there are hops. Each round is written down before the next one begins
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from fourfold.errors import InvalidInput, Refused
+from fourfold.errors import InvalidInput
 from fourfold.pipeline.cut import Cut, Mark, take
 from fourfold.pipeline.graphs import stars
 from fourfold.pipeline.graphs.spreading import check_app
-from fourfold.pipeline.jobs.published import File, Manifest, Published
-from fourfold.pipeline.jobs.refreshing import Kept, written
+from fourfold.pipeline.jobs.answers import INTO, Answer, Staged
+from fourfold.pipeline.jobs.refreshing import Kept
 from fourfold.pipeline.jobs.rounds import Rounds
 from fourfold.pipeline.jobs.shape import Context, Job, Option, Plan, Range, Report
 from fourfold.pipeline.options import ReadOptions, read_options
@@ -39,8 +38,7 @@ class Found(msgspec.Struct, frozen=True):
     """What was found: figures, and where the tables are staged."""
 
     facts: dict[str, Any]
-    staging: str = ""
-    manifest: Manifest | None = None
+    staged: Staged | None = None
 
 
 class Components(Job):
@@ -58,14 +56,14 @@ class Components(Job):
         Option("at", "A number or a time, instead of now."),
         Option("from", "An object whose neighbourhood is wanted; needs --app.", many=True),
         Option("hops", "How far a neighbourhood reaches.", kind="number", default=_HOPS),
-        Option("into", "A folder for the tables, as Parquet in INTO/current.", kind="path"),
+        INTO,
     )
 
     def target(self, context: Context) -> str:
         options = context.options
         names = ("app", "roots", "at", "hops") if options["from"] else ("app", "roots", "at")
         asked = [str(options[name] or "") for name in names]
-        return "\n".join([*asked, *sorted(options["from"]), _into(context)]).strip()
+        return "\n".join([*asked, *sorted(options["from"]), _answer(context).folder]).strip()
 
     def plan(self, context: Context) -> Plan:
         origins = _origins(context)
@@ -74,16 +72,16 @@ class Components(Job):
         for bad in cut.bad:
             context.skip(bad.path, bad.problem)
         check_app(cut.marks, asked)
-        before = _published(context)
+        answer = _answer(context)
         ranges = tuple(Range(mark.path, 0, mark.seq) for mark in cut.marks)
         return Plan(
-            output=_into(context) or "the report of the run",
+            output=answer.output,
             ranges=ranges,
             facts={
                 "app": asked.app,
                 "from": origins,
                 "hops": context.options["hops"],
-                "version": 1 if before is None else before.version + 1,
+                "version": answer.next_version(),
             },
             empty=not ranges,
         )
@@ -98,40 +96,22 @@ class Components(Job):
         with context.spark_progress("joining"):
             table, rounds = graph.components()
             facts = {**_figures(table), "edges": graph.edges.count(), "rounds": rounds}
-            tables = [(_COMPONENTS, table)]
+            tables = [(_COMPONENTS, table.orderBy(*_COMPONENTS.key))]
             if plan.facts["from"]:
                 nearby = graph.neighbourhood(plan.facts["from"], plan.facts["hops"])
                 facts["neighbourhood"] = nearby.count()
                 facts["nearby"] = [row.asDict() for row in nearby.limit(_SHOWN).collect()]
-                tables.append((_NEARBY, nearby))
-            if not _into(context):
-                return Found(facts)
-            staging = Published(Path(plan.output)).staging(context.work)
-            files: list[File] = []
-            for kept, rows in tables:
-                files += written(rows.orderBy(*kept.key), staging, kept, context.work)
-        manifest = Manifest(
-            version=plan.facts["version"],
-            work=context.work,
-            origin=_origin(context),
-            spaces={},
-            files=tuple(files),
-            tables=tuple(kept.name for kept, _ in tables),
-        )
-        return Found(facts, str(staging), manifest)
+                tables.append((_NEARBY, nearby.orderBy(*_NEARBY.key)))
+            return Found(facts, _answer(context).stage(tables, plan.facts["version"]))
 
     def commit(self, context: Context, plan: Plan, result: Found) -> Report:
-        del context
-        if result.manifest is not None:
-            published = Published(Path(plan.output))
-            now = published.current()
-            if now is None or now.work != result.manifest.work:
-                published.publish(Path(result.staging), result.manifest)
+        del plan
+        output = _answer(context).show(result.staged)
         facts = result.facts
         return Report(
             rows_in=facts["objects"] + facts["edges"],
             rows_out=facts["objects"],
-            output=plan.output if result.manifest is not None else None,
+            output=output,
             facts=facts,
             sentence=(
                 f"{facts['objects']} objects in {facts['components']} components, "
@@ -278,25 +258,8 @@ def _asked(context: Context) -> ReadOptions:
     return read_options(asked)
 
 
-def _into(context: Context) -> str:
-    into = context.options["into"]
-    return "" if into is None else str(Path(into).absolute())
-
-
-def _origin(context: Context) -> dict[str, Any]:
-    return {"root": context.options["roots"] or str(context.root), "model": "components"}
-
-
-def _published(context: Context) -> Manifest | None:
-    """The version that is there; a folder of other tables is left alone."""
-    if not _into(context):
-        return None
-    before = Published(Path(_into(context))).current()
-    if before is not None and before.origin.get("model") != "components":
-        raise Refused(
-            f"{_into(context)}: holds other tables", hint="Choose another folder for these."
-        )
-    return before
+def _answer(context: Context) -> Answer:
+    return Answer(context, "components")
 
 
 job = Components()

@@ -12,17 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from fourfold import limits
 from fourfold.content import is_content_id
-from fourfold.errors import InvalidInput, NotFound, Refused
+from fourfold.errors import InvalidInput, NotFound
 from fourfold.pipeline.cut import Cut, Mark, take
-from fourfold.pipeline.jobs.published import Manifest, Published
-from fourfold.pipeline.jobs.refreshing import Kept, written
+from fourfold.pipeline.jobs.answers import INTO, Answer, Staged
+from fourfold.pipeline.jobs.refreshing import Kept
 from fourfold.pipeline.jobs.rounds import Rounds
 from fourfold.pipeline.jobs.shape import Context, Job, Option, Plan, Range, Report
 from fourfold.pipeline.options import read_options
@@ -40,8 +39,7 @@ class Closed(msgspec.Struct, frozen=True):
     counts: dict[str, int]
     rounds: int
     first: list[dict[str, Any]]
-    staging: str = ""
-    manifest: Manifest | None = None
+    staged: Staged | None = None
 
 
 class Lineage(Job):
@@ -59,13 +57,13 @@ class Lineage(Job):
         Option("direction", "Only one of the two.", choices=tuple(_DIRECTIONS)),
         Option("roots", "Walk through the stores that match this pattern instead of ROOT."),
         Option("at", "A position or a time, instead of now."),
-        Option("into", "A folder for the table, as Parquet in INTO/current.", kind="path"),
+        INTO,
     )
 
     def target(self, context: Context) -> str:
         options = context.options
         asked = [*sorted(options["head"]), options["direction"] or "", options["roots"] or ""]
-        return "\n".join([*asked, options["at"] or "", _into(context)]).strip()
+        return "\n".join([*asked, options["at"] or "", _answer(context).folder]).strip()
 
     def plan(self, context: Context) -> Plan:
         for head in context.options["head"]:
@@ -74,14 +72,14 @@ class Lineage(Job):
         cut = _cut(context)
         for bad in cut.bad:
             context.skip(bad.path, bad.problem)
-        before = _published(context)
+        answer = _answer(context)
         return Plan(
-            output=_into(context) or "the report of the run",
+            output=answer.output,
             ranges=tuple(Range(mark.path, 0, mark.seq) for mark in cut.marks),
             facts={
                 "heads": sorted(set(context.options["head"])),
                 "relations": _relations(context),
-                "version": 1 if before is None else before.version + 1,
+                "version": answer.next_version(),
             },
         )
 
@@ -101,34 +99,18 @@ class Lineage(Job):
             table = table.fillna(0, ["stores"]).orderBy(*_KEY).localCheckpoint()
         counts = {row[0]: row[1] for row in table.groupBy("relation").count().collect()}
         first = [row.asDict() for row in table.limit(_SHOWN).collect()]
-        closed = Closed(counts, rounds, first)
-        if not _into(context):
-            return closed
-        staging = Published(Path(plan.output)).staging(context.work)
-        manifest = Manifest(
-            version=plan.facts["version"],
-            work=context.work,
-            origin=_origin(context),
-            spaces={},
-            files=tuple(written(table, staging, _LINEAGE, context.work)),
-            tables=(_LINEAGE.name,),
-        )
-        return msgspec.structs.replace(closed, staging=str(staging), manifest=manifest)
+        staged = _answer(context).stage([(_LINEAGE, table)], plan.facts["version"])
+        return Closed(counts, rounds, first, staged)
 
     def commit(self, context: Context, plan: Plan, result: Closed) -> Report:
-        del context
-        if result.manifest is not None:
-            published = Published(Path(plan.output))
-            now = published.current()
-            if now is None or now.work != result.manifest.work:
-                published.publish(Path(result.staging), result.manifest)
+        output = _answer(context).show(result.staged)
         told = {name: result.counts.get(name, 0) for name in plan.facts["relations"]}
         facts = {**told, "rounds": result.rounds, "files": len(plan.ranges), "first": result.first}
         said = " and ".join(f"{count} {name}s" for name, count in told.items())
         return Report(
             rows_in=len(plan.facts["heads"]),
             rows_out=sum(told.values()),
-            output=plan.output if result.manifest is not None else None,
+            output=output,
             facts=facts,
             sentence=f"{said} in {len(plan.ranges)} files, found in {result.rounds} rounds",
         )
@@ -211,25 +193,8 @@ def _relations(context: Context) -> list[str]:
     return [_DIRECTIONS[chosen]] if chosen else list(_DIRECTIONS.values())
 
 
-def _into(context: Context) -> str:
-    into = context.options["into"]
-    return "" if into is None else str(Path(into).absolute())
-
-
-def _origin(context: Context) -> dict[str, Any]:
-    return {"root": context.options["roots"] or str(context.root), "model": "lineage"}
-
-
-def _published(context: Context) -> Manifest | None:
-    """The version that is there; a folder of other tables is left alone."""
-    if not _into(context):
-        return None
-    before = Published(Path(_into(context))).current()
-    if before is not None and before.origin.get("model") != "lineage":
-        raise Refused(
-            f"{_into(context)}: holds other tables", hint="Choose another folder for the lineage."
-        )
-    return before
+def _answer(context: Context) -> Answer:
+    return Answer(context, "lineage")
 
 
 job = Lineage()
