@@ -38,8 +38,14 @@ class Node:
         )
         self.streams.cold = self.archive.cold
 
-    def bootstrap(self):
-        return bootstrap(self.database, self.objects, now_ms=self.now, retries=Retries(pause_s=0.0))
+    def bootstrap(self, progress=None):
+        return bootstrap(
+            self.database,
+            self.objects,
+            now_ms=self.now,
+            retries=Retries(pause_s=0.0),
+            progress=progress,
+        )
 
     def close(self):
         self.database.close()

@@ -321,6 +321,33 @@ def test_a_stream_that_is_deleted_while_it_is_published_is_told_to_be_gone(node,
     assert node.streams.verify() == []
 
 
+def test_a_stream_that_takes_a_name_while_the_one_before_is_published_takes_its_place(
+    node, objects
+):
+    """The node died when the manifest of the one before was up, and was not recorded."""
+
+    def begin_again_and_die(_point):
+        node.streams.delete("a")
+        node.write("a", 4, start=100)
+        raise RuntimeError("the node is gone")
+
+    node.write("a", 8)
+    faults.arm("archive.manifest.uploaded", begin_again_and_die)
+    node.archive.round()
+    faults.disarm()
+    before = told(objects, "a")
+    node.open_archive()
+    assert not node.archive.publish_all().failures
+    after = told(objects, "a")
+    assert after.incarnation != before.incarnation
+    assert (before.uploaded_through, after.uploaded_through) == (7, 3)
+    assert node.read("a") == [f"a-{number}".encode() for number in range(100, 104)]
+    node.archive.collect(grace_s=0)
+    assert node.streams.verify() == []
+    with node.database.read() as snapshot:
+        assert list(object_problems(snapshot, objects)) == []
+
+
 def test_records_that_retention_gives_up_while_they_are_sealed_are_not_counted_twice(make):
     node = make()
     node.streams.create("a", "text/plain", retention_bytes=10)

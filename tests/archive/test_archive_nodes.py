@@ -8,11 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from node import Node, keys, told
 
+from fourfold import limits
 from fourfold.archive import manifests
 from fourfold.errors import FourfoldError, PublisherFenced
 from fourfold.models.streams import Fork
 from fourfold.models.streams.archive.checks import object_problems
-from fourfold.objects import Fault, FaultyStore, MemoryStore
+from fourfold.objects import AccountingStore, Fault, FaultyStore, MemoryStore, RequestCounter
 
 # Two nodes
 
@@ -153,6 +154,88 @@ def test_streams_that_a_listing_shows_late_are_added_by_the_next_run(make, objec
     assert (set(report.restored), report.present) == ({"b", "f"}, ("a",))
     assert not report.failures
     assert other.streams.verify() == []
+
+
+def lived_in(make):
+    """A node with streams of several segments, and forks of forks."""
+    node = make("one")
+    for number in range(12):
+        node.write(f"s{number:02}", 1 + 3 * (number % 4))
+    node.streams.create("a-fork", fork=Fork("s11", 2))
+    node.streams.create("a-fork-of-a-fork", fork=Fork("a-fork"))
+    node.streams.create("z-fork", fork=Fork("s03", 1))
+    node.archive.publish_all()
+    return node
+
+
+def everything(node):
+    """All rows of a node that was built from objects."""
+    tables = ("streams", "segments", "stream_segment_meta", "manifests")
+    with node.database.read() as snapshot:
+        return {table: snapshot.all(f"SELECT * FROM {table} ORDER BY 1") for table in tables}
+
+
+@pytest.mark.parametrize(
+    ("streams", "segments", "transactions"), [(1, 50, 15), (4, 50, 4), (100, 1, 13), (100, 5, 5)]
+)
+def test_streams_are_the_same_however_many_are_made_in_one_transaction(
+    make, monkeypatch, streams, segments, transactions
+):
+    node = lived_in(make)
+    whole = make("whole")
+    told = whole.bootstrap()
+    monkeypatch.setattr(limits, "BOOTSTRAP_STREAMS", streams)
+    monkeypatch.setattr(limits, "BOOTSTRAP_SEGMENTS", segments)
+    parts = make("parts")
+    before = parts.database.transactions
+    assert parts.bootstrap() == told
+    assert parts.database.transactions - before == transactions
+    assert everything(parts) == everything(whole)
+    assert parts.streams.verify() == []
+    for name in told.restored:
+        assert parts.read(name) == node.read(name)
+
+
+def test_a_bootstrap_that_ends_between_two_transactions_is_completed_by_the_next(make, monkeypatch):
+    lived_in(make)
+    whole = make("whole")
+    told = whole.bootstrap()
+    monkeypatch.setattr(limits, "BOOTSTRAP_STREAMS", 4)
+    cut = make("cut")
+
+    class Ended(Exception):
+        pass
+
+    def until_some_are_there(what, done, _):
+        if what == "streams" and done >= 8:
+            raise Ended
+
+    with pytest.raises(Ended):
+        cut.bootstrap(progress=until_some_are_there)
+    # What is there is whole.
+    assert cut.streams.verify() == []
+    report = cut.bootstrap()
+    assert len(report.present) == 8
+    assert sorted(report.present + report.restored) == sorted(told.restored)
+    assert everything(cut) == everything(whole)
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 1000])
+@pytest.mark.parametrize("count", [1, 41])
+def test_every_manifest_is_read_once(make, objects, monkeypatch, count, at_once):
+    monkeypatch.setattr(limits, "BOOTSTRAP_READ_KEYS", at_once)
+    node = make("one")
+    for number in range(count):
+        node.write(f"s{number}", 1)
+    node.archive.publish_all()
+    damaged = manifests.manifest_key("s0")
+    objects.put(damaged, b"{")
+    counter = RequestCounter()
+    report = make("two", over=AccountingStore(objects, counter, manifests.classify)).bootstrap()
+    assert set(report.restored) == {f"s{number}" for number in range(1, count)}
+    assert set(report.failures) == {damaged}
+    read = [each for each in counter.snapshot() if (each.artifact, each.op) == ("manifest", "get")]
+    assert sum(each.count for each in read) == count
 
 
 def test_a_damaged_manifest_is_named_and_the_others_are_restored(make, objects):

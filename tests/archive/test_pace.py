@@ -59,6 +59,32 @@ def test_nobody_is_waited_for_when_nobody_writes():
     assert clock.now == pytest.approx(0.010 + limits.ARCHIVE_PAUSE_LOOK_S)
 
 
+def test_a_pause_goes_on_while_somebody_is_in_the_middle_of_a_commit():
+    clock = Clock()
+    pace = Pace(lambda: 7, 2.0, clock=clock, sleep=clock.sleep, writing=lambda: clock.now < 0.02)
+    with pace.piece():
+        clock.sleep(0.010)
+    assert clock.now == pytest.approx(0.02, abs=2 * limits.ARCHIVE_PAUSE_LOOK_S)
+
+
+def test_no_piece_begins_while_something_is_pressing_and_the_pause_is_that_of_the_piece():
+    clock = Clock()
+    pace = Pace(counting(), 2.0, clock=clock, sleep=clock.sleep, pressing=lambda: clock.now < 0.05)
+    with pace.piece():
+        assert clock.now == pytest.approx(0.05, abs=limits.ARCHIVE_PAUSE_LOOK_S)
+        clock.sleep(0.010)
+    assert clock.now == pytest.approx(0.08, abs=limits.ARCHIVE_PAUSE_LOOK_S)
+
+
+def test_what_presses_for_ever_does_not_keep_a_backlog_for_ever():
+    clock = Clock()
+    pace = Pace(counting(), 2.0, clock=clock, sleep=clock.sleep, pressing=lambda: True)
+    with pace.piece():
+        assert clock.now == pytest.approx(
+            limits.ARCHIVE_PAUSE_MAX_S, abs=limits.ARCHIVE_PAUSE_LOOK_S
+        )
+
+
 def test_getting_an_item_and_working_on_it_are_one_piece():
     clock = Clock()
 
@@ -125,6 +151,76 @@ def test_one_piece_is_under_way_at_a_time():
     for thread in threads:
         thread.join()
     assert not overlaps
+
+
+def append(node):
+    node.streams.open("a").append([b"x"])
+
+
+def in_the_background(pace, node):
+    """A thread with a transaction of the archive's, which only notes how many records there are."""
+    told = []
+
+    def count(txn):
+        return txn.value("SELECT next_offset FROM streams")
+
+    thread = threading.Thread(target=lambda: told.append(pace.transact(node.database, count)))
+    thread.start()
+    return thread, told
+
+
+def test_one_who_appends_takes_a_transaction_of_the_archive_along(tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "ARCHIVE_PATIENCE_S", 3_000.0)
+    node = Node(tmp_path, MemoryStore())
+    node.write("a", 1)
+    pace = paced(counting(), Clock(), pauses=1.0)
+    with pace.piece():
+        pace._clock.sleep(0.010)
+    thread, told = in_the_background(pace, node)
+    while not node.database.metrics().queued_requests:
+        os.sched_yield()
+    before = node.database.transactions
+    append(node)
+    thread.join(60)
+    assert told in ([1], [2])
+    assert node.database.transactions == before + 1
+    node.close()
+
+
+@pytest.mark.parametrize("pace", [NO_PACE, Pace(lambda: 0)])
+def test_nobody_is_waited_for_to_take_it_along_when_nobody_writes(tmp_path, monkeypatch, pace):
+    monkeypatch.setattr(limits, "ARCHIVE_PATIENCE_S", 3_000.0)
+    node = Node(tmp_path, MemoryStore())
+    node.write("a", 1)
+    with pace.piece():
+        pass
+    thread, told = in_the_background(pace, node)
+    thread.join(60)
+    assert told == [1]
+    node.close()
+
+
+def test_a_backlog_is_published_while_others_append_all_the_time(tmp_path):
+    """Waiting to be taken along has an end, and so has every pause."""
+    node = Node(tmp_path, MemoryStore())
+    node.write("a", 40)
+    pace = Pace(counting())
+    stop = threading.Event()
+
+    def run():
+        while not stop.is_set():
+            append(node)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        while node.row("a")["uploaded_through"] < 39:
+            assert not node.archive.round(pace=pace).failures
+    finally:
+        stop.set()
+        thread.join()
+    assert node.streams.verify() == []
+    node.close()
 
 
 def test_a_segment_is_the_same_at_any_pace(tmp_path):

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import random
+import resource
+import threading
+import tracemalloc
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -14,7 +19,7 @@ from fourfold.archive import DiskCache, Retries, manifest_text, manifests, open_
 from fourfold.archive.manifests import Manifest, Segments
 from fourfold.archive.reading import Wanted
 from fourfold.archive.records import Row
-from fourfold.archive.segments import write_segment
+from fourfold.archive.segments import write_batches, write_segment
 from fourfold.errors import (
     CorruptData,
     FutureFormat,
@@ -137,6 +142,92 @@ def test_a_segment_gets_its_name_when_it_is_whole(tmp_path):
     finally:
         faults.disarm()
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def noise(count, size=2000):
+    """Rows that do not get smaller."""
+    chance = random.Random(count)
+    return [Row(at, at, None, 0, chance.randbytes(size)) for at in range(count)]
+
+
+def in_columns(path):
+    """The row groups of a segment, as they are handed over to be written."""
+    file = pq.ParquetFile(path)
+    for at in range(file.num_row_groups):
+        [batch] = file.read_row_group(at).combine_chunks().to_batches()
+        yield batch
+
+
+@pytest.mark.parametrize("beside", [True, False])
+@pytest.mark.parametrize("count", [1, 500, 525, 5000])
+def test_the_digest_is_that_of_the_file_whoever_writes_it(tmp_path, count, beside):
+    first, path, _ = build(tmp_path, noise(count))
+    sealed, other = write_batches(
+        in_columns(path), tmp_path / ".other", lambda _: tmp_path / "other", beside=beside
+    )
+    data = other.read_bytes()
+    assert (sealed.digest, sealed.size_bytes) == (hashlib.sha256(data).hexdigest(), len(data))
+    assert sealed == first
+    assert data == path.read_bytes()
+
+
+def threads():
+    return [each for each in threading.enumerate() if each.name.startswith("fourfold-segment")]
+
+
+@pytest.mark.parametrize("allowed", [100, 1_500_000, 5_000_000])
+def test_a_segment_that_the_disk_does_not_take_leaves_no_file(tmp_path, allowed):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    rows = noise(3000)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (allowed, before[1]))
+    try:
+        with pytest.raises(StorageError, match="File too large"):
+            build(tmp_path, rows)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    assert threads() == []
+
+
+def test_what_comes_behind_an_error_is_not_written(tmp_path):
+    def rows():
+        yield from noise(3000)
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        build(tmp_path, rows())
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    assert threads() == []
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_an_error_in_the_last_row_group_is_not_lost(tmp_path, beside):
+    _, path, _ = build(tmp_path, noise(1048))
+    *before, last = in_columns(path)
+    other = last.schema.set(2, pa.field("routing_key", pa.large_binary()))
+    strange = last.cast(other)
+    with pytest.raises(ValueError, match="schema"):
+        write_batches(
+            [*before, strange], tmp_path / ".other", lambda _: tmp_path / "other", beside=beside
+        )
+    assert [each for each in tmp_path.rglob("*") if each.is_file()] == [path]
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_segment_is_written_in_bounded_memory(tmp_path, beside):
+    """Arrow's memory is that of the row groups; this is about what Python keeps of the file."""
+    _, path, _ = build(tmp_path, noise(12_000))
+    size = path.stat().st_size
+    tracemalloc.start()
+    try:
+        write_batches(
+            in_columns(path), tmp_path / ".other", lambda _: tmp_path / "other", beside=beside
+        )
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert size > 20 * limits.SEGMENT_GROUP_BYTES
+    assert peak < 8 * limits.SEGMENT_GROUP_BYTES
 
 
 # The cache

@@ -199,3 +199,18 @@ def test_retention_gives_up_slice_by_slice(node, monkeypatch):
     assert sorted(set(firsts)) == [6, 12, 18, 24, 30, 36, 40]
     assert node.log("a") == list(range(40, 50))
     assert node.streams.verify() == []
+
+
+def test_large_records_leave_the_log_few_at_a_time(make, monkeypatch):
+    monkeypatch.setattr(limits, "ARCHIVE_TRIM_BYTES", 250)
+    node = make(policy=Policy(seal_rows=50, trim_rows=7))
+    stream = node.streams.create("a", "text/plain")
+    for size in (1, 1, 1, 1, 1, 1, 1, 100, 100, 100, 100, 300, 300, 1):
+        stream.append([b"x" * size])
+    left = []
+    faults.arm("archive.manifest.sliced", lambda _point: left.append(node.log("a")[0]), repeat=True)
+    node.archive.publish_all()
+    faults.disarm()
+    assert left == [7, 10, 12, 13]
+    assert node.log("a") == []
+    assert node.streams.verify() == []

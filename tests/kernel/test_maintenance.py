@@ -272,3 +272,20 @@ def test_a_quick_transaction_is_not_called_slow(path):
     with ledger.open_ledger(path, profile=profiles.PLAIN, options=options) as db:
         db.transact(ledger.put("x"))
         assert db.slow_transactions() == []
+
+
+def test_a_database_tells_while_its_log_is_folded_back(db):
+    db.transact(ledger.put("a"))
+    seen = []
+    faults.arm("kernel.checkpoint.after", lambda _point: seen.append(db.is_checkpointing()))
+    assert not db.is_checkpointing()
+    db.checkpoint()
+    assert seen == [True]
+    assert not db.is_checkpointing()
+
+
+def test_a_database_tells_while_somebody_writes(db):
+    assert not db.is_writing()
+    with ledger.turn_held(db):
+        assert db.is_writing()
+    assert not db.is_writing()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 import threading
 import time
@@ -88,6 +89,35 @@ def test_a_lost_lock_file_does_not_repeat_a_version(store: FolderStore) -> None:
     after = store.put("k", b"A", if_version=ahead.version)
     assert after.version != ahead.version
     assert after.modified > ahead.modified
+
+
+def test_a_folder_that_is_known_is_not_brought_to_disk_with_each_one_below_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    fsync = os.fsync
+
+    def note_fsync(fd: int) -> None:
+        fsync(fd)
+        synced.append(os.fstat(fd).st_ino)
+
+    with FolderStore(tmp_path) as store:
+        store.put("a/b/one", b"x")
+        monkeypatch.setattr(os, "fsync", note_fsync)
+        store.put("a/c/two", b"x")
+        above = store.path("a/c/two").parent.parent
+        assert synced.count(above.stat().st_ino) == 1
+        assert tmp_path.stat().st_ino not in synced
+
+
+def test_folders_that_somebody_removed_are_made_again_on_the_way_to_a_new_one(
+    tmp_path: Path,
+) -> None:
+    with FolderStore(tmp_path) as store:
+        store.put("a/b/one", b"x")
+        shutil.rmtree(store.path("a/b/one").parent.parent)
+        store.put("a/c/two", b"y")
+        assert [info.key for info in store.list()] == ["a/c/two"]
 
 
 @pytest.mark.parametrize("if_absent", [False, True])

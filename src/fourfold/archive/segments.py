@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
@@ -84,7 +85,7 @@ def _write(batches: Iterable[Any], file: BinaryIO, *, durable: bool, beside: boo
     pa, _ = arrow()
     first = last = ts = -1
     count = size = groups = 0
-    hashing = Hashing(file)
+    hashing = _HashingLater(file)
     with _Writing(pa.PythonFile(hashing, mode="w"), beside=beside) as writing:
         for batch in batches:
             offsets, times, _, _, payloads = batch.columns
@@ -96,6 +97,7 @@ def _write(batches: Iterable[Any], file: BinaryIO, *, durable: bool, beside: boo
                 )
             held = pa.compute.sum(pa.compute.binary_length(payloads)).as_py()
             writing.add(batch, held)
+            hashing.catch_up()
             last = offsets[-1].as_py()
             ts = max(ts, pa.compute.max(times.cast(pa.int64())).as_py())
             count += len(batch)
@@ -103,6 +105,7 @@ def _write(batches: Iterable[Any], file: BinaryIO, *, durable: bool, beside: boo
             groups += 1
     if not count:
         raise InvalidInput(f"{file.name}: a segment has at least one record")
+    hashing.catch_up()
     file.flush()
     if durable:
         os.fsync(file.fileno())
@@ -111,47 +114,56 @@ def _write(batches: Iterable[Any], file: BinaryIO, *, durable: bool, beside: boo
 
 
 class _Writing:
-    """Writes row groups while the next one is read: Parquet is compressed by one thread."""
+    """Writes row groups while the next one is read: Parquet is compressed by one thread. That
+    thread is what a segment waits for, so one more row group lies ready for it, it is not asked to
+    pass on every header of a page, and does nothing that another one can do.
+    """
 
     def __init__(self, sink: Any, *, beside: bool) -> None:
-        self._sink = sink
+        pa, _ = arrow()
+        self._sink = pa.BufferedOutputStream(sink, limits.SEGMENT_GROUP_BYTES)
         self._beside = beside
         self._writer: Any = None
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="fourfold-segment")
-        self._under_way: Future[None] | None = None
+        self._under_way: deque[Future[None]] = deque()
 
     def __enter__(self) -> Self:
         return self
 
     def add(self, batch: Any, size: int) -> None:
-        """Write a row group of so many bytes, once the one before is written."""
+        """Write a row group of so many bytes, behind those that came before."""
         if self._writer is None:
             _, pq = arrow()
             self._writer = pq.ParquetWriter(self._sink, schema(), **_options())
-        self._wait()
         small = size < limits.SEGMENT_GROUP_BYTES // 2 and len(batch) < limits.SEGMENT_GROUP_ROWS
         if small or not self._beside:
             # Most likely the last one, and often the only one: that is not worth a thread.
+            self._wait(0)
             self._write(batch)
         else:
-            self._under_way = self._pool.submit(self._write, batch)
+            self._under_way.append(self._pool.submit(self._write, batch))
+            self._wait(1)
 
     def _write(self, batch: Any) -> None:
         self._writer.write_batch(batch, row_group_size=len(batch))
 
-    def _wait(self) -> None:
-        if self._under_way is not None:
-            under_way, self._under_way = self._under_way, None
-            under_way.result()
+    def _wait(self, left: int) -> None:
+        """Until at most so many row groups are `left` to be written."""
+        while len(self._under_way) > left:
+            self._under_way.popleft().result()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._pool.shutdown()
+        # After an error, what has not begun need not be written any more.
+        self._pool.shutdown(cancel_futures=kind is not None)
         try:
             if kind is None:
-                self._wait()
+                self._wait(0)
         finally:
-            if self._writer is not None:
-                self._writer.close()
+            try:
+                if self._writer is not None:
+                    self._writer.close()
+            finally:
+                self._sink.close()
 
 
 def _follow(offsets: Any, last: int) -> bool:
@@ -241,3 +253,23 @@ class Hashing:
 
     def seekable(self) -> bool:
         return False
+
+
+class _HashingLater(Hashing):
+    """The same for a thread that has enough to do: what it wrote is hashed by the one that asks."""
+
+    def __init__(self, file: Any) -> None:
+        super().__init__(file)
+        self._written: deque[bytes] = deque()
+
+    def write(self, data: Any) -> int:
+        # Whoever hands over a view may write to what is behind it again.
+        kept = data if type(data) is bytes else bytes(memoryview(data))
+        self._file.write(kept)
+        self._written.append(kept)
+        return len(kept)
+
+    def catch_up(self) -> None:
+        """Hash what was written."""
+        while self._written:
+            self.digest.update(self._written.popleft())

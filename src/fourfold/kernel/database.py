@@ -165,14 +165,25 @@ class Database:
 
     # Writing
 
-    def transact(self, work: Work[T], *, size: int = 0, deadline_s: float | None = None) -> T:
+    def transact(
+        self,
+        work: Work[T],
+        *,
+        size: int = 0,
+        deadline_s: float | None = None,
+        patience_s: float = 0.0,
+    ) -> T:
         """Run `work(txn)` in a transaction shared with concurrent callers; its result, once
         committed.
 
         `work` may run more than once and must have no effect but through `txn`. `size` is about how
-        many bytes it writes: it counts against the bounds of the queue.
+        many bytes it writes: it counts against the bounds of the queue. Who has `patience_s` lets
+        the next commit of somebody else take `work` along, and commits when none came in that time.
         """
-        return cast("T", self._committer.submit(work, size, self._until(deadline_s)))
+        until = self._until(deadline_s)
+        if patience_s > 0.0:
+            return cast("T", self._committer.submit_patiently(work, size, until, patience_s))
+        return cast("T", self._committer.submit(work, size, until))
 
     def transact_async(
         self, work: Work[T], *, size: int = 0, deadline_s: float | None = None
@@ -335,6 +346,14 @@ class Database:
         wrote between.
         """
         return self._metrics.transactions
+
+    def is_writing(self) -> bool:
+        """Whether somebody has the writer's turn now."""
+        return self._writer is not None and self._writer.turn.locked()
+
+    def is_checkpointing(self) -> bool:
+        """Whether the log is being folded back now, for the end of which writers have to wait."""
+        return self._checkpoint_running.locked()
 
     def slow_transactions(self) -> list[tuple[str, float]]:
         """The newest transactions that were slower than the threshold: when, and how many

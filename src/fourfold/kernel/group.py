@@ -41,6 +41,7 @@ from fourfold.errors import (
 from fourfold.kernel.requests import (
     Inbox,
     LoopRequest,
+    PatientRequest,
     Request,
     ThreadRequest,
     Waking,
@@ -110,6 +111,24 @@ class GroupCommit:
                 self._release_turn()
         request = ThreadRequest(work, size, deadline)
         self._enqueue(request)
+        return self._outcome(request)
+
+    def submit_patiently(self, work: Work, size: int, deadline: float, patience_s: float) -> Any:
+        """From a thread that can wait: whoever commits next takes `work` along. Only when nobody
+        did for so long, the thread commits it itself.
+        """
+        if self._writer.owner == threading.get_ident():
+            return self._nested(work)
+        request = PatientRequest(work, size, deadline)
+        self._enqueue(request)
+        try:
+            request.wait(min(patience_s, max(deadline - time.monotonic(), 0.0)))
+        finally:
+            request.patient = False
+        return self._outcome(request)
+
+    def _outcome(self, request: ThreadRequest) -> Any:
+        """What came of a queued request, once it is settled; this thread leads if it has to."""
         try:
             self._lead(request)
             while not request.settled:
@@ -440,9 +459,9 @@ class GroupCommit:
 
     def _poke(self, here: asyncio.AbstractEventLoop | None = None) -> None:
         while True:
-            try:
-                head = self._queue[0]
-            except IndexError:
+            # A patient thread looks for itself, later.
+            head = next((each for each in tuple(self._queue) if not each.patient), None)
+            if head is None:
                 return
             if isinstance(head, ThreadRequest):
                 head.wake()

@@ -39,6 +39,8 @@ class Request:
     error: BaseException | None = None
     hooks: list[Callable[[], None]] | None = None
     settled = False
+    patient = False
+    """Whoever asked can wait for now: it is not told when the turn is free."""
     blamed = False
     """Its failure undid everybody's work; it does not get a second run."""
 
@@ -77,6 +79,13 @@ class ThreadRequest(Request):
         except RuntimeError:
             # It was awake already; it will look at `settled` before it sleeps again.
             return
+
+
+class PatientRequest(ThreadRequest):
+    """A thread that can wait, and lets somebody else's commit take its request along."""
+
+    patient = True
+    """Until it has waited for long enough: from then on it leads like any other."""
 
 
 class LoopRequest(Request):
@@ -206,6 +215,9 @@ def settle(
                     request.resolve()
             else:
                 elsewhere.setdefault(request.loop, []).append(request)
+        elif type(request) is PatientRequest:
+            # It comes last when the processor is given away: nobody waits for it to wake another.
+            request.wake()
     if first is not None:
         first.wake()
     for loop, theirs in elsewhere.items():

@@ -81,6 +81,10 @@ ARCHIVE_PAUSE_LOOK_S: Final = 0.001
 """The pause behind a piece of work in the background, as a multiple of what the piece took, and at
 most; and how often it is seen whether anybody else writes.
 """
+ARCHIVE_PATIENCE_S: Final = 0.05
+"""How long the background lets others take its transactions along before it commits them itself:
+longer than a checkpoint, behind which those wait too.
+"""
 ARCHIVE_NICE: Final = 10
 """How far threads in the background stand back from others that want the processor."""
 ARCHIVE_TRIM_ROWS: Final = 250

@@ -105,8 +105,11 @@ SEAL_COMMIT_SEGMENTS: Final = 500
 MANIFESTS_PER_TASK: Final = 500
 MANIFEST_TASK_READERS: Final = 8
 """Manifests that one task of a job reads, and how many of them side by side."""
-BOOTSTRAP_STREAMS: Final = 2_000
-"""Streams that the job `bootstrap` makes in one transaction."""
+BOOTSTRAP_READ_KEYS: Final = 32
+"""Manifests that a reader of `bootstrap` reads before it takes the next ones."""
+BOOTSTRAP_STREAMS: Final = 20_000
+BOOTSTRAP_SEGMENTS: Final = 50_000
+"""Streams that `bootstrap` makes in one transaction, or segments of them, whichever comes first."""
 COMPACT_WAVE: Final = 256
 INDEX_WAVE: Final = 256
 """Files that Spark's workers build before the driver takes them in."""

@@ -54,7 +54,7 @@ class DurableFolders:
     """Creates folders below a root so that they are still there after a power cut.
 
     A folder that exists may have been made a moment ago by a process that has not synced it yet.
-    So the first use in this process syncs the whole way down, and later uses remember that.
+    So the first use in this process syncs it into the one above, and later uses remember that.
     """
 
     def __init__(self, root: Path) -> None:
@@ -76,16 +76,25 @@ class DurableFolders:
         path = self._root.joinpath(*names)
         if names in self._known:
             return path
-        above = self._root
-        for name in names:
-            with suppress(FileExistsError):
-                (above / name).mkdir(mode=0o700)
-            sync_folder(above)
-            above /= name
-        if len(self._known) >= limits.OBJECT_FOLDERS_KNOWN_MAX:
-            self._known.clear()
-        self._known.add(names)
+        try:
+            self._make(names)
+        except FileNotFoundError:
+            # One above it is gone that was there.
+            self.forget()
+            self._make(names)
         return path
+
+    def _make(self, names: tuple[str, ...]) -> None:
+        for depth in range(1, len(names) + 1):
+            if names[:depth] in self._known:
+                continue
+            made = self._root.joinpath(*names[:depth])
+            with suppress(FileExistsError):
+                made.mkdir(mode=0o700)
+            sync_folder(made.parent)
+            if len(self._known) >= limits.OBJECT_FOLDERS_KNOWN_MAX:
+                self._known.clear()
+            self._known.add(names[:depth])
 
     def forget(self) -> None:
         """Somebody removed a folder: trust no memory of any."""

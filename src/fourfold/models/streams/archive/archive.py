@@ -174,7 +174,7 @@ class Archive:
                     ]
                     for name, turn in turns:
                         self._gather(done, name, turn.result)
-            self._keep_counts()
+            self._keep_counts(pace)
             self._checkpoint()
             return done
 
@@ -200,7 +200,12 @@ class Archive:
         """Rounds in the background, until the end of the `with` block; then a last one."""
         stop = threading.Event()
 
-        pace = Pace(lambda: self._database.transactions)
+        database = self._database
+        pace = Pace(
+            lambda: database.transactions,
+            writing=database.is_writing,
+            pressing=database.is_checkpointing,
+        )
         with suppress(MissingDependency):
             # It takes a while, in which nothing else runs, so it is done before anything else does.
             # The first array that is made of values brings in more than the module itself did.
@@ -454,12 +459,12 @@ class Archive:
         with self._database.read(deadline_s=float("inf")) as snapshot:
             return Standing._make(snapshot.one(SQL.status) or (0, 0, 0, 0, 0))
 
-    def _keep_counts(self) -> None:
+    def _keep_counts(self, pace: Pace) -> None:
         counts = self._counter.snapshot(reset=True)
         if counts:
             now = self._clock()
             rows = [(*_fields(count), now) for count in counts]
-            self._database.transact(lambda txn: txn.execute_many(SQL.count_request, rows))
+            pace.transact(self._database, lambda txn: txn.execute_many(SQL.count_request, rows))
 
     def _checkpoint(self) -> None:
         """Give back the room of the write-ahead log, now and then, after records were trimmed."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from itertools import chain
 from typing import Any, NamedTuple
 
 from fourfold import limits
@@ -27,6 +27,7 @@ from fourfold.models.streams.archive.indexes import catalogue
 from fourfold.models.streams.archive.records import SQL, meta_of_manifest
 from fourfold.objects import ObjectStore
 
+_READERS = 4 * limits.ARCHIVE_CONCURRENCY
 Progress = Callable[[str, int, int], None]
 """Called with what is being worked on, steps done, and steps in all."""
 
@@ -94,15 +95,16 @@ def restore(
     *,
     now_ms: int,
     progress: Progress | None = None,
-    at_once: int = limits.BOOTSTRAP_STREAMS,
 ) -> Bootstrapped:
-    """Rebuild the streams of manifests that were read, so many in one transaction."""
+    """Rebuild the streams of manifests that were read, many in one transaction."""
     living = {each.manifest.name: each for each in found if not each.manifest.deleted}
     restored: list[str] = []
     present: list[str] = []
-    ordered = _sources_first(living, failures)
-    while batch := tuple(islice(ordered, at_once)):
-        made = database.transact(lambda txn: [_restore(txn, each, now_ms) for each in batch])
+    for batch in _batches(_sources_first(living, failures)):
+        made = database.transact(
+            lambda txn, batch=batch: _restore(txn, batch, now_ms),  # type: ignore[misc]
+            deadline_s=limits.ARCHIVE_RECORD_DEADLINE_S,
+        )
         for each, outcome in zip(batch, made, strict=True):
             name = each.manifest.name
             if isinstance(outcome, FourfoldError):
@@ -133,8 +135,11 @@ def _collected(
         lambda: {info.key: info.size for info in objects.list(f"{manifests.ROOT}/")}
     )
     keys = [key for key in segments if key.endswith(f"/{manifests.MANIFEST}")]
-    with ThreadPoolExecutor(4 * limits.ARCHIVE_CONCURRENCY) as pool:
-        reading = pool.map(lambda key: read_one(objects, retries, key), keys)
+    with ThreadPoolExecutor(_READERS) as pool:
+        several = pool.map(
+            lambda some: [read_one(objects, retries, key) for key in some], _parts(keys)
+        )
+        reading = chain.from_iterable(several)
         for number, (key, read) in enumerate(zip(keys, reading, strict=True)):
             if progress is not None:
                 progress("manifests", number, len(keys))
@@ -144,6 +149,14 @@ def _collected(
             elif read is not None:
                 found.append(read)
     return found, unclaimed_of(found, segments), failures
+
+
+def _parts(keys: list[str]) -> Iterator[list[str]]:
+    """Keys that one reader reads one after the other. All readers have some, and there are not as
+    many tasks as keys: each task waits for its turn in memory.
+    """
+    size = max(1, min(limits.BOOTSTRAP_READ_KEYS, len(keys) // _READERS))
+    return (keys[at : at + size] for at in range(0, len(keys), size))
 
 
 def unclaimed_of(found: Iterable[Found], held: dict[str, int]) -> list[Unclaimed]:
@@ -214,11 +227,49 @@ def _lost(manifest: Manifest) -> Lost | None:
     return Lost(manifest.name, end, manifest.next_offset)
 
 
-def _restore(txn: Transaction, found: Found, now_ms: int) -> bool | FormatError:
-    """Whether the stream was made; not when there is one of that name. When it cannot be, nothing
-    was written.
+def _batches(ordered: Iterable[Found]) -> Iterator[list[Found]]:
+    """Streams that are made in one transaction: so many of them, or of their segments."""
+    batch: list[Found] = []
+    segments = 0
+    for each in ordered:
+        count = each.manifest.segment_count
+        if batch and (
+            len(batch) >= limits.BOOTSTRAP_STREAMS or segments + count > limits.BOOTSTRAP_SEGMENTS
+        ):
+            yield batch
+            batch, segments = [], 0
+        batch.append(each)
+        segments += count
+    if batch:
+        yield batch
+
+
+def _restore(txn: Transaction, batch: list[Found], now_ms: int) -> list[bool | FormatError]:
+    """Make streams, and say of each whether it was made: not when there is one of that name. Of one
+    that cannot be made, nothing is written.
+
+    Each table gets its rows in the order of its key, so that a page is written once, and not once
+    for each row that falls on it. Segments are called by digests of names, whose order is another.
     """
-    manifest = found.manifest
+    made = [_restore_stream(txn, each.manifest, now_ms) for each in batch]
+    new = [each for each, outcome in zip(batch, made, strict=True) if outcome is True]
+    segments = sorted(chain.from_iterable(_segments(each.manifest, now_ms) for each in new))
+    txn.execute_many(SQL.restore_segment, segments)
+    txn.execute_many(
+        SQL.put_meta,
+        (
+            (manifest.name, manifest.segment_count, *meta_of_manifest(manifest).packed())
+            for manifest in (each.manifest for each in new)
+            if manifest.segment_count
+        ),
+    )
+    txn.execute_many(SQL.restore_manifest, map(_told, new))
+    for each in new:
+        catalogue.restore(txn, each.manifest, now_ms)
+    return made
+
+
+def _restore_stream(txn: Transaction, manifest: Manifest, now_ms: int) -> bool | FormatError:
     if txn.one(SQL.is_stream, (manifest.name,)) is not None:
         return False
     origin, source = manifest.origin, None
@@ -232,8 +283,12 @@ def _restore(txn: Transaction, found: Found, now_ms: int) -> bool | FormatError:
         source = row[0]
         txn.execute(SQL.restore_fork, (source,))
     txn.execute(SQL.restore_stream, _row(manifest, source, now_ms))
+    return True
+
+
+def _segments(manifest: Manifest, now_ms: int) -> Iterator[tuple[Any, ...]]:
     for at, segment in enumerate(manifest.kept(), start=manifest.first_segment):
-        params = (
+        yield (
             segment_of(segment.key),
             manifest.name,
             at,
@@ -246,14 +301,13 @@ def _restore(txn: Transaction, found: Found, now_ms: int) -> bool | FormatError:
             segment.digest,
             now_ms,
         )
-        txn.execute(SQL.restore_segment, params)
-    if manifest.segment_count:
-        meta = meta_of_manifest(manifest)
-        txn.execute(SQL.put_meta, (manifest.name, manifest.segment_count, *meta.packed()))
-    catalogue.restore(txn, manifest, now_ms)
+
+
+def _told(found: Found) -> tuple[Any, ...]:
+    """What is known of a manifest that is up."""
+    manifest = found.manifest
     told = (manifest.generation, manifest.published_at_ms, found.version, found.size)
-    txn.execute(SQL.restore_manifest, (manifest.name, *told, manifest.incarnation))
-    return True
+    return (manifest.name, *told, manifest.incarnation)
 
 
 def _row(manifest: Manifest, source: int | None, now_ms: int) -> tuple[Any, ...]:

@@ -58,7 +58,8 @@ def _group(
     rows = size = 0
     while at < end and rows < most and size <= limits.SEGMENT_GROUP_BYTES * 3 // 4:
         room = limits.SEGMENT_GROUP_BYTES - size
-        guess = max(1, room // max(1, average))
+        # Of a segment that is nearly full, no more is read than may fit: that is nearly nothing.
+        guess = max(1, min(room, 2 * (left - size)) // max(1, average))
         found = _batch(snapshot, sid, at, min(guess, most - rows, end - at))
         if found is None:
             break

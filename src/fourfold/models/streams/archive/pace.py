@@ -17,31 +17,44 @@ from itertools import islice
 from typing import TypeVar
 
 from fourfold import limits
+from fourfold.kernel import Database, Transaction
 
 T = TypeVar("T")
 
 
 class Pace:
-    """Short pieces of work with pauses behind them; `written` tells how often anybody wrote."""
+    """Short pieces of work with pauses behind them. `written` tells how often anybody wrote, and
+    `writing` whether somebody is about to. While something is `pressing`, for which writers have to
+    wait, no piece begins, for a while.
+    """
 
     def __init__(
         self,
         written: Callable[[], int],
         pauses: float = limits.ARCHIVE_PAUSES,
         *,
+        writing: Callable[[], bool] = lambda: False,
+        pressing: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         self._written = written
         self._pauses = pauses
+        self._writing = writing
+        self._pressing = pressing
         self._clock = clock
         self._sleep = sleep
         self._lane = threading.Lock()
+        self._others_write = False
+        """Whether anybody did during the last pause."""
 
     @contextmanager
     def piece(self) -> Iterator[None]:
         """One piece, once it is its turn. There are no pieces within a piece."""
         with self._lane:
+            began = self._clock()
+            while self._pressing() and self._clock() - began < limits.ARCHIVE_PAUSE_MAX_S:
+                self._sleep(limits.ARCHIVE_PAUSE_LOOK_S)
             began = self._clock()
             try:
                 yield
@@ -73,12 +86,27 @@ class Pace:
                 else:
                     return
 
+    def transact(
+        self,
+        database: Database,
+        work: Callable[[Transaction], T],
+        *,
+        deadline_s: float | None = None,
+    ) -> T:
+        """A transaction. While others write, one of them takes it along: a thread that comes last
+        would keep the turn for longer than the work takes, and sync the log once more.
+        """
+        patience = limits.ARCHIVE_PATIENCE_S if self._others_write else 0.0
+        return database.transact(work, deadline_s=deadline_s, patience_s=patience)
+
     def _rest(self, took: float) -> None:
         until = self._clock() + min(took * self._pauses, limits.ARCHIVE_PAUSE_MAX_S)
         before = self._written()
         while (left := until - self._clock()) > 0:
             self._sleep(min(left, limits.ARCHIVE_PAUSE_LOOK_S))
-            if self._written() == before:
+            # A commit may take longer than it is until one looks.
+            self._others_write = self._writing() or self._written() != before
+            if not self._others_write:
                 # Nobody is kept waiting.
                 return
 

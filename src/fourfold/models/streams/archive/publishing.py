@@ -111,8 +111,9 @@ class Publisher:
         token = plan.token or uuid.uuid4().hex
         with pace.piece():
             manifest = self._manifest(stream, plan, token)
-            self._database.transact(
-                lambda txn: txn.execute(SQL.intend, (stream, manifest.generation, token))
+            pace.transact(
+                self._database,
+                lambda txn: txn.execute(SQL.intend, (stream, manifest.generation, token)),
             )
         if faults.armed:
             faults.hit("archive.manifest.intended")
@@ -282,8 +283,10 @@ class Publisher:
             manifest = manifests.decode(found.data, found.info.key)
         except CorruptData:
             return None
-        living = plan.row is not None and not manifest.deleted
-        if living and not _continues(manifest, plan):
+        # Of a stream that had the name before it tells nothing about this one, which takes its
+        # place with the next manifest.
+        same = plan.row is not None and manifest.incarnation == plan.row[1]
+        if same and not _continues(manifest, plan):
             raise _fenced(stream, "its manifest speaks of other segments than this node has")
         known = Known(manifest, found.info.version, len(found.data))
         return self._record(stream, plan, known, {}, pace)

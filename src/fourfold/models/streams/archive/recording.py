@@ -43,7 +43,8 @@ def record(
     added = 0
     while True:
         with pace.piece():
-            done = database.transact(
+            done = pace.transact(
+                database,
                 lambda txn: _step(txn, known, etags, now, trim_rows),
                 deadline_s=limits.ARCHIVE_RECORD_DEADLINE_S,
             )
@@ -142,8 +143,11 @@ def _let_go(
     if row is None or row[18] >= manifest.uploaded_through:
         return _Slice(0, last=True)
     sid, count, through = row[0], row[19], manifest.uploaded_through
-    params = (sid, through, trim_rows, limits.ARCHIVE_TRIM_BYTES)
-    reached, rows, size = txn.one(SQL.slice, params) or (None, 0, 0)
+    params = (sid, through, trim_rows)
+    reached, rows, size = txn.one(SQL.slice_of_rows, params) or (None, 0, 0)
+    if size > limits.ARCHIVE_TRIM_BYTES:
+        most = (*params, limits.ARCHIVE_TRIM_BYTES)
+        reached, rows, size = txn.one(SQL.slice, most) or (None, 0, 0)
     if reached is None:
         # Retention gave the rest up already.
         reached = through

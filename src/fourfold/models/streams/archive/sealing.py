@@ -47,7 +47,7 @@ def seal(
     """Seal the next segment of a stream; None when there was nothing to seal, or its stream is
     gone.
     """
-    claimed = database.transact(lambda txn: _claim(txn, name))
+    claimed = pace.transact(database, lambda txn: _claim(txn, name))
     if claimed is None:
         return None
     path: Path | None = None
@@ -58,7 +58,7 @@ def seal(
         if built is None:
             return None
         sealed, path = built
-        done = database.transact(lambda txn: commit(txn, name, claimed, sealed, now_ms))
+        done = pace.transact(database, lambda txn: commit(txn, name, claimed, sealed, now_ms))
     finally:
         if not done:
             if path is not None:

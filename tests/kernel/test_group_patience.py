@@ -1,0 +1,134 @@
+"""A thread that can wait: the next commit of somebody else takes its request along."""
+
+from __future__ import annotations
+
+import asyncio
+
+import ledger
+import pytest
+
+from fourfold.errors import DeadlineExceeded
+from fourfold.kernel.requests import PatientRequest, ThreadRequest, Waking, settle
+
+FOR_EVER = 3_000.0
+"""Longer than any test lasts: whoever is this patient is served by somebody else, or not at all."""
+
+
+def transactions(db):
+    return db.metrics().counters["transactions"]
+
+
+def patiently(db, work, patience_s=FOR_EVER, **options):
+    """A thread that asks for `work` and can wait; it is in the queue when this returns."""
+    caller = ledger.Caller(db.transact, work, patience_s=patience_s, **options)
+    ledger.queued(db, 1)
+    return caller
+
+
+def test_the_next_commit_of_a_thread_takes_it_along(db):
+    waiting = patiently(db, ledger.put("patient"))
+    before = transactions(db)
+    assert ledger.bodies(db) == []
+    db.transact(ledger.put("other"))
+    assert waiting.outcome() == 1
+    assert ledger.bodies(db) == ["patient", "other"]
+    assert transactions(db) == before + 1
+
+
+def test_the_next_commit_of_a_loop_takes_it_along(db):
+    waiting = patiently(db, ledger.put("patient"))
+    before = transactions(db)
+    assert ledger.transact_in_loop(db, ledger.put("other")) == 2
+    assert waiting.outcome() == 1
+    assert transactions(db) == before + 1
+
+
+def test_a_loop_that_let_go_of_the_turn_does_not_wake_it(db):
+    """Or it would commit alone, a moment before the loop has its next requests together."""
+
+    async def call():
+        inside = []
+
+        def work(txn):
+            inside.append(patiently(db, ledger.put("patient")))
+            return ledger.put("first")(txn)
+
+        await db.transact_async(work)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert ledger.bodies(db) == ["first"]
+        await db.transact_async(ledger.put("second"))
+        return inside[0]
+
+    assert asyncio.run(call()).outcome() == 2
+    assert ledger.bodies(db) == ["first", "patient", "second"]
+
+
+def test_it_commits_itself_when_nobody_comes(db):
+    assert db.transact(ledger.put("alone"), patience_s=0.001) == 1
+    assert ledger.bodies(db) == ["alone"]
+
+
+def test_one_who_has_waited_for_long_enough_leads_when_the_turn_is_free(db):
+    with ledger.turn_held(db):
+        waiting = patiently(db, ledger.put("patient"), patience_s=0.001)
+        ledger.wait_until(lambda: not db._group._queue[0].patient)
+    assert waiting.outcome() == 1
+
+
+def test_its_error_is_its_own(db):
+    waiting = patiently(db, ledger.write_then_fail)
+    assert db.transact(ledger.put("other")) == 1
+    with pytest.raises(ZeroDivisionError):
+        waiting.outcome()
+    assert ledger.bodies(db) == ["other"]
+
+
+def test_it_is_held_to_its_deadline(db):
+    with ledger.turn_held(db):
+        waiting = patiently(db, ledger.put("late"), deadline_s=0.05)
+        with pytest.raises(DeadlineExceeded):
+            waiting.outcome()
+    assert ledger.bodies(db) == []
+
+
+def test_inside_a_transaction_of_its_own_it_is_a_step_of_that(db):
+    with db.write() as txn:
+        ledger.put("outer")(txn)
+        assert db.transact(ledger.put("inner"), patience_s=FOR_EVER) == 2
+    assert ledger.bodies(db) == ["outer", "inner"]
+
+
+def test_closing_finishes_it(path):
+    db = ledger.open_ledger(path)
+    waiting = patiently(db, ledger.put("patient"))
+    db.close()
+    assert waiting.outcome() == 1
+    with ledger.open_ledger(path) as again:
+        assert ledger.bodies(again) == ["patient"]
+
+
+def test_whoever_is_in_a_hurry_behind_it_is_told_that_the_turn_is_free(db):
+    group = db._group
+    patient = PatientRequest(ledger.put("patient"), 0, float("inf"))
+    hurried = ThreadRequest(ledger.put("hurried"), 0, float("inf"))
+    group._queue.extend([patient, hurried])
+    group._poke()
+    assert hurried.wait(0)
+    assert not patient.wait(0)
+    patient.patient = False
+    group._poke()
+    assert patient.wait(0)
+    group._queue.clear()
+
+
+@pytest.mark.parametrize("patient_still", [True, False])
+def test_nobody_waits_until_it_has_woken(patient_still):
+    """It may come last when the processor is given away."""
+    waking = Waking()
+    request = PatientRequest(ledger.put("patient"), 0, float("inf"))
+    request.patient, request.thread = patient_still, -1
+    settle([request], None, waking)
+    assert request.settled
+    assert request.wait(0)
+    assert not waking.under_way

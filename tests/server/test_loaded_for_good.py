@@ -1,0 +1,53 @@
+"""While a server runs, what it has loaded is not looked through for garbage; what comes later is.
+
+It runs in a process of its own: what is kept out of the search there is everything.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+CHILD = """
+import gc, pathlib, sys, weakref
+import uvicorn
+import fourfold
+from fourfold.server.access import Access
+from fourfold.server.serving import serve
+
+class Knot:
+    def __init__(self):
+        self.own = self
+
+def knot():
+    return weakref.ref(Knot())
+
+gc.disable()
+earlier = knot()
+
+def run(server):
+    server.started = True
+    assert earlier() is None, "garbage of before was kept"
+    assert gc.get_freeze_count() > 10_000, gc.get_freeze_count()
+    assert len(gc.get_objects()) < gc.get_freeze_count() // 4
+    later = knot()
+    gc.collect()
+    assert later() is None, "garbage of now is kept"
+
+uvicorn.Server.run = run
+root = pathlib.Path(sys.argv[1])
+with fourfold.open(root) as store:
+    serve(store.streams, Access(root), host="127.0.0.1", port=1)
+assert gc.get_freeze_count() == 0
+print("as it should be")
+"""
+
+
+def test_what_is_loaded_is_looked_through_once_before_a_server_runs(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, str(tmp_path / "store")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "as it should be\n"), done.stderr
