@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 
@@ -298,6 +299,28 @@ def test_a_manifest_one_generation_behind_is_brought_up_again(node, objects):
     assert not node.archive.round().failures
     assert told(objects, "a").uploaded_through == 15
     assert node.streams.verify() == []
+
+
+def test_looking_for_problems_leaves_the_folder_alone_in_which_it_is_done(
+    node, objects, tmp_path, monkeypatch
+):
+    here = tmp_path / "home"
+    theirs = [here / ".film.parquet.1.partial", here / "deep" / "mine.partial", here / "x.parquet"]
+    for path in theirs:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"somebody's")
+    monkeypatch.chdir(here)
+    looked_at = []
+    monkeypatch.setattr(os, "walk", lambda top: looked_at.append(top) or iter(()))
+    node.streams.create("a", "text/plain").append([b"x"] * 40, key="k")
+    assert not node.archive.publish_all().failures
+    assert not node.archive.index().failures
+    assert not node.archive.publish_all().failures
+    looked_at.clear()
+    with node.database.read() as snapshot:
+        assert list(object_problems(snapshot, objects)) == []
+    assert looked_at == []
+    assert all(path.read_bytes() == b"somebody's" for path in theirs)
 
 
 def test_what_changes_while_a_manifest_is_on_its_way_is_told_by_the_next(node, objects):

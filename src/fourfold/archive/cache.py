@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -18,10 +19,13 @@ from pathlib import Path
 from fourfold.errors import CorruptData, StorageError
 
 _SUFFIX = ".parquet"
+_UNFINISHED = re.compile(r"\..+\.parquet\.[0-9]+\.partial")
 
 
 class DiskCache:
-    """A folder of files of at most `bytes_max` together. Safe for many threads."""
+    """A folder of files of at most `bytes_max` together. Safe for many threads. One of no bytes
+    keeps nothing, and never looks at its folder.
+    """
 
     def __init__(self, folder: Path, bytes_max: int) -> None:
         self.folder = folder
@@ -123,14 +127,14 @@ class DiskCache:
 
     def _scan(self) -> None:
         """Look once what is there, oldest first; what was not finished is swept."""
-        if self._scanned:
+        if self._scanned or not self.bytes_max:
             return
         self._scanned = True
         found = []
         for folder, _, names in os.walk(self.folder):
             for name in names:
                 path = Path(folder, name)
-                if name.endswith(".partial"):
+                if _UNFINISHED.fullmatch(name):
                     path.unlink(missing_ok=True)
                 elif name.endswith(_SUFFIX):
                     with suppress(FileNotFoundError):
