@@ -60,6 +60,7 @@ def check(report, stores):
     assert report["rows"] == 6 * 20
     assert report["materialize"] == 6 * 4
     assert report.get("verify", "done") == "done"
+    assert [row[1] for row in sorted(report["read"], key=lambda row: row[1])] == list(range(1, 21))
     assert states(target) == states(source)
     with fourfold.open(target, mode="r") as store:
         assert [store.space(did).seq() for did in DIDS] == [1] * 6
@@ -69,6 +70,7 @@ def test_a_standalone_cluster_runs_it_all_with_the_package_shipped_as_a_zip(stor
     with cluster.standalone(tmp_path) as address:
         report = drive(address, cluster.shipped(tmp_path), stores, tmp_path)
     check(report, stores)
+    assert "in Java" in report["plan"]
     assert len({folder for _, folder, _ in report["seen"]}) == 2, "both executors had work"
     for _, _, module in report["seen"]:
         assert "fourfold.zip" in module

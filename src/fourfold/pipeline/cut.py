@@ -102,16 +102,20 @@ def from_token(token: str) -> Cut:
 def take(options: ReadOptions) -> Cut:
     """The cut that a read with these options sees."""
     if options.cut is not None:
-        cut = from_token(options.cut)
-        if options.space is not None:
-            marks = tuple(mark for mark in cut.marks if mark.space == options.space)
-            cut = Cut(marks, cut.bad)
+        cut = of_space(from_token(options.cut), options.space)
     else:
         found = finding.files(
             finding.stores(options.root, options.roots), options.tables, options.space
         )
         cut = take_of(found, options.tables, deep=options.skip_bad, skip_bad=options.skip_bad)
     return bounded(cut, options)
+
+
+def of_space(cut: Cut, space: str | None) -> Cut:
+    """The part of a cut that is about one space; all of it without one."""
+    if space is None:
+        return cut
+    return Cut(tuple(mark for mark in cut.marks if mark.space == space), cut.bad)
 
 
 def take_of(

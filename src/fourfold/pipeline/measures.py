@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fourfold.pipeline.cut import Cut
+from fourfold.pipeline.native.reading import frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +32,8 @@ class Measure:
 
     def table(self, name: str, columns: str) -> Any:
         """Some columns of a table, at the cut."""
-        source = self.spark.read.format("fourfold").option("root", str(self.root))
-        source = source.option("model", self.model).option("cut", self.cut.token())
-        return source.option("table", name).option("columns", columns).load()
+        asked = {"root": str(self.root), "model": self.model, "table": name, "columns": columns}
+        return frame(self.spark, asked, self.cut)
 
     def summed(self, table: str, column: str, size: Any) -> dict[str, int]:
         """How many rows a table has, and the sum of their sizes."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from fourfold import limits
 from fourfold.kernel import Queries, load_queries
@@ -19,12 +19,14 @@ from fourfold.pipeline import cut as cuts
 from fourfold.pipeline import pushdown
 from fourfold.pipeline.cut import Mark
 from fourfold.pipeline.documents.relevant import relevant
+from fourfold.pipeline.finding import stands_still
 from fourfold.pipeline.lines import Line, lines
 from fourfold.pipeline.options import ReadOptions
 from fourfold.pipeline.pushdown import Condition, Pushed
 from fourfold.pipeline.scan import Guard, Piece, Work
 from fourfold.pipeline.tables import ROOT, SPACE, Column, Table
 
+T = TypeVar("T")
 _SQL: Final = load_queries("fourfold.pipeline", "source.sql")
 ATTACH: Final = _SQL.attach
 DETACH: Final = _SQL.detach
@@ -40,7 +42,7 @@ _CASTS: Final = {
     "boolean": "INTEGER",
 }
 _SAMPLES: Final = {"TEXT": "''", "INTEGER": "0", "REAL": "0.0", "BLOB": "x''"}
-_LOOKED_UP: Final = ("id", "session")
+LOOKED_UP: Final = ("id", "session")
 """Columns by which an index finds the few rows that are wanted: there is nothing to divide."""
 CUT_MARK: Final = "{cut}"
 """In a query, the number at which its file is cut."""
@@ -98,9 +100,9 @@ def task_bytes(options: ReadOptions) -> int:
     return options.partition_bytes
 
 
-def packed(parts: Iterator[tuple[int, Piece]], most: int) -> Iterator[list[Piece]]:
+def packed(parts: Iterable[tuple[int, T]], most: int) -> Iterator[list[T]]:
     """Neighbours together until a task has enough; each brings the cost of opening its file."""
-    ready: list[Piece] = []
+    ready: list[T] = []
     size = 0
     for cost, piece in parts:
         whole = cost + limits.SOURCE_FILE_COST_BYTES
@@ -132,6 +134,38 @@ class _Range:
         lowest = "" if self.after is None else self.after[0]
         greatest = self.last_branch if self.upto is None else self.upto[0]
         return str(lowest) if lowest == greatest else None
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A part of a file, for whoever reads it without SQLite. `still` says that nobody writes it."""
+
+    mark: Mark
+    part: _Range
+    still: bool
+
+
+def stretches(marks: Sequence[Mark], options: ReadOptions) -> list[tuple[int, Stretch]] | None:
+    """The parts of all files, each with about how many bytes it reads; None where an index finds
+    what is wanted, and where the files are not to be seen from here.
+    """
+    table, all_of = options.table, Pushed()
+    if options.tables.check is not None:
+        options.tables.check(marks, options)
+    found: list[tuple[int, Stretch]] = []
+    for mark in marks:
+        wanted = bounds_of(mark, table, all_of)
+        if wanted is None:
+            continue
+        if is_recent(mark, table, wanted):
+            return None
+        try:
+            still = stands_still(mark.path)
+        except FileNotFoundError:
+            return None
+        ranges = list(_ranges(mark, options, wanted, all_of, recent=False))
+        found += [(mark.bytes // len(ranges), Stretch(mark, part, still)) for part in ranges]
+    return found
 
 
 def _parts(
@@ -193,7 +227,7 @@ def _ranges(
 ) -> Iterator[_Range]:
     table = options.table
     count = part_count(_cost(mark, whole, recent=recent), options.partition_bytes)
-    if count <= 1 or any(pushed.on(name) for name in _LOOKED_UP):
+    if count <= 1 or any(pushed.on(name) for name in LOOKED_UP):
         yield whole
     elif recent or table.by_position:
         width = max(1, -(-(whole.seq - whole.since) // count))

@@ -37,7 +37,7 @@ disagree.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from importlib import import_module
 from importlib.util import find_spec
@@ -161,6 +161,19 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
+class Stored:
+    """A table that lies in one table of SQLite's as it is: that one's name, and for columns the
+    names that they have there; None for one that is always null. `of_commit` is a column with the
+    time of the commit, the table of commits, and the name that the column has there; positions are
+    the rowids of that table. Columns that are not named lie elsewhere.
+    """
+
+    table: str
+    columns: tuple[tuple[str, str | None], ...]
+    of_commit: tuple[str, str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Kind:
     """One of the ways in which a model's databases keep their history."""
 
@@ -175,6 +188,8 @@ class Kind:
     spread: Spread | None = None
     counted: Counted | None = None
     """Instead of the table's query, where one query does not tell."""
+    stored: Mapping[str, Stored] = field(default_factory=dict)
+    """The tables whose query is a mere choice of columns: they can be read without SQLite."""
 
 
 @dataclass(frozen=True, slots=True)

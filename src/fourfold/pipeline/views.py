@@ -9,9 +9,10 @@
 table at that cut: a join of two of them never sees a commit in one and not in the other. To see
 newer commits, call it again.
 
-Spark prunes no columns of a source that is written in Python. `sql` knows the query, so it makes
-its views of the columns that the query names; whoever writes several queries over wide tables may
-do the same with the option `columns`.
+Of tables that lie in their files as they are (`fourfold.pipeline.read`) only the columns that a
+query uses are read. Of the others Spark prunes none: `sql` knows the query, so it makes its views
+of the columns that the query names; whoever writes several queries over wide tables may do the same
+with the option `columns`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fourfold.errors import CorruptData, FourfoldError, InvalidInput
 from fourfold.pipeline.failures import typed
+from fourfold.pipeline.native.reading import frame
 from fourfold.pipeline.options import point
 from fourfold.pipeline.streams.published_tables import MODEL as STREAMS
 from fourfold.pipeline.streams.published_tables import RECORDS, published_tables
@@ -89,22 +91,17 @@ def views(
         )
     options = _options(store, roots, space, at, model, skip_bad=skip_bad)
     cut = cut_of(spark, options)
-    token = cut.token()
     special = {"branch": branch} | ({} if app is None else {"app": str(app)})
     # The cut says it already, for each file.
     options.pop("at", None)
     names = []
     for table in _wanted(model, tables):
-        reader = spark.read.format("fourfold").options(**options).option("table", table.name)
-        if table.name != "files":
-            reader = reader.option("cut", token)
-        for name, value in special.items():
-            if name in table.options:
-                reader = reader.option(name, value)
+        asked = options | {"table": table.name}
+        asked |= {name: value for name, value in special.items() if name in table.options}
         if columns and table.name in columns:
-            reader = reader.option("columns", ",".join(columns[table.name]))
+            asked["columns"] = ",".join(columns[table.name])
         name = f"{prefix}{table.name}"
-        reader.load().createOrReplaceTempView(name)
+        frame(spark, asked, cut).createOrReplaceTempView(name)
         names.append(name)
     return Views(tuple(names), cut)
 
