@@ -98,12 +98,12 @@ def test_the_log_stays_small_under_a_long_load_of_writes(path):
     """20,000 pages go through a log that is folded back every 200."""
     body = b"x" * (10 * PAGE)
     with ledger.open_ledger(path, options=Options(checkpoint_bytes=4096 * 200)) as db:
-        for n in range(2_000):
-            db.transact(replace_one_of_twenty(n, body))
-            if n % 40 == 39:
-                # The machine may be busy; the checkpointer gets its share of it here.
-                wanted = (n + 1) // 40
-                ledger.wait_until(lambda wanted=wanted: db._metrics.checkpoints >= wanted)
+        for start in range(0, 2_000, 40):
+            before = db._metrics.checkpoints
+            for n in range(start, start + 40):
+                db.transact(replace_one_of_twenty(n, body))
+            # The machine may be busy; the checkpointer gets its share of it here.
+            ledger.wait_until(lambda before=before: db._metrics.checkpoints > before)
         # The log was started anew each time: it holds what is written between two checkpoints, and
         # not the 20,000 frames that passed through it.
         assert log_size(db) < 2_000 * FRAME
