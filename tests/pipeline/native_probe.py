@@ -6,7 +6,7 @@ import base64
 from itertools import chain
 from pathlib import Path
 
-from fourfold.pipeline import cut, planning, scan
+from fourfold.pipeline import cut, driver, planning, scan
 from fourfold.pipeline.failures import typed
 from fourfold.pipeline.native import classes
 from fourfold.pipeline.native.told import told
@@ -18,7 +18,7 @@ _made = {}
 
 def probe_of(spark):
     """The one probe of a JVM. Two classes of one name would be the same to what calls them."""
-    gateway, _ = classes.driver(spark)
+    gateway = driver.gateway(spark)
     if gateway not in _made:
         _made[gateway] = Probe(spark)
     return _made[gateway]
@@ -28,16 +28,14 @@ class Probe:
     """Opens tables as tasks do."""
 
     def __init__(self, spark):
-        gateway, _ = classes.driver(spark)
+        gateway = driver.gateway(spark)
         jvm = gateway.jvm
         source = Path(__file__).with_name("Probe.java").read_text()
         lines = source.replace("package org.fourfold;", "").splitlines()
         imports = "\n".join(line for line in lines if line.startswith("import "))
         rest = "\n".join(line for line in lines if not line.startswith("import "))
         package, _, unit = classes.unit().partition("\n")
-        compiler = jvm.org.codehaus.janino.SimpleCompiler()
-        compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
-        compiler.cook(f"{package}\n{imports}\n{unit}\n{rest}")
+        compiler = driver.compiled(jvm, f"{package}\n{imports}\n{unit}\n{rest}")
         made = compiler.getClassLoader().loadClass("org.fourfold.Probe")
         self._methods = {each.getName(): each for each in made.getMethods()}
         self._gateway = gateway

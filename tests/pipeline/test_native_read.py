@@ -219,9 +219,10 @@ def until(condition):
 
 
 def test_the_classes_are_compiled_once_and_kept_whole(spark, root, monkeypatch, tmp_path):
-    from fourfold.pipeline.native import classes  # noqa: PLC0415 - it is for drivers
+    from fourfold.pipeline import driver  # noqa: PLC0415 - it is for drivers
+    from fourfold.pipeline.native import classes  # noqa: PLC0415
 
-    gateway, _ = classes.driver(spark)
+    gateway = driver.gateway(spark)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     jar = classes._jar(gateway.jvm, spark.version)
     assert jar == classes._jar(gateway.jvm, spark.version)

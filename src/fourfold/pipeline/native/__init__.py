@@ -8,7 +8,8 @@ The classes, from the file to Spark:
 
     OpenFile        a file that is open in this JVM, and the locks on it
     Snapshot        one committed state of it: pages
-    Record, Tree    fields of a record, a walk through the pages of a table; Bounds, Schema, Moment
+    Record, Tree    fields of a record, a walk through the pages of a table; Bounds, Schema
+    Times, Moment   when the commits were made that rows belong to
     Rows, Cells     the rows of a task, in batches; Stored, Piece, Part say of what
     StoreTable      the table that Spark sees; StoreBuilder, StoreScan, Readers
     Problem         an error that Python finds in what Spark reports

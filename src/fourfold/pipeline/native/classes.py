@@ -16,7 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from fourfold.pipeline import java
+from fourfold.pipeline import driver, java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,33 +28,20 @@ _loaded: dict[str, Any] = {}
 _loading = threading.Lock()
 
 
-def reachable(spark: SparkSession) -> bool:
-    """Whether the JVM of the driver can be reached: not through Spark Connect."""
-    return hasattr(spark, "_jsparkSession")
-
-
-def driver(spark: Any) -> tuple[Any, Any]:
-    """The gateway to the JVM of the driver, and the session in it."""
-    return spark.sparkContext._gateway, spark._jsparkSession  # noqa: SLF001 - nothing else leads there
-
-
 def method(spark: SparkSession) -> Any:
     """The method that makes a DataFrame; its classes are loaded once for each application."""
     application = spark.sparkContext.applicationId
     with _loading:
         if application not in _loaded:
-            gateway, _ = driver(spark)
+            gateway = driver.gateway(spark)
             jvm = gateway.jvm
             jar = _jar(jvm, spark.version)
             spark.sparkContext._jsc.addJar(str(jar))  # noqa: SLF001 - Python has no way to do it
             urls = gateway.new_array(jvm.java.net.URL, 1)
             urls[0] = jvm.java.io.File(str(jar)).toURI().toURL()
-            parent = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-            made = jvm.java.net.URLClassLoader(urls, parent).loadClass(_ENTRY)
+            made = jvm.java.net.URLClassLoader(urls, driver.loader(jvm)).loadClass(_ENTRY)
             _loaded.clear()
-            _loaded[application] = next(
-                each for each in made.getMethods() if each.getName() == _METHOD
-            )
+            _loaded[application] = driver.method(made, _METHOD)
         return _loaded[application]
 
 
@@ -87,10 +74,8 @@ def _kept(classes: dict[str, bytes], jar: Path) -> Path:
 
 
 def _compiled(jvm: Any, text: str) -> dict[str, bytes]:
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
-    compiler.cook(text)
-    return {str(name): bytes(code) for name, code in dict(compiler.getBytecodes()).items()}
+    bytecodes = driver.compiled(jvm, text).getBytecodes()
+    return {str(name): bytes(code) for name, code in dict(bytecodes).items()}
 
 
 def unit() -> str:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from fourfold.pipeline import driver
 from fourfold.pipeline.options import read_options
 from fourfold.pipeline.tables import FILES
 
@@ -32,12 +33,10 @@ def read(spark: SparkSession, **options: Any) -> DataFrame:
 
 def frame(spark: SparkSession, given: Mapping[str, str], cut: Cut | None = None) -> DataFrame:
     """The same with options as texts, and with a cut that was taken before, if there is one."""
-    from fourfold.pipeline.native import classes  # noqa: PLC0415 - it is for drivers
-
     options = read_options(given)
-    if options.table_name == FILES or not classes.reachable(spark):
+    if options.table_name == FILES or not driver.reachable(spark):
         return _format(spark, given, cut)
-    from fourfold.pipeline.native import told  # noqa: PLC0415 - it needs the kernel
+    from fourfold.pipeline.native import classes, told  # noqa: PLC0415 - they are for drivers
 
     if not told.is_plain(options):
         return _format(spark, given, cut)
@@ -50,18 +49,12 @@ def frame(spark: SparkSession, given: Mapping[str, str], cut: Cut | None = None)
     text = told.told(taken, options)
     if text is None:
         return _format(spark, _without_cut(given), taken)
-    from pyspark.sql import DataFrame as Frame  # noqa: PLC0415 - an optional dependency
-
-    gateway, session = classes.driver(spark)
-    same = gateway.jvm.java.util.HashMap()
+    same = driver.gateway(spark).jvm.java.util.HashMap()
     for name, value in (_without_cut(given) | {"cut": taken.token()}).items():
         if name.lower() != "columns":
             same.put(name, value)
-    arguments = gateway.new_array(gateway.jvm.java.lang.Object, 4)
-    told_of = (session, same, options.table.ddl(options.columns), text)
-    for at, value in enumerate(told_of):
-        arguments[at] = value
-    return Frame(classes.method(spark).invoke(None, arguments), spark)
+    shape = options.table.ddl(options.columns)
+    return driver.frame(spark, classes.method(spark), same, shape, text)
 
 
 def _format(spark: SparkSession, given: Mapping[str, str], cut: Cut | None) -> DataFrame:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from fourfold import limits
 from fourfold.errors import FourfoldError
 from fourfold.objects import FolderStore, open_objects
+from fourfold.pipeline import driver
 from fourfold.pipeline.failures import typed
 from fourfold.pipeline.options import point
 from fourfold.pipeline.streams import published_cut, published_native, published_planning
@@ -56,7 +57,7 @@ def published(
     until_ms = published_cut.checked_moment(moment)
     names = tuple(columns) if columns is not None else None
     chosen = PUBLISHED.table(RECORDS).chosen(names)
-    if not published_native.can_read(spark) or not is_folder(url):
+    if not driver.reachable(spark) or not is_folder(url):
         reader = spark.read.format("fourfold").option("objects", url).option("table", RECORDS)
         given = {
             "stream": streams,

@@ -14,6 +14,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 from fourfold.objects import FolderStore
+from fourfold.pipeline import driver
 from fourfold.pipeline.streams.published_cut import Part
 from fourfold.pipeline.streams.published_scan import is_text
 
@@ -31,11 +32,6 @@ _CLASS: Final = "org.fourfold.PublishedFiles"
 _compiled: dict[int, Any] = {}
 
 
-def can_read(spark: SparkSession) -> bool:
-    """Whether the JVM of the driver can be reached: not through Spark Connect."""
-    return hasattr(spark, "_jsparkSession")
-
-
 def frame(
     spark: SparkSession,
     objects: FolderStore,
@@ -45,15 +41,10 @@ def frame(
     bounded: bool,
 ) -> DataFrame:
     """The records of these parts. With `bounded`, some objects have records that are not wanted."""
-    from pyspark.sql import DataFrame as Frame  # noqa: PLC0415 - an optional dependency
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
     told = "\n".join(_lines(objects, parts))
-    gateway, session = _driver(spark)
-    arguments = gateway.new_array(gateway.jvm.java.lang.Object, 4)
-    for at, value in enumerate((session, told, _STORED, _CONSTANT)):
-        arguments[at] = value
-    found = Frame(_method(spark).invoke(None, arguments), spark)
+    found = driver.frame(spark, _method(spark), told, _STORED, _CONSTANT)
     if bounded:
         found = found.where("offset >= low and offset < high")
     if until_ms is not None:
@@ -106,22 +97,13 @@ def _encoded(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-def _driver(spark: Any) -> tuple[Any, Any]:
-    """The JVM of the driver, and the session in it."""
-    return spark.sparkContext._gateway, spark._jsparkSession  # noqa: SLF001 - nothing else leads there
-
-
 def _method(spark: SparkSession) -> Any:
     """The method that makes the relation; it is compiled once for each JVM."""
-    gateway, _ = _driver(spark)
+    gateway = driver.gateway(spark)
     key = id(gateway)
     if key not in _compiled:
-        jvm = gateway.jvm
         source = files(__package__).joinpath("PublishedFiles.java").read_text(encoding="utf-8")
-        compiler = jvm.org.codehaus.janino.SimpleCompiler()
-        compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
-        compiler.cook(source)
-        made = compiler.getClassLoader().loadClass(_CLASS)
+        made = driver.compiled(gateway.jvm, source).getClassLoader().loadClass(_CLASS)
         _compiled.clear()
-        _compiled[key] = next(each for each in made.getMethods() if each.getName() == "frame")
+        _compiled[key] = driver.method(made, "frame")
     return _compiled[key]
