@@ -1,3 +1,3 @@
 -- name: rows
 -- Records as rows, for a limit that takes them apart itself.
-SELECT offset, ts_ms, routing_key, flags, payload FROM wal_log WHERE sid = ?1 AND offset >= ?2 AND offset < ?3 ORDER BY offset
+SELECT offset, ts_ms, routing_key, flags, payload FROM wal_records WHERE sid = ?1 AND offset >= ?2 AND offset < ?3 ORDER BY offset

@@ -21,6 +21,10 @@ STREAM_TAILS_MAX: Final = 8_192
 """Streams whose ends are remembered from one append to the next."""
 STREAM_PRODUCERS_REMEMBERED: Final = 64
 """Producers of one of them."""
+STREAM_RECENT_PLACES: Final = 2_048
+"""Records that may be noted in the small level of the index before some of them move on."""
+STREAM_PLACES_MOVED: Final = 512
+"""How many move on at a time."""
 APPEND_BATCH_REQUESTS: Final = 1_024
 APPEND_BATCH_BYTES: Final = 4 * MIB
 """Appends of coroutines that share one place in the queue of the writer."""

@@ -20,6 +20,7 @@ from fourfold.kernel import Transaction
 from fourfold.kernel.bulk import values_statement
 from fourfold.models.streams import admission, names
 from fourfold.models.streams.admission import Known
+from fourfold.models.streams.places import Places
 from fourfold.models.streams.records import Appended, Producer
 from fourfold.models.streams.writer import SQL, Moment, info_of
 
@@ -106,6 +107,7 @@ class Appender:
 
     def __init__(self) -> None:
         self._tails: dict[str, _Tail] = {}
+        self._places = Places()
         self._mark = -1
         """What the connection had written when the tails were right; -1 while nobody knows."""
 
@@ -117,6 +119,7 @@ class Appender:
         """The outcome of each, in order. An error of the database is raised, and concerns all."""
         if txn.total_changes != self._mark or len(self._tails) > limits.STREAM_TAILS_MAX:
             self._tails = {}
+            self._places.forget()
         # Until the commit is through the tails are ahead of what is there.
         self._mark = -1
         moved: dict[int, _Tail] = {}
@@ -134,7 +137,7 @@ class Appender:
                     raise
                 outcomes.append(error)
         if moved:
-            _write(txn, moved.values(), now.ms)
+            _write(txn, moved.values(), now.ms, self._places)
         mark = txn.total_changes
         txn.after_commit(lambda: self._keep(mark))
         return outcomes
@@ -256,7 +259,7 @@ def _known(txn: Transaction, tail: _Tail, producer: Producer) -> Known | None:
     return found[producer.id]
 
 
-def _write(txn: Transaction, tails: Any, now_ms: int) -> None:
+def _write(txn: Transaction, tails: Any, now_ms: int, places: Places) -> None:
     rows: list[tuple[Any, ...]] = []
     keyed: list[tuple[Any, ...]] = []
     advanced, produced, closed = [], [], []
@@ -273,6 +276,7 @@ def _write(txn: Transaction, tails: Any, now_ms: int) -> None:
                 values=("payload", records),
                 lengths="payload_len",
             )
+            places.add_together(txn, len(records))
         else:
             for offset, record in enumerate(records, first):
                 rows.append((sid, offset, now_ms, record, len(record)))
@@ -285,9 +289,10 @@ def _write(txn: Transaction, tails: Any, now_ms: int) -> None:
             closed.append((sid, *(tail.closed_by or (None, None, None)), now_ms, end))
             tail.close = False
         tail.records, tail.size, tail.produced = [], 0, set()
-    _insert(txn, rows)
+    _insert(txn, rows, places)
     if keyed:
         txn.insert_many("wal_log", _KEYED, keyed)
+        places.add_scattered(txn, len(keyed))
     txn.execute_many(SQL.advance, advanced)
     if produced:
         txn.execute_many(SQL.put_producer, produced)
@@ -295,12 +300,14 @@ def _write(txn: Transaction, tails: Any, now_ms: int) -> None:
         txn.execute_many(SQL.close, closed)
 
 
-def _insert(txn: Transaction, rows: list[tuple[Any, ...]]) -> None:
+def _insert(txn: Transaction, rows: list[tuple[Any, ...]], places: Places) -> None:
     if len(rows) == 1:
         # Whoever comes alone has nothing to be cut into statements.
         txn.execute(_INSERT_ONE, rows[0])
-    else:
+        places.add_one(txn, *rows[0][:2])
+    elif rows:
         txn.insert_many("wal_log", _COLUMNS, rows)
+        places.add_scattered(txn, len(rows))
 
 
 def _with_keys(tail: _Tail, first: int, now_ms: int) -> list[tuple[Any, ...]]:

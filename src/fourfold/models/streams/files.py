@@ -12,4 +12,5 @@ MIGRATIONS = (
     Migration(3, "archive", read_sql("fourfold.models.streams", "0003_archive.sql")),
     Migration(4, "indexes", read_sql("fourfold.models.streams", "0004_indexes.sql")),
     Migration(5, "pending_levels", read_sql("fourfold.models.streams", "0005_pending_levels.sql")),
+    Migration(6, "recent_places", read_sql("fourfold.models.streams", "0006_recent_places.sql")),
 )

@@ -59,7 +59,14 @@ UPDATE streams SET forks = forks + ?2 WHERE sid = ?1
 UPDATE streams SET stream_flags = stream_flags | 1, updated_at_ms = ?2 WHERE sid = ?1
 
 -- name: drop_records
-DELETE FROM wal_log WHERE sid = ?1
+-- Records first, then where they were: both levels, as long as something says so.
+DELETE FROM wal_log WHERE id IN (SELECT id FROM wal_places WHERE sid = ?1)
+
+-- name: drop_places
+DELETE FROM wal_index WHERE sid = ?1
+
+-- name: drop_recent_places
+DELETE FROM wal_recent WHERE sid = ?1
 
 -- name: drop_producers
 DELETE FROM producer_state_log WHERE sid = ?1
@@ -69,7 +76,7 @@ DELETE FROM streams WHERE sid = ?1
 
 -- name: records
 -- Records of one stream in a range of offsets, with the time at which each came.
-SELECT offset, payload, ts_ms FROM wal_log WHERE sid = ?1 AND offset >= ?2 AND offset < ?3 ORDER BY offset
+SELECT offset, payload, ts_ms FROM wal_records WHERE sid = ?1 AND offset >= ?2 AND offset < ?3 ORDER BY offset
 
 -- name: keyed_records
 -- The same for those with a routing key: ?4.
@@ -78,17 +85,17 @@ SELECT offset, payload, ts_ms FROM wal_log WHERE sid = ?1 AND routing_key = ?4 A
 -- name: joined
 -- The payloads of a range of offsets as one, with ?4 between them; and how many there were.
 SELECT CAST(group_concat(payload, ?4) AS BLOB), count(*)
-FROM (SELECT payload FROM wal_log WHERE sid = ?1 AND offset >= ?2 AND offset < ?3 ORDER BY offset)
+FROM (SELECT offset, payload FROM wal_records WHERE sid = ?1 AND offset >= ?2 AND offset < ?3 ORDER BY offset)
 
 -- name: record
-SELECT payload FROM wal_log WHERE sid = ?1 AND offset = ?2
+SELECT payload FROM wal_records WHERE sid = ?1 AND offset = ?2
 
 -- name: expired
 SELECT stream FROM streams WHERE expires_at_ms <= ?1 AND (stream_flags & 1) = 0 ORDER BY expires_at_ms LIMIT ?2
 
 -- name: older_than
 -- The first offset that is not older than a time, within what is kept.
-SELECT offset FROM wal_log WHERE sid = ?1 AND offset >= ?2 AND ts_ms >= ?3 ORDER BY offset LIMIT 1
+SELECT offset FROM wal_records WHERE sid = ?1 AND offset >= ?2 AND ts_ms >= ?3 ORDER BY offset LIMIT 1
 
 -- name: with_retention
 SELECT stream FROM streams
@@ -97,24 +104,57 @@ WHERE (retention_seconds IS NOT NULL OR retention_bytes IS NOT NULL) AND forks =
 -- name: newest_that_fit
 -- The first offset from which on the records have no more than so many bytes together.
 SELECT offset FROM (
-    SELECT offset, sum(payload_len) OVER (ORDER BY offset DESC) AS held FROM wal_log WHERE sid = ?1
+    SELECT offset, sum(payload_len) OVER (ORDER BY offset DESC) AS held FROM wal_records WHERE sid = ?1
 ) WHERE held > ?2 ORDER BY offset DESC LIMIT 1
 
 -- name: trim_records
-DELETE FROM wal_log WHERE sid = ?1 AND offset < ?2
+DELETE FROM wal_log WHERE id IN (SELECT id FROM wal_places WHERE sid = ?1 AND offset < ?2)
+
+-- name: trim_places
+DELETE FROM wal_index WHERE sid = ?1 AND offset < ?2
+
+-- name: trim_recent_places
+DELETE FROM wal_recent WHERE sid = ?1 AND offset < ?2
+
+-- name: place
+-- The record that was just added, in the index.
+INSERT INTO wal_index (sid, offset, id) VALUES (?1, ?2, last_insert_rowid())
+
+-- name: place_last
+-- The last ?1 records that were added.
+INSERT INTO wal_index (sid, offset, id) SELECT sid, offset, id FROM wal_log WHERE id > last_insert_rowid() - ?1
+
+-- name: note_last
+-- The same, where there are too many streams among them to look up the place of each in the index.
+INSERT INTO wal_recent (sid, offset, id) SELECT sid, offset, id FROM wal_log WHERE id > last_insert_rowid() - ?1
+
+-- name: recent_count
+SELECT count(*) FROM wal_recent
+
+-- name: recent_end
+-- What comes behind the next ?2 places from the stream ?1 on.
+SELECT sid, offset FROM wal_recent WHERE sid >= ?1 ORDER BY sid, offset LIMIT 1 OFFSET ?2
+
+-- name: settle
+-- The places from the stream ?1 on and before (?2, ?3) move on into the index.
+INSERT INTO wal_index (sid, offset, id)
+SELECT sid, offset, id FROM wal_recent WHERE sid >= ?1 AND (sid, offset) < (?2, ?3) ORDER BY sid, offset
+
+-- name: settled
+DELETE FROM wal_recent WHERE sid >= ?1 AND (sid, offset) < (?2, ?3)
 
 -- name: held_below
 -- Rows and bytes below an offset, then those of them that are in no segment.
 SELECT count(*), coalesce(sum(payload_len), 0), count(*) FILTER (WHERE offset > sealed_through),
        coalesce(sum(payload_len) FILTER (WHERE offset > sealed_through), 0)
-FROM wal_log JOIN streams USING (sid) WHERE sid = ?1 AND offset < ?2
+FROM wal_records JOIN streams USING (sid) WHERE sid = ?1 AND offset < ?2
 
 -- name: log_begin
 -- The first offset that is not only in segments.
 SELECT uploaded_through + 1 FROM streams WHERE sid = ?1
 
 -- name: bytes_from
-SELECT coalesce(sum(payload_len), 0) FROM wal_log WHERE sid = ?1 AND offset >= ?2
+SELECT coalesce(sum(payload_len), 0) FROM wal_records WHERE sid = ?1 AND offset >= ?2
 
 -- name: trimmed
 UPDATE streams SET first_offset = ?2, pending_rows = pending_rows - ?5, pending_bytes = pending_bytes - ?6,
@@ -136,12 +176,14 @@ SELECT count(*), coalesce(sum(wal_rows), 0), coalesce(sum(wal_bytes), 0) FROM st
 SELECT stream FROM streams AS s WHERE NOT (
     uploaded_through <= sealed_through AND sealed_through < next_offset
     AND uploaded_segment_count >= 0 AND first_offset >= 0 AND first_offset <= next_offset
-    AND (s.wal_rows, s.wal_bytes) = (
-        SELECT count(*), coalesce(sum(payload_len), 0) FROM wal_log AS w WHERE w.sid = s.sid
-    )
-    AND (s.pending_rows, s.pending_bytes) = (
-        SELECT count(*), coalesce(sum(payload_len), 0) FROM wal_log AS w
-        WHERE w.sid = s.sid AND w.offset > s.sealed_through
+    AND (s.wal_rows, s.wal_bytes, s.pending_rows, s.pending_bytes) = (
+        SELECT count(*), coalesce(sum(payload_len), 0), count(*) FILTER (WHERE offset > s.sealed_through),
+               coalesce(sum(payload_len) FILTER (WHERE offset > s.sealed_through), 0)
+        FROM (
+            SELECT i.offset, w.payload_len FROM wal_index AS i CROSS JOIN wal_log AS w ON w.id = i.id WHERE i.sid = s.sid
+            UNION ALL
+            SELECT r.offset, w.payload_len FROM wal_recent AS r CROSS JOIN wal_log AS w ON w.id = r.id WHERE r.sid = s.sid
+        )
     )
     AND s.pending_level = (s.pending_rows > 0) * (1 + max(
         (s.pending_bytes >= 256) + (s.pending_bytes >= 1024) + (s.pending_bytes >= 4096) + (s.pending_bytes >= 16384)
@@ -158,6 +200,18 @@ SELECT stream FROM streams AS s WHERE NOT (
 SELECT w.sid, w.offset FROM wal_log AS w LEFT JOIN streams AS s ON s.sid = w.sid
 WHERE s.sid IS NULL OR w.offset >= s.next_offset OR w.offset < max(coalesce(s.fork_offset, 0), s.first_offset, s.uploaded_through + 1)
    OR w.payload_len <> octet_length(w.payload) LIMIT ?1
+
+-- name: lost_records
+-- Records that are not where the index says, or in none or both of its levels; entries of no record.
+SELECT sid, offset FROM (
+    SELECT w.sid AS sid, w.offset AS offset FROM wal_log AS w
+    WHERE (SELECT count(*) FROM wal_index AS i WHERE i.sid = w.sid AND i.offset = w.offset AND i.id = w.id)
+        + (SELECT count(*) FROM wal_recent AS r WHERE r.sid = w.sid AND r.offset = w.offset AND r.id = w.id) <> 1
+    UNION ALL
+    SELECT i.sid, i.offset FROM wal_index AS i LEFT JOIN wal_log AS w ON w.id = i.id WHERE w.id IS NULL
+    UNION ALL
+    SELECT r.sid, r.offset FROM wal_recent AS r LEFT JOIN wal_log AS w ON w.id = r.id WHERE w.id IS NULL
+) LIMIT ?1
 
 -- name: stray_producers
 SELECT p.sid, p.producer_id FROM producer_state_log AS p LEFT JOIN streams AS s ON s.sid = p.sid

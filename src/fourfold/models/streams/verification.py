@@ -21,6 +21,10 @@ def problems(snapshot: Snapshot) -> list[str]:
         for row in snapshot.all(_SQL.stray_records, (_NAMED_MAX,))
     ]
     found += [
+        f"wal: record {row[1]} of stream {row[0]} is not where the index says"
+        for row in snapshot.all(_SQL.lost_records, (_NAMED_MAX,))
+    ]
+    found += [
         f"producer_state: producer {row[1]!r} of stream {row[0]} is of no stream, or has no number"
         for row in snapshot.all(_SQL.stray_producers, (_NAMED_MAX,))
     ]

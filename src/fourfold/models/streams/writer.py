@@ -134,6 +134,8 @@ def remove(txn: Transaction, info: StreamInfo) -> None:
             txn.execute(SQL.mark_deleted, (info.sid, info.created_at_ms))
             return
         txn.execute(SQL.drop_records, (info.sid,))
+        txn.execute(SQL.drop_places, (info.sid,))
+        txn.execute(SQL.drop_recent_places, (info.sid,))
         txn.execute(SQL.drop_producers, (info.sid,))
         txn.execute(SQL.drop_stream, (info.sid,))
         if info.forked_from is None:
@@ -149,9 +151,16 @@ def trim(txn: Transaction, info: StreamInfo, first_offset: int) -> int:
     if info.forks or first_offset <= max(info.first_offset, info.fork_offset or 0):
         return 0
     counts = txn.one(SQL.held_below, (info.sid, first_offset)) or (0, 0, 0, 0)
-    txn.execute(SQL.trim_records, (info.sid, first_offset))
+    drop_below(txn, info.sid, first_offset)
     txn.execute(SQL.trimmed, (info.sid, first_offset, *counts))
     return first_offset - info.first_offset
+
+
+def drop_below(txn: Transaction, sid: int, offset: int) -> None:
+    """Take the records below an offset out of the log. The counters are the caller's."""
+    txn.execute(SQL.trim_records, (sid, offset))
+    txn.execute(SQL.trim_places, (sid, offset))
+    txn.execute(SQL.trim_recent_places, (sid, offset))
 
 
 def end_of_life(info: StreamInfo, now_ms: int) -> int | None:
@@ -178,6 +187,7 @@ def _write(
             values=("payload", records),
             lengths="payload_len",
         )
+        txn.execute(SQL.place_last, (len(records),))
     params = (info.sid, len(records), size, now_ms, end_of_life(info, now_ms), stream_seq)
     txn.execute(SQL.advance, params)
     return info.next_offset + len(records)

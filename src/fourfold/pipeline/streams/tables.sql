@@ -69,10 +69,16 @@ WITH RECURSIVE chain (stream, own, sid, low, high) AS (
     FROM chain AS c JOIN streams AS m ON m.sid = c.sid JOIN streams AS p ON p.sid = m.forked_from
 )
 SELECT {samples} UNION ALL SELECT {columns} FROM (
-    SELECT c.stream AS stream, w.offset AS offset, w.payload AS payload
-    FROM chain AS c CROSS JOIN wal_log AS w
-    ON w.sid = c.sid AND w.offset >= c.low AND w.offset < c.high AND w.id <= {cut}
-    ORDER BY c.own, w.offset
+    SELECT c.own AS own, c.stream AS stream, i.offset AS offset, w.payload AS payload
+    FROM chain AS c CROSS JOIN wal_index AS i
+    ON i.sid = c.sid AND i.offset >= c.low AND i.offset < c.high AND i.id <= {cut}
+    CROSS JOIN wal_log AS w ON w.id = i.id
+    UNION ALL
+    SELECT c.own, c.stream, r.offset, w.payload
+    FROM chain AS c CROSS JOIN wal_recent AS r
+    ON r.sid = c.sid AND r.offset >= c.low AND r.offset < c.high AND r.id <= {cut}
+    CROSS JOIN wal_log AS w ON w.id = r.id
+    ORDER BY own, offset
 )
 
 -- name: changes_whole
@@ -105,7 +111,7 @@ SELECT {samples} UNION ALL SELECT {columns} FROM (
             WHEN s.content_type LIKE 'application/json%' OR s.content_type LIKE 'text/%' THEN CAST(w.payload AS TEXT)
         END AS text,
         w.payload_len AS size, CAST(w.routing_key AS TEXT) AS routing_key, s.content_type AS content_type
-    FROM json_each(?1) AS j CROSS JOIN wal_log AS w
+    FROM json_each(?1) AS j CROSS JOIN wal_records AS w
     ON w.sid = j.value ->> 0 AND w.offset >= j.value ->> 1 AND w.offset < j.value ->> 2
     CROSS JOIN streams AS s ON s.sid = w.sid
 )

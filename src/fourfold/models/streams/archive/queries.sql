@@ -61,12 +61,12 @@ UPDATE streams SET segment_in_progress = 0 WHERE segment_in_progress = 1
 SELECT count(*), min(offset), max(offset), group_concat(ts_ms), group_concat(length(payload)),
        CAST(group_concat(payload, '') AS BLOB), min(flags), max(flags), count(routing_key)
 FROM (
-    SELECT offset, ts_ms, payload, flags, routing_key FROM wal_log
+    SELECT offset, ts_ms, payload, flags, routing_key FROM wal_records
     WHERE sid = ?1 AND offset >= ?2 AND offset < ?3 ORDER BY offset
 )
 
 -- name: keys_and_flags
-SELECT routing_key, flags FROM wal_log WHERE sid = ?1 AND offset >= ?2 AND offset < ?3 ORDER BY offset
+SELECT routing_key, flags, offset FROM wal_records WHERE sid = ?1 AND offset >= ?2 AND offset < ?3 ORDER BY offset
 
 -- name: add_segment
 INSERT INTO segments (segment_id, stream, segment_index, start_offset, end_offset, size_bytes, payload_bytes, block_count,
@@ -98,7 +98,7 @@ UPDATE streams SET sealed_through = ?2, pending_rows = pending_rows - ?3, pendin
 WHERE sid = ?1
 
 -- name: held_between
-SELECT count(*), coalesce(sum(payload_len), 0) FROM wal_log WHERE sid = ?1 AND offset >= ?2 AND offset <= ?3
+SELECT count(*), coalesce(sum(payload_len), 0) FROM wal_records WHERE sid = ?1 AND offset >= ?2 AND offset <= ?3
 
 -- name: drop_unpublished
 -- Those of which the log has every record.
@@ -117,7 +117,13 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
 -- Everything above ?2 is pending again.
 UPDATE streams SET sealed_through = ?2, segment_in_progress = 0,
     (pending_rows, pending_bytes) = (
-        SELECT count(*), coalesce(sum(payload_len), 0) FROM wal_log AS w WHERE w.sid = streams.sid AND w.offset > ?2
+        SELECT count(*), coalesce(sum(payload_len), 0) FROM (
+            SELECT w.payload_len FROM wal_index AS i CROSS JOIN wal_log AS w ON w.id = i.id
+            WHERE i.sid = streams.sid AND i.offset > ?2
+            UNION ALL
+            SELECT w.payload_len FROM wal_recent AS r CROSS JOIN wal_log AS w ON w.id = r.id
+            WHERE r.sid = streams.sid AND r.offset > ?2
+        )
     )
 WHERE stream = ?1
 
@@ -197,19 +203,16 @@ WHERE sid = ?1
 -- name: slice_of_rows
 -- The first records in the log up to ?2, at most ?3 of them: the last offset of them, how many, how large.
 SELECT max(offset), count(*), coalesce(sum(payload_len), 0) FROM (
-    SELECT offset, payload_len FROM wal_log WHERE sid = ?1 AND offset <= ?2 ORDER BY offset LIMIT ?3
+    SELECT offset, payload_len FROM wal_records WHERE sid = ?1 AND offset <= ?2 ORDER BY offset LIMIT ?3
 )
 
 -- name: slice
 -- The same, and about ?4 bytes at most, which is four times the work.
 SELECT max(offset), count(*), coalesce(sum(payload_len), 0) FROM (
     SELECT offset, payload_len, sum(payload_len) OVER (ORDER BY offset) - payload_len AS before FROM (
-        SELECT offset, payload_len FROM wal_log WHERE sid = ?1 AND offset <= ?2 ORDER BY offset LIMIT ?3
+        SELECT offset, payload_len FROM wal_records WHERE sid = ?1 AND offset <= ?2 ORDER BY offset LIMIT ?3
     )
 ) WHERE before < ?4
-
--- name: trim_published
-DELETE FROM wal_log WHERE sid = ?1 AND offset <= ?2
 
 -- name: retire_segments
 -- Segments that the manifest that is up leaves out.
@@ -366,7 +369,7 @@ DELETE FROM manifests WHERE stream = ?1 AND uploaded_generation = 0 AND NOT EXIS
 -- The bytes of a stream, and those of them that are behind an offset. Sealed segments say theirs; only what retention may have
 -- given up in part is counted record by record.
 SELECT s.logical_size_bytes, CASE WHEN s.first_offset > ?2 + 1
-    THEN (SELECT coalesce(sum(w.payload_len), 0) FROM wal_log AS w WHERE w.sid = s.sid AND w.offset > ?2)
+    THEN (SELECT coalesce(sum(w.payload_len), 0) FROM wal_records AS w WHERE w.sid = ?1 AND w.offset > ?2)
     ELSE s.pending_bytes + coalesce((SELECT sum(g.payload_bytes) FROM segments AS g WHERE g.stream = s.stream AND g.start_offset > ?2), 0)
     END
 FROM streams AS s WHERE s.sid = ?1

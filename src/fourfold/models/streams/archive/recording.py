@@ -18,6 +18,7 @@ from fourfold.kernel import Database, Transaction, faults
 from fourfold.models.streams.archive.indexes import catalogue
 from fourfold.models.streams.archive.pace import NO_PACE, Pace
 from fourfold.models.streams.archive.records import SQL, Published, Swap, meta_of
+from fourfold.models.streams.writer import drop_below
 
 
 class Known(NamedTuple):
@@ -151,7 +152,7 @@ def _let_go(
     if reached is None:
         # Retention gave the rest up already.
         reached = through
-    txn.execute(SQL.trim_published, (sid, reached))
+    drop_below(txn, sid, reached + 1)
     starts, ends, at = manifest.segments.start_offset, manifest.segments.end_offset, count
     while at < manifest.segment_count and ends[at] <= reached:
         txn.execute(SQL.uploaded_segments, (stream, at, now, etags.get(starts[at])))
