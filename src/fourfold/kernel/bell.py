@@ -70,9 +70,14 @@ class Ear:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._thread = threading.get_ident()
         self._rung = asyncio.Event()
 
     def ring(self) -> None:
+        if threading.get_ident() == self._thread:
+            # The loop runs on this very thread, and need not be woken.
+            self._rung.set()
+            return
         # A loop that was closed has nobody left to wake.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._rung.set)

@@ -26,6 +26,7 @@ from fourfold.models.streams import Appended, Streams
 from fourfold.models.streams.appending import Outcome
 from fourfold.server.exchange import Request, Response
 from fourfold.server.headers import ALWAYS, STREAM_PREFIX, plain_kind
+from fourfold.server.one_write import OneWrite
 from fourfold.server.patience import Patience, Phase
 from fourfold.server.protocol import Protocol, outcome, refusal
 from fourfold.server.vigil import Vigil
@@ -270,7 +271,10 @@ class FastFront(HttpToolsProtocol):
         self.url = url
         for name, value in headers:
             super().on_header(name, value)
+        before = self.cycle
         super().on_headers_complete()
+        if self.cycle is not before and self.cycle is not None:
+            self.cycle.transport = OneWrite(self.transport, self.loop)  # type: ignore[assignment]
 
     def on_body(self, body: bytes) -> None:
         if self._ended:
