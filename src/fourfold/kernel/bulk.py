@@ -39,15 +39,37 @@ def row_statements(
     serves every length.
     """
     width = len(columns)
-    full = _rows_per_statement(width)
-    at, left = 0, len(rows)
-    while left:
-        size = full if left >= full else 1 << (left.bit_length() - 1)
-        part = rows[at : at + size]
+    for part in _parts(rows, _rows_per_statement(width)):
         # Each row is looked at: two wrong widths can add up to the right number of values.
         if set(map(len, part)) != {width}:
             raise InvalidInput(f"{table}: each row must have {width} values: {', '.join(columns)}")
-        yield values_statement(table, columns, size, verb), tuple(chain.from_iterable(part))
+        yield values_statement(table, columns, len(part), verb), tuple(chain.from_iterable(part))
+
+
+def filled_statements(
+    template: str, rows: Sequence[tuple[Any, ...]], rest: tuple[Any, ...] = ()
+) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """The statements, with their parameters, of a template with `{rows}` where it takes the values
+    of many rows of one width; `rest` are the parameters behind them.
+    """
+    width = len(rows[0]) if rows else 1
+    for part in _parts(rows, _rows_per_statement(width, len(rest))):
+        params = (*chain.from_iterable(part), *rest)
+        if len(params) != len(part) * width + len(rest):
+            raise InvalidInput(f"each row must have {width} values")
+        yield filled_statement(template, width, len(part)), params
+
+
+@lru_cache(maxsize=256)
+def filled_statement(template: str, width: int, rows: int) -> str:
+    return template.format(rows=_places(width, rows))
+
+
+def _parts(rows: Sequence[tuple[Any, ...]], full: int) -> Iterator[Sequence[tuple[Any, ...]]]:
+    at, left = 0, len(rows)
+    while left:
+        size = full if left >= full else 1 << (left.bit_length() - 1)
+        yield rows[at : at + size]
         at += size
         left -= size
 
@@ -65,8 +87,11 @@ def values_statement(table: str, columns: tuple[str, ...], rows: int, verb: str 
     if verb not in _VERBS:
         raise InvalidInput(f"{verb!r} is not one of {', '.join(_VERBS)}")
     names = ", ".join(quoted(column) for column in columns)
-    row = "(" + ",".join("?" * len(columns)) + ")"
-    return f"{verb} INTO {quoted(table)} ({names}) VALUES " + ",".join([row] * rows)
+    return f"{verb} INTO {quoted(table)} ({names}) VALUES {_places(len(columns), rows)}"
+
+
+def _places(width: int, rows: int) -> str:
+    return ",".join(["(" + ",".join("?" * width) + ")"] * rows)
 
 
 def alike_statements(

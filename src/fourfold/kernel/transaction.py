@@ -189,6 +189,13 @@ class Transaction(Snapshot):
         if faults.armed:
             faults.hit("kernel.statement.after")
 
+    def execute_rows(self, template: str, rows: Sequence[Row], rest: Row = ()) -> None:
+        """Run a statement that takes the values of many rows where it says `{rows}`, and the
+        parameters `rest` behind them; for very many rows it is run several times.
+        """
+        for sql, params in bulk.filled_statements(template, rows, rest):
+            self.execute(sql, params)
+
     def insert_many(
         self, table: str, columns: tuple[str, ...], rows: Sequence[Row], *, verb: str = "INSERT"
     ) -> None:

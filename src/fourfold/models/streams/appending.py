@@ -293,7 +293,7 @@ def _write(txn: Transaction, tails: Any, now_ms: int, places: Places) -> None:
     if keyed:
         txn.insert_many("wal_log", _KEYED, keyed)
         places.add_scattered(txn, len(keyed))
-    txn.execute_many(SQL.advance, advanced)
+    _advance(txn, advanced, now_ms)
     if produced:
         txn.execute_many(SQL.put_producer, produced)
     if closed:
@@ -308,6 +308,17 @@ def _insert(txn: Transaction, rows: list[tuple[Any, ...]], places: Places) -> No
     elif rows:
         txn.insert_many("wal_log", _COLUMNS, rows)
         places.add_scattered(txn, len(rows))
+
+
+def _advance(txn: Transaction, moved: list[tuple[Any, ...]], now_ms: int) -> None:
+    """Move the counters on, and the ends where there are any."""
+    if len(moved) > 1:
+        plain = [row[:3] for row in moved if row[4] is None and row[5] is None]
+        txn.execute_rows(SQL.advance_all, plain, (now_ms,))
+        if len(plain) == len(moved):
+            return
+        moved = [row for row in moved if row[4] is not None or row[5] is not None]
+    txn.execute_many(SQL.advance, moved)
 
 
 def _with_keys(tail: _Tail, first: int, now_ms: int) -> list[tuple[Any, ...]]:

@@ -35,6 +35,15 @@ UPDATE streams SET
     updated_at_ms = ?4, expires_at_ms = ?5, stream_seq = coalesce(?6, stream_seq)
 WHERE sid = ?1
 
+-- name: advance_all
+-- The same for many streams at once that never end and were given no Stream-Seq: sid, rows and bytes of each; then now.
+WITH moved (sid, rows, bytes) AS (VALUES {rows})
+UPDATE streams SET
+    next_offset = next_offset + moved.rows, pending_rows = pending_rows + moved.rows,
+    pending_bytes = pending_bytes + moved.bytes, wal_rows = wal_rows + moved.rows, wal_bytes = wal_bytes + moved.bytes,
+    logical_size_bytes = logical_size_bytes + moved.bytes, updated_at_ms = ?
+FROM moved WHERE streams.sid = moved.sid
+
 -- name: close
 UPDATE streams SET closed = 1, closed_producer_id = ?2, closed_producer_epoch = ?3, closed_producer_seq = ?4,
     updated_at_ms = ?5, expires_at_ms = ?6
