@@ -8,8 +8,17 @@ import pytest
 from archive_machine import ArchiveMachine
 from hypothesis import settings
 
+from fourfold import limits
 from fourfold.objects import FolderStore
 from fourfold.testing.s3_server import serve_s3
+
+
+@pytest.fixture(autouse=True)
+def _small_levels(monkeypatch):
+    """The levels of the index are so small that records are sealed and let go from both."""
+    monkeypatch.setattr(limits, "STREAM_SCATTERED_PLACES", 2)
+    monkeypatch.setattr(limits, "STREAM_RECENT_PLACES", 7)
+    monkeypatch.setattr(limits, "STREAM_PLACES_MOVED", 3)
 
 
 class InMemory(ArchiveMachine):

@@ -16,6 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from fourfold import limits
 from fourfold.errors import (
     AlreadyExists,
     InvalidInput,
@@ -33,6 +34,14 @@ from fourfold.models.streams.names import show_offset
 NAMES = st.sampled_from(["a", "b", "c/d", "é"])
 RECORDS = st.lists(st.binary(min_size=1, max_size=6), min_size=1, max_size=4)
 PRODUCERS = st.sampled_from(["p", "q"])
+
+
+@pytest.fixture(autouse=True)
+def _small_levels(monkeypatch):
+    """The levels of the index are so small that places move on all the time."""
+    monkeypatch.setattr(limits, "STREAM_SCATTERED_PLACES", 2)
+    monkeypatch.setattr(limits, "STREAM_RECENT_PLACES", 7)
+    monkeypatch.setattr(limits, "STREAM_PLACES_MOVED", 3)
 
 
 class Modelled:
@@ -147,6 +156,22 @@ class StreamMachine(RuleBasedStateMachine):
             found.closed = close
             found.used(self.now)
             assert (done.next_offset, done.closed) == (len(found.records), close)
+
+    @rule(asked=st.lists(st.tuples(NAMES, RECORDS), min_size=2, max_size=5))
+    def append_together(self, asked):
+        """Appends that share a transaction, to streams that are there or not."""
+        requests = [(name, Append(records, None)) for name, records in asked]
+        outcomes = self.database.transact(lambda txn: self.streams._append_all(txn, requests))
+        for (name, records), done in zip(asked, outcomes, strict=True):
+            found = self.find(name)
+            if isinstance(found, type):
+                assert isinstance(done, found)
+            elif found.closed:
+                assert isinstance(done, StreamClosed)
+            else:
+                found.records += records
+                found.used(self.now)
+                assert done.next_offset == len(found.records)
 
     @rule(
         name=NAMES,

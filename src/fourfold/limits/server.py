@@ -34,6 +34,9 @@ HTTP_VIGIL_S: Final = 0.000_1
 """How long the server stays awake behind an answer for the next request of a client."""
 HTTP_PATHS_REMEMBERED: Final = 4_096
 """Paths of streams that need not be looked at again."""
+HTTP_HEADS_REMEMBERED: Final = 1_024
+HTTP_HEAD_REMEMBERED_BYTES: Final = 1 * KIB
+"""Heads of appends that are known again by their bytes, and how long one may be for that."""
 HTTP_BACKLOG: Final = 4_096
 HTTP_SHUTDOWN_S: Final = 10
 """How long requests that are under way may take when the server stops."""

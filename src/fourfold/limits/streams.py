@@ -21,8 +21,12 @@ STREAM_TAILS_MAX: Final = 8_192
 """Streams whose ends are remembered from one append to the next."""
 STREAM_PRODUCERS_REMEMBERED: Final = 64
 """Producers of one of them."""
+STREAM_SCATTERED_PLACES: Final = 4
+"""So many records of several streams are worth to be noted in the small level of the index, which
+writes their places down twice; fewer go into the large one at once.
+"""
 STREAM_RECENT_PLACES: Final = 2_048
-"""Records that may be noted in the small level of the index before some of them move on."""
+"""How many may be there before some of them move on."""
 STREAM_PLACES_MOVED: Final = 512
 """How many move on at a time."""
 APPEND_BATCH_REQUESTS: Final = 1_024

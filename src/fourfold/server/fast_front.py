@@ -3,6 +3,7 @@
 It is uvicorn's own protocol with one difference: a plain POST to a stream is read, handed to the
 streams and answered by callbacks, without a scope, a task or a future. Everything else goes the way
 it always went. What is said is decided by the same `Protocol`, so both ways give the same answers.
+A head that was read before, byte by byte the same, is not even parsed again.
 
     bytes ──> parser ──┬─ plain POST under /v1/stream/ ──> Protocol ──> Streams ──┬──> bytes
                        └─ anything else ──> uvicorn ──> ASGI ──> Protocol ────────┘
@@ -38,6 +39,9 @@ _PLAIN_PATH: Final = re.compile(
 )
 _LENGTH: Final = b"content-length"
 _END: Final = b"\r\n"
+_HEAD_END: Final = b"\r\n\r\n"
+_POST: Final = b"POST "
+_VERSION: Final = b" HTTP/1.1\r\n"
 _CLOSE: Final = b"connection: close\r\n"
 
 
@@ -117,6 +121,8 @@ class FastFront(HttpToolsProtocol):
     vigil: ClassVar[Vigil]
     names: ClassVar[dict[bytes, str]]
     """Streams by their paths, so that a path is looked at once."""
+    heads: ClassVar[dict[bytes, tuple[_Head, int]]]
+    """What the bytes of a head said, behind its path; and the length of the body."""
     _defaults: ClassVar[tuple[Any, bytes, bytes]] = (None, b"", b"")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -125,6 +131,10 @@ class FastFront(HttpToolsProtocol):
         self._turn: Any = _Turn()
         self._taking = False
         """Whether the body that is being read is that of an append."""
+        self._between = True
+        """Whether the parser is at the end of a request, so that what comes begins the next."""
+        self._taken = 0
+        """Appends that the parser found."""
         self._ended = False
         """Whether nothing more is read from this connection."""
         self._in_head = True
@@ -148,8 +158,54 @@ class FastFront(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if not self._ended:
+        if self._ended:
+            return
+        end = data.find(_HEAD_END) if self._between else -1
+        if end < 0:
             super().data_received(data)
+            return
+        line = data.find(_VERSION, 0, end)
+        if not self._is_repeated(data, line, end):
+            taken = self._taken
+            super().data_received(data)
+            if self._taken == taken + 1:
+                self._remember(data, line, end)
+
+    def _is_repeated(self, data: bytes, line: int, end: int) -> bool:
+        """Take an append that came whole and whose head was read before, byte by byte, but for the
+        stream: there is nothing in it for the parser to find.
+        """
+        known = self.heads.get(data[line:end])
+        if known is None or len(data) != end + 4 + known[1] or data[:5] != _POST:
+            return False
+        name = self.names.get(data[5:line])
+        cycle, turn = self.cycle, self._turn
+        if name is None or not (cycle is turn or cycle is None or cycle.response_complete):
+            return False
+        self._unset_keepalive_if_required()
+        self.cycle = turn
+        turn.response_complete = False
+        self.vigil.asked = True
+        self.phase = _BUSY
+        self._name, self._head = name, known[0]
+        self._append(data[end + 4 :])
+        return True
+
+    def _remember(self, data: bytes, line: int, end: int) -> None:
+        """Keep the head of an append that was just read, if nothing came but that."""
+        head, heads = self._head, self.heads
+        if (
+            head is not None
+            and head.length_at >= 0
+            and "transfer-encoding" not in head.told
+            and self._between
+            and data[:5] == _POST
+            and len(data) == end + 4 + self.received
+            and end - line <= limits.HTTP_HEAD_REMEMBERED_BYTES
+        ):
+            if len(heads) >= limits.HTTP_HEADS_REMEMBERED:
+                heads.clear()
+            heads[data[line:end]] = (head, self.received)
 
     def eof_received(self) -> Any:
         """A client that has said everything still gets the answers that it is owed."""
@@ -185,6 +241,7 @@ class FastFront(HttpToolsProtocol):
     # What the parser finds
 
     def on_message_begin(self) -> None:
+        self._between = False
         # The scope is made when it is known that one is needed.
         self.url = b""
         self.headers = []
@@ -290,9 +347,11 @@ class FastFront(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         if self._ended:
             return
+        self._between = True
         self.phase = _BUSY
         if self._taking:
             self._taking = False
+            self._taken += 1
             parts = self._parts
             self._append(parts[0] if len(parts) == 1 else b"".join(parts))
         else:
@@ -407,5 +466,5 @@ class FastFront(HttpToolsProtocol):
 
 def front_of(core: Protocol) -> type[FastFront]:
     """The protocol class of a server that answers by `core`."""
-    served = {"core": core, "streams": core.streams, "names": {}}
+    served = {"core": core, "streams": core.streams, "names": {}, "heads": {}}
     return type("ServedFront", (FastFront,), {**served, "patience": Patience(), "vigil": Vigil()})

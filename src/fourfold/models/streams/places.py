@@ -19,8 +19,6 @@ from fourfold import limits
 from fourfold.kernel import Transaction, load_queries
 
 _SQL = load_queries("fourfold.models.streams")
-_SCATTERED_MIN = 4
-"""Fewer places than that are cheaper to put into the index at once than to write down twice."""
 _BEHIND_ALL = (2**63 - 1, 0)
 
 
@@ -47,7 +45,7 @@ class Places:
 
     def add_scattered(self, txn: Transaction, count: int) -> None:
         """The records that were added last, of many streams."""
-        if count < _SCATTERED_MIN:
+        if count < limits.STREAM_SCATTERED_PLACES:
             txn.execute(_SQL.place_last, (count,))
             return
         txn.execute(_SQL.note_last, (count,))

@@ -1,0 +1,86 @@
+"""The head of an answer leaves with its body, and never waits for one that is not there."""
+
+from __future__ import annotations
+
+import asyncio
+
+from both_fronts import JSON, Front, request
+
+from fourfold.server.one_write import OneWrite
+
+
+class Transport:
+    def __init__(self):
+        self.written, self.closed = [], False
+
+    def write(self, data):
+        self.written.append(data)
+
+    def close(self):
+        self.closed = True
+
+    def is_closing(self):
+        return self.closed
+
+
+def run(work):
+    async def main():
+        transport = Transport()
+        await work(OneWrite(transport, asyncio.get_running_loop()), transport)
+        return transport.written
+
+    return asyncio.run(main())
+
+
+def test_head_and_body_are_one_write_and_what_follows_is_its_own():
+    async def work(one, transport):
+        one.write(b"head ")
+        assert transport.written == []
+        one.write(b"body")
+        one.write(b"more")
+        await asyncio.sleep(0)
+
+    assert run(work) == [b"head body", b"more"]
+
+
+def test_a_head_without_a_body_leaves_at_the_next_turn_of_the_loop():
+    async def work(one, transport):
+        one.write(b"head")
+        await asyncio.sleep(0)
+        assert transport.written == [b"head"]
+        one.write(b"late")
+
+    assert run(work) == [b"head", b"late"]
+
+
+def test_an_empty_body_takes_the_head_along():
+    async def work(one, transport):
+        one.write(b"head")
+        one.write(b"")
+        assert transport.written == [b"head"]
+
+    assert run(work) == [b"head"]
+
+
+def test_a_connection_that_is_closed_says_first_what_was_held_back():
+    async def work(one, transport):
+        one.write(b"head")
+        one.close()
+        assert one.is_closing()
+        await asyncio.sleep(0)
+
+    assert run(work) == [b"head"]
+
+
+def test_a_read_and_an_event_stream_come_whole(tmp_path):
+    """What the first call of the system brings is more than a head."""
+    front = Front(tmp_path / "store", fast=True)
+    try:
+        front.streams.create("s", JSON, body=b"[1, 2]")
+        for asked, has in (("s", b"[1,2]"), ("s?offset=-1&live=sse", b"event: control")):
+            with front.connect() as connection:
+                connection.send(request("GET", asked))
+                data = connection.socket.recv(1 << 16)
+                assert has in data.partition(b"\r\n\r\n")[2]
+    finally:
+        front.stop()
