@@ -11,9 +11,9 @@ from fourfold.kernel import Bell
 def test_a_name_hears_its_own_rings_and_those_for_everybody():
     bell, heard = Bell(), []
     with (
-        bell.calling(lambda: heard.append("a"), "a"),
-        bell.calling(lambda: heard.append("b"), "b"),
-        bell.calling(lambda: heard.append("all")),
+        bell.calling(lambda _: heard.append("a"), "a"),
+        bell.calling(lambda _: heard.append("b"), "b"),
+        bell.calling(lambda _: heard.append("all")),
     ):
         bell.ring(("a", "nobody"))
         assert heard == ["all", "a"]
@@ -29,8 +29,8 @@ def test_a_name_hears_its_own_rings_and_those_for_everybody():
 
 def test_who_leaves_does_not_take_others_along():
     bell, heard = Bell(), []
-    with bell.calling(lambda: heard.append(1), "a"):
-        with bell.calling(lambda: heard.append(2), "a"):
+    with bell.calling(lambda _: heard.append(1), "a"):
+        with bell.calling(lambda _: heard.append(2), "a"):
             pass
         bell.ring(("a",))
     assert heard == [1]

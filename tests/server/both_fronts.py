@@ -13,7 +13,8 @@ import fourfold
 from fourfold.server.access import Access
 from fourfold.server.asgi import StreamsApp
 from fourfold.server.fast_front import front_of
-from fourfold.server.protocol import Protocol, Timing
+from fourfold.server.protocol import Protocol
+from fourfold.server.reading import Timing
 
 JSON = "application/json"
 

@@ -15,7 +15,7 @@ from fourfold.cli.options import root_argument
 from fourfold.cli.output import Output
 from fourfold.server.access import Access
 from fourfold.server.control import Control
-from fourfold.server.protocol import Timing
+from fourfold.server.reading import Timing
 from fourfold.server.serving import refuse_other_machines, serve
 from fourfold.server.signing import Keys
 from fourfold.store import open_store

@@ -10,7 +10,7 @@ from __future__ import annotations
 from fourfold.kernel import faults, inspection, profiles
 from fourfold.kernel.backup import Sidecar, read_sidecar
 from fourfold.kernel.backup import verify as verify_backup
-from fourfold.kernel.bell import Bell
+from fourfold.kernel.bell import Bell, Ear
 from fourfold.kernel.bootstrap import sync_folder
 from fourfold.kernel.database import Database, Options, Work
 from fourfold.kernel.driver import SQLITE_VERSION_MIN, sqlite_version
@@ -31,6 +31,7 @@ __all__ = [
     "Bell",
     "Checkpoint",
     "Database",
+    "Ear",
     "Finding",
     "Following",
     "GroupLimits",

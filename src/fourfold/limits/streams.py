@@ -21,6 +21,8 @@ STREAM_TAILS_MAX: Final = 8_192
 """Streams whose ends are remembered from one append to the next."""
 STREAM_PRODUCERS_REMEMBERED: Final = 64
 """Producers of one of them."""
+STREAM_ECHO_BYTES: Final = 16 * KIB
+"""What is said of an append to those who wait for it; more than that they read from the log."""
 STREAM_SCATTERED_PLACES: Final = 4
 """So many records of several streams are worth to be noted in the small level of the index, which
 writes their places down twice; fewer go into the large one at once.

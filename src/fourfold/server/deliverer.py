@@ -69,7 +69,7 @@ class Deliverer:
         finally:
             self._loop.close()
 
-    def _ring(self) -> None:
+    def _ring(self, _said: object = None) -> None:
         # Called for every commit, from any thread: all but the first since the last look are free.
         if not self._rung:
             self._rung = True

@@ -8,9 +8,7 @@ Both fronts of the server call `Protocol.answer`; what it says is what goes out.
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -25,24 +23,21 @@ from fourfold.errors import (
     StorageError,
 )
 from fourfold.kernel import prometheus_text
-from fourfold.models.streams import Append, Appended, Chunk, Fork, StreamInfo, Streams, Wanted
-from fourfold.models.streams.messages import join, split
-from fourfold.models.streams.names import JSON, NOW, plain_type, read_offset, show_offset
-from fourfold.models.streams.records import Sought
+from fourfold.models.streams import Append, Appended, Fork, Streams, Wanted
+from fourfold.models.streams.messages import split
+from fourfold.models.streams.names import JSON, plain_type, read_offset, show_offset
 from fourfold.server import (
     backups,
-    catch_up,
-    cursors,
     details,
     headers,
     listing,
     openapi,
     routes,
-    sse,
 )
 from fourfold.server.access import Access
 from fourfold.server.control import Control, is_control, of_error
 from fourfold.server.exchange import Headers, Request, Response
+from fourfold.server.reading import Reading, Timing
 from fourfold.server.signing import FILE_NAME, Keys
 
 if TYPE_CHECKING:
@@ -50,7 +45,6 @@ if TYPE_CHECKING:
 
 PREFIX: Final = headers.STREAM_PREFIX
 LIST: Final = "/v1/streams"
-_CACHEABLE: Final = "public, max-age=60, stale-while-revalidate=300"
 _STATUS: Final[dict[str, int]] = {
     "stream_gone": 410,
     "offset_gone": 410,
@@ -65,15 +59,6 @@ _STATUS: Final[dict[str, int]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """How long live readers are kept waiting."""
-
-    long_poll_s: float = limits.LONG_POLL_S
-    sse_s: float = limits.SSE_S
-    keep_alive_s: float = limits.SSE_KEEP_ALIVE_S
-
-
 class Protocol:
     """Answers requests about the streams of one store."""
 
@@ -86,8 +71,7 @@ class Protocol:
     ) -> None:
         self.streams = self._streams = streams
         self._access = access
-        self._timing = timing or Timing()
-        self._stopping = False
+        self._reading = Reading(streams, timing or Timing())
         self.front = "asgi"
         """What carries the requests, as `/health` tells it."""
         self.backup: Continuous | None = None
@@ -105,7 +89,7 @@ class Protocol:
             "details": self._details,
             "create": self._create,
             "append": self._append,
-            "read": self._read,
+            "read": self._reading.answer,
             "head": self._head,
             "delete": self._delete,
             **self.control.handlers(),
@@ -113,8 +97,7 @@ class Protocol:
 
     def stop(self) -> None:
         """End those who wait, as if their time were over: the server is about to stop."""
-        self._stopping = True
-        self._streams.bell.ring()
+        self._reading.stop()
 
     @property
     def operations(self) -> tuple[str, ...]:
@@ -296,137 +279,6 @@ class Protocol:
                 return [body]
             raise
 
-    # Reading
-
-    async def _read(self, request: Request, name: str) -> Response:
-        given = request.parameters()
-        live, offset = given.get("live"), given.get("offset")
-        if offset is None and live is not None:
-            raise InvalidInput("a live read needs an offset")
-        start = "-1" if offset is None else offset
-        sought = listing.sought(given)
-        if live == "sse":
-            return await self._sse(name, start, given.get("cursor"), sought)
-        if live == "long-poll":
-            return await self._long_poll(name, start, given, sought)
-        if live is not None:
-            raise InvalidInput(f"live is long-poll or sse, not {live!r:.80}")
-        if listing.by_record(given):
-            count = listing.most(given)
-            info, chunk = await self._streams.read_async(
-                name, start, records_max=count, sought=sought
-            )
-            return _records(chunk)
-        if sought is not None:
-            return await self._by_key(name, start, listing.most(given), sought)
-        most = listing.most(given) if "limit" in given else None
-        info, page = self._streams.page(name, start, records_max=most)
-        return self._page(request, info, page, start)
-
-    async def _by_key(self, name: str, start: str, most: int, sought: Sought) -> Response:
-        """The records with a key; what is told says how far the search has come."""
-        info, chunk = await self._streams.read_async(name, start, records_max=most, sought=sought)
-        told = {**_told(chunk), "content-type": info.content_type, "cache-control": "no-store"}
-        return Response(200, told, _body(info, chunk))
-
-    def _page(self, request: Request, info: StreamInfo, page: Chunk, start: str) -> Response:
-        told = _told(page)
-        told["content-type"] = info.content_type
-        if start == NOW:
-            told["cache-control"] = "no-store"
-        else:
-            told |= {"etag": cursors.etag(info, page), "cache-control": _CACHEABLE}
-            if request.header("if-none-match") == told["etag"]:
-                return Response(304, told)
-        if catch_up.is_small(info, page):
-            body = catch_up.whole(self._streams, info, page)
-            if body is not None:
-                return Response(200, told, body)
-        return Response(200, told, pieces=catch_up.pieces(self._streams, info, page))
-
-    async def _long_poll(
-        self, name: str, start: str, given: Mapping[str, str], sought: Sought | None
-    ) -> Response:
-        by_record, most = listing.by_record(given), listing.most(given)
-        until = time.monotonic() + self._timing.long_poll_s
-        at = start
-        with self._streams.bell.heard(name) as ear:
-            while True:
-                ear.forget()
-                info, chunk = await self._streams.read_async(
-                    name, at, records_max=most, sought=sought
-                )
-                # By key, a search goes on from where it has come to.
-                on = at == NOW or sought is not None
-                at = show_offset(chunk.next_offset) if on else at
-                left = until - time.monotonic()
-                if chunk.records or chunk.closed or left <= 0 or self._stopping:
-                    break
-                if not chunk.up_to_date:
-                    continue
-                await ear.wait(min(left, limits.WATCH_HEARTBEAT_S))
-        told = _told(chunk)
-        told["stream-cursor"] = cursors.cursor(self._streams.clock(), given.get("cursor"))
-        if not chunk.records:
-            return Response(204, {**told, "cache-control": "no-store"})
-        if by_record:
-            return _records(chunk)
-        told["content-type"] = info.content_type
-        if sought is not None:
-            told["cache-control"] = "no-store"
-        else:
-            told |= {"cache-control": _CACHEABLE, "etag": cursors.etag(info, chunk)}
-        return Response(200, told, _body(info, chunk))
-
-    async def _sse(
-        self, name: str, start: str, cursor: str | None, sought: Sought | None
-    ) -> Response:
-        info, chunk = await self._streams.read_async(name, start, sought=sought)
-        told = {
-            "content-type": "text/event-stream",
-            "cache-control": "no-cache",
-            "x-accel-buffering": "no",
-        }
-        if not sse.is_text(info):
-            told["stream-sse-data-encoding"] = "base64"
-        return Response(200, told, pieces=self._events(name, info, chunk, cursor, sought))
-
-    async def _events(
-        self,
-        name: str,
-        info: StreamInfo,
-        chunk: Chunk,
-        cursor: str | None,
-        sought: Sought | None,
-    ) -> AsyncIterator[bytes]:
-        """Data and control in turn until the stream is closed or the time of the connection is
-        over; a comment now and then while nothing happens.
-        """
-        until = time.monotonic() + self._timing.sse_s
-        first = True
-        with self._streams.bell.heard(name) as ear:
-            while True:
-                if chunk.records or chunk.closed or first:
-                    cursor = cursors.cursor(self._streams.clock(), cursor)
-                    # Together: a reader that has the data knows where it is.
-                    data = sse.data(info, chunk) if chunk.records else b""
-                    yield data + sse.control(chunk, cursor)
-                first = False
-                if chunk.closed or time.monotonic() >= until or self._stopping:
-                    return
-                ear.forget()
-                try:
-                    at = show_offset(chunk.next_offset)
-                    info, chunk = await self._streams.read_async(name, at, sought=sought)
-                except FourfoldError:
-                    # It was deleted or has expired: the reader finds out when it asks again.
-                    return
-                if chunk.records or chunk.closed or not chunk.up_to_date:
-                    continue
-                pause = min(self._timing.keep_alive_s, max(0.0, until - time.monotonic()))
-                if not await ear.wait(pause):
-                    yield sse.KEEP_ALIVE
-
 
 def outcome(done: Appended | FourfoldError, *, wrote: bool) -> Response:
     """The whole answer to an append, for a front that hears of it by a callback."""
@@ -453,22 +305,6 @@ def _appended(done: Appended, *, wrote: bool) -> Response:
         told["producer-seq"] = str(done.producer.seq)
     fresh = wrote and done.producer is not None and not done.duplicate
     return Response(200 if fresh else 204, told)
-
-
-def _told(chunk: Chunk) -> Headers:
-    told = headers.position(chunk.next_offset, closed=chunk.closed)
-    if chunk.up_to_date:
-        told["stream-up-to-date"] = "true"
-    return told
-
-
-def _records(chunk: Chunk) -> Response:
-    told = {**_told(chunk), "content-type": JSON, "cache-control": "no-store"}
-    return Response(200, told, listing.records(chunk))
-
-
-def _body(info: StreamInfo, chunk: Chunk) -> bytes:
-    return join([record.payload for record in chunk.records], info.content_type)
 
 
 def _json(status: int, document: object) -> Response:

@@ -21,7 +21,8 @@ from fourfold.server.access import Access
 from fourfold.server.asgi import StreamsApp
 from fourfold.server.control import Control
 from fourfold.server.front_check import why_not_fast
-from fourfold.server.protocol import Protocol, Timing
+from fourfold.server.protocol import Protocol
+from fourfold.server.reading import Timing
 
 if TYPE_CHECKING:
     from fourfold.store.continuous import Continuous

@@ -115,6 +115,11 @@ class Appender:
         """Whether a name was one of a stream lately, and so is one that can be."""
         return name in self._tails
 
+    def sid_of(self, name: str) -> int | None:
+        """The stream that the last appends found under a name."""
+        tail = self._tails.get(name)
+        return None if tail is None else tail.sid
+
     def append(self, txn: Transaction, asked: Sequence[Asked], now: Moment) -> list[Outcome]:
         """The outcome of each, in order. An error of the database is raised, and concerns all."""
         if txn.total_changes != self._mark or len(self._tails) > limits.STREAM_TAILS_MAX:

@@ -26,6 +26,7 @@ from fourfold.errors import FourfoldError, InvalidInput, Refused
 from fourfold.kernel import Bell, Database, Transaction
 from fourfold.models.streams import (
     appending,
+    echoes,
     fold,
     messages,
     names,
@@ -235,8 +236,15 @@ class Streams:
         return appending.check(name, request)
 
     def _append_all(self, txn: Transaction, asked: Sequence[Asked]) -> builtins.list[Outcome]:
-        outcomes = self._appender.append(txn, asked, self._now())
-        txn.after_commit(partial(self.bell.ring, {name for name, _ in asked}))
+        now = self._now()
+        outcomes = self._appender.append(txn, asked, now)
+        names = {name for name, _ in asked}
+        said = {}
+        if self.bell.is_heard():
+            for name in filter(self.bell.is_heard, names):
+                sid = self._appender.sid_of(name)
+                said[name] = sid and echoes.of(asked, outcomes, name, sid, now.ms)
+        txn.after_commit(partial(self.bell.ring, names, said))
         return outcomes
 
     def _submit(self, batch: Batch) -> asyncio.Future[builtins.list[Outcome]]:

@@ -1,0 +1,216 @@
+"""Reads of a stream over HTTP: pages for those who catch up, long-polls and server-sent events for
+those who wait at its end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from fourfold import limits
+from fourfold.errors import FourfoldError, InvalidInput
+from fourfold.kernel import Ear
+from fourfold.models.streams import Chunk, StreamInfo, Streams, echoes
+from fourfold.models.streams.messages import join
+from fourfold.models.streams.names import JSON, NOW, show_offset
+from fourfold.models.streams.records import Sought
+from fourfold.server import catch_up, cursors, headers, listing, sse
+from fourfold.server.exchange import Headers, Request, Response
+
+_CACHEABLE: Final = "public, max-age=60, stale-while-revalidate=300"
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How long live readers are kept waiting."""
+
+    long_poll_s: float = limits.LONG_POLL_S
+    sse_s: float = limits.SSE_S
+    keep_alive_s: float = limits.SSE_KEEP_ALIVE_S
+
+
+class Reading:
+    """Answers reads of the streams of one store."""
+
+    def __init__(self, streams: Streams, timing: Timing) -> None:
+        self._streams = streams
+        self._timing = timing
+        self._stopping = False
+
+    def stop(self) -> None:
+        """End those who wait, as if their time were over."""
+        self._stopping = True
+        self._streams.bell.ring()
+
+    async def answer(self, request: Request, name: str) -> Response:
+        given = request.parameters()
+        live, offset = given.get("live"), given.get("offset")
+        if offset is None and live is not None:
+            raise InvalidInput("a live read needs an offset")
+        start = "-1" if offset is None else offset
+        sought = listing.sought(given)
+        if live == "sse":
+            return await self._sse(name, start, given.get("cursor"), sought)
+        if live == "long-poll":
+            return await self._long_poll(name, start, given, sought)
+        if live is not None:
+            raise InvalidInput(f"live is long-poll or sse, not {live!r:.80}")
+        if listing.by_record(given):
+            count = listing.most(given)
+            info, chunk = await self._streams.read_async(
+                name, start, records_max=count, sought=sought
+            )
+            return _records(chunk)
+        if sought is not None:
+            return await self._by_key(name, start, listing.most(given), sought)
+        most = listing.most(given) if "limit" in given else None
+        info, page = self._streams.page(name, start, records_max=most)
+        return self._page(request, info, page, start)
+
+    async def _by_key(self, name: str, start: str, most: int, sought: Sought) -> Response:
+        """The records with a key; what is told says how far the search has come."""
+        info, chunk = await self._streams.read_async(name, start, records_max=most, sought=sought)
+        told = {**_told(chunk), "content-type": info.content_type, "cache-control": "no-store"}
+        return Response(200, told, _body(info, chunk))
+
+    def _page(self, request: Request, info: StreamInfo, page: Chunk, start: str) -> Response:
+        told = _told(page)
+        told["content-type"] = info.content_type
+        if start == NOW:
+            told["cache-control"] = "no-store"
+        else:
+            told |= {"etag": cursors.etag(info, page), "cache-control": _CACHEABLE}
+            if request.header("if-none-match") == told["etag"]:
+                return Response(304, told)
+        if catch_up.is_small(info, page):
+            body = catch_up.whole(self._streams, info, page)
+            if body is not None:
+                return Response(200, told, body)
+        return Response(200, told, pieces=catch_up.pieces(self._streams, info, page))
+
+    async def _long_poll(
+        self, name: str, start: str, given: Mapping[str, str], sought: Sought | None
+    ) -> Response:
+        by_record, most = listing.by_record(given), listing.most(given)
+        until = time.monotonic() + self._timing.long_poll_s
+        at = start
+        with self._streams.bell.heard(name) as ear:
+            follower = _Follower(self._streams, name, ear, sought, most)
+            while True:
+                info, chunk = await follower.read(at)
+                # By key, a search goes on from where it has come to.
+                on = at == NOW or sought is not None
+                at = show_offset(chunk.next_offset) if on else at
+                left = until - time.monotonic()
+                if chunk.records or chunk.closed or left <= 0 or self._stopping:
+                    break
+                if not chunk.up_to_date:
+                    continue
+                await ear.wait(min(left, limits.WATCH_HEARTBEAT_S))
+        told = _told(chunk)
+        told["stream-cursor"] = cursors.cursor(self._streams.clock(), given.get("cursor"))
+        if not chunk.records:
+            return Response(204, {**told, "cache-control": "no-store"})
+        if by_record:
+            return _records(chunk)
+        told["content-type"] = info.content_type
+        if sought is not None:
+            told["cache-control"] = "no-store"
+        else:
+            told |= {"cache-control": _CACHEABLE, "etag": cursors.etag(info, chunk)}
+        return Response(200, told, _body(info, chunk))
+
+    async def _sse(
+        self, name: str, start: str, cursor: str | None, sought: Sought | None
+    ) -> Response:
+        info, chunk = await self._streams.read_async(name, start, sought=sought)
+        told = {
+            "content-type": "text/event-stream",
+            "cache-control": "no-cache",
+            "x-accel-buffering": "no",
+        }
+        if not sse.is_text(info):
+            told["stream-sse-data-encoding"] = "base64"
+        return Response(200, told, pieces=self._events(name, info, chunk, cursor, sought))
+
+    async def _events(
+        self,
+        name: str,
+        info: StreamInfo,
+        chunk: Chunk,
+        cursor: str | None,
+        sought: Sought | None,
+    ) -> AsyncIterator[bytes]:
+        """Data and control in turn until the stream is closed or the time of the connection is
+        over; a comment now and then while nothing happens.
+        """
+        until = time.monotonic() + self._timing.sse_s
+        first = True
+        with self._streams.bell.heard(name) as ear:
+            follower = _Follower(self._streams, name, ear, sought, limits.STREAM_READ_RECORDS)
+            while True:
+                if chunk.records or chunk.closed or first:
+                    cursor = cursors.cursor(self._streams.clock(), cursor)
+                    # Together: a reader that has the data knows where it is.
+                    data = sse.data(info, chunk) if chunk.records else b""
+                    yield data + sse.control(chunk, cursor)
+                left = until - time.monotonic()
+                if chunk.closed or left <= 0 or self._stopping:
+                    return
+                # What came before anybody listened has to be looked up first.
+                waits = chunk.up_to_date and not first
+                if waits and not await ear.wait(min(self._timing.keep_alive_s, left)):
+                    yield sse.KEEP_ALIVE
+                first = False
+                try:
+                    info, chunk = await follower.read(show_offset(chunk.next_offset))
+                except FourfoldError:
+                    # It was deleted or has expired: the reader finds out when it asks again.
+                    return
+
+
+class _Follower:
+    """Reads on from where the last read ended: what was heard, if that is all there is, and the log
+    otherwise.
+    """
+
+    def __init__(
+        self, streams: Streams, name: str, ear: Ear, sought: Sought | None, most: int
+    ) -> None:
+        self._streams = streams
+        self._name = name
+        self._ear = ear
+        self._sought = sought
+        self._most = most
+        self._info: StreamInfo | None = None
+
+    async def read(self, at: str) -> tuple[StreamInfo, Chunk]:
+        heard = self._ear.forget()
+        info = self._info
+        if info is not None and self._sought is None and heard:
+            found = echoes.chunk(info, at, heard, self._most)
+            if found is not None:
+                return info, found
+        info, found = await self._streams.read_async(
+            self._name, at, records_max=self._most, sought=self._sought
+        )
+        self._info = info
+        return info, found
+
+
+def _told(chunk: Chunk) -> Headers:
+    told = headers.position(chunk.next_offset, closed=chunk.closed)
+    if chunk.up_to_date:
+        told["stream-up-to-date"] = "true"
+    return told
+
+
+def _records(chunk: Chunk) -> Response:
+    told = {**_told(chunk), "content-type": JSON, "cache-control": "no-store"}
+    return Response(200, told, listing.records(chunk))
+
+
+def _body(info: StreamInfo, chunk: Chunk) -> bytes:
+    return join([record.payload for record in chunk.records], info.content_type)

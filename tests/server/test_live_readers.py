@@ -1,0 +1,136 @@
+"""Live readers: every record once and in order, whoever writes; and mostly without a look at the
+log.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+
+import pytest
+from both_fronts import JSON, Front, append, request
+
+from fourfold.models.streams import Append, Streams
+from fourfold.models.streams.names import show_offset
+
+
+@pytest.fixture
+def front(tmp_path):
+    made = Front(tmp_path / "store", fast=True)
+    yield made
+    made.stop()
+
+
+class EventStream:
+    """The numbers that come by server-sent events."""
+
+    def __init__(self, front, name, at=0):
+        self.connection = front.connect()
+        self.connection.send(request("GET", f"{name}?offset={show_offset(at)}&live=sse"))
+        self.text = b""
+        # The first control event: from here on it waits.
+        self.until(b"upToDate")
+
+    def until(self, mark):
+        while mark not in self.text:
+            data = self.connection.socket.recv(1 << 16)
+            assert data, "the events ended"
+            self.text += data
+
+    def numbers(self):
+        events = re.findall(rb"event: data\ndata:(.*)\n", self.text)
+        return [number for event in events for number in json.loads(event)]
+
+
+def polled(front, name, count):
+    """The numbers that come by one long-poll after the other."""
+    found, at = [], 0
+    with front.connect() as connection:
+        while len(found) < count:
+            asked = f"{name}?offset={show_offset(at)}&live=long-poll"
+            connection.send(request("GET", asked))
+            status, told, body = connection.answer()
+            assert status in {200, 204}
+            found += json.loads(body or b"[]")
+            at = int(dict(told)["stream-next-offset"].partition("_")[2])
+            assert at == len(found)
+    return found
+
+
+def test_every_record_comes_once_and_in_order_whoever_writes(front):
+    front.streams.create("all", JSON)
+    events = EventStream(front, "all")
+    found = []
+    poller = threading.Thread(target=lambda: found.extend(polled(front, "all", 400)))
+
+    def by_thread(first):
+        for number in range(first, first + 100):
+            front.streams.append("all", Append([b"%d" % number], JSON))
+
+    def by_http(first):
+        with front.connect() as connection:
+            for number in range(first, first + 100):
+                connection.send(append("all", b"%d" % number))
+                assert connection.answer()[0] == 204
+
+    poller.start()
+    writers = [
+        threading.Thread(target=work, args=(100 * number,))
+        for number, work in enumerate((by_thread, by_http, by_thread, by_http))
+    ]
+    for each in writers:
+        each.start()
+    for each in (*writers, poller):
+        each.join(60)
+    records = [int(each.payload) for each in front.streams.open("all").read().records]
+    events.until(b'"streamNextOffset": "%s"' % show_offset(400).encode())
+    assert sorted(records) == list(range(400))
+    assert found == records
+    assert events.numbers() == records
+    events.connection.socket.close()
+
+
+def test_who_waits_at_the_end_is_told_without_a_look_at_the_log(front, monkeypatch):
+    front.streams.create("tip", JSON)
+    events = EventStream(front, "tip")
+    # The second look, behind which it waits.
+    front.ask(request("HEAD", "tip"))
+    reads = []
+    on_the_way = Streams._read
+
+    def noted(self, *given):
+        reads.append(given)
+        return on_the_way(self, *given)
+
+    monkeypatch.setattr(Streams, "_read", noted)
+    with front.connect() as connection:
+        for number in range(20):
+            connection.send(append("tip", b"%d" % number))
+            assert connection.answer()[0] == 204
+            events.until(show_offset(number + 1).encode())
+    assert events.numbers() == list(range(20))
+    assert reads == []
+    events.connection.socket.close()
+
+
+def test_a_close_ends_the_events_behind_what_was_heard(front):
+    front.streams.create("ends", JSON)
+    events = EventStream(front, "ends")
+    front.ask(append("ends", b"1"))
+    front.ask(append("ends", b"2", stream_closed="true"))
+    events.until(b'"streamClosed": true')
+    assert events.numbers() == [1, 2]
+    assert events.connection.is_ended() or b"0\r\n\r\n" in events.text
+    events.connection.socket.close()
+
+
+def test_a_stream_that_is_deleted_ends_the_events(front):
+    front.streams.create("gone", JSON)
+    events = EventStream(front, "gone")
+    front.ask(append("gone", b"1"))
+    events.until(b"event: data")
+    front.streams.delete("gone")
+    events.until(b"0\r\n\r\n")
+    assert events.numbers() == [1]
+    events.connection.socket.close()
