@@ -27,3 +27,9 @@ SELECT sid, offset, id FROM wal_index UNION ALL SELECT sid, offset, id FROM wal_
 CREATE VIEW wal_records AS
 SELECT p.sid, p.offset, p.id, w.ts_ms, w.payload, w.payload_len, w.routing_key, w.flags
 FROM wal_places AS p CROSS JOIN wal_log AS w ON w.id = p.id;
+
+-- The log with names, found by them.
+DROP VIEW wal;
+CREATE VIEW wal AS
+SELECT w.id, s.stream, w.offset, w.ts_ms, w.payload, w.payload_len, w.routing_key, s.content_type, w.flags
+FROM streams AS s CROSS JOIN wal_records AS w ON w.sid = s.sid;

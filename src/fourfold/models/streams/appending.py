@@ -26,7 +26,6 @@ from fourfold.models.streams.writer import SQL, Moment, info_of
 
 _COLUMNS = ("sid", "offset", "ts_ms", "payload", "payload_len")
 _KEYED = (*_COLUMNS, "routing_key")
-_INSERT_ONE = values_statement("wal_log", _COLUMNS, 1)
 _new = tuple.__new__
 """Makes a named tuple without the call that its class makes of it."""
 _SERIES_MIN = 4
@@ -266,13 +265,12 @@ def _known(txn: Transaction, tail: _Tail, producer: Producer) -> Known | None:
 
 def _write(txn: Transaction, tails: Any, now_ms: int, places: Places) -> None:
     rows: list[tuple[Any, ...]] = []
-    keyed: list[tuple[Any, ...]] = []
     advanced, produced, closed = [], [], []
     for tail in tails:
         sid, records = tail.sid, tail.records
         first = tail.next_offset - len(records)
         if tail.keyed:
-            keyed += _with_keys(tail, first, now_ms)
+            _insert(txn, _KEYED, _with_keys(tail, first, now_ms), places)
         elif len(records) >= _SERIES_MIN:
             txn.insert_series(
                 "wal_log",
@@ -294,10 +292,7 @@ def _write(txn: Transaction, tails: Any, now_ms: int, places: Places) -> None:
             closed.append((sid, *(tail.closed_by or (None, None, None)), now_ms, end))
             tail.close = False
         tail.records, tail.size, tail.produced = [], 0, set()
-    _insert(txn, rows, places)
-    if keyed:
-        txn.insert_many("wal_log", _KEYED, keyed)
-        places.add_scattered(txn, len(keyed))
+    _insert(txn, _COLUMNS, rows, places)
     _advance(txn, advanced, now_ms)
     if produced:
         txn.execute_many(SQL.put_producer, produced)
@@ -305,14 +300,20 @@ def _write(txn: Transaction, tails: Any, now_ms: int, places: Places) -> None:
         txn.execute_many(SQL.close, closed)
 
 
-def _insert(txn: Transaction, rows: list[tuple[Any, ...]], places: Places) -> None:
+def _insert(
+    txn: Transaction, columns: tuple[str, ...], rows: list[tuple[Any, ...]], places: Places
+) -> None:
+    """Add records, of which those of one stream stand together."""
     if len(rows) == 1:
         # Whoever comes alone has nothing to be cut into statements.
-        txn.execute(_INSERT_ONE, rows[0])
+        txn.execute(values_statement("wal_log", columns, 1), rows[0])
         places.add_one(txn, *rows[0][:2])
     elif rows:
-        txn.insert_many("wal_log", _COLUMNS, rows)
-        places.add_scattered(txn, len(rows))
+        txn.insert_many("wal_log", columns, rows)
+        if rows[0][0] == rows[-1][0]:
+            places.add_together(txn, len(rows))
+        else:
+            places.add_scattered(txn, len(rows))
 
 
 def _advance(txn: Transaction, moved: list[tuple[Any, ...]], now_ms: int) -> None:

@@ -49,19 +49,26 @@ class Places:
             txn.execute(_SQL.place_last, (count,))
             return
         txn.execute(_SQL.note_last, (count,))
+        if self._recent is not None:
+            self._recent += count
+        while self._count(txn) >= limits.STREAM_RECENT_PLACES:
+            self._move_on(txn)
+
+    def _count(self, txn: Transaction) -> int:
         if self._recent is None:
             self._recent = int(txn.value(_SQL.recent_count))
-        else:
-            self._recent += count
-        if self._recent >= limits.STREAM_RECENT_PLACES:
-            self._recent -= self._move_on(txn)
+        return self._recent
 
-    def _move_on(self, txn: Transaction) -> int:
-        """Move one portion into the index; how many places that were."""
+    def _move_on(self, txn: Transaction) -> None:
+        """Move one portion into the index."""
         first = self._cursor
         end = txn.one(_SQL.recent_end, (first, limits.STREAM_PLACES_MOVED))
         between = (first, *(end or _BEHIND_ALL))
         txn.execute(_SQL.settle, between)
         txn.execute(_SQL.settled, between)
-        self._cursor = 0 if end is None else end[0]
-        return txn.changes
+        if end is None:
+            # Once around: what is left is counted anew.
+            self._cursor, self._recent = 0, None
+        else:
+            self._cursor = end[0]
+            self._recent = self._count(txn) - txn.changes

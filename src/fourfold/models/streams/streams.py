@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -50,6 +49,7 @@ from fourfold.models.streams.records import (
 )
 from fourfold.models.streams.stream import Stream
 from fourfold.models.streams.subscriptions import Subscriptions
+from fourfold.models.streams.uses import Uses
 from fourfold.models.streams.writer import SQL, Fork, Moment, Wanted
 
 Clock = Callable[[], int]
@@ -77,8 +77,7 @@ class Streams:
         self.bell = Bell()
         self.sweep_failure: FourfoldError | None = None
         """Why the last sweep in the background failed, if it did."""
-        self._touched: dict[int, int] = {}
-        self._touching = threading.Lock()
+        self._uses = Uses()
         self.subscriptions = Subscriptions(database, self._now, self.bell)
         self._appender = Appender()
         self._batches = Batches(self._append_all, self._submit)
@@ -370,20 +369,16 @@ class Streams:
         and written down by `sweep` and with the next append.
         """
         if info.ttl_seconds is not None:
-            with self._touching:
-                self._touched[info.sid] = self.clock() + 1000 * info.ttl_seconds
+            self._uses.note(info.sid, self.clock() + 1000 * info.ttl_seconds)
 
     def _now(self) -> Moment:
-        return Moment(self.clock(), self._touched, self.cold)
+        return Moment(self.clock(), self._uses.ends, self.cold)
 
     def sweep(self, limit: int = limits.SWEEP_STREAMS) -> int:
         """Write down the uses of streams, remove those whose time is over, and give up what is not
         retained; how many streams were removed.
         """
-        with self._touching:
-            touched, self._touched = self._touched, {}
-        if touched:
-            self.database.transact(lambda txn: txn.execute_many(SQL.touch, list(touched.items())))
+        self._uses.write_down(self.database)
         with self.database.read() as snapshot:
             due = [row[0] for row in snapshot.all(SQL.expired, (self.clock(), limit))]
         removed = sum(self.database.transact(self._expiring(name)) for name in due)
@@ -392,9 +387,11 @@ class Streams:
 
     def _expiring(self, name: str) -> Callable[[Transaction], int]:
         def work(txn: Transaction) -> int:
-            row = txn.one(SQL.stream_by_name, (name,))
-            info = None if row is None else writer.info_of(row)
-            if info is None or not writer.is_expired(info, self._now()):
+            row, now = txn.one(SQL.stream_by_name, (name,)), self._now()
+            if row is None:
+                return 0
+            info = writer.as_used(writer.info_of(row), now)
+            if not writer.is_expired(info, now):
                 return 0
             writer.remove(txn, info)
             txn.after_commit(partial(self.bell.ring, (name,)))
