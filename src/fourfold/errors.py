@@ -4,6 +4,7 @@
     ├── InvalidInput (ValueError)       mend the call; nothing was written
     │   ├── InvalidConfig               mend the setting that the message names
     │   ├── ContentError                the value cannot be encoded, or the bytes not decoded
+    │   ├── TooLarge                    more than fits at once: send it in parts
     │   └── WebhookRefused              the server does not call that address: give another
     ├── NotFound (KeyError)             the named thing does not exist
     │   ├── StreamGone                  the stream was deleted; only its forks go on
@@ -157,6 +158,11 @@ class ContentError(InvalidInput):
         "Encode only None, bool, int, finite float, str, bytes, list, dict with str keys, set, "
         "datetime, UUID and Decimal."
     )
+
+
+class TooLarge(InvalidInput):
+    kind = "too_large"
+    default_hint = "Send it in several parts; nothing was written."
 
 
 class WebhookRefused(InvalidInput):

@@ -18,6 +18,7 @@ KINDS = {
     "invalid_input": 2,
     "invalid_config": 2,
     "content": 2,
+    "too_large": 2,
     "webhook_refused": 2,
     "not_found": 3,
     "stream_gone": 3,

@@ -10,6 +10,7 @@ import pytest
 from served_streams import Served
 
 import fourfold
+from fourfold import limits
 from fourfold.cli import entry
 
 JSON = "application/json"
@@ -73,6 +74,22 @@ def test_a_body_that_is_too_large_is_refused_whole(served, name):
     assert served.stream("GET", name).text == b"[]"
 
 
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+def test_what_no_transaction_takes_is_too_large(served, name, method):
+    """A body that the server reads whole, and still does not write."""
+    made = name if method == "POST" else f"{name}-2"
+    body = b'"' + b"x" * ((17 << 20) - 2) + b'"'
+    answer = served.stream(method, made, body, content_type=JSON)
+    assert answer.status == 413
+    said = json.loads(answer.text)["error"]
+    assert said["kind"] == "too_large"
+    assert str(17 << 20) in said["message"]
+    assert str(limits.GROUP_BYTES_MAX) in said["message"]
+    assert str(served.root) not in answer.text.decode()
+    assert served.stream("GET", name).text == b"[]"
+    assert served.stream("GET", f"{name}-2").status == 404
+
+
 def test_security_headers_are_on_every_answer(served, name):
     for answer in (
         served.stream("GET", name),
@@ -104,6 +121,53 @@ def test_a_name_of_any_language_is_made_found_and_forked(served):
     forked = served.stream("PUT", f"{name}-2", stream_forked_from=f"/v1/stream/{name}")
     assert forked.status == 201
     assert served.stream("GET", f"{name}-2").text == b"x"
+
+
+@pytest.mark.parametrize("method", ["PUT", "POST", "GET", "HEAD", "DELETE"])
+@pytest.mark.parametrize("path", ["%ff", "a/%ED%A0%80", "__ds/subscriptions/%fe"])
+def test_a_path_that_is_not_utf_8_names_nothing(served, method, path):
+    answer = served.stream(method, path, content_type="text/plain")
+    assert answer.status == 400
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    # What such names would become if they were decoded all the same was not made.
+    assert served.stream("GET", "%EF%BF%BD").status == 404
+
+
+@pytest.mark.parametrize("query", ["prefix=%ff", "%ff=1"])
+def test_a_query_that_is_not_utf_8_is_refused(served, query):
+    assert served.ask("GET", f"/v1/streams?{query}").status == 400
+
+
+def test_a_fork_of_what_is_not_utf_8_is_refused(served):
+    answer = served.stream("PUT", uuid.uuid4().hex, stream_forked_from="/v1/stream/%ff")
+    assert answer.status == 400
+
+
+@pytest.mark.parametrize("kept", ["{}", "W/{}", '"other", {}', '"a,b" ,W/"c",  W/{}', "*"])
+def test_a_reader_that_has_it_already_is_told_so(served, name, kept):
+    etag = served.stream("GET", name).headers["etag"]
+    answer = served.stream("GET", name, if_none_match=kept.format(etag))
+    assert (answer.status, answer.text) == (304, b"")
+    assert answer.headers["etag"] == etag
+
+
+@pytest.mark.parametrize("kept", ["", '"other"', 'W/"other"', "{}x", '"*"', "W/*"])
+def test_a_reader_that_has_something_else_gets_all_of_it(served, name, kept):
+    etag = served.stream("GET", name).headers["etag"].strip('"')
+    assert served.stream("GET", name, if_none_match=kept.format(etag)).status == 200
+
+
+def test_a_stream_with_another_retention_is_not_the_one_that_was_asked_for(served):
+    name = uuid.uuid4().hex
+    told = {"content_type": "text/plain", "stream_retention_bytes": "10"}
+    assert served.stream("PUT", name, **told).status == 201
+    assert served.stream("PUT", name, **told).status == 200
+    others = ({"stream_retention_bytes": "99"}, {"stream_retention_seconds": "1"})
+    for other in others:
+        refused = served.stream("PUT", name, **told | other)
+        assert refused.status == 409
+        assert b"another retention" in refused.text
+    assert served.stream("PUT", name, content_type="text/plain").status == 409
 
 
 @pytest.mark.parametrize("prefix", ["%F4%8F%BF%BF", "a%F4%8F%BF%BF", "%ED%9F%BF"])

@@ -120,8 +120,9 @@ class StreamMachine(RuleBasedStateMachine):
                 self.streams.make(wanted, body)
             return
         if found is not NotFound:
-            if (found.ttl, found.closed, found.parent) != (
+            if (found.ttl, found.keep, found.closed, found.parent) != (
                 None if ttl is None else ttl * 1000,
+                keep,
                 False,
                 None,
             ):

@@ -34,9 +34,9 @@ from fourfold.errors import (
     Closed,
     DeadlineExceeded,
     FourfoldError,
-    InvalidInput,
     LockTimeout,
     Overloaded,
+    TooLarge,
 )
 from fourfold.kernel.requests import (
     Inbox,
@@ -334,7 +334,7 @@ class GroupCommit:
         if self._closed:
             return Closed(f"{subject}: the database is closed")
         if size > bounds.group_bytes_max:
-            return InvalidInput(
+            return TooLarge(
                 f"{subject}: one request of {size} bytes is more than a transaction takes "
                 f"({bounds.group_bytes_max})",
                 hint="Split the write, or raise `kernel.group_bytes_max`.",

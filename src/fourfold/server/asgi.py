@@ -11,12 +11,13 @@ from collections.abc import (
     MutableMapping,
 )
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 from fourfold import limits
-from fourfold.errors import Refused
+from fourfold.errors import InvalidInput, Refused
 from fourfold.server.exchange import Request, Response
 from fourfold.server.headers import ALWAYS
-from fourfold.server.protocol import Protocol
+from fourfold.server.protocol import Protocol, refusal
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -47,17 +48,15 @@ class StreamsApp:
         if body is None:
             await _send(send, Response(413, {**ALWAYS, "connection": "close"}), head=False)
             return
-        root = scope.get("root_path", "")
-        request = Request(
-            scope["method"],
-            scope["path"].removeprefix(root),
-            scope["query_string"].decode("latin-1"),
-            {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]},
-            body,
-        )
-        response = await self._protocol.answer(request)
-        if response.pieces is None or request.method == "HEAD":
-            await _send(send, response, head=request.method == "HEAD")
+        try:
+            request = _request(scope, body)
+        except InvalidInput as error:
+            response = refusal(error)
+        else:
+            response = await self._protocol.answer(request)
+        head = scope["method"] == "HEAD"
+        if response.pieces is None or head:
+            await _send(send, response, head=head)
         else:
             await _stream(receive, send, response, response.pieces)
 
@@ -76,6 +75,31 @@ class StreamsApp:
             parts.append(part)
             if not message.get("more_body"):
                 return b"".join(parts)
+
+
+def _request(scope: Scope, body: bytes) -> Request:
+    """What is asked, as the protocol reads it; InvalidInput when its path is no text."""
+    raw: bytes | None = scope.get("raw_path")
+    if raw is not None:
+        try:
+            unquote_to_bytes(raw).decode()
+        except UnicodeDecodeError:
+            # Decoded leniently, different names would become the same one.
+            raise InvalidInput("the path is not UTF-8") from None
+    root: str = scope.get("root_path", "").rstrip("/")
+    path: str = scope["path"]
+    # Some servers tell the path as the client sent it, some what is left of it behind the root.
+    if path == root or path.startswith(f"{root}/"):
+        path = path.removeprefix(root)
+    return Request(
+        scope["method"],
+        path,
+        scope["query_string"].decode("latin-1"),
+        {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]},
+        body,
+        scope.get("scheme", "http"),
+        root,
+    )
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:

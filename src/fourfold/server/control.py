@@ -292,13 +292,13 @@ class Control:
     def _address(self, request: Request) -> str:
         if self._settings.public_url != "auto":
             return self._settings.public_url.rstrip("/")
-        host = request.header("host") or ""
-        if not _HOST.fullmatch(host):
+        found = request.address()
+        if found is None or not _HOST.fullmatch(request.headers["host"]):
             raise InvalidInput(
                 "the server does not know how it is reached",
                 hint="Send a Host header, or set server.public_url.",
             )
-        return f"http://{host}"
+        return found
 
     def _shown(
         self, request: Request, found: Subscription, *, after: str = ""

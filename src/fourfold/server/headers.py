@@ -14,6 +14,7 @@ from fourfold.server.exchange import Headers, Request
 
 STREAM_PREFIX: Final = "/v1/stream/"
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,15}")
+_TAG = re.compile(r'"[^"]*"')
 
 ALWAYS: Headers = {
     "x-content-type-options": "nosniff",
@@ -101,7 +102,22 @@ def producer(request: Request) -> Producer | None:
 def fork_source(request: Request) -> str | None:
     """The stream that a new one is forked from: a path, as in an address, or a bare name."""
     given = request.header("stream-forked-from")
-    return None if given is None else unquote(given).removeprefix(STREAM_PREFIX)
+    if given is None:
+        return None
+    try:
+        path = unquote(given, errors="strict")
+    except UnicodeDecodeError:
+        raise InvalidInput("stream-forked-from is not UTF-8") from None
+    mounted = request.root + STREAM_PREFIX
+    return path.removeprefix(mounted if path.startswith(mounted) else STREAM_PREFIX)
+
+
+def is_known(request: Request, etag: str) -> bool:
+    """Whether the reader has what a strong tag names already. Its tags are compared as RFC 9110
+    says for If-None-Match: caches may have made weak ones of them.
+    """
+    given = request.header("if-none-match")
+    return given is not None and (given.strip() == "*" or etag in _TAG.findall(given))
 
 
 def lifetime(info: StreamInfo) -> Headers:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
+from urllib.parse import quote
 
 import msgspec
 
@@ -121,9 +122,9 @@ _SCHEMAS: Final[dict[str, Any]] = {
 }
 
 
-@lru_cache(maxsize=1)
-def document() -> bytes:
-    """The description, as it is served."""
+@lru_cache(maxsize=16)
+def document(root: str = "") -> bytes:
+    """The description, as it is served by a server that is mounted at `root`."""
     _, bodies = msgspec.json.schema_components(_BODIES, ref_template="#/components/schemas/{name}")
     paths: dict[str, dict[str, Any]] = {}
     for route in ROUTES:
@@ -137,6 +138,7 @@ def document() -> bytes:
                 "description": "Durable Streams over HTTP. `name` may have slashes in it.",
                 "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
             },
+            "servers": [{"url": quote(root) or "/"}],
             "paths": paths,
             "components": {
                 "schemas": {**_SCHEMAS, **bodies},

@@ -29,6 +29,7 @@ from fourfold.models.streams.names import JSON, plain_type, read_offset, show_of
 from fourfold.server import (
     backups,
     details,
+    discretion,
     headers,
     listing,
     openapi,
@@ -71,7 +72,7 @@ class Protocol:
     ) -> None:
         self.streams = self._streams = streams
         self._access = access
-        self._reading = Reading(streams, timing or Timing())
+        self._reading = Reading(streams, timing or Timing(), lambda: self.is_open)
         self.front = "asgi"
         """What carries the requests, as `/health` tells it."""
         self.backup: Continuous | None = None
@@ -109,8 +110,7 @@ class Protocol:
         try:
             response = await self._route(request)
         except FourfoldError as error:
-            told = of_error(error) if is_control(request.path) else None
-            return refusal(error, told)
+            return refusal(error, control=is_control(request.path))
         return _finished(response)
 
     async def _route(self, request: Request) -> Response:
@@ -127,7 +127,7 @@ class Protocol:
     async def _health(self, _request: Request) -> Response:
         failure = self._streams.sweep_failure or self._streams.subscriptions.failure
         ready = self._streams.database.health().ready and failure is None
-        wrong = None if failure is None else failure.as_dict()
+        wrong = None if failure is None else discretion.shown(failure).as_dict()
         failing = self._streams.unpublished() if self._streams.unpublished is not None else {}
         # A stream that cannot be published is served all the same.
         told = {"ok": ready, "error": wrong, "front": self.front, "unpublished": sorted(failing)}
@@ -140,15 +140,16 @@ class Protocol:
             text += backups.metrics_text(self.backup)
         return Response(200, {"content-type": "text/plain; version=0.0.4"}, text.encode())
 
-    async def _openapi(self, _request: Request) -> Response:
+    async def _openapi(self, request: Request) -> Response:
         told = {"content-type": JSON, "cache-control": "public, max-age=300"}
-        return Response(200, told, openapi.document())
+        return Response(200, told, openapi.document(request.root))
 
     def admit(self, request: Request) -> None:
         """Refuse a request that its key does not allow, before anything else is said."""
-        if self._access is None:
+        if self._access is None or request.path == "/openapi.json":
             return
-        if request.path == "/openapi.json":
+        # A browser asks without its key whether it may ask.
+        if request.method == "OPTIONS":
             return
         if is_control(request.path):
             self.control.admit(request)
@@ -186,8 +187,8 @@ class Protocol:
             **headers.position(info.next_offset, closed=info.closed),
         }
         if made.created:
-            host, path = request.header("host"), quote(request.path)
-            found["location"] = f"http://{host}{path}" if host else path
+            path = quote(request.root + request.path)
+            found["location"] = request.address(request.path) or path
         return Response(201 if made.created else 200, found)
 
     def _fork(self, request: Request) -> Fork | None:
@@ -287,8 +288,10 @@ def outcome(done: Appended | FourfoldError, *, wrote: bool) -> Response:
     return _finished(_appended(done, wrote=wrote))
 
 
-def refusal(error: FourfoldError, told: dict[str, object] | None = None) -> Response:
-    return _finished(_of_error(error, told))
+def refusal(error: FourfoldError, *, control: bool = False) -> Response:
+    """The whole answer to what went wrong: every error that leaves the server leaves it here."""
+    shown = discretion.shown(error)
+    return _finished(_of_error(shown, of_error(shown) if control else {"error": shown.as_dict()}))
 
 
 def _finished(response: Response) -> Response:
@@ -312,8 +315,8 @@ def _json(status: int, document: object) -> Response:
     return Response(status, {"content-type": JSON, "cache-control": "no-store"}, body)
 
 
-def _of_error(error: FourfoldError, told: dict[str, object] | None) -> Response:
-    response = _json(_status(error), told or {"error": error.as_dict()})
+def _of_error(error: FourfoldError, told: dict[str, object]) -> Response:
+    response = _json(_status(error), told)
     response.headers |= headers.of_error(error)
     if response.status in {429, 503}:
         response.headers.setdefault("retry-after", str(limits.RETRY_AFTER_S))

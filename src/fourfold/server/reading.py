@@ -5,7 +5,7 @@ those who wait at its end.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +19,7 @@ from fourfold.models.streams.records import Sought
 from fourfold.server import catch_up, cursors, headers, listing, sse
 from fourfold.server.exchange import Headers, Request, Response
 
-_CACHEABLE: Final = "public, max-age=60, stale-while-revalidate=300"
+_FRESH: Final = "max-age=60, stale-while-revalidate=300"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,13 @@ class Timing:
 class Reading:
     """Answers reads of the streams of one store."""
 
-    def __init__(self, streams: Streams, timing: Timing) -> None:
+    def __init__(
+        self, streams: Streams, timing: Timing, is_open: Callable[[], bool] = lambda: True
+    ) -> None:
         self._streams = streams
         self._timing = timing
+        self._is_open = is_open
+        """Whether nobody needs a key; only then may a cache give an answer to somebody else."""
         self._stopping = False
 
     def stop(self) -> None:
@@ -81,14 +85,17 @@ class Reading:
         if start == NOW:
             told["cache-control"] = "no-store"
         else:
-            told |= {"etag": cursors.etag(info, page), "cache-control": _CACHEABLE}
-            if request.header("if-none-match") == told["etag"]:
+            told |= {"etag": cursors.etag(info, page), "cache-control": self._cacheable()}
+            if headers.is_known(request, told["etag"]):
                 return Response(304, told)
         if catch_up.is_small(info, page):
             body = catch_up.whole(self._streams, info, page)
             if body is not None:
                 return Response(200, told, body)
         return Response(200, told, pieces=catch_up.pieces(self._streams, info, page))
+
+    def _cacheable(self) -> str:
+        return f"{'public' if self._is_open() else 'private'}, {_FRESH}"
 
     async def _long_poll(
         self, name: str, start: str, given: Mapping[str, str], sought: Sought | None
@@ -119,7 +126,7 @@ class Reading:
         if sought is not None:
             told["cache-control"] = "no-store"
         else:
-            told |= {"cache-control": _CACHEABLE, "etag": cursors.etag(info, chunk)}
+            told |= {"cache-control": self._cacheable(), "etag": cursors.etag(info, chunk)}
         return Response(200, told, _body(info, chunk))
 
     async def _sse(

@@ -74,11 +74,11 @@ def find(snapshot: Snapshot, name: str, now: Moment) -> StreamInfo | None:
     row = snapshot.one(SQL.stream_by_name, (name,))
     if row is None:
         return None
-    info = _as_used(info_of(row), now)
+    info = as_used(info_of(row), now)
     return None if is_expired(info, now) else info
 
 
-def _as_used(info: StreamInfo, now: Moment) -> StreamInfo:
+def as_used(info: StreamInfo, now: Moment) -> StreamInfo:
     """A stream whose end was moved on by a use that is not written down yet."""
     end = now.touched.get(info.sid)
     if end is None or info.expires_at_ms is None or end <= info.expires_at_ms:
@@ -105,7 +105,7 @@ def create(txn: Transaction, wanted: Wanted, records: Sequence[bytes], now: Mome
     """A new stream with its first records; the same again when it is there and is like that."""
     row = txn.one(SQL.stream_by_name, (wanted.name,))
     if row is not None:
-        info = _as_used(info_of(row), now)
+        info = as_used(info_of(row), now)
         if not is_expired(info, now):
             _refuse_unlike(txn, info, wanted)
             return Made(info, created=False)
@@ -319,6 +319,7 @@ def _refuse_unlike(txn: Transaction, info: StreamInfo, wanted: Wanted) -> None:
             ("time to live", wanted.ttl_seconds == info.ttl_seconds or _inherits(wanted)),
             ("end", _same_end(info, wanted)),
             ("closed state", wanted.closed == info.closed),
+            ("retention", _same_retention(info, wanted)),
             ("origin", (fork and fork.source) == (source and source.name)),
             ("fork offset", fork is None or _same_fork(info, fork)),
         )
@@ -334,6 +335,11 @@ def _refuse_unlike(txn: Transaction, info: StreamInfo, wanted: Wanted) -> None:
 def _same_type(info: StreamInfo, wanted: Wanted) -> bool:
     kind = wanted.content_type
     return kind is None or plain_type(kind) == plain_type(info.content_type)
+
+
+def _same_retention(info: StreamInfo, wanted: Wanted) -> bool:
+    asked = wanted.retention_seconds, wanted.retention_bytes
+    return asked == (info.retention_seconds, info.retention_bytes)
 
 
 def _same_fork(info: StreamInfo, fork: Fork) -> bool:

@@ -1,0 +1,53 @@
+"""Where keys are asked for, an answer is its reader's alone; a browser's question needs none."""
+
+from __future__ import annotations
+
+import pytest
+from both_fronts import Front, request
+
+PUBLIC = "public, max-age=60, stale-while-revalidate=300"
+PRIVATE = "private, max-age=60, stale-while-revalidate=300"
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    front = Front(tmp_path_factory.mktemp("guarded") / "store", fast=True, access=True)
+    front.streams.create("s", "text/plain", body=b"x")
+    yield front
+    front.stop()
+
+
+def read(front, query="", **headers):
+    """The status and the headers of a read, with a key where there is one."""
+    [(status, told, _)] = front.ask(request("GET", f"s{query}", **headers))
+    return status, dict(told)
+
+
+def test_only_what_everybody_may_read_may_be_cached_for_everybody(guarded):
+    reads = ("", "?offset=-1", "?offset=-1&live=long-poll")
+    for query in reads:
+        assert read(guarded, query)[1]["cache-control"] == PUBLIC
+    key, secret = guarded.access.add(("read",))
+    own = {"authorization": f"Bearer {secret}"}
+    try:
+        for query in reads:
+            status, told = read(guarded, query, **own)
+            assert (status, told["cache-control"]) == (200, PRIVATE)
+        status, told = read(guarded, if_none_match=told["etag"], **own)
+        assert (status, told["cache-control"]) == (304, PRIVATE)
+    finally:
+        guarded.access.remove(key.id)
+
+
+def test_a_browser_asks_without_a_key_whether_it_may_ask(guarded):
+    key, _ = guarded.access.add(("read",))
+    names = ("s", "__ds/subscriptions/a", "__ds/subscriptions/a/claim", "__ds/jwks.json")
+    try:
+        for name in names:
+            [(status, told, _)] = guarded.ask(request("OPTIONS", name))
+            assert status == 204, name
+            assert "PUT" in dict(told)["access-control-allow-methods"]
+        [(status, _, _)] = guarded.ask(request("GET", "__ds/subscriptions/a"))
+        assert status == 401
+    finally:
+        guarded.access.remove(key.id)
