@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import re
 import sys
 import uuid
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "server"))
 
 from served_streams import Served
 
+from fourfold.cli import entry
 from fourfold.client import StreamClient
 
 
@@ -31,3 +35,33 @@ def client(served):
 @pytest.fixture
 def name():
     return f"s-{uuid.uuid4().hex}"
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    """A folder, and the address of a server on another."""
+    folder = tmp_path_factory.mktemp("places")
+    served = Served(folder / "served")
+    yield [str(folder / "store"), f"http://127.0.0.1:{served.port}"]
+    served.kill()
+
+
+@pytest.fixture
+def both(places, monkeypatch, capfd):
+    """Run a command on both; what they print, which must be the same."""
+
+    def call(name, *arguments, stdin=b"", code=0):
+        printed = []
+        for place in places:
+            monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(stdin)))
+            assert entry.run(["stream", name, place, *arguments]) == code
+            out, err = capfd.readouterr()
+            told = re.sub(r'_ms": \d+', '_ms": 0', out) or err
+            # What a client was about to do is said by the client alone.
+            told = re.sub(r"append to '[^']*': ", "", told)
+            told = re.sub(r"(?m)^hint: .*\n|: [a-z]+ '[^']*'", "", told)
+            printed.append(told.replace(place, ""))
+        assert printed[0] == printed[1]
+        return printed[0]
+
+    return call

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
-import re
 import sys
 import threading
-from types import SimpleNamespace
 
 import pytest
 from served_streams import Served
@@ -19,33 +16,6 @@ from fourfold.server.access import Access
 OFFSET = "0000000000000000_000000000000000"
 
 
-@pytest.fixture(scope="module")
-def places(tmp_path_factory):
-    """A folder, and the address of a server on another."""
-    folder = tmp_path_factory.mktemp("places")
-    served = Served(folder / "served")
-    yield [str(folder / "store"), f"http://127.0.0.1:{served.port}"]
-    served.kill()
-
-
-@pytest.fixture
-def both(places, monkeypatch, capfd):
-    """Run a command on both; what they print, which must be the same."""
-
-    def call(name, *arguments, stdin=b"", code=0):
-        printed = []
-        for place in places:
-            monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(stdin)))
-            assert entry.run(["stream", name, place, *arguments]) == code
-            out, err = capfd.readouterr()
-            told = re.sub(r'_ms": \d+', '_ms": 0', out) or err
-            printed.append(re.sub(r"(?m)^hint: .*\n|: [a-z]+ '[^']*'", "", told).replace(place, ""))
-        assert printed[0] == printed[1]
-        return printed[0]
-
-    return call
-
-
 def test_every_command_prints_the_same_for_a_folder_and_for_a_server(both, tmp_path):
     assert both("create", "orders") == "created orders (application/json)\n"
     assert both("create", "orders", "--json").count('"created": false') == 1
@@ -53,15 +23,15 @@ def test_every_command_prints_the_same_for_a_folder_and_for_a_server(both, tmp_p
     lines = b'{"a":1}\n\n"\xc3\xa9"\n'
     assert both("append", "orders", "--from", "-", stdin=lines).startswith("2 records; ")
     file = tmp_path / "more.ndjson"
-    file.write_bytes(b"".join(b"%d\n" % n for n in range(2_500)))
-    for count in (2_500, 0):
+    file.write_bytes(b"".join(b"%d\n" % n for n in range(250)))
+    for count in (250, 0):
         told = both("append", "orders", "--from", str(file), "--producer", "p", "--json")
         assert json.loads(told)["records"] == count
     assert both("read", "orders", "--limit", "4") == '{"n": 1.50}\n[2]\n{"a":1}\n"é"\n'
     told = json.loads(both("read", "orders", "--limit", "3", "--offset", f"{OFFSET}1", "--json"))
     assert [row["offset"] for row in told["records"]] == [f"{OFFSET}{n}" for n in (1, 2, 3)]
     assert (told["next_offset"], told["up_to_date"]) == (f"{OFFSET}4", False)
-    assert both("tail", "orders", "--lines", "2") == "2498\n2499\n"
+    assert both("tail", "orders", "--lines", "2") == "248\n249\n"
     both("fork", "orders", "what-if", "--at", f"{OFFSET}2")
     both("fork", "orders", "same", "--json")
     both("append", "what-if", "99", "--close")
@@ -71,7 +41,7 @@ def test_every_command_prints_the_same_for_a_folder_and_for_a_server(both, tmp_p
     assert both("stats") == both("stats")
     assert json.loads(both("stats", "--json"))["streams"] == 3
     both("close", "orders")
-    assert both("tail", "orders", "--lines", "1", "--follow") == "2499\n"
+    assert both("tail", "orders", "--lines", "1", "--follow") == "249\n"
     both("delete", "same")
     assert "same" not in both("list")
 

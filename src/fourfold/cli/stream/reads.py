@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 
 import click
 
+from fourfold import limits
 from fourfold.cli.output import Output
 from fourfold.cli.stream.arguments import Place, streams_command
-from fourfold.models.streams import Chunk
+from fourfold.models.streams import Chunk, Record
 from fourfold.models.streams.names import show_offset
 from fourfold.models.streams.records import Sought
 from fourfold.models.streams.stream import sought
@@ -35,27 +39,12 @@ def read(
 
     With --json they come with their offsets, and where to go on.
     """
-    chunk = _found(streams, name, offset, limit, sought(routing_key))
+    found = _chunks(streams, name, offset, limit, sought(routing_key))
     if out.as_json:
-        rows = [
-            {
-                "offset": show_offset(each.offset),
-                "ts_ms": each.ts_ms,
-                "record": _shown(each.payload),
-            }
-            for each in chunk.records
-        ]
-        out.document(
-            {
-                "name": name,
-                "records": rows,
-                "next_offset": show_offset(chunk.next_offset),
-                "up_to_date": chunk.up_to_date,
-                "closed": chunk.closed,
-            }
-        )
+        _print_document(out, name, found, _row, ("next_offset", "up_to_date", "closed"))
     else:
-        _print(out, chunk)
+        for chunk in found:
+            _print(out, chunk)
 
 
 @streams_command("tail")
@@ -67,20 +56,21 @@ def read(
 def tail(out: Output, streams: Place, *, name: str, lines: int, follow: bool) -> None:
     """Print the last records of a stream, and what comes."""
     info = streams.info(name)
-    start = show_offset(max(info.first_offset, info.next_offset - lines))
-    if not follow:
-        _, chunk = streams.read(name, start, records_max=max(lines, 1))
-        if out.as_json:
-            found = [_shown(each.payload) for each in chunk.records]
-            out.document(
-                {"name": name, "records": found, "next_offset": show_offset(chunk.next_offset)}
-            )
-        else:
+    end = info.next_offset
+    first = max(info.first_offset, end - lines)
+    if follow:
+        for chunk in streams.open(name).follow(show_offset(first)):
             _print(out, chunk)
+            out.flush()
         return
-    for chunk in streams.open(name).follow(start):
-        _print(out, chunk)
-        out.flush()
+    found = iter((Chunk((), end, end, up_to_date=True, closed=info.closed),))
+    if first < end:
+        found = _chunks(streams, name, show_offset(first), end - first)
+    if out.as_json:
+        _print_document(out, name, found, lambda each: _shown(each.payload), ("next_offset",))
+    else:
+        for chunk in found:
+            _print(out, chunk)
 
 
 @streams_command("state")
@@ -101,15 +91,50 @@ def state(out: Output, streams: Place, *, name: str) -> None:
         out.table(("type", "key", "value"), rows_shown)
 
 
-def _found(streams: Place, name: str, offset: str, limit: int, wanted: Sought | None) -> Chunk:
-    """The next records; by key, as far as the stream goes, since they may lie far apart."""
-    _, chunk = streams.read(name, offset, records_max=limit, sought=wanted)
-    records, start = list(chunk.records), chunk.start_offset
-    while wanted is not None and not chunk.up_to_date and len(records) < limit:
-        at = show_offset(chunk.next_offset)
-        _, chunk = streams.read(name, at, records_max=limit - len(records), sought=wanted)
-        records += chunk.records
-    return chunk._replace(records=tuple(records), start_offset=start)
+def _chunks(
+    streams: Place, name: str, offset: str, limit: int, wanted: Sought | None = None
+) -> Iterator[Chunk]:
+    """The next records, as many as there are up to a limit, in pieces that fit in memory: one read
+    gives only so many, and by key perhaps none. There is always a chunk.
+    """
+    while True:
+        most = min(limit, limits.STREAM_READ_RECORDS)
+        _, chunk = streams.read(name, offset, records_max=most, sought=wanted)
+        yield chunk
+        limit -= len(chunk.records)
+        if limit <= 0 or chunk.up_to_date:
+            return
+        offset = show_offset(chunk.next_offset)
+
+
+def _print_document(
+    out: Output,
+    name: str,
+    chunks: Iterator[Chunk],
+    row: Callable[[Record], object],
+    facts: Sequence[str],
+) -> None:
+    """The one JSON document, printed piece by piece: the records, then what the last chunk says."""
+    first = chunk = next(chunks)  # What cannot be read at all prints nothing.
+    out.text(f'{{\n  "name": {json.dumps(name)},\n  "records": [')
+    between = "\n"
+    for chunk in chain((first,), chunks):
+        for each in chunk.records:
+            out.text(between + textwrap.indent(json.dumps(row(each), indent=2), "    "))
+            between = ",\n"
+    out.text("]" if between == "\n" else "\n  ]")
+    told = {**chunk._asdict(), "next_offset": show_offset(chunk.next_offset)}
+    for fact in facts:
+        out.text(f',\n  "{fact}": {json.dumps(told[fact])}')
+    out.text("\n}\n")
+
+
+def _row(record: Record) -> dict[str, object]:
+    return {
+        "offset": show_offset(record.offset),
+        "ts_ms": record.ts_ms,
+        "record": _shown(record.payload),
+    }
 
 
 def _print(out: Output, chunk: Chunk) -> None:

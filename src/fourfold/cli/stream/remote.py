@@ -78,20 +78,9 @@ class RemoteStreams:
             raise BadAnswer("the totals of the streams cannot be read") from None
 
     def append(self, name: str, request: Append) -> Appended:
+        """One request. Of a stream of bytes it is one record, whatever its body."""
         kind = request.content_type or self.info(name).content_type
-        if len(request.records) < 2 or calls.is_json(kind):
-            return self._append(name, kind, request)
-        if request.producer is not None:
-            raise InvalidInput(
-                f"{name!r} holds {kind}: over HTTP a request of a producer is one record of it",
-                hint="Append without --producer, or in the folder of the store.",
-            )
-        # One body would be one record.
-        for record in request.records[:-1]:
-            self._append(name, kind, Append([record], kind, routing_key=request.routing_key))
-        return self._append(name, kind, request._replace(records=request.records[-1:]))
-
-    def _append(self, name: str, kind: str, request: Append) -> Appended:
+        assert len(request.records) < 2 or calls.is_json(kind)
         call = calls.append(
             self._address,
             name,

@@ -1,0 +1,185 @@
+"""`fourfold stream append --from`, `read` and `tail`: every line once, and all that was asked for,
+whatever the sizes; in a folder and on a server.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import fourfold
+from fourfold import limits
+from fourfold.cli import entry
+from fourfold.cli.stream.remote import RemoteStreams
+from fourfold.models.streams import Producer, Streams
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Writes lines into a file; its path."""
+
+    def write(lines):
+        path = tmp_path / "lines"
+        path.write_text("".join(f"{line}\n" for line in lines))
+        return str(path)
+
+    return write
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/plain"])
+def test_a_file_that_has_grown_is_appended_from_its_new_lines_on(both, file, name, kind):
+    both("create", name, "--type", kind)
+    command = ["append", name, "--producer", "p", "--from"]
+    assert both(*command, file(["1", "2", "3"])).startswith("3 records; ")
+    grown = file(["1", "", "2", "3", "4"])
+    assert both(*command, grown).startswith("1 record (3 lines sent before); ")
+    assert both(*command, grown).startswith("0 records (4 lines sent before); ")
+    told = json.loads(both(*command, grown, "--json"))
+    assert (told["records"], told["sent_before"], told["duplicate"]) == (0, 4, True)
+    assert both("read", name) == "1\n2\n3\n4\n"
+
+
+def test_what_was_sent_is_known_whatever_the_batches_were(both, file, name, monkeypatch):
+    both("create", name)
+    wanted = [str(n) for n in range(23)]
+    for together, upto in ((2, 5), (1_000, 14), (4, 23)):
+        monkeypatch.setattr(limits, "APPEND_LINES", together)
+        both("append", name, "--producer", "p", "--from", file(wanted[:upto]))
+        assert both("read", name).split() == wanted[:upto]
+
+
+def test_a_run_that_ended_half_way_is_repeated_whole(both, file, name, monkeypatch):
+    monkeypatch.setattr(limits, "APPEND_LINES", 10)
+    both("create", name)
+    lines = ["", *(str(n) for n in range(60))]
+    lines[37] = "{"
+    command = ["append", name, "--producer", "p", "--from"]
+    told = both(*command, file(lines), code=2)
+    assert "line 38: the body is not JSON" in told
+    assert "36 records were appended before" in told
+    lines[37] = "[36, 36.5]"
+    assert both(*command, file(lines)).startswith("25 records (36 lines sent before); ")
+    wanted = [*range(37), 36.5, *range(37, 60)]
+    assert [json.loads(each) for each in both("read", name).split()] == wanted
+
+
+def test_a_body_of_a_producer_has_the_number_that_it_is_given(both, name):
+    both("create", name)
+    first = ["append", name, '"first"', "--producer", "me", "--seq", "0"]
+    assert both(*first).startswith("1 record; ")
+    assert both(*first).startswith("0 records (sent before); ")
+    assert json.loads(both(*first, "--json"))["duplicate"]
+    assert both("append", name, '"second"', "--producer", "me", "--seq", "1").startswith("1 record")
+    assert "2 comes next" in both("append", name, "3", "--producer", "me", "--seq", "3", code=4)
+    assert both("append", name, "--from", "-", "--producer", "me", "--seq", "1", stdin=b"0\n3\n")
+    assert both("read", name) == '"first"\n"second"\n3\n'
+
+
+def test_a_producer_and_a_number_belong_together(both, name):
+    both("create", name)
+    assert "--seq" in both("append", name, "1", "--producer", "me", code=2)
+    assert "--producer" in both("append", name, "1", "--seq", "0", code=2)
+    assert both("read", name) == ""
+
+
+def test_fat_lines_go_into_batches_that_a_transaction_takes(both, file, name):
+    both("create", name, "--type", "application/json")
+    lines = [json.dumps(f"{n}{'x' * 17_000}") for n in range(1_000)]
+    assert both("append", name, "--from", file(lines)).startswith("1000 records; ")
+    assert both("tail", name, "--lines", "1") == lines[-1] + "\n"
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/plain"])
+def test_a_bad_line_is_named_and_what_is_before_it_is_appended(places, file, name, kind, capfd):
+    """Of text every line is a record, so here a line is bad that is more than fits at once."""
+    bad = "x" * (limits.GROUP_BYTES_MAX + 1) if kind == "text/plain" else "{"
+    path = file([*(str(n) for n in range(150)), bad, "150"])
+    for place in places:
+        entry.run(["stream", "create", place, name, "--type", kind])
+        capfd.readouterr()
+        assert entry.run(["stream", "append", place, name, "--from", path, "--json"]) == 2
+        error = json.loads(capfd.readouterr().err)["error"]
+        assert "line 151: " in error["message"]
+        assert "150 records were appended before" in error["message"]
+        assert (error["details"]["line"], error["details"]["appended"]) == (151, 150)
+        assert f"tail -n +151 {path}" in error["hint"]
+        assert "othing was written" not in error["hint"]
+        entry.run(["stream", "read", place, name])
+        assert capfd.readouterr().out.split() == [str(n) for n in range(150)]
+
+
+@pytest.fixture
+def requests(monkeypatch):
+    """Every append that is asked for from here on, but those of coroutines."""
+    seen = []
+    for owner in (Streams, RemoteStreams):
+
+        def noted(self, name, request, append=owner.append):
+            seen.append(request)
+            return append(self, name, request)
+
+        monkeypatch.setattr(owner, "append", noted)
+    return seen
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/plain"])
+def test_the_last_lines_close_the_stream_themselves(both, file, name, kind, requests, monkeypatch):
+    monkeypatch.setattr(limits, "APPEND_LINES", 2)
+    both("create", name, "--type", kind)
+    told = both("append", name, "--from", file(["1", "2", "3"]), "--close", "--json")
+    assert json.loads(told)["closed"]
+    assert [bool(each.records) for each in requests if each.close] == [True, True]
+    assert not [each for each in requests if not each.records]
+    assert both("read", name) == "1\n2\n3\n"
+
+
+def test_the_last_line_of_a_producer_closes_the_stream_itself(both, places, file, name):
+    both("create", name)
+    command = ["append", name, "--from", file(["1", "2", "3"]), "--close", "--producer", "p"]
+    both(*command)
+    assert both(*command).startswith("0 records (3 lines sent before); ")
+    with fourfold.open(places[0], mode="r") as store:
+        assert store.streams.info(name).closed_by == Producer("p", 0, 2)
+
+
+def test_where_no_line_is_left_to_close_the_stream_it_is_closed_all_the_same(both, file, name):
+    body = ["1", "--producer", "p", "--seq", "0"]
+    for rest in (["--from", file(["1"]), "--producer", "p"], body, ["--from", "-"]):
+        stream = f"{name}-{len(rest)}"
+        both("create", stream)
+        for close in ((), ("--close",)):
+            told = json.loads(both("append", stream, *rest, *close, "--json"))
+            assert told["closed"] is bool(close)
+
+
+def test_large_records_are_read_to_the_end_and_the_last_ones_are_the_last(both, file, name):
+    """A read gives 4 MiB at a time."""
+    both("create", name, "--type", "text/plain")
+    lines = [f"{n}{'x' * 1_100_000}" for n in range(5)]
+    both("append", name, "--from", file(lines))
+    assert both("read", name).split() == lines
+    assert json.loads(both("tail", name, "--lines", "4", "--json"))["records"] == lines[1:]
+    told = json.loads(both("read", name, "--limit", "4", "--json"))
+    assert [each["record"] for each in told["records"]] == lines[:4]
+    assert (told["up_to_date"], int(told["next_offset"][17:])) == (False, 4)
+    assert both("tail", name, "--lines", "0") == ""
+
+
+def test_more_records_than_one_read_gives_are_read(both, file, name):
+    both("create", name)
+    both("append", name, "--from", file(range(12_500)))
+    assert both("read", name, "--limit", "12000").split() == [str(n) for n in range(12_000)]
+    shown = both("tail", name, "--lines", "11000").split()
+    assert shown == [str(n) for n in range(1_500, 12_500)]
+
+
+def test_a_document_of_no_records_is_printed_as_any_other(both, name):
+    both("create", name)
+    end = f"{0:016d}_{0:016d}"
+    for command, more in (("tail", {}), ("read", {"up_to_date": True, "closed": False})):
+        wanted = {"name": name, "records": [], "next_offset": end, **more}
+        assert both(command, name, "--json") == json.dumps(wanted, indent=2) + "\n"
+    both("append", name, '[{"a": "é"}, 2]')
+    told = both("read", name, "--json")
+    assert told == json.dumps(json.loads(told), indent=2) + "\n"
