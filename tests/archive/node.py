@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fourfold.archive import Retries, manifests
+from fourfold.errors import NotFound
 from fourfold.kernel import Database
 from fourfold.models.streams import MIGRATIONS, PROFILE, Streams
 from fourfold.models.streams.archive import Archive, Policy, bootstrap
@@ -52,7 +53,10 @@ class Node:
 
     def write(self, name, count, start=0, size=1):
         """A stream of numbered records; the records."""
-        stream = self.streams.create(name, "text/plain")
+        try:
+            stream = self.streams.open(name)
+        except NotFound:
+            stream = self.streams.create(name, "text/plain")
         records = [f"{name}-{number}".encode() * size for number in range(start, start + count)]
         for record in records:
             stream.append([record])
