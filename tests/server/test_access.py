@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import stat
+import subprocess
+import sys
 import time
 
 import pytest
 from served_streams import Served
 
 import fourfold
-from fourfold.errors import FormatError, InvalidInput, NotFound
+from fourfold.errors import FormatError, InvalidInput, NotFound, Unauthorized
 from fourfold.server.access import Access
+from fourfold.server.exchange import Request
 
 TEXT = "text/plain"
 
@@ -116,3 +119,79 @@ def test_bad_keys_are_refused(tmp_path):
         (tmp_path / "access.json").write_text(text)
         with pytest.raises(FormatError):
             Access(tmp_path).keys()
+
+
+# A server that others reach
+
+
+@pytest.fixture
+def reachable(tmp_path):
+    """A server that listens on every address, with one key."""
+    root = tmp_path / "store"
+    fourfold.open(root).close()
+    access = Access(root)
+    key, secret = access.add(("read", "write", "admin"))
+    server = Served(root, options=("--host", "0.0.0.0"))
+    server.access, server.keys, server.key = access, {"all": secret}, key
+    yield server
+    server.kill()
+
+
+def test_a_server_that_others_reach_does_not_open_when_its_last_key_goes(reachable):
+    assert status(reachable, "all", "PUT", "keep", b"x", content_type=TEXT) == 201
+    done = command("key", "remove", reachable.root, reachable.key.id)
+    assert "That was the last key." in done.stdout
+    deadline = time.monotonic() + 30
+    while status(reachable, "all", "GET", "keep") != 401:
+        assert time.monotonic() < deadline
+    for method in ("GET", "HEAD", "PUT", "POST", "DELETE"):
+        given = {"content_type": TEXT} if method in {"PUT", "POST"} else {}
+        for key in (None, "all"):
+            assert status(reachable, key, method, "keep", b"y", **given) == 401, method
+    subscription = "/v1/stream/__ds/subscriptions/a"
+    for path in ("/v1/streams", "/metrics", "/v1/streams/totals", subscription):
+        assert reachable.ask("GET", path).status == 401, path
+    assert reachable.ask("GET", "/health").status == 200
+    # Without its file it is no more open.
+    (reachable.root / "access.json").unlink()
+    assert status(reachable, None, "DELETE", "keep") == 401
+    reachable.keys["new"] = reachable.access.add(("read",))[1]
+    assert status(reachable, "new", "GET", "keep") == 200
+    assert status(reachable, None, "GET", "keep") == 401
+
+
+def command(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "fourfold", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+
+def test_a_closed_access_asks_for_a_key_that_nobody_has(tmp_path):
+    access = Access(tmp_path)
+    request = Request("POST", "/v1/stream/a", "", {"authorization": "Bearer "}, b"")
+    access.check(request, "a")
+    access.stay_closed()
+    for shown in ("", "Bearer ", "Bearer x", "Basic x"):
+        held = Request("POST", "/v1/stream/a", "", {"authorization": shown}, b"")
+        for refused in (
+            lambda r=held: access.check(r, "a"),
+            lambda r=held: access.identify(r),
+            lambda r=held: access.require(r, "read", ""),
+        ):
+            with pytest.raises(Unauthorized):
+                refused()
+    # The key that nobody has is not one of the store's.
+    key, _ = access.add(("read",))
+    found = Access(tmp_path).keys()
+    assert [each.id for each in found] == [key.id]
+    assert access.remove(key.id) == 0
+    assert Access(tmp_path).keys() == ()
+
+
+def test_what_tells_nothing_of_the_store_needs_no_key(guarded):
+    for path in ("/health", "/openapi.json", "/v1/stream/__ds/jwks.json"):
+        assert guarded.ask("GET", path).status == 200, path
+    assert guarded.ask("OPTIONS", "/v1/stream/open").status == 204

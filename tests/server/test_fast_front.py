@@ -407,7 +407,7 @@ def test_a_uvicorn_that_is_different_is_not_built_upon(fast, monkeypatch):
     monkeypatch.delattr(HttpToolsProtocol, "on_response_complete")
     assert "on_response_complete" in front_check.why_not_fast()
     core = Protocol(fast.streams)
-    assert serving._front(core, fast=True) == "auto"
+    assert serving._front(core, fast=True) == "h11"
     assert core.front.startswith("asgi: ")
 
 

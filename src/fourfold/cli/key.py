@@ -65,13 +65,22 @@ def list_keys(out: Output, root: Path) -> None:
 @root_argument(required=True)
 @click.argument("key_id")
 def remove(out: Output, root: Path, *, key_id: str) -> None:
-    """Remove a key by its id; a running server refuses it from then on."""
+    """Remove a key by its id; a running server refuses it from then on.
+
+    Without any key a server that listens on this machine only asks for none, and lets everybody on
+    it do everything. One that listens elsewhere lets nobody in, and does not start again.
+    """
     with open_store(root, mode="r"):
-        Access(root).remove(key_id)
+        left = Access(root).remove(key_id)
     if out.as_json:
-        out.document({"id": key_id, "removed": True})
-    else:
-        out.line(f"{key_id} is removed")
+        out.document({"id": key_id, "removed": True, "left": left})
+        return
+    out.line(f"{key_id} is removed")
+    if not left:
+        out.line(
+            "That was the last key. A server on this machine's own address now asks for none: "
+            "whoever reaches it may do everything. One on another address lets nobody in."
+        )
 
 
 for _each in (add, list_keys, remove):

@@ -67,9 +67,10 @@ def command(
     It speaks the Durable Streams protocol: PUT creates a stream under /v1/stream/NAME, POST
     appends, GET reads, and follows by long-poll or as server-sent events. An append that was
     answered is on disk. Without a key (`fourfold key`) it listens on this machine only; with one,
-    every request needs one. With --objects, what is appended is sealed into segments and published
-    in the background, and so is what is new in every space, the sessions and the graphs of ROOT. A
-    database that another process writes is not published from here; /health names it.
+    whatever reads or changes what is stored needs one. With --objects, what is appended is sealed
+    into segments and published in the background, and so is what is new in every space, the
+    sessions and the graphs of ROOT. A database that another process writes is not published from
+    here; /health names it.
     """
     if publish_first and objects is None:
         raise click.UsageError("--publish-first needs --objects.")

@@ -29,7 +29,7 @@ _BY_STATUS: Final[dict[int, type[FourfoldError]]] = {
     405: errors.Refused,
     409: errors.Conflict,
     410: errors.StreamGone,
-    413: errors.InvalidInput,
+    413: errors.TooLarge,
     429: errors.Overloaded,
     501: errors.Refused,
     503: errors.Busy,

@@ -15,6 +15,8 @@ SSE_KEEP_ALIVE_S: Final = 15.0
 """A comment is sent so often while nothing happens, or proxies cut the connection."""
 HTTP_BODY_MAX: Final = 32 * MIB
 """Bytes of a request's body."""
+HTTP_HEAD_MAX: Final = 64 * KIB
+"""Bytes of a request's head: its address and its headers."""
 LIST_STREAMS_MAX: Final = 1_000
 """Streams of one page of the list."""
 SWEEP_EVERY_S: Final = 1.0

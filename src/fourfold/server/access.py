@@ -1,8 +1,10 @@
 """Who may do what: API keys with scopes, each for the streams of one prefix.
 
 A key is shown once, when it is made; the store keeps only its hash, in `access.json`. Without any
-key the server asks for none, and listens on this machine alone. With one, every request but
-`/health` needs a key that allows it.
+key the server asks for none, and listens on this machine alone. With one, every request needs a key
+that allows it, but for those that tell nothing of what is stored: `/health`, `/openapi.json`, the
+public keys of the webhooks and OPTIONS; and workers show the token of their wake instead. A server
+that others reach asks for a key also when there is none any more: then it lets nobody in.
 """
 
 from __future__ import annotations
@@ -49,6 +51,10 @@ class Key:
         return scope in self.scopes and name.startswith(self.prefix)
 
 
+_NOBODY: Final = Key("", "", ())
+"""A key that no secret has, for a server that is closed."""
+
+
 class Access:
     """The keys of one store, as its file says."""
 
@@ -56,18 +62,27 @@ class Access:
         self._path = root / FILE_NAME
         self._seen: tuple[int, int] | None = None
         self._keys: tuple[Key, ...] = ()
+        self._without: tuple[Key, ...] = ()
+        """What requests are held against where there is no key."""
+        self._asked: tuple[Key, ...] = ()
+        self._looked = float("-inf")
+
+    def stay_closed(self) -> None:
+        """From now on a key is asked for also where there is none: nobody has one."""
+        self._without = (_NOBODY,)
         self._looked = float("-inf")
 
     def keys(self) -> tuple[Key, ...]:
-        """All keys. The file is looked at every few milliseconds, and read again when it has
-        changed: to look at it for every request would cost as much as to read the request.
+        """What requests are held against: all keys, or nothing where none is asked for. The file
+        is looked at every few milliseconds, and read again when it has changed: to look at it for
+        every request would cost as much as to read the request.
         """
         now = time.monotonic()
         if now - self._looked < KEYS_LOOK_S:
-            return self._keys
-        keys = self._look()
+            return self._asked
+        self._asked = self._look() or self._without
         self._looked = now
-        return keys
+        return self._asked
 
     def _look(self) -> tuple[Key, ...]:
         try:
@@ -86,14 +101,17 @@ class Access:
             raise InvalidInput("a key has at least one scope", hint=f"One of: {', '.join(SCOPES)}.")
         secret = _PREFIX + secrets.token_urlsafe(32)
         key = Key(secrets.token_hex(4), _hash(secret), tuple(sorted(set(scopes))), prefix, label)
-        self._write((*self.keys(), key))
+        self._write((*self._look(), key))
         return key, secret
 
-    def remove(self, key_id: str) -> None:
-        left = tuple(key for key in self.keys() if key.id != key_id)
-        if len(left) == len(self.keys()):
+    def remove(self, key_id: str) -> int:
+        """Take a key away; how many are left."""
+        keys = self._look()
+        left = tuple(key for key in keys if key.id != key_id)
+        if len(left) == len(keys):
             raise NotFound(f"there is no key {key_id!r}")
         self._write(left)
+        return len(left)
 
     def check(self, request: Request, name: str | None) -> None:
         """Unauthorized or Forbidden unless the request's key allows it; `name` is the stream, or

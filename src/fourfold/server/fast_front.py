@@ -1,8 +1,8 @@
 """The fast front: takes appends off the wire before an ASGI request is made of them.
 
-It is uvicorn's own protocol with one difference: a plain POST to a stream is read, handed to the
-streams and answered by callbacks, without a scope, a task or a future. Everything else goes the way
-it always went. What is said is decided by the same `Protocol`, so both ways give the same answers.
+It is the plain front with one difference: a plain POST to a stream is read, handed to the streams
+and answered by callbacks, without a scope, a task or a future. Everything else goes the way it
+always went. What is said is decided by the same `Protocol`, so both ways give the same answers.
 A head that was read before, byte by byte the same, is not even parsed again.
 
     bytes ──> parser ──┬─ plain POST under /v1/stream/ ──> Protocol ──> Streams ──┬──> bytes
@@ -16,10 +16,9 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from fourfold import limits
 from fourfold.errors import FourfoldError
@@ -29,6 +28,13 @@ from fourfold.server.exchange import Request, Response
 from fourfold.server.headers import ALWAYS, STREAM_PREFIX, plain_kind
 from fourfold.server.one_write import OneWrite
 from fourfold.server.patience import Patience, Phase
+from fourfold.server.plain_front import (
+    BODY_TOO_LARGE,
+    BROKEN,
+    TOO_SLOW,
+    PlainFront,
+    lines,
+)
 from fourfold.server.protocol import Protocol, outcome, refusal
 from fourfold.server.vigil import Vigil
 
@@ -38,30 +44,12 @@ _PLAIN_PATH: Final = re.compile(
     re.escape(STREAM_PREFIX.encode()) + rb"(?!_)(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|/(?!_))+"
 )
 _LENGTH: Final = b"content-length"
-_END: Final = b"\r\n"
 _HEAD_END: Final = b"\r\n\r\n"
 _POST: Final = b"POST "
 _VERSION: Final = b" HTTP/1.1\r\n"
-_CLOSE: Final = b"connection: close\r\n"
-
-
-def _lines(headers: Mapping[str, str]) -> bytes:
-    return b"".join(
-        name.encode("latin-1") + b": " + value.encode("latin-1", "replace") + _END
-        for name, value in headers.items()
-    )
-
-
-_DONE: Final = _lines(ALWAYS) + b"stream-next-offset: 0000000000000000_"
+_DONE: Final = lines(ALWAYS) + b"stream-next-offset: 0000000000000000_"
 # Members of an enumeration are looked up each time that they are named.
 _HEAD, _BODY, _BUSY, _IDLE = Phase.HEAD, Phase.BODY, Phase.BUSY, Phase.IDLE
-_TOO_LARGE: Final = Response(413, {**ALWAYS, "connection": "close"})
-_TOO_SLOW: Final = Response(408, {**ALWAYS, "connection": "close"})
-_BROKEN: Final = Response(
-    500,
-    {"content-type": "text/plain; charset=utf-8", "connection": "close"},
-    b"Internal Server Error",
-)
 
 
 class _Awaited:
@@ -112,7 +100,7 @@ class _Turn:
         """Nobody waits for the body of an append."""
 
 
-class FastFront(HttpToolsProtocol):
+class FastFront(PlainFront):
     """One connection. `serving` makes the class of a server from it, with what it serves."""
 
     core: ClassVar[Protocol]
@@ -135,9 +123,6 @@ class FastFront(HttpToolsProtocol):
         """Whether the parser is at the end of a request, so that what comes begins the next."""
         self._taken = 0
         """Appends that the parser found."""
-        self._ended = False
-        """Whether nothing more is read from this connection."""
-        self._in_head = True
         self._head: _Head | None = None
         self._name = ""
         self._parts: list[bytes] = []
@@ -234,7 +219,7 @@ class FastFront(HttpToolsProtocol):
         elif self.phase in {_HEAD, _BODY} and (
             cycle is None or cycle.response_complete or cycle is self._turn
         ):
-            self._last(_TOO_SLOW)
+            self._last(TOO_SLOW)
         else:
             self.transport.close()
 
@@ -242,6 +227,7 @@ class FastFront(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._between = False
+        self._fed = self._first = self._piece
         # The scope is made when it is known that one is needed.
         self.url = b""
         self.headers = []
@@ -251,7 +237,6 @@ class FastFront(HttpToolsProtocol):
         self.vigil.asked = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        # What comes behind the body is no part of the head, whatever it is called.
         if self._in_head:
             self.headers.append((name.lower(), value))
 
@@ -259,6 +244,7 @@ class FastFront(HttpToolsProtocol):
         if self._ended:
             return
         self._in_head = False
+        self.refuse_large_head()
         self.phase, self.since, self.received = _BODY, self.patience.now, 0
         cycle, turn = self.cycle, self._turn
         if (
@@ -336,11 +322,12 @@ class FastFront(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         if self._ended:
             return
+        self._fed = self._first = self._piece
         self.received += len(body)
         if not self._taking:
             super().on_body(body)
         elif self.received > limits.HTTP_BODY_MAX:
-            self._last(_TOO_LARGE)
+            self._last(BODY_TOO_LARGE)
         else:
             self._parts.append(body)
 
@@ -357,13 +344,12 @@ class FastFront(HttpToolsProtocol):
         else:
             super().on_message_complete()
 
-    def send_400_response(self, msg: str) -> None:
-        """What is no HTTP; the answer comes behind those that are owed already."""
-        if self.cycle is not self._turn or self._turn.response_complete:
-            super().send_400_response(msg)
-            return
-        text = {"content-type": "text/plain; charset=utf-8", "connection": "close"}
-        self._last(Response(400, text, msg.encode("ascii")))
+    def end_with(self, response: Response) -> None:
+        cycle, turn = self.cycle, self._turn
+        if cycle is turn or cycle is None or cycle.response_complete:
+            self._last(response)
+        else:
+            super().end_with(response)
 
     # Appends
 
@@ -385,7 +371,7 @@ class FastFront(HttpToolsProtocol):
             awaited.tell(refusal(error))
         except Exception:
             self.logger.exception("Exception in the fast front")
-            awaited.tell(_BROKEN)
+            awaited.tell(BROKEN)
         if len(self._awaited) >= limits.HTTP_PIPELINE_MAX:
             self.flow.pause_reading()
 
@@ -417,7 +403,7 @@ class FastFront(HttpToolsProtocol):
                 continue
             response = done if isinstance(done, Response) else outcome(done, wrote=first.wrote)
             closing = closing or "connection" in response.headers
-            out.append(self._encoded(response, closing=closing))
+            out.append(self.encoded(response, closing=closing))
         if not out:
             return
         transport.write(out[0] if len(out) == 1 else b"".join(out))
@@ -442,14 +428,8 @@ class FastFront(HttpToolsProtocol):
         if flow.read_paused and not flow.write_paused and not self._ended:
             flow.resume_reading()
 
-    def _encoded(self, response: Response, *, closing: bool) -> bytes:
-        status, headers = response.status, response.headers
-        told = STATUS_LINE[status] + self._default_headers()[0] + _lines(headers)
-        if status not in {204, 304}:
-            told += b"content-length: %d\r\n" % len(response.body)
-        if closing and "connection" not in headers:
-            told += _CLOSE
-        return told + _END + response.body
+    def default_lines(self) -> bytes:
+        return self._default_headers()[0]
 
     def _default_headers(self) -> tuple[bytes, bytes]:
         """What uvicorn puts on every answer, and the beginning of one to an append; it makes a new
@@ -458,7 +438,7 @@ class FastFront(HttpToolsProtocol):
         given = self.server_state.default_headers
         kept, encoded, done = self._defaults
         if kept is not given:
-            encoded = b"".join(name + b": " + value + _END for name, value in given)
+            encoded = super().default_lines()
             done = STATUS_LINE[204] + encoded + _DONE
             type(self)._defaults = (given, encoded, done)  # noqa: SLF001 - its own class
         return encoded, done

@@ -1,8 +1,8 @@
-"""Whether this machine's uvicorn is one that the fast front fits.
+"""Whether this machine's uvicorn is one that the two fronts fit.
 
-The fast front builds on names of uvicorn that are not promised to stay. They are looked for when
-the server starts; where one is missing the server runs on plain ASGI, which gives the same answers,
-and says so.
+They build on names of uvicorn that are not promised to stay. They are looked for when the server
+starts; where one is missing the server runs on uvicorn as it is, which gives the same answers, and
+says so.
 """
 
 from __future__ import annotations
@@ -38,6 +38,16 @@ _ATTRIBUTES: Final = (
     "pipeline",
     "root_path",
     "server_state",
+    "transport",
+)
+_CYCLE: Final = (
+    "disconnected",
+    "message_event",
+    "more_body",
+    "response_complete",
+    "response_started",
+    "send",
+    "send_500_response",
     "transport",
 )
 _SERVER_STATE: Final = ("default_headers", "total_requests", "connections")
@@ -76,6 +86,7 @@ def _missing(module: Any, httptools: Any) -> str | None:
         (made.server_state, _SERVER_STATE),
         (FlowControl(None), _FLOW),  # type: ignore[arg-type]
         (httptools.HttpRequestParser, _PARSER),
+        (_made_cycle(module), _CYCLE),
     ):
         for name in names:
             if not hasattr(what, name):
@@ -84,6 +95,11 @@ def _missing(module: Any, httptools: Any) -> str | None:
     if made.scope["headers"] is not made.headers:
         return "uvicorn keeps the headers of a request elsewhere"
     return None
+
+
+def _made_cycle(module: Any) -> Any:
+    kind = module.RequestResponseCycle
+    return kind(**dict.fromkeys(tuple(inspect.signature(kind).parameters)))
 
 
 async def _nothing(_scope: Any, _receive: Any, _send: Any) -> None:

@@ -1,12 +1,14 @@
 """Running the server: one process, one store, until it is told to stop.
 
-Without keys it listens on this machine only; another address is refused.
+Without keys it listens on this machine only; another address is refused. A server that listens
+elsewhere lets nobody in once its last key is gone.
 """
 
 from __future__ import annotations
 
 import gc
 import ipaddress
+import logging
 import resource
 import signal
 import threading
@@ -26,6 +28,9 @@ from fourfold.server.reading import Timing
 
 if TYPE_CHECKING:
     from fourfold.store.continuous import Continuous
+
+
+_log = logging.getLogger("fourfold.server")
 
 
 class Sweeper:
@@ -52,23 +57,29 @@ class Sweeper:
             except FourfoldError as error:
                 # Told by `/health` until a sweep succeeds again.
                 self._streams.sweep_failure = error
+            except Exception as error:  # noqa: BLE001  (it is told, and the thread goes on)
+                # Nobody would notice a thread that is gone: streams would just stop to end.
+                _log.exception("A sweep failed")
+                self._streams.sweep_failure = FourfoldError(f"a sweep failed: {error!r:.200}")
             else:
                 self._streams.sweep_failure = None
 
 
 def refuse_other_machines(host: str, access: Access) -> None:
     """A server without keys serves this machine alone."""
-    if access.keys():
-        return
-    try:
-        local = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        local = False
-    if not local:
+    if not is_this_machine(host) and not access.keys():
         raise Refused(
             f"without a key the server does not listen on {host}",
             hint="Make a key with `fourfold key add ROOT`, or listen on 127.0.0.1.",
         )
+
+
+def is_this_machine(host: str) -> bool:
+    """Whether only this machine reaches a server that listens there."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def serve(
@@ -86,6 +97,8 @@ def serve(
     are answered first.
     """
     refuse_other_machines(host, access)
+    if not is_this_machine(host):
+        access.stay_closed()
     uvicorn = _uvicorn()
     protocol = Protocol(streams, timing, access, control)
     protocol.backup = backup
@@ -162,15 +175,18 @@ def _draining(uvicorn: Any, protocol: Protocol) -> Any:
 
 
 def _front(protocol: Protocol, *, fast: bool) -> Any:
-    """What carries HTTP: the fast front, or uvicorn as it is where that does not fit."""
-    reason = why_not_fast() if fast else "it was switched off"
+    """What carries HTTP: the fast front, the plain one, or where those do not fit uvicorn as it is,
+    in the way in which it bounds the head of a request by itself.
+    """
+    reason = why_not_fast()
     if reason is not None:
         protocol.front = f"asgi: {reason}"
-        return "auto"
+        return "h11"
     from fourfold.server.fast_front import front_of  # noqa: PLC0415 - an extra
+    from fourfold.server.plain_front import PlainFront  # noqa: PLC0415 - an extra
 
-    protocol.front = "fast"
-    return front_of(protocol)
+    protocol.front = "fast" if fast else "asgi: it was switched off"
+    return front_of(protocol) if fast else PlainFront
 
 
 def _uvicorn() -> Any:

@@ -1,0 +1,165 @@
+"""The plain front: uvicorn's protocol, and what every connection is owed beside it.
+
+- The head of a request is bounded, before anything is known of who sends it: what is longer gets
+  431. So are the lines behind a chunked body, and those are no headers, whatever they are called.
+- What the server itself has to refuse, or what breaks in it, is answered with the headers that are
+  on every answer.
+- What is no HTTP is answered behind the requests that came before it, never in place of theirs.
+
+The fast front is built on it; with `--no-fast-front` it is all there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from fourfold import limits
+from fourfold.errors import InvalidInput
+from fourfold.server.exchange import Response
+from fourfold.server.headers import ALWAYS
+
+END: Final = b"\r\n"
+_CLOSE: Final = b"connection: close\r\n"
+_LAST: Final = {**ALWAYS, "connection": "close"}
+_LAST_TEXT: Final = {**ALWAYS, "content-type": "text/plain; charset=utf-8", "connection": "close"}
+HEAD_TOO_LARGE: Final = Response(431, _LAST)
+BODY_TOO_LARGE: Final = Response(413, _LAST)
+TOO_SLOW: Final = Response(408, _LAST)
+BROKEN: Final = Response(500, _LAST_TEXT, b"Internal Server Error")
+_LINE_MIN: Final = 3
+"""What a header has on the wire at least beside its name and its value."""
+
+
+def lines(headers: Mapping[str, str]) -> bytes:
+    return b"".join(
+        name.encode("latin-1") + b": " + value.encode("latin-1", "replace") + END
+        for name, value in headers.items()
+    )
+
+
+class PlainFront(HttpToolsProtocol):
+    """One connection."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._ended = False
+        """Whether nothing more is read from this connection."""
+        self._in_head = False
+        self._piece = 0
+        """Bytes of the piece that the parser has."""
+        self._first = 0
+        """Bytes of the piece in which a head began, or in which the latest part of a body was."""
+        self._fed = 0
+        """Bytes since then, with all of that piece: its beginning may belong to what was before."""
+        self._head_is_large = False
+        self._farewell: Response | None = None
+        """What is still to be said when the requests before it are answered."""
+
+    def data_received(self, data: bytes) -> None:
+        if self._ended:
+            return
+        self._piece = size = len(data)
+        self._fed += size
+        super().data_received(data)
+        # The parser keeps a line until it is at its end, which may never come.
+        if self._fed - self._first > limits.HTTP_HEAD_MAX and not self._ended:
+            self.end_with(HEAD_TOO_LARGE)
+
+    # What the parser finds
+
+    def on_message_begin(self) -> None:
+        self._fed = self._first = self._piece
+        self._in_head = True
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self.refuse_large_head()
+        before = self.cycle
+        super().on_headers_complete()
+        cycle = self.cycle
+        if cycle is not before:
+            cycle.send_500_response = partial(_send_broken, cycle.send)  # type: ignore[method-assign]
+
+    def refuse_large_head(self) -> None:
+        """An error, which ends the parser's work, when a head is too large that came whole."""
+        if self._fed > limits.HTTP_HEAD_MAX:
+            size = len(self.url) + sum(
+                len(name) + len(value) + _LINE_MIN for name, value in self.headers
+            )
+            if size > limits.HTTP_HEAD_MAX:
+                self._head_is_large = True
+                raise InvalidInput(f"a head of {size} bytes is too large")
+
+    def on_body(self, body: bytes) -> None:
+        self._fed = self._first = self._piece
+        super().on_body(body)
+
+    # What ends a connection
+
+    def send_400_response(self, msg: str) -> None:
+        """The parser could not go on."""
+        if not self._ended:
+            invalid = Response(400, _LAST_TEXT, msg.encode("ascii"))
+            self.end_with(HEAD_TOO_LARGE if self._head_is_large else invalid)
+
+    def end_with(self, response: Response) -> None:
+        """The last answer of this connection, for the request that is being read."""
+        self._ended = True
+        cycle, pipeline = self.cycle, self.pipeline
+        if cycle is None or cycle.response_complete:
+            self._say_last(self.transport, response)
+        elif not cycle.more_body:
+            # That one came whole, and is being answered, or waits for that.
+            self._farewell = response
+        elif pipeline and pipeline[0][0] is cycle:
+            pipeline.popleft()
+            self._farewell = response
+        elif cycle.response_started:
+            self.transport.close()
+        else:
+            cycle.disconnected = True
+            cycle.message_event.set()
+            self._say_last(cycle.transport, response)
+
+    def on_response_complete(self) -> None:
+        was_last = not self.pipeline
+        super().on_response_complete()
+        if was_last and self._farewell is not None:
+            # What was said by now may leave with the next turn of the loop.
+            self.loop.call_soon(self._say_last, self.transport, self._farewell)
+
+    def _say_last(self, transport: Any, response: Response) -> None:
+        if not transport.is_closing():
+            transport.write(self.encoded(response, closing=True))
+            transport.close()
+
+    def encoded(self, response: Response, *, closing: bool) -> bytes:
+        status, headers = response.status, response.headers
+        told = STATUS_LINE[status] + self.default_lines() + lines(headers)
+        if status not in {204, 304}:
+            told += b"content-length: %d\r\n" % len(response.body)
+        if closing and "connection" not in headers:
+            told += _CLOSE
+        return told + END + response.body
+
+    def default_lines(self) -> bytes:
+        """What uvicorn puts on every answer."""
+        given = self.server_state.default_headers
+        return b"".join(name + b": " + value + END for name, value in given)
+
+
+async def _send_broken(send: Callable[[Any], Awaitable[None]]) -> None:
+    """What uvicorn says when the application raised, with the headers of every answer."""
+    told = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in _LAST_TEXT.items()]
+    told.append((b"content-length", b"%d" % len(BROKEN.body)))
+    await send({"type": "http.response.start", "status": BROKEN.status, "headers": told})
+    await send({"type": "http.response.body", "body": BROKEN.body})

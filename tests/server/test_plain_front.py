@@ -1,0 +1,264 @@
+"""What both fronts do before anybody is asked for a key: heads are bounded, refusals look like all
+other answers, and none takes the place of another.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from both_fronts import JSON, Front, append, comparable, request
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from fourfold import limits
+from fourfold.server import front_check, serving
+from fourfold.server.asgi import StreamsApp
+from fourfold.server.headers import ALWAYS
+from fourfold.server.plain_front import PlainFront
+from fourfold.server.protocol import Protocol
+
+HEALTH = b"GET /health HTTP/1.1\r\nhost: x\r\n"
+MAX = limits.HTTP_HEAD_MAX
+numbers = itertools.count()
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["fast", "plain"])
+def front(request, tmp_path_factory):
+    made = Front(tmp_path_factory.mktemp("front") / "store", fast=request.param)
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def name(front):
+    made = f"s{next(numbers)}"
+    front.streams.create(made, JSON)
+    return made
+
+
+def stored(front, name):
+    return [record.payload for record in front.streams.open(name).read().records]
+
+
+def is_dressed(answer):
+    """Whether an answer has the headers of every answer."""
+    return ALWAYS.items() <= dict(answer[1]).items()
+
+
+def last_answer(front, *parts, before=()):
+    """The answer to parts that may not all be taken, behind those of these statuses."""
+    with front.connect() as connection:
+        try:
+            for part in parts:
+                connection.send(part)
+        except OSError:
+            pass  # It was refused before all was sent.
+        assert [connection.answer()[0] for _ in before] == list(before)
+        found = connection.answer()
+        assert connection.is_ended()
+        return found
+
+
+# Heads
+
+
+def head_of(size):
+    """A head of so many bytes, as it is counted."""
+    counted = len(b"/health") + len(b"host") + len(b"x") + 3 + len(b"y") + 3
+    return HEALTH + b"y:" + b"z" * (size - counted) + b"\r\n\r\n"
+
+
+def in_pieces(data, size):
+    return [data[at : at + size] for at in range(0, len(data), size)]
+
+
+@pytest.mark.parametrize("piece", [1 << 20, 5_000])
+def test_a_head_has_its_bound_however_it_comes(front, piece):
+    with front.connect() as connection:
+        for part in in_pieces(head_of(MAX), piece):
+            connection.send(part)
+        assert connection.answer()[0] == 200
+    found = last_answer(front, *in_pieces(head_of(MAX + 1), piece))
+    assert found[0] == 431
+    assert is_dressed(found)
+
+
+CHUNKED = b"content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n1\r\n1\r\n0\r\n"
+POST = b"POST /v1/stream/NAME HTTP/1.1\r\nhost: x\r\n"
+PUT = b"PUT /v1/stream/NAME-new HTTP/1.1\r\nhost: x\r\n"
+LETTERS, LINES = b"y" * 10_000, b"x: y\r\n" * 2_000
+ENDLESS = {
+    "one header": (HEALTH + b"x: ", LETTERS),
+    "many headers": (HEALTH, LINES),
+    "the address": (b"GET /", LETTERS),
+    "the address of an append": (b"POST /v1/stream/", LETTERS),
+    "the name of a header": (HEALTH, LETTERS),
+    "blanks before a value": (HEALTH + b"x:", b" " * 10_000),
+    "a trailer": (POST + CHUNKED + b"x: ", LETTERS),
+    "trailers": (POST + CHUNKED, LINES),
+    "trailers of what is no append": (PUT + CHUNKED, LINES),
+    "the extension of a chunk": (POST + CHUNKED[:-3] + b"1;", LETTERS),
+}
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_what_has_no_end_is_not_read_for_ever(front, name, kind):
+    start, more = ENDLESS[kind]
+    # So much is more than the first pieces that a server may take for something else.
+    found = last_answer(front, start.replace(b"NAME", name.encode()), *[more] * 400)
+    assert found[0] == 431
+    assert is_dressed(found)
+    assert stored(front, name) == []
+
+
+def test_large_bodies_and_many_requests_at_once_are_no_large_heads(front, name):
+    large = b'"' + b"x" * (1 << 20) + b'"'
+    many = [append(name, b"%d" % n) for n in range(500)]
+    chunked = request("POST", name, b'"%s"' % (b"y" * 100_000), chunks=9, content_type=JSON)
+    with front.connect() as connection:
+        for sent in (append(name, large), chunked, b"".join(many[:400])):
+            connection.send(sent)
+        found = [connection.answer()[0] for _ in range(402)]
+        for each in many[400:]:
+            connection.send(each)
+            found.append(connection.answer()[0])
+    assert set(found) == {204}
+    assert front.streams.info(name).next_offset == 502
+
+
+def test_a_head_that_is_too_large_is_answered_behind_those_before_it(front, name):
+    found = last_answer(
+        front, append(name) + request("GET", name) + head_of(MAX + 1), before=(204, 200)
+    )
+    assert found[0] == 431
+    assert stored(front, name) == [b'{"n": 1}']
+
+
+def test_trailers_are_no_headers(front, name):
+    chunked = request("POST", name, b"1", chunks=1, content_type=JSON)
+    with front.connect() as connection:
+        connection.send(chunked[:-2] + b"Stream-Closed: true\r\n\r\n")
+        assert connection.answer()[0] == 204
+    assert not front.streams.info(name).closed
+
+
+# What is no HTTP
+
+GARBAGE = b"NO SUCH THING\r\n\r\n"
+
+
+def test_what_is_no_http_is_told_so_with_the_headers_of_every_answer(front):
+    found = last_answer(front, GARBAGE)
+    assert (found[0], found[2]) == (400, b"Invalid HTTP request received.")
+    assert is_dressed(found)
+    assert dict(found[1])["connection"] == "close"
+
+
+@pytest.mark.parametrize(
+    ("before", "statuses"),
+    [
+        ("G", (200,)),
+        ("A", (204,)),
+        ("GG", (200, 200)),
+        ("AGA", (204, 200, 204)),
+        ("L", (204,)),
+        ("LA", (204, 204)),
+        ("H", (200,)),
+    ],
+)
+def test_what_is_no_http_does_not_take_the_place_of_another_answer(front, name, before, statuses):
+    kinds = {
+        "A": append(name),
+        "G": request("GET", name),
+        "H": request("HEAD", name),
+        "L": request("GET", f"{name}?offset=now&live=long-poll"),
+    }
+    sent = b"".join(kinds[each] for each in before) + GARBAGE
+    with front.connect() as connection:
+        connection.send(sent)
+        found = [connection.answer(head=before == "H")[0] for _ in before]
+        assert found == list(statuses)
+        assert connection.answer()[0] == 400
+        assert connection.is_ended()
+
+
+@pytest.mark.parametrize("behind", [False, True])
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+def test_a_body_that_is_no_body_is_the_answer_to_its_own_request(front, name, method, behind):
+    target = name if method == "POST" else f"{name}-new"
+    broken = request(method, target, b"12", chunks=2, content_type=JSON)[:-5] + b"no\r\n"
+    first = request("GET", name) if behind else b""
+    found = last_answer(front, first + broken, before=(200,) if behind else ())
+    assert found[0] == 400
+    assert stored(front, name) == []
+    assert [each.name for each in front.streams.list(prefix=f"{name}-")] == []
+
+
+def test_a_body_that_breaks_later_ends_its_request(front, name):
+    broken = request("PUT", f"{name}-new", b"12", chunks=2, content_type=JSON)
+    with front.connect() as connection:
+        connection.send(broken[:-5])
+        front.streams.info(name)
+        connection.send(b"no\r\n")
+        assert connection.answer()[0] == 400
+        assert connection.is_ended()
+    assert [each.name for each in front.streams.list(prefix=f"{name}-")] == []
+
+
+# What breaks
+
+
+def test_what_breaks_is_told_with_the_headers_of_every_answer(front, name, monkeypatch):
+    def broken(*_args, **_more):
+        raise RuntimeError("a fault of the program")
+
+    monkeypatch.setattr(Protocol, "append_asked", broken)
+    monkeypatch.setattr(Protocol, "plain_append", broken)
+    monkeypatch.setattr(front.streams, "details", broken)
+    for sent in (append(name), request("GET", f"{name}/_details")):
+        found = last_answer(front, sent)
+        assert (found[0], found[2]) == (500, b"Internal Server Error")
+        assert is_dressed(found)
+
+
+def test_both_fronts_say_the_same_when_they_refuse(tmp_path, monkeypatch):
+    def broken(*_args, **_more):
+        raise RuntimeError("a fault of the program")
+
+    monkeypatch.setattr(limits, "HTTP_BODY_MAX", 1_000)
+    monkeypatch.setattr(StreamsApp.__init__, "__kwdefaults__", {"body_max": 1_000})
+    told = []
+    for fast in (True, False):
+        front = Front(tmp_path / f"{fast}", fast=fast)
+        front.streams.create("s", JSON)
+        try:
+            large = append("s", b'"%s"' % (b"x" * 2_000))
+            found = [last_answer(front, sent) for sent in (GARBAGE, head_of(MAX + 1), large)]
+            with monkeypatch.context() as patched:
+                patched.setattr(Protocol, "append_asked", broken)
+                patched.setattr(Protocol, "plain_append", broken)
+                found.append(last_answer(front, append("s")))
+        finally:
+            front.stop()
+        assert all(is_dressed(each) for each in found)
+        told.append([comparable(each) for each in found])
+    assert [each[0] for each in told[0]] == [400, 431, 413, 500]
+    assert told[0] == told[1]
+
+
+# Whether it is used
+
+
+def test_what_carries_http_always_bounds_the_head(front, monkeypatch):
+    core = Protocol(front.streams)
+    assert serving._front(core, fast=False) is PlainFront
+    assert core.front == "asgi: it was switched off"
+    assert issubclass(serving._front(core, fast=True), PlainFront)
+    monkeypatch.delattr(HttpToolsProtocol, "send_400_response")
+    assert serving._front(core, fast=False) == "h11"
+    assert "send_400_response" in core.front
+
+
+def test_a_cycle_that_is_different_is_seen(monkeypatch):
+    monkeypatch.delattr(RequestResponseCycle, "send_500_response")
+    assert "send_500_response" in front_check.why_not_fast()
