@@ -96,7 +96,7 @@ def test_events_are_the_same_however_they_are_cut(events, cuts, end):
         (CREATE, 409, {}, "already_exists"),
         (READ, 410, {}, "offset_gone"),
         (APPEND, 410, {}, "stream_gone"),
-        (APPEND, 413, {}, "invalid_input"),
+        (APPEND, 413, {}, "too_large"),
         (APPEND, 429, {"retry-after": "1"}, "overloaded"),
         (APPEND, 503, {}, "busy"),
         (READ, 502, {}, "server_unreachable"),

@@ -322,3 +322,27 @@ def test_no_statement_of_rows_that_are_alike_binds_more_variables_than_the_limit
     made = list(bulk.alike_statements("t", {"a": 1, "b": 2}, {("c", "d"): 1}, varying, 1000))
     assert max(len(params) for _, params in made) <= limits.BULK_VARIABLES_MAX
     assert len({text for text, _ in made}) <= 12
+
+
+# Statements with rows in them
+
+
+ADD = (
+    "WITH given (id, more) AS (VALUES {rows}) UPDATE bulk_1 SET c0 = c0 + more * ? "
+    "FROM given WHERE bulk_1.id = given.id"
+)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 127, 128, 129, 1000])
+def test_a_statement_takes_the_values_of_any_number_of_rows(wide_tables, count):
+    with pytest.raises(ZeroDivisionError), wide_tables.write() as txn:
+        txn.insert_many("bulk_1", ("id", "c0"), [(key, 0) for key in range(1000)])
+        txn.execute_rows(ADD, [(key, key) for key in range(count)], (2,))
+        found = [row[0] for row in txn.all("SELECT c0 FROM bulk_1 ORDER BY id")]
+        assert found == [2 * key if key < count else 0 for key in range(1000)]
+        raise ZeroDivisionError
+
+
+def test_rows_of_two_widths_are_refused(wide_tables):
+    with pytest.raises(InvalidInput, match="each row must have 2"), wide_tables.write() as txn:
+        txn.execute_rows(ADD, [(1, 2), (3,), (4, 5, 6)], (2,))

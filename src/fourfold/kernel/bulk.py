@@ -54,9 +54,9 @@ def filled_statements(
     """
     width = len(rows[0]) if rows else 1
     for part in _parts(rows, _rows_per_statement(width, len(rest))):
-        params = (*chain.from_iterable(part), *rest)
-        if len(params) != len(part) * width + len(rest):
+        if set(map(len, part)) != {width}:
             raise InvalidInput(f"each row must have {width} values")
+        params = (*chain.from_iterable(part), *rest)
         yield filled_statement(template, width, len(part)), params
 
 
