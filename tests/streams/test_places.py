@@ -251,7 +251,17 @@ def test_a_log_of_before_is_indexed_when_it_is_opened(tmp_path):
 
 
 HOT = [
-    *((SQL, name) for name in ("records", "joined", "record", "older_than", "newest_that_fit")),
+    *(
+        (SQL, name)
+        for name in (
+            "records",
+            "joined",
+            "joined_of_index",
+            "record",
+            "older_than",
+            "newest_that_fit",
+        )
+    ),
     *((SQL, name) for name in ("held_below", "bytes_from", "trim_records", "drop_records")),
     *((SQL, name) for name in ("trim_places", "trim_recent_places", "place_last", "note_last")),
     *((SQL, name) for name in ("recent_end", "settle", "settled")),

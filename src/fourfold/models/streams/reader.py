@@ -165,9 +165,10 @@ def joined(
     last = min(end, first + max(1, limits.STREAM_PIECE_BYTES // _average(info)))
     separator = "," if info.is_json else ""
     while last - first > 1:
-        found = snapshot.one_within(
-            limits.STREAM_PIECE_BYTES_MAX, SQL.joined, (sid, first, last, separator)
-        )
+        asked = (sid, first, last, separator)
+        found = snapshot.one_within(limits.STREAM_PIECE_BYTES_MAX, SQL.joined_of_index, asked)
+        if found is not None and found[1] != last - first:
+            found = snapshot.one_within(limits.STREAM_PIECE_BYTES_MAX, SQL.joined, asked)
         if found is not None:
             if found[1] == last - first:
                 return found[0], last
