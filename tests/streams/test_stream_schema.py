@@ -8,10 +8,12 @@ import apsw
 import pytest
 
 import fourfold
+from fourfold.kernel import load_queries
 from fourfold.models.streams import Fork
 from fourfold.models.streams.verification import problems
 from fourfold.models.streams.writer import SQL
 
+ARCHIVE = load_queries("fourfold.models.streams.archive")
 COLUMNS = {
     "schema_version": "version",
     "streams": "stream created_at_ms updated_at_ms next_offset sealed_through uploaded_through "
@@ -151,3 +153,27 @@ def test_no_read_scans_a_table_or_sorts_it(store, name):
     plan = [row[3] for row in connection.execute("EXPLAIN QUERY PLAN " + sql, [None] * wanted)]
     connection.close()
     assert not [step for step in plan if "TEMP B-TREE" in step or step.startswith("SCAN")], plan
+
+
+@pytest.mark.parametrize(
+    ("queries", "name", "most"),
+    [
+        (SQL, "candidates", 16 << 20),
+        (ARCHIVE, "due_by_bytes", 16 << 20),
+        (ARCHIVE, "due_by_rows", 50_000),
+    ],
+)
+def test_streams_that_are_not_due_are_not_walked_through(store, queries, name, most):
+    """The walk begins at the level that is asked for, not at the first stream with anything."""
+    for number in range(300):
+        store.streams.create(f"s{number}", "text/plain", body=b"x" * 300)
+    path = store.streams.database.path
+    store.close()
+    connection = apsw.Connection(str(path))
+    # The schema is read with the first statement.
+    connection.execute("SELECT count(*) FROM streams").fetchall()
+    steps = []
+    connection.set_progress_handler(lambda: steps.append(1) and False, 100)
+    assert connection.execute(getattr(queries, name), (most, 32)).fetchall() == []
+    connection.close()
+    assert len(steps) < 5

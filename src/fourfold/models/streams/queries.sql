@@ -179,10 +179,11 @@ UPDATE streams SET first_offset = ?2, pending_rows = pending_rows - ?5, pending_
 WHERE sid = ?1
 
 -- name: candidates
--- Streams that have enough pending to be sealed, about the fullest first. Who has so many bytes has that level too.
+-- Streams that have enough pending to be sealed, about the fullest first. Who has so many bytes has that level too. The level
+-- stands first: SQLite begins its walk of the index by the first bound that it finds.
 SELECT stream, pending_rows, pending_bytes FROM streams INDEXED BY streams_pending_bytes_idx
-WHERE segment_in_progress = 0 AND pending_level > 0 AND pending_bytes >= ?1
-  AND pending_level > (?1 >= 256) + (?1 >= 1024) + (?1 >= 4096) + (?1 >= 16384) + ?1 / 65536
+WHERE segment_in_progress = 0 AND pending_level > (?1 >= 256) + (?1 >= 1024) + (?1 >= 4096) + (?1 >= 16384) + ?1 / 65536
+  AND pending_level > 0 AND pending_bytes >= ?1
 ORDER BY pending_level DESC LIMIT ?2
 
 -- name: totals

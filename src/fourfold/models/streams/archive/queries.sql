@@ -20,14 +20,14 @@ ON CONFLICT (stream) DO UPDATE SET generation = max(generation, uploaded_generat
 -- name: due_by_bytes
 -- About the fullest first. Who has so many bytes, or rows, has that level too.
 SELECT stream FROM streams INDEXED BY streams_pending_bytes_idx
-WHERE segment_in_progress = 0 AND pending_level > 0 AND pending_bytes >= ?1
-  AND pending_level > (?1 >= 256) + (?1 >= 1024) + (?1 >= 4096) + (?1 >= 16384) + ?1 / 65536
+WHERE segment_in_progress = 0 AND pending_level > (?1 >= 256) + (?1 >= 1024) + (?1 >= 4096) + (?1 >= 16384) + ?1 / 65536
+  AND pending_level > 0 AND pending_bytes >= ?1
 ORDER BY pending_level DESC LIMIT ?2
 
 -- name: due_by_rows
 SELECT stream FROM streams INDEXED BY streams_pending_bytes_idx
-WHERE segment_in_progress = 0 AND pending_level > 0 AND pending_rows >= ?1
-  AND pending_level > (?1 >= 16) + (?1 >= 128) + ?1 / 1024
+WHERE segment_in_progress = 0 AND pending_level > (?1 >= 16) + (?1 >= 128) + ?1 / 1024
+  AND pending_level > 0 AND pending_rows >= ?1
 ORDER BY pending_level DESC LIMIT ?2
 
 -- name: due_by_age
