@@ -143,6 +143,11 @@ def append(name, body=b'{"n": 1}', kind=JSON, **headers):
     return request("POST", name, body, content_type=kind, **headers)
 
 
+def stored(front, name):
+    """The records of a stream, as the log has them."""
+    return [record.payload for record in front.streams.open(name).read().records]
+
+
 def comparable(answer):
     """An answer without what differs from server to server: the time, and random marks."""
     if answer is None:

@@ -11,7 +11,7 @@ import threading
 import time
 
 import pytest
-from both_fronts import JSON, Front, append, comparable, request
+from both_fronts import JSON, Front, append, comparable, request, stored
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -56,10 +56,6 @@ def name(fast):
     made = f"s{next(numbers)}"
     fast.streams.create(made, JSON)
     return made
-
-
-def stored(front, name):
-    return [record.payload for record in front.streams.open(name).read().records]
 
 
 # The same answers on both ways

@@ -8,7 +8,7 @@ import asyncio
 import itertools
 
 import pytest
-from both_fronts import JSON, Front, append, comparable, request
+from both_fronts import JSON, Front, append, comparable, request, stored
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -31,10 +31,6 @@ def fronts(tmp_path_factory):
     yield made
     for front in made.values():
         front.stop()
-
-
-def stored(front, name):
-    return [record.payload for record in front.streams.open(name).read().records]
 
 
 def answers(front, prefix, wire):

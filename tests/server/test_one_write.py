@@ -14,6 +14,7 @@ class Transport:
         self.written, self.closed = [], False
 
     def write(self, data):
+        assert not self.closed
         self.written.append(data)
 
     def close(self):
@@ -67,6 +68,7 @@ def test_a_connection_that_is_closed_says_first_what_was_held_back():
         one.write(b"head")
         one.close()
         assert one.is_closing()
+        assert transport.written == [b"head"]
         await asyncio.sleep(0)
 
     assert run(work) == [b"head"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from both_fronts import JSON, Front, append, comparable, request
+from both_fronts import JSON, Front, append, comparable, request, stored
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from fourfold import limits
@@ -34,10 +34,6 @@ def name(front):
     made = f"s{next(numbers)}"
     front.streams.create(made, JSON)
     return made
-
-
-def stored(front, name):
-    return [record.payload for record in front.streams.open(name).read().records]
 
 
 def is_dressed(answer):

@@ -8,7 +8,7 @@ import itertools
 import time
 
 import pytest
-from both_fronts import JSON, Front, append, comparable, request
+from both_fronts import JSON, Front, append, comparable, request, stored
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -48,10 +48,6 @@ def heads(fronts):
     known = fronts[True].server.config.http_protocol_class.heads
     known.clear()
     return known
-
-
-def stored(front, name):
-    return [record.payload for record in front.streams.open(name).read().records]
 
 
 def one_by_one(front, *sent):

@@ -256,7 +256,6 @@ HOT = [
         for name in (
             "records",
             "joined",
-            "joined_of_index",
             "record",
             "older_than",
             "newest_that_fit",

@@ -165,10 +165,9 @@ def joined(
     last = min(end, first + max(1, limits.STREAM_PIECE_BYTES // _average(info)))
     separator = "," if info.is_json else ""
     while last - first > 1:
-        asked = (sid, first, last, separator)
-        found = snapshot.one_within(limits.STREAM_PIECE_BYTES_MAX, SQL.joined_of_index, asked)
-        if found is not None and found[1] != last - first:
-            found = snapshot.one_within(limits.STREAM_PIECE_BYTES_MAX, SQL.joined, asked)
+        found = snapshot.one_within(
+            limits.STREAM_PIECE_BYTES_MAX, SQL.joined, (sid, first, last, separator)
+        )
         if found is not None:
             if found[1] == last - first:
                 return found[0], last
@@ -184,7 +183,7 @@ def joined(
 def _joined_one_by_one(
     snapshot: Snapshot, info: StreamInfo, start: int, end: int, cold: ColdRecords | None
 ) -> tuple[bytes, int]:
-    """The same for records that are large, or not all in the log."""
+    """The same for records that are large, just came, or are not all in the log."""
     found: list[bytes] = []
     held = 0
     for record in records(snapshot, info, start, end, cold):
