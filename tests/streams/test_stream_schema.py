@@ -39,6 +39,11 @@ COLUMNS = {
     "search_segment_companions": "stream segment_index object_key plan_generation sections_json "
     "section_sizes_json size_bytes primary_timestamp_min_ms primary_timestamp_max_ms "
     "updated_at_ms",
+    "schemas": "stream schema_json updated_at_ms uploaded_size_bytes",
+    "stream_profiles": "stream profile_json updated_at_ms",
+    "stream_touch_state": "stream processed_through updated_at_ms",
+    "live_templates": "stream template_id entity fields_json encodings_json state created_at_ms "
+    "last_seen_at_ms inactivity_ttl_ms active_from_source_offset retired_at_ms retired_reason",
 }
 
 
@@ -57,7 +62,7 @@ def test_every_column_of_the_specification_is_there(store, table, columns):
 
 def test_there_is_one_schema_version(store):
     with store.streams.database.read() as snapshot:
-        assert snapshot.all("SELECT version FROM schema_version") == [(6,)]
+        assert snapshot.all("SELECT version FROM schema_version") == [(7,)]
 
 
 def test_the_log_shows_names_and_the_counters_are_true(store):

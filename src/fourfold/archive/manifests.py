@@ -120,6 +120,10 @@ class Manifest(msgspec.Struct, frozen=True, gc=False):
     """Of the routing keys."""
     secondary: dict[str, Index] = {}
     """Of fields of its messages, by their names."""
+    schema_json: str | None = None
+    """The registry of its schemas, and"""
+    profile_json: str | None = None
+    """what it is used as: both JSON, as they are stored."""
 
     def runs(self) -> Iterator[Run]:
         """Every run of every index."""

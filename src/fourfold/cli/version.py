@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 EXTRAS: Final = {
     "s3": ("obstore",),
-    "server": ("uvicorn", "httptools", "uvloop", "cryptography"),
+    "server": ("uvicorn", "httptools", "uvloop", "cryptography", "jsonschema-rs"),
+    "schemas": ("jsonschema-rs",),
     "client": ("httpx",),
     "archive": ("pyarrow",),
     "ui": ("jinja2",),

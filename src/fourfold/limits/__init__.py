@@ -12,7 +12,9 @@ from fourfold.limits.documents import *
 from fourfold.limits.graphs import *
 from fourfold.limits.kernel import *
 from fourfold.limits.pipeline import *
+from fourfold.limits.schemas import *
 from fourfold.limits.server import *
 from fourfold.limits.sessions import *
 from fourfold.limits.streams import *
+from fourfold.limits.touch import *
 from fourfold.limits.units import *

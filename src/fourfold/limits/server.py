@@ -15,6 +15,8 @@ SSE_KEEP_ALIVE_S: Final = 15.0
 """A comment is sent so often while nothing happens, or proxies cut the connection."""
 HTTP_BODY_MAX: Final = 32 * MIB
 """Bytes of a request's body."""
+HTTP_RULES_BODY_MAX: Final = 1 * MIB
+"""Bytes of a body that tells the rules of a stream, or the keys that are waited for."""
 HTTP_HEAD_MAX: Final = 64 * KIB
 """Bytes of a request's head: its address and its headers."""
 LIST_STREAMS_MAX: Final = 1_000

@@ -34,6 +34,19 @@ STREAM_PLACES_MOVED: Final = 512
 APPEND_BATCH_REQUESTS: Final = 1_024
 APPEND_BATCH_BYTES: Final = 4 * MIB
 """Appends of coroutines that share one place in the queue of the writer."""
+STREAM_REGISTRY_BYTES: Final = 256 * KIB
+"""Bytes of a stream's registry of schemas, all versions and lenses together."""
+STREAM_SEARCH_FIELDS: Final = 32
+"""Fields that a registry declares to be searched by."""
+STREAM_POINTER_CHARS: Final = 1_024
+"""Characters of the JSON pointer at a routing key."""
+STREAM_PROFILED_DEPTH_MAX: Final = 500
+"""Levels of a message in a stream with a profile that looks into it."""
+EVENT_REDACT_NAMES_MAX: Final = 100
+EVENT_ROUTING_NAMES_MAX: Final = 8
+"""Fields that an event log names: to be redacted, and to take the routing key from."""
+EVENT_FIELD_NAME_MAX: Final = 200
+"""Characters of the name of such a field."""
 SWEEP_STREAMS: Final = 1_000
 """Streams that one sweep removes, or looks at, in one go."""
 SUBSCRIPTIONS_MAX: Final = 10_000

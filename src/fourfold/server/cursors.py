@@ -25,6 +25,10 @@ def cursor(now_ms: int, given: str | None) -> str:
 
 
 def etag(info: StreamInfo, chunk: Chunk) -> str:
-    """Names a range of a stream; it changes when the stream is closed at its end."""
+    """Names a range of a stream; it changes when the stream is closed at its end, and when its
+    messages are read in another version.
+    """
     mark = ":c" if chunk.closed else ""
+    if info.schema_version:
+        mark += f":v{info.schema_version}"
     return f'"{info.incarnation}:{chunk.start_offset}:{chunk.next_offset}{mark}"'

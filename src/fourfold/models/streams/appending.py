@@ -19,9 +19,11 @@ from fourfold.errors import FourfoldError, InvalidInput, NotFound, StreamGone
 from fourfold.kernel import Transaction
 from fourfold.kernel.bulk import values_statement
 from fourfold.models.streams import admission, names
+from fourfold.models.streams import rules as stream_rules
 from fourfold.models.streams.admission import Known
 from fourfold.models.streams.places import Places
-from fourfold.models.streams.records import Appended, Producer
+from fourfold.models.streams.records import Appended, Producer, StreamInfo
+from fourfold.models.streams.rules import Rules
 from fourfold.models.streams.writer import SQL, Moment, info_of
 
 _COLUMNS = ("sid", "offset", "ts_ms", "payload", "payload_len")
@@ -67,14 +69,15 @@ class _Tail:
         "produced",
         "producers",
         "records",
+        "rules",
         "sid",
         "size",
         "stream_seq",
         "ttl_seconds",
     )
 
-    def __init__(self, row: Sequence[Any]) -> None:
-        info = info_of(row)
+    def __init__(self, info: StreamInfo, rules: Rules | None) -> None:
+        self.rules = rules
         self.sid = info.sid
         self.name = info.name
         self.content_type = info.content_type
@@ -114,10 +117,12 @@ class Appender:
         """Whether a name was one of a stream lately, and so is one that can be."""
         return name in self._tails
 
-    def sid_of(self, name: str) -> int | None:
-        """The stream that the last appends found under a name."""
+    def sid_said(self, name: str) -> int | None:
+        """The stream that the last appends found under a name, if what is appended to it is what is
+        there to read: by the rules of a stream it may be something else.
+        """
         tail = self._tails.get(name)
-        return None if tail is None else tail.sid
+        return None if tail is None or tail.rules is not None else tail.sid
 
     def append(self, txn: Transaction, asked: Sequence[Asked], now: Moment) -> list[Outcome]:
         """The outcome of each, in order. An error of the database is raised, and concerns all."""
@@ -159,14 +164,8 @@ class Appender:
         if tail.deleted:
             raise StreamGone(f"the stream {name!r} was deleted; only its forks go on")
         producer, records = request.producer, request.records
-        if producer is not None:
-            known = _known(txn, tail, producer)
-            if admission.is_duplicate(producer, known):
-                assert known is not None
-                highest = Producer(producer.id, known.epoch, known.last_seq)
-                return Appended(tail.next_offset, True, tail.closed, highest)
-            if tail.closed and tail.closed_by == producer:
-                return Appended(tail.next_offset, True, True, producer)
+        if producer is not None and (before := _repeated(txn, tail, producer)) is not None:
+            return before
         if tail.closed:
             if not records and request.close and producer is None:
                 return Appended(tail.next_offset, True, True)
@@ -175,16 +174,19 @@ class Appender:
             admission.refuse_other_type(tail, request.content_type or "")
         if request.stream_seq is not None:
             admission.refuse_behind(tail, request.stream_seq)
+        request, keys = _as_asked(tail, request, now.ms)
+        if request.stream_seq is not None:
             tail.stream_seq = request.stream_seq
         moved[tail.sid] = tail
-        _move(tail, request, now.ms)
+        _move(tail, request, keys, now.ms)
         return Appended(tail.next_offset, False, request.close, producer)
 
     def _look(self, txn: Transaction, name: str) -> _Tail | None:
         row = txn.one(SQL.stream_by_name, (name,))
         if row is None:
             return None
-        tail = self._tails[name] = _Tail(row)
+        info = info_of(row)
+        tail = self._tails[name] = _Tail(info, stream_rules.find(txn, info))
         return tail
 
 
@@ -221,9 +223,32 @@ def _is_simple(tail: _Tail, request: Append) -> bool:
         and not tail.deleted
         and tail.expires_at_ms is None
         and tail.ttl_seconds is None
+        and tail.rules is None
         and (content_type is None or content_type == tail.content_type)
         and len(records) > 0
     )
+
+
+def _repeated(txn: Transaction, tail: _Tail, producer: Producer) -> Appended | None:
+    """What became of a request of a producer that came before; None when it is new."""
+    known = _known(txn, tail, producer)
+    if admission.is_duplicate(producer, known):
+        assert known is not None
+        highest = Producer(producer.id, known.epoch, known.last_seq)
+        return Appended(tail.next_offset, True, tail.closed, highest)
+    if tail.closed and tail.closed_by == producer:
+        return Appended(tail.next_offset, True, True, producer)
+    return None
+
+
+def _as_asked(
+    tail: _Tail, request: Append, now_ms: int
+) -> tuple[Append, Sequence[bytes | None] | None]:
+    """An append as the rules of its stream ask for it, and the routing keys that they give."""
+    if tail.rules is None or not request.records:
+        return request, None
+    records, keys = tail.rules.take(request.records, now_ms, request.routing_key)
+    return request._replace(records=records), keys
 
 
 def _take(tail: _Tail, records: Sequence[bytes]) -> Appended:
@@ -235,11 +260,17 @@ def _take(tail: _Tail, records: Sequence[bytes]) -> Appended:
     return _new(Appended, (end, False, False, None))
 
 
-def _move(tail: _Tail, request: Append, now_ms: int) -> None:
+def _move(tail: _Tail, request: Append, keys: Sequence[bytes | None] | None, now_ms: int) -> None:
     records, producer = request.records, request.producer
     if records:
-        if request.routing_key is not None:
-            at = len(tail.records)
+        at = len(tail.records)
+        if keys is not None:
+            tail.keyed += [
+                (at + number, at + number + 1, key)
+                for number, key in enumerate(keys)
+                if key is not None
+            ]
+        elif request.routing_key is not None:
             tail.keyed.append((at, at + len(records), request.routing_key))
         tail.records.extend(records)
         tail.next_offset += len(records)

@@ -18,6 +18,7 @@ from fourfold import limits
 from fourfold.errors import FourfoldError, Refused
 from fourfold.kernel import Transaction
 from fourfold.models.streams.appending import Append, Asked, Outcome
+from fourfold.models.streams.records import Appended
 
 Tell = Callable[[Outcome], None]
 """Is told what became of an append, on the thread of its loop. It must not raise."""
@@ -156,3 +157,30 @@ class Batches:
     def _forget_closed(self) -> None:
         for loop in [each for each in self._open if each.is_closed()]:
             del self._open[loop]
+
+
+def settle(future: asyncio.Future[Appended], outcome: Outcome) -> None:
+    """Tell a coroutine what became of its append."""
+    if future.done():
+        # Its caller was cancelled while the commit was under way.
+        return
+    if isinstance(outcome, FourfoldError):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)
+
+
+def settle_first(publish: Callable[[str], None], name: str, tell: Tell, outcome: Outcome) -> None:
+    """Publish the stream in a thread, then tell."""
+    if isinstance(outcome, FourfoldError):
+        tell(outcome)
+        return
+
+    def done(settled: asyncio.Future[None]) -> None:
+        error = None if settled.cancelled() else settled.exception()
+        if error is not None and not isinstance(error, FourfoldError):
+            error = Refused(f"the stream {name!r} could not be published: {error!r}")
+        tell(outcome if error is None else error)
+
+    loop = asyncio.get_running_loop()
+    loop.run_in_executor(None, publish, name).add_done_callback(done)

@@ -13,4 +13,5 @@ MIGRATIONS = (
     Migration(4, "indexes", read_sql("fourfold.models.streams", "0004_indexes.sql")),
     Migration(5, "pending_levels", read_sql("fourfold.models.streams", "0005_pending_levels.sql")),
     Migration(6, "recent_places", read_sql("fourfold.models.streams", "0006_recent_places.sql")),
+    Migration(7, "rules", read_sql("fourfold.models.streams", "0007_rules.sql")),
 )

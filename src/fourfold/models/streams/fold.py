@@ -21,7 +21,7 @@ def apply(state: dict[Key, Any], change: Any) -> None:
     headers = change.get("headers")
     operation = headers.get("operation") if isinstance(headers, dict) else None
     key = (str(change.get("type", "")), change.get("key"))
-    if not isinstance(key[1], str):
+    if not isinstance(key[1], str) or not isinstance(operation, str):
         return
     if operation in _WRITES and "value" in change:
         # A key that is written again moves to the end: the state is in the order of last changes.

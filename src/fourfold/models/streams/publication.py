@@ -22,6 +22,7 @@ from fourfold.archive.retrying import Retries
 from fourfold.archive.uploads import put_once, upload_of
 from fourfold.errors import HistoryTruncated, NotFound, PreconditionFailed, PublisherFenced
 from fourfold.kernel import Snapshot, load_queries
+from fourfold.models.streams.archive import ruling
 from fourfold.objects import Object, ObjectInfo, ObjectStore
 
 _SQL = load_queries("fourfold.models.streams", "publication.sql")
@@ -143,6 +144,7 @@ def _cut(manifest: Manifest, place: Place) -> Manifest:
         closed=manifest.closed and whole,
         closed_by=manifest.closed_by if whole else None,
         stream_seq=manifest.stream_seq if whole else None,
+        schema_json=manifest.schema_json if whole else ruling.until(manifest, through + 1),
         index=None if manifest.index is None else _cut_index(manifest.index, through),
         secondary={name: _cut_index(index, through) for name, index in manifest.secondary.items()},
     )

@@ -2,14 +2,14 @@
 SELECT sid, stream, created_at_ms, next_offset, content_type, stream_seq, closed, closed_producer_id,
        closed_producer_epoch, closed_producer_seq, ttl_seconds, expires_at_ms, stream_flags, logical_size_bytes,
        first_offset, forked_from, fork_offset, forks, incarnation, profile, retention_seconds, retention_bytes, wal_bytes,
-       fork_asked, fork_sub_offset
+       fork_asked, fork_sub_offset, schema_version
 FROM streams WHERE stream = ?1
 
 -- name: stream_by_sid
 SELECT sid, stream, created_at_ms, next_offset, content_type, stream_seq, closed, closed_producer_id,
        closed_producer_epoch, closed_producer_seq, ttl_seconds, expires_at_ms, stream_flags, logical_size_bytes,
        first_offset, forked_from, fork_offset, forks, incarnation, profile, retention_seconds, retention_bytes, wal_bytes,
-       fork_asked, fork_sub_offset
+       fork_asked, fork_sub_offset, schema_version
 FROM streams WHERE sid = ?1
 
 -- name: streams_after
@@ -17,15 +17,16 @@ FROM streams WHERE sid = ?1
 SELECT sid, stream, created_at_ms, next_offset, content_type, stream_seq, closed, closed_producer_id,
        closed_producer_epoch, closed_producer_seq, ttl_seconds, expires_at_ms, stream_flags, logical_size_bytes,
        first_offset, forked_from, fork_offset, forks, incarnation, profile, retention_seconds, retention_bytes, wal_bytes,
-       fork_asked, fork_sub_offset
+       fork_asked, fork_sub_offset, schema_version
 FROM streams WHERE stream > ?1 AND stream >= ?2 AND (?3 IS NULL OR stream < ?3) AND (stream_flags & 1) = 0
 ORDER BY stream LIMIT ?4
 
 -- name: add_stream
 INSERT INTO streams (stream, created_at_ms, updated_at_ms, last_segment_cut_ms, next_offset, content_type, ttl_seconds,
                      expires_at_ms, forked_from, fork_offset, incarnation, closed, first_offset, profile,
-                     sealed_through, uploaded_through, retention_seconds, retention_bytes, logical_size_bytes, fork_asked, fork_sub_offset)
-VALUES (?1, ?2, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?3 - 1, ?3 - 1, ?13, ?14, ?15, ?16, ?17)
+                     sealed_through, uploaded_through, retention_seconds, retention_bytes, logical_size_bytes, fork_asked, fork_sub_offset,
+                     schema_version)
+VALUES (?1, ?2, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?3 - 1, ?3 - 1, ?13, ?14, ?15, ?16, ?17, ?18)
 
 -- name: advance
 -- After an append: ?1 sid, ?2 rows, ?3 bytes, ?4 now, ?5 the new end of life, ?6 Stream-Seq if one was given.

@@ -8,6 +8,7 @@ from itertools import chain
 from fourfold import limits
 from fourfold.errors import InvalidInput, OffsetGone
 from fourfold.kernel import Snapshot
+from fourfold.models.streams import rules
 from fourfold.models.streams.archive.indexes import fields
 from fourfold.models.streams.names import show_offset
 from fourfold.models.streams.records import Chunk, ColdRecords, Record, Sought, Step, StreamInfo
@@ -77,7 +78,8 @@ def chunk(
             break
         found.append(record)
     reached = found[-1].offset + 1 if found else first
-    return Chunk(tuple(found), first, reached, reached == tail, info.closed and reached == tail)
+    kept = tuple(rules.promoted(snapshot, info, found))
+    return Chunk(kept, first, reached, reached == tail, info.closed and reached == tail)
 
 
 def sought_chunk(
@@ -91,7 +93,7 @@ def sought_chunk(
     cold: ColdRecords | None = None,
 ) -> Chunk:
     """The next records with a key from `start` on, and how far the search has come: a chunk may
-    have none, and not reach the end. None is the end.
+    have none, and not reach the end. None is the end. What is looked at is what is stored.
     """
     tail = info.next_offset
     first = tail if start is None else start
@@ -114,7 +116,8 @@ def sought_chunk(
             break
     else:
         reached = tail
-    return Chunk(tuple(found), first, reached, reached == tail, info.closed and reached == tail)
+    kept = tuple(rules.promoted(snapshot, info, found))
+    return Chunk(kept, first, reached, reached == tail, info.closed and reached == tail)
 
 
 def _steps(  # noqa: PLR0917 - a range of a stream, and what is sought in it
@@ -164,6 +167,9 @@ def joined(
     sid, first, end = pieces(snapshot, info, start, end)[0]
     last = min(end, first + max(1, limits.STREAM_PIECE_BYTES // _average(info)))
     separator = "," if info.is_json else ""
+    if info.schema_version and first < (edge := rules.begin_of_version(snapshot, info)):
+        # Messages of an older version are brought into the one that the stream is at.
+        return _joined_one_by_one(snapshot, info, first, min(last, edge), cold)
     while last - first > 1:
         found = snapshot.one_within(
             limits.STREAM_PIECE_BYTES_MAX, SQL.joined, (sid, first, last, separator)
@@ -184,7 +190,7 @@ def _joined_one_by_one(
     snapshot: Snapshot, info: StreamInfo, start: int, end: int, cold: ColdRecords | None
 ) -> tuple[bytes, int]:
     """The same for records that are large, just came, or are not all in the log."""
-    found: list[bytes] = []
+    found: list[Record] = []
     held = 0
     for record in records(snapshot, info, start, end, cold):
         if record.offset != start + len(found):
@@ -192,10 +198,12 @@ def _joined_one_by_one(
         held += len(record.payload)
         if found and held > limits.STREAM_PIECE_BYTES_MAX:
             break
-        found.append(record.payload)
+        found.append(record)
     if not found:
         raise OffsetGone(f"a part of the stream {info.name!r} is gone meanwhile")
-    return (b"," if info.is_json else b"").join(found), start + len(found)
+    kept = rules.promoted(snapshot, info, found)
+    separator = b"," if info.is_json else b""
+    return separator.join(each.payload for each in kept), start + len(found)
 
 
 def _average(info: StreamInfo) -> int:

@@ -48,6 +48,13 @@ class StreamInfo(NamedTuple):
     wal_bytes: int
     fork_asked: int | None
     fork_sub_offset: int | None
+    schema_version: int | None = None
+    """The version that its messages are in; 0 without a schema, None without a registry."""
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether it asks more of its records than that they are of its type."""
+        return self.schema_version is not None or self.profile != "generic"
 
     @property
     def is_json(self) -> bool:

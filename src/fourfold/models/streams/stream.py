@@ -1,21 +1,24 @@
-"""One stream by its name: append, read, follow, fork."""
+"""One stream by its name: append, read, follow, fork, and what it asks of its records."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fourfold import limits
 from fourfold.errors import InvalidInput
-from fourfold.models.streams import messages, names
+from fourfold.models.streams import declarations, messages, names
 from fourfold.models.streams.appending import Append
 from fourfold.models.streams.archive.indexes import fields
+from fourfold.models.streams.declarations import UNCHANGED, FieldsGiven, KeyGiven
+from fourfold.models.streams.profiles import Profile
 from fourfold.models.streams.records import Appended, Chunk, Producer, Sought, StreamInfo
 from fourfold.models.streams.writer import Fork
 
 if TYPE_CHECKING:
+    from fourfold.models.streams.schemas.registry import Registry
     from fourfold.models.streams.streams import Streams
 
 
@@ -97,6 +100,43 @@ class Stream:
         """
         offset = None if at is None else names.read_offset(at)
         return self._streams.create(name, fork=Fork(self.name, offset, sub_offset))
+
+    def schema(self) -> Registry:
+        """The schemas of the stream, and what else is declared of its messages."""
+        return self._streams.schemas.get(self.name)
+
+    def set_schema(
+        self,
+        schema: Any = UNCHANGED,
+        *,
+        lens: Any = None,
+        routing_key: KeyGiven = UNCHANGED,
+        search: FieldsGiven = UNCHANGED,
+    ) -> Registry:
+        """A new version of the schema, with a lens that brings messages of the version before into
+        it; and where messages have their routing key, and by which fields they are found. What is
+        not given stays as it is.
+        """
+        change = declarations.registry_change(schema, lens, routing_key, search)
+        return self._streams.schemas.put(self.name, change)
+
+    def profile(self) -> Profile:
+        """What the stream is used as."""
+        return self._streams.profiles.get(self.name)
+
+    def set_profile(
+        self,
+        kind: str,
+        *,
+        touch: bool | None = None,
+        redact: Sequence[str] | None = None,
+        routing_key: Sequence[str] | None = None,
+    ) -> Profile:
+        """Use the stream as something: "generic", "state-protocol" (with `touch`), or "evlog" (with
+        `redact` and `routing_key`). What is not given is as it is by default.
+        """
+        given = declarations.profile(kind, touch, redact, routing_key)
+        return self._streams.profiles.put(self.name, given)
 
     def follow(
         self,

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from fourfold import limits
-from fourfold.errors import FourfoldError, InvalidInput, Refused
+from fourfold.errors import CorruptData, FourfoldError, Refused
 from fourfold.kernel import Bell, Database, Transaction
 from fourfold.models.streams import (
     appending,
@@ -30,13 +30,15 @@ from fourfold.models.streams import (
     messages,
     names,
     reader,
-    retention,
+    rules,
+    sweeping,
     verification,
     writer,
 )
 from fourfold.models.streams.appending import Append, Appender, Asked, Outcome
 from fourfold.models.streams.archive.standing import archived
-from fourfold.models.streams.batching import Batch, Batches, Tell
+from fourfold.models.streams.batching import Batch, Batches, Tell, settle, settle_first
+from fourfold.models.streams.profiles.profiles import Profiles
 from fourfold.models.streams.records import (
     Appended,
     Chunk,
@@ -47,8 +49,10 @@ from fourfold.models.streams.records import (
     StreamInfo,
     Totals,
 )
+from fourfold.models.streams.schemas.schemas import Schemas
 from fourfold.models.streams.stream import Stream
 from fourfold.models.streams.subscriptions import Subscriptions
+from fourfold.models.streams.touch import Touches
 from fourfold.models.streams.uses import Uses
 from fourfold.models.streams.writer import SQL, Fork, Moment, Wanted
 
@@ -78,7 +82,10 @@ class Streams:
         self.sweep_failure: FourfoldError | None = None
         """Why the last sweep in the background failed, if it did."""
         self._uses = Uses()
-        self.subscriptions = Subscriptions(database, self._now, self.bell)
+        self.subscriptions = Subscriptions(database, self.moment, self.bell)
+        self.schemas = Schemas(self)
+        self.profiles = Profiles(self)
+        self.touches = Touches(self)
         self._appender = Appender()
         self._batches = Batches(self._append_all, self._submit)
 
@@ -125,14 +132,14 @@ class Streams:
         return made
 
     def _making(self, wanted: Wanted, body: bytes) -> Callable[[Transaction], Made]:
-        checked = _check_wanted(wanted)
+        checked = writer.check_wanted(wanted)
         records = []
         if body:
             kind = checked.content_type or "application/octet-stream"
             records = messages.split(body, kind, empty_list=True)
 
         def work(txn: Transaction) -> Made:
-            made = writer.create(txn, checked, records, self._now())
+            made = writer.create(txn, checked, records, self.moment())
             txn.after_commit(partial(self.bell.ring, (checked.name,)))
             return made
 
@@ -147,13 +154,13 @@ class Streams:
         """What is known of a stream. Looking does not count as a use."""
         names.check_name(name)
         with self.database.read() as snapshot:
-            return writer.living(snapshot, name, self._now())
+            return writer.living(snapshot, name, self.moment())
 
     def list(
         self, *, prefix: str = "", after: str = "", limit: int = 1000
     ) -> tuple[StreamInfo, ...]:
         """Streams in the order of their names."""
-        now, end = self._now(), names.behind(prefix)
+        now, end = self.moment(), names.behind(prefix)
         found: builtins.list[StreamInfo] = []
         with self.database.read() as snapshot:
             # Those whose time is over leave room on the page for those behind them.
@@ -171,7 +178,7 @@ class Streams:
         """What is known of a stream, and what is counted of it."""
         names.check_name(name)
         with self.database.read() as snapshot:
-            info = writer.living(snapshot, name, self._now())
+            info = writer.living(snapshot, name, self.moment())
             counted = snapshot.one(SQL.details, (info.sid,)) or ()
             return Details._make((info, *counted, archived(snapshot, name)))
 
@@ -190,7 +197,7 @@ class Streams:
         names.check_name(name)
 
         def work(txn: Transaction) -> None:
-            writer.delete(txn, name, self._now())
+            writer.delete(txn, name, self.moment())
             txn.after_commit(partial(self.bell.ring, (name,)))
 
         return work
@@ -211,7 +218,7 @@ class Streams:
     async def append_async(self, name: str, request: Append) -> Appended:
         """The same for coroutines."""
         future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
-        self.append_soon(name, request, partial(_settle, future))
+        self.append_soon(name, request, partial(settle, future))
         return await future
 
     def append_soon(
@@ -226,7 +233,7 @@ class Streams:
         """
         size = self._check(name, request)
         if self.settle is not None:
-            tell = partial(_settle_first, self.settle, name, tell)
+            tell = partial(settle_first, self.settle, name, tell)
         self._batches.add(name, request, size, tell, loop or asyncio.get_running_loop())
 
     def _check(self, name: str, request: Append) -> int:
@@ -235,13 +242,13 @@ class Streams:
         return appending.check(name, request)
 
     def _append_all(self, txn: Transaction, asked: Sequence[Asked]) -> builtins.list[Outcome]:
-        now = self._now()
+        now = self.moment()
         outcomes = self._appender.append(txn, asked, now)
         names = {name for name, _ in asked}
         said = {}
         if self.bell.is_heard():
             for name in filter(self.bell.is_heard, names):
-                sid = self._appender.sid_of(name)
+                sid = self._appender.sid_said(name)
                 said[name] = sid and echoes.of(asked, outcomes, name, sid, now.ms)
         txn.after_commit(partial(self.bell.ring, names, said))
         return outcomes
@@ -306,7 +313,7 @@ class Streams:
         names.check_name(name)
         start = names.read_offset(offset)
         with self.database.read() as snapshot:
-            info = writer.living(snapshot, name, self._now())
+            info = writer.living(snapshot, name, self.moment())
             most: dict[str, Any] = {"records_max": records_max, "bytes_max": bytes_max}
             if sought is None:
                 found = reader.chunk(snapshot, info, start, **most, cold=cold)
@@ -355,10 +362,17 @@ class Streams:
         names.check_name(name)
         state: dict[fold.Key, Any] = {}
         with self.database.read(deadline_s=float("inf")) as snapshot:
-            info = writer.living(snapshot, name, self._now())
+            info = writer.living(snapshot, name, self.moment())
             ends = info.first_offset, info.next_offset
-            for record in reader.records(snapshot, info, *ends, self.cold):
-                fold.apply(state, msgspec.json.decode(record.payload))
+            found = reader.records(snapshot, info, *ends, self.cold)
+            for record in rules.promoted(snapshot, info, found):
+                try:
+                    fold.apply(state, msgspec.json.decode(record.payload))
+                except msgspec.DecodeError as error:
+                    # JSON, but with something that no program reads as a value: 1e400.
+                    raise CorruptData(
+                        f"record {record.offset} of {name!r} cannot be read: {error}"
+                    ) from None
         self.touch(info)
         return state
 
@@ -371,7 +385,8 @@ class Streams:
         if info.ttl_seconds is not None:
             self._uses.note(info.sid, self.clock() + 1000 * info.ttl_seconds)
 
-    def _now(self) -> Moment:
+    def moment(self) -> Moment:
+        """Now, as transactions see it."""
         return Moment(self.clock(), self._uses.ends, self.cold)
 
     def sweep(self, limit: int = limits.SWEEP_STREAMS) -> int:
@@ -379,55 +394,11 @@ class Streams:
         retained; how many streams were removed.
         """
         self._uses.write_down(self.database)
-        with self.database.read() as snapshot:
-            due = [row[0] for row in snapshot.all(SQL.expired, (self.clock(), limit))]
-        removed = sum(self.database.transact(self._expiring(name)) for name in due)
-        self._retain(limit)
+        removed = sweeping.expire(self, limit)
+        sweeping.retain(self, limit)
+        self.touches.write_down()
+        self.touches.retire(self.clock())
         return removed
-
-    def _expiring(self, name: str) -> Callable[[Transaction], int]:
-        def work(txn: Transaction) -> int:
-            row, now = txn.one(SQL.stream_by_name, (name,)), self._now()
-            if row is None:
-                return 0
-            info = writer.as_used(writer.info_of(row), now)
-            if not writer.is_expired(info, now):
-                return 0
-            writer.remove(txn, info)
-            txn.after_commit(partial(self.bell.ring, (name,)))
-            return 1
-
-        return work
-
-    def _retain(self, limit: int) -> None:
-        after = ""
-        while True:
-            with self.database.read() as snapshot:
-                page = [row[0] for row in snapshot.all(SQL.with_retention, (after, limit))]
-            for name in page:
-                self._retain_one(name)
-            if len(page) < limit:
-                return
-            after = page[-1]
-
-    def _retain_one(self, name: str) -> None:
-        """Give up what a stream does not keep, so much at a time that appends take their turns."""
-        with self.database.read(deadline_s=float("inf")) as snapshot:
-            info = writer.find(snapshot, name, self._now())
-            if info is None:
-                return
-            kept = retention.horizon(snapshot, info, self.clock())
-
-        def work(txn: Transaction) -> bool:
-            now = writer.find(txn, name, self._now())
-            if now is None or now.sid != info.sid:
-                return False
-            step = retention.step(txn, now, kept)
-            writer.trim(txn, now, step)
-            return step < kept
-
-        while self.database.transact(work):
-            pass
 
     def candidates(self, pending_bytes: int, limit: int = 32) -> tuple[tuple[str, int, int], ...]:
         """Streams with at least so many bytes that are in no segment yet: (name, rows, bytes)."""
@@ -444,49 +415,3 @@ class Streams:
         """What contradicts the invariants of the streams; empty when all is well."""
         with self.database.read(deadline_s=float("inf")) as snapshot:
             return verification.problems(snapshot)
-
-
-def _check_wanted(wanted: Wanted) -> Wanted:
-    names.check_name(wanted.name)
-    if wanted.ttl_seconds is not None and wanted.expires_at_ms is not None:
-        raise InvalidInput("a stream has a time to live or an end, not both")
-    for what, value in (
-        ("ttl", wanted.ttl_seconds),
-        ("expires_at_ms", wanted.expires_at_ms),
-        ("retention_seconds", wanted.retention_seconds),
-        ("retention_bytes", wanted.retention_bytes),
-    ):
-        if value is not None and (
-            type(value) is not int or not 0 <= value <= limits.INTEGER_MAX // 1000
-        ):
-            raise InvalidInput(f"{what} is a number from 0 on, not {value!r:.80}")
-    if wanted.fork is not None:
-        names.check_name(wanted.fork.source)
-    kind = wanted.content_type
-    return wanted._replace(content_type=None if kind is None else names.check_content_type(kind))
-
-
-def _settle(future: asyncio.Future[Appended], outcome: Outcome) -> None:
-    if future.done():
-        # Its caller was cancelled while the commit was under way.
-        return
-    if isinstance(outcome, FourfoldError):
-        future.set_exception(outcome)
-    else:
-        future.set_result(outcome)
-
-
-def _settle_first(settle: Callable[[str], None], name: str, tell: Tell, outcome: Outcome) -> None:
-    """Publish the stream in a thread, then tell."""
-    if isinstance(outcome, FourfoldError):
-        tell(outcome)
-        return
-
-    def done(settled: asyncio.Future[None]) -> None:
-        error = None if settled.cancelled() else settled.exception()
-        if error is not None and not isinstance(error, FourfoldError):
-            error = Refused(f"the stream {name!r} could not be published: {error!r}")
-        tell(outcome if error is None else error)
-
-    loop = asyncio.get_running_loop()
-    loop.run_in_executor(None, settle, name).add_done_callback(done)

@@ -7,6 +7,7 @@ from fourfold.models.streams.archive import checks
 
 _SQL = load_queries("fourfold.models.streams")
 _SUBSCRIPTIONS = load_queries("fourfold.models.streams.subscriptions")
+_RULES = load_queries("fourfold.models.streams", "rules.sql")
 _NAMED_MAX = 20
 
 
@@ -35,5 +36,13 @@ def problems(snapshot: Snapshot) -> list[str]:
     found += [
         f"subscription_links: a cursor in {row[0]!r} is of no subscription, or not where it can be"
         for row in snapshot.all(_SUBSCRIPTIONS.broken_links, (_NAMED_MAX,))
+    ]
+    found += [
+        f"streams: the rules of {row[0]!r} are missing, or are not what its row says"
+        for row in snapshot.all(_RULES.unruly_streams, (_NAMED_MAX,))
+    ]
+    found += [
+        f"{row[0]}: a row of {row[1]!r}, which does not have such rules"
+        for row in snapshot.all(_RULES.stray_rules, (_NAMED_MAX,))
     ]
     return found + checks.problems(snapshot)

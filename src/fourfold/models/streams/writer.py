@@ -10,10 +10,16 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from fourfold import limits
 from fourfold.errors import AlreadyExists, InvalidInput, NotFound, StreamGone
 from fourfold.kernel import Snapshot, Transaction, load_queries
-from fourfold.models.streams import admission
-from fourfold.models.streams.names import plain_type, show_offset
+from fourfold.models.streams import admission, rules
+from fourfold.models.streams.names import (
+    check_content_type,
+    check_name,
+    plain_type,
+    show_offset,
+)
 from fourfold.models.streams.records import ColdRecords, Made, Producer, StreamInfo
 
 SQL = load_queries("fourfold.models.streams")
@@ -49,6 +55,27 @@ class Wanted(NamedTuple):
     fork: Fork | None = None
     retention_seconds: int | None = None
     retention_bytes: int | None = None
+
+
+def check_wanted(wanted: Wanted) -> Wanted:
+    """What is asked for, checked before anything is written."""
+    check_name(wanted.name)
+    if wanted.ttl_seconds is not None and wanted.expires_at_ms is not None:
+        raise InvalidInput("a stream has a time to live or an end, not both")
+    for what, value in (
+        ("ttl", wanted.ttl_seconds),
+        ("expires_at_ms", wanted.expires_at_ms),
+        ("retention_seconds", wanted.retention_seconds),
+        ("retention_bytes", wanted.retention_bytes),
+    ):
+        if value is not None and (
+            type(value) is not int or not 0 <= value <= limits.INTEGER_MAX // 1000
+        ):
+            raise InvalidInput(f"{what} is a number from 0 on, not {value!r:.80}")
+    if wanted.fork is not None:
+        check_name(wanted.fork.source)
+    kind = wanted.content_type
+    return wanted._replace(content_type=None if kind is None else check_content_type(kind))
 
 
 def info_of(row: Sequence[Any]) -> StreamInfo:
@@ -112,7 +139,11 @@ def create(txn: Transaction, wanted: Wanted, records: Sequence[bytes], now: Mome
         remove(txn, info)
     made = _add(txn, wanted, now)
     if records:
-        _write(txn, made, records, now.ms, None)
+        asks = rules.find(txn, made)
+        keys = None
+        if asks is not None:
+            records, keys = asks.take(records, now.ms, None)
+        _write(txn, made, records, now.ms, keys)
         made = info_of(_row(txn, made.sid))
     return Made(made, created=True)
 
@@ -175,11 +206,19 @@ def _write(
     info: StreamInfo,
     records: Sequence[bytes],
     now_ms: int,
-    stream_seq: str | None,
-) -> int:
-    size = 0
-    if records:
-        size = sum(map(len, records))
+    keys: Sequence[bytes | None] | None = None,
+) -> None:
+    """The first records of a stream, each with its routing key where there are any."""
+    if keys is not None:
+        columns = ("sid", "offset", "ts_ms", "payload", "payload_len", "routing_key")
+        rows = [
+            (info.sid, offset, now_ms, record, len(record), key)
+            for offset, (record, key) in enumerate(
+                zip(records, keys, strict=True), info.next_offset
+            )
+        ]
+        txn.insert_many("wal_log", columns, rows)
+    else:
         txn.insert_series(
             "wal_log",
             fixed={"sid": info.sid, "ts_ms": now_ms},
@@ -187,10 +226,10 @@ def _write(
             values=("payload", records),
             lengths="payload_len",
         )
-        txn.execute(SQL.place_last, (len(records),))
-    params = (info.sid, len(records), size, now_ms, end_of_life(info, now_ms), stream_seq)
+    txn.execute(SQL.place_last, (len(records),))
+    size = sum(map(len, records))
+    params = (info.sid, len(records), size, now_ms, end_of_life(info, now_ms), None)
     txn.execute(SQL.advance, params)
-    return info.next_offset + len(records)
 
 
 def _row(txn: Transaction, sid: int) -> Sequence[Any]:
@@ -202,6 +241,7 @@ def _row(txn: Transaction, sid: int) -> Sequence[Any]:
 def _add(txn: Transaction, wanted: Wanted, now: Moment) -> StreamInfo:
     source, partial = None, b""
     first = start = size = 0
+    profile, version = "generic", None
     content_type = wanted.content_type or "application/octet-stream"
     ttl, expires = wanted.ttl_seconds, wanted.expires_at_ms
     if wanted.fork is not None:
@@ -212,6 +252,7 @@ def _add(txn: Transaction, wanted: Wanted, now: Moment) -> StreamInfo:
         if ttl is None and expires is None:
             ttl, expires = source.ttl_seconds, source.expires_at_ms
         size = _size_until(txn, source, start, now.cold)
+        profile, version = rules.inherit(txn, source, start, wanted.name, now.ms)
     if ttl is not None:
         expires = now.ms + 1000 * ttl
     params = (
@@ -226,19 +267,20 @@ def _add(txn: Transaction, wanted: Wanted, now: Moment) -> StreamInfo:
         uuid.uuid4().hex[:12],
         int(wanted.closed),
         first,
-        "generic",
+        profile,
         wanted.retention_seconds,
         wanted.retention_bytes,
         size,
         None if wanted.fork is None else wanted.fork.offset,
         None if wanted.fork is None else wanted.fork.sub_offset,
+        version,
     )
     txn.execute(SQL.add_stream, params)
     if source is not None:
         txn.execute(SQL.add_fork, (source.sid, 1))
     made = info_of(txn.one(SQL.stream_by_name, (wanted.name,)) or ())
     if partial:
-        _write(txn, made, [partial], now.ms, None)
+        _write(txn, made, [partial], now.ms)
         made = info_of(_row(txn, made.sid))
     return made
 

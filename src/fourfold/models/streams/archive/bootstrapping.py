@@ -22,6 +22,7 @@ from fourfold.archive.retrying import Retries
 from fourfold.errors import CorruptData, FormatError, FourfoldError, NotFound
 from fourfold.kernel import Database, Transaction
 from fourfold.models.streams import names
+from fourfold.models.streams.archive import ruling
 from fourfold.models.streams.archive.collecting import segment_of
 from fourfold.models.streams.archive.indexes import catalogue
 from fourfold.models.streams.archive.records import SQL, meta_of_manifest
@@ -283,6 +284,7 @@ def _restore_stream(txn: Transaction, manifest: Manifest, now_ms: int) -> bool |
         source = row[0]
         txn.execute(SQL.restore_fork, (source,))
     txn.execute(SQL.restore_stream, _row(manifest, source, now_ms))
+    ruling.restore(txn, manifest, _end(manifest), now_ms)
     return True
 
 
@@ -340,4 +342,5 @@ def _row(manifest: Manifest, source: int | None, now_ms: int) -> tuple[Any, ...]
         None if origin is None else origin.sub_offset,
         manifest.incarnation,
         _end(manifest),
+        ruling.schema_version(manifest),
     )

@@ -32,6 +32,7 @@ from fourfold.errors import (
     PublisherFenced,
 )
 from fourfold.kernel import Database, Snapshot, faults
+from fourfold.models.streams.archive import ruling
 from fourfold.models.streams.archive.indexes.catalogue import told as runs_told
 from fourfold.models.streams.archive.pace import NO_PACE, Pace
 from fourfold.models.streams.archive.recording import Known, record
@@ -387,6 +388,7 @@ def _told(snapshot: Snapshot, stream: str, plan: _Plan) -> dict[str, Any]:
         "logical_size_bytes": _size_through(snapshot, sid, through),
         "first_segment": sum(1 for end in meta.ends if end < first_offset),
         "segments": meta.columns(),
+        **ruling.told(snapshot, stream),
         **runs_told(snapshot, stream, first_offset),
     }
 

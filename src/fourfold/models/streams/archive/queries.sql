@@ -291,8 +291,20 @@ WHERE s.stream = ?1
 INSERT INTO streams (stream, created_at_ms, updated_at_ms, last_segment_cut_ms, next_offset, sealed_through, uploaded_through,
                      uploaded_segment_count, content_type, profile, stream_seq, closed, closed_producer_id, closed_producer_epoch,
                      closed_producer_seq, ttl_seconds, expires_at_ms, stream_flags, logical_size_bytes, first_offset,
-                     retention_seconds, retention_bytes, forked_from, fork_offset, fork_asked, fork_sub_offset, incarnation)
-VALUES (?1, ?2, ?3, ?3, ?25, ?4, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24)
+                     retention_seconds, retention_bytes, forked_from, fork_offset, fork_asked, fork_sub_offset, incarnation,
+                     schema_version)
+VALUES (?1, ?2, ?3, ?3, ?25, ?4, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?26)
+
+-- name: restore_schema
+INSERT INTO schemas (stream, schema_json, updated_at_ms, uploaded_size_bytes) VALUES (?1, ?2, ?3, ?4)
+
+-- name: restore_touch
+-- Those who wait begin anew, where the profile lets them.
+INSERT INTO stream_touch_state (stream, processed_through, updated_at_ms)
+SELECT stream, ?2, ?3 FROM stream_profiles WHERE stream = ?1 AND json_extract(profile_json, '$.touch.enabled')
+
+-- name: uploaded_schema
+UPDATE schemas SET uploaded_size_bytes = ?2 WHERE stream = ?1
 
 -- name: restore_fork
 UPDATE streams SET forks = forks + 1 WHERE sid = ?1

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from fourfold import limits
 from fourfold.archive.manifests import Manifest
 from fourfold.kernel import Database, Transaction, faults
+from fourfold.models.streams.archive import ruling
 from fourfold.models.streams.archive.indexes import catalogue
 from fourfold.models.streams.archive.pace import NO_PACE, Pace
 from fourfold.models.streams.archive.records import SQL, Published, Swap, meta_of
@@ -171,10 +172,11 @@ def _finish(txn: Transaction, stream: str, known: Known, now: int) -> None:
         txn.execute(SQL.retire_segments, (stream, manifest.first_segment, now))
         txn.execute(SQL.drop_retired, (stream, manifest.first_segment))
         catalogue.recorded(txn, manifest, now)
+        ruling.recorded(txn, manifest)
         told = (manifest.closed, manifest.hidden, manifest.first_offset)
         closed = bool(row[6]) and manifest.uploaded_through == row[16] - 1
         more = told != (closed, bool(row[12] & 1), first)
-        more = more or catalogue.is_untold(txn, manifest)
+        more = more or catalogue.is_untold(txn, manifest) or ruling.is_untold(txn, manifest)
         more = more or txn.one(SQL.swaps, (stream,)) is not None
     else:
         # Another stream has the name, or none; the manifest has to tell that.

@@ -7,7 +7,6 @@ again. Streams are worked on one after the other, and one that fails keeps no ot
 
 from __future__ import annotations
 
-import os
 import shutil
 import threading
 from collections.abc import Callable
@@ -17,16 +16,14 @@ from pathlib import Path
 
 from fourfold.archive import manifests
 from fourfold.archive.cache import DiskCache
-from fourfold.archive.keys import SECRET_BYTES
 from fourfold.archive.reading import StoredSegments
 from fourfold.errors import FourfoldError, InvalidInput, NotFound
 from fourfold.kernel import Database, Transaction, faults
 from fourfold.models.streams.archive import compacting
 from fourfold.models.streams.archive.collecting import give_up
 from fourfold.models.streams.archive.compacting import Compacted
-from fourfold.models.streams.archive.indexes import building, fields
+from fourfold.models.streams.archive.indexes import building, catalogue, fields
 from fourfold.models.streams.archive.indexes.building import Built
-from fourfold.models.streams.archive.indexes.records import SQL as INDEXES
 from fourfold.models.streams.archive.publishing import Publisher
 from fourfold.models.streams.archive.records import SQL, Policy
 
@@ -158,10 +155,7 @@ class Upkeep:
                 raise NotFound(f"there is no stream {stream!r}")
             if not found[3].startswith("application/json"):
                 raise InvalidInput(f"the stream {stream!r} holds {found[3]}, which has no fields")
-            if txn.one(INDEXES.index, (stream, name)) is None:
-                params = (stream, name, os.urandom(SECRET_BYTES), 0, 0, self._clock())
-                txn.execute(INDEXES.put_index, params)
-                txn.execute(SQL.due_again, (stream,))
+            catalogue.declare(txn, stream, name, self._clock())
 
         self._database.transact(work)
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+from fourfold.archive.keys import SECRET_BYTES
 from fourfold.archive.manifests import Index, Manifest, Run
 from fourfold.kernel import Snapshot, Transaction
 from fourfold.models.streams.archive.indexes.records import ROUTING_KEYS, SQL, RunRow
 from fourfold.models.streams.archive.records import SQL as ARCHIVE
+
+
+def declare(txn: Transaction, stream: str, field: str, now: int) -> None:
+    """Index a field of the messages of a stream from now on, and all that it has."""
+    if txn.one(SQL.index, (stream, field)) is None:
+        txn.execute(SQL.put_index, (stream, field, os.urandom(SECRET_BYTES), 0, 0, now))
+        txn.execute(ARCHIVE.due_again, (stream,))
 
 
 def told(snapshot: Snapshot, stream: str, first_offset: int) -> dict[str, Any]:

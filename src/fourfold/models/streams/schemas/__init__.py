@@ -1,0 +1,1 @@
+"""Schemas of JSON streams: versions, lenses between them, and the proof that a lens is right."""

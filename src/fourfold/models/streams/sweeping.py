@@ -1,0 +1,68 @@
+"""Sweeping: streams whose time is over are removed, and what is not retained is given up.
+
+Each stream has transactions of its own, and a long one takes several, so that appends take their
+turns between them.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fourfold.kernel import Transaction
+from fourfold.models.streams import retention, writer
+from fourfold.models.streams.writer import SQL
+
+if TYPE_CHECKING:
+    from fourfold.models.streams.streams import Streams
+
+
+def expire(streams: Streams, limit: int) -> int:
+    """Remove streams whose time is over, so many at most; how many there were."""
+    with streams.database.read() as snapshot:
+        due = [row[0] for row in snapshot.all(SQL.expired, (streams.clock(), limit))]
+    return sum(streams.database.transact(partial(_expire, streams, name)) for name in due)
+
+
+def _expire(streams: Streams, name: str, txn: Transaction) -> int:
+    row, now = txn.one(SQL.stream_by_name, (name,)), streams.moment()
+    if row is None:
+        return 0
+    info = writer.as_used(writer.info_of(row), now)
+    if not writer.is_expired(info, now):
+        return 0
+    writer.remove(txn, info)
+    txn.after_commit(partial(streams.bell.ring, (name,)))
+    return 1
+
+
+def retain(streams: Streams, limit: int) -> None:
+    """Give up what streams do not keep; so many are looked up at a time."""
+    after = ""
+    while True:
+        with streams.database.read() as snapshot:
+            page = [row[0] for row in snapshot.all(SQL.with_retention, (after, limit))]
+        for name in page:
+            _retain_one(streams, name)
+        if len(page) < limit:
+            return
+        after = page[-1]
+
+
+def _retain_one(streams: Streams, name: str) -> None:
+    with streams.database.read(deadline_s=float("inf")) as snapshot:
+        info = writer.find(snapshot, name, streams.moment())
+        if info is None:
+            return
+        kept = retention.horizon(snapshot, info, streams.clock())
+
+    def work(txn: Transaction) -> bool:
+        now = writer.find(txn, name, streams.moment())
+        if now is None or now.sid != info.sid:
+            return False
+        step = retention.step(txn, now, kept)
+        writer.trim(txn, now, step)
+        return step < kept
+
+    while streams.database.transact(work):
+        pass

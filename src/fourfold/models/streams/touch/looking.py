@@ -1,0 +1,207 @@
+"""Looking at a stream for those who wait: its journal reads on, or is made from where they are.
+
+Everything that was committed when a look began is seen by it, or by the next one, which it then
+asks for. What cannot be told, because the cursor is of another stream or from too far back, is
+`stale`: everything counts as changed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from fourfold import limits
+from fourfold.errors import InvalidInput, NotFound
+from fourfold.kernel import Snapshot
+from fourfold.models.streams import reader, rules, writer
+from fourfold.models.streams.records import ColdRecords, Record, StreamInfo
+from fourfold.models.streams.touch import keys, templates
+from fourfold.models.streams.touch.cursors import Cursor
+from fourfold.models.streams.touch.ears import Ears
+from fourfold.models.streams.touch.journal import Desk, Desks, Journal, Reach
+from fourfold.models.streams.touch.records import ActiveTemplate
+from fourfold.models.streams.touch.waiting import Looked, Wait
+
+if TYPE_CHECKING:
+    from fourfold.models.streams.streams import Streams
+
+_Read = Callable[[int, int], Iterator[Record]]
+
+
+class NotOnTheLoop(Exception):
+    """It would take too long for an event loop: a thread has to do it."""
+
+
+class _TooFarBack(Exception):
+    """What changed since the cursor cannot be told."""
+
+
+class _Way(NamedTuple):
+    """How a look is done: how much it reads in one go, from where, and whether it may take long."""
+
+    reach: Reach
+    cold: ColdRecords | None
+    may_take_long: bool
+
+
+class Looking:
+    """Looks at the streams of one store."""
+
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
+        self.desks: Final = Desks()
+        self.ears: Final = Ears(streams.bell)
+
+    def enabled(self, snapshot: Snapshot, name: str) -> StreamInfo:
+        """A stream whose changes can be waited for; NotFound when it is none."""
+        info = writer.living(snapshot, name, self._streams.moment())
+        if not rules.profile_of(snapshot, info).touch_enabled:
+            raise NotFound(
+                f"the changes of the stream {name!r} cannot be waited for",
+                hint='Set its profile to {"kind": "state-protocol", "touch": {"enabled": true}}.',
+            )
+        return info
+
+    def look(self, wait: Wait) -> Looked:
+        """A look of a thread."""
+        reach = Reach(limits.TOUCH_BACK_RECORDS, limits.TOUCH_BACK_BYTES)
+        return self._look(wait, _Way(reach, self._streams.cold, may_take_long=True))
+
+    def glance(self, wait: Wait) -> Looked:
+        """A look of an event loop; NotOnTheLoop when it needs a thread."""
+        reach = Reach(limits.TOUCH_LOOP_RECORDS, limits.TOUCH_LOOP_BYTES)
+        return self._look(wait, _Way(reach, None, may_take_long=False))
+
+    def recall(self, wait: Wait) -> Looked | None:
+        """What a look would show, when another one has just looked and nothing came since. None
+        when only a look can tell.
+        """
+        last, desk = wait.last, self.desks.find(wait.name)
+        if last is None or not desk.lock.acquire(blocking=False):
+            return None
+        try:
+            journal, at = desk.journal, last.cursor
+            if (
+                journal is None
+                or journal.sid != last.sid
+                or not journal.covers(at.offset, wait.template_ids)
+                or not self._is_current(wait.name, desk)
+            ):
+                return None
+            found = journal.touched(last.marks, at.offset)
+            reached = journal.reached
+            return last._replace(keys=found, cursor=at._replace(offset=reached), end=reached)
+        finally:
+            desk.lock.release()
+
+    def _is_current(self, name: str, desk: Desk) -> bool:
+        """Whether the journal has all that came. Not everything rings, so it counts for a while."""
+        if desk.stamp is None or desk.stamp is not self.ears.stamp(name):
+            return False
+        return time.monotonic() - desk.looked_at_s < limits.WATCH_HEARTBEAT_S
+
+    def _look(self, wait: Wait, way: _Way) -> Looked:
+        desk = self.desks.find(wait.name)
+        if not desk.lock.acquire(blocking=way.may_take_long):
+            raise NotOnTheLoop
+        try:
+            now_s, stamp = time.monotonic(), self.ears.stamp(wait.name)
+            # A snapshot from before the lock might be behind what the journal has seen.
+            with self._streams.database.read() as snapshot:
+                info = self.enabled(snapshot, wait.name)
+                found = templates.active(snapshot, wait.name)
+                marks = keys.marks_of(wait.keys, found, wait.name)
+                self.desks.keep(wait.name, desk)
+                looked = self._changed(snapshot, info, desk, wait, found, marks, way)
+            desk.looked_at_s = now_s
+            desk.stamp = stamp if desk.has_all_of(info.sid, info.next_offset) else None
+        finally:
+            desk.lock.release()
+        self._streams.touch(info)
+        return looked
+
+    def _changed(  # noqa: PLR0917 - a stream as it is, and who asks what of it
+        self,
+        snapshot: Snapshot,
+        info: StreamInfo,
+        desk: Desk,
+        wait: Wait,
+        found: Mapping[str, ActiveTemplate],
+        marks: tuple[tuple[int, ...], ...],
+        way: _Way,
+    ) -> Looked:
+        end = info.next_offset
+        at = wait.at or Cursor(info.incarnation, end)
+        read: _Read = partial(reader.records, snapshot, info, cold=way.cold)
+        try:
+            _check_place(snapshot, info, at)
+            journal = _brought_on(desk, info, at.offset, wait, found, read, way)
+        except _TooFarBack:
+            everything = tuple(range(len(marks)))
+            return Looked(
+                everything,
+                stale=True,
+                cursor=Cursor(info.incarnation, end),
+                end=end,
+                sid=info.sid,
+                marks=marks,
+            )
+        touched = journal.touched(marks, at.offset)
+        reached = at._replace(offset=max(at.offset, journal.reached))
+        return Looked(touched, stale=False, cursor=reached, end=end, sid=info.sid, marks=marks)
+
+
+def _check_place(snapshot: Snapshot, info: StreamInfo, at: Cursor) -> None:
+    if at.incarnation != info.incarnation or at.offset < info.first_offset:
+        raise _TooFarBack
+    if info.schema_version and at.offset < rules.begin_of_version(snapshot, info):
+        # What is stored before that has other fields than those who wait now know.
+        raise _TooFarBack
+    if at.offset > info.next_offset:
+        raise InvalidInput(
+            f"the stream {info.name!r} ends at {info.next_offset}, before the cursor {at}",
+            hint="Use a cursor that a wait at this stream gave you.",
+        )
+
+
+def _brought_on(  # noqa: PLR0917 - as above
+    desk: Desk,
+    info: StreamInfo,
+    offset: int,
+    wait: Wait,
+    found: Mapping[str, ActiveTemplate],
+    read: _Read,
+    way: _Way,
+) -> Journal:
+    """A journal that covers an offset, and has read on as far as is within reach."""
+    end = info.next_offset
+    journal = desk.journal
+    try:
+        if journal is not None and journal.sid == info.sid:
+            journal.hold_against(found)
+            behind = end - journal.reached
+            if journal.covers(offset, wait.template_ids) and behind <= limits.TOUCH_BACK_RECORDS:
+                journal.read_on(read(journal.reached, end), way.reach)
+                if journal.floor <= offset:
+                    return journal
+        if end - offset > limits.TOUCH_BACK_RECORDS:
+            raise _TooFarBack
+        journal = Journal(info.sid, offset)
+        journal.hold_against(found)
+        journal.read_on(read(offset, end), way.reach)
+    except reader.NotInTheLog:
+        raise _given_up(way) from None
+    if journal.reached < end:
+        raise _given_up(way)
+    desk.journal = journal
+    if journal.floor > offset:
+        # There are more keys than it may have, so it had to forget some of what it read.
+        raise _TooFarBack
+    return journal
+
+
+def _given_up(way: _Way) -> Exception:
+    """Within the reach of this look there is no answer."""
+    return _TooFarBack() if way.may_take_long else NotOnTheLoop()

@@ -1,0 +1,69 @@
+"""What is said about a stream by its handle: its schema, routing key and fields, its profile."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import fourfold
+from fourfold.errors import InvalidInput
+from fourfold.models.streams import declarations
+from fourfold.models.streams.profiles import GENERIC, EventLog, StateProtocol
+from fourfold.models.streams.schemas.registry import RoutingKey, Search
+
+ORDER = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
+RENAMED = {"type": "object", "properties": {"no": {"type": "integer"}}, "required": ["no"]}
+CLOSED = {"additionalProperties": False}
+RENAME = {"ops": [{"op": "rename", "from": "id", "to": "no"}]}
+
+
+@pytest.fixture
+def orders(tmp_path):
+    with fourfold.open(tmp_path / "store") as store:
+        yield store.streams.create("orders", "application/json")
+
+
+def test_a_stream_has_schemas_by_its_handle(orders):
+    assert (orders.schema().current_version, orders.schema().schema) == (0, None)
+    assert orders.set_schema({**ORDER, **CLOSED}).current_version == 1
+    orders.append(b'{"id": 1}')
+    with pytest.raises(InvalidInput, match="does not fit version 1"):
+        orders.append(b"{}")
+    assert orders.set_schema({**RENAMED, **CLOSED}, lens=RENAME) == orders.schema()
+    assert orders.schema().current_version == 2
+    assert [json.loads(each.payload) for each in orders.read().records] == [{"no": 1}]
+
+
+def test_what_is_not_given_stays_and_none_takes_away(orders):
+    place = RoutingKey("/by", required=True)
+    orders.set_schema(routing_key=place, search=["by"])
+    assert orders.set_schema(ORDER).routing_key == place
+    assert orders.set_schema(routing_key="/by").routing_key == RoutingKey("/by")
+    assert (orders.schema().search, orders.schema().schema) == (Search(["by"]), ORDER)
+    gone = orders.set_schema(routing_key=None, search=None)
+    assert (gone.routing_key, gone.search, gone.schema) == (None, None, ORDER)
+    with pytest.raises(InvalidInput, match="nothing to change"):
+        orders.set_schema()
+
+
+def test_a_stream_has_a_profile_by_its_handle(orders):
+    assert orders.profile() == GENERIC
+    told = orders.set_profile("evlog", redact=["iban"], routing_key=("user",))
+    assert told == orders.profile() == EventLog(redact=("iban",), routing_key=("user",))
+    assert orders.set_profile("state-protocol", touch=True) == StateProtocol(touch=True)
+    assert orders.set_profile("state-protocol") == orders.profile() == StateProtocol(touch=False)
+
+
+def test_a_schema_may_be_any_json_and_is_told_from_none():
+    assert declarations.registry_change(False) == {"schema": False}
+    assert declarations.registry_change(None) == {"schema": None}
+    assert declarations.registry_change() == {}
+
+
+@pytest.mark.parametrize("what", ["search", "redact", "routing_key"])
+def test_one_name_is_not_taken_for_a_list_of_letters(what):
+    build = declarations.registry_change if what == "search" else declarations.profile
+    arguments = () if what == "search" else ("evlog",)
+    with pytest.raises(InvalidInput, match=f"{what} is a list of names"):
+        build(*arguments, **{what: "iban"})
