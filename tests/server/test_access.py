@@ -77,6 +77,63 @@ def test_a_fork_needs_to_read_its_source(guarded):
     assert status(guarded, "all", "PUT", "own/fork", **forked) == 201
 
 
+TOUCHABLE = json.dumps({"kind": "state-protocol", "touch": {"enabled": True}}).encode()
+SCHEMA = b'{"schema": {"type": "object"}}'
+WAIT = b'{"keys": [{"entity": "todo"}], "timeout_ms": 0}'
+TEMPLATES = b'{"templates": [{"entity": "todo", "fields": {"list": "string"}}]}'
+
+
+@pytest.mark.parametrize(
+    ("method", "suffix", "body", "scope"),
+    [
+        ("GET", "_details", None, "read"),
+        ("GET", "_schema", None, "read"),
+        ("POST", "_schema", SCHEMA, "admin"),
+        ("GET", "_profile", None, "read"),
+        ("POST", "_profile", TOUCHABLE, "admin"),
+        ("GET", "_touch", None, "read"),
+        ("POST", "_touch/wait", WAIT, "read"),
+        ("POST", "_touch/templates", TEMPLATES, "read"),
+    ],
+)
+def test_what_is_asked_of_a_stream_needs_a_scope_for_it(guarded, method, suffix, body, scope):
+    """The key is one for the stream itself, and of what is done to it, whatever the method is."""
+    kind = {"content_type": "application/json"}
+    for name in ("rules/a", "rules/ab"):
+        assert status(guarded, "all", "PUT", name, **kind) in {200, 201}
+        assert status(guarded, "all", "POST", f"{name}/_profile", TOUCHABLE, **kind) == 200
+
+    def ask(name, scopes, prefix=""):
+        key, guarded.keys["tried"] = guarded.access.add(scopes, prefix=prefix)
+        try:
+            return status(guarded, "tried", method, f"{name}/{suffix}", body, **kind)
+        finally:
+            guarded.access.remove(key.id)
+
+    others = tuple({"read", "write", "admin"} - {scope})
+    assert ask("rules/a", (scope,)) == 200
+    assert ask("rules/a", others) == 403
+    assert ask("rules/a", (scope,), "rules/a") == 200
+    assert ask("rules/ab", (scope,), "rules/a") == 200
+    assert ask("rules/a", (scope,), "rules/ab") == 403
+    # What is asked for is not a part of the name.
+    assert ask("rules/a", (scope,), "rules/a/") == 403
+    assert ask("rules/a", (scope,), f"rules/a/{suffix}") == 403
+    assert ask("missing", others) == 403
+    assert ask("missing", (scope,)) == 404
+    assert status(guarded, None, method, f"rules/a/{suffix}", body, **kind) == 401
+
+
+def test_a_stream_that_is_called_like_a_question_needs_a_key_of_its_own(guarded):
+    """Where a method does not ask the question, it means the stream of that name."""
+    key, guarded.keys["tried"] = guarded.access.add(("read", "admin"), prefix="rules/n/_schema")
+    try:
+        for method, wanted in (("HEAD", 404), ("DELETE", 404), ("GET", 403), ("POST", 403)):
+            assert status(guarded, "tried", method, "rules/n/_schema", SCHEMA) == wanted, method
+    finally:
+        guarded.access.remove(key.id)
+
+
 def test_lists_and_numbers_are_guarded_and_health_is_not(guarded):
     def ask(path, key=None):
         return guarded.ask("GET", path, None, {"authorization": bearer(key)} if key else {}).status

@@ -22,7 +22,7 @@ from schemathesis.specs.openapi.checks import (
 import fourfold
 from fourfold.server import openapi
 from fourfold.server.protocol import Protocol
-from fourfold.server.routes import ROUTES, find
+from fourfold.server.routes import RESERVED, ROUTES, find
 
 DOCUMENT = json.loads(openapi.document())
 CHECKS = [
@@ -58,7 +58,7 @@ def test_a_method_that_nothing_answers_is_told_which_are(served, path):
     described = {method.upper() for method in DOCUMENT["paths"][path]}
     for method in {"GET", "PUT", "POST", "DELETE", "PATCH"} - described:
         answer = served.ask(method, real)
-        if path.endswith("/_details"):
+        if path.endswith(RESERVED):
             # Such a stream could be there; it is only never made.
             assert answer.status in {400, 404, 405}
             continue
@@ -74,7 +74,18 @@ def fuzzed(served):
     body = {"type": "pull-wake", "pattern": "**", "wake_stream": "wakes"}
     path = "/v1/stream/__ds/subscriptions/known"
     assert served.ask("PUT", path, json.dumps(body).encode(), told).status == 201
+    touched = json.dumps({"kind": "state-protocol", "touch": {"enabled": True}}).encode()
+    for name in ("ruled", "touched"):
+        served.ask("PUT", f"/v1/stream/{name}", None, told)
+    assert served.ask("POST", "/v1/stream/touched/_profile", touched, told).status == 200
     return served
+
+
+def known_name(path):
+    """A stream that is there for what is asked; what changes one is not asked of the others."""
+    if "/_touch" in path:
+        return "touched"
+    return "ruled" if path.endswith(("/_schema", "/_profile")) else "known"
 
 
 def fuzz(served, operation, examples):
@@ -95,9 +106,12 @@ def fuzz(served, operation, examples):
         if case.query and str(case.query.get("live")) in {"sse", "long-poll"}:
             # A reader that waits would wait here too; it is asked for elsewhere.
             case.query["live"] = "no"
+        if operation.path.endswith("/wait") and isinstance(case.body, dict):
+            # So would one who waits for a change.
+            case.body["timeout_ms"] = 0
         if known and operation.method != "delete":
             for name in case.path_parameters or ():
-                case.path_parameters[name] = "known"
+                case.path_parameters[name] = known_name(operation.path)
         case.call_and_validate(base_url=base, checks=CHECKS, timeout=30)
 
     ask()
@@ -161,3 +175,41 @@ def test_a_described_life_of_a_stream_is_as_described(served):
         *(("delete", status) for status in (204, 404)),
         ("head", 200),
     }
+
+
+def test_described_rules_of_a_stream_are_as_described(served):
+    """The answers that chance does not come to: two versions, a template, a touch."""
+    base = f"http://127.0.0.1:{served.port}"
+    name = uuid.uuid4().hex
+
+    def ask(method, suffix, body=None):
+        operation = SCHEMA[f"/v1/stream/{{name}}{suffix}"][method]
+        given = {} if body is None else {"body": body, "media_type": "application/json"}
+        case = operation.Case(path_parameters={"name": name}, **given)
+        return case.call_and_validate(base_url=base, checks=CHECKS, timeout=30)
+
+    told = {"content-type": "application/json"}
+    assert served.ask("PUT", f"/v1/stream/{name}", None, told).status == 201
+    full = {
+        "schema": {"type": "object"},
+        "routingKey": {"jsonPointer": "/key"},
+        "search": {"fields": ["type"]},
+    }
+    assert ask("POST", "/_schema", full).status_code == 200
+    second = {"schema": True, "lens": {"ops": []}}
+    assert ask("POST", "/_schema", second).json()["currentVersion"] == 2
+    assert ask("POST", "/_schema", {"schema": False, "lens": []}).status_code == 400
+    assert ask("GET", "/_schema").json()["lenses"] == {"1": {"ops": []}}
+    for profile in ({"kind": "evlog"}, {"kind": "state-protocol", "touch": {"enabled": True}}):
+        assert ask("POST", "/_profile", profile).status_code == 200
+        assert ask("GET", "/_profile").json()["kind"] == profile["kind"]
+    wanted = {"templates": [{"entity": "todo", "fields": {"list": "string"}}]}
+    (template,) = ask("POST", "/_touch/templates", wanted).json()["templates"]
+    where = ask("GET", "/_touch").json()
+    assert where["templates"] == [template]
+    change = {"type": "todo", "key": "7", "value": {}, "headers": {"operation": "insert"}}
+    served.ask("POST", f"/v1/stream/{name}", json.dumps(change).encode(), told)
+    keys = [{"entity": "todo"}, {"template": template["id"], "values": {"list": None}}]
+    found = ask("POST", "/_touch/wait", {"cursor": where["cursor"], "keys": keys, "timeout_ms": 0})
+    assert found.json()["keys"] == [0, 1]
+    assert ask("GET", "/_details").json()["schema_version"] == 2

@@ -113,15 +113,15 @@ class Access:
         self._write(left)
         return len(left)
 
-    def check(self, request: Request, name: str | None) -> None:
+    def check(self, request: Request, name: str | None, scope: Scope | None = None) -> None:
         """Unauthorized or Forbidden unless the request's key allows it; `name` is the stream, or
-        the beginning of those that are listed.
+        the beginning of those that are listed. Without a scope it is the one of the method.
         """
         keys = self.keys()
         if not keys or request.path == "/health" or request.method == "OPTIONS":
             return
         key = self._of_request(keys, request)
-        scope = _NEEDS.get(request.method, "admin")
+        scope = scope or _NEEDS.get(request.method, "admin")
         if name is None:
             scope, name = "admin", ""
         if not key.allows(scope, name):

@@ -21,6 +21,7 @@ def shown(details: Details) -> dict[str, Any]:
         "pending_rows": details.pending_rows,
         "pending_bytes": details.pending_bytes,
         "profile": info.profile,
+        "schema_version": info.schema_version,
         "retention_seconds": info.retention_seconds,
         "retention_bytes": info.retention_bytes,
         "forked_from": details.forked_from,

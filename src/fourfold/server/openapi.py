@@ -13,9 +13,10 @@ import msgspec
 from fourfold.server.control import ClaimBody, StreamsBody, SubscribeBody, WorkBody
 from fourfold.server.headers import ALWAYS
 from fourfold.server.routes import OFFSET, ROUTES, Answer, Parameter, Route
+from fourfold.server.rules import TemplatesBody, WaitBody
 from fourfold.version import __version__
 
-_BODIES: Final = (SubscribeBody, StreamsBody, ClaimBody, WorkBody)
+_BODIES: Final = (SubscribeBody, StreamsBody, ClaimBody, WorkBody, WaitBody, TemplatesBody)
 _TEXT: Final = {"type": "string"}
 _NULLABLE: Final = {"type": ["string", "null"]}
 _COUNT: Final = {"type": "integer", "minimum": 0}
@@ -38,6 +39,34 @@ _LISTED: Final = {
     "size_bytes": _COUNT,
     "closed": _FLAG,
 }
+_NAMES: Final = {"type": "array", "items": _TEXT}
+_SCHEMA: Final = {"type": ["object", "boolean"]}
+_LENS: Final = {"type": "object", "required": ["ops"], "properties": {"ops": {"type": "array"}}}
+_BY_VERSION: Final = {"propertyNames": {"pattern": "^[1-9][0-9]*$"}}
+_ROUTING_KEY: Final = {
+    "type": ["object", "null"],
+    "required": ["jsonPointer"],
+    "properties": {"jsonPointer": _TEXT, "required": _FLAG},
+    "additionalProperties": False,
+}
+_SEARCH: Final = {
+    "type": ["object", "null"],
+    "required": ["fields"],
+    "properties": {"fields": _NAMES},
+    "additionalProperties": False,
+}
+_TEMPLATE: Final = _object(
+    id=_TEXT,
+    entity=_TEXT,
+    fields={
+        "type": "object",
+        "additionalProperties": {"enum": ["string", "integer", "number", "boolean"]},
+    },
+    state={"enum": ["active", "retired"]},
+    active_from_offset=OFFSET,
+    last_seen_at_ms=_COUNT,
+    inactivity_ttl_ms=_COUNT,
+)
 _LINK: Final = _object(path=_TEXT, link_type={"enum": ["explicit", "glob"]}, acked_offset=OFFSET)
 _SCHEMAS: Final[dict[str, Any]] = {
     "Error": _object(
@@ -62,6 +91,7 @@ _SCHEMAS: Final[dict[str, Any]] = {
         pending_rows=_COUNT,
         pending_bytes=_COUNT,
         profile=_TEXT,
+        schema_version=_OPTIONAL_COUNT,
         retention_seconds=_OPTIONAL_COUNT,
         retention_bytes=_OPTIONAL_COUNT,
         forked_from=_NULLABLE,
@@ -96,6 +126,43 @@ _SCHEMAS: Final[dict[str, Any]] = {
             compactions_pending=_COUNT,
         ),
     ),
+    "Registry": _object(
+        currentVersion=_COUNT,
+        schemas={"type": "object", **_BY_VERSION, "additionalProperties": _SCHEMA},
+        lenses={"type": "object", **_BY_VERSION, "additionalProperties": _LENS},
+        boundaries={"type": "array", "items": _object(offset=OFFSET, version=_COUNT)},
+        routingKey=_ROUTING_KEY,
+        search=_SEARCH,
+    ),
+    "RegistryChange": {
+        "type": "object",
+        "minProperties": 1,
+        "properties": {
+            "schema": _SCHEMA,
+            "lens": {"anyOf": [_LENS, {"type": ["array", "null"]}]},
+            "routingKey": _ROUTING_KEY,
+            "search": _SEARCH,
+        },
+        "additionalProperties": False,
+    },
+    "Profile": {
+        "type": "object",
+        "required": ["kind"],
+        "properties": {
+            "kind": {"enum": ["generic", "state-protocol", "evlog"]},
+            "touch": {"type": "object", "properties": {"enabled": _FLAG}},
+            "redact": _NAMES,
+            "routingKey": _NAMES,
+        },
+        "additionalProperties": False,
+    },
+    "Touch": _object(
+        cursor=_TEXT, processed_offset=OFFSET, templates={"type": "array", "items": _TEMPLATE}
+    ),
+    "Touched": _object(
+        touched=_FLAG, stale=_FLAG, cursor=_TEXT, keys={"type": "array", "items": _COUNT}
+    ),
+    "Templates": _object(templates={"type": "array", "items": _TEMPLATE}),
     "Subscription": _object(
         id=_TEXT,
         subscription_id=_TEXT,

@@ -39,6 +39,7 @@ from fourfold.server.access import Access
 from fourfold.server.control import Control, is_control, of_error
 from fourfold.server.exchange import Headers, Request, Response
 from fourfold.server.reading import Reading, Timing
+from fourfold.server.rules import Ruling
 from fourfold.server.signing import FILE_NAME, Keys
 
 if TYPE_CHECKING:
@@ -72,7 +73,9 @@ class Protocol:
     ) -> None:
         self.streams = self._streams = streams
         self._access = access
-        self._reading = Reading(streams, timing or Timing(), lambda: self.is_open)
+        timing = timing or Timing()
+        self._reading = Reading(streams, timing, lambda: self.is_open)
+        self._ruling = Ruling(streams, timing)
         self.front = "asgi"
         """What carries the requests, as `/health` tells it."""
         self.backup: Continuous | None = None
@@ -93,12 +96,14 @@ class Protocol:
             "read": self._reading.answer,
             "head": self._head,
             "delete": self._delete,
+            **self._ruling.handlers(),
             **self.control.handlers(),
         }
 
     def stop(self) -> None:
         """End those who wait, as if their time were over: the server is about to stop."""
         self._reading.stop()
+        self._ruling.stop()
 
     @property
     def operations(self) -> tuple[str, ...]:
@@ -154,20 +159,23 @@ class Protocol:
         if is_control(request.path):
             self.control.admit(request)
             return
-        name = None
+        name, scope = None, None
         if request.path.startswith(PREFIX):
             name = request.path.removeprefix(PREFIX)
-            if request.method == "GET":
-                name = name.removesuffix(routes.DETAILS)
+            if name.endswith(routes.RESERVED):
+                name, scope = routes.guarded(request.method, request.path)
         elif request.path == LIST:
             name = request.parameters().get("prefix", "")
-        self._access.check(request, name)
+        self._access.check(request, name, scope)
 
     # Whole streams
 
     async def _create(self, request: Request, name: str) -> Response:
-        if name.endswith(routes.DETAILS):
-            raise InvalidInput(f"a stream that ends in {routes.DETAILS} could not be read")
+        if name.endswith(routes.RESERVED):
+            raise InvalidInput(
+                f"the stream {name!r:.200} could not be reached: its end means something else",
+                hint=f"A name does not end in {', '.join(map(repr, routes.RESERVED))}.",
+            )
         fork = self._fork(request)
         kind = request.header("content-type")
         wanted = Wanted(

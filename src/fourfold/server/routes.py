@@ -13,7 +13,8 @@ from functools import cached_property, lru_cache
 from typing import Any, Final, Literal, NamedTuple
 
 from fourfold.errors import NotFound
-from fourfold.server import control
+from fourfold.server import control, rules
+from fourfold.server.access import Scope
 
 Guard = Literal["stream", "list", "admin", "open", "control"]
 """Whose key a route asks for: one for the stream, for those that begin so, for everything, none, or
@@ -63,6 +64,8 @@ class Route:
     guard: Guard = "stream"
     parameters: tuple[Parameter, ...] = ()
     body: type | Mapping[str, Schema] | None = None
+    scope: Scope | None = None
+    """What the key must allow, where the method does not tell."""
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -81,29 +84,45 @@ class Found(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def _by_path() -> tuple[tuple[re.Pattern[str], dict[str, Route]], ...]:
-    paths: dict[str, tuple[re.Pattern[str], dict[str, Route]]] = {}
+def _by_path() -> tuple[tuple[re.Pattern[str], dict[str, Route], bool], ...]:
+    """Each path with who answers which method, and whether a stream may be called so too."""
+    paths: dict[str, dict[str, Route]] = {}
     for route in ROUTES:
-        _, methods = paths.setdefault(route.path, (route.pattern, {}))
-        methods[route.method] = route
-    return tuple(paths.values())
+        paths.setdefault(route.path, {})[route.method] = route
+    return tuple(
+        (next(iter(methods.values())).pattern, methods, path.endswith(RESERVED))
+        for path, methods in paths.items()
+    )
 
 
 def find(method: str, path: str) -> Found:
     """The route of a request; NotFound when the server has nothing there."""
-    for pattern, methods in _by_path():
+    for pattern, methods, is_shared in _by_path():
         match = pattern.fullmatch(path)
         if match is None:
             continue
         route = methods.get(method)
-        # A stream may be called like what is only asked with one method: the others mean it.
-        if route is None and path.endswith(DETAILS):
+        # A stream may be called like what is asked with some methods only: the others mean it.
+        if route is None and is_shared:
             continue
         return Found(route, match.groupdict(), tuple(methods))
     raise NotFound(f"there is nothing at {path!r:.200}")
 
 
+def guarded(method: str, path: str) -> tuple[str, Scope | None]:
+    """Whose key a request about a stream needs: the stream's name, and what it must allow where the
+    method does not tell.
+    """
+    found = find(method, path)
+    return found.given["name"], None if found.route is None else found.route.scope
+
+
 DETAILS: Final = "/_details"
+SCHEMA: Final = "/_schema"
+PROFILE: Final = "/_profile"
+TOUCH: Final = "/_touch"
+RESERVED: Final = (DETAILS, SCHEMA, PROFILE, TOUCH, f"{TOUCH}/wait", f"{TOUCH}/templates")
+"""What is asked of a stream beside its records; the name of a stream made here ends otherwise."""
 _ERROR: Final[Schema] = {"$ref": "#/components/schemas/Error"}
 _POSITION: Final = {"Stream-Next-Offset": OFFSET, "Stream-Closed": TRUE}
 _ANY: Final[Schema] = {}
@@ -129,6 +148,7 @@ _ALWAYS: Final = {
 }
 _MISSING: Final = {404: _error("There is no such thing.")}
 _GONE: Final = {410: _error("It was deleted, or retention gave that offset up.")}
+_NO_SCHEMAS: Final = {501: _error("The stream has a schema, and an extra is not installed.")}
 
 
 def _told(*parts: Mapping[int, Answer]) -> dict[int, Answer]:
@@ -168,6 +188,66 @@ def _document(schema: str) -> dict[str, Schema]:
     return {_JSON: {"$ref": f"#/components/schemas/{schema}"}}
 
 
+_RULES: Final = (
+    Route(
+        *("GET", f"{_STREAM}{SCHEMA}", "schema", "The schemas of a stream's messages."),
+        _told(_MISSING, _GONE, {200: Answer("The registry.", _document("Registry"))}),
+    ),
+    Route(
+        *("POST", f"{_STREAM}{SCHEMA}", "set_schema", "Ask for something else of messages."),
+        _told(
+            _MISSING,
+            _GONE,
+            _NO_SCHEMAS,
+            {
+                200: Answer("The registry as it is now.", _document("Registry")),
+                409: _error("The stream has records already, or its registry changed meanwhile."),
+            },
+        ),
+        body=_document("RegistryChange"),
+        scope="admin",
+    ),
+    Route(
+        *("GET", f"{_STREAM}{PROFILE}", "profile", "What a stream is used as."),
+        _told(_MISSING, _GONE, {200: Answer("Its profile.", _document("Profile"))}),
+    ),
+    Route(
+        *("POST", f"{_STREAM}{PROFILE}", "set_profile", "Use a stream as something else."),
+        _told(
+            _MISSING,
+            _GONE,
+            {
+                200: Answer("Its profile now, with all defaults.", _document("Profile")),
+                409: _error("The stream has records already."),
+            },
+        ),
+        body=_document("Profile"),
+        scope="admin",
+    ),
+    Route(
+        *("GET", f"{_STREAM}{TOUCH}", "touch", "Where a stream is for those who wait at it."),
+        _told(_MISSING, _GONE, {200: Answer("Where it is.", _document("Touch"))}),
+    ),
+    Route(
+        *("POST", f"{_STREAM}{TOUCH}/wait", "touch_wait", "Wait for a change of some rows."),
+        _told(_MISSING, _GONE, {200: Answer("What was touched.", _document("Touched"))}),
+        body=rules.WaitBody,
+        scope="read",
+    ),
+    Route(
+        *("POST", f"{_STREAM}{TOUCH}/templates", "touch_templates", "Wait by fields of rows."),
+        _told(
+            _MISSING,
+            _GONE,
+            {
+                200: Answer("The templates, which are active.", _document("Templates")),
+                409: _error("There are too many."),
+            },
+        ),
+        body=rules.TemplatesBody,
+        scope="read",
+    ),
+)
 ROUTES: Final[tuple[Route, ...]] = (
     Route(
         *("GET", "/health", "health", "Whether the server is well."),
@@ -290,10 +370,12 @@ ROUTES: Final[tuple[Route, ...]] = (
         *("GET", f"{_STREAM}{DETAILS}", "details", "A stream, and what is counted of it."),
         _told(_MISSING, _GONE, {200: Answer("Its details.", _document("Details"))}),
     ),
+    *_RULES,
     Route(
         *("PUT", _STREAM, "create", "Make a stream, or confirm that it is like that."),
         _told(
             _MISSING,
+            _NO_SCHEMAS,
             {
                 200: Answer("It is there, and is like that.", {}, _POSITION),
                 201: Answer("It was made.", {}, {**_POSITION, "Location": TEXT}),
@@ -319,6 +401,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         _told(
             _MISSING,
             _GONE,
+            _NO_SCHEMAS,
             {
                 200: Answer(
                     "Appended for a producer.",

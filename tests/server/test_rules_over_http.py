@@ -1,0 +1,314 @@
+"""Schemas and profiles over HTTP: what is asked, what is refused, and what readers get."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import uuid
+
+import pytest
+from both_fronts import Front
+from ruled_streams import Area, Events, call, done
+
+from fourfold import limits
+from fourfold.models.streams.names import show_offset
+
+NAMED = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "team": {"type": "string"}},
+    "required": ["name"],
+    "additionalProperties": False,
+}
+TITLED = {
+    "type": "object",
+    "properties": {"title": {"type": "string"}, "team": {"type": "string"}},
+    "required": ["title"],
+    "additionalProperties": False,
+}
+TO_TITLED = {"ops": [{"op": "rename", "from": "name", "to": "title"}]}
+SECRET = "hunter2-hunter2"
+
+
+@pytest.fixture(scope="module", params=["fast", "plain"])
+def server(request, tmp_path_factory):
+    root = tmp_path_factory.mktemp("ruled") / "store"
+    made = Front(root, fast=request.param == "fast")
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def front(server):
+    return Area(server, f"{uuid.uuid4().hex}-")
+
+
+def two_versions(front, name):
+    """A stream with two messages of version 1 and one of version 2."""
+    done(front, "PUT", name)
+    done(
+        front, "POST", f"{name}/_schema", {"schema": NAMED, "routingKey": {"jsonPointer": "/team"}}
+    )
+    done(front, "POST", name, [{"name": "a", "team": "x"}, {"name": "b", "team": "y"}])
+    done(front, "POST", f"{name}/_schema", {"schema": TITLED, "lens": TO_TITLED})
+    done(front, "POST", name, {"title": "c", "team": "x"})
+
+
+PROMOTED = [
+    {"title": "a", "team": "x"},
+    {"title": "b", "team": "y"},
+    {"title": "c", "team": "x"},
+]
+
+
+# The registry
+
+
+def test_a_registry_is_shown_and_moves_on_by_proven_versions(front):
+    done(front, "PUT", "s")
+    nothing = done(front, "GET", "s/_schema")
+    assert nothing == {
+        "currentVersion": 0,
+        "schemas": {},
+        "lenses": {},
+        "boundaries": [],
+        "routingKey": None,
+        "search": None,
+    }
+    first = done(front, "POST", "s/_schema", {"schema": NAMED})
+    assert (first["currentVersion"], first["schemas"]) == (1, {"1": NAMED})
+    assert first["boundaries"] == [{"offset": show_offset(0), "version": 1}]
+    done(front, "POST", "s", [{"name": "a"}, {"name": "b"}])
+
+    status, _, told = call(front, "POST", "s/_schema", {"schema": TITLED})
+    assert (status, "lens" in told["error"]["message"]) == (400, True)
+    status, _, told = call(front, "POST", "s/_schema", {"schema": TITLED, "lens": {"ops": []}})
+    assert (status, told["error"]["details"]["disproved"]) == (400, True)
+
+    change = {"schema": TITLED, "lens": TO_TITLED, "routingKey": {"jsonPointer": "/team"}}
+    second = done(front, "POST", "s/_schema", change)
+    assert second["boundaries"][1] == {"offset": show_offset(2), "version": 2}
+    assert second["lenses"] == {"1": TO_TITLED}
+    assert second["routingKey"] == {"jsonPointer": "/team", "required": False}
+    assert done(front, "GET", "s/_schema") == second
+    assert done(front, "GET", "s/_details")["schema_version"] == 2
+
+
+def test_appends_are_held_against_the_current_version(front):
+    done(front, "PUT", "s")
+    assert done(front, "GET", "s/_details")["schema_version"] is None
+    done(front, "POST", "s/_schema", {"schema": NAMED})
+    # One that fits and one that does not: none of them is written.
+    status, _, told = call(front, "POST", "s", [{"name": "a"}, {"name": 1}])
+    assert (status, told["error"]["details"]) == (400, {"message": 2})
+    assert "version 1" in told["error"]["message"]
+    assert front.stored("s") == []
+    done(front, "POST", "s", {"name": "a"})
+    assert front.stored("s") == [b'{"name": "a"}']
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"{", "not JSON"),
+        (b"", "not JSON"),
+        (b'{"schema": "\xff"}', "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"[]", "no change"),
+        (b"{}", "nothing to change"),
+        (b'{"shema": {}}', "shema"),
+        (b'{"routingKey": {"jsonPointer": "/a", "needed": true}}', "needed"),
+        (b'{"routingKey": {"jsonPointer": "a"}}', "'a'"),
+        (b'{"lens": {"ops": []}}', "lens"),
+        (b'{"schema": {"type": "text"}}', "schema"),
+        (b'{"schema": 7}', "schema"),
+        (b'{"schema": {"not": ' * 3_000 + b"true" + b"}}" * 3_000, ""),
+    ],
+)
+def test_what_is_no_change_of_a_registry_is_told_and_changes_nothing(front, body, said):
+    done(front, "PUT", "s")
+    status, _, told = call(front, "POST", "s/_schema", body)
+    assert (status, told["error"]["kind"]) == (400, "invalid_input")
+    assert said in told["error"]["message"]
+    assert done(front, "GET", "s/_schema")["currentVersion"] == 0
+
+
+def test_what_cannot_have_a_schema_says_why(front):
+    change = {"schema": NAMED}
+    assert call(front, "GET", "none/_schema")[0] == 404
+    assert call(front, "POST", "none/_schema", change)[0] == 404
+    done(front, "PUT", "full", [1])
+    status, _, told = call(front, "POST", "full/_schema", change)
+    assert (status, told["error"]["kind"]) == (409, "refused")
+    front.create("text", "text/plain")
+    assert call(front, "POST", "text/_schema", change)[0] == 400
+    done(front, "PUT", "fork", stream_forked_from="full")
+    done(front, "DELETE", "full")
+    for path in ("full/_schema", "full/_profile", "full/_touch"):
+        assert call(front, "GET", path)[0] == 410, path
+    assert call(front, "POST", "full/_schema", change)[0] == 410
+
+
+def test_a_body_that_is_large_is_not_looked_into(front):
+    done(front, "PUT", "s")
+    body = b" " * (limits.HTTP_RULES_BODY_MAX + 1)
+    for path in ("_schema", "_profile", "_touch/wait", "_touch/templates"):
+        status, _, told = call(front, "POST", f"s/{path}", body)
+        assert (status, told["error"]["kind"]) == (413, "too_large"), path
+
+
+def test_without_its_library_there_are_no_schemas(front, monkeypatch):
+    done(front, "PUT", "s")
+    monkeypatch.setitem(sys.modules, "jsonschema_rs", None)
+    status, _, told = call(front, "POST", "s/_schema", {"schema": {"title": "of no other test"}})
+    assert (status, told["error"]["kind"]) == (501, "missing_dependency")
+
+
+def test_where_something_does_not_fit_is_told_as_it_is(front):
+    """A place in a message looks like the path of a file, and is none."""
+    within = {"type": "object", "properties": {"at": NAMED}}
+    done(front, "PUT", "s")
+    done(front, "POST", "s/_schema", {"schema": within})
+    _, _, told = call(front, "POST", "s", {"at": {"name": 1}})
+    assert "/at/name" in told["error"]["message"]
+    stricter = {"type": "object", "properties": {"at": {**NAMED, "required": ["name", "team"]}}}
+    change = {"schema": stricter, "lens": {"ops": []}}
+    _, _, told = call(front, "POST", "s/_schema", change)
+    assert "/at/team" in told["error"]["message"]
+
+
+# Reading in the current version
+
+
+def test_every_form_of_reading_gives_messages_of_the_current_version(front):
+    two_versions(front, "s")
+    assert json.loads(front.stored("s")[0]) == {"name": "a", "team": "x"}
+    assert done(front, "GET", "s") == PROMOTED
+    assert done(front, "GET", f"s?offset={show_offset(1)}") == PROMOTED[1:]
+    assert done(front, "GET", "s?offset=-1&live=long-poll") == PROMOTED
+    records = done(front, "GET", "s?format=records&limit=2")
+    assert [json.loads(each["text"]) for each in records] == PROMOTED[:2]
+    assert done(front, "GET", "s?key=x") == [PROMOTED[0], PROMOTED[2]]
+    assert done(front, "GET", "s?key=y&offset=-1&live=long-poll") == [PROMOTED[1]]
+    with Events(front, "s") as found:
+        found.until(b"upToDate")
+        assert found.messages() == PROMOTED
+    with Events(front, "s", "&key=x") as found:
+        found.until(b"upToDate")
+        assert found.messages() == [PROMOTED[0], PROMOTED[2]]
+
+
+def test_a_fork_goes_on_in_the_version_that_held_where_it_leaves(front):
+    two_versions(front, "s")
+    done(front, "PUT", "late", stream_forked_from="s")
+    assert done(front, "GET", "late") == PROMOTED
+    forked = {"stream_forked_from": "s", "stream_fork_offset": show_offset(1)}
+    done(front, "PUT", "early", **forked)
+    assert done(front, "GET", "early/_schema")["currentVersion"] == 1
+    assert done(front, "GET", "early") == [{"name": "a", "team": "x"}]
+    assert call(front, "POST", "early", {"title": "c"})[0] == 400
+    done(front, "POST", "early", {"name": "c"})
+    assert call(front, "POST", "late", {"name": "c"})[0] == 400
+
+
+def test_a_page_that_was_cached_in_one_version_is_not_taken_for_another(front):
+    done(front, "PUT", "s")
+    done(front, "POST", "s/_schema", {"schema": NAMED})
+    done(front, "POST", "s", {"name": "a"})
+    first = call(front, "GET", "s")[1]["etag"]
+    assert call(front, "GET", "s", if_none_match=first)[0] == 304
+    done(front, "POST", "s/_schema", {"schema": TITLED, "lens": TO_TITLED})
+    status, told, page = call(front, "GET", "s", if_none_match=first)
+    assert (status, page) == (200, [{"title": "a"}])
+    assert told["etag"] != first
+    assert call(front, "GET", "s", if_none_match=told["etag"])[0] == 304
+    # What is no schema changes nothing that is read.
+    done(front, "POST", "s/_schema", {"search": {"fields": ["title"]}})
+    assert call(front, "GET", "s", if_none_match=told["etag"])[0] == 304
+
+
+def test_who_waits_while_the_schema_changes_gets_later_messages_right(front):
+    done(front, "PUT", "s")
+    done(front, "POST", "s/_schema", {"schema": NAMED})
+    done(front, "POST", "s", {"name": "a"})
+    with Events(front, "s") as found:
+        found.until(show_offset(1).encode())
+        done(front, "POST", "s", {"name": "b"})
+        found.until(show_offset(2).encode())
+        done(front, "POST", "s/_schema", {"schema": TITLED, "lens": TO_TITLED})
+        done(front, "POST", "s", {"title": "c"})
+        found.until(show_offset(3).encode())
+        assert found.messages() == [{"name": "a"}, {"name": "b"}, {"title": "c"}]
+
+
+# Profiles
+
+
+def test_a_profile_is_shown_with_its_defaults_and_kept(front):
+    done(front, "PUT", "s")
+    assert done(front, "GET", "s/_profile") == {"kind": "generic"}
+    found = done(front, "POST", "s/_profile", {"kind": "state-protocol"})
+    assert found == {"kind": "state-protocol", "touch": {"enabled": False}}
+    assert done(front, "GET", "s/_profile") == found
+    assert done(front, "GET", "s/_details")["profile"] == "state-protocol"
+    status, _, told = call(front, "POST", "s", {"type": "user"})
+    assert (status, "state-protocol" in told["error"]["message"]) == (400, True)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b"[]",
+        b"null",
+        b'{"kind": "other"}',
+        b'{"kind": 1}',
+        b'{"kind": "evlog", "redcat": ["iban"]}',
+        b'{"kind": "state-protocol", "touch": {"enabled": 1}}',
+        b'{"kind": "state-protocol", "touch": {"on": true}}',
+    ],
+)
+def test_what_is_no_profile_changes_nothing(front, body):
+    done(front, "PUT", "s")
+    assert call(front, "POST", "s/_profile", body)[0] == 400
+    assert done(front, "GET", "s/_profile") == {"kind": "generic"}
+
+
+def test_an_event_log_begins_empty(front):
+    done(front, "PUT", "s", [{"password": SECRET}])
+    status, _, told = call(front, "POST", "s/_profile", {"kind": "evlog"})
+    assert (status, told["error"]["kind"]) == (409, "refused")
+    assert call(front, "POST", "none/_profile", {"kind": "evlog"})[0] == 404
+    assert call(front, "GET", "none/_profile")[0] == 404
+
+
+def test_no_reader_of_an_event_log_sees_a_secret(front):
+    """Also not who waits at its end, and is told of what came without a look at the log."""
+    done(front, "PUT", "s")
+    with Events(front, "s") as found:
+        found.until(b"upToDate")
+        done(front, "POST", "s/_profile", {"kind": "evlog", "redact": ["iban"]})
+        polled = []
+
+        def poll():
+            for at in range(3):
+                path = f"s?offset={show_offset(at)}&live=long-poll"
+                while (answer := call(front, "GET", path))[0] == 204:
+                    pass
+                polled.append(answer)
+
+        reader = threading.Thread(target=poll)
+        reader.start()
+        for number in range(3):
+            done(front, "POST", "s", {"n": number, "deep": [{"Pass-Word": SECRET}], "iban": SECRET})
+            found.until(show_offset(number + 1).encode())
+        reader.join(30)
+        seen = found.messages()
+    assert [each["n"] for each in seen] == [0, 1, 2]
+    assert len(polled) == 3
+    assert [each for each in seen if SECRET in json.dumps(each)] == []
+    assert seen[0]["iban"] == seen[0]["deep"][0]["Pass-Word"] == "[REDACTED]"
+    assert SECRET not in json.dumps([page for _, _, page in polled])
+    assert SECRET.encode() not in b"".join(front.stored("s"))
+    for query in ("", "?format=records", "?offset=-1&live=long-poll"):
+        assert SECRET not in json.dumps(done(front, "GET", f"s{query}"))
