@@ -120,6 +120,15 @@ CALLS = {
     "stream read": ["my-store", "orders"],
     "stream tail": ["my-store", "orders"],
     "stream state": ["my-store", "orders"],
+    "stream schema show": ["ruled", "orders"],
+    "stream schema set": ["ruled", "orders", "order.json"],
+    "stream schema key": ["ruled", "orders", "/customer/id"],
+    "stream schema fields": ["ruled", "orders", "status"],
+    "stream profile show": ["ruled", "orders"],
+    "stream profile set": ["ruled", "todos", "state-protocol", "--touch"],
+    "stream touch show": ["ruled", "todos"],
+    "stream touch template": ["ruled", "todos", "todo", "list"],
+    "stream touch wait": ["ruled", "todos", "--entity", "todo", "--timeout", "0"],
     "serve": ENDLESS,
     "key add": ["my-store"],
     "key list": ["my-store"],
@@ -166,6 +175,10 @@ def test_the_json_documents_have_the_keys_that_are_documented(tmp_path):
     assert [f"fourfold {name}" for name in CALLS] == single
     (tmp_path / "some-bytes").write_bytes(b"bytes")
     (tmp_path / "my.key").write_bytes(base64.b64encode(KEY.private_bytes()))
+    (tmp_path / "order.json").write_text('{"type": "object", "required": ["id"]}')
+    with fourfold.open(tmp_path / "ruled") as store:
+        for name in ("orders", "todos"):
+            store.streams.create(name, "application/json")
     (tmp_path / "bob").mkdir()
     known = {"id": "0123abcd", "sha256": "0" * 64, "scopes": ["read"]}
     with fourfold.open(tmp_path / "bob") as store:

@@ -21,6 +21,19 @@ if TYPE_CHECKING:
     from fourfold.client.answers import Appended, Listed, Part, StreamFacts
     from fourfold.client.delivery import Batching
     from fourfold.client.producer import AsyncProducer, StreamProducer
+    from fourfold.client.rules import (
+        Boundary,
+        Entity,
+        LiveTemplate,
+        RoutingKey,
+        Row,
+        Rows,
+        SchemaRegistry,
+        StreamProfile,
+        Template,
+        Touched,
+        TouchFacts,
+    )
     from fourfold.client.sync import Following, Stream, StreamClient
     from fourfold.models.streams.records import Producer
 else:
@@ -33,14 +46,25 @@ else:
             "AsyncStream": "fourfold.client.aio",
             "AsyncStreamClient": "fourfold.client.aio",
             "Batching": "fourfold.client.delivery",
+            "Boundary": "fourfold.client.rules",
+            "Entity": "fourfold.client.rules",
             "Following": "fourfold.client.sync",
             "Listed": "fourfold.client.answers",
+            "LiveTemplate": "fourfold.client.rules",
             "Part": "fourfold.client.answers",
             "Producer": "fourfold.models.streams.records",
+            "RoutingKey": "fourfold.client.rules",
+            "Row": "fourfold.client.rules",
+            "Rows": "fourfold.client.rules",
+            "SchemaRegistry": "fourfold.client.rules",
             "Stream": "fourfold.client.sync",
             "StreamClient": "fourfold.client.sync",
             "StreamFacts": "fourfold.client.answers",
             "StreamProducer": "fourfold.client.producer",
+            "StreamProfile": "fourfold.client.rules",
+            "Template": "fourfold.client.rules",
+            "TouchFacts": "fourfold.client.rules",
+            "Touched": "fourfold.client.rules",
         },
     )
 
@@ -51,12 +75,23 @@ __all__ = [
     "AsyncStream",
     "AsyncStreamClient",
     "Batching",
+    "Boundary",
+    "Entity",
     "Following",
     "Listed",
+    "LiveTemplate",
     "Part",
     "Producer",
+    "RoutingKey",
+    "Row",
+    "Rows",
+    "SchemaRegistry",
     "Stream",
     "StreamClient",
     "StreamFacts",
     "StreamProducer",
+    "StreamProfile",
+    "Template",
+    "TouchFacts",
+    "Touched",
 ]

@@ -31,6 +31,7 @@ from fourfold.client.reading import (
     Reading,
     TextReading,
 )
+from fourfold.client.rule_calls import AsyncRuleCalls
 from fourfold.client.sync import was_sent
 from fourfold.client.transport import AsyncTransport, Settings
 from fourfold.errors import FourfoldError, NotFound, ServerUnreachable
@@ -40,7 +41,7 @@ from fourfold.models.streams.records import Producer
 Out = TypeVar("Out")
 
 
-class AsyncStreamClient:
+class AsyncStreamClient(AsyncRuleCalls):
     """A server, for the coroutines of one event loop.
 
     `retry_for` says for how many seconds a request that may be repeated is repeated while the

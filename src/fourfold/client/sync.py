@@ -34,6 +34,7 @@ from fourfold.client.reading import (
     Reading,
     TextReading,
 )
+from fourfold.client.rule_calls import RuleCalls
 from fourfold.client.transport import Settings, Transport
 from fourfold.errors import FourfoldError, NotFound, ServerUnreachable
 from fourfold.models.streams.names import JSON, START
@@ -42,7 +43,7 @@ from fourfold.models.streams.records import Producer
 Out = TypeVar("Out")
 
 
-class StreamClient:
+class StreamClient(RuleCalls):
     """A server. Any number of threads may use it.
 
     `retry_for` says for how many seconds a request that may be repeated is repeated while the

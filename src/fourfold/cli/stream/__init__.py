@@ -7,12 +7,13 @@ from typing import Final
 import click
 
 from fourfold.cli.groups import SectionedGroup, Sections
-from fourfold.cli.stream import reads, whole, writes
+from fourfold.cli.stream import reads, rules, touch, whole, writes
 
 SECTIONS: Final[Sections] = (
     ("Streams", ("create", "list", "stats", "fork", "close", "delete", "sweep")),
     ("Append", ("append",)),
     ("Read", ("read", "tail", "state")),
+    ("Rules, and waiting", ("schema", "profile", "touch")),
 )
 
 _EPILOG: Final = """\b
@@ -50,5 +51,8 @@ for _each in (
     reads.read,
     reads.tail,
     reads.state,
+    rules.schema,
+    rules.profile,
+    touch.touch,
 ):
     command.add_command(_each)

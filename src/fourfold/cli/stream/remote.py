@@ -13,13 +13,19 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fourfold import limits
+from fourfold.cli.stream.remote_rules import (
+    RemoteProfiles,
+    RemoteSchemas,
+    RemoteTouches,
+    offset_number,
+)
 from fourfold.client import StreamClient, answers, calls
 from fourfold.client.answers import Answer, Listed
 from fourfold.client.patience import Patience
-from fourfold.errors import BadAnswer, FourfoldError, InvalidInput, NotFound, Refused
+from fourfold.errors import BadAnswer, FourfoldError, NotFound, Refused
 from fourfold.models.streams import Append, Appended, Chunk, Record, StreamInfo, Wanted, fold
 from fourfold.models.streams.messages import join
-from fourfold.models.streams.names import START, read_offset, show_offset
+from fourfold.models.streams.names import START, show_offset
 from fourfold.models.streams.records import Made, Sought, Totals
 
 
@@ -29,6 +35,9 @@ class RemoteStreams:
     def __init__(self, client: StreamClient) -> None:
         self._client = client
         self._address = client.settings.address
+        self.schemas = RemoteSchemas(client)
+        self.profiles = RemoteProfiles(client)
+        self.touches = RemoteTouches(client)
 
     def make(self, wanted: Wanted) -> Made:
         fork = wanted.fork
@@ -91,7 +100,7 @@ class RemoteStreams:
             key=_text(request.routing_key),
         )
         done = answers.appended(call, self._client.send(call))
-        return Appended(_number(done.next_offset), done.duplicate, done.closed, done.producer)
+        return Appended(offset_number(done.next_offset), done.duplicate, done.closed, done.producer)
 
     def open(self, name: str) -> RemoteStream:
         self.info(name)
@@ -165,7 +174,7 @@ def _info(row: Listed) -> StreamInfo:
         sid=0,
         name=row.name,
         created_at_ms=row.created_at_ms,
-        next_offset=_number(row.next_offset),
+        next_offset=offset_number(row.next_offset),
         content_type=row.content_type,
         stream_seq=None,
         closed=row.closed,
@@ -174,7 +183,7 @@ def _info(row: Listed) -> StreamInfo:
         expires_at_ms=row.expires_at_ms,
         deleted=False,
         size_bytes=row.size_bytes,
-        first_offset=_number(row.first_offset),
+        first_offset=offset_number(row.first_offset),
         forked_from=None,
         fork_offset=None,
         forks=0,
@@ -190,13 +199,13 @@ def _info(row: Listed) -> StreamInfo:
 
 def _chunk(answer: Answer, offset: str) -> Chunk:
     closed = answers.is_true(answer.headers, "stream-closed")
-    end = _number(answer.headers.get("stream-next-offset", offset))
+    end = offset_number(answer.headers.get("stream-next-offset", offset))
     found = []
     try:
         for row in json.loads(answer.body) if answer.body else ():
             coded = row.get("base64")
             payload = row["text"].encode() if coded is None else base64.b64decode(coded)
-            found.append(Record(_number(row["offset"]), payload, row["ts_ms"]))
+            found.append(Record(offset_number(row["offset"]), payload, row["ts_ms"]))
     except (ValueError, KeyError, TypeError, AttributeError):
         raise BadAnswer(
             "the server does not give records one by one",
@@ -205,16 +214,6 @@ def _chunk(answer: Answer, offset: str) -> Chunk:
     start = found[0].offset if found else end
     current = closed or answers.is_true(answer.headers, "stream-up-to-date")
     return Chunk(tuple(found), start, end, current, closed)
-
-
-def _number(offset: str) -> int:
-    try:
-        return read_offset(offset) or 0
-    except InvalidInput:
-        raise BadAnswer(
-            f"{offset!r:.80} is not an offset of a Fourfold server",
-            hint="The command line works with Fourfold's own server.",
-        ) from None
 
 
 def _text(key: bytes | None) -> str | None:

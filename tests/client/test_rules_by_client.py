@@ -1,0 +1,317 @@
+"""Schemas, profiles and waiting for changes, by the client: for threads and for coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from cutting_proxy import CuttingProxy
+from served_streams import Served
+
+from fourfold.client import (
+    AsyncStreamClient,
+    Boundary,
+    Entity,
+    RoutingKey,
+    Row,
+    Rows,
+    StreamClient,
+    StreamProfile,
+    Template,
+    rules,
+)
+from fourfold.client.answers import Answer
+from fourfold.client.calls import Address
+from fourfold.client.waiting import TouchWaiting
+from fourfold.errors import BadAnswer, InvalidInput, NotFound, Refused
+
+OFFSET = "0000000000000000_000000000000000"
+ORDER = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
+RENAMED = {"type": "object", "properties": {"no": {"type": "integer"}}, "required": ["no"]}
+CLOSED = {"additionalProperties": False}
+RENAME = {"ops": [{"op": "rename", "from": "id", "to": "no"}]}
+
+
+def change(key, value, operation="upsert", **more):
+    return {
+        "type": "todo",
+        "key": key,
+        "value": value,
+        "headers": {"operation": operation},
+        **more,
+    }
+
+
+@pytest.fixture(scope="module")
+def impatient(tmp_path_factory):
+    """A server that lets nobody wait for long."""
+    server = Served(tmp_path_factory.mktemp("impatient") / "store", long_poll="0.1")
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def quick(impatient):
+    with StreamClient(f"http://127.0.0.1:{impatient.port}") as made:
+        yield made
+
+
+def todos(client, name):
+    stream = client.create(name)
+    client.set_profile(name, "state-protocol", touch=True)
+    return stream
+
+
+def test_a_schema_is_set_version_by_version_and_messages_are_read_in_the_newest(client, name):
+    stream = client.create(name)
+    empty = client.schema(name)
+    assert (empty.current_version, empty.schema, empty.schemas) == (0, None, {})
+    assert (empty.boundaries, empty.routing_key, empty.search) == ((), None, None)
+    first = client.set_schema(name, {**ORDER, **CLOSED})
+    assert (first.current_version, first.schema) == (1, {**ORDER, **CLOSED})
+    stream.append_json([{"id": 1}])
+    with pytest.raises(InvalidInput, match="does not fit version 1"):
+        stream.append_json([{"id": "1"}])
+    with pytest.raises(InvalidInput, match="needs a lens"):
+        client.set_schema(name, {**RENAMED, **CLOSED})
+    second = client.set_schema(name, {**RENAMED, **CLOSED}, lens=RENAME)
+    assert second.boundaries == (Boundary(f"{OFFSET}0", 1), Boundary(f"{OFFSET}1", 2))
+    assert second.lenses == {1: RENAME}
+    assert sorted(second.schemas) == [1, 2]
+    assert client.set_schema(name, {**RENAMED, **CLOSED}) == second
+    assert client.schema(name) == second
+    assert list(stream.items()) == [{"no": 1}]
+
+
+def test_what_is_not_given_stays_and_none_takes_away(client, name):
+    stream = client.create(name)
+    client.set_schema(name, routing_key=RoutingKey("/by", required=True), search=["by"])
+    assert client.set_schema(name, ORDER).routing_key == RoutingKey("/by", required=True)
+    with pytest.raises(InvalidInput, match="routing key"):
+        stream.append_json([{"id": 1}])
+    optional = client.set_schema(name, routing_key="/by")
+    assert (optional.routing_key, optional.search) == (RoutingKey("/by"), ("by",))
+    assert optional.current_version == 1
+    stream.append_json([{"id": 1, "by": "ann"}, {"id": 2, "by": "bob"}, {"id": 3}])
+    assert [json.loads(each)["id"] for each in stream.messages(key="bob")] == [2]
+    gone = client.set_schema(name, routing_key=None, search=None)
+    assert (gone.routing_key, gone.search, gone.current_version) == (None, None, 1)
+
+
+def test_refusals_are_the_errors_of_the_tree(client, name):
+    with pytest.raises(NotFound):
+        client.schema(name)
+    with pytest.raises(NotFound):
+        client.set_profile(name, "evlog")
+    client.create(name).append_json([1])
+    with pytest.raises(Refused, match="set the schema"):
+        client.set_schema(name, ORDER)
+    with pytest.raises(InvalidInput, match="nothing to change"):
+        client.set_schema(name)
+    with pytest.raises(Refused, match="evlog"):
+        client.set_profile(name, "evlog")
+    with pytest.raises(NotFound, match="cannot be waited for"):
+        client.touch(name)
+    with pytest.raises(InvalidInput, match="list of names"):
+        client.set_schema(name, search="by")
+
+
+def test_a_profile_is_set_with_its_defaults(client, name):
+    client.create(name)
+    assert client.profile(name) == StreamProfile("generic", touch=False, redact=(), routing_key=())
+    told = client.set_profile(name, "evlog", redact=["iban"])
+    assert told == StreamProfile("evlog", False, ("iban",), ("requestId", "traceId"))
+    assert client.profile(name) == told
+    assert client.set_profile(name, "evlog", routing_key=["user"]).redact == ()
+    assert client.set_profile(name, "state-protocol", touch=True).touch
+    assert not client.set_profile(name, "state-protocol").touch
+
+
+def test_a_wait_tells_which_keys_were_touched_and_goes_on_from_its_cursor(client, name):
+    stream = todos(client, name)
+    (template,) = client.touch_templates(name, [Template("todo", {"list": "string"})])
+    assert (template.entity, template.fields) == ("todo", {"list": "string"})
+    facts = client.touch(name)
+    assert facts.templates == (template,)
+    assert template.active_from_offset == f"{OFFSET}0"
+    stream.append_json([change("7", {"list": "a"}, "insert")])
+    keys = [
+        Entity("other"),
+        Row("todo", "7"),
+        Row("todo", "8"),
+        Rows(template.id, {"list": "a"}),
+        Rows(template.id, {"list": "b"}),
+        Entity("todo"),
+    ]
+    told = client.touch_wait(name, keys, cursor=facts.cursor, timeout=30)
+    assert (told.touched, told.stale, told.keys) == (True, False, (1, 3, 5))
+    again = client.touch_wait(name, keys, cursor=told.cursor, timeout=0)
+    assert (again.touched, again.keys) == (False, ())
+    stream.append_json([change("7", {"list": "b"}, old_value={"list": "a"})])
+    assert client.touch_wait(name, keys, cursor=told.cursor).keys == (1, 3, 4, 5)
+
+
+def test_a_cursor_of_another_stream_is_stale(client, name):
+    todos(client, name)
+    todos(client, f"{name}-2")
+    other = client.touch(f"{name}-2").cursor
+    told = client.touch_wait(name, [Entity("todo")], cursor=other)
+    assert (told.touched, told.stale) == (True, True)
+    assert told.cursor == client.touch(name).cursor
+
+
+def test_a_wait_goes_on_when_the_server_lets_nobody_wait_longer(quick, name):
+    stream = todos(quick, name)
+    cursor = quick.touch(name).cursor
+    later = threading.Timer(0.5, stream.append_json, [[change("7", 1)]])
+    later.start()
+    told = quick.touch_wait(name, [Row("todo", "7")], cursor=cursor)
+    later.join()
+    assert (told.touched, told.keys) == (True, (0,))
+
+
+def test_nothing_is_missed_between_two_requests_of_a_wait_without_a_cursor(quick, name):
+    stream = todos(quick, name)
+    plain, answered = quick.send, []
+
+    def send(call):
+        answer = plain(call)
+        if call.live and not answered:
+            answered.append(call)
+            stream.append_json([change("7", 1)])
+        return answer
+
+    quick.send = send
+    told = quick.touch_wait(name, [Row("todo", "7")], timeout=3)
+    assert (told.touched, told.keys) == (True, (0,))
+
+
+def test_a_wait_whose_connection_breaks_comes_back(served, client, name):
+    stream = todos(client, name)
+    told, keys = [], [Row("todo", "7")]
+    with (
+        CuttingProxy(served.port, None) as proxy,
+        StreamClient(f"http://127.0.0.1:{proxy.port}") as shaken,
+    ):
+        cursor = shaken.touch(name).cursor
+        waiting = threading.Thread(
+            target=lambda: told.append(shaken.touch_wait(name, keys, cursor=cursor))
+        )
+        waiting.start()
+        time.sleep(0.2)
+        proxy.cut()
+        stream.append_json([change("7", 1)])
+        waiting.join(60)
+    assert told[0].keys == (0,)
+
+
+def test_coroutines_have_the_same_calls(impatient, name):
+    async def work():
+        async with AsyncStreamClient(f"http://127.0.0.1:{impatient.port}") as client:
+            stream = await client.create(name)
+            assert (await client.set_schema(name, ORDER, search=["id"])).current_version == 1
+            assert (await client.schema(name)).search == ("id",)
+            other = await client.create(f"{name}-todos")
+            profile = await client.set_profile(other.name, "state-protocol", touch=True)
+            assert await client.profile(other.name) == profile
+            wanted = [Template("todo", {"n": "integer"}, inactivity_ttl_ms=60_000)]
+            (template,) = await client.touch_templates(other.name, wanted)
+            facts = await client.touch(other.name)
+            assert facts.templates[0].inactivity_ttl_ms == 60_000
+            keys = [Row("todo", "1"), Rows(template.id, {"n": 5})]
+            waiting = asyncio.create_task(client.touch_wait(other.name, keys, cursor=facts.cursor))
+            # Longer than the server lets it wait, so that it has to ask again.
+            await asyncio.sleep(0.3)
+            await other.append_json([change("2", {"n": 5}, "insert")])
+            assert (await waiting).keys == (1,)
+            over = await client.touch_wait(other.name, keys, timeout=0)
+            assert (over.touched, over.keys) == (False, ())
+            await stream.append_json([{"id": 1}])
+
+    asyncio.run(work())
+
+
+ADDRESS = Address("http://127.0.0.1:1")
+
+
+def answered(touched, cursor, keys=()):
+    told = {"touched": touched, "stale": False, "cursor": cursor, "keys": list(keys)}
+    return Answer(200, {}, json.dumps(told).encode())
+
+
+def test_one_who_has_no_cursor_asks_for_it_before_waiting():
+    now = [100.0]
+    waiting = TouchWaiting(ADDRESS, "s", [Entity("e")], None, 50.5, clock=lambda: now[0])
+    asked = json.loads(waiting.call().body)
+    assert asked == {"cursor": None, "keys": [{"entity": "e"}], "timeout_ms": 0}
+    assert waiting.take(answered(False, "i:1")) is None
+    asked = json.loads(waiting.call().body)
+    # No longer than the client would wait for the answer.
+    assert (asked["cursor"], asked["timeout_ms"]) == ("i:1", 45_000)
+    now[0] += 45
+    assert waiting.take(answered(False, "i:2")) is None
+    asked = json.loads(waiting.call().body)
+    assert (asked["cursor"], asked["timeout_ms"]) == ("i:2", 5_500)
+    now[0] += 5.5
+    assert waiting.take(answered(False, "i:3")) == (False, False, "i:3", ())
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan"), float("inf")])
+def test_a_wait_has_a_time_that_can_be_over(timeout):
+    with pytest.raises(InvalidInput, match="seconds"):
+        TouchWaiting(ADDRESS, "s", [Entity("e")], None, timeout)
+
+
+@pytest.mark.parametrize("keys", [Row("e", "1"), ["e"], [("e", "1")]])
+def test_what_cannot_be_waited_for_is_refused_before_anything_is_sent(keys):
+    with pytest.raises(InvalidInput, match=r"are a list|cannot be waited for"):
+        TouchWaiting(ADDRESS, "s", keys, None, 1).call()
+
+
+def test_a_schema_is_not_sent_twice_and_the_rest_may_be():
+    assert not rules.set_schema(ADDRESS, "s", {"schema": {}, "search": None}).repeatable
+    assert rules.set_schema(ADDRESS, "s", {"routingKey": None}).repeatable
+    assert rules.set_profile(ADDRESS, "s", {"kind": "generic"}).repeatable
+    assert rules.touch_wait(ADDRESS, "s", [], "i:1", 0).repeatable
+    assert rules.touch_templates(ADDRESS, "s", []).repeatable
+
+
+def test_names_are_encoded_in_front_of_what_is_asked():
+    assert rules.schema(ADDRESS, "a/ü?").url.endswith("/v1/stream/a/%C3%BC%3F/_schema")
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"templates": [{}]}', b"null"])
+@pytest.mark.parametrize(
+    "read",
+    [
+        rules.registry_of,
+        rules.profile_of,
+        rules.touch_of,
+        rules.touched_of,
+        rules.templates_of,
+    ],
+)
+def test_answers_of_another_server_are_said_to_be_odd(read, body):
+    with pytest.raises(BadAnswer):
+        read(Answer(200, {}, body))
+
+
+def test_what_a_newer_server_adds_is_passed_over():
+    told = {"kind": "new", "touch": {"enabled": True, "more": 1}, "more": []}
+    assert rules.profile_of(Answer(200, {}, json.dumps(told).encode())).kind == "new"
+
+
+def test_the_client_needs_no_database():
+    program = (
+        "import sys, fourfold.client.sync, fourfold.client.aio\n"
+        "print({'apsw', 'sqlite3', 'fourfold.kernel'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "set()\n"

@@ -1,0 +1,294 @@
+"""`fourfold stream schema`, `profile` and `touch`, on a folder and on a server: both print the
+same.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import threading
+import uuid
+from types import SimpleNamespace
+
+import pytest
+
+from fourfold.cli import entry
+from fourfold.cli.stream.remote_rules import RemoteTouches
+from fourfold.client.answers import Answer
+from fourfold.client.calls import Address
+from fourfold.errors import FourfoldError, NotFound, ServerUnreachable
+from fourfold.models.streams.touch import Entity
+
+OFFSET = "0000000000000000_000000000000000"
+ORDER = {
+    "type": "object",
+    "properties": {"id": {"type": "integer"}},
+    "required": ["id"],
+    "additionalProperties": False,
+}
+RENAMED = {
+    "type": "object",
+    "properties": {"no": {"type": "integer", "title": "Stück\x9b"}},
+    "required": ["no"],
+    "additionalProperties": False,
+}
+RENAME = {"ops": [{"op": "rename", "from": "id", "to": "no"}]}
+CURSOR = re.compile(r"[0-9A-Za-z_-]+(:[0-9]+)(?=[\"\n])")
+
+
+@pytest.fixture
+def name():
+    return f"s-{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def run(places, monkeypatch, capfd):
+    """Run a command on both places; what they print, which must be the same."""
+
+    def call(command, *arguments, stdin=b"", code=0):
+        printed = []
+        for place in places:
+            monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(stdin)))
+            assert entry.run(["stream", *command.split(), place, *arguments]) == code
+            out, err = capfd.readouterr()
+            told = re.sub(r'_ms": \d+', '_ms": 0', out) or err
+            # What a client was about to do is said by the client alone.
+            told = re.sub(r"(?<=\]: )[a-z ]+ (of|to) '[^']*': |(?m:^hint: .*\n)", "", told)
+            # A stream of another store is another stream.
+            printed.append(CURSOR.sub(r"CURSOR\1", told).replace(place, ""))
+        assert printed[0] == printed[1]
+        return printed[0]
+
+    return call
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(value):
+        path = tmp_path / f"{uuid.uuid4().hex}.json"
+        path.write_text(value if isinstance(value, str) else json.dumps(value))
+        return str(path)
+
+    return write
+
+
+def change(key, value, operation="insert"):
+    headers = {"operation": operation}
+    return json.dumps({"type": "todo", "key": key, "value": value, "headers": headers})
+
+
+def test_a_schema_is_set_version_by_version(run, name, file):
+    run("create", name)
+    assert run("schema show", name) == f"{name} has no schema\n"
+    first = run("schema set", name, file(ORDER))
+    assert first == f"version 1 of {name} holds from {OFFSET}0 on\n"
+    assert run("schema set", name, file(ORDER)).startswith("nothing changed: version 1 ")
+    assert not json.loads(run("schema set", name, file(ORDER), "--json"))["changed"]
+    run("append", name, '{"id": 1}')
+    assert "does not fit version 1" in run("append", name, '{"id": "x"}', code=2)
+    lens, renamed = file(RENAME), json.dumps(RENAMED).encode()
+    told = json.loads(run("schema set", name, "-", "--lens", lens, "--json", stdin=renamed))
+    assert told["changed"]
+    assert told["registry"]["boundaries"] == [
+        {"offset": f"{OFFSET}0", "version": 1},
+        {"offset": f"{OFFSET}1", "version": 2},
+    ]
+    assert json.loads(run("schema show", name, "--json"))["registry"] == told["registry"]
+    assert run("read", name) == '{"no":1}\n'
+
+
+def test_a_schema_is_shown_with_its_versions(run, name, file):
+    run("create", name)
+    run("schema set", name, file(ORDER))
+    run("schema set", name, file(RENAMED), "--lens", file(RENAME))
+    run("schema key", name, "/no", "--required")
+    run("schema fields", name, "no", "by")
+    table, shown = run("schema show", name).split("{", 1)
+    assert table.splitlines() == [
+        "VERSION  HOLDS FROM",
+        f"1        {OFFSET}0",
+        f"2        {OFFSET}0",
+        "the routing key of a message is what stands at /no; every message must have one",
+        "messages are found by no, by",
+    ]
+    # It can be read by people and by programs, and moves no cursor.
+    assert json.loads("{" + shown) == RENAMED
+    assert "Stück\\u009b" in shown
+    assert json.loads(run("schema show", name, "--version", "1")) == ORDER
+    told = json.loads(run("schema show", name, "--version", "2", "--json"))
+    assert told == {
+        "name": name,
+        "version": 2,
+        "offset": f"{OFFSET}0",
+        "schema": RENAMED,
+        "lens": RENAME,
+    }
+    assert "has no version 3" in run("schema show", name, "--version", "3", code=3)
+
+
+def test_declarations_are_made_and_taken_away(run, name):
+    run("create", name)
+    run("schema key", name, "/by")
+    run("append", name, '[{"by": "ann", "n": 1}, {"by": "bob", "n": 2}]')
+    assert run("read", name, "--routing-key", "bob") == '{"by": "bob", "n": 2}\n'
+    told = run("schema key", name, "--none")
+    assert told == f"{name}: no routing key is taken from the messages\n"
+    told = json.loads(run("schema fields", name, "by", "--json"))
+    assert (told["changed"], told["registry"]["search"]) == (True, {"fields": ["by"]})
+    assert run("schema fields", name, "--none") == f"{name}: messages are found by no fields\n"
+    told = json.loads(run("schema fields", name, "--none", "--json"))
+    assert (told["changed"], told["registry"]["search"]) == (False, None)
+
+
+def test_a_profile_is_set_and_shown(run, name):
+    run("create", name)
+    assert run("profile show", name) == f"{name} is used as generic\n"
+    told = run("profile set", name, "evlog", "--redact", "iban", "--redact", "bic")
+    assert told.splitlines() == [
+        f"{name} is used as evlog",
+        "kept out beside what is always secret: iban, bic",
+        "events are found by requestId, traceId",
+    ]
+    told = json.loads(run("profile set", name, "evlog", "--routing-key", "user", "--json"))
+    assert told["profile"] == {"kind": "evlog", "redact": [], "routingKey": ["user"]}
+    told = run("profile set", name, "state-protocol", "--touch")
+    assert told == f"{name} is used as state-protocol\nits changes can be waited for\n"
+    assert run("profile show", name) == told
+    told = json.loads(run("profile set", name, "state-protocol", "--no-touch", "--json"))
+    assert told == {
+        "name": name,
+        "profile": {"kind": "state-protocol", "touch": {"enabled": False}},
+    }
+    assert "cannot be waited for" in run("touch show", name, code=3)
+
+
+def test_what_changed_is_waited_for_and_named(run, name, places, capfd):
+    run("create", name)
+    run("profile set", name, "state-protocol", "--touch")
+    template = run("touch template", name, "todo", "n:integer", "list").strip()
+    assert run("touch show", name).splitlines() == [
+        "cursor: CURSOR:0",
+        f"looked at up to {OFFSET}0",
+        "TEMPLATE                          ENTITY  FIELDS                  STATE   FROM",
+        f"{template}  todo    list:string, n:integer  active  {OFFSET}0",
+    ]
+    asked = (
+        *("--row", "todo", "7", "--row", "todo", "8", "--entity", "other", "--entity", "todo"),
+        *("--rows", template, '{"list": "a", "n": 1}', "--rows", template, '{"list": "é", "n": 2}'),
+    )
+    for seconds in ("0", "0.1"):
+        over = run("touch wait", name, *asked, "--timeout", seconds)
+        assert over == "nothing changed\ncursor: CURSOR:0\n"
+    for place in places:
+        entry.run(["stream", "touch", "show", place, name, "--json"])
+        cursor = json.loads(capfd.readouterr().out)["cursor"]
+        entry.run(["stream", "append", place, name, change("7", {"list": "é", "n": 2})])
+        capfd.readouterr()
+        waiting = ["stream", "touch", "wait", place, name, *asked, "--cursor", cursor]
+        assert entry.run(waiting) == 0
+        assert capfd.readouterr().out.splitlines() == [
+            "changed: todo",
+            "changed: todo 7",
+            f'changed: {template} {{"list":"é","n":2}}',
+            f"cursor: {cursor.replace(':0', ':1')}",
+        ]
+        assert entry.run([*waiting, "--json"]) == 0
+        assert json.loads(capfd.readouterr().out) == {
+            "name": name,
+            "touched": True,
+            "stale": False,
+            "cursor": cursor.replace(":0", ":1"),
+            "keys": [
+                {"entity": "todo"},
+                {"entity": "todo", "key": "7"},
+                {"template": template, "values": {"list": "é", "n": 2}},
+            ],
+        }
+    stale = run("touch wait", name, "--entity", "todo", "--cursor", "another:0")
+    assert stale.startswith("everything may have changed")
+
+
+def test_a_wait_without_a_time_goes_on_until_something_changes(name, places, capfd):
+    for place in places:
+        entry.run(["stream", "create", place, name])
+        entry.run(["stream", "profile", "set", place, name, "state-protocol", "--touch"])
+        capfd.readouterr()
+        entry.run(["stream", "touch", "show", place, name, "--json"])
+        cursor = json.loads(capfd.readouterr().out)["cursor"]
+        later = threading.Timer(0.2, entry.run, [["stream", "append", place, name, change("7", 1)]])
+        later.start()
+        waiting = ["stream", "touch", "wait", place, name, "--entity", "todo", "--cursor", cursor]
+        assert entry.run(waiting) == 0
+        later.join()
+        assert "changed: todo\n" in capfd.readouterr().out
+
+
+class Scripted:
+    """A client that sends nothing, and has its answers and errors ready."""
+
+    def __init__(self, *outcomes):
+        self.settings = SimpleNamespace(address=Address("http://127.0.0.1:1"))
+        self._outcomes = list(outcomes)
+
+    def send(self, _call):
+        outcome = self._outcomes.pop(0)
+        if isinstance(outcome, FourfoldError):
+            raise outcome
+        told = {"touched": outcome, "stale": False, "cursor": "i:1", "keys": [0] * outcome}
+        return Answer(200, {}, json.dumps(told).encode())
+
+
+def test_a_wait_is_patient_with_a_server_that_has_answered_and_with_no_other():
+    away = ServerUnreachable("no answer")
+    waiting = RemoteTouches(Scripted(False, away, False, away, True))
+    assert waiting.wait("s", None, [Entity("e")], float("inf")).keys == (0,)
+    with pytest.raises(ServerUnreachable):
+        RemoteTouches(Scripted(away, True)).wait("s", None, [Entity("e")], float("inf"))
+    waiting = RemoteTouches(Scripted(False, NotFound("it is gone"), True))
+    with pytest.raises(NotFound):
+        waiting.wait("s", None, [Entity("e")], float("inf"))
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "code", "message"),
+    [
+        ("schema show", ["missing"], 3, "missing"),
+        ("schema set", ["here", "no-such-file"], 3, "no-such-file"),
+        ("schema set", ["here", "/"], 2, "is a folder"),
+        ("schema set", ["here", "-"], 2, "stdin is not JSON"),
+        ("schema set", ["here", "-", "--lens", "-"], 2, "both come from stdin"),
+        ("schema key", ["here"], 2, "POINTER, or --none"),
+        ("schema key", ["here", "/a", "--none"], 2, "POINTER, or --none"),
+        ("schema key", ["here", "--none", "--required"], 2, "--required"),
+        ("schema key", ["here", "a"], 2, "does not point"),
+        ("schema fields", ["here"], 2, "FIELDs, or --none"),
+        ("schema fields", ["here", "a", "--none"], 2, "FIELDs, or --none"),
+        ("profile set", ["here", "odd"], 2, "is no kind of profile"),
+        ("profile set", ["here", "generic", "--touch"], 2, "no field 'touch'"),
+        ("touch wait", ["here", "--timeout", "0"], 2, "what to wait for"),
+        ("touch wait", ["here", "--entity", "e", "--timeout", "0"], 3, "waited for"),
+        ("touch wait", ["here", "--rows", "t", "{"], 2, "not JSON"),
+        ("touch wait", ["here", "--rows", "t", "[]"], 2, "JSON object"),
+        ("touch template", ["here", "e", "a:strng"], 2, "none of string"),
+        ("touch template", ["here", "e", "a", "a:number"], 2, "twice"),
+        ("touch template", ["here", "e", "a"], 3, "waited for"),
+    ],
+)
+def test_refusals_are_the_same_and_name_what_is_wrong(run, command, arguments, code, message):
+    run("create", "here")
+    told = run(command, *arguments, code=code)
+    assert told.startswith("error[")
+    assert message in told
+    assert run("schema show", "here") == "here has no schema\n"
+
+
+def test_a_field_may_have_a_colon_when_its_encoding_is_given(run, name):
+    run("create", name)
+    run("profile set", name, "state-protocol", "--touch")
+    told = json.loads(run("touch template", name, "e", "a:b:boolean", "--ttl", "90", "--json"))
+    template = told["template"]
+    assert template["fields"] == {"a:b": "boolean"}
+    assert template["active_from_offset"] == f"{OFFSET}0"
+    shown = json.loads(run("touch show", name, "--json"))["templates"]
+    assert shown == [template]
