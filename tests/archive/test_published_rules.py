@@ -89,14 +89,21 @@ def test_a_node_that_is_built_from_manifests_asks_the_same(published, make):
 def test_a_version_that_began_behind_what_was_published_begins_at_its_end(published, make):
     """Otherwise what is appended there would be taken for messages of the version before."""
     append(published, "s", b=[8])
-    published.streams.schemas.put("s", rename("b", "c"))
+    several = schema("b")
+    several["properties"]["b"] = {"type": "array", "items": {"type": "integer"}}
+    wrap = [{"op": "wrap", "name": "b"}]
+    published.streams.schemas.put("s", {"schema": several, "lens": wrap})
     published.archive._publish_one("s")
     assert told(published.objects, "s").uploaded_through == 7
     other = make("other")
     other.bootstrap()
     assert other.row("s")["next_offset"] == 8
-    append(other, "s", c=[100])
-    assert [json.loads(each)["c"] for each in other.read("s")] == [*range(8), 100]
+    append(other, "s", b=[[100]])
+    renamed = {**several, "properties": {"c": several["properties"]["b"], "by": {"type": "string"}}}
+    renamed["required"] = ["c"]
+    lens = [{"op": "rename", "from": "b", "to": "c"}]
+    other.streams.schemas.put("s", {"schema": renamed, "lens": lens})
+    assert [json.loads(each)["c"] for each in other.read("s")] == [[n] for n in (*range(8), 100)]
     assert other.streams.verify() == []
 
 
@@ -112,6 +119,18 @@ def test_a_change_of_the_rules_alone_is_published(published):
     published.archive.round()
     assert json.loads(told(published.objects, "s").schema_json)["routingKey"] is None
     assert published.archive.round().idle
+
+
+def test_a_registry_that_is_gone_is_told_no_longer(node):
+    node.streams.create("s", JSON)
+    node.streams.schemas.put("s", {"routingKey": {"jsonPointer": "/by"}})
+    append(node, "s", a=range(4))
+    node.archive.publish_all()
+    assert told(node.objects, "s").schema_json is not None
+    node.streams.schemas.put("s", {"routingKey": None})
+    node.archive.round()
+    assert told(node.objects, "s").schema_json is None
+    assert node.archive.round().idle
 
 
 def test_a_change_while_a_manifest_is_on_its_way_is_told_by_the_next(published):

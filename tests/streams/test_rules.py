@@ -241,6 +241,17 @@ def test_routing_keys_are_taken_from_the_messages(streams):
     assert texts(streams, key="given") == ['{"by": "anna"}']
 
 
+def test_a_stream_that_asks_for_nothing_any_more_has_no_registry(streams):
+    streams.schemas.put("orders", {"routingKey": None, "search": None})
+    assert rows(streams, "schemas") == []
+    streams.schemas.put("orders", {"routingKey": {"jsonPointer": "/by"}})
+    assert streams.info("orders").schema_version == 0
+    streams.schemas.put("orders", {"routingKey": None})
+    assert rows(streams, "schemas") == []
+    assert streams.info("orders").schema_version is None
+    assert not streams.info("orders").has_rules
+
+
 def test_a_key_that_is_too_long_is_refused(streams):
     streams.schemas.put("orders", {"routingKey": {"jsonPointer": "/by"}})
     with pytest.raises(InvalidInput, match="routing key"):
@@ -337,6 +348,17 @@ def test_a_fork_has_the_rules_of_its_source_at_that_offset(streams):
     # A fork goes its own way: nothing of this shows in its source.
     streams.schemas.put("early", {"routingKey": None})
     assert streams.schemas.get("orders").routing_key is not None
+    assert streams.verify() == []
+
+
+def test_a_fork_that_begins_with_records_has_their_keys(streams):
+    streams.schemas.put("orders", {"routingKey": {"jsonPointer": "/by"}})
+    streams.open("orders").append(b'{"by": "a"}')
+    wanted = Wanted("fork", JSON, fork=Fork("orders"))
+    streams.make(wanted, b'[{"by": "b"}, {"id": 1}]')
+    assert texts(streams, "fork", key="b") == ['{"by": "b"}']
+    assert texts(streams, "fork", key="a") == ['{"by": "a"}']
+    assert len(texts(streams, "fork")) == 3
     assert streams.verify() == []
 
 

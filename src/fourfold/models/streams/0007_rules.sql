@@ -63,6 +63,10 @@ CREATE TRIGGER schema_added AFTER INSERT ON schemas
 BEGIN
     UPDATE manifests SET generation = uploaded_generation + 1 WHERE stream = new.stream;
 END;
+CREATE TRIGGER schema_dropped AFTER DELETE ON schemas
+BEGIN
+    UPDATE manifests SET generation = uploaded_generation + 1 WHERE stream = old.stream;
+END;
 CREATE TRIGGER profile_changed AFTER UPDATE OF profile ON streams
 BEGIN
     UPDATE manifests SET generation = uploaded_generation + 1 WHERE stream = new.stream;

@@ -10,6 +10,9 @@ SELECT schema_json, updated_at_ms, uploaded_size_bytes FROM schemas WHERE stream
 INSERT INTO schemas (stream, schema_json, updated_at_ms) VALUES (?1, ?2, ?3)
 ON CONFLICT (stream) DO UPDATE SET schema_json = excluded.schema_json, updated_at_ms = excluded.updated_at_ms
 
+-- name: drop_schema
+DELETE FROM schemas WHERE stream = ?1
+
 -- name: set_schema_version
 UPDATE streams SET schema_version = ?2, updated_at_ms = ?3 WHERE sid = ?1
 

@@ -81,20 +81,29 @@ class Schemas:
                 raise PreconditionFailed(
                     "the stream or its registry changed meanwhile", hint="Look, and try again."
                 )
-            if plan.after == plan.before and info.schema_version is not None:
+            if plan.after == plan.before:
                 return plan.before
             if not plan.before.current_version and plan.after.current_version:
                 _refuse_records(info)
             after = plan.after.begun(info.next_offset)
-            text = registries.encoded(after).decode()
-            txn.execute(rules.SQL.put_schema, (info.name, text, now.ms))
-            params = (info.sid, after.current_version, now.ms)
-            txn.execute(rules.SQL.set_schema_version, params)
-            for field in () if after.search is None else after.search.fields:
-                catalogue.declare(txn, info.name, field, now.ms)
+            _write(txn, info, after, now.ms)
             return after
 
         return work
+
+
+def _write(txn: Transaction, info: StreamInfo, after: Registry, now_ms: int) -> None:
+    version = None
+    if after == registries.EMPTY:
+        # A stream that asks for nothing any more is like one that never did.
+        txn.execute(rules.SQL.drop_schema, (info.name,))
+    else:
+        version = after.current_version
+        text = registries.encoded(after).decode()
+        txn.execute(rules.SQL.put_schema, (info.name, text, now_ms))
+    txn.execute(rules.SQL.set_schema_version, (info.sid, version, now_ms))
+    for field in () if after.search is None else after.search.fields:
+        catalogue.declare(txn, info.name, field, now_ms)
 
 
 def _refuse_records(info: StreamInfo) -> None:

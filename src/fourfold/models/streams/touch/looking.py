@@ -176,20 +176,16 @@ def _brought_on(  # noqa: PLR0917 - as above
     way: _Way,
 ) -> Journal:
     """A journal that covers an offset, and has read on as far as is within reach."""
-    end = info.next_offset
-    journal = desk.journal
-    try:
-        if journal is not None and journal.sid == info.sid:
-            journal.hold_against(found)
-            behind = end - journal.reached
-            if journal.covers(offset, wait.template_ids) and behind <= limits.TOUCH_BACK_RECORDS:
-                journal.read_on(read(journal.reached, end), way.reach)
-                if journal.floor <= offset:
-                    return journal
-        if end - offset > limits.TOUCH_BACK_RECORDS:
-            raise _TooFarBack
-        journal = Journal(info.sid, offset)
+    end, journal = info.next_offset, desk.journal
+    if journal is not None and journal.sid == info.sid:
         journal.hold_against(found)
+        if _reads_on(journal, info, offset, wait, read, way):
+            return journal
+    if end - offset > limits.TOUCH_BACK_RECORDS:
+        raise _TooFarBack
+    journal = Journal(info.sid, offset)
+    journal.hold_against(found)
+    try:
         journal.read_on(read(offset, end), way.reach)
     except reader.NotInTheLog:
         raise _given_up(way) from None
@@ -200,6 +196,24 @@ def _brought_on(  # noqa: PLR0917 - as above
         # There are more keys than it may have, so it had to forget some of what it read.
         raise _TooFarBack
     return journal
+
+
+def _reads_on(  # noqa: PLR0917 - as above
+    journal: Journal, info: StreamInfo, offset: int, wait: Wait, read: _Read, way: _Way
+) -> bool:
+    """Whether a journal covers an offset when it has read on as far as is within reach."""
+    end = info.next_offset
+    if not journal.covers(offset, wait.template_ids):
+        return False
+    if journal.reached < info.first_offset or end - journal.reached > limits.TOUCH_BACK_RECORDS:
+        # It would never come on over what retention gave up; nor may it take so long.
+        return False
+    try:
+        journal.read_on(read(journal.reached, end), way.reach)
+    except reader.NotInTheLog:
+        # What is behind the offset may be there all the same.
+        return False
+    return journal.floor <= offset
 
 
 def _given_up(way: _Way) -> Exception:
