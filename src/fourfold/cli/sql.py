@@ -74,8 +74,8 @@ def command(
     Those of sessions (--model sessions) are events, sessions, turns, steps, messages, evals, heads,
     edges, payloads, view, files; those of graphs (--model graphs) parents, attrs, edges, ratings,
     changes, current, apps, types, envelopes, logs, identities, peers, files; those of streams
-    (--model streams) records, streams, producers, state, files. With --objects, records are those
-    that are published there.
+    (--model streams) records, messages, streams, schemas, producers, state, files. With --objects,
+    records, messages and state are those that are published there.
 
     All tables show one state of every file, however long the query runs. Starting Spark takes some
     seconds.

@@ -77,7 +77,7 @@ def plan(
         parts = (options.tables.folded_parts or _folded_parts)(wanted, options, pushed)
     else:
         read, fold = columns, ""
-        parts = _parts(wanted, options, columns, pushed, whole=whole)
+        parts = raw_parts(wanted, options, columns, pushed, whole=whole)
     return [
         Work(
             pieces=tuple(pieces),
@@ -168,14 +168,15 @@ def stretches(marks: Sequence[Mark], options: ReadOptions) -> list[tuple[int, St
     return found
 
 
-def _parts(
+def raw_parts(
     marks: Sequence[Mark],
     options: ReadOptions,
     columns: tuple[Column, ...],
     pushed: Pushed,
     *,
-    whole: bool,
+    whole: bool = False,
 ) -> Iterator[tuple[int, Piece]]:
+    """The queries of a table that lies in its files, each with about how many bytes it reads."""
     table = options.table
     for mark in marks:
         wanted = bounds_of(mark, table, pushed)

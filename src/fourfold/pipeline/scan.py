@@ -69,6 +69,8 @@ class Piece:
     constants: tuple[tuple[str, Any], ...]
     since: int = 0
     guard: Guard | None = None
+    told: Any = None
+    """What a fold has to know of the file besides its rows."""
     begins: bool = True
     """Whether the file is not attached yet."""
     ends: bool = True
@@ -148,7 +150,8 @@ def _folded(piece: Piece, work: Work, cursor: Any) -> Iterator[pa.RecordBatch]:
     constants = _Constants(piece.constants)
     module, _, name = work.fold.partition(":")
     fold = getattr(import_module(module), name)
-    for batch in fold(_piece(piece, work, cursor)):
+    told = () if piece.told is None else (piece.told,)
+    for batch in fold(_piece(piece, work, cursor), *told):
         rows = _beyond(batch, piece.since) if piece.since else batch
         if rows.num_rows:
             yield _shaped(rows, schema, constants)

@@ -16,7 +16,8 @@ becomes the number at which the file is cut, for rows that have changed since.
 
 Two kinds of table. A *raw* one is a query over a file. A *folded* one is made by a function over
 Arrow batches, `fold`, in Spark's workers: it gets the rows of the table that `reads` names, as the
-model's `folded_parts` asks for them, and calls the model's own fold. A table whose rows lie in as
+model's `folded_parts` asks for them, and calls the model's own fold; what a piece is `told` is its
+second argument. A table whose rows lie in as
 many tables of the file as there are apps, say, is spread by the kind's `spread`.
 
 A stream needs no more than a table with a `counted` query. The source does the rest (finding files,

@@ -28,8 +28,8 @@ from fourfold.errors import CorruptData, FourfoldError, InvalidInput
 from fourfold.pipeline.failures import typed
 from fourfold.pipeline.native.reading import frame
 from fourfold.pipeline.options import point
+from fourfold.pipeline.streams.published_tables import MESSAGES, RECORDS, published_tables
 from fourfold.pipeline.streams.published_tables import MODEL as STREAMS
-from fourfold.pipeline.streams.published_tables import RECORDS, published_tables
 from fourfold.pipeline.tables import DEFAULT_MODEL, Table, model_tables
 
 if TYPE_CHECKING:
@@ -42,6 +42,9 @@ _WHOLE: Final = re.compile(
     r"\b(natural|pivot|unpivot|table)\b|^\s*(describe|desc|show|cache|create)\b", re.IGNORECASE
 )
 """Words of queries that use columns without naming them."""
+_STATE: Final = "state"
+_OF_OBJECTS: Final = (RECORDS, MESSAGES, _STATE)
+"""What published objects are without the store that publishes them."""
 _STAR: Final = re.compile(r"\*")
 _COUNT_ALL: Final = re.compile(r"count\s*\(\s*\*\s*\)", re.IGNORECASE)
 
@@ -74,10 +77,11 @@ def views(
 
     `at` is a seq or a moment, for all of them; `branch` is what `state` and `history` of documents
     show, `app` the one app whose rows the tables of graphs show. Names begin with `prefix`. With
-    `objects`, the view is `records` of the streams that are published there; and where the store
-    that publishes them is given too, what is not published yet is in it, and the other tables of
-    streams are views as well. With `skip_bad` files that cannot be read are left out, and named in
-    the result. `tables` are all if not given; `columns` narrows some to a few columns.
+    `objects`, the views are `records`, `messages` and `state` of the streams that are published
+    there, each of the moment when it is made; and where the store that publishes them is given too,
+    what is not published yet is in them, and the other tables of streams are views as well. With
+    `skip_bad` files that cannot be read are left out, and named in the result. `tables` are all if
+    not given; `columns` narrows some to a few columns.
     """
     if objects is not None:
         return _with_published(
@@ -129,31 +133,31 @@ def _with_published(
     from fourfold.pipeline.streams import published  # noqa: PLC0415
 
     names = list(_tables_of(model, objects, store) if tables is None else tables)
-    others = [name for name in names if name != RECORDS]
+    others = [name for name in names if name not in _OF_OBJECTS]
     made = Views((), Cut(()))
     root = None
     if store is not None:
         root = Path(store) if isinstance(store, str | Path) else store.root
         made = views(spark, store, model=model, tables=others, columns=columns, **options)
     elif others:
-        raise InvalidInput(f"without the store, objects are the table {RECORDS} alone")
-    if RECORDS not in names:
+        raise InvalidInput(f"without the store, objects are the tables {', '.join(_OF_OBJECTS)}")
+    wanted = [name for name in names if name in _OF_OBJECTS]
+    if not wanted:
         return made
     skip_bad = options["skip_bad"]
-    frame = published.published(
-        spark,
-        objects,
-        at=options["at"],
-        root=root,
-        columns=columns.get(RECORDS),
-        skip_bad=skip_bad,
-    )
-    name = f"{options['prefix']}{RECORDS}"
-    frame.createOrReplaceTempView(name)
+    given: dict[str, Any] = {"at": options["at"], "root": root, "skip_bad": skip_bad}
+    for name in wanted:
+        if name == _STATE:
+            frame = published.published_state(spark, objects, **given)
+        else:
+            chosen = columns.get(name)
+            frame = published.published(spark, objects, table=name, columns=chosen, **given)
+        frame.createOrReplaceTempView(f"{options['prefix']}{name}")
     place = published.address(objects)
     bad = published.unreadable(place) if skip_bad and root is None else ()
     told = tuple(Bad(place, key, "", 0, CorruptData.kind, problem) for key, problem in bad)
-    return Views((*made.names, name), Cut(made.cut.marks, (*made.cut.bad, *told)))
+    shown = (f"{options['prefix']}{name}" for name in wanted)
+    return Views((*made.names, *shown), Cut(made.cut.marks, (*made.cut.bad, *told)))
 
 
 def _tables_of(model: str, objects: Any, store: Any) -> list[str]:
@@ -161,7 +165,7 @@ def _tables_of(model: str, objects: Any, store: Any) -> list[str]:
     if objects is None:
         return [table.name for table in _wanted(model, None)]
     names = [table.name for table in _wanted(STREAMS, None)]
-    return names if store is not None else [RECORDS]
+    return names if store is not None else list(_OF_OBJECTS)
 
 
 def _wanted(model: str, names: Iterable[str] | None) -> list[Table]:
@@ -183,8 +187,8 @@ def sql(
     objects = options.get("objects")
     public = _wanted(*_asked(options.get("model", DEFAULT_MODEL), objects, store))
     if objects is not None:
-        told = published_tables(STREAMS).table(RECORDS)
-        public = [told if table.name == RECORDS else table for table in public]
+        told = published_tables(STREAMS).tables
+        public = [told.get(table.name, table) for table in public]
     named = [table for table in public if f"{prefix}{table.name}".lower() in words] or public
     narrow = {table.name: chosen for table in named if (chosen := columns_named(query, table))}
     names = [table.name for table in named]

@@ -1,19 +1,21 @@
-"""Queries of streams that are put together here: what the fold reads, and ranges of offsets."""
+"""Queries of streams that are put together here: what the folds read, and ranges of offsets."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from fourfold import limits
 from fourfold.kernel import load_queries
 from fourfold.pipeline import cut as cuts
-from fourfold.pipeline import pushdown
+from fourfold.pipeline import planning, pushdown
 from fourfold.pipeline.cut import Mark
 from fourfold.pipeline.options import ReadOptions
 from fourfold.pipeline.pushdown import Pushed
 from fourfold.pipeline.scan import Guard, Piece
+from fourfold.pipeline.streams.promoting import Registries, outdated
 from fourfold.pipeline.tables import ROOT, SPACE, Column
 
 SQL: Final = load_queries("fourfold.pipeline.streams", "tables.sql")
@@ -24,17 +26,39 @@ Range = tuple[int, int, int]
 """The key of a stream, an offset, and the one to stop before."""
 
 
-def changes(
+def registries_in(mark: Mark, pattern: str | None = None) -> Registries:
+    """The registries by which messages in a file are promoted. A registry only ever goes on, and
+    this is asked after the cut: so whatever is read, its version is one of them.
+    """
+    rows = cuts.rows(mark, SQL.registries, (pattern,))
+    return outdated((stream, text, first) for _, stream, _, text, first in rows)
+
+
+def folded_parts(
     marks: Sequence[Mark], options: ReadOptions, pushed: Pushed
 ) -> Iterator[tuple[int, Piece]]:
-    """What the fold of states reads; a large file is cut into parts by the keys of its streams."""
+    """What the folded tables read, each piece with the registries of its file."""
+    parts = _changes_in if options.table.reads == "changes" else _stored_in
     for mark in marks:
-        count = -(-mark.bytes // options.partition_bytes)
-        [(greatest,)] = cuts.rows(mark, SQL.greatest_sid)
-        width = max(1, -(-greatest // count))
-        lows = range(0, max(greatest, 1), width)
-        for low in lows:
-            yield mark.bytes // len(lows), _changes(mark, options, pushed, low, low + width)
+        registries = registries_in(mark, options.stream)
+        for cost, piece in parts(mark, options, pushed):
+            yield cost, replace(piece, told=registries or None)
+
+
+def _stored_in(mark: Mark, options: ReadOptions, pushed: Pushed) -> Iterator[tuple[int, Piece]]:
+    """What messages are made of."""
+    stored = replace(options, table_name=options.table.reads, columns=None)
+    return planning.raw_parts([mark], stored, stored.table.chosen(), pushed)
+
+
+def _changes_in(mark: Mark, options: ReadOptions, pushed: Pushed) -> Iterator[tuple[int, Piece]]:
+    """What the fold of states reads; a large file is cut into parts by the keys of its streams."""
+    count = -(-mark.bytes // options.partition_bytes)
+    [(greatest,)] = cuts.rows(mark, SQL.greatest_sid)
+    width = max(1, -(-greatest // count))
+    lows = range(0, max(greatest, 1), width)
+    for low in lows:
+        yield mark.bytes // len(lows), _changes(mark, options, pushed, low, low + width)
 
 
 def _changes(mark: Mark, options: ReadOptions, pushed: Pushed, after: int, upto: int) -> Piece:

@@ -14,6 +14,7 @@ were not read yet, the query fails rather than leave them out.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from fourfold.errors import NotFound, OffsetGone, SequenceRegression
@@ -23,7 +24,7 @@ from fourfold.pipeline.cut import Mark
 from fourfold.pipeline.following import make_durable
 from fourfold.pipeline.options import ReadOptions
 from fourfold.pipeline.scan import Piece, Work
-from fourfold.pipeline.streams.changes import SQL, Range, ranges
+from fourfold.pipeline.streams.changes import SQL, Range, ranges, registries_in
 from fourfold.pipeline.tables import Column
 
 Offset = dict[str, dict[str, list[int]]]
@@ -94,10 +95,12 @@ class StreamsFollowing:
     def works(self, start: Offset, end: Offset, columns: tuple[Column, ...]) -> list[Work]:
         """The tasks that read what lies between two offsets."""
         files = self._look() if start != end else {}
+        table = self._options.table
+        read = self._options.tables.table(table.reads).chosen() if table.folded else columns
         parts = [
             (self._options.partition_bytes, piece)
             for file, found in files.items()
-            for piece in _pieces(start.get(file, {}), end.get(file, {}), found, columns)
+            for piece in self._pieces(start.get(file, {}), end.get(file, {}), found, read)
         ]
         for file in end:
             if start != end:
@@ -105,14 +108,29 @@ class StreamsFollowing:
         return [
             Work(
                 pieces=tuple(pieces),
-                columns=columns,
+                columns=read,
                 setup=planning.setup(),
                 attach=planning.ATTACH,
                 detach=planning.DETACH,
                 batch_rows=self._options.batch_rows,
+                fold=table.fold,
+                kept=columns,
             )
             for pieces in planning.packed(iter(parts), self._options.partition_bytes)
         ]
+
+    def _pieces(
+        self,
+        start: dict[str, list[int]],
+        end: dict[str, list[int]],
+        found: _File,
+        columns: tuple[Column, ...],
+    ) -> Iterator[Piece]:
+        """The queries on one file; messages are promoted by the registries that it has now."""
+        folded = self._options.table.folded
+        told = (registries_in(found.mark, self._options.stream) if folded else None) or None
+        for piece in _pieces(start, end, found, columns):
+            yield replace(piece, told=told)
 
     def _kept(
         self, file: str, known: dict[str, list[int]], files: dict[str, _File]

@@ -8,6 +8,10 @@ request 0 of that epoch, in one transaction; only where they are very large they
 batch that comes again, because Spark did not hear that it was through, is a duplicate to the
 streams that have it, and is completed in those that do not. One that comes from a query that was
 taken for dead, after its successor went on, is refused.
+
+All rows of a batch are judged before the first of them is appended, by the schemas and profiles of
+their streams too. So a batch that is refused has left nothing behind, and comes again, mended,
+under the same number.
 """
 
 from __future__ import annotations
@@ -20,7 +24,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fourfold import limits
 from fourfold.errors import InvalidInput, NotFound, WriterLocked
-from fourfold.models.streams import Append, Producer, StreamInfo, Streams
+from fourfold.models.streams import Append, Producer, StreamInfo, Streams, rules, writer
+from fourfold.models.streams.admission import Known
 from fourfold.models.streams.messages import split
 from fourfold.models.streams.names import JSON
 from fourfold.pipeline.streams.staged_records import (
@@ -62,7 +67,10 @@ def ingest(
         # All rows are judged before the first of them is written.
         parts = dict(by_stream(table))
         for name, rows in parts.items():
-            _check(_info(streams, name, content_type), rows)
+            info = _info(streams, name, content_type)
+            _check(info, rows)
+            if info.has_rules:
+                _judge(streams, info, rows, producer, batch)
         written = replayed = 0
         for name, rows in parts.items():
             fresh = False
@@ -95,6 +103,30 @@ def _check(info: StreamInfo, rows: pa.Table) -> None:
                 raise InvalidInput(f"a row for {info.name!r} has an empty payload")
             if info.is_json and len(split(b"[" + payload + b"]", JSON)) != 1:
                 raise InvalidInput(f"a row for {info.name!r} is not one JSON message")
+
+
+def _judge(streams: Streams, info: StreamInfo, rows: pa.Table, producer: str, batch: int) -> None:
+    """Refuse rows that the schema or the profile of their stream refuses. What the stream took when
+    the batch came before is not judged again: its rules may have changed since.
+    """
+    with streams.database.read(deadline_s=float("inf")) as snapshot:
+        asked = rules.find(snapshot, info)
+        row = snapshot.one(writer.SQL.producer, (info.sid, producer))
+    known = None if row is None else Known(*row)
+    before = 0
+    for number, records in enumerate(_requests(rows)):
+        is_there = known is not None and known >= (batch, number)
+        if asked is not None and not is_there:
+            try:
+                asked.take(records, streams.clock(), None)
+            except InvalidInput as error:
+                counted = f", counted from row {before + 1} on" if before else ""
+                raise InvalidInput(
+                    f"of the rows for {info.name!r}{counted}, {error.message}",
+                    hint=error.hint or "Mend the rows and write them again, under the same name.",
+                    details=error.details,
+                ) from error
+        before += len(records)
 
 
 def _requests(rows: pa.Table) -> Iterator[list[bytes]]:

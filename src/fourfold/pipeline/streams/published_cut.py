@@ -28,6 +28,7 @@ from fourfold.objects import ObjectStore, open_objects
 from fourfold.pipeline import cut as cuts
 from fourfold.pipeline import finding
 from fourfold.pipeline.cut import Mark
+from fourfold.pipeline.streams.promoting import Registries, outdated
 
 SQL: Final = load_queries("fourfold.pipeline.streams", "published.sql")
 _GLOB: Final = frozenset("*?[")
@@ -61,6 +62,8 @@ class Told(NamedTuple):
     fork: int
     sid: int
     segments: tuple[Held, ...]
+    registry: str | None = None
+    """Of its schemas, as JSON."""
 
 
 class Part(NamedTuple):
@@ -97,6 +100,8 @@ class PublishedCut(NamedTuple):
     """The file of the node."""
     bad: tuple[tuple[str, str], ...] = ()
     """Manifests that cannot be read, and why."""
+    registries: Registries | None = None
+    """Where messages are wanted and some are to be promoted: those that it takes."""
 
 
 def take(
@@ -106,18 +111,34 @@ def take(
     streams: str | None = None,
     shared: bool = False,
     skip_bad: bool = False,
+    promoted: bool = False,
 ) -> PublishedCut:
     """The cut as of now. `streams` is a name or a pattern; with `shared`, a fork has the records
-    that it shares with its source too.
+    that it shares with its source too; with `promoted`, it has the registries by which messages
+    are promoted.
     """
     if root is not None:
         mark, known = _of_node(root)
-        return _cut(known, streams, _nothing, shared=shared)._replace(mark=mark)
-    bad: list[tuple[str, str]] = []
-    with open_objects(url) as objects:
-        reader = _Reader(objects, bad if skip_bad else None)
-        cut = _cut(reader.all(streams), streams, reader.one, shared=shared)
-    return cut._replace(bad=tuple(bad))
+        cut = _cut(known, streams, _nothing, shared=shared)._replace(mark=mark)
+        if promoted and mark is not None:
+            _with_registries(mark, known)
+    else:
+        bad: list[tuple[str, str]] = []
+        with open_objects(url) as objects:
+            reader = _Reader(objects, bad if skip_bad else None)
+            known = reader.all(streams)
+            cut = _cut(known, streams, reader.one, shared=shared)
+        cut = cut._replace(bad=tuple(bad))
+    return cut._replace(registries=_registries(known)) if promoted else cut
+
+
+def _registries(known: dict[str, Told]) -> Registries | None:
+    told = (
+        (each.name, each.registry, each.first)
+        for each in known.values()
+        if each.registry is not None and not each.hidden
+    )
+    return outdated(told) or None
 
 
 def checked_moment(at: datetime | int | None) -> int | None:
@@ -291,6 +312,7 @@ def told_by(manifest: Manifest) -> Told:
             Held(each.key, each.start_offset, each.end_offset, each.size_bytes, each.last_ts_ms)
             for each in manifest.kept()
         ),
+        manifest.schema_json,
     )
 
 
@@ -313,6 +335,16 @@ def _of_node(root: str) -> tuple[Mark | None, dict[str, Told]]:
     return mark, known
 
 
+def _with_registries(mark: Mark, known: dict[str, Told]) -> None:
+    """Registries only go on, so those that are read after the rest know every version in it."""
+    from fourfold.pipeline.streams.changes import SQL as TABLES  # noqa: PLC0415 - as above
+
+    for _, name, incarnation, text, _ in cuts.each(mark, TABLES.registries, (None,)):
+        told = known.get(name)
+        if told is not None and told.incarnation == incarnation:
+            known[name] = told._replace(registry=text)
+
+
 def _told(rows: list[tuple[object, ...]]) -> Told:
     first = list(rows[0][:12])
     first[4] = bool(first[4])
@@ -321,4 +353,4 @@ def _told(rows: list[tuple[object, ...]]) -> Told:
         for row in rows
         if row[12] is not None
     )
-    return Told._make((*first, segments))
+    return Told._make((*first, segments, None))

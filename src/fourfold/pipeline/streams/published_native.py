@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fourfold.objects import FolderStore
 from fourfold.pipeline import driver
+from fourfold.pipeline.streams.promoting import Promote
 from fourfold.pipeline.streams.published_cut import Part
 from fourfold.pipeline.streams.published_scan import is_text
 
@@ -39,8 +40,11 @@ def frame(
     until_ms: int | None,
     *,
     bounded: bool,
+    promote: Promote | None = None,
 ) -> DataFrame:
-    """The records of these parts. With `bounded`, some objects have records that are not wanted."""
+    """The records of these parts. With `bounded`, some objects have records that are not wanted.
+    With `promote`, payloads are what it makes of them, in Python, where a query uses them.
+    """
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
     told = "\n".join(_lines(objects, parts))
@@ -49,6 +53,9 @@ def frame(
         found = found.where("offset >= low and offset < high")
     if until_ms is not None:
         found = found.where(F.col("append_time") <= F.timestamp_millis(F.lit(until_ms)))
+    if promote is not None:
+        made = F.udf(promote, "binary", useArrow=False)("stream", "offset", "payload")
+        found = found.withColumn("payload", made)
     return found.select(*_columns())
 
 

@@ -11,11 +11,18 @@ from fourfold.pipeline import planning
 from fourfold.pipeline.pushdown import Pushed
 from fourfold.pipeline.scan import Piece, Work
 from fourfold.pipeline.streams.changes import ranges
+from fourfold.pipeline.streams.promoting import (
+    Registries,
+    begin_of_version,
+    columns_read,
+    shows_messages,
+)
 from fourfold.pipeline.streams.published_cut import Part, PublishedCut, Tail
 from fourfold.pipeline.streams.published_scan import SegmentWork, TailWork
 from fourfold.pipeline.tables import Column
 
 _TIME = Column("time", "timestamp", nullable=False)
+_PROMOTED = "fourfold.pipeline.streams.promoting:promoted"
 
 
 def works(
@@ -31,7 +38,7 @@ def works(
     """Objects packed into tasks of a good size, and the tail of the node in others."""
     keys = _keys(pushed)
     found: list[SegmentWork | TailWork] = [
-        SegmentWork(url, parts, columns, batch_rows, until_ms, keys)
+        SegmentWork(url, parts, columns, batch_rows, until_ms, keys, _registries(cut, parts))
         for parts in _packed(list(_pruned(cut.parts, pushed)), partition_bytes)
     ]
     return [*found, *tail_works(cut, columns, until_ms, partition_bytes, batch_rows, pushed)]
@@ -48,9 +55,14 @@ def tail_works(  # noqa: PLR0917 - these are what it is made of
     if cut.mark is None or not cut.tails:
         return []
     names = {column.name for column in columns}
-    read = columns if until_ms is None or "time" in names else (*columns, _TIME)
+    kept = columns if until_ms is None or "time" in names else (*columns, _TIME)
     wanted = [tail for tail in cut.tails if pushed is None or _allows(pushed, tail.stream)]
-    parts = ((limits.SOURCE_PARTITION_BYTES // 4, piece) for piece in _pieces(cut, wanted, read))
+    told = _registries(cut, wanted) if shows_messages(columns) else None
+    read = kept if told is None else columns_read(kept)
+    parts = (
+        (limits.SOURCE_PARTITION_BYTES // 4, replace(piece, told=told))
+        for piece in _pieces(cut, wanted, read)
+    )
     return [
         TailWork(
             Work(
@@ -60,12 +72,21 @@ def tail_works(  # noqa: PLR0917 - these are what it is made of
                 attach=planning.ATTACH,
                 detach=planning.DETACH,
                 batch_rows=batch_rows,
+                fold="" if told is None else _PROMOTED,
+                kept=kept,
             ),
             columns,
             until_ms,
         )
         for pieces in planning.packed(parts, partition_bytes)
     ]
+
+
+def _registries(cut: PublishedCut, wanted: Iterable[Part | Tail]) -> Registries | None:
+    """Those by which something of what is wanted is promoted; None when nothing is."""
+    known = cut.registries or {}
+    old = {each.stream for each in wanted if each.low < begin_of_version(known, each.stream)}
+    return {name: known[name] for name in old} or None
 
 
 def _pieces(

@@ -10,7 +10,7 @@ What is only in the file of the node is read by `scan`, as every other table is.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from fourfold import limits
@@ -22,6 +22,13 @@ from fourfold.objects import FolderStore, ObjectStore, open_objects
 from fourfold.pipeline import scan
 from fourfold.pipeline.failures import carried
 from fourfold.pipeline.scan import Work
+from fourfold.pipeline.streams.promoting import (
+    Registries,
+    begin_of_version,
+    columns_read,
+    promoted,
+    shows_messages,
+)
 from fourfold.pipeline.streams.published_cut import Part
 from fourfold.pipeline.tables import Column, arrow, arrow_schema
 
@@ -52,6 +59,8 @@ class SegmentWork:
     until_ms: int | None = None
     keys: tuple[bytes, ...] | None = None
     """Routing keys; records with others are not wanted."""
+    registries: Registries | None = None
+    """By which older messages are promoted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +80,7 @@ def batches(work: SegmentWork | TailWork) -> Iterator[pa.RecordBatch]:
     try:
         with open_objects(work.url) as objects:
             for part in work.parts:
-                yield from _part(work, part, objects)
+                yield from _messages(work, part, objects)
     except FourfoldError as error:
         raise carried(error) from error
 
@@ -80,6 +89,22 @@ def is_text(content_type: str) -> bool:
     """Whether the records of a stream are text, so that they have a column `text`."""
     kind = content_type.lower()
     return kind.startswith(("application/json", "text/"))
+
+
+def _messages(work: SegmentWork, part: Part, objects: ObjectStore) -> Iterator[pa.RecordBatch]:
+    """The rows of a part. Only one with older messages takes the way through their lenses."""
+    known = work.registries
+    if (
+        known is None
+        or part.low >= begin_of_version(known, part.stream)
+        or not shows_messages(work.columns)
+    ):
+        yield from _part(work, part, objects)
+        return
+    names = [column.name for column in work.columns]
+    stored = replace(work, columns=columns_read(work.columns))
+    for batch in promoted(_part(stored, part, objects), known):
+        yield batch.select(names)
 
 
 def _part(work: SegmentWork, part: Part, objects: ObjectStore) -> Iterator[pa.RecordBatch]:

@@ -19,6 +19,7 @@ from fourfold.pipeline.pushdown import Pushed
 from fourfold.pipeline.streams import published_cut, published_planning
 from fourfold.pipeline.streams.published_cut import PublishedCut
 from fourfold.pipeline.streams.published_scan import SegmentWork, TailWork, batches
+from fourfold.pipeline.streams.published_tables import MESSAGES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,6 +38,7 @@ def take(options: ReadOptions) -> PublishedCut:
         streams=options.stream,
         shared=options.shared,
         skip_bad=options.skip_bad,
+        promoted=options.table_name == MESSAGES,
     )
 
 

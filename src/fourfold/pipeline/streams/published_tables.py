@@ -1,6 +1,7 @@
 """The tables that are read from published objects, without the node that published them.
 
     records     every published record, with the generation of the manifest that tells of it
+    messages    the same as readers get them: in the version that their stream is at
 
 Where the folder of the node is given too, the records that are not published yet are in it as well,
 without a generation.
@@ -8,6 +9,7 @@ without a generation.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from fourfold.errors import NotFound
@@ -15,6 +17,7 @@ from fourfold.pipeline.tables import Column, ModelTables, Table
 
 MODEL: Final = "streams"
 RECORDS: Final = "records"
+MESSAGES: Final = "messages"
 
 _TABLE: Final = Table(
     name=RECORDS,
@@ -35,12 +38,18 @@ _TABLE: Final = Table(
     options=("stream", "shared"),
 )
 
+_MESSAGES: Final = replace(
+    _TABLE,
+    name=MESSAGES,
+    says="Every published message, in the version that its stream is at.",
+)
+
 PUBLISHED: Final = ModelTables(
     model=MODEL,
     folder="streams",
     suffix=".sqlite",
     kinds={},
-    tables={RECORDS: _TABLE},
+    tables={RECORDS: _TABLE, MESSAGES: _MESSAGES},
     spaces=False,
 )
 

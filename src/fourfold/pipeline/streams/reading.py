@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _OF_A_BATCH = ("at", "cut", "objects", "shared", "since")
-_TABLE = "records"
+_TABLES = ("records", "messages")
 
 
 def stream_reader(options: Mapping[str, str], schema: StructType) -> StreamsReader:
@@ -26,10 +26,10 @@ def stream_reader(options: Mapping[str, str], schema: StructType) -> StreamsRead
         for name in _OF_A_BATCH:
             if name in given:
                 raise InvalidInput(f"the option {name} is for a batch, not for a stream")
-        if read.table_name != _TABLE:
+        if read.table_name not in _TABLES:
             raise InvalidInput(
                 f"the table {read.table_name} cannot be streamed: its rows change",
-                hint=f"This one can, since rows are only added to it: {_TABLE}.",
+                hint=f"These can, since rows are only added to them: {', '.join(_TABLES)}.",
             )
         return StreamsReader(read, column_names(read, schema))
     except FourfoldError as error:

@@ -1,7 +1,9 @@
 """The tables of streams, for Spark.
 
     streams     one row for each stream          producers   what each producer has written
-    records     the records that are in the file, each once
+    schemas     one row for each version of each registry
+    records     the records that are in the file, each once, as they are stored
+    messages    the same as their readers get them: in the version that their stream is at
     state       the newest value of each key of every state stream, folded
     files       one row for each file: what is in it, how far it goes, what is wrong with it
 
@@ -11,7 +13,7 @@ The number that a read is cut at is the position of the newest record in the fil
 know their place by an offset for each stream instead, see `following`.
 
 `changes` is what the fold of `state` reads, and internal: the messages of each JSON stream in
-order, those that a fork shares included.
+order, those that a fork shares included. `stored` is what `messages` are made of.
 """
 
 from __future__ import annotations
@@ -24,13 +26,22 @@ from fourfold.models.streams import MIGRATIONS, PROFILE
 from fourfold.pipeline.cut import Mark
 from fourfold.pipeline.options import ReadOptions
 from fourfold.pipeline.pushdown import Condition
-from fourfold.pipeline.streams.changes import SQL, changes, quoted
+from fourfold.pipeline.streams.changes import SQL, folded_parts, quoted
 from fourfold.pipeline.tables import Column, Kind, ModelTables, Table, listed
 
 MODEL = "streams"
 _STREAM = Column("stream", "string", nullable=False, filtered=True)
 _OFFSET = Column("offset", "bigint", nullable=False, filtered=True)
 _ONLY = ("stream",)
+_STORED = (
+    _STREAM,
+    _OFFSET,
+    Column("position", "bigint", nullable=False, filtered=True),
+    Column("time", "timestamp", nullable=False),
+    Column("payload", "binary", nullable=False),
+    Column("routing_key", "string", filtered=True),
+    Column("content_type", "string", nullable=False, filtered=True),
+)
 
 _TABLES = (
     Table(
@@ -54,6 +65,23 @@ _TABLES = (
         options=_ONLY,
     ),
     Table(
+        name="messages",
+        model=MODEL,
+        says="The same as readers get them: each message in the version that its stream is at.",
+        # The size is not filtered by SQLite, which knows that of what is stored.
+        columns=(
+            *_STORED[:5],
+            Column("text", "string"),
+            Column("size", "bigint", nullable=False),
+            *_STORED[5:],
+        ),
+        query="",
+        position="position",
+        fold="fourfold.pipeline.streams.promoting:promoted",
+        reads="stored",
+        options=_ONLY,
+    ),
+    Table(
         name="streams",
         model=MODEL,
         says="One row for each stream as it is now: offsets, sizes, its end, where it came from.",
@@ -73,8 +101,25 @@ _TABLES = (
             Column("forked_from", "string", filtered=True),
             Column("fork_offset", "bigint"),
             Column("forks", "bigint", nullable=False),
+            Column("profile", "string", nullable=False, filtered=True),
+            Column("schema_version", "bigint", filtered=True),
         ),
         query="streams",
+        options=_ONLY,
+    ),
+    Table(
+        name="schemas",
+        model=MODEL,
+        says="Each version of each registry: where it begins, its schema, the lens to it.",
+        columns=(
+            _STREAM,
+            Column("version", "bigint", nullable=False, filtered=True),
+            Column("from_offset", "bigint", nullable=False),
+            Column("schema", "string", nullable=False),
+            Column("lens", "string"),
+            Column("current", "boolean", nullable=False),
+        ),
+        query="schemas",
         options=_ONLY,
     ),
     Table(
@@ -114,6 +159,17 @@ _TABLES = (
         query="changes",
         public=False,
     ),
+    Table(
+        name="stored",
+        model=MODEL,
+        says="What messages are made of.",
+        columns=_STORED,
+        query="records",
+        position="position",
+        by_position=True,
+        options=_ONLY,
+        public=False,
+    ),
 )
 
 POSITION = Sequence("records", read=SQL.position, claim="", advance="", seed="")
@@ -140,7 +196,7 @@ STREAMS = ModelTables(
     suffix=".sqlite",
     kinds={PROFILE.name: Kind(PROFILE, MIGRATIONS, POSITION, _position_at, SQL, _only)},
     tables=listed(MODEL, _TABLES),
-    folded_parts=changes,
+    folded_parts=folded_parts,
     spaces=False,
     stream_reader="fourfold.pipeline.streams.reading:stream_reader",
     sink="fourfold.pipeline.streams.sink",

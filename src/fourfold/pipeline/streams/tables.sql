@@ -49,8 +49,28 @@ SELECT
     s.logical_size_bytes AS size, s.closed AS closed, s.ttl_seconds AS ttl_seconds,
     strftime('%Y-%m-%d %H:%M:%S', s.expires_at_ms / 1000, 'unixepoch') || printf('.%03dZ', s.expires_at_ms % 1000) AS expires,
     (SELECT p.stream FROM streams AS p WHERE p.sid = s.forked_from) AS forked_from, s.fork_offset AS fork_offset,
-    s.forks AS forks
+    s.forks AS forks, s.profile AS profile, s.schema_version AS schema_version
 FROM streams AS s WHERE (s.stream_flags & 1) = 0
+
+-- name: schemas
+-- The versions of every registry: from which offset on each holds, its schema, and the lens that leads to it. An offset is
+-- written as 16 digits of a generation, a line, and 16 digits of a number. A schema is an object, or true, or false.
+SELECT
+    s.stream AS stream, CAST(v.key AS INTEGER) AS version,
+    (SELECT CAST(substr(b.value ->> 'offset', 18) AS INTEGER) FROM json_each(r.schema_json, '$.boundaries') AS b
+     WHERE b.value ->> 'version' >= CAST(v.key AS INTEGER) ORDER BY b.key LIMIT 1) AS from_offset,
+    CASE v.type WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' ELSE v.value END AS schema,
+    json_extract(r.schema_json, '$.lenses."' || (CAST(v.key AS INTEGER) - 1) || '"') AS lens,
+    CAST(v.key AS INTEGER) = s.schema_version AS current
+FROM schemas AS r CROSS JOIN streams AS s ON s.stream = r.stream CROSS JOIN json_each(r.schema_json, '$.schemas') AS v
+WHERE (s.stream_flags & 1) = 0
+
+-- name: registries
+-- The registries of streams that went through several versions. Streams are found by their names, so this is quick where
+-- few of many have one.
+SELECT s.sid, s.stream, s.incarnation, r.schema_json, s.first_offset
+FROM schemas AS r CROSS JOIN streams AS s ON s.stream = r.stream
+WHERE s.schema_version > 1 AND (s.stream_flags & 1) = 0 AND (?1 IS NULL OR s.stream GLOB ?1)
 
 -- name: producers
 SELECT

@@ -1,0 +1,434 @@
+"""Streams with rules in Spark: messages, states and registries are what the engine says, and the
+sink takes what the stream would take.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from random_streams import SMALL, collected, origins, seen
+
+import fourfold
+from fourfold.errors import InvalidInput
+from fourfold.pipeline import cut as cuts
+from fourfold.pipeline import planning, sql, views
+from fourfold.pipeline.failures import typed
+from fourfold.pipeline.options import read_options
+from fourfold.pipeline.pushdown import Pushed
+from fourfold.pipeline.scan import batches
+from fourfold.pipeline.streams.ingest import Ingested, ingest
+from fourfold.pipeline.streams.published import published, published_state
+from fourfold.pipeline.streams.reading import stream_reader
+from fourfold.pipeline.streams.staged_records import Shape, stage
+
+pytestmark = pytest.mark.spark
+
+JSON = "application/json"
+OPERATIONS = ("insert", "update", "upsert", "delete")
+
+
+def shape(required=(), **properties):
+    return {
+        "type": "object",
+        "properties": {name: {"type": kind} for name, kind in properties.items()},
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+ORDER = shape(["id"], id="integer", by="string")
+NUMBERED = shape(["number"], number="integer", by="string")
+PRICED = shape(["number", "total"], number="integer", by="string", total="integer")
+RENAME = {"ops": [{"op": "rename", "from": "id", "to": "number"}]}
+ADD = {"ops": [{"op": "add", "name": "total", "value": 0}]}
+CHANGE = shape(["headers"], type="string", key="string", value="integer", headers="object")
+SAID = shape(["headers"], type="string", key="string", value="string", headers="object")
+TO_TEXT = {"ops": [{"op": "convert", "name": "value", "to": "string"}]}
+
+
+def messages(field, numbers, **more):
+    return json.dumps([{field: n, "by": f"ü{n}", **more} for n in numbers]).encode()
+
+
+def changes(values, numbers):
+    return json.dumps(
+        [
+            {
+                "type": "ab"[n % 2],
+                "key": f"k{n % 5}",
+                "headers": {"operation": OPERATIONS[n % 4]},
+                "value": values(n),
+            }
+            for n in numbers
+        ]
+    ).encode()
+
+
+def begun(store):
+    """Streams of every kind, with messages of their first version, and forks of them."""
+    streams = store.streams
+    orders = streams.create("orders", JSON)
+    orders.set_schema(ORDER, routing_key="/by")
+    orders.append(messages("id", range(7)))
+    state = streams.create("state", JSON)
+    state.set_schema(CHANGE)
+    state.set_profile("state-protocol", touch=True)
+    state.append(changes(int, range(13)))
+    streams.create("plain", JSON, body=b'[{"id": 1}, {"id": 2}]')
+    streams.create("notes", "text/plain", body=b"one")
+    streams.create("any", JSON).set_schema(True)
+    streams.create("keyed", JSON).set_schema(routing_key="/by")
+    streams.create("events", JSON).set_profile("evlog")
+    streams.open("any").append(b"[1, null]")
+
+
+def changed(store):
+    """The second version of some, in the middle; and forks at both sides of it."""
+    streams = store.streams
+    orders, state = streams.open("orders"), streams.open("state")
+    early = orders.fork("fork/early", at=f"{0:016d}_{5:016d}")
+    early.append(messages("id", range(100, 103)))
+    orders.append(messages("id", range(7, 9)))
+    orders.set_schema(NUMBERED, lens=RENAME)
+    orders.append(messages("number", range(9, 13)))
+    orders.fork("fork/late").append(messages("number", range(200, 202)))
+    state.append(changes(int, range(13, 17)))
+    state.set_schema(SAID, lens=TO_TEXT)
+    state.append(changes(str, range(17, 22)))
+    state.fork("fork/state").append(changes(str, range(30, 34)))
+
+
+def ended(store):
+    """What is in the log alone: messages of an older version, and of the newest."""
+    streams = store.streams
+    streams.open("orders").append(messages("number", range(13, 15)))
+    streams.open("orders").set_schema(PRICED, lens=ADD)
+    streams.open("orders").append(messages("number", range(15, 17), total=5))
+    streams.open("fork/early").set_schema(NUMBERED, lens=RENAME)
+    streams.open("fork/early").set_schema(PRICED, lens=ADD)
+    streams.open("fork/early").append(messages("number", range(103, 104), total=9))
+    streams.open("state").append(changes(str, range(22, 25)))
+    streams.open("plain").append(b'{"id": 3}')
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    """A store that is published for the most part, what its readers saw when that was done, and
+    one with the same streams that never published.
+    """
+    folder = tmp_path_factory.mktemp("rules")
+    with fourfold.open(folder / "archived", settings=SMALL) as store:
+        begun(store)
+        store.archive.publish_all()
+        changed(store)
+        store.archive.publish_all()
+    then = seen(folder / "archived")
+    with fourfold.open(folder / "archived") as store:
+        ended(store)
+    with fourfold.open(folder / "whole") as store:
+        for step in (begun, changed, ended):
+            step(store)
+    return folder / "archived", then, folder / "whole"
+
+
+@pytest.fixture
+def by_source(spark):
+    """Published messages through the format, which reads them with Fourfold's own reader."""
+
+    def reader(store, **options):
+        given = {"objects": str(store / "objects"), "table": "messages", **options}
+        return spark.read.format("fourfold").options(**given).load()
+
+    return reader
+
+
+def own(root, found):
+    """Each record once: under the name of the stream that it was appended to."""
+    start = origins(root)
+    return nonempty(
+        {name: [row for row in rows if row[0] >= start[name]] for name, rows in found.items()}
+    )
+
+
+def nonempty(found):
+    return {name: rows for name, rows in found.items() if rows}
+
+
+def stored(root, name):
+    """The payloads of a stream as they are in the file, by their offsets."""
+    with fourfold.open(root) as store, store.streams.database.read() as snapshot:
+        rows = snapshot.all(
+            "SELECT w.offset, w.payload FROM wal_log AS w JOIN streams AS s USING (sid) "
+            "WHERE s.stream = ?",
+            (name,),
+        )
+    return {offset: bytes(payload) for offset, payload in rows}
+
+
+def states_of(root):
+    with fourfold.open(root, mode="r") as store:
+        infos = [info for info in store.streams.list() if info.is_json]
+        return nonempty({info.name: store.streams.state(info.name) for info in infos})
+
+
+def states_in(rows):
+    found = {}
+    for stream, kind, key, value in rows:
+        found.setdefault(stream, {})[kind, key] = json.loads(value)
+    return found
+
+
+def works(root, table, **options):
+    """The rows of a table, read without Spark."""
+    given = read_options({"root": str(root), "model": "streams", "table": table, **options})
+    columns = given.table.chosen(given.columns)
+    planned = planning.plan(cuts.take(given).marks, given, columns, Pushed())
+    return [row for work in planned for batch in batches(work) for row in batch.to_pylist()]
+
+
+def test_messages_of_the_log_are_what_readers_get(read, stores):
+    _, _, whole = stores
+    frame = read(whole, "messages", model="streams", partition_bytes=20_000)
+    assert collected(frame) == own(whole, seen(whole))
+    for row in frame.collect():
+        text = bytes(row.payload).decode()
+        assert (row.text, row.size) == (text, len(row.payload))
+    # What is stored is what came, and a condition on the size is about what is shown.
+    old = stored(whole, "orders")[0]
+    assert json.loads(old) == {"id": 0, "by": "ü0"}
+    first = frame.where("stream = 'orders' and offset = 0")
+    [shown] = first.collect()
+    assert json.loads(shown.text) == {"number": 0, "by": "ü0", "total": 0}
+    assert first.where(f"size = {shown.size}").count() == 1
+    assert first.where(f"size = {len(old)}").count() == 0
+    [row] = works(whole, "records", stream="orders", columns="offset,payload")[:1]
+    assert row == {"offset": 0, "payload": old}
+
+
+def test_messages_come_with_the_columns_and_the_streams_that_are_asked_for(stores):
+    _, _, whole = stores
+    wanted = own(whole, seen(whole))["fork/early"]
+    rows = works(whole, "messages", stream="fork/e*", columns="size,root,offset")
+    assert rows == [
+        {"size": len(payload), "root": str(whole), "offset": offset}
+        for offset, _, payload in wanted
+    ]
+
+
+def test_a_stream_of_messages_is_read_in_the_version_of_now(tmp_path):
+    from pyspark.sql.streaming.datasource import ReadAllAvailable  # noqa: PLC0415 - optional
+    from pyspark.sql.types import StructType  # noqa: PLC0415
+
+    columns = StructType().add("stream", "string").add("offset", "long").add("text", "string")
+    given = {"root": str(tmp_path), "model": "streams", "table": "messages"}
+    found = {}
+    with fourfold.open(tmp_path) as store:
+        begun(store)
+        reader = stream_reader(given, columns)
+        first = reader.latestOffset({}, ReadAllAvailable())
+        changed(store)
+        second = reader.latestOffset(first, ReadAllAvailable())
+        for start, end in (({}, first), (first, second)):
+            for part in reader.partitions(start, end):
+                for batch in reader.read(part):
+                    for row in batch.to_pylist():
+                        found.setdefault(row["stream"], {})[row["offset"]] = row["text"]
+    wanted = {
+        name: {offset: payload.decode() for offset, _, payload in rows}
+        for name, rows in own(tmp_path, seen(tmp_path)).items()
+    }
+    assert found == wanted
+    assert json.loads(found["orders"][0])["number"] == 0
+
+
+def test_published_messages_and_those_of_the_log_are_what_readers_get(spark, by_source, stores):
+    root, _, _ = stores
+    wanted = nonempty(seen(root))
+    assert {frozenset(json.loads(row[2])) for row in wanted["orders"]} == {
+        frozenset(PRICED["required"]) | {"by"}
+    }
+    native = published(spark, root / "objects", root=root, shared=True, table="messages")
+    assert collected(native) == wanted
+    assert collected(by_source(root, root=str(root), shared="true")) == wanted
+    both = published(spark, root / "objects", root=root, table="messages")
+    assert collected(both) == own(root, wanted)
+    for row in both.collect():
+        assert (row.text, row.size) == (bytes(row.payload).decode(), len(row.payload))
+
+
+def test_without_the_node_messages_have_the_version_that_was_published(spark, by_source, stores):
+    root, then, _ = stores
+    wanted = own(root, then)
+    assert collected(published(spark, root / "objects", table="messages")) == wanted
+    assert collected(by_source(root)) == wanted
+    narrow = by_source(root, stream="orders", columns="size").collect()
+    assert sorted(row.size for row in narrow) == sorted(len(row[2]) for row in wanted["orders"])
+
+
+def plan_of(frame):
+    return frame._jdf.queryExecution().executedPlan().toString()
+
+
+def test_only_objects_with_older_messages_take_the_way_through_python(spark, stores):
+    root, _, _ = stores
+    objects = root / "objects"
+    assert "Python" not in plan_of(published(spark, objects))
+    assert "Python" not in plan_of(published(spark, objects, streams="plain", table="messages"))
+    orders = published(spark, objects, streams="orders", table="messages")
+    assert plan_of(orders).count("EvalPython") == 1
+    assert plan_of(orders).count("FileScan parquet") == 2
+    # The condition leaves out files, and what is not shown is not promoted.
+    assert "Python" not in plan_of(orders.where("offset > 3").select("stream", "offset"))
+
+
+def test_a_state_is_that_of_the_engine_wherever_its_changes_are(spark, read, stores):
+    root, _, whole = stores
+    wanted = states_of(root)
+    assert set(wanted) == {"state", "fork/state"}
+    assert all(isinstance(value, str) for value in wanted["state"].values())
+    assert states_in(published_state(spark, root / "objects", root=root).collect()) == wanted
+    assert states_of(whole) == wanted
+    assert states_in(read(whole, "state", model="streams").collect()) == wanted
+    assert states_in(tuple(row.values()) for row in works(whole, "state", stream="state")) == {
+        "state": wanted["state"]
+    }
+
+
+def test_registries_are_a_table_and_streams_say_what_they_are(read, stores):
+    root, _, _ = stores
+    rows = {row.stream: row for row in read(root, "streams", model="streams").collect()}
+    versions = read(root, "schemas", model="streams").collect()
+    with fourfold.open(root, mode="r") as store:
+        infos = store.streams.list()
+        registries = {info.name: store.streams.schemas.get(info.name) for info in infos}
+    assert {name: (row.profile, row.schema_version) for name, row in rows.items()} == {
+        info.name: (info.profile, info.schema_version) for info in infos
+    }
+    assert rows["state"].profile == "state-protocol"
+    found = {
+        (row.stream, row.version): (
+            row.from_offset,
+            json.loads(row.schema),
+            row.lens and json.loads(row.lens),
+            row.current,
+        )
+        for row in versions
+    }
+    assert len(found) == len(versions)
+    assert found == {
+        (name, int(version)): (
+            registry.begin_of(int(version)),
+            schema,
+            registry.lenses.get(str(int(version) - 1)),
+            int(version) == registry.current_version,
+        )
+        for name, registry in registries.items()
+        for version, schema in registry.schemas.items()
+    }
+    # To Python, true is 1; here it is JSON.
+    assert [row.schema for row in versions if row.stream == "any"] == ["true"]
+    only = read(root, "schemas", model="streams", stream="fork/*").where("version = 3")
+    assert [row.stream for row in only.collect()] == ["fork/early"]
+
+
+def test_messages_and_states_are_tables_of_sql(spark, stores):
+    root, then, _ = stores
+    query = "select sum(size) as size, (select count(*) from state) as keys from messages"
+    frame, made = sql(spark, query, root, objects=root / "objects")
+    assert set(made.names) == {"messages", "state"}
+    [row] = frame.collect()
+    shown = own(root, seen(root))
+    assert row.size == sum(len(each[2]) for rows in shown.values() for each in rows)
+    assert row["keys"] == sum(map(len, states_of(root).values()))
+    made = views(spark, objects=root / "objects", prefix="alone_")
+    assert set(made.names) == {"alone_records", "alone_messages", "alone_state"}
+    assert spark.table("alone_messages").count() == sum(map(len, own(root, then).values()))
+
+
+# The sink
+
+
+@pytest.fixture
+def ruled(tmp_path):
+    with fourfold.open(tmp_path / "store") as store:
+        store.streams.create("a", JSON)
+        store.streams.create("orders", JSON).set_schema(ORDER)
+        store.streams.create("state", JSON).set_profile("state-protocol")
+    return tmp_path / "store"
+
+
+def payloads(root):
+    with fourfold.open(root, mode="r") as store:
+        names = [info.name for info in store.streams.list()]
+        return {
+            name: [row.payload for row in store.streams.open(name).read().records] for name in names
+        }
+
+
+def staged(folder, rows):
+    import pyarrow as pa  # noqa: PLC0415 - the tests of the library alone have none
+
+    batch = pa.RecordBatch.from_pylist([{"stream": name, "payload": text} for name, text in rows])
+    return [stage(iter([batch]), Shape(), folder / "staged")]
+
+
+GOOD = [("a", b"1"), ("orders", b'{"id": 1}'), ("orders", b'{"id": 2}')]
+CHANGED = ("state", changes(int, [0])[1:-1])
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        (("orders", b'{"id": "three"}'), r"rows for 'orders', message 3 .*version 1.*id"),
+        (("state", b'{"type": "t"}'), r"rows for 'state', message 1 .*headers"),
+    ],
+)
+def test_a_batch_that_a_stream_refuses_leaves_nothing_and_comes_again_once(
+    ruled, tmp_path, bad, says
+):
+    send = {"shape": Shape(), "producer": "query:q", "batch": 4}
+    before = payloads(ruled)
+    with pytest.raises(InvalidInput, match=says):
+        ingest(ruled, staged(tmp_path, [*GOOD, bad]), **send)
+    assert payloads(ruled) == before
+    mended = staged(tmp_path, [*GOOD, CHANGED])
+    assert ingest(ruled, mended, **send) == Ingested(4, 3, 0)
+    assert ingest(ruled, mended, **send) == Ingested(0, 3, 3)
+    wanted = {"a": [b"1"], "orders": [b'{"id": 1}', b'{"id": 2}'], "state": [CHANGED[1]]}
+    assert payloads(ruled) == wanted
+
+
+def test_a_batch_that_was_taken_is_known_under_a_newer_schema(ruled, tmp_path):
+    rows, send = staged(tmp_path, GOOD), {"shape": Shape(), "producer": "query:q"}
+    ingest(ruled, rows, batch=0, **send)
+    with fourfold.open(ruled) as store:
+        store.streams.open("orders").set_schema(NUMBERED, lens=RENAME)
+    assert ingest(ruled, rows, batch=0, **send) == Ingested(0, 2, 2)
+    with pytest.raises(InvalidInput, match="version 2"):
+        ingest(ruled, rows, batch=1, **send)
+    assert payloads(ruled)["orders"] == [b'{"number":1}', b'{"number":2}']
+
+
+def test_a_write_that_is_refused_says_why_and_the_mended_one_is_whole(spark, ruled):
+    def write(condition):
+        rows = spark.range(0, 20, 1, 4).selectExpr(
+            "if(id % 2 = 0, 'a', 'orders') as stream",
+            f"if({condition}, '{{\"id\": null}}', to_json(struct(id))) as payload",
+            "id",
+        )
+        given = {"root": str(ruled), "model": "streams", "job": "j", "order": "id"}
+        rows.write.format("fourfold").mode("append").options(**given).save()
+
+    with pytest.raises(Exception) as refused:
+        write("id = 7")
+    error = typed(refused.value)
+    assert isinstance(error, InvalidInput)
+    assert "rows for 'orders', message 4 does not fit version 1" in error.message
+    assert not any(payloads(ruled).values())
+    for _ in range(2):
+        write("false")
+    numbers = {
+        name: [json.loads(each)["id"] for each in rows] for name, rows in payloads(ruled).items()
+    }
+    assert numbers == {"a": list(range(0, 20, 2)), "orders": list(range(1, 20, 2)), "state": []}
