@@ -73,6 +73,10 @@ class Lens:
             raise InvalidInput("the lens is nested too deeply") from None
         return cls(ops)
 
+    def then(self, other: Lens) -> Lens:
+        """Both as one: a message is taken apart once, and put together once."""
+        return Lens((*self._ops, *other._ops))
+
     def plain(self) -> Any:
         """The lens as JSON again."""
         return {"ops": msgspec.json.decode(msgspec.json.encode(self._ops))}

@@ -95,11 +95,24 @@ class Registry(msgspec.Struct, frozen=True, rename="camel", dict=True):
                 return start
         return 0
 
+    @cached_property
+    def _ways(self) -> dict[tuple[int, int], Lens]:
+        """From one version to another, as far as somebody went."""
+        return {}
+
+    def _way(self, start: int, end: int) -> Lens:
+        found = self._ways.get((start, end))
+        if found is None:
+            found = self._lenses[start]
+            for step in range(start + 1, end):
+                found = found.then(self._lenses[step])
+            self._ways[start, end] = found
+        return found
+
     def promote(self, payload: bytes, offset: int, version: int) -> bytes:
         """A message that is stored at an offset, as one of a version."""
-        for step in range(self.version_at(offset), version):
-            payload = self._lenses[step].promote(payload)
-        return payload
+        start = self.version_at(offset)
+        return self._way(start, version).promote(payload) if start < version else payload
 
     def until(self, offset: int) -> Registry:
         """What a fork at an offset goes on with: versions that were set behind it are not its
