@@ -1,0 +1,289 @@
+"""Waiting for changes: what is told from which cursor, and what may be waited for."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from opened_streams import JSON
+from touched_streams import BY_CITY, CONTROL, TOUCHED, change
+
+from fourfold import limits
+from fourfold.errors import InvalidInput, NotFound
+from fourfold.models.streams import Fork
+from fourfold.models.streams.touch import Entity, Row, Rows, Template, Touches
+
+# Cursors
+
+
+def test_a_wait_is_told_which_of_its_keys_changed(touches, stream):
+    (by_city,) = touches.activate("s", [BY_CITY])
+    cursor = touches.meta("s").cursor
+    stream.append([change("1", "Ulm"), change("2", "Bonn")])
+    keys = [
+        Row("user", "1"),
+        Row("user", "3"),
+        Entity("user"),
+        Entity("order"),
+        Rows(by_city.id, {"city": "Bonn"}),
+        Rows(by_city.id, {"city": "Kiel"}),
+    ]
+    told = touches.wait("s", cursor, keys, 0)
+    assert told == (True, False, touches.meta("s").cursor, (0, 2, 4))
+    assert touches.wait("s", told.cursor, keys, 0) == (False, False, told.cursor, ())
+
+
+def test_a_wait_without_a_cursor_is_from_now_on(touches, stream):
+    stream.append(change())
+    told = touches.wait("s", None, [Entity("user")], 0)
+    assert told == (False, False, touches.meta("s").cursor, ())
+    stream.append(change())
+    assert touches.wait("s", told.cursor, [Entity("user")], 0).touched
+
+
+def test_a_cursor_is_good_after_a_restart(opened, touches, stream):
+    (by_city,) = touches.activate("s", [BY_CITY])
+    cursor = touches.meta("s").cursor
+    stream.append(change("1", "Ulm"))
+    opened.reopen()
+    again = Touches(opened.streams)
+    keys = [Row("user", "1"), Row("user", "2"), Rows(by_city.id, {"city": "Ulm"})]
+    assert again.wait("s", cursor, keys, 0).keys == (0, 2)
+
+
+def test_a_cursor_of_an_earlier_stream_of_the_name_is_stale(streams, touches):
+    cursor = touches.meta("s").cursor
+    assert not touches.wait("s", cursor, [Entity("user")], 0).touched
+    streams.delete("s")
+    streams.create("s", JSON)
+    streams.profiles.put("s", TOUCHED)
+    told = touches.wait("s", cursor, [Entity("user"), Entity("order")], 0)
+    assert told == (True, True, touches.meta("s").cursor, (0, 1))
+    assert not touches.wait("s", told.cursor, [Entity("user")], 0).touched
+
+
+def test_a_cursor_below_what_is_retained_is_stale(opened, touches):
+    opened.streams.create("r", JSON, retention_seconds=1)
+    opened.streams.profiles.put("r", TOUCHED)
+    cursor = touches.meta("r").cursor
+    opened.streams.open("r").append([change(), change()])
+    opened.clock.ms += 2_000
+    opened.streams.sweep()
+    told = touches.wait("r", cursor, [Entity("order")], 0)
+    assert told.stale
+    assert not touches.wait("r", told.cursor, [Entity("order")], 0).touched
+
+
+class NoSegments:
+    """Where nothing is kept that retention gave up."""
+
+    def records(self, snapshot, sid, start, end):
+        raise AssertionError(f"{start} to {end} is gone")
+
+
+@pytest.mark.parametrize("cold", [None, NoSegments()])
+def test_a_journal_that_was_overtaken_by_retention_is_made_again(opened, touches, cold):
+    """It cannot read on: what comes next for it is gone."""
+    opened.streams.create("r", JSON, retention_seconds=1)
+    opened.streams.profiles.put("r", TOUCHED)
+    stream = opened.streams.open("r")
+    touches.wait("r", None, [Entity("user")], 0)
+    stream.append([change("1"), change("2")])
+    opened.clock.ms += 2_000
+    opened.streams.sweep()
+    assert opened.streams.info("r").first_offset == 2
+    opened.streams.cold = cold
+    told = touches.wait("r", None, [Entity("user")], 0)
+    assert told == (False, False, touches.meta("r").cursor, ())
+    stream.append(change("3"))
+    assert touches.wait("r", told.cursor, [Row("user", "1"), Row("user", "3")], 0).keys == (1,)
+
+
+@pytest.mark.parametrize("limit", ["TOUCH_BACK_RECORDS", "TOUCH_BACK_BYTES", "TOUCH_MARKS_MAX"])
+def test_a_cursor_from_too_far_back_is_stale(touches, stream, monkeypatch, limit):
+    cursor = touches.meta("s").cursor
+    stream.append([change(str(number)) for number in range(5)])
+    monkeypatch.setattr(limits, limit, 4)
+    told = touches.wait("s", cursor, [Entity("order")], 0)
+    assert told == (True, True, touches.meta("s").cursor, (0,))
+    assert not touches.wait("s", told.cursor, [Entity("order")], 0).touched
+
+
+def with_field(name):
+    fields = {name: {"type": "string"}}
+    value = {"type": "object", "properties": fields, "additionalProperties": False}
+    return {"type": "object", "properties": {"value": value}}
+
+
+def test_a_cursor_below_a_new_version_of_the_schema_is_stale(streams, touches, stream):
+    """What is stored before it has other fields."""
+    streams.schemas.put("s", {"schema": with_field("city")})
+    (by_town,) = touches.activate("s", [Template("user", {"town": "string"})])
+    keys = [Rows(by_town.id, {"town": "Ulm"})]
+    cursor = touches.meta("s").cursor
+    stream.append(change("1", "Ulm"))
+    assert touches.wait("s", cursor, keys, 0).keys == ()
+    rename = {"op": "rename", "from": "city", "to": "town"}
+    lens = [{"op": "in", "name": "value", "ops": [rename]}]
+    streams.schemas.put("s", {"schema": with_field("town"), "lens": lens})
+    assert json.loads(stream.read().records[0].payload)["value"] == {"town": "Ulm"}
+    told = touches.wait("s", cursor, keys, 0)
+    assert told == (True, True, touches.meta("s").cursor, (0,))
+    assert not touches.wait("s", told.cursor, keys, 0).touched
+
+
+@pytest.mark.parametrize(
+    "cursor", ["", "x", "x:", ":1", "x:-1", "x:01", "x:1 ", 7, "x:1" + "0" * 20]
+)
+def test_what_is_no_cursor_is_refused(touches, cursor):
+    with pytest.raises(InvalidInput, match="not a cursor"):
+        touches.wait("s", cursor, [Entity("user")], 0)
+
+
+def test_a_cursor_beyond_the_end_is_refused(touches):
+    incarnation = touches.meta("s").cursor.partition(":")[0]
+    with pytest.raises(InvalidInput, match="ends at 0"):
+        touches.wait("s", f"{incarnation}:1", [Entity("user")], 0)
+
+
+def test_a_fork_is_waited_at_by_itself(streams, touches, stream):
+    (by_city,) = touches.activate("s", [BY_CITY])
+    stream.append([change("1"), change("2")])
+    streams.create("fork", fork=Fork("s"))
+    incarnation = touches.meta("fork").cursor.partition(":")[0]
+    assert touches.templates("fork") == ()
+    with pytest.raises(NotFound, match="no active template"):
+        touches.wait("fork", None, [Rows(by_city.id, {"city": "Ulm"})], 0)
+    stream.append(change("3"))
+    streams.open("fork").append(change("4"))
+    keys = [Row("user", str(number)) for number in range(1, 5)]
+    # Below the fork's offset its records are those of the stream that it left.
+    assert touches.wait("fork", f"{incarnation}:1", keys, 0).keys == (1, 3)
+
+
+def test_a_message_about_the_stream_touches_everything(touches, stream):
+    (by_city,) = touches.activate("s", [BY_CITY])
+    cursor = touches.meta("s").cursor
+    stream.append([CONTROL, change("1")])
+    keys = [Entity("order"), Row("user", "2"), Rows(by_city.id, {"city": "Kiel"})]
+    told = touches.wait("s", cursor, keys, 0)
+    assert told == (True, False, touches.meta("s").cursor, (0, 1, 2))
+    assert not touches.wait("s", told.cursor, keys, 0).touched
+
+
+@pytest.mark.parametrize("is_followed", [False, True])
+def test_what_touches_everything_makes_up_for_all_that_was_forgotten(
+    touches, stream, monkeypatch, is_followed
+):
+    """Who asks from before it is touched anyhow; so nobody need know by what else."""
+    monkeypatch.setattr(limits, "TOUCH_MARKS_MAX", 4)
+    cursor = touches.meta("s").cursor
+    keys = [Entity("order"), Row("user", "1")]
+    many = [change(str(number)) for number in range(9)]
+    if is_followed:
+        touches.wait("s", cursor, keys, 0)
+    stream.append(many)
+    assert touches.wait("s", cursor, keys, 0).stale
+    stream.append([CONTROL, change("x"), change("y")])
+    told = touches.wait("s", cursor, keys, 0)
+    assert told == (True, False, touches.meta("s").cursor, (0, 1))
+    assert not touches.wait("s", told.cursor, keys, 0).touched
+
+
+def test_who_comes_later_may_ask_from_further_back(touches, stream):
+    cursor = touches.meta("s").cursor
+    stream.append(change("1"))
+    later = touches.wait("s", None, [Entity("user")], 0).cursor
+    assert touches.wait("s", cursor, [Row("user", "1"), Row("user", "2")], 0).keys == (0,)
+    assert not touches.wait("s", later, [Row("user", "1")], 0).touched
+
+
+def test_the_journal_of_an_earlier_stream_of_the_name_says_nothing(streams, touches, stream):
+    touches.wait("s", touches.meta("s").cursor, [Entity("user")], 0)
+    stream.append(change("1"))
+    touches.wait("s", None, [Entity("user")], 0)
+    streams.delete("s")
+    streams.create("s", JSON)
+    streams.profiles.put("s", TOUCHED)
+    cursor = touches.meta("s").cursor
+    streams.open("s").append(change("2"))
+    assert touches.wait("s", cursor, [Row("user", "1"), Row("user", "2")], 0).keys == (1,)
+
+
+def test_what_was_forgotten_is_looked_up_again_where_it_is_not_too_much(
+    touches, stream, monkeypatch
+):
+    monkeypatch.setattr(limits, "TOUCH_MARKS_MAX", 5)
+    first = touches.meta("s").cursor
+    stream.append([change("1"), change("2")])
+    cursor = touches.wait("s", first, [Entity("user")], 0).cursor
+    # Together with the two before they are too many, and by themselves they are not.
+    stream.append([change("3"), change("4"), change("5")])
+    keys = [Row("user", str(number)) for number in range(1, 6)]
+    assert touches.wait("s", cursor, keys, 0) == (True, False, touches.meta("s").cursor, (2, 3, 4))
+
+
+# What may be waited for
+
+
+def test_streams_that_are_not_waited_for_are_not_found(streams, touches):
+    streams.create("plain", JSON)
+    streams.create("state", JSON)
+    streams.profiles.put("state", {"kind": "state-protocol"})
+    for name in ("plain", "state", "missing"):
+        for ask in (
+            lambda name=name: touches.meta(name),
+            lambda name=name: touches.wait(name, None, [Entity("user")], 0),
+            lambda name=name: touches.activate(name, [BY_CITY]),
+            lambda name=name: touches.templates(name),
+        ):
+            with pytest.raises(NotFound) as raised:
+                ask()
+            assert ("touch" in raised.value.hint) == (name != "missing")
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [],
+        [Entity("user")] * (limits.TOUCH_KEYS_MAX + 1),
+        ["user"],
+        [("user", "1")],
+        [Entity("")],
+        [Row("user", 7)],
+        [Row("user", "x" * (limits.TOUCH_KEY_CHARS + 1))],
+        [Rows(None, {})],
+    ],
+)
+def test_keys_that_cannot_be_are_refused(touches, keys):
+    with pytest.raises(InvalidInput):
+        touches.wait("s", None, keys, 0)
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan"), "1", None])
+def test_times_that_cannot_be_are_refused(touches, timeout):
+    with pytest.raises(InvalidInput):
+        touches.wait("s", None, [Entity("user")], timeout)
+
+
+def test_values_fit_their_fields(touches):
+    fields = {"text": "string", "whole": "integer", "any": "number", "flag": "boolean"}
+    (made,) = touches.activate("s", [Template("user", fields)])
+    good = {"text": "x", "whole": 1, "any": 0.5, "flag": True}
+    for fine in ({}, {"whole": 2.0}, {"any": 3}, dict.fromkeys(fields)):
+        touches.wait("s", None, [Rows(made.id, good | fine)], 0)
+    for bad in (
+        {"text": 1},
+        {"text": "x" * (limits.TOUCH_KEY_CHARS + 1)},
+        {"whole": 1.5},
+        {"whole": True},
+        {"whole": float("inf")},
+        {"any": "1"},
+        {"any": float("nan")},
+        {"flag": 1},
+        {"more": None},
+    ):
+        with pytest.raises(InvalidInput):
+            touches.wait("s", None, [Rows(made.id, good | bad)], 0)
+    with pytest.raises(InvalidInput, match="each of"):
+        touches.wait("s", None, [Rows(made.id, {"text": "x"})], 0)
