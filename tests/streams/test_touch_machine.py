@@ -381,7 +381,7 @@ class TouchMachine(RuleBasedStateMachine):
             for _ in range(4):
                 await asyncio.sleep(0)
             stop = True
-            self.opened.streams.bell.ring()
+            self.touches.wake_all()
             return await asyncio.gather(*waiters)
 
         told_all = asyncio.run(main())

@@ -92,7 +92,7 @@ def test_an_append_wakes_exactly_the_one_of_a_hundred_whom_it_concerns(touches, 
         done, _ = await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
         assert done == {waiters[42]}
         stop = True
-        touches._streams.bell.ring()
+        touches.wake_all()
         return await asyncio.gather(*waiters)
 
     told = asyncio.run(main())
@@ -102,11 +102,14 @@ def test_an_append_wakes_exactly_the_one_of_a_hundred_whom_it_concerns(touches, 
 
 
 def test_an_append_costs_one_look_however_many_wait(touches, stream, monkeypatch):
-    """The others know that it has not rung since."""
+    """One looks for all of them, and only those are woken whom it concerns."""
     monkeypatch.setattr(limits, "WATCH_HEARTBEAT_S", 1_000.0)
-    looks = []
-    glance = touches._looking.glance
-    monkeypatch.setattr(touches._looking, "glance", lambda wait: looks.append(1) or glance(wait))
+    looks, recalls = [], []
+    looking = touches._looking
+    glance, recall, enabled = looking.glance, looking.recall, looking.enabled
+    monkeypatch.setattr(looking, "glance", lambda wait: looks.append("glance") or glance(wait))
+    monkeypatch.setattr(looking, "recall", lambda wait: recalls.append(1) or recall(wait))
+    monkeypatch.setattr(looking, "enabled", lambda *a: looks.append("look") or enabled(*a))
 
     async def main():
         waiters = [
@@ -114,15 +117,20 @@ def test_an_append_costs_one_look_however_many_wait(touches, stream, monkeypatch
             for number in range(10)
         ]
         await all_wait(touches, 10)
-        await asyncio.sleep(0)
+        for _ in range(20):
+            await asyncio.sleep(0)
         looks.clear()
+        recalls.clear()
         await stream.append_async(change("none of them"))
         for _ in range(20):
             await asyncio.sleep(0)
-        assert len(looks) == 1
+        assert (looks, recalls) == (["look"], [])
+        await stream.append_async(change("7"))
+        assert (await waiters.pop(7)).touched
+        assert (looks, recalls) == (["look"] * 2, [1])
         await stream.append_async([change(str(number)) for number in range(10)])
         told = await asyncio.gather(*waiters)
-        assert len(looks) == 2
+        assert (looks, recalls) == (["look"] * 3, [1] * 10)
         assert all(each.touched for each in told)
 
     asyncio.run(main())
@@ -150,7 +158,7 @@ def test_what_another_one_has_looked_at_is_not_taken_where_some_of_it_was_forgot
         for _ in range(20):
             await asyncio.sleep(0)
         stop = True
-        touches._streams.bell.ring()
+        touches.wake_all()
         return await asyncio.gather(*waiters)
 
     assert [told.touched for told in asyncio.run(main())] == [True] * 6

@@ -71,7 +71,7 @@ class Ruling:
     def stop(self) -> None:
         """End those who wait, as if their time were over."""
         self._stopping = True
-        self._streams.bell.ring()
+        self._streams.touches.wake_all()
 
     def handlers(self) -> dict[str, Callable[..., Awaitable[Response]]]:
         """Who answers which route."""

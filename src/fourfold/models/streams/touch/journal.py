@@ -42,6 +42,9 @@ class Journal:
         self._since: dict[str, int] = {}
         """From which offset on changes were held against a template."""
         self._by_entity: dict[str, list[Compared]] = {}
+        self._fresh: set[Mark] | None = set()
+        """What was touched since somebody was told; None is everything."""
+        self._told = start
 
     def hold_against(self, templates: Mapping[str, ActiveTemplate]) -> None:
         """From here on, hold changes against these templates and no others."""
@@ -80,7 +83,10 @@ class Journal:
             self._everything = self.reached
             self._marks.clear()
             self.floor, self._since = 0, dict.fromkeys(self._since, 0)
+            self._fresh = None
             return
+        if self._fresh is not None:
+            self._fresh |= marks
         self._marks.update(dict.fromkeys(marks, self.reached))
         if len(self._marks) > limits.TOUCH_MARKS_MAX:
             self._forget_older_half()
@@ -89,6 +95,15 @@ class Journal:
         middle = sorted(self._marks.values())[len(self._marks) // 2]
         self._marks = {mark: behind for mark, behind in self._marks.items() if behind > middle}
         self.floor = max(self.floor, middle)
+
+    def news(self) -> tuple[set[Mark] | None, int] | None:
+        """What was touched since this was last asked, None for everything, and up to where; None
+        when nothing was read.
+        """
+        if self.reached == self._told:
+            return None
+        found, self._fresh, self._told = self._fresh, set(), self.reached
+        return found, self.reached
 
     def touched(self, waited: Sequence[Sequence[Mark]], offset: int) -> tuple[int, ...]:
         """Which of the keys, each given by its marks, changed from an offset on."""
@@ -112,12 +127,26 @@ class Desk:
         """When the stream itself was last looked at, on the monotonic clock."""
         self.stamp: object | None = None
         """The mark of its rings that was taken before that, if the journal has reached the end."""
+        self.version: int | None = None
+        """The version of the schema that the stream was at then."""
+        self._last: Journal | None = None
         self._gates: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]
         self._gates = WeakKeyDictionary()
 
     def has_all_of(self, sid: int, end: int) -> bool:
         """Whether the journal is of that stream, and has reached its end."""
         return self.journal is not None and (self.journal.sid, self.journal.reached) == (sid, end)
+
+    def news(self) -> tuple[set[Mark] | None, int] | None:
+        """What those who sleep have to be told: of another journal, that it may be anything."""
+        journal = self.journal
+        if journal is None:
+            return None
+        found = journal.news()
+        if journal is self._last:
+            return found
+        self._last = journal
+        return None, journal.reached
 
     def gate(self) -> asyncio.Lock:
         """For coroutines that would have to go to a thread: one after the other, so that those at

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fourfold import limits
-from fourfold.errors import InvalidInput, NotFound
+from fourfold.errors import FourfoldError, InvalidInput, NotFound
 from fourfold.kernel import Snapshot
 from fourfold.models.streams import reader, rules, writer
 from fourfold.models.streams.records import ColdRecords, Record, StreamInfo
@@ -52,7 +52,7 @@ class Looking:
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
         self.desks: Final = Desks()
-        self.ears: Final = Ears(streams.bell)
+        self.ears: Final = Ears(streams.bell, self._scout)
 
     def enabled(self, snapshot: Snapshot, name: str) -> StreamInfo:
         """A stream whose changes can be waited for; NotFound when it is none."""
@@ -115,12 +115,45 @@ class Looking:
                 marks = keys.marks_of(wait.keys, found, wait.name)
                 self.desks.keep(wait.name, desk)
                 looked = self._changed(snapshot, info, desk, wait, found, marks, way)
-            desk.looked_at_s = now_s
+            desk.looked_at_s, desk.version = now_s, info.schema_version
             desk.stamp = stamp if desk.has_all_of(info.sid, info.next_offset) else None
         finally:
-            desk.lock.release()
+            self._leave(wait.name, desk)
         self._streams.touch(info)
         return looked
+
+    def _leave(self, name: str, desk: Desk) -> None:
+        """Tell those who sleep what was read, while nobody else reads on."""
+        news = desk.news()
+        if news is not None:
+            self.ears.tell(name, *news)
+        desk.lock.release()
+
+    def _scout(self, name: str) -> bool:
+        """Read on for those who sleep; False when they have to look by themselves."""
+        desk = self.desks.find(name)
+        if not desk.lock.acquire(blocking=False):
+            return False
+        try:
+            now_s, stamp = time.monotonic(), self.ears.stamp(name)
+            with self._streams.database.read() as snapshot:
+                info = self.enabled(snapshot, name)
+                if not _is_near(desk, info):
+                    return False
+                journal = desk.journal
+                assert journal is not None
+                journal.hold_against(templates.active(snapshot, name))
+                new = reader.records(snapshot, info, journal.reached, info.next_offset)
+                journal.read_on(new, Reach(limits.TOUCH_LOOP_RECORDS, limits.TOUCH_LOOP_BYTES))
+            if not desk.has_all_of(info.sid, info.next_offset):
+                return False
+            desk.looked_at_s, desk.stamp = now_s, stamp
+        except (FourfoldError, reader.NotInTheLog):
+            return False
+        else:
+            return True
+        finally:
+            self._leave(name, desk)
 
     def _changed(  # noqa: PLR0917 - a stream as it is, and who asks what of it
         self,
@@ -151,6 +184,18 @@ class Looking:
         touched = journal.touched(marks, at.offset)
         reached = at._replace(offset=max(at.offset, journal.reached))
         return Looked(touched, stale=False, cursor=reached, end=end, sid=info.sid, marks=marks)
+
+
+def _is_near(desk: Desk, info: StreamInfo) -> bool:
+    """Whether the journal of a desk is of this stream as it is now, and only a little behind."""
+    journal = desk.journal
+    return (
+        journal is not None
+        and journal.sid == info.sid
+        and desk.version == info.schema_version
+        and info.first_offset <= journal.reached
+        and info.next_offset - journal.reached <= limits.TOUCH_LOOP_RECORDS
+    )
 
 
 def _check_place(snapshot: Snapshot, info: StreamInfo, at: Cursor) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from fourfold import limits
@@ -65,13 +66,13 @@ class Touches:
         *,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> Touched:
-        """The same for coroutines. It ends as if its time were over when the bell of the streams
-        rings and it `should_stop`.
+        """The same for coroutines. It ends as if its time were over when everybody is woken
+        (`wake_all`) and it `should_stop`.
         """
         wait = Wait(name, cursor, keys, timeout_s)
-        with self._seen.waiting(name, wait.template_ids), self._looking.ears.heard(name) as ear:
+        with self._seen.waiting(name, wait.template_ids), self._looking.ears.seated(name) as seat:
             while True:
-                ear.forget()
+                wait.untouched_below(seat.rise())
                 looked = self._looking.recall(wait)
                 if looked is None:
                     looked = self._noted(await self._look(wait))
@@ -79,10 +80,15 @@ class Touches:
                 if told is not None:
                     return told
                 if wait.pause_s:
-                    await ear.wait(wait.pause_s)
+                    marks = set(chain.from_iterable(looked.marks))
+                    await seat.sleep(marks, wait.pause_s)
                 else:
                     # There is more to look at; meanwhile others have their turn.
                     await asyncio.sleep(0)
+
+    def wake_all(self) -> None:
+        """Let every coroutine that waits look whether it should stop; from any thread."""
+        self._looking.ears.wake_all()
 
     async def _look(self, wait: Wait) -> Looked:
         """Segments may be far away, and much may have to be read: that is for a thread."""

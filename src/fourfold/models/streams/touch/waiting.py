@@ -59,6 +59,12 @@ class Wait:
         touched = bool(looked.keys) or looked.stale
         return Touched(touched, looked.stale, str(looked.cursor), looked.keys)
 
+    def untouched_below(self, offset: int) -> None:
+        """Nothing below an offset has touched it: it need not be looked at again."""
+        if self.last is not None and self.at is not None and offset > self.at.offset:
+            self.at = self.at._replace(offset=offset)
+            self.last = self.last._replace(cursor=self.at)
+
     @property
     def pause_s(self) -> float:
         """How long there is nothing to do until somebody rings."""
