@@ -13,6 +13,7 @@ import pytest
 from cutting_proxy import CuttingProxy
 from served_streams import Served
 
+from fourfold import client as clients
 from fourfold.client import (
     AsyncStreamClient,
     Boundary,
@@ -29,6 +30,7 @@ from fourfold.client.answers import Answer
 from fourfold.client.calls import Address
 from fourfold.client.waiting import TouchWaiting
 from fourfold.errors import BadAnswer, InvalidInput, NotFound, Refused
+from fourfold.models.streams import touch
 
 OFFSET = "0000000000000000_000000000000000"
 ORDER = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
@@ -315,3 +317,9 @@ def test_the_client_needs_no_database():
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout == "set()\n"
+
+
+def test_keys_and_answers_are_those_of_the_library():
+    """Whoever waits at a folder today and at a server tomorrow changes nothing else."""
+    for name in ("Entity", "Row", "Rows", "Template", "Touched"):
+        assert getattr(clients, name) is getattr(touch, name)

@@ -23,19 +23,15 @@ if TYPE_CHECKING:
     from fourfold.client.producer import AsyncProducer, StreamProducer
     from fourfold.client.rules import (
         Boundary,
-        Entity,
         LiveTemplate,
         RoutingKey,
-        Row,
-        Rows,
         SchemaRegistry,
         StreamProfile,
-        Template,
-        Touched,
         TouchFacts,
     )
     from fourfold.client.sync import Following, Stream, StreamClient
     from fourfold.models.streams.records import Producer
+    from fourfold.models.streams.touch.records import Entity, Row, Rows, Template, Touched
 else:
     __getattr__, __dir__ = exports(
         __name__,
@@ -47,24 +43,24 @@ else:
             "AsyncStreamClient": "fourfold.client.aio",
             "Batching": "fourfold.client.delivery",
             "Boundary": "fourfold.client.rules",
-            "Entity": "fourfold.client.rules",
+            "Entity": "fourfold.models.streams.touch.records",
             "Following": "fourfold.client.sync",
             "Listed": "fourfold.client.answers",
             "LiveTemplate": "fourfold.client.rules",
             "Part": "fourfold.client.answers",
             "Producer": "fourfold.models.streams.records",
             "RoutingKey": "fourfold.client.rules",
-            "Row": "fourfold.client.rules",
-            "Rows": "fourfold.client.rules",
+            "Row": "fourfold.models.streams.touch.records",
+            "Rows": "fourfold.models.streams.touch.records",
             "SchemaRegistry": "fourfold.client.rules",
             "Stream": "fourfold.client.sync",
             "StreamClient": "fourfold.client.sync",
             "StreamFacts": "fourfold.client.answers",
             "StreamProducer": "fourfold.client.producer",
             "StreamProfile": "fourfold.client.rules",
-            "Template": "fourfold.client.rules",
+            "Template": "fourfold.models.streams.touch.records",
             "TouchFacts": "fourfold.client.rules",
-            "Touched": "fourfold.client.rules",
+            "Touched": "fourfold.models.streams.touch.records",
         },
     )
 

@@ -9,35 +9,29 @@ They are of Fourfold's own server.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 from fourfold.client import rules
 from fourfold.client.answers import Answer
 from fourfold.client.calls import Call
-from fourfold.client.rules import (
-    LiveTemplate,
-    SchemaRegistry,
-    StreamProfile,
-    Template,
-    Touched,
-    TouchFacts,
-    TouchKey,
-)
+from fourfold.client.rules import LiveTemplate, SchemaRegistry, StreamProfile, TouchFacts
 from fourfold.client.transport import Settings
 from fourfold.client.waiting import TouchWaiting
 from fourfold.models.streams import declarations
 from fourfold.models.streams.declarations import UNCHANGED, FieldsGiven, KeyGiven
+from fourfold.models.streams.touch.records import Key, Template, Touched
 
 
-class RuleCalls:
+class RuleCalls(ABC):
     """For threads."""
 
     settings: Settings
 
+    @abstractmethod
     def send(self, call: Call) -> Answer:
         """One request, repeated while that is safe."""
-        raise NotImplementedError
 
     def schema(self, name: str) -> SchemaRegistry:
         """The schemas of a stream, and what else is declared of its messages."""
@@ -88,7 +82,7 @@ class RuleCalls:
     def touch_wait(
         self,
         name: str,
-        keys: Sequence[TouchKey],
+        keys: Sequence[Key],
         *,
         cursor: str | None = None,
         timeout: float | None = None,
@@ -109,14 +103,14 @@ class RuleCalls:
         return rules.templates_of(self.send(call))
 
 
-class AsyncRuleCalls:
+class AsyncRuleCalls(ABC):
     """The same for coroutines."""
 
     settings: Settings
 
+    @abstractmethod
     async def send(self, call: Call) -> Answer:
         """One request, repeated while that is safe."""
-        raise NotImplementedError
 
     async def schema(self, name: str) -> SchemaRegistry:
         """The schemas of a stream, and what else is declared of its messages."""
@@ -163,7 +157,7 @@ class AsyncRuleCalls:
     async def touch_wait(
         self,
         name: str,
-        keys: Sequence[TouchKey],
+        keys: Sequence[Key],
         *,
         cursor: str | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - a wait that is over gives a cursor

@@ -8,15 +8,15 @@ the rest of the client.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from fourfold.client import answers, calls
 from fourfold.client.answers import Answer
 from fourfold.client.calls import Address, Call
 from fourfold.errors import BadAnswer, InvalidInput
+from fourfold.models.streams.touch.records import Entity, Key, Row, Rows, Template, Touched
 
 Out = TypeVar("Out")
-Scalar: TypeAlias = str | int | float | bool | None
 
 
 class RoutingKey(NamedTuple):
@@ -65,40 +65,6 @@ class StreamProfile(NamedTuple):
     """The fields that events of an event log are found by."""
 
 
-class Entity(NamedTuple):
-    """Any change of one type."""
-
-    entity: str
-
-
-class Row(NamedTuple):
-    """Any change of one key of a type."""
-
-    entity: str
-    key: str
-
-
-class Rows(NamedTuple):
-    """Any change of the rows that have, or had, these values in the fields of a live template."""
-
-    template_id: str
-    values: Mapping[str, Scalar]
-
-
-TouchKey: TypeAlias = Entity | Row | Rows
-
-
-class Template(NamedTuple):
-    """Fields of an entity by which its rows shall be waited for, and what is in each: "string",
-    "integer", "number" or "boolean".
-    """
-
-    entity: str
-    fields: Mapping[str, str]
-    inactivity_ttl_ms: int | None = None
-    """How long nobody may ask for it before it is retired."""
-
-
 class LiveTemplate(NamedTuple):
     """A template that a stream has."""
 
@@ -119,18 +85,6 @@ class TouchFacts(NamedTuple):
     cursor: str
     processed_offset: str
     templates: tuple[LiveTemplate, ...]
-
-
-class Touched(NamedTuple):
-    """What became of a wait. `keys` are the places of the keys that changed; `stale` means that it
-    cannot be told which did, so that everything has to be read again. With `cursor` nothing is
-    missed from there on.
-    """
-
-    touched: bool
-    stale: bool
-    cursor: str
-    keys: tuple[int, ...]
 
 
 def schema(address: Address, name: str) -> Call:
@@ -158,7 +112,7 @@ def touch(address: Address, name: str) -> Call:
 
 
 def touch_wait(
-    address: Address, name: str, keys: Iterable[TouchKey], cursor: str | None, timeout_ms: int
+    address: Address, name: str, keys: Iterable[Key], cursor: str | None, timeout_ms: int
 ) -> Call:
     asked = {
         "cursor": cursor,
@@ -218,7 +172,7 @@ def _tell(
     return Call("POST", url, what, headers, {}, calls.as_json(told), repeatable)
 
 
-def _key(key: TouchKey) -> dict[str, Any]:
+def _key(key: Key) -> dict[str, Any]:
     match key:
         case Entity(entity):
             return {"entity": entity}

@@ -16,8 +16,8 @@ from fourfold import limits
 from fourfold.client import rules
 from fourfold.client.answers import Answer
 from fourfold.client.calls import Address, Call
-from fourfold.client.rules import Touched, TouchKey
 from fourfold.errors import InvalidInput
+from fourfold.models.streams.touch.records import Key, Touched
 
 # The client gives up on a silent connection after CLIENT_LIVE_TIMEOUT_S; the answer comes before.
 _ONE_REQUEST_S = limits.CLIENT_LIVE_TIMEOUT_S / 2
@@ -30,7 +30,7 @@ class TouchWaiting:
         self,
         address: Address,
         name: str,
-        keys: Sequence[TouchKey],
+        keys: Sequence[Key],
         cursor: str | None,
         timeout: float | None,
         *,

@@ -22,10 +22,8 @@ from fourfold.models.streams.schemas.registry import Registry
 from fourfold.models.streams.touch import (
     ActiveTemplate,
     Encoding,
-    Entity,
     Key,
     Meta,
-    Row,
     Template,
     Touched,
 )
@@ -98,14 +96,12 @@ class RemoteTouches:
         return tuple(map(_template, self._client.touch(name).templates))
 
     def activate(self, name: str, wanted: Sequence[Template]) -> tuple[ActiveTemplate, ...]:
-        asked = [calls.Template(*each) for each in wanted]
-        return tuple(map(_template, self._client.touch_templates(name, asked)))
+        return tuple(map(_template, self._client.touch_templates(name, wanted)))
 
     def wait(self, name: str, cursor: str | None, keys: Sequence[Key], timeout_s: float) -> Touched:
         """As patient as a follower is, with a server that has answered once."""
-        asked = [_asked(each) for each in keys]
         timeout = None if timeout_s == math.inf else timeout_s
-        waiting = TouchWaiting(self._client.settings.address, name, asked, cursor, timeout)
+        waiting = TouchWaiting(self._client.settings.address, name, keys, cursor, timeout)
         told = waiting.take(self._client.send(waiting.call()))
         patience = Patience(limits.CLIENT_FOLLOW_RETRY_S)
         while told is None:
@@ -114,7 +110,7 @@ class RemoteTouches:
                 patience.restart()
             except FourfoldError as error:
                 time.sleep(patience.pause(error))
-        return Touched(*told)
+        return told
 
 
 def offset_number(offset: str) -> int:
@@ -126,14 +122,6 @@ def offset_number(offset: str) -> int:
             f"{offset!r:.80} is not an offset of a Fourfold server",
             hint="The command line works with Fourfold's own server.",
         ) from None
-
-
-def _asked(key: Key) -> calls.TouchKey:
-    if isinstance(key, Entity):
-        return calls.Entity(key.entity)
-    if isinstance(key, Row):
-        return calls.Row(key.entity, key.key)
-    return calls.Rows(key.template_id, key.values)
 
 
 def _template(told: LiveTemplate) -> ActiveTemplate:

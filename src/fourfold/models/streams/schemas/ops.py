@@ -82,13 +82,7 @@ def derive_all(ops: Sequence[AnyOp], shape: ObjectShape, within: str = "") -> No
 class Op(
     msgspec.Struct, frozen=True, dict=True, tag_field="op", forbid_unknown_fields=True, kw_only=True
 ):
-    """One step of a lens, on the object at hand."""
-
-    def apply(self, fields: Fields) -> bool:
-        raise NotImplementedError
-
-    def derive(self, shape: ObjectShape, place: str) -> None:
-        raise NotImplementedError
+    """One step of a lens, on the object at hand: each has `apply` and `derive`."""
 
 
 class Rename(Op, frozen=True, tag="rename", rename={"source": "from", "target": "to"}):

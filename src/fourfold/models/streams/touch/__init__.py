@@ -1,19 +1,45 @@
-"""Waiting until something changed that concerns certain rows of a state stream."""
+"""Waiting until something changed that concerns certain rows of a state stream.
+
+A name is imported when it is first used: a client that waits at a server needs the records, and no
+database.
+"""
 
 from __future__ import annotations
 
-from fourfold.models.streams.touch.records import (
-    ActiveTemplate,
-    Encoding,
-    Entity,
-    Key,
-    Meta,
-    Row,
-    Rows,
-    Template,
-    Touched,
-)
-from fourfold.models.streams.touch.touches import Touches
+from typing import TYPE_CHECKING
+
+from fourfold.lazy import exports
+
+if TYPE_CHECKING:
+    from fourfold.models.streams.touch.records import (
+        ActiveTemplate,
+        Encoding,
+        Entity,
+        Key,
+        Meta,
+        Row,
+        Rows,
+        Template,
+        Touched,
+    )
+    from fourfold.models.streams.touch.touches import Touches
+else:
+    _HERE = "fourfold.models.streams.touch"
+    __getattr__, __dir__ = exports(
+        __name__,
+        {
+            "ActiveTemplate": f"{_HERE}.records",
+            "Encoding": f"{_HERE}.records",
+            "Entity": f"{_HERE}.records",
+            "Key": f"{_HERE}.records",
+            "Meta": f"{_HERE}.records",
+            "Row": f"{_HERE}.records",
+            "Rows": f"{_HERE}.records",
+            "Template": f"{_HERE}.records",
+            "Touched": f"{_HERE}.records",
+            "Touches": f"{_HERE}.touches",
+        },
+    )
 
 __all__ = [
     "ActiveTemplate",
