@@ -9,7 +9,11 @@ import pytest
 import fourfold
 
 # The conformance test says that LangGraph is missing; these cannot even be read without it.
-NEEDING = ["test_langgraph_graphs.py", "test_langgraph_saver.py"]
+NEEDING = [
+    "test_langgraph_graphs.py",
+    "test_langgraph_programs.py",
+    "test_langgraph_saver.py",
+]
 collect_ignore = [] if find_spec("langgraph") else NEEDING
 
 

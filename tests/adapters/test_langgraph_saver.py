@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph_calls import checkpoint, config, put, values
 
 import fourfold
 from fourfold.adapters.langgraph import FourfoldSaver
@@ -24,36 +25,6 @@ from fourfold.models.sessions import Sessions
 @pytest.fixture
 def saver(sessions):
     return FourfoldSaver(sessions)
-
-
-def config(thread="t", checkpoint=None, ns=""):
-    named = {"thread_id": thread, "checkpoint_ns": ns}
-    if checkpoint is not None:
-        named["checkpoint_id"] = checkpoint
-    return {"configurable": named}
-
-
-def checkpoint(name, **values):
-    return {
-        "v": 4,
-        "id": name,
-        "ts": "2026-01-02T03:04:05+00:00",
-        "channel_values": values,
-        "channel_versions": dict.fromkeys(values, 1),
-        "versions_seen": {"node": {"a": 1}},
-        "updated_channels": None,
-    }
-
-
-def put(saver, name, thread="t", parent=None, metadata=None, **values):
-    found = checkpoint(name, **values)
-    told = {"source": "loop", "step": 1, **(metadata or {})}
-    return saver.put(config(thread, parent), found, told, found["channel_versions"])
-
-
-def values(saver, thread="t", name=None):
-    found = saver.get_tuple(config(thread, name))
-    return None if found is None else found.checkpoint["channel_values"]
 
 
 @pytest.mark.parametrize(

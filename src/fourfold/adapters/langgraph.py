@@ -322,7 +322,7 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
         for thread in threads:
             with self._held(thread):
                 spaces = self._namespaces(thread)
-            for name, log in sorted(spaces.items()):
+            for name, log in spaces.items():
                 if ns is not None and name != ns:
                     continue
                 for record in log.records(before):

@@ -50,6 +50,16 @@ class Record(msgspec.Struct):
         return self.event if self.latest is None else self.latest
 
 
+def is_checkpoint(event: Event) -> bool:
+    """Tell a checkpoint from a step that another program added to the session."""
+    return (
+        event.type in TYPES
+        and event.key is not None
+        and event.key.startswith("c")
+        and ("rest" in event.data["step"] or "rest_item" in event.data["step"])
+    )
+
+
 def base_of(event: Event) -> int | None:
     base: int | None = event.data["step"].get("base")
     return base

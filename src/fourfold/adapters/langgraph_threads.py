@@ -10,17 +10,18 @@ import copy
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from fourfold import limits
 from fourfold.adapters.langgraph_lists import Chain, chain_of, values_of
 from fourfold.adapters.langgraph_records import (
     DEPTH_MAX,
-    TYPES,
     Record,
     base_of,
     changes,
     difference,
+    is_checkpoint,
     record_of,
     shorten,
 )
@@ -75,7 +76,6 @@ class ThreadLog:
         self._events: Kept[Event] = Kept(limits.ADAPTER_EVENTS_MAX)
         self._records: Kept[Record] = Kept(limits.ADAPTER_EVENTS_MAX)
         self._places: Kept[int] = Kept(limits.ADAPTER_EVENTS_MAX)
-        self._writes: Kept[int] = Kept(limits.ADAPTER_EVENTS_MAX)
         self._written: Kept[list[int]] = Kept(limits.ADAPTER_EVENTS_MAX)
         """The events with the writes of a checkpoint, where all of them are known."""
         self._chains: Kept[Chain] = Kept(limits.ADAPTER_LISTS_MAX)
@@ -98,7 +98,7 @@ class ThreadLog:
         if last != self._seen:
             found: Record | None = None
             for event in self._backwards(last, self._seen):
-                if event.type in TYPES:
+                if is_checkpoint(event):
                     record = self.record(event.id)
                     if found is None:
                         found = self._newest = self.record(record.newest)
@@ -142,7 +142,7 @@ class ThreadLog:
         seen: set[str] = set()
         late: list[Record] = []
         for event in self._backwards(last, 0):
-            if event.type not in TYPES:
+            if not is_checkpoint(event):
                 continue
             record = self.record(event.id)
             if record.id in seen:
@@ -267,24 +267,26 @@ class ThreadLog:
             self._stored[item] = (name, kept.id)
 
     def add_writes(self, checkpoint_id: str, event: Mapping[str, Any]) -> Event:
-        number = self._writes.get(checkpoint_id, 0)
+        """Append writes, unless they are the newest of the checkpoint: then they were sent again.
+
+        Equal writes before others are another request: an answer may be taken back.
+        """
         while True:
-            key = _key("w", checkpoint_id, number)
-            number += 1
+            known = self.write_events(checkpoint_id)
+            count = len(known)
             try:
+                if known and known[-1].data["task"] == event["task"]:
+                    key = _key("w", checkpoint_id, count - 1)
+                    with suppress(ReplayMismatch):
+                        return self.sessions.append_event(self.sid, event, key=key)
+                key = _key("w", checkpoint_id, count)
                 kept = self.sessions.append_event(self.sid, event, key=key)
             except ReplayMismatch:
-                continue
-            self._writes[checkpoint_id] = number
+                continue  # Another checkpointer was faster.
             self._events[kept.id] = kept
-            known = self._written.get(checkpoint_id)
+            self._written[checkpoint_id] = [*(each.id for each in known), kept.id]
             if kept.id == self._seen + 1:
                 self._seen = kept.id
-                if known is None and number == 1:
-                    # Under the first key, and new: there were none before.
-                    self._written[checkpoint_id] = [kept.id]
-            if known is not None and kept.id not in known:
-                known.append(kept.id)
             return kept
 
     # Inside
@@ -365,15 +367,22 @@ class ThreadLog:
         event: dict[str, Any] = {"type": "step/started", "step": step}
         if shelf.values:
             event["values"] = shelf.values
-        try:
-            return self.sessions.append_event(self.sid, event, key=_key("c", checkpoint_id))
-        except ReplayMismatch:
-            pass
-        # The same id once more, with other content: it replaces the step.
-        versions = list(self._versions(checkpoint_id))
-        replaced = {**event, "type": "step/put", "step": {**step, "id": versions[0].entity_id}}
-        key = _key("c", checkpoint_id, len(versions))
-        return self.sessions.append_event(self.sid, replaced, key=key)
+        last = self.sessions.current_view(self.sid).counters.event
+        with suppress(ReplayMismatch):
+            kept = self.sessions.append_event(self.sid, event, key=_key("c", checkpoint_id))
+            if kept.id > last:
+                return kept
+        # The id was put before: this is that request again, or it replaces the step.
+        while True:
+            versions = list(self._versions(checkpoint_id))
+            for number in (len(versions) - 1, len(versions)):
+                given = event
+                if number:
+                    step_id = versions[0].entity_id
+                    given = {**event, "type": "step/put", "step": {**step, "id": step_id}}
+                with suppress(ReplayMismatch):
+                    key = _key("c", checkpoint_id, number)
+                    return self.sessions.append_event(self.sid, given, key=key)
 
     def _remember(self, event: Event, base: Record | None, grown: dict[str, int]) -> None:
         record = record_of(event, base)

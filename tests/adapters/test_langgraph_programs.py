@@ -1,0 +1,180 @@
+"""Random programs give the same answers from this checkpointer and from LangGraph's own.
+
+The programs write a value, another one, and the first one again; they go on with a checkpointer
+that remembers nothing, as a new process does, or whose memory holds one thread only; and other
+programs append to the sessions of the threads in between.
+"""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph_calls import checkpoint, config, put, values
+
+from fourfold import limits
+from fourfold.adapters.langgraph import FourfoldSaver
+from fourfold.models.sessions import Sessions
+
+TASK = "00000000-0000-0000-0000-000000000000"
+THREADS = st.sampled_from(["t", "u", "v"])
+SPACES = st.sampled_from(["", "child"])
+NAMES = st.sampled_from(["c1", "c2", "c3"])
+VALUES = st.sampled_from(["yes", "no", "m" * 600])
+SPECIAL = st.sampled_from(["__resume__", "__interrupt__", "__error__"])
+
+
+def resumed(saver, thread="t", name="c1"):
+    return [value for _, _, value in saver.get_tuple(config(thread, name)).pending_writes]
+
+
+def test_writes_keep_the_newest_value_when_it_equals_the_first(sessions):
+    put(FourfoldSaver(sessions), "c1", x=1)
+    for answer in ("no", "yes", "no"):
+        FourfoldSaver(sessions).put_writes(config("t", "c1"), [("__resume__", answer)], TASK)
+        assert resumed(FourfoldSaver(sessions)) == [answer]
+
+
+def test_writes_keep_the_newest_value_when_the_thread_was_evicted(sessions, monkeypatch):
+    monkeypatch.setattr(limits, "ADAPTER_THREADS_MAX", 2)
+    saver = FourfoldSaver(sessions)
+    put(saver, "c1", x=1)
+    for answer in ("no", "yes", "no"):
+        saver.put_writes(config("t", "c1"), [("__resume__", answer)], TASK)
+        for other in range(3):
+            put(saver, "c1", f"t{other}", x=1)
+    assert resumed(saver) == ["no"]
+
+
+def test_checkpoint_put_again_keeps_the_newest_content_when_it_equals_the_first(sessions):
+    for number in (1, 2, 1, 1, 2):
+        put(FourfoldSaver(sessions), "c1", x=number)
+        assert values(FourfoldSaver(sessions)) == {"x": number}
+
+
+def test_repeated_request_writes_nothing(sessions):
+    put(FourfoldSaver(sessions), "c1", x=1)
+    FourfoldSaver(sessions).put_writes(config("t", "c1"), [("__resume__", "no")], TASK)
+    before = sessions.position()
+    put(FourfoldSaver(sessions), "c1", x=1)
+    FourfoldSaver(sessions).put_writes(config("t", "c1"), [("__resume__", "no")], TASK)
+    assert sessions.position() == before
+
+
+class Programs(RuleBasedStateMachine):
+    """One program, run on both checkpointers."""
+
+    def __init__(self):
+        super().__init__()
+        self.sessions = Sessions()
+        self.memory = InMemorySaver()
+        self.saver = FourfoldSaver(self.sessions)
+        self.known = set()
+
+    @rule(thread=THREADS, ns=SPACES, name=NAMES, parent=NAMES, value=VALUES, run=st.integers(0, 2))
+    def put(self, thread, ns, name, parent, value, run):
+        # One version for one value: the checkpointer of LangGraph stores values by their versions.
+        made = checkpoint(name, x=value, messages=[value, {"a": value}])
+        made["channel_versions"] = dict.fromkeys(made["channel_values"], value)
+        base = config(thread, parent if (thread, ns, parent) in self.known else None, ns)
+        for saver in (self.memory, self.saver):
+            versions = dict(made["channel_versions"])
+            saver.put(base, {**made}, {"step": 1, "run_id": f"r{run}"}, versions)
+        self.known.add((thread, ns, name))
+
+    @precondition(lambda self: self.known)
+    @rule(data=st.data(), task=st.sampled_from("12"), channel=SPECIAL, value=VALUES)
+    def put_special_write(self, data, task, channel, value):
+        self.put_writes(data, task, [(channel, value)])
+
+    @precondition(lambda self: self.known)
+    @rule(data=st.data(), task=st.sampled_from("12"), given=st.lists(VALUES, max_size=2))
+    def put_plain_writes(self, data, task, given):
+        self.put_writes(data, task, [("x", value) for value in given])
+
+    def put_writes(self, data, task, writes):
+        thread, ns, name = data.draw(st.sampled_from(sorted(self.known)))
+        for saver in (self.memory, self.saver):
+            saver.put_writes(config(thread, name, ns), writes, task, f"path-{task}")
+
+    @rule()
+    def restart(self):
+        self.saver = FourfoldSaver(self.sessions)
+
+    @rule()
+    def evict(self):
+        """Make the checkpointer forget every thread, as many other threads would."""
+        for number in range(limits.ADAPTER_THREADS_MAX):
+            self.saver._keep(f"other-{number}", "", None)
+
+    @precondition(lambda self: self.known)
+    @rule(
+        data=st.data(),
+        event=st.sampled_from(
+            [
+                {"type": "app/note", "text": "hello"},
+                {"type": "session/compacted", "vars_ref": {}, "message": {"content": "all"}},
+                {"type": "step/started", "step": {"status": "running"}},
+                {"type": "message/appended", "message": {"content": "hello"}},
+                None,
+            ]
+        ),
+    )
+    def append_foreign_event(self, data, event):
+        thread, ns, _ = data.draw(st.sampled_from(sorted(self.known)))
+        sid = self.saver._log(thread, ns).sid
+        if event is None:
+            self.sessions.publish_head(sid)
+        else:
+            self.sessions.append_event(sid, event)
+
+    @precondition(lambda self: self.known)
+    @rule(data=st.data())
+    def delete_thread(self, data):
+        thread = data.draw(st.sampled_from(sorted({each[0] for each in self.known})))
+        for saver in (self.memory, self.saver):
+            saver.delete_thread(thread)
+        self.known = {each for each in self.known if each[0] != thread}
+
+    @rule()
+    def collect(self):
+        self.sessions.gc(0)
+
+    @rule(limit=st.none() | st.integers(0, 4), run=st.none() | st.integers(0, 2))
+    def list_all(self, limit, run):
+        wanted = None if run is None else {"run_id": f"r{run}"}
+        self.same(lambda saver: saver.list(None, limit=limit, filter=wanted))
+
+    @rule(thread=THREADS, before=NAMES, limit=st.none() | st.integers(0, 2))
+    def list_thread(self, thread, before, limit):
+        if thread in {each[0] for each in self.known}:
+            end = config(thread, before)
+            self.same(lambda saver: saver.list(config(thread), before=end, limit=limit))
+
+    def same(self, ask):
+        assert list(map(told, ask(self.saver))) == list(map(told, ask(self.memory)))
+
+    def teardown(self):
+        for thread, ns, name in self.known:
+            for saver in (self.saver, FourfoldSaver(self.sessions)):
+                for found in (config(thread, name, ns), config(thread, None, ns)):
+                    mine, theirs = saver.get_tuple(found), self.memory.get_tuple(found)
+                    assert told(mine) == told(theirs)
+        self.same(lambda saver: saver.list(None))
+        assert self.sessions.verify() == []
+        self.sessions.close()
+
+
+def told(found):
+    return (
+        found.config,
+        found.checkpoint,
+        found.metadata,
+        found.parent_config,
+        sorted(found.pending_writes),
+    )
+
+
+TestPrograms = Programs.TestCase
+TestPrograms.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
