@@ -149,9 +149,15 @@ def test_an_offset_that_retention_gave_up_is_gone(served, client, name):
     while (kept := next(client.list(name)).first_offset).endswith("0"):
         threading.Event().wait(0.05)
     with pytest.raises(OffsetGone) as gone:
-        stream.read()
+        stream.read(kept[:-1] + "2")
     assert gone.value.details["first_offset"] == kept
     assert stream.read(kept).items() == [4, 5, 6]
+    assert stream.read().items() == list(stream.items()) == [4, 5, 6]
+    assert stream.read().first_offset == stream.head().first_offset == kept
+    for live in ("sse", "long-poll"):
+        with stream.follow(live=live) as parts:
+            part = next(parts)
+        assert (part.items(), part.first_offset) == ([4, 5, 6], kept)
 
 
 def test_times_to_live_go_both_ways(client, name):

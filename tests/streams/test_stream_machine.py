@@ -325,6 +325,15 @@ class StreamMachine(RuleBasedStateMachine):
             assert (info.closed, info.forks) == (found.closed, found.forks)
             assert info.size_bytes == sum(map(len, found.records))
 
+    @invariant()
+    def reads_from_the_start_begin_at_the_earliest_kept_record(self):
+        for name, found in self.model.items():
+            # A read is a use, which would keep a stream with a time to live alive.
+            if found.ttl is None and self.find(name) is found:
+                _, chunk = self.streams.read(name)
+                assert [record.payload for record in chunk.records] == found.records[found.first :]
+                assert chunk.start_offset == found.first
+
 
 StreamMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40)
 TestStreams = StreamMachine.TestCase

@@ -55,6 +55,8 @@ class StreamFacts(NamedTuple):
     expires_at: str | None = None
     created: bool = False
     """Whether this call has made it."""
+    first_offset: str | None = None
+    """The earliest kept record; None if the server does not report it."""
 
 
 class Listed(NamedTuple):
@@ -91,6 +93,8 @@ class Part(NamedTuple):
     up_to_date: bool
     closed: bool
     """Whether the stream is closed and this part reaches its end."""
+    first_offset: str | None = None
+    """The earliest kept record when this was read; None if the server does not report it."""
 
     def messages(self) -> list[bytes]:
         """The messages of a JSON stream, as the bytes that came; of another, all of its bytes."""
@@ -124,6 +128,7 @@ def facts(name: str, answer: Answer) -> StreamFacts:
         int(ttl) if ttl is not None and ttl.isdecimal() else None,
         answer.headers.get("stream-expires-at"),
         answer.status == 201,
+        answer.headers.get("stream-first-offset"),
     )
 
 

@@ -188,6 +188,7 @@ class LiveReading(Reading[Part]):
         self._cursor: str | None = None
         self._type = ""
         self._closed = self._current = False
+        self._first: str | None = None
         self._body: list[bytes] = []
         self._events = EventParser()
         self._base64 = False
@@ -201,6 +202,7 @@ class LiveReading(Reading[Part]):
 
     def begin(self, headers: Headers) -> None:
         self._body, self._events, self.progress = [], EventParser(), False
+        self._first = headers.get("stream-first-offset", self._first)
         if self._mode == "sse":
             self._base64 = headers.get("stream-sse-data-encoding", "").lower() == "base64"
             return
@@ -235,7 +237,7 @@ class LiveReading(Reading[Part]):
             body = b""
         if not body and not self._closed:
             return []
-        return [Part(body, self._type, self.offset, self._current, self._closed)]
+        return [Part(body, self._type, self.offset, self._current, self._closed, self._first)]
 
     def silence(self) -> ServerUnreachable:
         """An answer without anything in it is as good as none."""
@@ -253,7 +255,7 @@ class LiveReading(Reading[Part]):
         if not body and not self.done:
             return []
         current = told.upToDate or self.done
-        return [Part(body, self._type, self.offset, current, self.done)]
+        return [Part(body, self._type, self.offset, current, self.done, self._first)]
 
     def _plain(self, data: bytes) -> bytes:
         try:

@@ -257,6 +257,7 @@ class Stream:
             headers.get("stream-next-offset", offset),
             closed or answers.is_true(headers, "stream-up-to-date"),
             closed,
+            headers.get("stream-first-offset"),
         )
 
     def read_bytes(self, offset: str = START, *, key: str | None = None) -> Iterator[bytes]:

@@ -20,10 +20,10 @@ ALWAYS: Headers = {
     "x-content-type-options": "nosniff",
     "cross-origin-resource-policy": "cross-origin",
     "access-control-allow-origin": "*",
-    "access-control-expose-headers": "Stream-Next-Offset, Stream-Cursor, Stream-Up-To-Date, "
-    "Stream-Closed, Stream-TTL, Stream-Expires-At, Producer-Epoch, Producer-Seq, "
-    "Producer-Expected-Seq, Producer-Received-Seq, ETag, Content-Type, Location, Retry-After, "
-    "stream-sse-data-encoding",
+    "access-control-expose-headers": "Stream-Next-Offset, Stream-First-Offset, Stream-Cursor, "
+    "Stream-Up-To-Date, Stream-Closed, Stream-TTL, Stream-Expires-At, Producer-Epoch, "
+    "Producer-Seq, Producer-Expected-Seq, Producer-Received-Seq, ETag, Content-Type, Location, "
+    "Retry-After, stream-sse-data-encoding",
 }
 """On every answer, also of errors: a browser must not guess, and may read across origins."""
 
@@ -135,6 +135,8 @@ def of_error(error: FourfoldError) -> Headers:
     found: Headers = {}
     if error.kind == "stream_closed":
         found = {"stream-closed": "true", "stream-next-offset": str(details["next_offset"])}
+    elif error.kind == "offset_gone" and "first_offset" in details:
+        found = {"stream-first-offset": str(details["first_offset"])}
     elif error.kind == "producer_fenced":
         found = {"producer-epoch": str(details["epoch"])}
     elif error.kind == "producer_gap":
@@ -149,6 +151,11 @@ def of_error(error: FourfoldError) -> Headers:
     if error.retry_after is not None:
         found["retry-after"] = str(max(1, round(error.retry_after)))
     return found
+
+
+def first_offset(info: StreamInfo) -> Headers:
+    """Where the earliest kept record of a stream is."""
+    return {"stream-first-offset": show_offset(info.first_offset)}
 
 
 def position(next_offset: int, *, closed: bool) -> Headers:

@@ -224,6 +224,7 @@ class Protocol:
                 "content-type": info.content_type,
                 "cache-control": "no-store",
                 **headers.position(info.next_offset, closed=info.closed),
+                **headers.first_offset(info),
                 **headers.lifetime(info),
             },
         )

@@ -66,7 +66,7 @@ class Reading:
             info, chunk = await self._streams.read_async(
                 name, start, records_max=count, sought=sought
             )
-            return _records(chunk)
+            return _records(info, chunk)
         if sought is not None:
             return await self._by_key(name, start, listing.most(given), sought)
         most = listing.most(given) if "limit" in given else None
@@ -76,11 +76,15 @@ class Reading:
     async def _by_key(self, name: str, start: str, most: int, sought: Sought) -> Response:
         """The records with a key; what is told says how far the search has come."""
         info, chunk = await self._streams.read_async(name, start, records_max=most, sought=sought)
-        told = {**_told(chunk), "content-type": info.content_type, "cache-control": "no-store"}
+        told = {
+            **_told(info, chunk),
+            "content-type": info.content_type,
+            "cache-control": "no-store",
+        }
         return Response(200, told, _body(info, chunk))
 
     def _page(self, request: Request, info: StreamInfo, page: Chunk, start: str) -> Response:
-        told = _told(page)
+        told = _told(info, page)
         told["content-type"] = info.content_type
         if start == NOW:
             told["cache-control"] = "no-store"
@@ -107,21 +111,19 @@ class Reading:
             follower = _Follower(self._streams, name, ear, sought, most)
             while True:
                 info, chunk = await follower.read(at)
-                # By key, a search goes on from where it has come to.
-                on = at == NOW or sought is not None
-                at = show_offset(chunk.next_offset) if on else at
+                at = show_offset(chunk.next_offset)
                 left = until - time.monotonic()
                 if chunk.records or chunk.closed or left <= 0 or self._stopping:
                     break
                 if not chunk.up_to_date:
                     continue
                 await ear.wait(min(left, limits.WATCH_HEARTBEAT_S))
-        told = _told(chunk)
+        told = _told(info, chunk)
         told["stream-cursor"] = cursors.cursor(self._streams.clock(), given.get("cursor"))
         if not chunk.records:
             return Response(204, {**told, "cache-control": "no-store"})
         if by_record:
-            return _records(chunk)
+            return _records(info, chunk)
         told["content-type"] = info.content_type
         if sought is not None:
             told["cache-control"] = "no-store"
@@ -137,6 +139,7 @@ class Reading:
             "content-type": "text/event-stream",
             "cache-control": "no-cache",
             "x-accel-buffering": "no",
+            **headers.first_offset(info),
         }
         if not sse.is_text(info):
             told["stream-sse-data-encoding"] = "base64"
@@ -207,15 +210,15 @@ class _Follower:
         return info, found
 
 
-def _told(chunk: Chunk) -> Headers:
-    told = headers.position(chunk.next_offset, closed=chunk.closed)
+def _told(info: StreamInfo, chunk: Chunk) -> Headers:
+    told = headers.position(chunk.next_offset, closed=chunk.closed) | headers.first_offset(info)
     if chunk.up_to_date:
         told["stream-up-to-date"] = "true"
     return told
 
 
-def _records(chunk: Chunk) -> Response:
-    told = {**_told(chunk), "content-type": JSON, "cache-control": "no-store"}
+def _records(info: StreamInfo, chunk: Chunk) -> Response:
+    told = {**_told(info, chunk), "content-type": JSON, "cache-control": "no-store"}
     return Response(200, told, listing.records(chunk))
 
 

@@ -147,7 +147,12 @@ _ALWAYS: Final = {
     503: _error("The database does not answer in time, or is not sound.", **_RETRY),
 }
 _MISSING: Final = {404: _error("There is no such thing.")}
-_GONE: Final = {410: _error("It was deleted, or retention gave that offset up.")}
+_GONE: Final = {
+    410: _error(
+        "It was deleted, or retention trimmed the record at that offset.",
+        Stream_First_Offset=OFFSET,
+    )
+}
 _NO_SCHEMAS: Final = {501: _error("The stream has a schema, and an extra is not installed.")}
 
 
@@ -175,6 +180,7 @@ _STREAM: Final = "/v1/stream/{name}"
 _SUB: Final = "/v1/stream/__ds/subscriptions/{subscription}"
 _READ_HEADERS: Final = {
     **_POSITION,
+    "Stream-First-Offset": OFFSET,
     "Stream-Up-To-Date": TRUE,
     "Stream-Cursor": TEXT,
     "ETag": TEXT,
@@ -442,7 +448,10 @@ ROUTES: Final[tuple[Route, ...]] = (
         ),
         "stream",
         (
-            _query("offset", "Where to begin: -1, now, or an offset that a read gave."),
+            _query(
+                "offset",
+                "Where to begin: -1 (the earliest kept record), now, or an offset of a read.",
+            ),
             _query("live", "Wait for more.", {"enum": ["long-poll", "sse"]}),
             _query("cursor", "The last Stream-Cursor."),
             _query("format", "Records one by one.", {"enum": ["records"]}),
@@ -460,7 +469,12 @@ ROUTES: Final[tuple[Route, ...]] = (
             200: Answer(
                 "Here.",
                 {},
-                {**_POSITION, "Stream-TTL": COUNT, "Stream-Expires-At": TEXT},
+                {
+                    **_POSITION,
+                    "Stream-First-Offset": OFFSET,
+                    "Stream-TTL": COUNT,
+                    "Stream-Expires-At": TEXT,
+                },
             ),
         },
     ),

@@ -10,7 +10,7 @@ from fourfold.errors import InvalidInput, OffsetGone
 from fourfold.kernel import Snapshot
 from fourfold.models.streams import rules
 from fourfold.models.streams.archive.indexes import fields
-from fourfold.models.streams.names import show_offset
+from fourfold.models.streams.names import START, read_offset, show_offset
 from fourfold.models.streams.records import Chunk, ColdRecords, Record, Sought, Step, StreamInfo
 from fourfold.models.streams.writer import SQL, info_of
 
@@ -58,18 +58,15 @@ def records(
 def chunk(
     snapshot: Snapshot,
     info: StreamInfo,
-    start: int | None,
+    offset: str,
     *,
     records_max: int,
     bytes_max: int,
     cold: ColdRecords | None = None,
 ) -> Chunk:
-    """The next records from `start` on, as many as fit; at least one if there is one. None is the
-    end.
-    """
+    """Read the next records after `offset`, as many as fit; at least one if there is one."""
     tail = info.next_offset
-    first = tail if start is None else start
-    check_offset(info, first)
+    first = start_of(info, offset)
     found: list[Record] = []
     held = 0
     for record in records(snapshot, info, first, min(tail, first + records_max), cold):
@@ -85,19 +82,18 @@ def chunk(
 def sought_chunk(
     snapshot: Snapshot,
     info: StreamInfo,
-    start: int | None,
+    offset: str,
     sought: Sought,
     *,
     records_max: int,
     bytes_max: int,
     cold: ColdRecords | None = None,
 ) -> Chunk:
-    """The next records with a key from `start` on, and how far the search has come: a chunk may
-    have none, and not reach the end. None is the end. What is looked at is what is stored.
+    """Read the next records with a key after `offset`, and report how far the search has come: a
+    chunk may have none, and not reach the end. What is looked at is what is stored.
     """
     tail = info.next_offset
-    first = tail if start is None else start
-    check_offset(info, first)
+    first = start_of(info, offset)
     found: list[Record] = []
     held, looked, reached = 0, 0, first
     for step in _steps(snapshot, info, first, tail, sought, cold):
@@ -146,13 +142,12 @@ def _steps(  # noqa: PLR0917 - a range of a stream, and what is sought in it
             yield Step(row[0] + 1, Record._make(row))
 
 
-def page(info: StreamInfo, start: int | None, records_max: int | None = None) -> Chunk:
+def page(info: StreamInfo, offset: str, records_max: int | None = None) -> Chunk:
     """The next part of a stream by its offsets alone, without its records: about as much as fits
     one answer, by what a record of this stream has on average.
     """
     tail = info.next_offset
-    first = tail if start is None else start
-    check_offset(info, first)
+    first = start_of(info, offset)
     count = max(1, limits.STREAM_PAGE_BYTES // _average(info))
     reached = min(tail, first + (count if records_max is None else min(count, records_max)))
     return Chunk((), first, reached, reached == tail, info.closed and reached == tail)
@@ -210,10 +205,23 @@ def _average(info: StreamInfo) -> int:
     return max(1, info.size_bytes // max(1, info.next_offset))
 
 
-def check_offset(info: StreamInfo, offset: int) -> None:
+def start_of(info: StreamInfo, offset: str) -> int:
+    """Return the record at which a read from `offset` begins. `-1` is the earliest kept record.
+
+    Raises:
+        OffsetGone: retention trimmed the record that an explicit offset names.
+    """
+    if offset == START:
+        return info.first_offset
+    start = read_offset(offset)
+    if start is None:
+        return info.next_offset
+    _check_kept(info, start)
+    return start
+
+
+def _check_kept(info: StreamInfo, offset: int) -> None:
     if offset < info.first_offset:
-        if offset == 0 and info.first_offset == 0:
-            return
         raise OffsetGone(
             f"the stream {info.name!r} begins at {show_offset(info.first_offset)}; what was before "
             "it is gone",

@@ -5,8 +5,8 @@
     for chunk in stream.follow(): ...
 
 An append that returned is on disk. A stream is read by offsets, which are text that sorts; `-1` is
-the beginning, `now` the end. Every call that has a name like `..._async` is for coroutines; appends
-of coroutines share commits.
+the earliest kept record, `now` the end. Every call that has a name like `..._async` is for
+coroutines; appends of coroutines share commits.
 """
 
 from __future__ import annotations
@@ -311,14 +311,13 @@ class Streams:
         sought: Sought | None = None,
     ) -> tuple[StreamInfo, Chunk]:
         names.check_name(name)
-        start = names.read_offset(offset)
         with self.database.read() as snapshot:
             info = writer.living(snapshot, name, self.moment())
             most: dict[str, Any] = {"records_max": records_max, "bytes_max": bytes_max}
             if sought is None:
-                found = reader.chunk(snapshot, info, start, **most, cold=cold)
+                found = reader.chunk(snapshot, info, offset, **most, cold=cold)
             else:
-                found = reader.sought_chunk(snapshot, info, start, sought, **most, cold=cold)
+                found = reader.sought_chunk(snapshot, info, offset, sought, **most, cold=cold)
         self.touch(info)
         return info, found
 
@@ -334,10 +333,8 @@ class Streams:
         self, name: str, offset: str = names.START, *, records_max: int | None = None
     ) -> tuple[StreamInfo, Chunk]:
         """The same, without the records: `piece` reads them, as many as fit in memory at a time."""
-        names.check_name(name)
-        start = names.read_offset(offset)
         info = self.info(name)
-        found = reader.page(info, start, records_max)
+        found = reader.page(info, offset, records_max)
         self.touch(info)
         return info, found
 

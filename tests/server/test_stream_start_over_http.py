@@ -1,0 +1,52 @@
+"""Reads from the start over HTTP, once retention has trimmed a stream."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from fourfold.models.streams.names import show_offset
+
+JSON = "application/json"
+
+
+@pytest.fixture(scope="module")
+def trimmed(served):
+    """A stream that begins at its fourth record, since retention trimmed those before it."""
+    served.stream("PUT", "trimmed", content_type=JSON, stream_retention_bytes="3")
+    served.stream("POST", "trimmed", b"[1,2,3,4,5,6]", content_type=JSON, stream_key="k")
+    until = time.monotonic() + 30
+    while json.loads(served.stream("GET", "trimmed/_details").text)["first_offset"][-1] != "3":
+        assert time.monotonic() < until, "retention did not trim"
+        time.sleep(0.05)
+    return "trimmed"
+
+
+@pytest.mark.parametrize(
+    "query", ["", "?offset=-1", "?offset=-1&live=long-poll", "?key=k", "?offset=-1&key=k"]
+)
+def test_read_from_start_begins_at_earliest_kept_record(served, trimmed, query):
+    answer = served.stream("GET", trimmed, query=query)
+    assert (answer.status, answer.text) == (200, b"[4,5,6]")
+    assert answer.headers["stream-first-offset"] == show_offset(3)
+
+
+def test_records_and_events_from_start_begin_at_earliest_kept_record(served, trimmed):
+    records = served.stream("GET", trimmed, query="?offset=-1&format=records")
+    assert [row["text"] for row in json.loads(records.text)] == ["4", "5", "6"]
+    assert records.headers["stream-first-offset"] == show_offset(3)
+    served.stream("POST", trimmed, stream_closed="true")
+    events = served.stream("GET", trimmed, query="?offset=-1&live=sse")
+    assert b"data:[4,5,6]" in events.text
+    assert events.headers["stream-first-offset"] == show_offset(3)
+
+
+def test_head_tells_first_offset_and_older_offsets_are_gone(served, trimmed):
+    head = served.stream("HEAD", trimmed)
+    assert head.headers["stream-first-offset"] == show_offset(3)
+    assert "Stream-First-Offset" in head.headers["access-control-expose-headers"]
+    gone = served.stream("GET", trimmed, query=f"?offset={show_offset(2)}")
+    assert gone.status == 410
+    assert gone.headers["stream-first-offset"] == show_offset(3)
