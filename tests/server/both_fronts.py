@@ -32,7 +32,13 @@ class Front:
         if patience is not None:
             kind.patience = patience
         config = uvicorn.Config(
-            StreamsApp(core), port=0, http=kind, log_level="critical", access_log=False, **options
+            StreamsApp(core),
+            port=0,
+            http=kind,
+            ws="none",
+            log_level="critical",
+            access_log=False,
+            **options,
         )
         self.server = uvicorn.Server(config)
         self.thread = threading.Thread(target=self.server.run, daemon=True)

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 
 def free_port():
@@ -60,6 +61,9 @@ class Served:
         code = self.process.wait(60)
         self.process.stdout.close()
         return code
+
+    def open_files(self):
+        return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
     def ask(self, method, path, body=None, headers=None):
         """One request on a connection of its own."""

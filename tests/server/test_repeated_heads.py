@@ -11,9 +11,9 @@ import pytest
 from both_fronts import JSON, Front, append, comparable, request, stored
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fourfold import limits
+from fourfold.server.plain_front import PlainFront
 
 numbers = itertools.count()
 
@@ -33,13 +33,13 @@ def fronts(tmp_path_factory):
 def parsed(monkeypatch):
     """What the parser was given."""
     found = []
-    on_the_way = HttpToolsProtocol.data_received
+    on_the_way = PlainFront.data_received
 
     def noted(self, data):
         found.append(bytes(data))
         on_the_way(self, data)
 
-    monkeypatch.setattr(HttpToolsProtocol, "data_received", noted)
+    monkeypatch.setattr(PlainFront, "data_received", noted)
     return found
 
 

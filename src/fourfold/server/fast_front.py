@@ -256,6 +256,8 @@ class FastFront(PlainFront):
             self._taking = True
             self.cycle = turn
             turn.response_complete = False
+        elif self.parser.should_upgrade():
+            self.ignore_upgrade()
         else:
             self._leave_to_uvicorn()
 

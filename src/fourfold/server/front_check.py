@@ -25,6 +25,7 @@ _METHODS: Final = {
     "on_message_complete": (),
     "on_response_complete": (),
     "send_400_response": ("msg",),
+    "_unset_keepalive_if_required": (),
 }
 _ATTRIBUTES: Final = (
     "cycle",

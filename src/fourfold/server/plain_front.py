@@ -5,6 +5,9 @@
 - What the server itself has to refuse, or what breaks in it, is answered with the headers that are
   on every answer.
 - What is no HTTP is answered behind the requests that came before it, never in place of theirs.
+- A request to go on in another protocol is ignored, as RFC 9110 allows: it is answered in HTTP/1.1,
+  with all of its body. The parser would end such a request after its head, so its head is parsed
+  again without the request to upgrade.
 
 The fast front is built on it; with `--no-fast-front` it is all there is.
 """
@@ -12,9 +15,11 @@ The fast front is built on it; with `--no-fast-front` it is all there is.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from fourfold import limits
@@ -32,6 +37,8 @@ TOO_SLOW: Final = Response(408, _LAST)
 BROKEN: Final = Response(500, _LAST_TEXT, b"Internal Server Error")
 _LINE_MIN: Final = 3
 """What a header has on the wire at least beside its name and its value."""
+_OF_UPGRADES: Final = frozenset({b"upgrade", b"http2-settings"})
+"""Headers, and options of Connection, that only mean something to a server that upgrades."""
 
 
 def lines(headers: Mapping[str, str]) -> bytes:
@@ -56,6 +63,8 @@ class PlainFront(HttpToolsProtocol):
         self._fed = 0
         """Bytes since then, with all of that piece: its beginning may belong to what was before."""
         self._head_is_large = False
+        self._is_upgrade = False
+        """Whether the parser has a head that asks for another protocol, and skips its body."""
         self._farewell: Response | None = None
         """What is still to be said when the requests before it are answered."""
 
@@ -64,10 +73,36 @@ class PlainFront(HttpToolsProtocol):
             return
         self._piece = size = len(data)
         self._fed += size
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        self._feed(data)
         # The parser keeps a line until it is at its end, which may never come.
         if self._fed - self._first > limits.HTTP_HEAD_MAX and not self._ended:
             self.end_with(HEAD_TOO_LARGE)
+
+    def _feed(self, data: bytes) -> None:
+        """Parse what came. After a request to upgrade a new parser reads on, from its head."""
+        pieces: list[bytes | memoryview] = [data]
+        while pieces and not self._ended:
+            piece = pieces.pop()
+            try:
+                self.parser.feed_data(piece)
+            except httptools.HttpParserError:
+                self.send_400_response("Invalid HTTP request received.")
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                pieces += [memoryview(piece)[upgrade.args[0] :], self._head_without_upgrade()]
+                self._is_upgrade = False
+                self.parser = _new_parser(self)
+
+    def _head_without_upgrade(self) -> bytes:
+        parser = self.parser
+        version = parser.get_http_version().encode("ascii")
+        out = [b"%b %b HTTP/%b\r\n" % (parser.get_method(), self.url, version)]
+        for name, value in self.headers:
+            kept = _without_upgrade(value) if name == b"connection" else value
+            if name not in _OF_UPGRADES and (kept or name != b"connection"):
+                out += [name, b": ", kept, END]
+        return b"".join((*out, END))
 
     # What the parser finds
 
@@ -83,11 +118,22 @@ class PlainFront(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head = False
         self.refuse_large_head()
+        if self.parser.should_upgrade():
+            self.ignore_upgrade()
+            return
         before = self.cycle
         super().on_headers_complete()
         cycle = self.cycle
         if cycle is not before:
             cycle.send_500_response = partial(_send_broken, cycle.send)  # type: ignore[method-assign]
+
+    def ignore_upgrade(self) -> None:
+        """Leave a request alone until its head is parsed again, as one that asks for no upgrade.
+        A tunnel is refused: what follows the head of that is in no protocol that is known here.
+        """
+        if self.parser.get_method() == b"CONNECT":
+            raise InvalidInput("CONNECT is not supported")
+        self._is_upgrade = True
 
     def refuse_large_head(self) -> None:
         """An error, which ends the parser's work, when a head is too large that came whole."""
@@ -102,6 +148,10 @@ class PlainFront(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         self._fed = self._first = self._piece
         super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if not self._is_upgrade:
+            super().on_message_complete()
 
     # What ends a connection
 
@@ -155,6 +205,20 @@ class PlainFront(HttpToolsProtocol):
         """What uvicorn puts on every answer."""
         given = self.server_state.default_headers
         return b"".join(name + b": " + value + END for name, value in given)
+
+
+def _without_upgrade(connection: bytes) -> bytes:
+    """The options of a Connection header but for those of an upgrade; `close` stays."""
+    options = [option.strip() for option in connection.split(b",")]
+    return b", ".join(option for option in options if option.lower() not in _OF_UPGRADES)
+
+
+def _new_parser(front: PlainFront) -> Any:
+    """A parser as uvicorn makes them."""
+    parser = httptools.HttpRequestParser(front)
+    with suppress(AttributeError):  # httptools before 0.6.3
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)
+    return parser
 
 
 async def _send_broken(send: Callable[[Any], Awaitable[None]]) -> None:

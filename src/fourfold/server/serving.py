@@ -108,6 +108,8 @@ def serve(
         http=_front(protocol, fast=fast_front),
         host=host,
         port=port,
+        # A handshake would leave the connection to code that knows nothing of its limits.
+        ws="none",
         log_level="warning",
         access_log=False,
         # Proxies keep connections for about a minute: they must end them, not we under them.
