@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import stat
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,14 +58,21 @@ class Plan:
     migrations: tuple[Migration, ...]
     sequences: tuple[Counter, ...]
     vfs: str | None = None
+    backups: Path | None = None
+    """The folder for backups before migrations; `backups/migrations` beside the file if None."""
 
     @property
     def subject(self) -> str:
         return str(self.path)
 
 
-def open_for_writing(plan: Plan) -> tuple[WriterLock, Connection]:
-    """The lock and the prepared writing connection, or an error and no trace."""
+def open_for_writing(
+    plan: Plan, before_migrations: Callable[[Connection, Plan], None]
+) -> tuple[WriterLock, Connection]:
+    """The lock and the prepared writing connection, or an error and no trace.
+
+    `before_migrations` is called on a file that exists, before anything in it is changed.
+    """
     make_folder(plan.path.parent)
     lock = WriterLock(plan.path)
     created = False
@@ -80,6 +88,8 @@ def open_for_writing(plan: Plan) -> tuple[WriterLock, Connection]:
             profiles.shape_new_file(connection, plan.profile)
             connection.pragma("application_id", APPLICATION_ID)
         profiles.apply_to_writer(connection, plan.profile)
+        if not new_file:
+            before_migrations(connection, plan)
         _prepare(connection, plan, new_file=new_file)
         if new_file:
             # From now on the file alone, without its log, is a database that knows its sequences.

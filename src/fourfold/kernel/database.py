@@ -34,7 +34,7 @@ from fourfold.errors import (
     Refused,
     StorageError,
 )
-from fourfold.kernel import backup, bootstrap, checkpoint, maintenance
+from fourfold.kernel import backup, bootstrap, checkpoint, maintenance, migration_backups
 from fourfold.kernel.bootstrap import Plan
 from fourfold.kernel.driver import Connection
 from fourfold.kernel.group import GroupCommit, GroupLimits
@@ -86,6 +86,7 @@ class Database:
         self._durable_lock = threading.Lock()
         self._integrity_errors = 0
         self._backed_up: str | None = None
+        self._has_migration_backups = False
         self._checkpoint_pending = False
         self._checkpoint_running = threading.Lock()
         self._checkpoint_pages = self._checkpoint_at = 0
@@ -112,18 +113,29 @@ class Database:
         mode: str = "rw",
         options: Options | None = None,
         vfs: str | None = None,
+        migration_backups: str | Path | None = None,
     ) -> Database:
         """Open `path` for reading and writing (`rw`, creating it if need be) or for reading only
         (`r`).
+
+        A file that holds data is backed up before pending migrations run on it: below the folder
+        `migration_backups`, or below `backups/migrations` beside the file.
         """
         if mode not in {"r", "rw"}:
             raise InvalidInput(f"{path}: mode {mode!r} is not 'r' or 'rw'")
         # SQLite follows links, and the lock and the log must be those of the file it finds.
-        plan = Plan(Path(path).resolve(), profile, in_order(migrations), tuple(sequences), vfs)
+        backups = None if migration_backups is None else Path(migration_backups).absolute()
+        plan = Plan(
+            Path(path).resolve(), profile, in_order(migrations), tuple(sequences), vfs, backups
+        )
         return cls(plan, options or Options(), writable=mode == "rw")
 
     def _start_writer(self) -> None:
-        self._lock, connection = bootstrap.open_for_writing(self._plan)
+        self._lock, connection = bootstrap.open_for_writing(
+            self._plan, migration_backups.take_before_migrations
+        )
+        migration_backups.drop_expired(self._plan)
+        self._has_migration_backups = migration_backups.folder_of(self._plan).is_dir()
         page_size = int(cast("int", connection.pragma("page_size")))
         self._checkpoint_pages = max(1, self._options.checkpoint_bytes // page_size)
         self._checkpoint_at = self._checkpoint_pages
@@ -303,6 +315,16 @@ class Database:
                     lambda txn: txn.execute(SQL.meta_set, ("last_backup_ts", sidecar.created_at))
                 )
         return sidecar
+
+    def drop_migration_backups(self) -> int:
+        """Remove the backups taken before migrations of this file; returns how many there were.
+
+        Models call it when they delete or purge something, which these copies still hold.
+        """
+        if not self._has_migration_backups:
+            return 0
+        self._has_migration_backups = False
+        return migration_backups.drop(self._plan)
 
     # Observation
 

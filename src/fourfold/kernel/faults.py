@@ -34,6 +34,7 @@ POINTS = (
     "kernel.rollback.before",
     "kernel.checkpoint.before",
     "kernel.checkpoint.after",
+    "kernel.migration.backed_up",
     "kernel.migration.before",
     "kernel.migration.after",
     "kernel.backup.copied",

@@ -45,6 +45,12 @@ SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'schema_migra
 -- Whether the file holds anything: a new one does not.
 SELECT count(*) FROM sqlite_schema
 
+-- name: tables_of_models
+-- Every table but the kernel's own.
+SELECT name FROM sqlite_schema
+WHERE type = 'table' AND name NOT LIKE 'sqlite~_%' ESCAPE '~' AND sql NOT LIKE 'CREATE VIRTUAL%'
+  AND name NOT IN ('schema_migrations', 'kernel_meta', 'kernel_sequence')
+
 -- name: migrations_applied
 SELECT version, name, checksum, applied_at FROM schema_migrations ORDER BY version
 

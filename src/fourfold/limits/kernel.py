@@ -76,4 +76,6 @@ DISK_FAILED_BYTES: Final = 64 * MIB
 
 # Backup
 BACKUP_PAGES_PER_STEP: Final = 4_096
+MIGRATION_BACKUP_DAYS: Final = 30
+"""How long a backup that was taken before a migration is retained."""
 SLOW_LOG_ENTRIES: Final = 256

@@ -10,6 +10,7 @@
       streams/.segments/          parts of it on their way to the objects, or copied from there
       databases/<name>.sqlite     databases of your own, under the kernel's guarantees
       objects/                    the default object store: a local folder
+      backups/migrations/         copies of databases, taken before they were migrated
 
 A database is recognised by its suffix, so that a tool finds every one of them, also those of models
 that it does not know, and notices one whose header is damaged.
@@ -29,6 +30,7 @@ SPACES = "spaces"
 SESSIONS = "sessions"
 GRAPHS = "graphs"
 STREAMS = "streams"
+BACKUPS = "backups"
 _DATABASE_SUFFIXES = (".sqlite", ".db")
 _COMPANIONS = ("-wal", "-shm", ".lock")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,127}")
@@ -76,6 +78,11 @@ def stream_segments(root: Path) -> Path:
     return root / STREAMS / ".segments"
 
 
+def migration_backups(root: Path, path: Path) -> Path:
+    """Return the folder for backups of the database `path` before its migrations."""
+    return root / BACKUPS / "migrations" / path.parent.relative_to(root)
+
+
 def is_database(path: Path) -> bool:
     """By its name alone; whether the file is sound is for `kernel.inspection` to say."""
     return path.suffix in _DATABASE_SUFFIXES
@@ -106,9 +113,13 @@ def is_unfinished(path: Path) -> bool:
 
 
 def _files(root: Path) -> Iterator[Path]:
-    """The files that hold state. Folders whose name begins with a dot are scratch space."""
+    """The files that hold state. Folders whose name begins with a dot are scratch space, and
+    backups before migrations are copies of earlier states.
+    """
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
+        if Path(folder) == root and BACKUPS in folders:
+            folders.remove(BACKUPS)
         for name in sorted(names):
             path = Path(folder, name)
             if not is_unfinished(path) and not path.is_symlink():

@@ -382,6 +382,7 @@ class Store:
                     sequences=sequences,
                     mode=self.mode,
                     options=options_of(self.settings),
+                    migration_backups=layout.migration_backups(self.root, path),
                 )
             return self._databases[path]
 

@@ -344,6 +344,9 @@ class MemoryLog:
     async def transact_async(self, work: Callable[[Writing], T], size: int = 0) -> T:
         return self.transact(work, size)
 
+    def drop_copies(self) -> None:
+        """Do nothing: a log in memory has no copies."""
+
     @contextmanager
     def audit(self) -> Iterator[MemoryAudit]:
         with self._lock:

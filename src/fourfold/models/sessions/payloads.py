@@ -180,6 +180,8 @@ def collect(log: Log, files: FolderBlobs | None, cutoff: Cutoff) -> Collected:
             removed += _sweep(log, files, old, position, reached)
     if files is not None:
         _remove_files(log, files, cutoff)
+    if sessions or removed:
+        log.drop_copies()
     return Collected(sessions, events, len(removed), sum(row.size for row in removed))
 
 

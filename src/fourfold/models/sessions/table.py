@@ -272,6 +272,9 @@ class TableLog:
     def writable(self) -> bool:
         return self.database.writable
 
+    def drop_copies(self) -> None:
+        self.database.drop_migration_backups()
+
     @contextmanager
     def read(self) -> Iterator[TableReading]:
         with self.database.read() as snapshot:

@@ -185,11 +185,13 @@ class Streams:
     def delete(self, name: str) -> None:
         """Remove a stream. One that has forks can no longer be used, but they go on reading it."""
         self.database.transact(self._deleting(name))
+        self.database.drop_migration_backups()
         if self.settle is not None:
             self.settle(name)
 
     async def delete_async(self, name: str) -> None:
         await self.database.transact_async(self._deleting(name))
+        self.database.drop_migration_backups()
         if self.settle is not None:
             await asyncio.to_thread(self.settle, name)
 

@@ -60,7 +60,10 @@ def collect(
             blob_sweep.sweep(space, chosen.blob_age_s, tally)
         with space.view() as view:
             kept = sum(map(len, points.stored_points(view).values()))
-            return tally.report(horizon(view), before, kept)
+            report = tally.report(horizon(view), before, kept)
+        if tally:
+            space.database.drop_migration_backups()
+        return report
 
 
 def keep_policy(space: Space, asked: GcPolicy | None) -> None:
