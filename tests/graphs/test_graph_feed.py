@@ -6,6 +6,8 @@ import pytest
 from graph_nodes import APP
 from test_inserts import attr, parent
 
+from fourfold.models.graphs.verification import problems
+
 
 def pages(graphs, **wanted):
     feed = graphs.feed(timeout=0, **wanted)
@@ -90,3 +92,20 @@ def test_a_change_cannot_be_changed(graphs, types):
     with pytest.raises(AttributeError):
         change.row.id = 5
     assert change == pages(graphs)[0][0][0]
+
+
+def test_flags_set_in_the_writing_transaction_are_in_its_envelope(graphs, types):
+    with graphs.transaction() as txn:
+        first = graphs.insert_parent(APP, parent(types), txn=txn)
+        graphs.next_global_seq(txn)
+        second = graphs.insert_parent(APP, parent(types), txn=txn)
+        graphs.update_sync_flags(APP, "parent", [first, second], 4, txn=txn)
+        graphs.update_sync_flags(APP, "parent", [second], 2, txn=txn)
+    for mask, ids in ((4, [first]), (2, [second]), (1, [])):
+        found, position = pages(graphs, flag_mask=mask)
+        assert [change.row.id for page in found for change in page] == ids
+        pending = graphs.select_pending_rows(APP, "parent", mask, 10, 0)
+        assert [row.id for row in pending] == ids
+        assert position == 2
+    with graphs.database.read() as snapshot:
+        assert problems(snapshot, "graphs", graphs.node) == []

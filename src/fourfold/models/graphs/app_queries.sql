@@ -95,6 +95,9 @@ SELECT origin, origin_seq, position, sync_flags FROM app_{n}_{kind} WHERE id = ?
 -- name: set_flags
 UPDATE app_{n}_{kind} SET sync_flags = ?1 WHERE id IN (SELECT value FROM json_each(?2))
 
+-- name: seqs_of_rows
+SELECT DISTINCT global_seq FROM app_{n}_{kind} WHERE id IN (SELECT value FROM json_each(?1))
+
 -- name: flags_into_envelopes
 -- The flags of a number are those of all its rows.
 UPDATE envelopes SET sync_flags = sync_flags | ?1

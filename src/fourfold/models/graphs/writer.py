@@ -227,6 +227,12 @@ class GraphTransaction:
         self.txn.execute(sql.set_flags, (flags, ids))
         changed = self.txn.changes
         self.txn.execute(sql.flags_into_envelopes, (flags, ids))
+        # The envelopes of this transaction are written when it ends.
+        written = self._progress.written
+        if any(written_app == app_id for _, written_app in written):
+            for (seq,) in self.txn.all(sql.seqs_of_rows, (ids,)):
+                if (seq, app_id) in written:
+                    written[seq, app_id].flags |= flags
         self._progress.fresh.pop((app_id, kind), None)
         return changed
 
