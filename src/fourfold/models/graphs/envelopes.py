@@ -81,6 +81,7 @@ def parse(envelope: Any) -> Parsed:
 def apply(handle: GraphTransaction, apps: Apps, parsed: Parsed) -> Applied:
     """Write the operations, in order, under one number."""
     operations, made = parsed.operations, _Made([], [])
+    handle.trace(parsed.trace_id)
     at = 0
     while at < len(operations):
         end = at + 1

@@ -6,9 +6,10 @@
         one = graphs.insert_parent(app.app_id, {"type_id": note, "owner_identity": 1}, txn=txn)
     graphs.current_parents(app.app_id, at=1)
 
-A call that writes takes part in the transaction that it is given; without one it is a transaction
-of its own, which shares its commit with concurrent callers. A call that reads sees the transaction
-that it is given, or the newest commit. Rows are tuples with names: nobody can change them.
+A call that writes takes part in the transaction that it is given, or else in the one that is open
+around it; without any it is a transaction of its own, which shares its commit with concurrent
+callers. A call that reads sees the transaction that it is given, or the newest commit. Rows are
+named tuples, which cannot be changed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar, cast
 
 from fourfold import limits
@@ -43,6 +45,11 @@ from fourfold.models.graphs.upkeep import Upkeep
 from fourfold.models.graphs.writer import GraphTransaction
 
 T = TypeVar("T")
+
+_OPEN: ContextVar[tuple[GraphTransaction, ...]] = ContextVar("graph_transactions", default=())
+"""The open transactions that the code running now is inside of, of any store. Tasks that it starts
+inherit them; other tasks of the same thread do not have them.
+"""
 
 
 class Graphs(Selections, Registers, Upkeep):
@@ -77,25 +84,48 @@ class Graphs(Selections, Registers, Upkeep):
         """A transaction that commits at the end of the block, and leaves nothing when it raises.
         Inside another one of the same thread it is a step of that.
         """
+        trace = None if trace_id is None else checks.text(trace_id, "trace_id")
         self._refuse_if_unsound()
-        outer: GraphTransaction | None = getattr(self._running, "handle", None)
+        outer = self.open_transaction()
         with self.database.write() as txn:
-            if outer is not None and outer.txn is txn:
-                mark = outer.mark()
-                try:
-                    yield outer
-                except BaseException:
-                    outer.undo(mark)
-                    raise
+            if outer is None:
+                with self._began(txn, trace) as handle:
+                    yield handle
                 return
-            handle = GraphTransaction(txn, self._apps, self.node, _trace(trace_id))
-            self._running.handle = handle
+            mark = outer.mark()
             try:
-                yield handle
-                handle.finish()
-                txn.after_commit_once(self.bell.ring)
-            finally:
-                self._running.handle = None
+                yield outer
+            except BaseException:
+                outer.undo(mark)
+                raise
+
+    @contextmanager
+    def _began(self, txn: Transaction, trace_id: str | None) -> Iterator[GraphTransaction]:
+        """Run the block with a handle of `txn`, which calls inside the block join."""
+        handle = GraphTransaction(txn, self._apps, self.node, trace_id)
+        self._running.handle = handle
+        _OPEN.set((*_OPEN.get(), handle))
+        try:
+            yield handle
+            handle.finish()
+            txn.after_commit_once(self.bell.ring)
+        finally:
+            self._running.handle = None
+            _OPEN.set(tuple(each for each in _OPEN.get() if each is not handle))
+
+    def open_transaction(self) -> GraphTransaction | None:
+        """Return the transaction that the caller is inside of, or None.
+
+        Raises:
+            Refused: another task of this thread has one open, and is waiting inside it.
+        """
+        handle: GraphTransaction | None = getattr(self._running, "handle", None)
+        if handle is None or handle in _OPEN.get():
+            return handle
+        raise Refused(
+            f"{self.database.path}: another task of this thread has a transaction open",
+            hint="Await nothing inside `graphs.transaction()`, or write with `apply_async`.",
+        )
 
     @contextmanager
     def snapshot(self) -> Iterator[Reader]:
@@ -108,13 +138,19 @@ class Graphs(Selections, Registers, Upkeep):
         and must have no effect but through its handle. Inside a transaction of the same thread it
         is a step of that.
         """
-        if getattr(self._running, "handle", None) is not None:
+        if self.open_transaction() is not None:
             with self.transaction() as handle:
                 return work(handle)
         return self.database.transact(self._work(work))
 
     async def with_transaction_async(self, work: Callable[[GraphTransaction], T]) -> T:
-        """The same for coroutines."""
+        """Run `work` in a transaction shared with concurrent callers. It may run more than once,
+        and must have no effect but through its handle. Inside a transaction of the same task, or
+        of the task that started this one, it is a step of that.
+        """
+        handle = getattr(self._running, "handle", None)
+        if handle is not None and handle in _OPEN.get():
+            return self.with_transaction(work)
         return await self.database.transact_async(self._work(work))
 
     def with_read_only(self, work: Callable[[Reader], T]) -> T:
@@ -129,11 +165,8 @@ class Graphs(Selections, Registers, Upkeep):
         self._refuse_if_unsound()
 
         def run(txn: Transaction) -> T:
-            handle = GraphTransaction(txn, self._apps, self.node, None)
-            result = work(handle)
-            handle.finish()
-            txn.after_commit_once(self.bell.ring)
-            return result
+            with self._began(txn, None) as handle:
+                return work(handle)
 
         return run
 
@@ -220,12 +253,12 @@ class Graphs(Selections, Registers, Upkeep):
             if value is not None:
                 checks.integer(value, name)
 
-        def work(handle: GraphTransaction) -> None:
+        def work(handle: GraphTransaction) -> Usage:
             self._apps.must_exist(handle.txn, app_id)
             handle.txn.execute(SQL.set_limits, (app_id, rows_max, bytes_max))
+            return Usage._make(cast("Any", handle.txn.one(SQL.usage, (app_id,))))
 
-        self.with_transaction(work)
-        return self.usage(app_id)
+        return self.with_transaction(work)
 
     # Writing
 
@@ -313,39 +346,37 @@ class Graphs(Selections, Registers, Upkeep):
         return self.insert(app_id, "rating", rows, txn=txn)
 
     def apply(self, envelope: Mapping[str, Any]) -> Applied:
-        """Accept a batch of operations: one transaction, one number; or nothing at all."""
+        """Accept a batch of operations: one transaction, one number; or nothing at all. Inside a
+        transaction it is a step of that, and its rows have the number that the transaction is at.
+        """
         parsed = envelopes.parse(envelope)
-        return self.database.transact(self._applying(parsed))
+        return self.with_transaction(lambda handle: envelopes.apply(handle, self._apps, parsed))
 
     async def apply_async(self, envelope: Mapping[str, Any]) -> Applied:
-        """The same for coroutines."""
+        """Accept a batch of operations: one transaction, one number; or nothing at all. Inside a
+        transaction of the same task it is a step of that.
+        """
         parsed = envelopes.parse(envelope)
-        return await self.database.transact_async(self._applying(parsed))
+        return await self.with_transaction_async(
+            lambda handle: envelopes.apply(handle, self._apps, parsed)
+        )
 
     def apply_many(
         self, given: Iterable[Mapping[str, Any]], *, note: tuple[str, str] | None = None
     ) -> list[Applied]:
         """Accept several envelopes in one transaction, each under a number of its own: all, or
         none. `note` is a setting that is written with them, such as how far a load has come.
+        Inside a transaction they are steps of that.
         """
         parsed = [envelopes.parse(each) for each in given]
-        with self.database.write() as txn:
-            done = [self._applying(each)(txn) for each in parsed]
+        done = []
+        with self.transaction() as handle:
+            for each in parsed:
+                handle.start_seq()
+                done.append(envelopes.apply(handle, self._apps, each))
             if note is not None:
-                txn.execute(SQL.put_setting, note)
+                handle.txn.execute(SQL.put_setting, note)
         return done
-
-    def _applying(self, parsed: envelopes.Parsed) -> Callable[[Transaction], Applied]:
-        self._refuse_if_unsound()
-
-        def run(txn: Transaction) -> Applied:
-            handle = GraphTransaction(txn, self._apps, self.node, parsed.trace_id)
-            applied = envelopes.apply(handle, self._apps, parsed)
-            handle.finish()
-            txn.after_commit_once(self.bell.ring)
-            return applied
-
-        return run
 
     def update_sync_flags(
         self,
@@ -420,7 +451,3 @@ class Graphs(Selections, Registers, Upkeep):
 @contextmanager
 def _within(reader: Reader) -> Iterator[Reader]:
     yield reader
-
-
-def _trace(trace_id: str | None) -> str | None:
-    return None if trace_id is None else checks.text(trace_id, "trace_id")

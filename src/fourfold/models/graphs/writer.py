@@ -63,6 +63,8 @@ class _Progress(msgspec.Struct):
 
     seq: int | None = None
     position: int = 0
+    traces: dict[int, str] = {}
+    """The trace ids of envelopes that joined the transaction, by the number that they are under."""
     written: dict[tuple[int, int], _Written] = {}
     next_ids: dict[tuple[int, Kind], int] = {}
     fresh: dict[tuple[int, Kind], dict[int, int]] = {}
@@ -74,7 +76,9 @@ class _Progress(msgspec.Struct):
             for key, each in self.written.items()
         }
         fresh = {key: dict(made) for key, made in self.fresh.items()}
-        return _Progress(self.seq, self.position, written, dict(self.next_ids), fresh)
+        return _Progress(
+            self.seq, self.position, dict(self.traces), written, dict(self.next_ids), fresh
+        )
 
 
 class GraphTransaction:
@@ -111,6 +115,15 @@ class GraphTransaction:
             seq = txn.claim(GLOBAL_SEQ)
         progress.seq, progress.position = seq, 0
         return seq
+
+    def start_seq(self) -> int:
+        """Claim the next number, unless nothing was written under the one that is claimed."""
+        progress = self._progress
+        return progress.seq if progress.seq and not progress.position else self.next_seq()
+
+    def trace(self, trace_id: str) -> None:
+        """Note the trace of the current number, if neither it nor the transaction has one."""
+        self._progress.traces.setdefault(self.seq, trace_id)
 
     def mark(self) -> _Progress:
         return self._progress.copy()
@@ -277,7 +290,8 @@ class GraphTransaction:
         """
         progress, txn = self._progress, self.txn
         for (seq, app_id), done in progress.written.items():
-            params = (seq, app_id, done.kinds, done.flags, self.now, self._trace_id)
+            trace_id = self._trace_id or progress.traces.get(seq)
+            params = (seq, app_id, done.kinds, done.flags, self.now, trace_id)
             txn.execute(SQL.add_envelope, params)
             txn.execute(SQL.use, (app_id, done.rows, done.bytes))
             if txn.changes != 1:
