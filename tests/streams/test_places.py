@@ -261,11 +261,11 @@ HOT = [
             "newest_that_fit",
         )
     ),
-    *((SQL, name) for name in ("held_below", "bytes_from", "trim_records", "drop_records")),
+    *((SQL, name) for name in ("held_below", "bytes_from", "trim_records", "has_rows")),
     *((SQL, name) for name in ("trim_places", "trim_recent_places", "place_last", "note_last")),
-    *((SQL, name) for name in ("recent_end", "settle", "settled")),
+    *((SQL, name) for name in ("recent_end", "settle", "settled", "slice_of_rows", "slice")),
     *((ARCHIVE, name) for name in ("columns_to_seal", "keys_and_flags", "held_between")),
-    *((ARCHIVE, name) for name in ("unsealed", "slice_of_rows", "slice", "size_and_behind")),
+    *((ARCHIVE, name) for name in ("unsealed", "size_and_behind")),
 ]
 
 

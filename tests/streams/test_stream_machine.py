@@ -38,10 +38,13 @@ PRODUCERS = st.sampled_from(["p", "q"])
 
 @pytest.fixture(autouse=True)
 def _small_levels(monkeypatch):
-    """The levels of the index are so small that places move on all the time."""
+    """The levels of the index are so small that places move on all the time, and so are the slices
+    in which deleted streams are trimmed.
+    """
     monkeypatch.setattr(limits, "STREAM_SCATTERED_PLACES", 2)
     monkeypatch.setattr(limits, "STREAM_RECENT_PLACES", 7)
     monkeypatch.setattr(limits, "STREAM_PLACES_MOVED", 3)
+    monkeypatch.setattr(limits, "STREAM_TRIM_ROWS", 2)
 
 
 class Modelled:
@@ -254,15 +257,42 @@ class StreamMachine(RuleBasedStateMachine):
             if not was:
                 found.used(self.now)
 
-    @rule(name=NAMES)
-    def delete(self, name):
+    @rule(name=NAMES, trimmed=st.booleans())
+    def delete(self, name, trimmed):
+        """Delete a stream; its rows stay, unless `trimmed`, while everything else goes on."""
         found = self.find(name)
         if isinstance(found, type):
             with pytest.raises(found):
                 self.streams.delete(name)
-        else:
+            return
+        if trimmed:
             self.streams.delete(name)
-            self.remove(name)
+        else:
+            self.database.transact(self.streams._deleting(name))
+        self.remove(name)
+
+    @rule(name=NAMES, records=RECORDS, again=RECORDS)
+    def recreate(self, name, records, again):
+        """Append to a stream, delete it, and create it again while its old rows are there."""
+        self.append(name, [*records, b"1", b"2"], close=False)
+        if not isinstance(self.find(name), type):
+            self.delete(name, trimmed=False)
+        self.create(name, None, None, [])
+        self.append(name, again, close=False)
+
+    @rule(slices=st.integers(1, 3))
+    def trim_deleted(self, slices):
+        self.streams.trim_deleted(slices)
+
+    @rule()
+    def trim_all_deleted(self):
+        """No row of a deleted stream stays once all slices are trimmed."""
+        while self.streams.trim_deleted():
+            pass
+        with self.database.read() as snapshot:
+            for table in ("wal_log", "wal_index", "wal_recent", "producer_state_log"):
+                stray = f"SELECT count(*) FROM {table} WHERE sid NOT IN (SELECT sid FROM streams)"
+                assert snapshot.value(stray) == 0
 
     @rule(ms=st.sampled_from([1, 1000, 3000, 6000]))
     def time_passes(self, ms):

@@ -64,6 +64,12 @@ ARCHIVE_POINTS = (
 )
 """Points outside of the kernel, where a log is sealed and published."""
 
+STREAM_POINTS = (
+    "streams.delete.buried",
+    "streams.delete.sliced",
+)
+"""Points where a stream is deleted."""
+
 ENVIRONMENT = "FOURFOLD_FAULTS"
 
 
@@ -104,7 +110,7 @@ def arm(
     point: str, action: Callable[[str], None] | str = fail, *, at: int = 1, repeat: bool = False
 ) -> None:
     """Make `point` do `action` at its `at`-th hit from now on."""
-    known = (*POINTS, *ARCHIVE_POINTS)
+    known = (*POINTS, *ARCHIVE_POINTS, *STREAM_POINTS)
     if point not in known:
         raise InvalidConfig(f"unknown fault point {point!r}", hint=f"One of: {', '.join(known)}.")
     if isinstance(action, str):

@@ -47,6 +47,10 @@ EVENT_ROUTING_NAMES_MAX: Final = 8
 """Fields that an event log names: to be redacted, and to take the routing key from."""
 EVENT_FIELD_NAME_MAX: Final = 200
 """Characters of the name of such a field."""
+STREAM_TRIM_ROWS: Final = 1_000
+"""Rows of a deleted stream that one transaction removes."""
+SWEEP_SLICES: Final = 200
+"""Such transactions of one sweep."""
 SWEEP_STREAMS: Final = 1_000
 """Streams that one sweep removes, or looks at, in one go."""
 SUBSCRIPTIONS_MAX: Final = 10_000

@@ -143,6 +143,9 @@ class RemoteStreams:
     def sweep(self) -> int:
         raise Refused("a server sweeps by itself", hint="Give the folder of a store.")
 
+    def trim_deleted(self) -> bool:
+        raise Refused("a server sweeps by itself", hint="Give the folder of a store.")
+
     def _page(self, prefix: str, after: str, limit: int) -> tuple[Sequence[Listed], str | None]:
         return answers.listed(self._client.send(calls.page(self._address, prefix, after, limit)))
 

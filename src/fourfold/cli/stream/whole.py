@@ -116,11 +116,14 @@ def delete(out: Output, streams: Place, *, name: str) -> None:
 
 @streams_command("sweep", writes=True)
 def sweep(out: Output, streams: Place) -> None:
-    """Remove streams whose time is over, and give up what is not retained.
+    """Remove streams whose time is over, give up what is not retained, and trim what deleted
+    streams left.
 
     A server does this by itself.
     """
     removed = streams.sweep()
+    while streams.trim_deleted():
+        pass
     if out.as_json:
         out.document({"removed": removed})
     else:

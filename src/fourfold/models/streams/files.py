@@ -14,4 +14,7 @@ MIGRATIONS = (
     Migration(5, "pending_levels", read_sql("fourfold.models.streams", "0005_pending_levels.sql")),
     Migration(6, "recent_places", read_sql("fourfold.models.streams", "0006_recent_places.sql")),
     Migration(7, "rules", read_sql("fourfold.models.streams", "0007_rules.sql")),
+    Migration(
+        8, "deleted_streams", read_sql("fourfold.models.streams", "0008_deleted_streams.sql")
+    ),
 )

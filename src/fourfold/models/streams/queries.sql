@@ -12,6 +12,9 @@ SELECT sid, stream, created_at_ms, next_offset, content_type, stream_seq, closed
        fork_asked, fork_sub_offset, schema_version
 FROM streams WHERE sid = ?1
 
+-- name: is_there
+SELECT sid FROM streams WHERE sid = ?1
+
 -- name: streams_after
 -- In the order of their names; deleted ones are left out.
 SELECT sid, stream, created_at_ms, next_offset, content_type, stream_seq, closed, closed_producer_id,
@@ -68,21 +71,42 @@ UPDATE streams SET forks = forks + ?2 WHERE sid = ?1
 -- name: mark_deleted
 UPDATE streams SET stream_flags = stream_flags | 1, updated_at_ms = ?2 WHERE sid = ?1
 
--- name: drop_records
--- Records first, then where they were: both levels, as long as something says so.
-DELETE FROM wal_log WHERE id IN (SELECT id FROM wal_places WHERE sid = ?1)
-
--- name: drop_places
-DELETE FROM wal_index WHERE sid = ?1
-
--- name: drop_recent_places
-DELETE FROM wal_recent WHERE sid = ?1
-
--- name: drop_producers
-DELETE FROM producer_state_log WHERE sid = ?1
-
 -- name: drop_stream
 DELETE FROM streams WHERE sid = ?1
+
+-- name: add_tombstone
+INSERT INTO deleted_streams (sid, stream, deleted_at_ms) VALUES (?1, ?2, ?3)
+
+-- name: tombstones
+-- Deleted streams with rows left to trim, the earliest deleted first.
+SELECT sid FROM deleted_streams ORDER BY deleted_at_ms, sid LIMIT ?1
+
+-- name: drop_tombstone
+DELETE FROM deleted_streams WHERE sid = ?1
+
+-- name: trim_producers
+DELETE FROM producer_state_log WHERE (sid, producer_id) IN (
+    SELECT sid, producer_id FROM producer_state_log WHERE sid = ?1 LIMIT ?2
+)
+
+-- name: has_rows
+-- Whether anything is left of a deleted stream.
+SELECT EXISTS (SELECT 1 FROM wal_index WHERE sid = ?1) OR EXISTS (SELECT 1 FROM wal_recent WHERE sid = ?1)
+    OR EXISTS (SELECT 1 FROM producer_state_log WHERE sid = ?1)
+
+-- name: slice_of_rows
+-- The first records in the log up to ?2, at most ?3 of them: the last offset of them, how many, how large.
+SELECT max(offset), count(*), coalesce(sum(payload_len), 0) FROM (
+    SELECT offset, payload_len FROM wal_records WHERE sid = ?1 AND offset <= ?2 ORDER BY offset LIMIT ?3
+)
+
+-- name: slice
+-- The same, and about ?4 bytes at most, which is four times the work.
+SELECT max(offset), count(*), coalesce(sum(payload_len), 0) FROM (
+    SELECT offset, payload_len, sum(payload_len) OVER (ORDER BY offset) - payload_len AS before FROM (
+        SELECT offset, payload_len FROM wal_records WHERE sid = ?1 AND offset <= ?2 ORDER BY offset LIMIT ?3
+    )
+) WHERE before < ?4
 
 -- name: records
 -- Records of one stream in a range of offsets, with the time at which each came.
@@ -212,7 +236,7 @@ SELECT stream FROM streams AS s WHERE NOT (
 -- name: stray_records
 -- Records outside of what their stream has, or of no stream; lengths that are wrong.
 SELECT w.sid, w.offset FROM wal_log AS w LEFT JOIN streams AS s ON s.sid = w.sid
-WHERE s.sid IS NULL OR w.offset >= s.next_offset OR w.offset < max(coalesce(s.fork_offset, 0), s.first_offset, s.uploaded_through + 1)
+WHERE (s.sid IS NULL AND w.sid NOT IN (SELECT sid FROM deleted_streams)) OR w.offset >= s.next_offset OR w.offset < max(coalesce(s.fork_offset, 0), s.first_offset, s.uploaded_through + 1)
    OR w.payload_len <> octet_length(w.payload) LIMIT ?1
 
 -- name: lost_records
@@ -229,7 +253,10 @@ SELECT sid, offset FROM (
 
 -- name: stray_producers
 SELECT p.sid, p.producer_id FROM producer_state_log AS p LEFT JOIN streams AS s ON s.sid = p.sid
-WHERE s.sid IS NULL OR p.epoch < 0 OR p.last_seq < 0 LIMIT ?1
+WHERE (s.sid IS NULL AND p.sid NOT IN (SELECT sid FROM deleted_streams)) OR p.epoch < 0 OR p.last_seq < 0 LIMIT ?1
+
+-- name: broken_tombstones
+SELECT stream FROM deleted_streams WHERE sid IN (SELECT sid FROM streams) LIMIT ?1
 
 -- name: broken_forks
 SELECT s.stream FROM streams AS s LEFT JOIN streams AS p ON p.sid = s.forked_from

@@ -159,6 +159,9 @@ def joined(
     """The next records from `start` on as one piece of a body, and where to go on. SQLite joins
     them; how large a piece gets is bounded, whatever the records are.
     """
+    if snapshot.value(SQL.is_there, (info.sid,)) is None:
+        # Its records may still be in the log, until they are trimmed.
+        raise _gone_meanwhile(info)
     sid, first, end = pieces(snapshot, info, start, end)[0]
     last = min(end, first + max(1, limits.STREAM_PIECE_BYTES // _average(info)))
     separator = "," if info.is_json else ""
@@ -195,10 +198,14 @@ def _joined_one_by_one(
             break
         found.append(record)
     if not found:
-        raise OffsetGone(f"a part of the stream {info.name!r} is gone meanwhile")
+        raise _gone_meanwhile(info)
     kept = rules.promoted(snapshot, info, found)
     separator = b"," if info.is_json else b""
     return separator.join(each.payload for each in kept), start + len(found)
+
+
+def _gone_meanwhile(info: StreamInfo) -> OffsetGone:
+    return OffsetGone(f"a part of the stream {info.name!r} is gone meanwhile")
 
 
 def _average(info: StreamInfo) -> int:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from fourfold import limits
 from fourfold.kernel import Snapshot, load_queries
+from fourfold.models.streams import slices
 from fourfold.models.streams.records import StreamInfo
 from fourfold.models.streams.writer import SQL
 
@@ -14,9 +15,8 @@ _ARCHIVE = load_queries("fourfold.models.streams.archive")
 
 def step(snapshot: Snapshot, info: StreamInfo, kept: int) -> int:
     """The offset up to which records are given up in one transaction, on the way to `kept`."""
-    most = (limits.ARCHIVE_TRIM_ROWS, limits.ARCHIVE_TRIM_BYTES)
-    reached, _, _ = snapshot.one(_ARCHIVE.slice, (info.sid, kept - 1, *most)) or (None, 0, 0)
-    return kept if reached is None else int(reached) + 1
+    reached = slices.next_slice(snapshot, info.sid, kept - 1, limits.ARCHIVE_TRIM_ROWS).through
+    return kept if reached is None else reached + 1
 
 
 def horizon(snapshot: Snapshot, info: StreamInfo, now_ms: int) -> int:

@@ -22,7 +22,7 @@ import msgspec
 
 from fourfold import limits
 from fourfold.errors import CorruptData, FourfoldError, Refused
-from fourfold.kernel import Bell, Database, Transaction
+from fourfold.kernel import Bell, Database, Transaction, faults
 from fourfold.models.streams import (
     appending,
     echoes,
@@ -183,13 +183,22 @@ class Streams:
             return Details._make((info, *counted, archived(snapshot, name)))
 
     def delete(self, name: str) -> None:
-        """Remove a stream. One that has forks can no longer be used, but they go on reading it."""
+        """Delete a stream. One that has forks can no longer be used, but they go on reading it.
+
+        The name is free at once, in this and every other thread. What a large stream leaves is
+        trimmed in small transactions before this returns; `sweep` goes on if it is interrupted.
+        """
         self.database.transact(self._deleting(name))
+        if faults.armed:
+            faults.hit("streams.delete.buried")
         self.database.drop_migration_backups()
         if self.settle is not None:
             self.settle(name)
+        while self.trim_deleted():
+            pass
 
     async def delete_async(self, name: str) -> None:
+        """Delete a stream. What a large one leaves is trimmed by the next sweeps."""
         await self.database.transact_async(self._deleting(name))
         self.database.drop_migration_backups()
         if self.settle is not None:
@@ -389,15 +398,22 @@ class Streams:
         return Moment(self.clock(), self._uses.ends, self.cold)
 
     def sweep(self, limit: int = limits.SWEEP_STREAMS) -> int:
-        """Write down the uses of streams, remove those whose time is over, and give up what is not
-        retained; how many streams were removed.
+        """Write down the uses of streams, delete those that expired, and trim what is not retained
+        and, up to a bound, what deleted streams left; return how many expired.
         """
         self._uses.write_down(self.database)
         removed = sweeping.expire(self, limit)
         sweeping.retain(self, limit)
+        self.trim_deleted()
         self.touches.write_down()
         self.touches.retire(self.clock())
         return removed
+
+    def trim_deleted(self, slices: int = limits.SWEEP_SLICES) -> bool:
+        """Trim what deleted streams left, in at most so many transactions; return True while
+        there is more.
+        """
+        return sweeping.trim_deleted(self, slices)
 
     def candidates(self, pending_bytes: int, limit: int = 32) -> tuple[tuple[str, int, int], ...]:
         """Streams with at least so many bytes that are in no segment yet: (name, rows, bytes)."""

@@ -1,4 +1,5 @@
-"""Sweeping: streams whose time is over are removed, and what is not retained is given up.
+"""Sweeping: expired streams are deleted, what is not retained and what is left of deleted streams
+is trimmed.
 
 Each stream has transactions of its own, and a long one takes several, so that appends take their
 turns between them.
@@ -9,8 +10,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fourfold.kernel import Transaction
-from fourfold.models.streams import retention, writer
+from fourfold.kernel import Transaction, faults
+from fourfold.models.streams import retention, tombstones, writer
+from fourfold.models.streams.archive.pace import Pace
 from fourfold.models.streams.writer import SQL
 
 if TYPE_CHECKING:
@@ -31,9 +33,39 @@ def _expire(streams: Streams, name: str, txn: Transaction) -> int:
     info = writer.as_used(writer.info_of(row), now)
     if not writer.is_expired(info, now):
         return 0
-    writer.remove(txn, info)
+    writer.remove(txn, info, now.ms)
     txn.after_commit(partial(streams.bell.ring, (name,)))
     return 1
+
+
+def trim_deleted(streams: Streams, slices: int) -> bool:
+    """Trim deleted streams, the earliest deleted first, by at most so many slices; return True
+    while something is left.
+    """
+    database = streams.database
+    pace = Pace(
+        lambda: database.transactions,
+        writing=database.is_writing,
+        pressing=database.is_checkpointing,
+    )
+    while True:
+        with database.read() as snapshot:
+            sid = snapshot.value(SQL.tombstones, (1,))
+        if sid is None:
+            return False
+        done = False
+        while not done:
+            if not slices:
+                return True
+            slices -= 1
+            with pace.piece():
+                done = pace.transact(database, partial(_trim, sid))
+            if faults.armed:
+                faults.hit("streams.delete.sliced")
+
+
+def _trim(sid: int, txn: Transaction) -> bool:
+    return tombstones.trim(txn, sid)
 
 
 def retain(streams: Streams, limit: int) -> None:

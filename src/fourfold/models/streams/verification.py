@@ -30,6 +30,10 @@ def problems(snapshot: Snapshot) -> list[str]:
         for row in snapshot.all(_SQL.stray_producers, (_NAMED_MAX,))
     ]
     found += [
+        f"deleted_streams: {row[0]!r} is deleted, and still among the streams"
+        for row in snapshot.all(_SQL.broken_tombstones, (_NAMED_MAX,))
+    ]
+    found += [
         f"streams: {row[0]!r} was forked from a stream or an offset that is not there"
         for row in snapshot.all(_SQL.broken_forks, (_NAMED_MAX,))
     ]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from fourfold import limits
 from fourfold.errors import AlreadyExists, InvalidInput, NotFound, StreamGone
 from fourfold.kernel import Snapshot, Transaction, load_queries
-from fourfold.models.streams import admission, rules
+from fourfold.models.streams import admission, rules, slices, tombstones
 from fourfold.models.streams.names import (
     check_content_type,
     check_name,
@@ -136,7 +136,7 @@ def create(txn: Transaction, wanted: Wanted, records: Sequence[bytes], now: Mome
         if not is_expired(info, now):
             _refuse_unlike(txn, info, wanted)
             return Made(info, created=False)
-        remove(txn, info)
+        remove(txn, info, now.ms)
     made = _add(txn, wanted, now)
     if records:
         asks = rules.find(txn, made)
@@ -154,21 +154,17 @@ def delete(txn: Transaction, name: str, now: Moment) -> None:
     if info.forks:
         txn.execute(SQL.mark_deleted, (info.sid, now.ms))
     else:
-        remove(txn, info)
+        remove(txn, info, now.ms)
 
 
-def remove(txn: Transaction, info: StreamInfo) -> None:
-    """Drop a stream, and those that were kept only for it."""
+def remove(txn: Transaction, info: StreamInfo, now_ms: int) -> None:
+    """Delete a stream, and those that were kept only for it. What is large is trimmed later."""
     while True:
         if info.forks:
             # Its time is over, but forks read through it: the name becomes free once they are gone.
             txn.execute(SQL.mark_deleted, (info.sid, info.created_at_ms))
             return
-        txn.execute(SQL.drop_records, (info.sid,))
-        txn.execute(SQL.drop_places, (info.sid,))
-        txn.execute(SQL.drop_recent_places, (info.sid,))
-        txn.execute(SQL.drop_producers, (info.sid,))
-        txn.execute(SQL.drop_stream, (info.sid,))
+        tombstones.bury(txn, info, now_ms)
         if info.forked_from is None:
             return
         txn.execute(SQL.add_fork, (info.forked_from, -1))
@@ -182,16 +178,9 @@ def trim(txn: Transaction, info: StreamInfo, first_offset: int) -> int:
     if info.forks or first_offset <= max(info.first_offset, info.fork_offset or 0):
         return 0
     counts = txn.one(SQL.held_below, (info.sid, first_offset)) or (0, 0, 0, 0)
-    drop_below(txn, info.sid, first_offset)
+    slices.drop_below(txn, info.sid, first_offset)
     txn.execute(SQL.trimmed, (info.sid, first_offset, *counts))
     return first_offset - info.first_offset
-
-
-def drop_below(txn: Transaction, sid: int, offset: int) -> None:
-    """Take the records below an offset out of the log. The counters are the caller's."""
-    txn.execute(SQL.trim_records, (sid, offset))
-    txn.execute(SQL.trim_places, (sid, offset))
-    txn.execute(SQL.trim_recent_places, (sid, offset))
 
 
 def end_of_life(info: StreamInfo, now_ms: int) -> int | None:

@@ -200,20 +200,6 @@ WHERE stream = ?1
 UPDATE streams SET uploaded_through = ?2, uploaded_segment_count = ?3, wal_rows = wal_rows - ?4, wal_bytes = wal_bytes - ?5
 WHERE sid = ?1
 
--- name: slice_of_rows
--- The first records in the log up to ?2, at most ?3 of them: the last offset of them, how many, how large.
-SELECT max(offset), count(*), coalesce(sum(payload_len), 0) FROM (
-    SELECT offset, payload_len FROM wal_records WHERE sid = ?1 AND offset <= ?2 ORDER BY offset LIMIT ?3
-)
-
--- name: slice
--- The same, and about ?4 bytes at most, which is four times the work.
-SELECT max(offset), count(*), coalesce(sum(payload_len), 0) FROM (
-    SELECT offset, payload_len, sum(payload_len) OVER (ORDER BY offset) - payload_len AS before FROM (
-        SELECT offset, payload_len FROM wal_records WHERE sid = ?1 AND offset <= ?2 ORDER BY offset LIMIT ?3
-    )
-) WHERE before < ?4
-
 -- name: retire_segments
 -- Segments that the manifest that is up leaves out.
 INSERT OR IGNORE INTO retired_objects (object_key, stream, size_bytes, retired_at_ms)

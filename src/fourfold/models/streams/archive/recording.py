@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 from fourfold import limits
 from fourfold.archive.manifests import Manifest
 from fourfold.kernel import Database, Transaction, faults
+from fourfold.models.streams import slices
 from fourfold.models.streams.archive import ruling
 from fourfold.models.streams.archive.indexes import catalogue
 from fourfold.models.streams.archive.pace import NO_PACE, Pace
 from fourfold.models.streams.archive.records import SQL, Published, Swap, meta_of
-from fourfold.models.streams.writer import drop_below
 
 
 class Known(NamedTuple):
@@ -145,15 +145,11 @@ def _let_go(
     if row is None or row[18] >= manifest.uploaded_through:
         return _Slice(0, last=True)
     sid, count, through = row[0], row[19], manifest.uploaded_through
-    params = (sid, through, trim_rows)
-    reached, rows, size = txn.one(SQL.slice_of_rows, params) or (None, 0, 0)
-    if size > limits.ARCHIVE_TRIM_BYTES:
-        most = (*params, limits.ARCHIVE_TRIM_BYTES)
-        reached, rows, size = txn.one(SQL.slice, most) or (None, 0, 0)
+    reached, rows, size = slices.next_slice(txn, sid, through, trim_rows)
     if reached is None:
         # Retention gave the rest up already.
         reached = through
-    drop_below(txn, sid, reached + 1)
+    slices.drop_below(txn, sid, reached + 1)
     starts, ends, at = manifest.segments.start_offset, manifest.segments.end_offset, count
     while at < manifest.segment_count and ends[at] <= reached:
         txn.execute(SQL.uploaded_segments, (stream, at, now, etags.get(starts[at])))

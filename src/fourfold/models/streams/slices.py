@@ -1,0 +1,34 @@
+"""Bounded slices of the log of one stream: each leaves it in a transaction of its own."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fourfold import limits
+from fourfold.kernel import Snapshot, Transaction, load_queries
+
+_SQL = load_queries("fourfold.models.streams")
+
+
+class Slice(NamedTuple):
+    """The first records of a stream in the log. `through` is None when there are none."""
+
+    through: int | None
+    rows: int
+    bytes: int
+
+
+def next_slice(snapshot: Snapshot, sid: int, through: int, rows_max: int) -> Slice:
+    """Return the first records up to the offset `through`, as many as one transaction removes."""
+    params = (sid, through, rows_max)
+    row = snapshot.one(_SQL.slice_of_rows, params) or (None, 0, 0)
+    if row[2] > limits.ARCHIVE_TRIM_BYTES:
+        row = snapshot.one(_SQL.slice, (*params, limits.ARCHIVE_TRIM_BYTES)) or (None, 0, 0)
+    return Slice._make(row)
+
+
+def drop_below(txn: Transaction, sid: int, offset: int) -> None:
+    """Delete the records below an offset from the log. The caller moves the counters."""
+    txn.execute(_SQL.trim_records, (sid, offset))
+    txn.execute(_SQL.trim_places, (sid, offset))
+    txn.execute(_SQL.trim_recent_places, (sid, offset))

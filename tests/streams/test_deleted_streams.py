@@ -1,0 +1,262 @@
+"""Deleting and expiring large streams: gone at once, trimmed in bounded transactions."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import fourfold
+from fourfold import limits
+from fourfold.errors import NotFound, OffsetGone
+from fourfold.kernel import Database, load_queries
+from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Fork, Producer, Streams, Wanted
+from fourfold.testing.crash import random_moment, run
+
+SCRIPT = Path(__file__).with_name("deleting_child.py")
+ROWS = 50
+SLICE = 8
+
+
+class Clock:
+    ms = 1_000_000
+
+    def __call__(self):
+        return self.ms
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def streams(tmp_path, clock, monkeypatch):
+    monkeypatch.setattr(limits, "STREAM_TRIM_ROWS", SLICE)
+    profile = PROFILE.with_(synchronous="OFF")
+    with Database.open(tmp_path / "s.sqlite", profile=profile, migrations=MIGRATIONS) as database:
+        yield Streams(database, clock=clock)
+
+
+@pytest.fixture
+def changes(streams, monkeypatch):
+    """Rows that each transaction changed."""
+    counted = []
+    transact = streams.database.transact
+
+    def counting(work, **options):
+        def counted_work(txn):
+            before = txn.total_changes
+            result = work(txn)
+            counted.append(txn.total_changes - before)
+            return result
+
+        return transact(counted_work, **options)
+
+    monkeypatch.setattr(streams.database, "transact", counting)
+    return counted
+
+
+def fill(streams, name="s", **options):
+    streams.create(name, "text/plain", **options)
+    for producer in range(20):
+        streams.append(name, Append([b"p"], None, Producer(f"p{producer}", 0, 0)))
+    streams.append(name, Append([b"%d" % n for n in range(ROWS)], None, routing_key=b"k"))
+
+
+def bury(streams, name="s"):
+    """Delete a stream as the server does: what is left is for the sweeper."""
+    streams.database.transact(streams._deleting(name))
+
+
+def left(streams):
+    with streams.database.read() as snapshot:
+        return tuple(
+            snapshot.value(f"SELECT count(*) FROM {table}")
+            for table in ("wal_log", "producer_state_log", "deleted_streams")
+        )
+
+
+def test_delete_changes_a_bounded_number_of_rows_per_transaction(streams, changes):
+    fill(streams)
+    changes.clear()
+    streams.delete("s")
+    # A record is a row of the log and one of its index; the rest is the stream's own.
+    assert max(changes) <= 3 * SLICE + 10
+    assert left(streams) == (0, 0, 0)
+
+
+def test_expiry_changes_a_bounded_number_of_rows_per_transaction(streams, clock, changes):
+    fill(streams, ttl=5)
+    changes.clear()
+    clock.ms += 10_000
+    assert streams.sweep() == 1
+    assert max(changes) <= 3 * SLICE + 10
+    assert left(streams) == (0, 0, 0)
+
+
+def test_create_under_an_expired_name_changes_a_bounded_number_of_rows(streams, clock, changes):
+    fill(streams, ttl=5)
+    clock.ms += 10_000
+    changes.clear()
+    streams.create("s", "text/plain")
+    assert max(changes) <= 3 * SLICE + 10
+
+
+def test_deleted_stream_is_gone_while_its_rows_are_trimmed(streams):
+    fill(streams)
+    info = streams.info("s")
+    bury(streams)
+    assert left(streams)[0] > ROWS - SLICE
+    with pytest.raises(NotFound):
+        streams.read("s")
+    with pytest.raises(NotFound):
+        streams.append("s", Append([b"x"], None))
+    with pytest.raises(OffsetGone):
+        streams.piece(info, 40, 50)
+    assert [each.name for each in streams.list()] == []
+    assert streams.totals() == (0, 0, 0)
+    assert streams.verify() == []
+
+
+def test_waiting_reader_learns_of_the_deletion_before_its_rows_are_trimmed(streams):
+    fill(streams)
+
+    async def wait():
+        with streams.bell.heard("s") as ear:
+            await streams.delete_async("s")
+            heard = await ear.wait(5.0)
+        return heard, left(streams)[2]
+
+    assert asyncio.run(wait()) == (True, 1)
+
+
+def test_stream_recreated_under_the_same_name_shares_nothing_with_the_old_rows(streams):
+    fill(streams)
+    bury(streams)
+    streams.create("s", "text/plain")
+    assert streams.append("s", Append([b"new"], None, Producer("p0", 0, 0))) == (
+        1,
+        False,
+        False,
+        ("p0", 0, 0),
+    )
+    while streams.trim_deleted(1):
+        assert [record.payload for record in streams.read("s")[1].records] == [b"new"]
+        assert streams.verify() == []
+    assert left(streams) == (1, 1, 0)
+
+
+def test_sweep_goes_on_with_what_an_earlier_process_left(streams):
+    fill(streams)
+    bury(streams)
+    assert streams.trim_deleted(1)
+    again = Streams(streams.database, clock=streams.clock)
+    again.sweep()
+    assert left(streams) == (0, 0, 0)
+
+
+def test_sweep_trims_a_bounded_number_of_slices(streams, monkeypatch):
+    monkeypatch.setattr(limits, "SWEEP_SLICES", 2)
+    fill(streams)
+    bury(streams)
+    before = left(streams)[0]
+    assert streams.trim_deleted(2)
+    assert left(streams)[0] == before - 2 * SLICE
+
+
+def test_large_records_are_trimmed_in_slices_of_bounded_size(streams, monkeypatch):
+    monkeypatch.setattr(limits, "ARCHIVE_TRIM_BYTES", 10)
+    streams.create("s", "text/plain")
+    streams.append("s", Append([b"12345"] * 6, None))
+    bury(streams)
+    assert left(streams)[0] == 4
+
+
+def test_source_of_deleted_forks_is_trimmed_with_the_last_of_them(streams):
+    fill(streams)
+    streams.make(Wanted("fork", None, fork=Fork("s", 30)))
+    streams.delete("s")
+    assert left(streams)[0] == ROWS + 20
+    assert len(streams.read("fork")[1].records) == 30
+    streams.delete("fork")
+    assert left(streams) == (0, 0, 0)
+    assert streams.verify() == []
+
+
+def test_verify_reports_rows_without_a_tombstone_and_a_tombstone_of_a_stream(streams):
+    fill(streams)
+    bury(streams)
+    with streams.database.write() as txn:
+        txn.execute("DELETE FROM deleted_streams")
+    found = streams.verify()
+    assert any(each.startswith("wal: ") for each in found)
+    assert any(each.startswith("producer_state: ") for each in found)
+    fill(streams, "t")
+    with streams.database.write() as txn:
+        txn.execute("INSERT INTO deleted_streams SELECT sid, stream, 0 FROM streams")
+    assert any(each.startswith("deleted_streams: ") for each in streams.verify())
+
+
+def test_sweeper_finds_streams_with_retention_by_an_index(streams):
+    sql = load_queries("fourfold.models.streams").with_retention
+    with streams.database.read() as snapshot:
+        plan = [row[3] for row in snapshot.all(f"EXPLAIN QUERY PLAN {sql}", ("", 10))]
+    assert plan == ["SEARCH streams USING INDEX streams_retention_idx (stream>?)"]
+
+
+# Killed processes
+
+
+def check(root, lines):
+    """What was acknowledged is so, and a sweep leaves nothing of what was deleted."""
+    with fourfold.open(root) as store:
+        streams = store.streams
+        assert streams.verify() == []
+        rounds = [int(line) for line in lines]
+        assert rounds == sorted(rounds)
+        names = {each.name for each in streams.list()}
+        assert names <= {"kept", "large"}
+        if "large" in names:
+            payloads = [record.payload for record in streams.read("large")[1].records]
+            assert len(set(payloads)) <= 1
+        streams.sweep()
+        while streams.trim_deleted():
+            pass
+        assert streams.verify() == []
+        with streams.database.read() as snapshot:
+            assert not snapshot.value("SELECT count(*) FROM deleted_streams")
+            assert not snapshot.value(
+                "SELECT count(*) FROM wal_log WHERE sid NOT IN (SELECT sid FROM streams)"
+            )
+        if rounds:
+            assert len(streams.read("kept")[1].records) >= rounds[-1]
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "streams.delete.buried=kill@2",
+        "streams.delete.sliced=kill@2",
+        "streams.delete.sliced=kill@9",
+        "kernel.statement.after=kill@60",
+        "kernel.commit.before=kill@20",
+        "kernel.commit.after=kill@20",
+    ],
+)
+def test_process_killed_while_it_deletes_leaves_nothing_readable(tmp_path, point):
+    crash = run(SCRIPT, str(tmp_path / "store"), fault=point)
+    assert crash.killed, crash
+    check(tmp_path / "store", crash.lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
+def test_process_killed_at_random_while_it_deletes(tmp_path, seed):
+    random = Random(seed)
+    for _ in range(8):
+        crash = run(SCRIPT, str(tmp_path / "store"), kill=random_moment(random))
+        assert crash.killed, crash
+        check(tmp_path / "store", crash.lines)
