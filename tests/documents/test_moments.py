@@ -1,7 +1,8 @@
-"""The times of commits never step back, and any moment is found in a few looks."""
+"""The times of commits never step back, and the commit at a time is found in a few looks."""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -9,26 +10,55 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from space_costs import counted
 
-from fourfold.errors import InvalidInput
-from fourfold.models.documents import moments
+from fourfold.errors import HistoryTruncated, InvalidInput
+from fourfold.models.documents import GcPolicy, carrying, exchange, moments, writer
+from fourfold.models.documents.facts import log as facts_log
+from fourfold.models.documents.revisions import log as revisions_log
 
 EPOCH = datetime(2030, 1, 1, tzinfo=UTC)
 MS = timedelta(milliseconds=1)
+US = timedelta(microseconds=1)
 
 
 class Clock:
-    """A clock that shows what it is told to."""
+    """A clock that the test sets."""
 
     def __init__(self, monkeypatch):
-        self.ms = 0
+        self.us = 0
         monkeypatch.setattr(moments.time, "time_ns", self.time_ns)
+        monkeypatch.setattr(moments.time, "time", self.time)
 
     def time_ns(self):
-        return int(EPOCH.timestamp()) * 10**9 + self.ms * 10**6
+        return int(EPOCH.timestamp()) * 10**9 + self.us * 10**3
+
+    def time(self):
+        return self.now.timestamp()
+
+    @property
+    def ms(self):
+        return self.us // 1000
+
+    @ms.setter
+    def ms(self, ms):
+        self.us = ms * 1000
 
     @property
     def now(self):
-        return EPOCH + self.ms * MS
+        return EPOCH + self.us * US
+
+
+@contextmanager
+def milliseconds():
+    """Commit as earlier versions did: with three fractional digits."""
+    with pytest.MonkeyPatch.context() as patcher:
+
+        def next_time(newest):
+            now = datetime.fromtimestamp(moments.time.time(), UTC).replace(tzinfo=None)
+            return now.isoformat(timespec="milliseconds") + "Z"
+
+        for module in (writer, facts_log, revisions_log):
+            patcher.setattr(module, "next_moment", next_time)
+        yield
 
 
 @pytest.fixture
@@ -40,15 +70,111 @@ def times(space):
     return [entry.created_at for entry in space.log()]
 
 
-def test_a_time_is_spelled_to_the_millisecond(space, clock):
-    for clock.ms in (0, 7, 999, 61_001):
-        space.set("a", {"ms": clock.ms})
+def test_commit_time_has_six_fractional_digits(space, clock):
+    for clock.us in (0, 7, 999_999, 61_001_000):
+        space.set("a", {"us": clock.us})
     assert times(space) == [
-        "2030-01-01T00:00:00.000Z",
-        "2030-01-01T00:00:00.007Z",
-        "2030-01-01T00:00:00.999Z",
-        "2030-01-01T00:01:01.001Z",
+        "2030-01-01T00:00:00.000000Z",
+        "2030-01-01T00:00:00.000007Z",
+        "2030-01-01T00:00:00.999999Z",
+        "2030-01-01T00:01:01.001000Z",
     ]
+
+
+def test_read_at_a_time_before_a_commit_does_not_show_it(space, clock):
+    clock.us = 100
+    space.set("a", {"n": 0})
+    for number in range(1, 6):
+        clock.us += 1
+        before = clock.now
+        clock.us += 1
+        space.set("a", {"n": number})
+        assert space.read("a", at=before).document == {"n": number - 1}
+        assert space.read("a", at=clock.now).document == {"n": number}
+        assert space.ids(at=before) == ["a"]
+        assert len(space.history("a", at=before)) == number
+        assert space.diff("", before, None).operations
+        assert space.branches.create(f"b{number}", at=before).fork_seq < space.seq() - 1
+
+
+@pytest.fixture
+def mixed(space, clock):
+    """A log that an earlier version began and this one continues, within one millisecond.
+
+    The pairs are the microsecond and the seq of each commit as it reads now.
+    """
+    commits = []
+    with milliseconds():
+        for clock.us in (122_900, 123_400):
+            commits.append((clock.ms * 1000, space.set("a", {"us": clock.us}).seq))
+    for clock.us in (123_500, 123_501, 124_000):
+        commits.append((clock.us, space.set("a", {"us": clock.us}).seq))
+    return commits
+
+
+def seq_at(space, us):
+    with space.view() as view:
+        return moments.seq_at(view, EPOCH + us * US)
+
+
+def test_both_widths_of_time_are_compared_as_times(space, mixed):
+    assert [text[20:] for text in times(space)] == [
+        "122Z",
+        "123Z",
+        "123500Z",
+        "123501Z",
+        "124000Z",
+    ]
+    for us in range(121_990, 124_010):
+        expected = max((seq for made, seq in mixed if made <= us), default=0)
+        assert seq_at(space, us) == expected, us
+    assert space.verify() == []
+
+
+def test_clock_behind_a_short_time_does_not_step_back(space, clock):
+    with milliseconds():
+        clock.us = 123_000
+        space.set("a", {"n": 0})
+    for clock.us in (122_999, 122_000):
+        space.set("a", {"n": clock.us})
+    space.branches.create("f")
+    assert [text[20:] for text in times(space)] == ["123Z", "123000Z", "123000Z", "123000Z"]
+    assert space.verify() == []
+
+
+def test_gc_by_age_compares_both_widths_as_times(space, clock, mixed):
+    # What is 300 microseconds old, counted from 123.7 ms: the commit of 123 ms is the state then.
+    clock.us = 123_700
+    assert space.gc(GcPolicy(keep_seconds=300e-6)).horizon == mixed[1][1]
+    clock.us = 123_900
+    assert space.gc(GcPolicy(keep_seconds=300e-6)).horizon == mixed[3][1]
+    with pytest.raises(HistoryTruncated):
+        space.read("a", at=EPOCH + 123_400 * US)
+    assert space.read("a", at=EPOCH + 123_600 * US).seq == mixed[3][1]
+
+
+def test_both_widths_survive_carry_over_and_exchange(store, space, history, mixed):
+    other = store.space(
+        "did:key:z6MkOther", history={"facts": "revisions", "revisions": "facts"}[history]
+    )
+    carrying.carry_over(space, other)
+    imported = store.space("did:key:z6MkImported", history=history)
+    exchange.replay(imported, exchange.export(space))
+    for each in (other, imported):
+        assert times(each) == times(space)
+        assert [seq_at(each, us) for us in range(122_990, 123_510)] == [
+            seq_at(space, us) for us in range(122_990, 123_510)
+        ]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3_000), st.booleans())))
+def test_comparable_orders_texts_as_times(drawn):
+    def text(us, short):
+        made = (EPOCH + us * US).replace(tzinfo=None)
+        return made.isoformat(timespec="milliseconds" if short else "microseconds") + "Z"
+
+    texts = [text(us, short) for us, short in drawn]
+    assert sorted(texts, key=moments.comparable) == sorted(texts, key=datetime.fromisoformat)
 
 
 def test_a_clock_that_is_set_back_does_not_set_back_the_log(space, clock):
@@ -58,7 +184,7 @@ def test_a_clock_that_is_set_back_does_not_set_back_the_log(space, clock):
     space.branches.create("f")
     space.branches.delete("f")
     assert times(space) == sorted(times(space))
-    assert [text[-7:] for text in times(space)] == [*(["01.000Z"] * 4), *(["01.200Z"] * 3)]
+    assert [text[-7:] for text in times(space)] == [*(["000000Z"] * 4), *(["200000Z"] * 3)]
     # What was written after the clock went back is found where it is in the log.
     assert space.read("a", at=EPOCH + 1_000 * MS).document == {"ms": 1_000}
     assert space.read("a", at=EPOCH + 999 * MS) is None

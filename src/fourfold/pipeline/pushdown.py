@@ -1,8 +1,7 @@
 """Filters that Spark hands to a reader, as conditions that SQLite can use.
 
-A filter is taken whole, taken in part, or left. One taken in part makes SQLite give a few rows too
-many, and Spark applies it again: so it is with times, which the log keeps as text in milliseconds.
-Strings compare by their UTF-8 bytes on both sides.
+A filter is taken or left. Strings compare by their UTF-8 bytes on both sides. Times are text with
+three or six fractional digits; both sides are brought to six before they are compared.
 """
 
 from __future__ import annotations
@@ -21,7 +20,8 @@ _SIGNS: Final = {
     "LessThan": "<",
     "LessThanOrEqual": "<=",
 }
-_LOOSE: Final = {"=": "=", ">": ">=", ">=": ">=", "<": "<=", "<=": "<="}
+_COMPARABLE_TIME: Final = "substr(substr({0}, 1, length({0}) - 1) || '000', 1, 26) || 'Z'"
+"""`moments.comparable` in SQL. A worker has no kernel, so it is not in a file of queries."""
 _PYTHON_TYPES: Final = {"string": str, "bigint": int, "int": int}
 
 
@@ -32,6 +32,7 @@ class Condition:
     column: str
     sign: str
     values: tuple[Any, ...]
+    is_time: bool = False
 
     def holds(self, value: Any) -> bool:
         """Whether a value that is known already meets the condition."""
@@ -85,8 +86,6 @@ def take(filters: Iterable[Any], table: Table, pushed: Pushed) -> Iterator[Any]:
             yield each
             continue
         pushed.conditions.append(condition)
-        if column.type == "timestamp":
-            yield each
 
 
 def _name(each: Any) -> str:
@@ -106,9 +105,7 @@ def _condition(each: Any, column: Column) -> Condition | None:
     if column.type == "timestamp":
         if not all(isinstance(value, datetime) for value in values):
             return None
-        return Condition(
-            column.name, _LOOSE.get(sign, sign), tuple(_log_time(value) for value in values)
-        )
+        return Condition(column.name, sign, tuple(map(_log_time, values)), is_time=True)
     wanted = _PYTHON_TYPES.get(column.type)
     if not values or not all(type(value) is wanted for value in values):
         return None
@@ -118,9 +115,9 @@ def _condition(each: Any, column: Column) -> Condition | None:
 
 
 def _log_time(moment: datetime) -> str:
-    """A moment as the log writes it, what is finer than a millisecond dropped."""
+    """Format a time as `_COMPARABLE_TIME` does."""
     there = moment.astimezone(UTC) if moment.tzinfo else moment
-    return there.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+    return there.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def as_sql(conditions: Iterable[Condition], first: int) -> tuple[list[str], list[Any]]:
@@ -130,10 +127,13 @@ def as_sql(conditions: Iterable[Condition], first: int) -> tuple[list[str], list
     for each in conditions:
         numbers = [f"?{first + len(values) + at}" for at in range(len(each.values))]
         values.extend(each.values)
+        column = f'"{each.column}"'
+        if each.is_time:
+            column = _COMPARABLE_TIME.format(column)
         if each.sign == "in":
-            texts.append(f'"{each.column}" IN ({", ".join(numbers)})')
+            texts.append(f"{column} IN ({', '.join(numbers)})")
         else:
-            texts.append(f'"{each.column}" {each.sign} {numbers[0]}')
+            texts.append(f"{column} {each.sign} {numbers[0]}")
     return texts, values
 
 

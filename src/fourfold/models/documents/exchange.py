@@ -48,7 +48,7 @@ Progress = Callable[[str, int, int], None]
 """Called with a label, how many commits are done, and how many there are."""
 
 
-_Time = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")]
+_Time = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}(\d{3})?Z$")]
 
 
 class SpaceLine(msgspec.Struct, tag_field="kind", tag="space", kw_only=True):

@@ -1,9 +1,12 @@
-"""When commits were made: texts that sort as the moments do, and never step back along the log.
+"""Times of commits: UTC text that never steps back along the log.
 
 A clock may be set back, the order of the log may not: a commit is at least as late as the one
-before it. So the newest commit at or before a moment is found by halving the log, in a handful of
-looks however long it is, and a state that somebody saw at a moment is the state that is found for
-it later.
+before it. So the newest commit at or before a time is found by bisecting the log, in a few lookups
+however long it is, and a state that was read at a time is the state found for that time later.
+
+New commits have six fractional digits. Earlier versions wrote three, and those rows stay as they
+are: the text is hashed into fact commits. As text `.123Z` sorts after `.123500Z`, so times are
+compared by `comparable` only; the pipeline has the same as an SQL expression.
 """
 
 from __future__ import annotations
@@ -16,22 +19,27 @@ from fourfold.errors import InvalidInput
 from fourfold.models.documents.history import View
 
 
+def comparable(text: str) -> str:
+    """Return a stored time with six fractional digits, so that texts sort as their times."""
+    return text[:-1].ljust(26, "0") + "Z"
+
+
 def next_moment(newest: str | None) -> str:
-    """Now, or the moment of the newest commit if that is later."""
+    """Return the current time, or that of the newest commit if it is later."""
     seconds, rest = divmod(time.time_ns(), 1_000_000_000)
-    now = f"{_second(seconds)}.{rest // 1_000_000:03d}Z"
-    return now if newest is None or newest <= now else newest
+    now = f"{_second(seconds)}.{rest // 1_000:06d}Z"
+    return now if newest is None else max(now, comparable(newest))
 
 
 @lru_cache(maxsize=2)
 def _second(seconds: int) -> str:
-    """Many commits fall into one second, and to spell it costs as much as to insert a row."""
+    """Format a second; cached, since many commits share one and formatting costs an insert."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def seq_at(view: View, moment: datetime) -> int:
-    """The newest commit at or before `moment`; 0 when there is none."""
-    text = _utc(moment)
+    """Return the seq of the newest commit at or before `moment`; 0 if there is none."""
+    text = stored_time(moment)
     newest = view.one(view.sql.commit_before, (2**63 - 1,))
     if newest is None:
         return 0
@@ -41,7 +49,7 @@ def seq_at(view: View, moment: datetime) -> int:
         middle = (low + high + 1) // 2
         # Seqs may have been skipped, so the one that is found may be an earlier one.
         row = view.one(view.sql.commit_before, (middle,))
-        if row is not None and row[1] > text:
+        if row is not None and comparable(row[1]) > text:
             high = row[0] - 1
         else:
             low = middle
@@ -49,11 +57,12 @@ def seq_at(view: View, moment: datetime) -> int:
     return int(found)
 
 
-def _utc(moment: datetime) -> str:
+def stored_time(moment: datetime) -> str:
+    """Format a time as new commits store it."""
     if moment.tzinfo is None:
         raise InvalidInput(f"the moment {moment.isoformat()} has no time zone")
     try:
         there = moment.astimezone(UTC)
     except OverflowError as error:
         raise InvalidInput(f"the moment {moment.isoformat()} is out of range") from error
-    return there.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+    return there.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

@@ -89,7 +89,7 @@ SELECT name, parent_branch, fork_seq, created_seq, head_seq, status, created_at 
 SELECT name, parent_branch, fork_seq, created_seq, head_seq, status, created_at FROM branch ORDER BY created_seq, name
 
 -- name: insert_branch
--- A branch is as old as the commit that made it, to the millisecond.
+-- A branch is as old as the commit that made it.
 INSERT INTO branch (name, parent_branch, fork_seq, created_seq, head_seq, created_at)
 VALUES (?1, ?2, ?3, ?4, ?4, (SELECT created_at FROM "commit" WHERE seq = ?4))
 

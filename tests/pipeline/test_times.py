@@ -1,0 +1,74 @@
+"""Spark compares commit times of both widths, three and six fractional digits, as times."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import apsw
+import pytest
+
+import fourfold
+from fourfold.models.documents import HISTORIES, moments, writer
+from fourfold.pipeline import pushdown
+
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+COMMITS = (122_900, 123_400, 123_500, 123_501, 124_000)
+"""Microseconds; the first two are stored with three digits, as earlier versions did."""
+STORED = (122_000, 123_000, 123_500, 123_501, 124_000)
+EDGES = (122_999, 123_000, 123_001, 123_499, 123_500, 123_501, 123_999, 124_000)
+
+
+def at(us):
+    return START + timedelta(microseconds=us)
+
+
+@pytest.fixture(scope="module", params=sorted(HISTORIES))
+def mixed(request, tmp_path_factory):
+    root = tmp_path_factory.mktemp("mixed") / "store"
+    with pytest.MonkeyPatch.context() as patcher, fourfold.open(root) as store:
+        space = store.space("did:web:mixed.example", history=request.param)
+        for number, us in enumerate(COMMITS):
+            text = moments.stored_time(at(us))
+            short = f"{text[:23]}Z"
+            patcher.setattr(writer, "next_moment", lambda _, t=short if number < 2 else text: t)
+            space.set("e", {"us": us})
+    return root
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("us", EDGES)
+def test_at_a_time_means_at_or_before(mixed, read, us):
+    [row] = read(mixed, "state", at=at(us).isoformat(), columns="seq").collect()
+    assert row.seq == sum(stored <= us for stored in STORED)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("us", EDGES)
+def test_filter_on_time_loses_no_row_of_either_width(mixed, read, us):
+    text = f"timestamp '{at(us).isoformat()}'"
+    for sign, compare in (
+        ("<", us.__gt__),
+        ("<=", us.__ge__),
+        (">", us.__lt__),
+        (">=", us.__le__),
+        ("=", us.__eq__),
+    ):
+        frame = read(mixed, "commits", columns="seq,time").where(f"time {sign} {text}")
+        assert frame.count() == sum(map(compare, STORED)), sign
+    listed = read(mixed, "commits", columns="seq,time").where(f"time in ({text}, now())")
+    assert listed.count() == STORED.count(us)
+
+
+def test_sql_and_python_compare_times_alike():
+    texts = [moments.stored_time(at(us)) for us in EDGES]
+    texts += [f"{text[:23]}Z" for text in texts]
+    values = ", ".join(f"('{text}')" for text in texts)
+    for text in texts:
+        # Python's text is bound; SQL brings the stored one to the same width.
+        condition = pushdown.Condition("t", "<=", (moments.comparable(text),), is_time=True)
+        [sql], bound = pushdown.as_sql([condition], 1)
+        query = f"SELECT t FROM (SELECT column1 AS t FROM (VALUES {values})) WHERE {sql}"
+        found = [row[0] for row in apsw.Connection(":memory:").execute(query, bound)]
+        assert found == [
+            each for each in texts if moments.comparable(each) <= moments.comparable(text)
+        ]
