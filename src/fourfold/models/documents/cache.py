@@ -30,6 +30,8 @@ class Entry(NamedTuple):
     base_bytes: int
     patches: int
     patch_bytes: int
+    bytes_max: int
+    """An upper bound of the document's size."""
     text: str | None = None
     """The document as it was set, as long as nobody needed it decoded; `document` is None then."""
 

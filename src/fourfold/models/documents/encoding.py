@@ -20,6 +20,10 @@ _encoder = msgspec.json.Encoder(order="sorted")
 _decoder = msgspec.json.Decoder()
 decode = _decoder.decode
 
+PATCH_GROWTH = 6
+"""Bytes that a byte of a patch's text adds to a document at most: a path of empty names, `///`,
+creates `"":{}` and a comma for each.
+"""
 _PLAIN_BYTES = 2 * limits.CONTENT_DEPTH_MAX
 """A text no longer than this has no room for too deep a nesting, nor for too long a number."""
 _LONG_NUMBER = b"0" * int(limits.DOCUMENT_INTEGER_BITS_MAX * math.log10(2))
@@ -43,16 +47,30 @@ def checked(value: Any, what: str, owner: str | None = None) -> tuple[str, Any]:
         raise ContentError(
             f"{_named(what, owner)} holds something that JSON cannot: {_blame(value)}", hint=_HINT
         )
-    size = len(raw)
-    if size > limits.DOCUMENT_BYTES_MAX:
-        raise ContentError(
-            f"{_named(what, owner)} has {size} bytes; at most {limits.DOCUMENT_BYTES_MAX} are "
-            "stored",
-            hint="Put large content into a blob and refer to it.",
-        )
-    if size > _PLAIN_BYTES:
+    _check_size(len(raw), _named(what, owner))
+    if len(raw) > _PLAIN_BYTES:
         _check_extremes(raw, copy, what, owner)
     return raw.decode(), copy
+
+
+def check_document_size(document: Any) -> int:
+    """Return the size of a document's text; ContentError when it is too large to be stored."""
+    size = len(_encoder.encode(document))
+    _check_size(size, "the document")
+    return size
+
+
+def _check_size(size: int, subject: str) -> None:
+    if size > limits.DOCUMENT_BYTES_MAX:
+        raise ContentError(
+            f"{subject} has {size} bytes; at most {limits.DOCUMENT_BYTES_MAX} are stored",
+            hint="Put large content into a blob and refer to it.",
+        )
+
+
+def bytes_at_most(text: str) -> int:
+    """Return an upper bound of a text's size in UTF-8, without encoding it."""
+    return len(text) if text.isascii() else 4 * len(text)
 
 
 def _named(what: str, owner: str | None) -> str:

@@ -16,7 +16,7 @@ from fourfold.errors import CorruptData, InvalidInput
 from fourfold.models.documents import fold
 from fourfold.models.documents.cache import Entry
 from fourfold.models.documents.chain import Link
-from fourfold.models.documents.encoding import decode, stored
+from fourfold.models.documents.encoding import PATCH_GROWTH, bytes_at_most, decode, stored
 from fourfold.models.documents.gc.horizon import horizon, truncated
 from fourfold.models.documents.history import View
 from fourfold.models.documents.records import Document, LogEntry, Revision
@@ -35,9 +35,10 @@ def entry(view: View, links: Sequence[Link], entity: str, *, derived: bool = Tru
         rows = view.rows(view.sql.revisions_backwards, (link.branch, entity, 0, link.cap))
         for seq, _, op, data in rows:
             if op == "set":
-                return Entry(seq, "set", _document(data, entity, seq), len(data), 0, 0)
+                document = _document(data, entity, seq)
+                return Entry(seq, "set", document, len(data), 0, 0, bytes_at_most(data))
             if op == "delete":
-                return Entry(seq, "delete", None, _EMPTY_BYTES, 0, 0)
+                return Entry(seq, "delete", None, _EMPTY_BYTES, 0, 0, _EMPTY_BYTES)
             return _replayed(view, links[depth:], entity, seq, data, rows, derived=derived)
     return None
 
@@ -60,23 +61,27 @@ def _replayed(  # noqa: PLR0917
     # A snapshot holds all operations of its commit.
     texts: list[str] = [newest] if seq > since else []
     base: Document | None = None
-    base_bytes = _EMPTY_BYTES
+    base_bytes = bytes_max = _EMPTY_BYTES
     for row_seq, _, op, data in earlier:
         if row_seq <= since:
             break
         if op == "patch":
             texts.append(data)
             continue
-        base = _document(data, entity, row_seq) if op == "set" else {}
-        base_bytes = len(data) if op == "set" else _EMPTY_BYTES
+        base = {}
+        if op == "set":
+            base = _document(data, entity, row_seq)
+            base_bytes, bytes_max = len(data), bytes_at_most(data)
         break
     if base is None:
         if whole:
-            base, base_bytes = _document(whole[1], entity, since), len(whole[1])
+            base = _document(whole[1], entity, since)
+            base_bytes, bytes_max = len(whole[1]), bytes_at_most(whole[1])
         else:
             inherited = entry(view, links[1:], entity, derived=derived)
             if inherited is not None and inherited.document is not None:
                 base, base_bytes = inherited.document, inherited.base_bytes + inherited.patch_bytes
+                bytes_max = inherited.bytes_max
     try:
         patches = [decode(text) for text in reversed(texts)]
         document = fold.replay(base or {}, patches)
@@ -84,7 +89,9 @@ def _replayed(  # noqa: PLR0917
         raise CorruptData(
             f"the stored patches of {entity!r} up to seq {seq} cannot be applied: {error}"
         ) from error
-    return Entry(seq, "patch", document, base_bytes, len(texts), sum(map(len, texts)))
+    bytes_max += PATCH_GROWTH * sum(map(bytes_at_most, texts))
+    patch_bytes = sum(map(len, texts))
+    return Entry(seq, "patch", document, base_bytes, len(texts), patch_bytes, bytes_max)
 
 
 def revisions(

@@ -17,7 +17,12 @@ from fourfold.kernel import Transaction
 from fourfold.models.documents import admission, patch, reader
 from fourfold.models.documents.cache import DocumentCache, Entry, Key, Standing, Tip
 from fourfold.models.documents.chain import chain
-from fourfold.models.documents.encoding import trusted
+from fourfold.models.documents.encoding import (
+    PATCH_GROWTH,
+    bytes_at_most,
+    check_document_size,
+    trusted,
+)
 from fourfold.models.documents.history import Appended, History, View
 from fourfold.models.documents.moments import next_moment
 from fourfold.models.documents.records import Commit
@@ -90,22 +95,31 @@ def _apply(
         if step.op == "set":
             assert step.text is not None
             # The decoded value is the caller's, who finds it in the commit.
-            touched[key] = Entry(seq, "set", None, len(step.text), 0, 0, step.text)
+            touched[key] = Entry(
+                seq, "set", None, len(step.text), 0, 0, bytes_at_most(step.text), step.text
+            )
         elif step.op == "delete":
-            touched[key] = Entry(seq, "delete", None, _EMPTY_BYTES, 0, 0)
+            touched[key] = Entry(seq, "delete", None, _EMPTY_BYTES, 0, 0, _EMPTY_BYTES)
         else:
             before = touched.get(key) or known(key)
             if before is None:
                 before = reader.entry(view, chain(view, request.branch, seq), step.id)
-            touched[key] = _patched(index, step, before, seq)
+            # What was accepted elsewhere before stays accepted, whatever its size.
+            bounded = not request.created_at
+            touched[key] = _patched(index, step, before, seq, bounded=bounded)
     return touched
 
 
-def _patched(index: int, step: Step, before: Entry | None, seq: int) -> Entry:
+def _patched(index: int, step: Step, before: Entry | None, seq: int, *, bounded: bool) -> Entry:
     assert step.text is not None
     base = None if before is None else before.opened()
+    bytes_max = _EMPTY_BYTES if before is None or base is None else before.bytes_max
+    bytes_max += PATCH_GROWTH * bytes_at_most(step.text)
     try:
         document = patch.apply({} if base is None else base, step.value)
+        if bounded and bytes_max > limits.DOCUMENT_BYTES_MAX:
+            # The bound says too much for most; only then the document is encoded to measure it.
+            bytes_max = check_document_size(document)
     except FourfoldError as error:
         raise type(error)(
             f"operation {index} on {step.id!r}: {error.message}",
@@ -113,7 +127,7 @@ def _patched(index: int, step: Step, before: Entry | None, seq: int) -> Entry:
             details={"entity": step.id, "operation": index},
         ) from error
     if before is None or base is None:
-        return Entry(seq, "patch", document, _EMPTY_BYTES, 1, len(step.text))
+        return Entry(seq, "patch", document, _EMPTY_BYTES, 1, len(step.text), bytes_max)
     return Entry(
         seq,
         "patch",
@@ -121,6 +135,7 @@ def _patched(index: int, step: Step, before: Entry | None, seq: int) -> Entry:
         before.base_bytes,
         before.patches + 1,
         before.patch_bytes + len(step.text),
+        bytes_max,
     )
 
 
@@ -137,7 +152,9 @@ def _snapshots(
         if entry.op == "patch" and snapshot_due(entry):
             text = trusted(entry.document)
             history.keep_snapshot(txn, branch, key[1], seq, text)
-            published[key] = entry._replace(base_bytes=len(text), patches=0, patch_bytes=0)
+            published[key] = entry._replace(
+                base_bytes=len(text), patches=0, patch_bytes=0, bytes_max=bytes_at_most(text)
+            )
     return published
 
 
