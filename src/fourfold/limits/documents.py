@@ -46,6 +46,10 @@ VERIFY_PAUSE_S: Final = 0.5
 VERIFY_WAITING_ROWS: Final = 256
 VERIFY_WAITING_BYTES: Final = 4 * MIB
 """Rows of one entity that verification folds at once."""
+STALE_CHECK_ROWS: Final = 100
+"""Later revisions that a transaction compares with its reads while it holds the writer."""
+STALE_CHECK_ATTEMPTS: Final = 8
+"""How often what is committed is compared without the writer; then a transaction does it all."""
 MAINTENANCE_PAGE_ROWS: Final = 500
 """Rows that maintenance looks at in one snapshot, and changes in one transaction."""
 MERGE_ATTEMPTS_MAX: Final = 5

@@ -4,12 +4,16 @@ A conflict is found by path: a later set or delete of an entity conflicts with a
 later patch only with reads of what it touches. The check may call a conflict where there is none,
 never the other way round. It looks through the whole chain of a branch, since a write that a child
 inherits can be as new to the reader as one of the child's own.
+
+What lies far back is not looked at with the writer held: past a number of revisions a transaction
+ends with `ReadTooOld`. `look_back` then checks what is committed without the writer, and the next
+attempt has only the rest to look at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from fourfold.errors import (
     BranchEnded,
@@ -20,11 +24,11 @@ from fourfold.errors import (
 )
 from fourfold.models.documents import overlap, reader
 from fourfold.models.documents.cache import Entry, Key, Standing
-from fourfold.models.documents.chain import Link, branch_named, chain, no_such_branch
+from fourfold.models.documents.chain import Link, branch_named, chain, last_seq, no_such_branch
 from fourfold.models.documents.encoding import stored
 from fourfold.models.documents.gc.requests import same_request
 from fourfold.models.documents.history import View
-from fourfold.models.documents.records import Branch, Commit, PendingRead
+from fourfold.models.documents.records import Branch, Commit, ConfirmedRead, PendingRead
 from fourfold.models.documents.request import Request, Written
 
 
@@ -72,13 +76,51 @@ def _ended(name: str) -> BranchEnded:
     return BranchEnded(f"the branch {name!r} was deleted; it can be read, not written")
 
 
+class ReadTooOld(Exception):
+    """A transaction builds on a read so old that the writer would be held for long."""
+
+
+class Looked(NamedTuple):
+    """The result of a check without the writer: it holds for every revision up to `until`."""
+
+    until: int
+    conflict_seq: int | None
+    """The newest revision among them that overlaps the read."""
+
+
+class Lookback:
+    """What a transaction knows of its old reads, and how many revisions it may look at itself.
+
+    `looked` has a result for each read that was checked before, by its place among all reads.
+    """
+
+    def __init__(
+        self, looked: Mapping[int, Looked] | None = None, rows_max: int | None = None
+    ) -> None:
+        self.looked = looked or {}
+        self._left = rows_max
+
+    def count(self) -> None:
+        """Count one more revision."""
+        if self._left is None:
+            return
+        if not self._left:
+            raise ReadTooOld
+        self._left -= 1
+
+
 def check_reads(
-    view: View, request: Request, newest: int, known: Callable[[Key], Entry | None]
+    view: View,
+    request: Request,
+    newest: int,
+    known: Callable[[Key], Entry | None],
+    lookback: Lookback,
 ) -> list[dict[str, int]]:
     """Refuse a transaction whose author read something that has changed since; the resolved pending
     reads. `known` gives the newest state of an entity, if that is in memory.
     """
-    for read in request.reads.confirmed:
+    confirmed = request.reads.confirmed
+    for place, read in enumerate(confirmed):
         branch = request.branch
         if read.branch is not None and read.branch != branch:
             branch = branch_named(view, read.branch).name
@@ -90,18 +132,16 @@ def check_reads(
         if entry is not None and entry.seq <= read.seq:
             # What the branch shows has not changed since.
             continue
-        _refuse_stale(
-            view, chain(view, branch, newest), read.id, read.path, read.seq, shape=read.shape
-        )
+        _refuse_stale(view, chain(view, branch, newest), read, read.seq, (), place, lookback)
     return [
         resolved
-        for read in request.reads.pending
-        for resolved in _check_pending(view, request, read, newest)
+        for place, read in enumerate(request.reads.pending, len(confirmed))
+        for resolved in _check_pending(view, request, read, newest, place, lookback)
     ]
 
 
-def _check_pending(
-    view: View, request: Request, read: PendingRead, newest: int
+def _check_pending(  # noqa: PLR0917
+    view: View, request: Request, read: PendingRead, newest: int, place: int, lookback: Lookback
 ) -> list[dict[str, int]]:
     if not read.local_seqs or not 0 <= read.basis_seq <= newest:
         raise InvalidInput(
@@ -116,47 +156,89 @@ def _check_pending(
                 details={"entity": read.id, "local_seq": local_seq},
             )
         resolved.append({"local_seq": local_seq, "seq": row[0]})
-    own = {each["seq"] for each in resolved}
+    own = [each["seq"] for each in resolved]
     links = chain(view, request.branch, newest)
-    _refuse_stale(view, links, read.id, read.path, read.basis_seq, shape=read.shape, own=own)
+    _refuse_stale(view, links, read, read.basis_seq, own, place, lookback)
     return resolved
 
 
-def _refuse_stale(
+def _refuse_stale(  # noqa: PLR0917
     view: View,
     links: Sequence[Link],
-    entity: str,
-    path: Sequence[str],
+    read: ConfirmedRead | PendingRead,
     after: int,
-    *,
-    shape: bool,
-    own: set[int] = frozenset(),  # type: ignore[assignment]
+    own: Sequence[int],
+    place: int,
+    lookback: Lookback,
 ) -> None:
+    before = lookback.looked.get(place, Looked(after, None))
+    seq = _newest_conflict(view, links, read, max(after, before.until), own, lookback)
+    if seq is None:
+        seq = before.conflict_seq
+    if seq is not None:
+        raise StaleRead(
+            f"{read.id!r} was read at seq {after} and changed at seq {seq}",
+            details={"entity": read.id, "read_seq": after, "conflict_seq": seq},
+        )
+
+
+def _newest_conflict(  # noqa: PLR0917
+    view: View,
+    links: Sequence[Link],
+    read: ConfirmedRead | PendingRead,
+    after: int,
+    own: Sequence[int],
+    lookback: Lookback,
+) -> int | None:
+    """Return the newest revision after a seq that overlaps what was read, of others' revisions."""
     for link in links:
         if link.cap <= after:
             # The caps shrink along the chain, so older branches have nothing newer either.
-            return
+            return None
         changed = False
-        for seq, op, data, _ in view.rows(
-            view.sql.later_revisions, (link.branch, entity, after, link.cap)
-        ):
+        params = (link.branch, read.id, after, link.cap)
+        for seq, op, data, _ in view.rows(view.sql.later_revisions, params):
             changed = True
             if seq in own:
                 continue
+            lookback.count()
             patches = stored(data) if op == "patch" else ()
-            if overlap.conflicts(op, patches, path, shape=shape):
-                raise _stale(entity, after, seq)
+            if overlap.conflicts(op, patches, read.path, shape=read.shape):
+                return int(seq)
         # What was collected is gone, but there is always a newer change that stayed.
-        place = (link.branch, entity, after, link.cap)
-        if changed and (lost := view.value(view.sql.lost_revision, place)) is not None:
-            raise _stale(entity, after, lost)
+        if changed and (lost := view.value(view.sql.lost_revision, params)) is not None:
+            return int(lost)
+    return None
 
 
-def _stale(entity: str, after: int, seq: int) -> StaleRead:
-    return StaleRead(
-        f"{entity!r} was read at seq {after} and changed at seq {seq}",
-        details={"entity": entity, "read_seq": after, "conflict_seq": seq},
-    )
+def look_back(view: View, request: Request, looked: Mapping[int, Looked]) -> dict[int, Looked]:
+    """Check the reads against all that is committed, beyond what was looked at before."""
+    newest = last_seq(view)
+    found = dict(looked)
+    for place, (read, branch, after, own) in enumerate(_reads_of(view, request)):
+        before = looked.get(place, Looked(after, None))
+        # A read that is wrong in itself is refused when the transaction comes to it.
+        if 0 <= after <= newest and view.one(view.sql.branch, (branch,)) is not None:
+            links = chain(view, branch, newest)
+            seq = _newest_conflict(view, links, read, max(after, before.until), own, Lookback())
+            found[place] = Looked(newest, before.conflict_seq if seq is None else seq)
+    return found
+
+
+def _reads_of(
+    view: View, request: Request
+) -> Iterator[tuple[ConfirmedRead | PendingRead, str, int, list[int]]]:
+    """Yield every read with its branch, its seq, and the commits that do not count against it."""
+    for confirmed in request.reads.confirmed:
+        branch = request.branch if confirmed.branch is None else confirmed.branch
+        yield confirmed, branch, confirmed.seq, []
+    for pending in request.reads.pending:
+        rows = (
+            view.one(view.sql.commit_of_session, (request.session, local_seq))
+            for local_seq in pending.local_seqs
+        )
+        own = [row[0] for row in rows if row is not None]
+        yield pending, request.branch, pending.basis_seq, own
 
 
 def check_preconditions(view: View, request: Request, newest: int) -> None:

@@ -25,12 +25,14 @@ from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.kernel import Bell, Database, Transaction
 from fourfold.models.documents import (
+    admission,
     comparing,
     reader,
     reading_many,
     verification,
     writer,
 )
+from fourfold.models.documents.admission import ReadTooOld
 from fourfold.models.documents.ancestry import Point
 from fourfold.models.documents.branches import Branches
 from fourfold.models.documents.cache import DocumentCache, Entry
@@ -103,7 +105,11 @@ class Space:
         if request.size >= limits.GROUP_BYTES_MAX:
             # It would keep the event loop for long.
             return await asyncio.to_thread(self.submit, request)
-        return await self.database.transact_async(self._work(request), size=request.size)
+        work = self._work(request, rows_max=limits.STALE_CHECK_ROWS)
+        try:
+            return await self.database.transact_async(work, size=request.size)
+        except ReadTooOld:
+            return await asyncio.to_thread(self.submit, request)
 
     def _request(  # noqa: PLR0917
         self,
@@ -136,20 +142,36 @@ class Space:
         """Commit a request that was checked already. `before` runs first, in the same transaction,
         and may refuse it.
         """
-        work = self._work(request, before)
-        if request.size + size < limits.GROUP_BYTES_MAX:
-            return self.database.transact(work, size=request.size + size)
+        looked: dict[int, admission.Looked] = {}
+        for _ in range(limits.STALE_CHECK_ATTEMPTS):
+            work = self._work(request, before, looked, rows_max=limits.STALE_CHECK_ROWS)
+            try:
+                return self._run(work, request.size + size)
+            except ReadTooOld:
+                with self.view() as view:
+                    looked = admission.look_back(view, request, looked)
+        return self._run(self._work(request, before, looked), request.size + size)
+
+    def _run(self, work: Callable[[Transaction], Commit], size: int) -> Commit:
+        if size < limits.GROUP_BYTES_MAX:
+            return self.database.transact(work, size=size)
         # Too large to share a commit with others.
         with self.database.write() as txn:
             return work(txn)
 
     def _work(
-        self, request: Request, before: Callable[[View], None] | None = None
+        self,
+        request: Request,
+        before: Callable[[View], None] | None = None,
+        looked: Mapping[int, admission.Looked] | None = None,
+        *,
+        rows_max: int | None = None,
     ) -> Callable[[Transaction], Commit]:
         def work(txn: Transaction) -> Commit:
             if before is not None:
                 before(self.history_kind.view(txn))
-            commit = writer.commit(txn, self.history_kind, request, self._cache)
+            lookback = admission.Lookback(looked, rows_max)
+            commit = writer.commit(txn, self.history_kind, request, self._cache, lookback)
             txn.after_commit_once(self.bell.ring)
             return commit
 

@@ -33,7 +33,13 @@ _TIP = "documents.tip"
 _EMPTY_BYTES = 2
 
 
-def commit(txn: Transaction, history: History, request: Request, cache: DocumentCache) -> Commit:
+def commit(
+    txn: Transaction,
+    history: History,
+    request: Request,
+    cache: DocumentCache,
+    lookback: admission.Lookback | None = None,
+) -> Commit:
     """Admit `request` and write it; the commit that it became."""
     view = history.view(txn)
     if request.replayable:
@@ -47,7 +53,9 @@ def commit(txn: Transaction, history: History, request: Request, cache: Document
 
     standing = _standing(txn, view, request.branch, cache)
     admission.check_preconditions(view, request, standing.newest)
-    resolved = admission.check_reads(view, request, standing.newest, known)
+    resolved = admission.check_reads(
+        view, request, standing.newest, known, lookback or admission.Lookback()
+    )
     # The log is the counter, and nobody else can append to it before this transaction ends.
     seq = standing.newest + 1
     touched = _apply(view, request, known, seq)
