@@ -23,6 +23,7 @@ from fourfold.errors import (
 from fourfold.kernel import faults
 from fourfold.models.sessions import Event, Payload, Sessions
 from fourfold.models.sessions.fold import fold
+from fourfold.testing.mutation import mutate
 from fourfold.testing.session_model import Refusal, SessionModel
 
 POINTS = (
@@ -78,10 +79,11 @@ class MemoryMachine(RuleBasedStateMachine):
         known = len(self.model.logs[sid])
         expected = {"any": None, "right": known, "wrong": known + 1}[last]
         arguments = {} if expected is None else {"expected_last_id": expected}
-        self.both(
+        done = self.both(
             lambda: self.model.append(sid, as_stored(sid, events), last=expected),
             lambda: self.sessions.append_events(sid, events, **arguments),
         )
+        mutate(done)
 
     @rule(events=EVENTS, more=EVENTS)
     def append_together(self, events, more):
@@ -151,6 +153,7 @@ class MemoryMachine(RuleBasedStateMachine):
         )
         if head is not None:
             heads.append(head.id)
+            mutate(head)
 
     @rule(sid=SID, other=SID, note=st.integers(0, 1))
     def join(self, sid, other, note):
@@ -183,6 +186,21 @@ class MemoryMachine(RuleBasedStateMachine):
 
     @rule(sid=SID)
     def look(self, sid):
+        self.compare(sid, self.sessions.current_view(sid), None)
+
+    @rule(sid=SID, at=st.integers(0, 40))
+    def mutate_all(self, sid, at):
+        """Change everything that a reader receives; the log must not notice."""
+        last = len(self.model.logs[sid])
+        for handed in (
+            self.sessions.current_view(sid),
+            self.sessions.read_state(sid),
+            self.sessions.view_at(sid, min(at, last)),
+            self.sessions.events_since(sid, 0),
+            *map(self.sessions.head, self.heads.get(sid, ())),
+            self.sessions.lineage(sid),
+        ):
+            mutate(handed)
         self.compare(sid, self.sessions.current_view(sid), None)
 
     @rule(sid=SID, at=st.integers(0, 40))
@@ -244,7 +262,7 @@ class MemoryMachine(RuleBasedStateMachine):
                 return None
             raise AssertionError("the store did what the model refuses") from None
         done = store()
-        if isinstance(done, list):
+        if expected is not None:
             found = [event.as_dict() | {"at": ""} for event in done]
             assert found == [each | {"at": ""} for each in expected]
         return done

@@ -311,3 +311,31 @@ def test_the_same_program_leaves_the_same_log_in_every_store(tmp_path):
         sessions.close()
         assert number == len(seen) - 1
     assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("origin", ["snapshot", "child"])
+def test_failed_step_leaves_no_variable_changed_in_place(sessions, origin):
+    seen = []
+
+    def step(turn):
+        seen.append(list(turn.vars["todo"]))
+        turn.vars["todo"].append("of a failed turn")
+        turn.task.append("of a failed turn")
+        raise ValueError(turn.task)
+
+    def parent(turn):
+        turn.run_child(["go"], step=step, vars={"todo": ["x"]})
+        return Final()
+
+    if origin == "child":
+        runtime(sessions, parent).run_turn(SID, "go")
+        sid = sessions.list_sessions(prefix=f"{SID}/")[0].id
+    else:
+        sid = sessions.create_session({"id": "made"}).id
+        event = {"type": "session/vars-snapshotted", "vars_ref": {"todo": ["x"]}}
+        sessions.append_event(sid, event)
+    made = Runtime(sessions, step)
+    for _ in range(3):
+        assert made.run_turn(sid, ["again"]).error["message"] == "['again']"
+    assert all(each == ["x"] for each in seen)
+    assert dict(made.vars(sid)) == {"todo": ["x"]}

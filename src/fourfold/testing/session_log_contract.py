@@ -24,8 +24,9 @@ from fourfold.errors import (
     PreconditionFailed,
     ReplayMismatch,
 )
-from fourfold.models.sessions import Payload, Sessions
+from fourfold.models.sessions import Payload, Sessions, Transient
 from fourfold.models.sessions.fold import fold
+from fourfold.testing.mutation import mutate
 
 FAR = "sha256:" + "a" * 64
 
@@ -330,6 +331,56 @@ class SessionLogContract:
         event.data["message"]["content"]["list"].append(3)
         assert sessions.current_view("s").messages[0]["content"] == {"list": [1]}
         assert sessions.events_since("s", 0)[0].data["message"]["content"] == {"list": [1]}
+
+    def test_readers_own_what_they_receive(self, sessions: Sessions) -> None:
+        first = {"id": "s", "model": {"name": "any"}, "tags": ["a"]}
+        sessions.create_session(first)
+        mutate(sessions.append_events("s", SCRIPT[1:]))
+        mutate(sessions.append_event("s", {"type": "session/error", "error": {"why": ["x"]}}))
+        mutate(sessions.append_event("s", {"type": "session/vars-snapshotted", "vars_ref": [[1]]}))
+        mutate(sessions.append_event("s", message(Payload({"long": ["x" * 600]})), key="k"))
+        kept = fold(None, sessions.events_since("s"))
+        ref = kept.messages[-1]["content"]
+        head = sessions.publish_head("s", {"note": {"a": [1]}, "final_ref": {"b": [2]}})
+        stored = encode(head.content())
+        for _ in range(2):
+            for handed in (
+                head,
+                sessions.head(head.id),
+                sessions.current_view("s"),
+                sessions.read_state("s"),
+                sessions.view_at("s", kept.counters.event),
+                sessions.view_at("s", head.id),
+                sessions.events_since("s"),
+                sessions.events_of_key("s", "k"),
+                sessions.append_event("s", message(Payload({"long": ["x" * 600]})), key="k"),
+                sessions.all_events_since(),
+                sessions.lineage_graph("s"),
+                sessions.read_payload(ref),
+                list(sessions.follow("s", after=0, timeout=0)),
+            ):
+                mutate(handed)
+            assert sessions.view_at("s", kept.counters.event) == kept
+            assert (sessions.current_view("s").session or {})["model"] == {"name": "any"}
+            assert encode(sessions.head(head.id).content()) == stored
+            assert sessions.read_payload(ref) == {"long": ["x" * 600]}
+            assert sessions.verify() == []
+            sessions.append_events("s", [turn()] * limits.SESSION_SNAPSHOT_EVENTS_MAX)
+            assert sessions.publish_head("s").vars_ref == [[1]]
+            assert sessions.current_view("s") == fold(None, sessions.events_since("s"))
+            sessions = self.again(sessions)
+
+    def test_listeners_own_the_transient_items_they_receive(self, sessions: Sessions) -> None:
+        sessions.create_session({"id": "s"})
+        feeds = [sessions.follow("s"), sessions.follow_all(), sessions.follow("s")]
+        item = {"type": "delta/token", "parts": ["a"]}
+        sessions.notify_transient("s", item)
+        for feed in feeds:
+            received = feed.next(0)
+            assert isinstance(received, Transient)
+            assert received.item == {"type": "delta/token", "parts": ["a"]}
+            mutate(received)
+        assert item == {"type": "delta/token", "parts": ["a"]}
 
     def test_threads_and_coroutines_get_dense_ids(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})

@@ -13,7 +13,7 @@ from fourfold.kernel import Bell
 from fourfold.limits import SESSION_FEED_PAGE_EVENTS
 from fourfold.models.sessions.feeds import Feed, Subscription
 from fourfold.models.sessions.log import Log
-from fourfold.models.sessions.records import Event, Transient
+from fourfold.models.sessions.records import Event, Transient, copied
 from fourfold.models.sessions.request import check_count, check_session_id
 from fourfold.models.sessions.slots import existing
 from fourfold.models.sessions.stamping import event_of
@@ -81,9 +81,8 @@ class Broadcast:
         if self._feeds.get(None):
             with self._log.read() as reading:
                 position = reading.position()
-        transient = Transient(sid, item, event_id, position)
         for feed in feeds:
-            feed.offer(transient)
+            feed.offer(Transient(sid, copied(item), event_id, position))
         self.bell.ring()
 
     def start(self, sid: str | None, after: int | None) -> int:

@@ -127,6 +127,22 @@ class Event:
         return f"<Event {self.id} {self.type} of {self.session}>"
 
 
+_CONTAINERS: Final = frozenset({dict, list})
+
+
+def copied(value: Any) -> Any:
+    """Copy a decoded value: dicts and lists, since nothing else in one can be changed."""
+    kind = type(value)
+    if kind is dict:
+        return {
+            name: copied(held) if type(held) in _CONTAINERS else held
+            for name, held in value.items()
+        }
+    if kind is list:
+        return [copied(held) if type(held) in _CONTAINERS else held for held in value]
+    return value
+
+
 class Head(msgspec.Struct, frozen=True):
     """An immutable point from which a session can be continued, named by its content.
 

@@ -179,7 +179,8 @@ def stamp(
         for event in appended:
             if event.type == "session/compacted":
                 _check_boundary(event)
-        return appended, advance(state, *appended)
+        # Decoded apart from what the caller receives, who may change it.
+        return appended, advance(state, *(event_of(sid, row) for row in appended.rows()))
     counts["event"] = event_id
     return appended, counted(state, counts, digest)
 

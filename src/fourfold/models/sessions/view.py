@@ -2,7 +2,7 @@
 
 The lists look like lists and are read from the log a page at a time, so that a view of a session of
 a million events costs no more than one of ten. A view never changes: what was appended later is not
-in it. It can be read for as long as its store is open.
+in it, and what it hands out is a copy. It can be read for as long as its store is open.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar, overload
 
+from msgspec.structs import replace
+
 from fourfold.limits import SESSION_PAGE_EVENTS
 from fourfold.models.sessions.fold import LISTS, Counters, State, View, fold
 from fourfold.models.sessions.log import Log, Reading, SessionRow
-from fourfold.models.sessions.records import Edge, Event, Head, edge_of, head_of
+from fourfold.models.sessions.records import Edge, Event, Head, copied, edge_of, head_of
 from fourfold.models.sessions.stamping import ENTITY_CODES, event_of
 
 T = TypeVar("T")
@@ -81,36 +83,49 @@ class SessionView:
     def __init__(self, log: Log, row: SessionRow, state: State) -> None:
         self._log = log
         self._row = row
-        self.state = state
-        """Everything that does not grow with the log."""
+        self._state = state
 
     @property
     def id(self) -> str:
         return self._row.id
 
     @property
+    def state(self) -> State:
+        """Everything that does not grow with the log: a copy."""
+        return replace(self._state, session=self.session, vars_ref=self.vars_ref, error=self.error)
+
+    @property
     def session(self) -> dict[str, Any] | None:
-        return self.state.session
+        """The session entity: a copy, each time."""
+        found: dict[str, Any] | None = copied(self._state.session)
+        return found
 
     @property
     def counters(self) -> Counters:
-        return self.state.counters
+        return self._state.counters
 
     @property
     def current_head(self) -> str | None:
-        return self.state.current_head
+        return self._state.current_head
+
+    @property
+    def covered(self) -> int:
+        """The last event that the current head covers; 0 without a head."""
+        return self._state.covered
 
     @property
     def vars_ref(self) -> Any:
-        return self.state.vars_ref
+        """The newest snapshot of the variables: a copy, each time."""
+        return copied(self._state.vars_ref)
 
     @property
     def compact_from_event_id(self) -> int | None:
-        return self.state.compact_from_event_id
+        return self._state.compact_from_event_id
 
     @property
     def error(self) -> Any:
-        return self.state.error
+        """The error of the session: a copy, each time."""
+        return copied(self._state.error)
 
     @property
     def messages(self) -> Listed[dict[str, Any]]:
@@ -162,7 +177,8 @@ class SessionView:
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, (SessionView, View)):
-            return self.state == other.state and all(
+            state = other._state if isinstance(other, SessionView) else other.state
+            return self._state == state and all(
                 getattr(self, name) == getattr(other, name) for name in LISTS
             )
         return NotImplemented

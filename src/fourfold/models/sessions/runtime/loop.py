@@ -328,7 +328,7 @@ class Turns:
         """Publish the head of what was finished right before its process died."""
         view = self.sessions.current_view(sid)
         done = view.counters.turn > 0 and view.turns[-1].get("status") == FINAL
-        compacted = (view.compact_from_event_id or 0) > view.state.covered
+        compacted = (view.compact_from_event_id or 0) > view.covered
         if not done and not compacted:
             return
         for event in list(since_head(self.sessions, sid)):

@@ -111,7 +111,7 @@ def interrupted(view: SessionView) -> dict[str, Any] | None:
 
 def since_head(sessions: Sessions, sid: str) -> Iterator[Event]:
     """The events that no head covers yet."""
-    after = sessions.current_view(sid).state.covered
+    after = sessions.current_view(sid).covered
     while page := sessions.events_since(sid, after, limit=SESSION_PAGE_EVENTS):
         yield from page
         after = page[-1].id

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fourfold.errors import CallFailed, CapabilityDenied, InvalidInput, Refused, ReplayMismatch
-from fourfold.models.sessions.records import Event, Head
+from fourfold.models.sessions.records import Event, Head, copied
 from fourfold.models.sessions.request import Payload
 from fourfold.models.sessions.runtime import children
 from fourfold.models.sessions.runtime.ports import drive, timed_out
@@ -193,7 +193,8 @@ class _Shown:
 
     @property
     def task(self) -> Any:
-        return self._work.progress.task
+        """The task of the turn: a copy, each time."""
+        return copied(self._work.progress.task)
 
     @property
     def vars(self) -> Vars:
