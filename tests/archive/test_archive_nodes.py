@@ -11,6 +11,7 @@ from node import Node, keys, told
 from fourfold import limits
 from fourfold.archive import manifests
 from fourfold.errors import FourfoldError, PublisherFenced
+from fourfold.kernel import faults
 from fourfold.models.streams import Fork
 from fourfold.models.streams.archive.checks import object_problems
 from fourfold.objects import AccountingStore, Fault, FaultyStore, MemoryStore, RequestCounter
@@ -295,3 +296,32 @@ def test_a_damaged_object_is_found_by_a_read_and_by_verification(make, objects):
         node.read("a")
     with node.database.read() as snapshot:
         assert any(key in each for each in object_problems(snapshot, objects))
+
+
+def test_changed_settings_are_published_and_rebuilt(make, objects):
+    node = make("one")
+    node.write("a", 5)
+    node.streams.create("b", "text/plain", ttl=60)
+    node.archive.publish_all()
+    node.streams.open("a").configure(expires_at_ms=99_000_000, retention_bytes=1000)
+    node.streams.open("b").configure(ttl=7, retention_seconds=100)
+    node.archive.publish_all()
+    other = make("two")
+    other.bootstrap()
+    info = other.streams.info("a")
+    assert (info.expires_at_ms, info.retention_bytes) == (99_000_000, 1000)
+    info = other.streams.info("b")
+    assert (info.ttl_seconds, info.retention_seconds) == (7, 100)
+
+
+def test_settings_changed_during_a_publication_are_published_by_the_next(make, objects):
+    node = make("one")
+    node.write("a", 5)
+    log = node.streams.open("a")
+    faults.arm("archive.manifest.uploaded", lambda _: log.configure(retention_bytes=9))
+    node.archive.publish_all()
+    faults.disarm()
+    node.archive.publish_all()
+    other = make("two")
+    other.bootstrap()
+    assert other.streams.info("a").retention_bytes == 9

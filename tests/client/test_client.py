@@ -171,6 +171,19 @@ def test_times_to_live_go_both_ways(client, name):
         client.create(f"{name}-3", expires_at=end.replace(tzinfo=None))
 
 
+def test_settings_are_changed_and_removed(client, name):
+    stream = client.create(name, ttl=100)
+    facts = stream.configure(retention_bytes=9)
+    assert (facts.ttl_seconds, facts.retention_bytes) == (100, 9)
+    end = datetime(2999, 1, 1, tzinfo=UTC)
+    assert stream.configure(expires_at=end).expires_at == "2999-01-01T00:00:00Z"
+    facts = stream.configure(expires_at=None, retention_bytes=None)
+    assert (facts.ttl_seconds, facts.expires_at, facts.retention_bytes) == (None, None, None)
+    assert stream.head() == facts
+    with pytest.raises(InvalidInput):
+        stream.configure()
+
+
 def test_the_list_goes_over_all_pages(client, name, monkeypatch):
     monkeypatch.setattr(fourfold.limits, "LIST_STREAMS_MAX", 2)
     for n in range(5):

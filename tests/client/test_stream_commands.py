@@ -57,6 +57,13 @@ def test_bytes_are_printed_record_by_record(both):
     )
 
 
+def test_set_changes_settings_for_a_folder_and_for_a_server(both):
+    both("create", "kept", "--ttl", "1000")
+    told = json.loads(both("set", "kept", "--ttl", "none", "--keep-bytes", "5", "--json"))
+    assert (told["ttl_seconds"], told["retention_bytes"]) == (None, 5)
+    assert "keep-bytes" in both("set", "kept", "--keep-bytes", "none")
+
+
 def test_the_state_of_a_stream_is_folded_the_same_way(both):
     both("create", "state")
     for value, operation in ((1, "insert"), (2, "upsert")):

@@ -112,6 +112,7 @@ CALLS = {
     "stream create": ["my-store", "orders"],
     "stream list": ["my-store"],
     "stream stats": ["my-store"],
+    "stream set": ["my-store", "orders", "--keep-seconds", "86400"],
     "stream fork": ["my-store", "orders", "draft"],
     "stream close": ["my-store", "draft"],
     "stream delete": ["my-store", "draft"],

@@ -30,6 +30,7 @@ from fourfold.errors import (
 from fourfold.kernel import Database
 from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Fork, Producer, Streams, Wanted
 from fourfold.models.streams.names import show_offset
+from fourfold.models.streams.settings import Settings
 
 NAMES = st.sampled_from(["a", "b", "c/d", "é"])
 RECORDS = st.lists(st.binary(min_size=1, max_size=6), min_size=1, max_size=4)
@@ -242,6 +243,20 @@ class StreamMachine(RuleBasedStateMachine):
         made.parent = origin
         origin.forks += 1
         self.model[name] = made
+
+    @rule(name=NAMES, ttl=st.sampled_from([None, 2, 8]), keep=st.sampled_from([None, 4, 12]))
+    def configure(self, name, ttl, keep):
+        found = self.find(name)
+        settings = Settings(ttl, None, retention_bytes=keep)
+        if isinstance(found, type):
+            with pytest.raises(found):
+                self.streams.configure(name, settings)
+            return
+        info = self.streams.configure(name, settings)
+        assert (info.ttl_seconds, info.retention_bytes) == (ttl, keep)
+        found.ttl, found.keep = None if ttl is None else 1000 * ttl, keep
+        found.end = None if ttl is None else self.now + found.ttl
+        assert info.expires_at_ms == found.end
 
     @rule(name=NAMES)
     def close(self, name):

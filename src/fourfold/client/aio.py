@@ -17,6 +17,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from msgspec import UnsetType
+
 from fourfold import limits
 from fourfold.client import answers, calls
 from fourfold.client.answers import Answer, Appended, Listed, Part, StreamFacts
@@ -35,6 +37,7 @@ from fourfold.client.rule_calls import AsyncRuleCalls
 from fourfold.client.sync import was_sent
 from fourfold.client.transport import AsyncTransport, Settings
 from fourfold.errors import FourfoldError, NotFound, ServerUnreachable
+from fourfold.models.streams.declarations import UNCHANGED
 from fourfold.models.streams.names import JSON, START
 from fourfold.models.streams.records import Producer
 
@@ -229,6 +232,30 @@ class AsyncStream:
 
     async def delete(self) -> None:
         await self._client.delete(self.name)
+
+    async def configure(
+        self,
+        *,
+        ttl: int | UnsetType | None = UNCHANGED,
+        expires_at: datetime | str | UnsetType | None = UNCHANGED,
+        retention_seconds: int | UnsetType | None = UNCHANGED,
+        retention_bytes: int | UnsetType | None = UNCHANGED,
+    ) -> StreamFacts:
+        """Change the lifetime or the retention of a stream of a Fourfold server.
+
+        None removes a setting; what is not given stays as it is. A time to live and a fixed end
+        replace each other. What retention has trimmed stays trimmed.
+        """
+        call = calls.configure(
+            self._address,
+            self.name,
+            ttl=ttl,
+            expires_at=expires_at,
+            retention_seconds=retention_seconds,
+            retention_bytes=retention_bytes,
+        )
+        self.facts = answers.facts(self.name, await self._client.send(call))
+        return self.facts
 
     async def fork(
         self, name: str, at: str | None = None, *, sub_offset: int | None = None

@@ -57,6 +57,8 @@ class StreamFacts(NamedTuple):
     """Whether this call has made it."""
     first_offset: str | None = None
     """The earliest kept record; None if the server does not report it."""
+    retention_seconds: int | None = None
+    retention_bytes: int | None = None
 
 
 class Listed(NamedTuple):
@@ -119,17 +121,23 @@ def whole_messages(body: bytes) -> list[bytes]:
 
 
 def facts(name: str, answer: Answer) -> StreamFacts:
-    ttl = answer.headers.get("stream-ttl")
     return StreamFacts(
         name,
         answer.headers.get("content-type", "application/octet-stream"),
         answer.headers.get("stream-next-offset", ""),
         is_true(answer.headers, "stream-closed"),
-        int(ttl) if ttl is not None and ttl.isdecimal() else None,
+        _count(answer.headers, "stream-ttl"),
         answer.headers.get("stream-expires-at"),
         answer.status == 201,
         answer.headers.get("stream-first-offset"),
+        _count(answer.headers, "stream-retention-seconds"),
+        _count(answer.headers, "stream-retention-bytes"),
     )
+
+
+def _count(headers: Headers, name: str) -> int | None:
+    text = headers.get(name, "")
+    return int(text) if text.isdecimal() else None
 
 
 def appended(call: Call, answer: Answer) -> Appended:

@@ -9,11 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
+
+from msgspec import UnsetType
 
 from fourfold.errors import InvalidInput
 from fourfold.models.streams.admission import check_producer
+from fourfold.models.streams.declarations import UNCHANGED
 from fourfold.models.streams.names import JSON, check_key, check_name
 from fourfold.models.streams.records import Producer
 
@@ -21,6 +24,7 @@ STREAMS = "/v1/stream"
 _PLAIN = "!#$&'()*+,/:;=?@[]"
 """What a header carries as it is."""
 Live = Literal["long-poll", "sse"]
+Value = TypeVar("Value")
 
 
 class Call(NamedTuple):
@@ -83,6 +87,31 @@ def create(
         ("stream-fork-sub-offset", fork_sub_offset),
     )
     return Call("PUT", address.stream(name), f"create {name!r}", headers, {}, body)
+
+
+def configure(
+    address: Address,
+    name: str,
+    *,
+    ttl: int | UnsetType | None = UNCHANGED,
+    expires_at: datetime | str | UnsetType | None = UNCHANGED,
+    retention_seconds: int | UnsetType | None = UNCHANGED,
+    retention_bytes: int | UnsetType | None = UNCHANGED,
+) -> Call:
+    given = {
+        "stream-ttl": ttl,
+        "stream-expires-at": expires_at,
+        "stream-retention-seconds": retention_seconds,
+        "stream-retention-bytes": retention_bytes,
+    }
+    headers = _present(
+        *(
+            (key, "none" if value is None else _time(value))
+            for key, value in given.items()
+            if not isinstance(value, UnsetType)
+        )
+    )
+    return Call("PATCH", address.stream(name), f"configure {name!r}", headers, {})
 
 
 def append(
@@ -190,7 +219,7 @@ def _present(*pairs: tuple[str, object]) -> dict[str, str]:
     return found
 
 
-def _time(moment: datetime | str | None) -> str | None:
+def _time(moment: datetime | Value) -> str | Value:
     if not isinstance(moment, datetime):
         return moment
     if moment.tzinfo is None:

@@ -20,6 +20,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from msgspec import UnsetType
+
 from fourfold import limits
 from fourfold.client import answers, calls
 from fourfold.client.answers import Answer, Appended, Listed, Part, StreamFacts
@@ -37,6 +39,7 @@ from fourfold.client.reading import (
 from fourfold.client.rule_calls import RuleCalls
 from fourfold.client.transport import Settings, Transport
 from fourfold.errors import FourfoldError, NotFound, ServerUnreachable
+from fourfold.models.streams.declarations import UNCHANGED
 from fourfold.models.streams.names import JSON, START
 from fourfold.models.streams.records import Producer
 
@@ -228,6 +231,30 @@ class Stream:
 
     def delete(self) -> None:
         self._client.delete(self.name)
+
+    def configure(
+        self,
+        *,
+        ttl: int | UnsetType | None = UNCHANGED,
+        expires_at: datetime | str | UnsetType | None = UNCHANGED,
+        retention_seconds: int | UnsetType | None = UNCHANGED,
+        retention_bytes: int | UnsetType | None = UNCHANGED,
+    ) -> StreamFacts:
+        """Change the lifetime or the retention of a stream of a Fourfold server.
+
+        None removes a setting; what is not given stays as it is. A time to live and a fixed end
+        replace each other. What retention has trimmed stays trimmed.
+        """
+        call = calls.configure(
+            self._address,
+            self.name,
+            ttl=ttl,
+            expires_at=expires_at,
+            retention_seconds=retention_seconds,
+            retention_bytes=retention_bytes,
+        )
+        self.facts = answers.facts(self.name, self._client.send(call))
+        return self.facts
 
     def fork(self, name: str, at: str | None = None, *, sub_offset: int | None = None) -> Stream:
         """A new stream that shares everything up to an offset, the end if not given, and then goes

@@ -33,6 +33,7 @@ _NEEDS: Final[dict[str, Scope]] = {
     "HEAD": "read",
     "PUT": "write",
     "POST": "write",
+    "PATCH": "admin",
     "DELETE": "admin",
 }
 

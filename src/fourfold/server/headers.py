@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import unquote, unquote_to_bytes
 
+from msgspec import UnsetType
+
 from fourfold.errors import FourfoldError, InvalidInput
 from fourfold.models.streams import Producer, StreamInfo
+from fourfold.models.streams.declarations import UNCHANGED
 from fourfold.models.streams.names import check_key, show_offset
+from fourfold.models.streams.settings import Settings
 from fourfold.server.exchange import Headers, Request
 
 STREAM_PREFIX: Final = "/v1/stream/"
@@ -21,7 +26,8 @@ ALWAYS: Headers = {
     "cross-origin-resource-policy": "cross-origin",
     "access-control-allow-origin": "*",
     "access-control-expose-headers": "Stream-Next-Offset, Stream-First-Offset, Stream-Cursor, "
-    "Stream-Up-To-Date, Stream-Closed, Stream-TTL, Stream-Expires-At, Producer-Epoch, "
+    "Stream-Up-To-Date, Stream-Closed, Stream-TTL, Stream-Expires-At, "
+    "Stream-Retention-Seconds, Stream-Retention-Bytes, Producer-Epoch, "
     "Producer-Seq, Producer-Expected-Seq, Producer-Received-Seq, ETag, Content-Type, Location, "
     "Retry-After, stream-sse-data-encoding",
 }
@@ -33,13 +39,32 @@ _OF_APPENDS: Final = frozenset(
 """What changes the meaning of an append, beside the type of its body."""
 
 PREFLIGHT: Headers = {
-    "access-control-allow-methods": "GET, HEAD, POST, PUT, DELETE, OPTIONS",
+    "access-control-allow-methods": "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS",
     "access-control-allow-headers": "Content-Type, Authorization, If-None-Match, Stream-Seq, "
     "Stream-TTL, Stream-Expires-At, Stream-Closed, Producer-Id, Producer-Epoch, Producer-Seq, "
     "Stream-Forked-From, Stream-Fork-Offset, Stream-Fork-Sub-Offset, Stream-Retention-Seconds, "
     "Stream-Retention-Bytes, Stream-Key",
     "access-control-max-age": "86400",
 }
+
+
+def settings(request: Request) -> Settings:
+    """The settings of a stream that a request changes; `none` removes one."""
+    return Settings(
+        _setting(request, "stream-ttl", number),
+        _setting(request, "stream-expires-at", lambda request, _: expiry_ms(request)),
+        _setting(request, "stream-retention-seconds", number),
+        _setting(request, "stream-retention-bytes", number),
+    )
+
+
+def _setting(
+    request: Request, name: str, read: Callable[[Request, str], int | None]
+) -> int | UnsetType | None:
+    text = request.header(name)
+    if text is None:
+        return UNCHANGED
+    return None if text.lower() == "none" else read(request, name)
 
 
 def number(request: Request, name: str) -> int | None:
@@ -120,13 +145,33 @@ def is_known(request: Request, etag: str) -> bool:
     return given is not None and (given.strip() == "*" or etag in _TAG.findall(given))
 
 
-def lifetime(info: StreamInfo) -> Headers:
+def of_stream(info: StreamInfo) -> Headers:
+    """Everything that HEAD tells of a stream."""
+    return {
+        "content-type": info.content_type,
+        "cache-control": "no-store",
+        **position(info.next_offset, closed=info.closed),
+        **first_offset(info),
+        **_lifetime(info),
+        **_retention(info),
+    }
+
+
+def _lifetime(info: StreamInfo) -> Headers:
     if info.ttl_seconds is not None:
         return {"stream-ttl": str(info.ttl_seconds)}
     if info.expires_at_ms is not None:
         moment = datetime.fromtimestamp(info.expires_at_ms / 1000, UTC)
         return {"stream-expires-at": moment.isoformat().replace("+00:00", "Z")}
     return {}
+
+
+def _retention(info: StreamInfo) -> Headers:
+    kept = (
+        ("stream-retention-seconds", info.retention_seconds),
+        ("stream-retention-bytes", info.retention_bytes),
+    )
+    return {name: str(value) for name, value in kept if value is not None}
 
 
 def of_error(error: FourfoldError) -> Headers:

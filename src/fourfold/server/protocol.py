@@ -95,6 +95,7 @@ class Protocol:
             "append": self._append,
             "read": self._reading.answer,
             "head": self._head,
+            "configure": self._configure,
             "delete": self._delete,
             **self._ruling.handlers(),
             **self.control.handlers(),
@@ -217,17 +218,15 @@ class Protocol:
         return Response(204)
 
     async def _head(self, _request: Request, name: str) -> Response:
-        info = self._streams.info(name)
-        return Response(
-            200,
-            {
-                "content-type": info.content_type,
-                "cache-control": "no-store",
-                **headers.position(info.next_offset, closed=info.closed),
-                **headers.first_offset(info),
-                **headers.lifetime(info),
-            },
-        )
+        return Response(200, headers.of_stream(self._streams.info(name)))
+
+    async def _configure(self, request: Request, name: str) -> Response:
+        if request.body:
+            raise InvalidInput(
+                "PATCH of a stream takes no body", hint="Send the new settings as headers."
+            )
+        info = await self._streams.configure_async(name, headers.settings(request))
+        return Response(200, headers.of_stream(info))
 
     async def _totals(self, _request: Request) -> Response:
         return _json(200, self._streams.totals()._asdict())

@@ -186,6 +186,15 @@ _READ_HEADERS: Final = {
     "ETag": TEXT,
     "Cache-Control": TEXT,
 }
+_STREAM_HEADERS: Final = {
+    **_POSITION,
+    "Stream-First-Offset": OFFSET,
+    "Stream-TTL": COUNT,
+    "Stream-Expires-At": TEXT,
+    "Stream-Retention-Seconds": COUNT,
+    "Stream-Retention-Bytes": COUNT,
+}
+_NUMBER: Final = {"type": "string", "pattern": "^(none|0|[1-9][0-9]{0,15})$"}
 _OPEN: Final[Guard] = "open"
 _JSON: Final = "application/json"
 
@@ -466,17 +475,19 @@ ROUTES: Final[tuple[Route, ...]] = (
         *("HEAD", _STREAM, "head", "Where a stream is."),
         {
             **_told({404: Answer("There is no such stream."), 410: Answer("It was deleted.")}),
-            200: Answer(
-                "Here.",
-                {},
-                {
-                    **_POSITION,
-                    "Stream-First-Offset": OFFSET,
-                    "Stream-TTL": COUNT,
-                    "Stream-Expires-At": TEXT,
-                },
-            ),
+            200: Answer("Here.", {}, _STREAM_HEADERS),
         },
+    ),
+    Route(
+        *("PATCH", _STREAM, "configure", "Change the lifetime or the retention of a stream."),
+        _told(_MISSING, _GONE, {200: Answer("Changed.", {}, _STREAM_HEADERS)}),
+        "stream",
+        (
+            _header("Stream-TTL", "Seconds that it lives after its last use, or none.", _NUMBER),
+            _header("Stream-Expires-At", "When it ends, RFC 3339, or none."),
+            _header("Stream-Retention-Seconds", "How long it keeps records, or none.", _NUMBER),
+            _header("Stream-Retention-Bytes", "How many bytes it keeps, or none.", _NUMBER),
+        ),
     ),
     Route(
         *("DELETE", _STREAM, "delete", "Delete a stream."),

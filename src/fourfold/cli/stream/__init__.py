@@ -10,7 +10,7 @@ from fourfold.cli.groups import SectionedGroup, Sections
 from fourfold.cli.stream import reads, rules, touch, whole, writes
 
 SECTIONS: Final[Sections] = (
-    ("Streams", ("create", "list", "stats", "fork", "close", "delete", "sweep")),
+    ("Streams", ("create", "list", "stats", "set", "fork", "close", "delete", "sweep")),
     ("Append", ("append",)),
     ("Read", ("read", "tail", "state")),
     ("Rules, and waiting", ("schema", "profile", "touch")),
@@ -43,6 +43,7 @@ for _each in (
     whole.create,
     whole.list_streams,
     whole.stats,
+    whole.configure,
     whole.fork,
     whole.close,
     whole.delete,

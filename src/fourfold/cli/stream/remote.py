@@ -27,6 +27,7 @@ from fourfold.models.streams import Append, Appended, Chunk, Record, StreamInfo,
 from fourfold.models.streams.messages import join
 from fourfold.models.streams.names import START, show_offset
 from fourfold.models.streams.records import Made, Sought, Totals
+from fourfold.models.streams.settings import Settings
 
 
 class RemoteStreams:
@@ -101,6 +102,21 @@ class RemoteStreams:
         )
         done = answers.appended(call, self._client.send(call))
         return Appended(offset_number(done.next_offset), done.duplicate, done.closed, done.producer)
+
+    def configure(self, name: str, settings: Settings) -> StreamInfo:
+        end = settings.expires_at_ms
+        call = calls.configure(
+            self._address,
+            name,
+            ttl=settings.ttl_seconds,
+            expires_at=datetime.fromtimestamp(end / 1000, UTC) if isinstance(end, int) else end,
+            retention_seconds=settings.retention_seconds,
+            retention_bytes=settings.retention_bytes,
+        )
+        facts = answers.facts(name, self._client.send(call))
+        return self.info(name)._replace(
+            retention_seconds=facts.retention_seconds, retention_bytes=facts.retention_bytes
+        )
 
     def open(self, name: str) -> RemoteStream:
         self.info(name)

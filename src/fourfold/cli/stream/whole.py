@@ -1,13 +1,34 @@
-"""`fourfold stream create`, `list`, `stats`, `fork`, `close`, `delete`, `sweep`: whole streams."""
+"""`fourfold stream create`, `list`, `stats`, `set`, `fork` and others: whole streams."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import click
 
 from fourfold.cli.output import Output, counted, size
 from fourfold.cli.stream.arguments import Place, facts, streams_command
 from fourfold.models.streams import Fork, Wanted
+from fourfold.models.streams.declarations import UNCHANGED
 from fourfold.models.streams.names import read_offset, show_offset
+from fourfold.models.streams.settings import Setting, Settings
+
+
+class _Setting(click.ParamType):  # type: ignore[type-arg]
+    """A number from 0 on, or `none`."""
+
+    name = "number"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Setting:
+        if value is UNCHANGED or value is None:
+            return UNCHANGED
+        if value == "none":
+            return None
+        if not value.isdecimal():
+            self.fail(f"{value!r} is not a number or none", param, ctx)
+        return int(value)
 
 
 @streams_command("create", writes=True, makes=True)
@@ -76,6 +97,56 @@ def stats(out: Output, streams: Place) -> None:
     else:
         records = counted(totals.records, "record")
         out.line(f"{counted(totals.streams, 'stream')}, {records}, {size(totals.bytes)}")
+
+
+@streams_command("set", writes=True)
+@click.argument("name")
+@click.option(
+    "--ttl",
+    type=_Setting(),
+    default=UNCHANGED,
+    metavar="SECONDS|none",
+    help="Ends so long after use.",
+)
+@click.option(
+    "--keep-seconds",
+    type=_Setting(),
+    default=UNCHANGED,
+    metavar="SECONDS|none",
+    help="Keep records so long.",
+)
+@click.option(
+    "--keep-bytes",
+    type=_Setting(),
+    default=UNCHANGED,
+    metavar="BYTES|none",
+    help="Keep the newest so many bytes.",
+)
+def configure(
+    out: Output,
+    streams: Place,
+    *,
+    name: str,
+    ttl: Setting,
+    keep_seconds: Setting,
+    keep_bytes: Setting,
+) -> None:
+    """Change how long the stream NAME lives, and how much it keeps.
+
+    What is not given stays as it is; `none` removes a limit. What was trimmed stays trimmed.
+    """
+    settings = Settings(ttl, retention_seconds=keep_seconds, retention_bytes=keep_bytes)
+    info = streams.configure(name, settings)
+    if out.as_json:
+        kept = (info.retention_seconds, info.retention_bytes)
+        out.document({**facts(info), "retention_seconds": kept[0], "retention_bytes": kept[1]})
+    else:
+        rows = (
+            ("ttl", info.ttl_seconds),
+            ("keep-seconds", info.retention_seconds),
+            ("keep-bytes", info.retention_bytes),
+        )
+        out.table(("setting", "value"), [(key, "none" if n is None else n) for key, n in rows])
 
 
 @streams_command("fork", writes=True)

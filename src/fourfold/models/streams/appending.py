@@ -101,7 +101,8 @@ class _Tail:
         end = self.expires_at_ms
         if end is None or end > now.ms or self.deleted:
             return False
-        return now.touched.get(self.sid, end) <= now.ms
+        used = now.used.get(self.sid)
+        return used is None or self.ttl_seconds is None or used + 1000 * self.ttl_seconds <= now.ms
 
 
 class Appender:

@@ -54,8 +54,16 @@ UPDATE streams SET closed = 1, closed_producer_id = ?2, closed_producer_epoch = 
 WHERE sid = ?1
 
 -- name: touch
--- A use moves the end of a stream with a time to live on, and never back.
-UPDATE streams SET expires_at_ms = max(expires_at_ms, ?2) WHERE sid = ?1 AND ttl_seconds IS NOT NULL
+-- A use at ?2 moves the end of a stream with a time to live on, and never back.
+UPDATE streams SET expires_at_ms = max(expires_at_ms, ?2 + 1000 * ttl_seconds) WHERE sid = ?1 AND ttl_seconds IS NOT NULL
+
+-- name: configure
+UPDATE streams SET ttl_seconds = ?2, expires_at_ms = ?3, retention_seconds = ?4, retention_bytes = ?5, updated_at_ms = ?6
+WHERE sid = ?1
+
+-- name: manifest_due
+-- What the manifest of a stream tells beside its segments has changed.
+UPDATE manifests SET generation = uploaded_generation + 1 WHERE stream = ?1
 
 -- name: producer
 SELECT epoch, last_seq FROM producer_state_log WHERE sid = ?1 AND producer_id = ?2

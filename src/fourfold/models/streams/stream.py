@@ -15,6 +15,7 @@ from fourfold.models.streams.archive.indexes import fields
 from fourfold.models.streams.declarations import UNCHANGED, FieldsGiven, KeyGiven
 from fourfold.models.streams.profiles import Profile
 from fourfold.models.streams.records import Appended, Chunk, Producer, Sought, StreamInfo
+from fourfold.models.streams.settings import Setting, Settings
 from fourfold.models.streams.writer import Fork
 
 if TYPE_CHECKING:
@@ -100,6 +101,22 @@ class Stream:
         """
         offset = None if at is None else names.read_offset(at)
         return self._streams.create(name, fork=Fork(self.name, offset, sub_offset))
+
+    def configure(
+        self,
+        *,
+        ttl: Setting = UNCHANGED,
+        expires_at_ms: Setting = UNCHANGED,
+        retention_seconds: Setting = UNCHANGED,
+        retention_bytes: Setting = UNCHANGED,
+    ) -> StreamInfo:
+        """Change the lifetime or the retention of the stream. Return it with its new settings.
+
+        None removes a setting; what is not given stays as it is. A time to live and a fixed end
+        replace each other. What retention has trimmed stays trimmed.
+        """
+        settings = Settings(ttl, expires_at_ms, retention_seconds, retention_bytes)
+        return self._streams.configure(self.name, settings)
 
     def schema(self) -> Registry:
         """The schemas of the stream, and what else is declared of its messages."""

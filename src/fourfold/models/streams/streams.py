@@ -50,6 +50,9 @@ from fourfold.models.streams.records import (
     Totals,
 )
 from fourfold.models.streams.schemas.schemas import Schemas
+from fourfold.models.streams.settings import Settings
+from fourfold.models.streams.settings import change as change_settings
+from fourfold.models.streams.settings import check as check_settings
 from fourfold.models.streams.stream import Stream
 from fourfold.models.streams.subscriptions import Subscriptions
 from fourfold.models.streams.touch import Touches
@@ -210,6 +213,31 @@ class Streams:
         def work(txn: Transaction) -> None:
             writer.delete(txn, name, self.moment())
             txn.after_commit(partial(self.bell.ring, (name,)))
+
+        return work
+
+    def configure(self, name: str, settings: Settings) -> StreamInfo:
+        """Change the lifetime or the retention of a stream. Return it with its new settings."""
+        info = self.database.transact(self._configuring(name, settings))
+        if self.settle is not None:
+            self.settle(name)
+        return info
+
+    async def configure_async(self, name: str, settings: Settings) -> StreamInfo:
+        """Change the lifetime or the retention of a stream. Return it with its new settings."""
+        info = await self.database.transact_async(self._configuring(name, settings))
+        if self.settle is not None:
+            await asyncio.to_thread(self.settle, name)
+        return info
+
+    def _configuring(self, name: str, settings: Settings) -> Callable[[Transaction], StreamInfo]:
+        check_settings(name, settings)
+
+        def work(txn: Transaction) -> StreamInfo:
+            info = change_settings(txn, name, settings, self.moment())
+            # Live readers look at the stream again, and not only at what is appended to it.
+            txn.after_commit(partial(self.bell.ring, (name,)))
+            return info
 
         return work
 
@@ -391,11 +419,11 @@ class Streams:
         and written down by `sweep` and with the next append.
         """
         if info.ttl_seconds is not None:
-            self._uses.note(info.sid, self.clock() + 1000 * info.ttl_seconds)
+            self._uses.note(info.sid, self.clock())
 
     def moment(self) -> Moment:
         """Now, as transactions see it."""
-        return Moment(self.clock(), self._uses.ends, self.cold)
+        return Moment(self.clock(), self._uses.times, self.cold)
 
     def sweep(self, limit: int = limits.SWEEP_STREAMS) -> int:
         """Write down the uses of streams, delete those that expired, and trim what is not retained

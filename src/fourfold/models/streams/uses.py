@@ -16,28 +16,30 @@ from fourfold.models.streams.writer import SQL
 
 
 class Uses:
-    """When the streams end that were used lately, by sid."""
+    """When streams with a time to live were used last, by sid. Their ends follow from that and from
+    the time to live that they have by then.
+    """
 
     def __init__(self) -> None:
-        self._ends: dict[int, int] = {}
+        self._times: dict[int, int] = {}
         self._change = threading.Lock()
 
     @property
-    def ends(self) -> Mapping[int, int]:
-        return self._ends
+    def times(self) -> Mapping[int, int]:
+        return self._times
 
-    def note(self, sid: int, end_ms: int) -> None:
+    def note(self, sid: int, now_ms: int) -> None:
         with self._change:
-            self._ends[sid] = end_ms
+            self._times[sid] = now_ms
 
     def write_down(self, database: Database) -> None:
         with self._change:
-            noted = list(self._ends.items())
+            noted = list(self._times.items())
         if not noted:
             return
         database.transact(lambda txn: txn.execute_many(SQL.touch, noted))
         with self._change:
-            for sid, end in noted:
+            for sid, used_ms in noted:
                 # One that was used again meanwhile is written down the next time.
-                if self._ends.get(sid) == end:
-                    del self._ends[sid]
+                if self._times.get(sid) == used_ms:
+                    del self._times[sid]

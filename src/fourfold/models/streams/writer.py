@@ -27,10 +27,10 @@ _DELETED = 1
 
 
 class Moment(NamedTuple):
-    """Now, and the ends of streams that were moved on by uses not yet written down, by sid."""
+    """Now, and when streams were used last, by sid, as far as that is not written down yet."""
 
     ms: int
-    touched: Mapping[int, int]
+    used: Mapping[int, int]
     cold: ColdRecords | None = None
 
 
@@ -60,22 +60,37 @@ class Wanted(NamedTuple):
 def check_wanted(wanted: Wanted) -> Wanted:
     """What is asked for, checked before anything is written."""
     check_name(wanted.name)
-    if wanted.ttl_seconds is not None and wanted.expires_at_ms is not None:
+    check_settings(
+        wanted.ttl_seconds,
+        wanted.expires_at_ms,
+        wanted.retention_seconds,
+        wanted.retention_bytes,
+    )
+    if wanted.fork is not None:
+        check_name(wanted.fork.source)
+    kind = wanted.content_type
+    return wanted._replace(content_type=None if kind is None else check_content_type(kind))
+
+
+def check_settings(
+    ttl_seconds: int | None,
+    expires_at_ms: int | None,
+    retention_seconds: int | None,
+    retention_bytes: int | None,
+) -> None:
+    """Raise InvalidInput for settings that no stream can have."""
+    if ttl_seconds is not None and expires_at_ms is not None:
         raise InvalidInput("a stream has a time to live or an end, not both")
     for what, value in (
-        ("ttl", wanted.ttl_seconds),
-        ("expires_at_ms", wanted.expires_at_ms),
-        ("retention_seconds", wanted.retention_seconds),
-        ("retention_bytes", wanted.retention_bytes),
+        ("ttl", ttl_seconds),
+        ("expires_at_ms", expires_at_ms),
+        ("retention_seconds", retention_seconds),
+        ("retention_bytes", retention_bytes),
     ):
         if value is not None and (
             type(value) is not int or not 0 <= value <= limits.INTEGER_MAX // 1000
         ):
             raise InvalidInput(f"{what} is a number from 0 on, not {value!r:.80}")
-    if wanted.fork is not None:
-        check_name(wanted.fork.source)
-    kind = wanted.content_type
-    return wanted._replace(content_type=None if kind is None else check_content_type(kind))
 
 
 def info_of(row: Sequence[Any]) -> StreamInfo:
@@ -107,10 +122,11 @@ def find(snapshot: Snapshot, name: str, now: Moment) -> StreamInfo | None:
 
 def as_used(info: StreamInfo, now: Moment) -> StreamInfo:
     """A stream whose end was moved on by a use that is not written down yet."""
-    end = now.touched.get(info.sid)
-    if end is None or info.expires_at_ms is None or end <= info.expires_at_ms:
+    used = now.used.get(info.sid)
+    if used is None or info.ttl_seconds is None:
         return info
-    return info._replace(expires_at_ms=end)
+    end = used + 1000 * info.ttl_seconds
+    return info._replace(expires_at_ms=max(end, info.expires_at_ms or 0))
 
 
 def is_expired(info: StreamInfo, now: Moment) -> bool:

@@ -158,6 +158,13 @@ def _let_go(
     return _Slice(at - count, last=reached == through)
 
 
+def _settings(manifest: Manifest) -> tuple[Any, ...]:
+    """What can be changed of a stream. Where it has a time to live its end moves with every use."""
+    fixed_end = manifest.ttl_seconds is None and manifest.expires_at_ms
+    kept = (manifest.retention_seconds, manifest.retention_bytes)
+    return (manifest.ttl_seconds, fixed_end, *kept)
+
+
 def _finish(txn: Transaction, stream: str, known: Known, now: int) -> None:
     manifest = known.manifest
     row = _of(txn, stream, manifest)
@@ -172,6 +179,7 @@ def _finish(txn: Transaction, stream: str, known: Known, now: int) -> None:
         told = (manifest.closed, manifest.hidden, manifest.first_offset)
         closed = bool(row[6]) and manifest.uploaded_through == row[16] - 1
         more = told != (closed, bool(row[12] & 1), first)
+        more = more or _settings(manifest) != (row[10], row[10] is None and row[11], *row[13:15])
         more = more or catalogue.is_untold(txn, manifest) or ruling.is_untold(txn, manifest)
         more = more or txn.one(SQL.swaps, (stream,)) is not None
     else:
