@@ -22,6 +22,7 @@ from fourfold.errors import (
 from fourfold.models.documents import HISTORIES, merging
 from fourfold.models.documents.ancestry import Point
 from fourfold.models.documents.difference import identical
+from fourfold.models.documents.gc.policy import GcPolicy
 
 
 def shown(space, entity, name=""):
@@ -214,7 +215,7 @@ def test_a_document_that_looks_like_a_merge_is_none(forked):
     forked.set("m", {"a": 1, "merge": {"source": "", "source_seq": 1}}, branch="work")
     forked.set("m", {"a": 1, "merge": {"source": "nowhere"}})
     with forked.view() as view:
-        assert len(view.all(view.sql.merges, ("work", 0, 99))) == 1
+        assert len(view.all(view.sql.merges, ("work", 99, 9))) == 1
     with pytest.raises(Conflict) as caught:
         forked.branches.merge("work", "")
     assert caught.value.details["base"] == {"branch": "", "seq": 1}
@@ -274,6 +275,67 @@ def test_a_fork_of_the_target_remembers_its_merges(forked):
     forked.patch("urn:a", add("x", 2), branch="work")
     forked.branches.merge("work", "fork")
     assert shown(forked, "urn:a", "fork")["value"]["x"] == 2
+
+
+def test_branches_of_an_idle_parent_have_one_base(space):
+    space.set("urn:a", {"n": 0})
+    for name in ("topic", "alice", "bob"):
+        space.branches.create(name)
+    space.set("urn:a", {"n": 1}, branch="topic")
+    space.branches.merge("topic", "alice")
+    space.branches.merge("topic", "bob")
+    space.set("urn:a", {"n": 2}, branch="alice")
+    result = space.branches.merge("alice", "bob")
+    assert result.base.branch == "topic"
+    assert shown(space, "urn:a", "bob") == {"n": 2}
+
+
+def test_idle_branch_stands_for_the_commit_it_was_forked_from(space):
+    space.set("urn:a", {"n": 0})
+    space.branches.create("idle")
+    space.branches.create("nested", "idle")
+    space.branches.delete("idle")
+    space.set("urn:a", {"n": 1}, branch="nested")
+    space.set("urn:b", {"n": 1})
+    space.branches.create("other", "idle")
+    assert space.branches.merge("nested", "other").base == Point("", 1)
+    assert space.branches.merge("other", "").operations == (
+        {"op": "set", "id": "urn:a", "value": {"n": 1}},
+    )
+
+
+def test_base_of_idle_branches_is_readable_after_gc(space):
+    space.set("urn:a", {"n": 0})
+    for name in ("topic", "alice", "bob"):
+        space.branches.create(name)
+    space.set("urn:a", {"n": 1}, branch="topic")
+    space.branches.merge("topic", "alice")
+    space.branches.merge("topic", "bob")
+    for number in range(20):
+        space.set("urn:other", {"n": number})
+    space.gc(GcPolicy(keep_seqs=1))
+    space.set("urn:a", {"n": 2}, branch="alice")
+    space.branches.merge("alice", "bob")
+    assert shown(space, "urn:a", "bob") == {"n": 2}
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_cost_of_a_merge_does_not_depend_on_earlier_merges(space, back):
+    def statements():
+        space.patch("urn:a", [{"op": "increment", "path": "/n", "by": 1}], branch="work")
+        with space.view() as view:
+            traced = Traced(view)
+            merging._propose(traced, merging.ask("work", "", None, field_level=True))
+        space.branches.merge("work", "")
+        if back:
+            space.set("urn:main", {"n": space.seq()})
+            space.branches.merge("", "work")
+        return len(traced.asked)
+
+    space.set("urn:a", {"n": 0})
+    space.branches.create("work")
+    counts = [statements() for _ in range(40)]
+    assert len(set(counts[2:])) == 1
 
 
 def test_merges_that_crossed_each_other_make_a_conflict_and_lose_nothing(forked):

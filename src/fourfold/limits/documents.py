@@ -54,6 +54,8 @@ MAINTENANCE_PAGE_ROWS: Final = 500
 """Rows that maintenance looks at in one snapshot, and changes in one transaction."""
 MERGE_ATTEMPTS_MAX: Final = 5
 """How often a merge is computed anew because its target changed meanwhile."""
+MERGE_PAGE_ROWS: Final = 256
+"""Earlier merges that the search for a base reads at once, at most."""
 GC_BATCH_ROWS: Final = 200
 """Rows of the log that a collection takes away in one transaction."""
 GC_BATCH_BYTES: Final = 4 * MIB

@@ -1,28 +1,41 @@
-"""What a point of history has behind it, through forks and through merges.
+"""The past of a point of history, through forks and through merges.
 
-A point is a branch at a seq. Behind it lie, of its own branch and of every branch it was forked
-from, all earlier seqs up to the caps of the chain; and, for each merge into one of these, the
-source as it was then and all that lies behind that. `reach` sums this up: for each branch, the
-newest seq of it that is part of the point's past.
+A point is a branch at a seq. Its past is a graph of commits: the parent of a commit is the commit
+before it on its branch, or the one from which the branch was forked; a merge has the newest commit
+of its source as a second parent. A seq at which a branch has no commit of its own means the commit
+before it, so points are compared by their commits and never by their seqs: every branch of an idle
+parent has another fork seq and shows the same state. The birth and the end of a branch change no
+entity and are passed over.
 
-The base of two points is the newest point that both have behind them. A merge therefore moves the
-base of all that follows, in both directions and also through a third branch: what was merged once
-is not a difference any more. When merges crossed each other on the way through other branches there
-are several such points, none of which has another behind it.
+The bases of two points are the newest commits in the past of both: those that are in the past of no
+other such commit. A merge therefore moves the base of all later ones, in both directions and also
+through a third branch. When merges crossed each other there are several bases.
+
+The search goes from the newest commit to older ones, as git's does, and steps from merge to merge
+instead of from commit to commit. It ends when one side has nothing left that is not in the past of
+a base, so it costs what happened since the base and not what happened before.
 """
 
 from __future__ import annotations
 
+import heapq
 import json
 import re
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple, Protocol
 
+from fourfold import limits
 from fourfold.models.documents.chain import branch_named
 from fourfold.models.documents.history import View
 
 # A merge may carry a large part of a space, and only the beginning of its request is of interest.
 _MERGE = re.compile(r'\{"branch":"[^"]*","local_seq":\d+,"merge":')
 _decoder = json.JSONDecoder()
+
+_ONE: Final = 1
+_OTHER: Final = 2
+_OLD: Final = 4
+"""The colour of everything in the past of a base."""
 
 
 class Point(NamedTuple):
@@ -32,30 +45,30 @@ class Point(NamedTuple):
     seq: int
 
 
-class Lineage:
-    """Forks and merges, as a point's past is made of them. This one asks the space."""
+class Interval(NamedTuple):
+    """The commits of a branch after one seq and up to another."""
 
-    def __init__(self, view: View) -> None:
-        self._view = view
+    branch: str
+    after: int
+    until: int
+
+
+class Since(NamedTuple):
+    """The commits that are in the past of some points and not in that of others."""
+
+    intervals: tuple[Interval, ...]
+    merges: frozenset[int]
+    """Those of them that are merges."""
+
+
+class Lineage(Protocol):
+    """All forks and merges of a space."""
 
     def fork(self, name: str) -> Point | None:
-        """Where a branch was forked from its parent."""
-        branch = branch_named(self._view, name)
-        if branch.parent is None or branch.fork_seq is None:
-            return None
-        return Point(branch.parent, branch.fork_seq)
+        """Return the point from which a branch was forked."""
 
     def merges(self, name: str, after: int, until: int) -> list[Point]:
-        """What was merged into a branch beyond a seq and up to another."""
-        rows = self._view.all(self._view.sql.merges, (name, after, until))
-        return [point for _, text in rows for point in merged_by(text)]
-
-
-def reach(view: View, point: Point) -> dict[str, int]:
-    """The newest seq of each branch that the point has behind it."""
-    reached: dict[str, int] = {}
-    extend(reached, point, Lineage(view))
-    return reached
+        """Return what was merged into a branch after a seq and up to another."""
 
 
 def extend(reached: dict[str, int], point: Point, lineage: Lineage) -> set[Point]:
@@ -87,17 +100,135 @@ def merged_by(text: str) -> list[Point]:
     return [Point(merge["source"], merge["source_seq"])]
 
 
-def common_bases(view: View, one: Point, other: Point) -> list[Point]:
-    """The points that both have behind them and that lie behind no other such point; the newest
-    first, and nearly always one.
+def common_bases(view: View, ones: Sequence[Point], others: Sequence[Point]) -> list[Point]:
+    """Return the bases of two points, the newest first; nearly always there is one.
+
+    Several points on a side count as a commit that has all of them as parents.
     """
-    reached, also = reach(view, one), reach(view, other)
-    shared = [Point(name, min(seq, also[name])) for name, seq in reached.items() if name in also]
-    bases: list[Point] = []
-    # Whatever lies behind a point is older, so the newest of those that are left is always a base.
-    while shared:
-        base = max(shared, key=lambda point: (point.seq, point.branch))
-        bases.append(base)
-        behind = reach(view, base)
-        shared = [point for point in shared if behind.get(point.branch, -1) < point.seq]
-    return bases
+    walk = _Walk(view)
+    for points, colour in ((ones, _ONE), (others, _OTHER)):
+        for point in points:
+            walk.paint(point, colour)
+    while walk.has(_ONE) and walk.has(_OTHER):
+        walk.step()
+    return walk.bases
+
+
+def since(view: View, points: Iterable[Point], bases: Iterable[Point]) -> Since:
+    """Return the commits in the past of any of `points` that are in the past of none of `bases`."""
+    walk = _Walk(view)
+    for paint, colour in ((points, _ONE), (bases, _OLD)):
+        for point in paint:
+            walk.paint(point, colour)
+    while walk.has(_ONE):
+        walk.step()
+    return Since(tuple(walk.intervals()), frozenset(walk.merges))
+
+
+class _Walk:
+    """Colours spread from commits to their parents, the newest commit first.
+
+    Everything on a branch below a coloured commit has its colours, so the walk visits only the
+    commits at which a colour arrives on a branch, merges, and the birth of the branch, at which the
+    colours go on to its parent.
+    """
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._painted: dict[str, int] = {}
+        self._newest: dict[tuple[str, int], int] = {}
+        """For each branch and colour the newest seq at which the colour arrived."""
+        self._waiting: dict[int, tuple[str, int]] = {}
+        self._order: list[int] = []
+        self._counts = [0] * (2 * _OLD)
+        """How many of the commits that wait have these colours."""
+        self._births: dict[str, int] = {}
+        self._sources: dict[str, Iterator[tuple[int, Point]]] = {}
+        self._next: dict[str, tuple[int, Point] | None] = {}
+        self.bases: list[Point] = []
+        self.merges: set[int] = set()
+
+    def has(self, colour: int) -> bool:
+        """Return True while a commit waits that has this colour and is in the past of no base."""
+        return any(self._counts[colours] for colours in range(_OLD) if colours & colour)
+
+    def paint(self, point: Point, colours: int) -> None:
+        """Colour the newest commit at or below a point."""
+        branch, seq = point
+        while not (commit := self._view.value(self._view.sql.newest_change, (branch, seq))):
+            fork = self._fork(branch)
+            if fork is None:
+                break
+            branch, seq = fork.branch, min(seq, fork.seq)
+        for colour in (_ONE, _OTHER, _OLD):
+            if colours & colour:
+                key = branch, colour
+                self._newest[key] = max(seq, self._newest.get(key, 0))
+        self._wait(commit, branch, colours)
+
+    def step(self) -> None:
+        """Visit the newest commit that waits."""
+        seq = -heapq.heappop(self._order)
+        branch, colours = self._waiting.pop(seq)
+        self._counts[colours] -= 1
+        before = self._painted.get(branch)
+        after = colours | (before or 0)
+        if after == _ONE | _OTHER:
+            # Seqs of which a collection may have kept only one can mean the same commit: it is the
+            # older, up to which one of the two sides has the branch.
+            ends = self._newest[branch, _ONE], self._newest[branch, _OTHER]
+            self.bases.append(Point(branch, min(ends)))
+            after |= _OLD
+        self._painted[branch] = after
+        if before is None:
+            self._births[branch] = branch_named(self._view, branch).created_seq
+            self._sources[branch] = self._merges(branch, seq)
+            self._next[branch] = next(self._sources[branch], None)
+        if seq > self._births[branch]:
+            self._wait(self._births[branch], branch, after)
+        elif (fork := self._fork(branch)) is not None:
+            self.paint(fork, after)
+        merge = self._next[branch]
+        if merge is not None and merge[0] == seq:
+            self.merges.add(seq)
+            self.paint(merge[1], after)
+            merge = self._next[branch] = next(self._sources[branch], None)
+        if merge is not None:
+            self._wait(merge[0], branch, after)
+
+    def intervals(self) -> Iterator[Interval]:
+        """Yield, branch by branch, what has the first colour and is in the past of no base."""
+        for branch, colour in sorted(self._newest):
+            if colour == _ONE:
+                low = self._newest.get((branch, _OLD), 0)
+                if low < self._newest[branch, _ONE]:
+                    yield Interval(branch, low, self._newest[branch, _ONE])
+
+    def _wait(self, seq: int, branch: str, colours: int) -> None:
+        known = self._waiting.get(seq)
+        if known is None:
+            heapq.heappush(self._order, -seq)
+        else:
+            self._counts[known[1]] -= 1
+            colours |= known[1]
+        self._counts[colours] += 1
+        self._waiting[seq] = branch, colours
+
+    def _fork(self, name: str) -> Point | None:
+        branch = branch_named(self._view, name)
+        if branch.parent is None or branch.fork_seq is None:
+            return None
+        return Point(branch.parent, branch.fork_seq)
+
+    def _merges(self, branch: str, until: int) -> Iterator[tuple[int, Point]]:
+        """Yield the merges into a branch from a seq on, the newest first."""
+        size = 1
+        while True:
+            rows = self._view.all(self._view.sql.merges, (branch, until, size))
+            for seq, text in rows:
+                for source in merged_by(text):
+                    yield seq, source
+            if len(rows) < size:
+                return
+            until = rows[-1][0] - 1
+            size = min(4 * size, limits.MERGE_PAGE_ROWS)

@@ -73,7 +73,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 def compare(view: View, a: Point, b: Point) -> Difference:
     """What differs between two points."""
-    base = common_bases(view, a, b)[0]
+    base = common_bases(view, [a], [b])[0]
     check_point(view, *base)
     chains = chain(view, *a), chain(view, *b)
     ids = sorted(seen_by_one_only(view, *chains))

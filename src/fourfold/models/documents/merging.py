@@ -34,9 +34,9 @@ from fourfold import limits
 from fourfold.content import content_id
 from fourfold.errors import InvalidInput, MergeConflicted, ReplayMismatch, StaleRead
 from fourfold.models.documents import admission, field_merge, reading_many
-from fourfold.models.documents.ancestry import Point, common_bases
+from fourfold.models.documents.ancestry import Point, common_bases, since
 from fourfold.models.documents.chain import branch_named, chain, last_seq
-from fourfold.models.documents.comparing import document_of, seen_by_one_only
+from fourfold.models.documents.comparing import document_of
 from fourfold.models.documents.difference import changed_paths, diff, identical
 from fourfold.models.documents.encoding import checked, decode, trusted
 from fourfold.models.documents.gc.horizon import check_point, horizon
@@ -193,7 +193,7 @@ def _propose(view: View, asked: Asked) -> _Proposal:
     admission.active_branch(view, asked.target)
     newest = last_seq(view)
     source, target = Point(asked.source, newest), Point(asked.target, newest)
-    proposal = _Proposal(source, target, common_bases(view, source, target))
+    proposal = _Proposal(source, target, common_bases(view, [source], [target]))
     for base in proposal.bases:
         check_point(view, *base)
     ids = _touched_since(view, source, proposal.bases)
@@ -225,13 +225,14 @@ def _propose(view: View, asked: Asked) -> _Proposal:
 
 
 def _touched_since(view: View, source: Point, bases: list[Point]) -> list[str]:
-    """The entities with revisions that the source shows and a base does not, or the other way
-    round: an earlier merge may have found a deletion here, and nothing to write for it.
+    """Return the entities that commits wrote which the source has and a base has not.
+
+    Others look alike at both: a merge writes every entity that it changes on its target.
     """
-    shown = chain(view, *source)
     found: set[str] = set()
     for base in bases:
-        found |= seen_by_one_only(view, shown, chain(view, *base))
+        for interval in since(view, [source], [base]).intervals:
+            found.update(row[0] for row in view.rows(view.sql.ids_touched, interval))
     return sorted(found)
 
 
@@ -336,7 +337,7 @@ def _submit(space: Space, proposal: _Proposal, request: Request) -> Commit:
         seq = last_seq(view)
         source, target = proposal.source._replace(seq=seq), proposal.target._replace(seq=seq)
         named = (request.session, request.local_seq)
-        if common_bases(view, source, target) != proposal.bases or (
+        if common_bases(view, [source], [target]) != proposal.bases or (
             request.replayable and view.one(view.sql.commit_of_session, named)
         ):
             raise StaleRead(

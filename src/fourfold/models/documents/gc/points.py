@@ -20,7 +20,7 @@ import msgspec
 
 from fourfold.errors import InvalidInput
 from fourfold.models.documents import moments
-from fourfold.models.documents.ancestry import Lineage, Point, extend, merged_by
+from fourfold.models.documents.ancestry import Point, extend, merged_by
 from fourfold.models.documents.chain import last_seq
 from fourfold.models.documents.gc.horizon import horizon, truncated
 from fourfold.models.documents.gc.policy import GcPolicy
@@ -126,11 +126,10 @@ def _wanted(
     return wanted
 
 
-class _Known(Lineage):
+class _Known:
     """All forks and merges of a space, read once: every branch is asked about."""
 
     def __init__(self, view: View, branches: list[Branch]) -> None:
-        super().__init__(view)
         self._forks = {
             each.name: Point(each.parent, each.fork_seq)
             for each in branches

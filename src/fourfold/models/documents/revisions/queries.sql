@@ -240,12 +240,24 @@ WHERE branch = ?1 AND seq > ?2 AND seq <= ?3 AND (?4 IS NULL OR id IN (SELECT va
 ORDER BY seq LIMIT ?5
 
 -- name: merges
--- How the requests begin that merged another branch into one, beyond a seq and up to another, newest first. The field
--- "merge" comes early in the text of a request, since its keys are sorted; some that only look like a merge may come
--- along. The index idx_commit_merge has the same condition.
+-- How the requests begin that merged another branch into one, up to a seq, newest first. The field "merge" comes early in
+-- the text of a request, since its keys are sorted; some that only look like a merge may come along. The index
+-- idx_commit_merge has the same condition.
 SELECT seq, substr(original, 1, 2000) FROM "commit"
-WHERE branch = ?1 AND seq > ?2 AND seq <= ?3 AND instr(substr(original, 1, 300), ',"merge":{') > 0
-ORDER BY seq DESC
+WHERE branch = ?1 AND seq <= ?2 AND instr(substr(original, 1, 300), ',"merge":{') > 0
+ORDER BY seq DESC LIMIT ?3
+
+-- name: newest_change
+-- The newest commit of one branch at or before a seq that wrote an entity or is a merge; 0 if there is none. A merge that
+-- wrote nothing has no revisions. The birth and the end of the branch have neither.
+SELECT max(
+    coalesce((SELECT seq FROM revision WHERE branch = ?1 AND seq <= ?2 ORDER BY seq DESC LIMIT 1), 0),
+    coalesce((
+        SELECT seq FROM "commit"
+        WHERE branch = ?1 AND seq <= ?2 AND instr(substr(original, 1, 300), ',"merge":{') > 0
+        ORDER BY seq DESC LIMIT 1
+    ), 0)
+)
 
 -- name: snapshot_keys
 -- A page of the snapshots, in order, behind one of them. Those with which the log begins are not derived, and stay.
