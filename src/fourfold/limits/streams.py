@@ -12,6 +12,17 @@ STREAM_READ_RECORDS: Final = 10_000
 """Records of one read; whoever wants more goes on from where it ended."""
 STREAM_READ_BYTES: Final = 4 * MIB
 """Bytes of one read, unless a single record is larger."""
+STREAM_SHORT_READ_RECORDS: Final = 256
+STREAM_SHORT_READ_BYTES: Final = 256 * KIB
+"""Records and bytes that are read on the thread of an event loop; more are read in another one."""
+FIELD_READ_RECORDS: Final = 5_000
+FIELD_READ_BYTES: Final = 8 * MIB
+"""Records, and bytes of them, that one read by a field examines; the reader goes on from where it
+ended.
+"""
+FIELD_STEP_RECORDS: Final = 250
+FIELD_STEP_BYTES: Final = 1 * MIB
+"""Records, and bytes of them, after which such a read looks whether it has to end."""
 STREAM_PAGE_BYTES: Final = 16 * MIB
 """Bytes of one answer to a reader that catches up, about; it is sent in pieces."""
 STREAM_PIECE_BYTES: Final = 512 * KIB

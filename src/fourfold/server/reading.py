@@ -4,6 +4,7 @@ those who wait at its end.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
@@ -66,7 +67,7 @@ class Reading:
             info, chunk = await self._streams.read_async(
                 name, start, records_max=count, sought=sought
             )
-            return _records(info, chunk)
+            return await _records(info, chunk)
         if sought is not None:
             return await self._by_key(name, start, listing.most(given), sought)
         most = listing.most(given) if "limit" in given else None
@@ -123,7 +124,7 @@ class Reading:
         if not chunk.records:
             return Response(204, {**told, "cache-control": "no-store"})
         if by_record:
-            return _records(info, chunk)
+            return await _records(info, chunk)
         told["content-type"] = info.content_type
         if sought is not None:
             told["cache-control"] = "no-store"
@@ -161,7 +162,8 @@ class Reading:
         with self._streams.bell.heard(name) as ear:
             follower = _Follower(self._streams, name, ear, sought, limits.STREAM_READ_RECORDS)
             while True:
-                if chunk.records or chunk.closed or first:
+                # A search that found nothing yet reports where it is, for a reader that reconnects.
+                if chunk.records or chunk.closed or first or not chunk.up_to_date:
                     cursor = cursors.cursor(self._streams.clock(), cursor)
                     # Together: a reader that has the data knows where it is.
                     data = sse.data(info, chunk) if chunk.records else b""
@@ -217,9 +219,11 @@ def _told(info: StreamInfo, chunk: Chunk) -> Headers:
     return told
 
 
-def _records(info: StreamInfo, chunk: Chunk) -> Response:
+async def _records(info: StreamInfo, chunk: Chunk) -> Response:
     told = {**_told(info, chunk), "content-type": JSON, "cache-control": "no-store"}
-    return Response(200, told, listing.records(chunk))
+    if len(chunk.records) <= limits.STREAM_SHORT_READ_RECORDS:
+        return Response(200, told, listing.records(chunk))
+    return Response(200, told, await asyncio.to_thread(listing.records, chunk))
 
 
 def _body(info: StreamInfo, chunk: Chunk) -> bytes:

@@ -90,25 +90,28 @@ def sought_chunk(
     cold: ColdRecords | None = None,
 ) -> Chunk:
     """Read the next records with a key after `offset`, and report how far the search has come: a
-    chunk may have none, and not reach the end. What is looked at is what is stored.
+    chunk may have none, and not reach the end. The search ends at a bound of the records, bytes
+    and segments that it examined. What is looked at is what is stored.
     """
     tail = info.next_offset
     first = start_of(info, offset)
     found: list[Record] = []
-    held, looked, reached = 0, 0, first
+    held, reached = 0, first
+    rows = size = segments = 0
     for step in _steps(snapshot, info, first, tail, sought, cold):
-        if step.record is None:
-            reached = max(reached, step.reached)
-            looked += 1
-            if looked >= limits.KEY_READ_SEGMENTS:
+        if step.record is not None:
+            held += len(step.record.payload)
+            if found and held > bytes_max:
                 break
-            continue
-        held += len(step.record.payload)
-        if found and held > bytes_max:
-            break
-        found.append(step.record)
-        reached = step.reached
-        if len(found) == records_max:
+            found.append(step.record)
+        reached = max(reached, step.reached)
+        rows, size, segments = rows + step.rows, size + step.bytes, segments + step.segments
+        if (
+            len(found) == records_max
+            or rows >= limits.FIELD_READ_RECORDS
+            or size >= limits.FIELD_READ_BYTES
+            or segments >= limits.KEY_READ_SEGMENTS
+        ):
             break
     else:
         reached = tail
@@ -131,15 +134,11 @@ def _steps(  # noqa: PLR0917 - a range of a stream, and what is sought in it
                 raise NotInTheLog
             yield from cold.sought(snapshot, sid, sought, first, edge)
         if sought.field is None:
-            rows = snapshot.rows(SQL.keyed_records, (sid, edge, last, sought.key))
+            for row in snapshot.rows(SQL.keyed_records, (sid, edge, last, sought.key)):
+                yield Step(row[0] + 1, Record._make(row))
         else:
-            rows = (
-                row
-                for row in snapshot.rows(SQL.records, (sid, edge, last))
-                if fields.key_of(row[1], sought.field) == sought.key
-            )
-        for row in rows:
-            yield Step(row[0] + 1, Record._make(row))
+            rows = snapshot.rows(SQL.records, (sid, edge, last))
+            yield from fields.search(rows, sought.field, sought.key)
 
 
 def page(info: StreamInfo, offset: str, records_max: int | None = None) -> Chunk:

@@ -88,10 +88,15 @@ class Sought(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A step of a read by key: a record that was found, or that there are none below an offset."""
+    """A step of a read by key: a record that was found, or that there are none below an offset; and
+    what was examined for it.
+    """
 
     reached: int
     record: Record | None
+    rows: int = 0
+    bytes: int = 0
+    segments: int = 0
 
 
 class ColdRecords(Protocol):

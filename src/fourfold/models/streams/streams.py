@@ -15,6 +15,7 @@ import asyncio
 import builtins
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -306,7 +307,11 @@ class Streams:
         bytes_max: int = limits.STREAM_READ_BYTES,
         sought: Sought | None = None,
     ) -> tuple[StreamInfo, Chunk]:
-        """The next part of a stream behind an offset; with `sought`, of the records with a key."""
+        """Read the next part of a stream from an offset; with `sought`, of the records with a key.
+
+        A read by key examines a bounded part of the stream: a chunk may have no records and end
+        before the stream does. Go on from its `next_offset` until it is `up_to_date`.
+        """
         try:
             return self._read(name, offset, records_max, bytes_max, None, sought)
         except reader.NotInTheLog:
@@ -321,13 +326,21 @@ class Streams:
         records_max: int = limits.STREAM_READ_RECORDS,
         sought: Sought | None = None,
     ) -> tuple[StreamInfo, Chunk]:
-        """The same for coroutines: segments may be far away, and are read in a thread."""
-        try:
-            return self._read(name, offset, records_max, limits.STREAM_READ_BYTES, None, sought)
-        except reader.NotInTheLog:
-            return await asyncio.to_thread(
-                self.read, name, offset, records_max=records_max, sought=sought
-            )
+        """Read the next part of a stream from an offset, as `read` does.
+
+        A few records of the log are read at once; everything else, and every search by a field, in
+        another thread, so that the event loop goes on.
+        """
+        if sought is None or sought.field is None:
+            count = min(records_max, limits.STREAM_SHORT_READ_RECORDS)
+            size = limits.STREAM_SHORT_READ_BYTES
+            with suppress(reader.NotInTheLog):
+                info, chunk = self._read(name, offset, count, size, None, sought)
+                if chunk.up_to_date or len(chunk.records) == records_max:
+                    return info, chunk
+        return await asyncio.to_thread(
+            self.read, name, offset, records_max=records_max, sought=sought
+        )
 
     def read_log(
         self,

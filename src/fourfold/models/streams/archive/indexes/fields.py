@@ -7,11 +7,14 @@ object or an array there, has none.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 
+from fourfold import limits
 from fourfold.errors import InvalidInput
+from fourfold.models.streams.records import Record, Step
 
 _FIELD_MAX = 200
 
@@ -41,3 +44,18 @@ def key_of(payload: bytes, field: str) -> bytes | None:
             return None
         found = found[part]
     return key_of_value(found)
+
+
+def search(rows: Iterable[tuple[int, bytes, int]], field: str, key: bytes) -> Iterator[Step]:
+    """Yield the rows (offset, payload, time) whose field has a key, and progress between them."""
+    examined = size = 0
+    for row in rows:
+        examined += 1
+        size += len(row[1])
+        if key_of(row[1], field) == key:
+            yield Step(row[0] + 1, Record._make(row), examined, size)
+        elif examined >= limits.FIELD_STEP_RECORDS or size >= limits.FIELD_STEP_BYTES:
+            yield Step(row[0] + 1, None, examined, size)
+        else:
+            continue
+        examined = size = 0

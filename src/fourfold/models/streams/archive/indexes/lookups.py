@@ -44,20 +44,18 @@ class Search:
         """
         stream = self._snapshot.value(SQL.name_of, (sid,))
         for part in self._parts(stream, sought, start, end):
-            for found in self._records(part, sought):
-                yield Step(found.offset + 1, found)
-            yield Step(part.end, None)
+            yield from self._within_segment(part, sought)
+            yield Step(part.end, None, segments=1)
         yield Step(end, None)
 
-    def _records(self, part: _Part, sought: Sought) -> Iterator[Record]:
+    def _within_segment(self, part: _Part, sought: Sought) -> Iterator[Step]:
         wanted = part.segment.wanted(self._folder)
         if sought.field is None:
-            for each in self._segments.keyed(wanted, sought.key, part.start, part.end):
-                yield Record(*each)
+            for row in self._segments.keyed(wanted, sought.key, part.start, part.end):
+                yield Step(row[0] + 1, Record(*row))
             return
-        for each in self._segments.records(wanted, part.start, part.end):
-            if fields.key_of(each[1], sought.field) == sought.key:
-                yield Record(*each)
+        rows = self._segments.records(wanted, part.start, part.end)
+        yield from fields.search(rows, sought.field, sought.key)
 
     def _parts(self, stream: str, sought: Sought, start: int, end: int) -> Iterator[_Part]:
         """The parts of segments that may have the key, in order; of each segment one."""

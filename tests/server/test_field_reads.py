@@ -1,0 +1,150 @@
+"""Reads by a field: a bounded search per request, outside of the event loop, that can go on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+
+import pytest
+from both_fronts import JSON, Front, request
+
+from fourfold import limits
+from fourfold.models.streams import Append
+from fourfold.models.streams.archive.indexes import fields
+from fourfold.models.streams.names import show_offset
+from fourfold.server import listing
+
+ROWS = 60
+
+
+def is_on_the_loop():
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+@pytest.fixture
+def front(tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "FIELD_READ_RECORDS", 10, raising=False)
+    monkeypatch.setattr(limits, "FIELD_STEP_RECORDS", 4, raising=False)
+    made = Front(tmp_path / "store", fast=True)
+    made.streams.create("s", JSON)
+    made.streams.append("s", Append([b'{"id":%d}' % n for n in range(ROWS)], JSON))
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def examined(monkeypatch):
+    """The messages that a search examined, and whether it ran on the event loop."""
+    seen, key_of = [], fields.key_of
+
+    def noting(payload, field):
+        seen.append((payload, is_on_the_loop()))
+        return key_of(payload, field)
+
+    monkeypatch.setattr(fields, "key_of", noting)
+    return seen
+
+
+def get(front, query):
+    with front.connect() as connection:
+        connection.send(request("GET", f"s?{query}"))
+        status, told, body = connection.answer()
+        return status, dict(told), body
+
+
+def next_offset(told):
+    return int(told["stream-next-offset"].partition("_")[2])
+
+
+def test_search_without_a_match_examines_a_bounded_number_of_records(front, examined):
+    status, told, body = get(front, "offset=-1&field=id&value=-1")
+    assert (status, json.loads(body)) == (200, [])
+    assert len(examined) <= 12
+    assert next_offset(told) == len(examined)
+    assert "stream-up-to-date" not in told
+
+
+def test_search_goes_on_from_where_it_ended_until_the_end(front):
+    found, at = [], 0
+    for _ in range(ROWS):
+        _, told, body = get(front, f"offset={show_offset(at)}&field=id&value=47")
+        found += json.loads(body)
+        at = next_offset(told)
+        if "stream-up-to-date" in told:
+            break
+    assert (found, at) == ([{"id": 47}], ROWS)
+
+
+def test_search_runs_outside_of_the_event_loop(front, examined):
+    get(front, "offset=-1&field=id&value=3")
+    assert {on_the_loop for _, on_the_loop in examined} == {False}
+
+
+def test_long_poll_by_a_field_finds_a_record_beyond_one_search(front):
+    status, told, body = get(front, "offset=-1&field=id&value=59&live=long-poll")
+    assert (status, json.loads(body)) == (200, [{"id": 59}])
+    assert next_offset(told) == ROWS
+
+
+def test_long_poll_by_a_field_without_a_match_tells_where_it_is(front):
+    status, told, _ = get(front, "offset=-1&field=id&value=-1&live=long-poll")
+    assert (status, next_offset(told)) == (204, ROWS)
+
+
+def test_events_by_a_field_tell_where_the_search_is(front):
+    with front.connect() as connection:
+        connection.send(request("GET", "s?offset=-1&field=id&value=59&live=sse"))
+        text = b""
+        while b'{"id":59}' not in text or b"upToDate" not in text:
+            text += connection.socket.recv(1 << 16)
+    reached = [int(n) for n in re.findall(rb'"streamNextOffset": "\d+_(\d+)"', text)]
+    assert len(reached) > 3
+    assert reached == sorted(reached)
+    assert reached[-1] == ROWS
+
+
+def test_large_search_in_records_of_many_bytes_is_bounded_too(front, examined, monkeypatch):
+    monkeypatch.setattr(limits, "FIELD_READ_BYTES", 30)
+    monkeypatch.setattr(limits, "FIELD_STEP_BYTES", 10)
+    get(front, "offset=-1&field=id&value=-1")
+    assert len(examined) <= 5
+
+
+def test_search_in_segments_examines_a_bounded_number_of_records(front, examined):
+    front.store.archive.publish_all()
+    _, told, _ = get(front, "offset=-1&field=id&value=-1")
+    assert len(examined) <= 12
+    assert next_offset(told) == len(examined)
+
+
+def test_many_records_one_by_one_are_encoded_outside_of_the_event_loop(front, monkeypatch):
+    seen, records = [], listing.records
+
+    def noting(chunk):
+        seen.append(is_on_the_loop())
+        return records(chunk)
+
+    monkeypatch.setattr(listing, "records", noting)
+    front.streams.append("s", Append([b'"\xc3\xa9"'] * 1000, JSON))
+    _, told, body = get(front, "offset=-1&format=records")
+    rows = json.loads(body)
+    assert [row["offset"] for row in rows] == [show_offset(n) for n in range(ROWS + 1000)]
+    assert rows[-1]["text"] == '"é"'
+    assert next_offset(told) == ROWS + 1000
+    assert seen == [False]
+
+
+def test_search_by_a_field_in_the_library_goes_on_too(front):
+    stream, at, found = front.streams.open("s"), "-1", []
+    while True:
+        chunk = stream.read(at, where=("id", 47))
+        found += [record.payload for record in chunk.records]
+        at = show_offset(chunk.next_offset)
+        if chunk.up_to_date:
+            break
+    assert found == [b'{"id":47}']
