@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from itertools import pairwise
+
 import pytest
 from graph_nodes import APP
 from test_inserts import attr, parent
@@ -109,3 +112,89 @@ def test_flags_set_in_the_writing_transaction_are_in_its_envelope(graphs, types)
         assert position == 2
     with graphs.database.read() as snapshot:
         assert problems(snapshot, "graphs", graphs.node) == []
+
+
+def write_mixed(graphs, types, count, *, shared=()):
+    """Envelopes of a shared parent and an attribute that is private, or shared in those named."""
+    with graphs.database.write():
+        for n in range(count):
+            with graphs.transaction() as txn:
+                note = graphs.insert_parent(APP, parent(types, sync_flags=1), txn=txn)
+                flags = int(n in shared)
+                graphs.insert_attr(APP, attr(types, note, sync_flags=flags), txn=txn)
+
+
+@pytest.mark.parametrize("limit", [1, 3, 200, 1000])
+def test_feed_goes_on_after_pages_in_which_no_row_matches(graphs, types, limit):
+    write_mixed(graphs, types, 600, shared={599})
+    found, position = pages(graphs, kinds=["attr"], flag_mask=1, limit=limit)
+    assert [change.row.id for page in found for change in page] == [600]
+    assert position == 600
+
+
+@pytest.mark.parametrize("limit", [1, 3, 200, 1000])
+def test_feed_goes_on_after_rows_whose_flags_were_cleared(graphs, types, limit):
+    with graphs.database.write():
+        ids = [graphs.insert_parent(APP, parent(types, sync_flags=1)) for _ in range(600)]
+    graphs.update_sync_flags(APP, "parent", ids[:-1], 0)
+    found, _ = pages(graphs, flag_mask=1, limit=limit)
+    assert [change.row.id for page in found for change in page] == [600]
+
+
+def test_blocking_feed_does_not_wait_while_the_log_has_more(graphs, types, monkeypatch):
+    write_mixed(graphs, types, 600, shared={599})
+    waits = []
+    monkeypatch.setattr(graphs.bell, "wait", lambda *given: waits.append(given))
+    feed = graphs.feed(kinds=["attr"], flag_mask=1, limit=100)
+    assert [change.row.id for change in feed.next()] == [600]
+    assert waits == []
+
+
+def test_async_feed_does_not_wait_while_the_log_has_more(graphs, types):
+    write_mixed(graphs, types, 600, shared={599})
+
+    async def read():
+        feed = graphs.feed(kinds=["attr"], flag_mask=1, limit=100, timeout=0)
+        return [change.row.id async for page in feed for change in page]
+
+    assert asyncio.run(read()) == [600]
+
+
+def test_feed_returns_at_its_timeout_and_goes_on_when_iterated(graphs, types, monkeypatch):
+    """A call is bounded; the end of the iteration is the end of the log all the same."""
+    write_mixed(graphs, types, 3000, shared={2999})
+    clock = iter(range(10**6))
+    monkeypatch.setattr("fourfold.models.graphs.feed.time.monotonic", lambda: next(clock))
+    feed = graphs.feed(kinds=["attr"], flag_mask=1, limit=100)
+    assert feed.next(0.5) == ()
+    assert 0 < feed.position < 3000
+    feed = graphs.feed(kinds=["attr"], flag_mask=1, limit=100, timeout=0.5)
+    assert [change.row.id for page in feed for change in page] == [3000]
+
+
+@pytest.mark.parametrize("limit", [1, 10, 1000])
+@pytest.mark.parametrize("mask", [None, 1])
+def test_page_has_no_more_rows_than_its_limit_unless_one_transaction_has(
+    graphs, types, limit, mask
+):
+    sizes = [700, 3, 4, 5, 700, 700, *[1] * 40, 700]
+    with graphs.database.write():
+        for size in sizes:
+            graphs.insert_many_parents(APP, [parent(types, sync_flags=1)] * size)
+    found, position = pages(graphs, flag_mask=mask, limit=limit)
+    assert [change.row.id for page in found for change in page] == list(range(1, sum(sizes) + 1))
+    assert position == len(sizes)
+    for page in found:
+        seqs = {change.global_seq for change in page}
+        assert len(page) <= limit or len(seqs) == 1
+    # Nor is a page much smaller than it may be.
+    for page, following in pairwise(found):
+        assert len(page) + len(following) > limit // 2
+
+
+def test_page_counts_the_rows_of_all_tables(graphs, types):
+    write_mixed(graphs, types, 50, shared=range(50))
+    found, _ = pages(graphs, limit=10)
+    assert [len(page) for page in found] == [10] * 10
+    found, _ = pages(graphs, flag_mask=1, limit=10)
+    assert [len(page) for page in found] == [10] * 10

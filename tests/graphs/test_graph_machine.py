@@ -31,7 +31,10 @@ TEXT = st.text("abé😀", max_size=4)
 VALUE = st.one_of(
     TEXT, st.integers(-5, 5), st.booleans(), st.none(), st.lists(st.integers(), max_size=2)
 )
-FLAGS = st.sampled_from([0, SHARED, 2, SHARED | 2])
+BITS = [0, SHARED, 2, SHARED | 2]
+FLAGS = st.sampled_from(BITS)
+MIXED = st.lists(FLAGS, min_size=5, max_size=5)
+"""The flags of each operation of an envelope."""
 PICK = st.integers(0, 10**6)
 
 
@@ -87,12 +90,19 @@ class ThreeNodes(RuleBasedStateMachine):
         }
 
     def envelope(self, node, values, flags, app):
-        def op(name, payload):
-            return self.operation(node, name, payload, flags, app)
+        """A parent, attributes and an edge; `flags` of each, of which it keeps those that what it
+        points at has as well.
+        """
 
-        ops = [op("parent_create", {})]
-        ops += [op("attr_create", {"parent_id": {"$op": 0}, "value": v}) for v in values]
-        ops.append(op("edge_create", {"src_parent_id": {"$op": 0}, "dst_attr_id": {"$op": 1}}))
+        def op(name, payload, bits):
+            return self.operation(node, name, payload, bits, app)
+
+        own = flags[0]
+        ops = [op("parent_create", {}, own)]
+        for value, bits in zip(values, flags[1:], strict=False):
+            ops.append(op("attr_create", {"parent_id": {"$op": 0}, "value": value}, bits & own))
+        ends = {"src_parent_id": {"$op": 0}, "dst_attr_id": {"$op": 1}}
+        ops.append(op("edge_create", ends, flags[-1] & flags[1] & own))
         return {"trace_id": "t", "ops": ops}
 
     def was_applied(self, n, values, app, done):
@@ -102,14 +112,14 @@ class ThreeNodes(RuleBasedStateMachine):
             row = (done.global_seq, (app, kind), object_id, 1, self.nodes[n].me, value)
             model.rows.append(row)
 
-    @rule(n=NODE, values=st.lists(VALUE, min_size=1, max_size=3), flags=FLAGS, app=ANY_APP)
+    @rule(n=NODE, values=st.lists(VALUE, min_size=1, max_size=3), flags=MIXED, app=ANY_APP)
     def write(self, n, values, flags, app):
         done = self.nodes[n].graphs.apply(self.envelope(self.nodes[n], values, flags, app))
         self.models[n].seq += 1
         assert done.global_seq == self.models[n].seq
         self.was_applied(n, values, app, done)
 
-    @rule(n=NODE, several=st.lists(st.tuples(VALUE, FLAGS, ANY_APP), min_size=2, max_size=6))
+    @rule(n=NODE, several=st.lists(st.tuples(VALUE, MIXED, ANY_APP), min_size=2, max_size=6))
     def write_at_once(self, n, several):
         """Several threads, each with an envelope of its own: who comes first is chance."""
         node, model = self.nodes[n], self.models[n]
@@ -230,6 +240,7 @@ class ThreeNodes(RuleBasedStateMachine):
             last = numbers[-1]
             places = [(change.global_seq, change.row.position) for change in page]
             assert places == sorted(places)
+            assert len(page) <= limit or len(set(numbers)) == 1
             seen += [(change.app_id, change.kind, change.row.id) for change in page]
         wanted = [
             (app, kind, row.id)

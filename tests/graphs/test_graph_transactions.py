@@ -177,6 +177,19 @@ def test_another_task_does_not_join_an_open_transaction(graphs, types):
     check_log(graphs)
 
 
+@pytest.mark.timeout(20)
+def test_feed_without_a_timeout_is_refused_inside_a_transaction(graphs, types):
+    graphs.apply(envelope(types, "x"))
+    with graphs.transaction():
+        feed = graphs.feed()
+        assert len(feed.next()) == 2
+        with pytest.raises(Refused, match="transaction"):
+            feed.next()
+        with pytest.raises(Refused, match="transaction"):
+            asyncio.run(feed.next_async())
+        assert feed.next(0) == ()
+
+
 def test_set_limits_returns_what_the_open_transaction_set(graphs, types):
     with graphs.transaction():
         app = graphs.register_app("market", "Market").app_id
@@ -216,6 +229,7 @@ CALLS = {
     "get_setting": lambda g, t, _: g.get_setting("key"),
     "grant": lambda g, t, _: g.grant(["diagnostics"]),
     "health": lambda g, t, _: g.health(),
+    "in_transaction": lambda g, t, _: g.in_transaction(),
     "increment_domain_seq": lambda g, t, _: g.increment_domain_seq("notes"),
     "ingest_package": lambda g, t, sent: g.ingest_package(1, sent),
     "insert": lambda g, t, _: g.insert(APP, "parent", [ROW] * 40),
@@ -239,7 +253,6 @@ CALLS = {
     "newest": lambda g, t, _: g.newest(APP, "parent", 1),
     "next_global_seq": lambda g, t, _: g.next_global_seq(t),
     "page": lambda g, t, _: g.page(Wanted(), 0, 10, durable=False),
-    "open_transaction": lambda g, t, _: g.open_transaction(),
     "put_cached": lambda g, t, _: g.put_cached("owner", "key", "1", 0),
     "read_only": lambda g, t, _: g.read_only(lambda reader: reader.newest_seq()),
     "rebuild_identities": lambda g, t, _: g.rebuild_identities(),

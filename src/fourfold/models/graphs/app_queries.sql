@@ -50,13 +50,15 @@ AND r.leads = 1 AND NOT EXISTS (
 )
 
 -- name: scattered
--- Rows with one of the flags ?3 behind a number and up to another, where few have one.
+-- Rows with one of the flags ?3 after a number and up to another, where few have one. The index gives those of one
+-- number in the order of their ids.
 SELECT {columns} FROM envelopes AS e CROSS JOIN app_{n}_{kind} AS r
 WHERE e.global_seq > ?1 AND e.global_seq <= ?2 AND e.app_id = {n} AND (e.sync_flags & ?3) <> 0
   AND r.global_seq = e.global_seq AND (r.sync_flags & ?3) <> 0
+ORDER BY e.global_seq LIMIT ?4
 
 -- name: range_with_flags
-SELECT {columns} FROM app_{n}_{kind} AS r WHERE r.id > ?1 AND r.id <= ?2 AND (r.sync_flags & ?3) <> 0 ORDER BY r.id
+SELECT {columns} FROM app_{n}_{kind} AS r WHERE r.id > ?1 AND r.id <= ?2 AND (r.sync_flags & ?3) <> 0 ORDER BY r.id LIMIT ?4
 
 -- name: pending
 -- In the order of the log; whoever reads it stops between two numbers.
@@ -96,7 +98,7 @@ SELECT origin, origin_seq, position, sync_flags FROM app_{n}_{kind} WHERE id = ?
 UPDATE app_{n}_{kind} SET sync_flags = ?1 WHERE id IN (SELECT value FROM json_each(?2))
 
 -- name: seqs_of_rows
-SELECT DISTINCT global_seq FROM app_{n}_{kind} WHERE id IN (SELECT value FROM json_each(?1))
+SELECT global_seq FROM app_{n}_{kind} WHERE id IN (SELECT value FROM json_each(?1))
 
 -- name: flags_into_envelopes
 -- The flags of a number are those of all its rows.

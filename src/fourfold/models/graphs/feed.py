@@ -16,15 +16,16 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import repeat
-from operator import add, itemgetter, mul
+from operator import add, attrgetter, itemgetter, mul
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from fourfold import limits
-from fourfold.errors import InvalidInput
+from fourfold.errors import InvalidInput, Refused
 from fourfold.models.graphs import checks
 from fourfold.models.graphs.reader import Reader
 from fourfold.models.graphs.records import BITS, KINDS, ROWS, Change, Kind, Row
@@ -81,26 +82,69 @@ class _Table(NamedTuple):
         return self.last - self.above
 
 
+class _Window(NamedTuple):
+    """A range of numbers, with the tables that have rows in it and about how many are wanted."""
+
+    after: int
+    end: int
+    tables: list[_Table]
+    rows: int
+
+
 def page(reader: Reader, wanted: Wanted, after: int, until: int, limit: int) -> Page:
-    """The next rows behind `after`: about `limit` of them, and whole numbers only."""
-    # A number holds one row or thousands: a few are looked at, to see how many make a page.
-    numbers, shrunk = max(1, limit // 4), False
+    """Read the next rows after a number: at most `limit` of them, unless the first number alone
+    has more, and whole numbers only. The work is bounded, so the rows may be none although there
+    are some further on; at the end of the log, and only there, the position does not move.
+    """
+    numbers = max(1, limit // 4)
     while True:
-        found = reader.value(SQL.feed_end, (after, until, *wanted.filters, numbers - 1))
-        # Nothing is left up to the bound: numbers without rows are passed as well.
-        end = max(after, until) if found is None else int(found)
-        tables = _tables(reader, wanted, after, end)
-        rows = sum(_wanted_rows(table, wanted) for table in tables)
-        if rows > _OVERFULL * limit and numbers > 1:
-            numbers, shrunk = max(1, min(numbers - 1, numbers * limit // rows)), True
-        elif 2 * rows < limit and numbers < limit and found is not None and not shrunk:
-            numbers = min(limit, numbers * max(2, limit // max(1, rows)))
-        else:
-            return Page(_in_order(reader, wanted, after, end, tables), end)
+        window = _fitting(reader, wanted, (after, until), limit, numbers)
+        found = _cut(reader, wanted, window, limit)
+        if found.changes or found.position >= until or numbers >= limits.FEED_PAGE_ROWS:
+            return found
+        after, numbers = found.position, min(4 * numbers, limits.FEED_PAGE_ROWS)
 
 
-_OVERFULL = 2
-"""A page may hold so many times what was asked for before it is made smaller."""
+def _fitting(
+    reader: Reader, wanted: Wanted, between: tuple[int, int], limit: int, numbers: int
+) -> _Window:
+    """A window of about `limit` rows. A number holds one row or thousands: so many numbers are
+    looked at, and then as many as fit by their average.
+    """
+    window = _window(reader, wanted, *between, numbers)
+    rows = max(1, window.rows)
+    if 2 * rows < limit and window.end < between[1]:
+        return _window(reader, wanted, *between, min(limit, max(numbers, numbers * limit // rows)))
+    if rows > 2 * limit:
+        narrow = _window(reader, wanted, *between, max(1, numbers * limit // rows))
+        # If the numbers are too uneven for that, the rows are cut when they are read.
+        return narrow if 2 * narrow.rows >= limit else window
+    return window
+
+
+def _window(reader: Reader, wanted: Wanted, after: int, until: int, numbers: int) -> _Window:
+    """The range that the next so many envelopes are in which a feed may want."""
+    found = reader.value(SQL.feed_end, (after, until, *wanted.filters, numbers - 1))
+    # Nothing is left up to the bound: numbers without rows are passed as well.
+    end = max(after, until) if found is None else int(found)
+    tables = _tables(reader, wanted, after, end)
+    return _Window(after, end, tables, sum(_wanted_rows(table, wanted) for table in tables))
+
+
+def _cut(reader: Reader, wanted: Wanted, window: _Window, limit: int) -> Page:
+    """Read the rows of a window up to the last number that fits into a page."""
+    changes = _in_order(reader, wanted, window, limit + 1)
+    if len(changes) <= limit:
+        return Page(changes, window.end)
+    first, over = changes[0].global_seq, changes[limit].global_seq
+    if first == over:
+        whole = _Window(first - 1, first, _tables(reader, wanted, first - 1, first), 0)
+        return Page(_in_order(reader, wanted, whole, _NO_LIMIT), first)
+    fits = bisect_left(changes, over, key=attrgetter("global_seq"))
+    return Page(changes[:fits], over - 1)
+
+
+_NO_LIMIT = -1
 _SPARSE = 16
 """Where there are more rows than so many for each envelope that is wanted, those of each envelope
 are looked up on their own.
@@ -137,18 +181,17 @@ _SEQ = {kind: itemgetter(row._fields.index("global_seq")) for kind, row in ROWS.
 _PLACE = {kind: itemgetter(row._fields.index("position")) for kind, row in ROWS.items()}
 
 
-def _in_order(
-    reader: Reader, wanted: Wanted, after: int, end: int, tables: list[_Table]
-) -> tuple[Change, ...]:
-    """The rows of several tables as changes, in the order in which they were written. A feed lives
-    by this loop, so its steps are calls into C for all rows of a table at once.
+def _in_order(reader: Reader, wanted: Wanted, window: _Window, limit: int) -> tuple[Change, ...]:
+    """The first `limit` rows of each table as changes, in the order in which they were written. A
+    feed lives by this loop, so its steps are calls into C for all rows of a table at once.
     """
+    tables = window.tables
     changes: list[Change] = []
     seqs: list[int] = []
     places: list[int] = []
     for table in tables:
         kind = table.kind
-        rows = _rows(reader, wanted, after, end, table)
+        rows = _rows(reader, wanted, window, table, limit)
         numbers = list(map(_SEQ[kind], rows))
         changes += map(Change, numbers, repeat(table.app_id), repeat(kind), rows)
         seqs += numbers
@@ -162,14 +205,15 @@ def _in_order(
     return tuple(changes)
 
 
-def _rows(reader: Reader, wanted: Wanted, after: int, end: int, table: _Table) -> list[Row]:
+def _rows(reader: Reader, wanted: Wanted, window: _Window, table: _Table, limit: int) -> list[Row]:
     sql, mask = statements_of(table.app_id, table.kind), wanted.flag_mask
     new_row: Callable[[tuple[Any, ...]], Row] = _NEW_ROW[table.kind]
     if mask is None:
-        return reader.raw_rows_as(new_row, sql.range_of_ids, (table.above, table.last, -1))
+        return reader.raw_rows_as(new_row, sql.range_of_ids, (table.above, table.last, limit))
     if _is_sparse(table, wanted):
-        return reader.raw_rows_as(new_row, sql.scattered, (after, end, mask))
-    return reader.raw_rows_as(new_row, sql.range_with_flags, (table.above, table.last, mask))
+        return reader.raw_rows_as(new_row, sql.scattered, (window.after, window.end, mask, limit))
+    params = (table.above, table.last, mask, limit)
+    return reader.raw_rows_as(new_row, sql.range_with_flags, params)
 
 
 class Feed:
@@ -196,6 +240,7 @@ class Feed:
         self._durable = durable
         self._timeout = timeout
         self._position = after
+        self._at_end = False
         self._closed = False
 
     @property
@@ -204,30 +249,36 @@ class Feed:
         return self._position
 
     def next(self, timeout: float | None = None) -> tuple[Change, ...]:
-        """The next page; empty when nothing came in time."""
+        """Return the next page, or an empty one if no row came in time. With a timeout of 0 it
+        reads to the end of the log, and does not wait there.
+        """
         until = None if timeout is None else time.monotonic() + timeout
         while not self._closed:
             rings = self._graphs.bell.rings
-            found = self._look()
-            self._position = found.position
+            changes = self._look()
             left = self._pause(until)
-            if found.changes or left <= 0:
-                return found.changes
-            self._graphs.bell.wait(rings, left)
+            if changes or self._is_over(timeout, left):
+                return changes
+            if self._at_end:
+                self._refuse_endless_wait(until)
+                self._graphs.bell.wait(rings, left)
         return ()
 
     async def next_async(self, timeout: float | None = None) -> tuple[Change, ...]:  # noqa: ASYNC109
-        """The same for coroutines. One that is cancelled while it waits misses nothing."""
+        """Return the next page, or an empty one if no row came in time. With a timeout of 0 it
+        reads to the end of the log, and does not wait there. Cancelling it loses no row.
+        """
         until = None if timeout is None else time.monotonic() + timeout
         with self._graphs.bell.heard() as ear:
             while not self._closed:
                 ear.forget()
-                found = await asyncio.to_thread(self._look)
-                self._position = found.position
+                changes = await asyncio.to_thread(self._look)
                 left = self._pause(until)
-                if found.changes or left <= 0:
-                    return found.changes
-                await ear.wait(left)
+                if changes or self._is_over(timeout, left):
+                    return changes
+                if self._at_end:
+                    self._refuse_endless_wait(until)
+                    await ear.wait(left)
         return ()
 
     def close(self) -> None:
@@ -235,8 +286,23 @@ class Feed:
         self._closed = True
         self._graphs.bell.ring()
 
-    def _look(self) -> Page:
-        return self._graphs.page(self._wanted, self._position, self._limit, durable=self._durable)
+    def _look(self) -> tuple[Change, ...]:
+        """Read a page. One without rows that got further is not the end of the log."""
+        after = self._position
+        page = self._graphs.page(self._wanted, after, self._limit, durable=self._durable)
+        self._position, self._at_end = page.position, page.position == after
+        return page.changes
+
+    def _is_over(self, timeout: float | None, left: float) -> bool:
+        """Return True if the time is up: at the end of the log, or while reading on for long."""
+        return left <= 0 and (self._at_end or bool(timeout))
+
+    def _refuse_endless_wait(self, until: float | None) -> None:
+        if until is None and self._graphs.in_transaction():
+            raise Refused(
+                "a feed cannot wait inside a transaction: no commit would wake it",
+                hint="Leave `graphs.transaction()` first, or pass a timeout.",
+            )
 
     def _pause(self, until: float | None) -> float:
         # A writer hears of every commit, but must notice when its database is closed.
@@ -247,14 +313,16 @@ class Feed:
         return self
 
     def __next__(self) -> tuple[Change, ...]:
-        if found := self.next(self._timeout):
-            return found
-        raise StopIteration
+        while not (changes := self.next(self._timeout)):
+            if self._at_end or self._closed:
+                raise StopIteration
+        return changes
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> tuple[Change, ...]:
-        if found := await self.next_async(self._timeout):
-            return found
-        raise StopAsyncIteration
+        while not (changes := await self.next_async(self._timeout)):
+            if self._at_end or self._closed:
+                raise StopAsyncIteration
+        return changes

@@ -86,7 +86,7 @@ class Graphs(Selections, Registers, Upkeep):
         """
         trace = None if trace_id is None else checks.text(trace_id, "trace_id")
         self._refuse_if_unsound()
-        outer = self.open_transaction()
+        outer = self._joined()
         with self.database.write() as txn:
             if outer is None:
                 with self._began(txn, trace) as handle:
@@ -113,12 +113,13 @@ class Graphs(Selections, Registers, Upkeep):
             self._running.handle = None
             _OPEN.set(tuple(each for each in _OPEN.get() if each is not handle))
 
-    def open_transaction(self) -> GraphTransaction | None:
-        """Return the transaction that the caller is inside of, or None.
+    def in_transaction(self) -> bool:
+        """Return True inside a transaction that the caller, or the task that started it, opened."""
+        handle = getattr(self._running, "handle", None)
+        return handle is not None and handle in _OPEN.get()
 
-        Raises:
-            Refused: another task of this thread has one open, and is waiting inside it.
-        """
+    def _joined(self) -> GraphTransaction | None:
+        """Return the transaction that a write of the caller joins, or None."""
         handle: GraphTransaction | None = getattr(self._running, "handle", None)
         if handle is None or handle in _OPEN.get():
             return handle
@@ -138,7 +139,7 @@ class Graphs(Selections, Registers, Upkeep):
         and must have no effect but through its handle. Inside a transaction of the same thread it
         is a step of that.
         """
-        if self.open_transaction() is not None:
+        if self._joined() is not None:
             with self.transaction() as handle:
                 return work(handle)
         return self.database.transact(self._work(work))
@@ -148,8 +149,7 @@ class Graphs(Selections, Registers, Upkeep):
         and must have no effect but through its handle. Inside a transaction of the same task, or
         of the task that started this one, it is a step of that.
         """
-        handle = getattr(self._running, "handle", None)
-        if handle is not None and handle in _OPEN.get():
+        if self.in_transaction():
             return self.with_transaction(work)
         return await self.database.transact_async(self._work(work))
 
