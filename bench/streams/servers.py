@@ -149,7 +149,9 @@ def fourfold(
 
     def start(port: int, data: Path) -> Command:
         command = [sys.executable, "-m", "fourfold", "serve", str(data / "store")]
-        return [*command, f"--port={port}", *options], settings or {}
+        # Readers that wait have a connection each, and there are more of them than by default.
+        environment = {"FOURFOLD_SERVER_CONNECTIONS_MAX": "20000", **(settings or {})}
+        return [*command, f"--port={port}", *options], environment
 
     return Server(name, start, folder)
 

@@ -208,6 +208,40 @@ class Server(Struct, frozen=True):
         Meta(min_length=1, max_length=4_096),
         _says("Where the keys are that sign webhooks; relative to the store."),
     ] = "server-keys.json"
+    connections_max: Annotated[
+        int,
+        Meta(ge=1, le=1_000_000),
+        _says("Connections that are open at the same time; the next one gets 503.", "connections"),
+    ] = limits.HTTP_CONNECTIONS
+    connections_per_address: Annotated[
+        int,
+        Meta(ge=1, le=1_000_000),
+        _says(
+            "Connections from one address; this machine and trusted proxies have no such limit.",
+            "connections",
+        ),
+    ] = limits.HTTP_CONNECTIONS_PER_ADDRESS
+    body_bytes_in_flight: Annotated[
+        int,
+        Meta(ge=int(limits.HTTP_BODY_MAX / limits.HTTP_BODY_SHARE), le=1024 * limits.GIB),
+        _says(
+            "Bodies of requests that are being received, together; "
+            "one key has a quarter of it at most, and more gets 503.",
+            "bytes",
+        ),
+    ] = limits.HTTP_BODY_BYTES_IN_FLIGHT
+    write_stall_s: Annotated[
+        _Seconds,
+        _says("A client that takes nothing of what it is sent is cut after so long.", "seconds"),
+    ] = limits.HTTP_WRITE_STALL_S
+    trusted_proxies: Annotated[
+        str,
+        Meta(min_length=1, max_length=4_096),
+        _says(
+            "Addresses of proxies, with commas, whose X-Forwarded-Proto and -For are believed; "
+            "none: of no proxy."
+        ),
+    ] = "none"
 
 
 class Health(Struct, frozen=True):

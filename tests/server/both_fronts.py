@@ -13,22 +13,23 @@ import fourfold
 from fourfold.server.access import Access
 from fourfold.server.asgi import StreamsApp
 from fourfold.server.fast_front import front_of
-from fourfold.server.plain_front import PlainFront
 from fourfold.server.protocol import Protocol
 from fourfold.server.reading import Timing
 
 JSON = "application/json"
+TEXT = "text/plain"
 
 
 class Front:
     """The streams of a store behind the fast front, or behind the plain one."""
 
-    def __init__(self, root, *, fast, access=False, patience=None, **options):
+    def __init__(self, root, *, fast, access=False, patience=None, settings=None, **options):
         self.store = fourfold.open(root)
         self.streams = self.store.streams
         self.access = Access(root)
         core = Protocol(self.streams, Timing(long_poll_s=0.3), self.access if access else None)
-        kind = front_of(core) if fast else PlainFront
+        self.core = core
+        kind = front_of(core, settings, fast=fast)
         if patience is not None:
             kind.patience = patience
         config = uvicorn.Config(

@@ -294,7 +294,8 @@ def many_files():
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_ten_thousand_readers_wait_in_bounded_memory_and_miss_nothing(tmp_path, many_files):
-    served = Served(tmp_path / "store")
+    environment = {"FOURFOLD_SERVER_CONNECTIONS_MAX": str(READERS + 1000)}
+    served = Served(tmp_path / "store", environment=environment)
     readers = []
     try:
         for stream in ("crowd", "other"):

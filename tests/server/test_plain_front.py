@@ -13,6 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from fourfold import limits
 from fourfold.server import front_check, serving
 from fourfold.server.asgi import StreamsApp
+from fourfold.server.fast_front import FastFront
 from fourfold.server.headers import ALWAYS
 from fourfold.server.plain_front import PlainFront
 from fourfold.server.protocol import Protocol
@@ -247,7 +248,9 @@ def test_both_fronts_say_the_same_when_they_refuse(tmp_path, monkeypatch):
 
 def test_what_carries_http_always_bounds_the_head(front, monkeypatch):
     core = Protocol(front.streams)
-    assert serving._front(core, fast=False) is PlainFront
+    plain = serving._front(core, fast=False)
+    assert issubclass(plain, PlainFront)
+    assert not issubclass(plain, FastFront)
     assert core.front == "asgi: it was switched off"
     assert issubclass(serving._front(core, fast=True), PlainFront)
     monkeypatch.delattr(HttpToolsProtocol, "send_400_response")

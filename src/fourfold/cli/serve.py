@@ -109,6 +109,7 @@ def command(
             fast_front=fast_front,
             control=control,
             backup=backup,
+            settings=settings,
         )
 
 

@@ -15,6 +15,16 @@ SSE_KEEP_ALIVE_S: Final = 15.0
 """A comment is sent so often while nothing happens, or proxies cut the connection."""
 HTTP_BODY_MAX: Final = 32 * MIB
 """Bytes of a request's body."""
+HTTP_BODY_BYTES_IN_FLIGHT: Final = 256 * MIB
+HTTP_BODY_SHARE: Final = 0.25
+"""Bytes of bodies that are being received over all connections, and the part that one key may have
+of them. The part has room for the largest body.
+"""
+HTTP_CONNECTIONS: Final = 4_096
+HTTP_CONNECTIONS_PER_ADDRESS: Final = 256
+"""Connections that are open at the same time, in all and from one address."""
+HTTP_WRITE_STALL_S: Final = 30.0
+"""A client that takes nothing of what it is sent is cut after so long."""
 HTTP_RULES_BODY_MAX: Final = 1 * MIB
 """Bytes of a body that tells the rules of a stream, or the keys that are waited for."""
 HTTP_HEAD_MAX: Final = 64 * KIB

@@ -114,13 +114,14 @@ class Access:
         self._write(left)
         return len(left)
 
-    def check(self, request: Request, name: str | None, scope: Scope | None = None) -> None:
-        """Unauthorized or Forbidden unless the request's key allows it; `name` is the stream, or
-        the beginning of those that are listed. Without a scope it is the one of the method.
+    def check(self, request: Request, name: str | None, scope: Scope | None = None) -> Key | None:
+        """Return the request's key, None if none is needed; Unauthorized or Forbidden unless it
+        allows the request. `name` is the stream, or the beginning of those that are listed. Without
+        a scope it is the one of the method.
         """
         keys = self.keys()
         if not keys or request.path == "/health" or request.method == "OPTIONS":
-            return
+            return None
         key = self._of_request(keys, request)
         scope = scope or _NEEDS.get(request.method, "admin")
         if name is None:
@@ -133,12 +134,12 @@ class Access:
         source = fork_source(request)
         if source is not None and not key.allows("read", source):
             raise Forbidden(f"the key {key.id} does not allow to read {source!r:.200}")
+        return key
 
-    def identify(self, request: Request) -> None:
-        """Unauthorized unless the request has a key of this store, where there are keys."""
+    def identify(self, request: Request) -> Key | None:
+        """Return the request's key, None where there are no keys; Unauthorized without one."""
         keys = self.keys()
-        if keys:
-            self._of_request(keys, request)
+        return self._of_request(keys, request) if keys else None
 
     def require(self, request: Request, scope: Scope, name: str) -> None:
         """Unauthorized or Forbidden unless the request's key has a scope for a stream, or for all

@@ -10,11 +10,14 @@ from collections.abc import (
     Callable,
     MutableMapping,
 )
+from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from fourfold import limits
-from fourfold.errors import InvalidInput, Refused
+from fourfold.errors import FourfoldError, InvalidInput, Refused
+from fourfold.server.budget import Lease
+from fourfold.server.control import is_control
 from fourfold.server.exchange import Request, Response
 from fourfold.server.headers import ALWAYS
 from fourfold.server.protocol import Protocol, refusal
@@ -41,27 +44,36 @@ class StreamsApp:
                 hint="Follow a stream by long-poll or as server-sent events.",
             )
         try:
-            body = await self._body(receive)
+            response = await self._answer(_request(scope), receive)
         except ConnectionResetError:
             # Half a request is none: nobody is left to hear an answer, and nothing is done.
             return
-        if body is None:
-            await _send(send, Response(413, {**ALWAYS, "connection": "close"}), head=False)
-            return
-        try:
-            request = _request(scope, body)
-        except InvalidInput as error:
-            response = refusal(error)
-        else:
-            response = await self._protocol.answer(request)
+        except FourfoldError as error:
+            response = refusal(error, control=is_control(scope["path"]))
         head = scope["method"] == "HEAD"
         if response.pieces is None or head:
             await _send(send, response, head=head)
         else:
             await _stream(receive, send, response, response.pieces)
 
-    async def _body(self, receive: Receive) -> bytes | None:
-        """The whole body; None when it is more than is taken, an error when it ends half-way."""
+    async def _answer(self, request: Request, receive: Receive) -> Response:
+        """The response to a request whose body is still to be read. Whether it may be made is
+        decided by its head, before anything is kept of its body.
+        """
+        lease = self._protocol.lease(request) if _has_body(request) else None
+        try:
+            body = await self._body(receive, lease)
+            if body is None:
+                return Response(413, {**ALWAYS, "connection": "close"})
+            return await self._protocol.answer(replace(request, body=body) if body else request)
+        finally:
+            if lease is not None:
+                lease.release()
+
+    async def _body(self, receive: Receive, lease: Lease | None) -> bytes | None:
+        """The whole body; None when it is more than is taken, an error when it ends half-way.
+        Without a lease it is read and dropped.
+        """
         parts: list[bytes] = []
         size = 0
         while True:
@@ -72,13 +84,25 @@ class StreamsApp:
             size += len(part)
             if size > self._body_max:
                 return None
-            parts.append(part)
+            if lease is not None:
+                lease.hold(size)
+                parts.append(part)
             if not message.get("more_body"):
                 return b"".join(parts)
 
 
-def _request(scope: Scope, body: bytes) -> Request:
-    """What is asked, as the protocol reads it; InvalidInput when its path is no text."""
+def _has_body(request: Request) -> bool:
+    """Return True if a request may have a body, by its head."""
+    headers = request.headers
+    return (
+        request.method not in {"GET", "HEAD", "OPTIONS", "DELETE"}
+        or headers.get("content-length", "0") != "0"
+        or "transfer-encoding" in headers
+    )
+
+
+def _request(scope: Scope) -> Request:
+    """What a head asks for, as the protocol reads it; InvalidInput when its path is no text."""
     raw: bytes | None = scope.get("raw_path")
     if raw is not None:
         try:
@@ -96,9 +120,8 @@ def _request(scope: Scope, body: bytes) -> Request:
         path,
         scope["query_string"].decode("latin-1"),
         {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]},
-        body,
-        scope.get("scheme", "http"),
-        root,
+        scheme=scope.get("scheme", "http"),
+        root=root,
     )
 
 

@@ -22,7 +22,7 @@ from fourfold.models.streams.subscriptions import Ack, Subscribe, Subscription
 from fourfold.models.streams.subscriptions.globs import check_pattern, literal_prefix
 from fourfold.models.streams.subscriptions.wakes import Fence
 from fourfold.server import webhooks
-from fourfold.server.access import Access, Scope
+from fourfold.server.access import Access, Key, Scope
 from fourfold.server.deliverer import CONTROL, Deliverer, shown
 from fourfold.server.exchange import Request, Response
 from fourfold.server.signing import Keys
@@ -103,13 +103,14 @@ class Control:
         self._access = access
         self._settings = settings or config.Server()
 
-    def admit(self, request: Request) -> None:
+    def admit(self, request: Request) -> Key | None:
         """Refuse who has no key at all; what a key is for is looked at when it is known what is
-        followed. Workers show tokens, and public keys are public.
+        followed. Workers show tokens, and public keys are public: then there is no key.
         """
         shows_token = request.path.endswith(("/callback", "/ack", "/release"))
         if self._access is not None and not shows_token and not request.path.endswith(_JWKS):
-            self._access.identify(request)
+            return self._access.identify(request)
+        return None
 
     def handlers(self) -> dict[str, Callable[..., Awaitable[Response]]]:
         """Who answers which route."""

@@ -20,10 +20,12 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from fourfold import limits
+from fourfold import config, limits
 from fourfold.errors import FourfoldError
 from fourfold.models.streams import Appended, Streams
 from fourfold.models.streams.appending import Outcome
+from fourfold.server.budget import Lease
+from fourfold.server.connections import Connections, proxies
 from fourfold.server.exchange import Request, Response
 from fourfold.server.headers import ALWAYS, STREAM_PREFIX, plain_kind
 from fourfold.server.one_write import OneWrite
@@ -31,7 +33,6 @@ from fourfold.server.patience import Patience, Phase
 from fourfold.server.plain_front import (
     BODY_TOO_LARGE,
     BROKEN,
-    TOO_SLOW,
     PlainFront,
     lines,
 )
@@ -105,7 +106,6 @@ class FastFront(PlainFront):
 
     core: ClassVar[Protocol]
     streams: ClassVar[Streams]
-    patience: ClassVar[Patience]
     vigil: ClassVar[Vigil]
     names: ClassVar[dict[bytes, str]]
     """Streams by their paths, so that a path is looked at once."""
@@ -126,35 +126,32 @@ class FastFront(PlainFront):
         self._head: _Head | None = None
         self._name = ""
         self._parts: list[bytes] = []
-        self.phase = Phase.FRESH
-        self.since = 0.0
-        self.received = 0
+        self._lease: Lease | None = None
+        """What the parts hold of the budget, once more than one piece of the wire was needed."""
+        self._dropping = False
+        """Whether the body that is being read is that of an append that was refused."""
 
     # Connections
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self.since = self.patience.watch(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._awaited.clear()
         self._taking = False
-        self.patience.forget(self)
+        self._release()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         if self._ended:
             return
         end = data.find(_HEAD_END) if self._between else -1
-        if end < 0:
-            super().data_received(data)
+        line = data.find(_VERSION, 0, end) if end >= 0 else -1
+        if end >= 0 and self._is_repeated(data, line, end):
             return
-        line = data.find(_VERSION, 0, end)
-        if not self._is_repeated(data, line, end):
-            taken = self._taken
-            super().data_received(data)
-            if self._taken == taken + 1:
-                self._remember(data, line, end)
+        taken = self._taken
+        super().data_received(data)
+        if self._taking:
+            self._hold()
+        elif end >= 0 and self._taken == taken + 1:
+            self._remember(data, line, end)
 
     def _is_repeated(self, data: bytes, line: int, end: int) -> bool:
         """Take an append that came whole and whose head was read before, byte by byte, but for the
@@ -209,19 +206,6 @@ class FastFront(PlainFront):
         super().resume_writing()
         if self.cycle is self._turn and not self._ended:
             self.flow.resume_reading()
-
-    def give_up(self) -> None:
-        """The client took too long to send its request."""
-        flow, cycle = self.flow, self.cycle
-        if flow.read_paused and not flow.write_paused:
-            # It is not the client that is slow: nothing is read from it now.
-            self.since = self.patience.now
-        elif self.phase in {_HEAD, _BODY} and (
-            cycle is None or cycle.response_complete or cycle is self._turn
-        ):
-            self._last(TOO_SLOW)
-        else:
-            self.transport.close()
 
     # What the parser finds
 
@@ -326,12 +310,16 @@ class FastFront(PlainFront):
             return
         self._fed = self._first = self._piece
         self.received += len(body)
-        if not self._taking:
-            super().on_body(body)
+        if self._taking:
+            if self.received > limits.HTTP_BODY_MAX:
+                self._last(BODY_TOO_LARGE)
+            else:
+                self._parts.append(body)
+        elif not self._dropping:
+            self.read_body(body)
         elif self.received > limits.HTTP_BODY_MAX:
-            self._last(BODY_TOO_LARGE)
-        else:
-            self._parts.append(body)
+            self._ended = True
+            self.transport.close()
 
     def on_message_complete(self) -> None:
         if self._ended:
@@ -341,8 +329,13 @@ class FastFront(PlainFront):
         if self._taking:
             self._taking = False
             self._taken += 1
-            parts = self._parts
+            parts, self._parts = self._parts, []
+            if self._lease is not None:
+                self._release()
             self._append(parts[0] if len(parts) == 1 else b"".join(parts))
+        elif self._dropping:
+            self._dropping = False
+            self.phase, self.since = _IDLE, self.patience.now
         else:
             super().on_message_complete()
 
@@ -354,6 +347,32 @@ class FastFront(PlainFront):
             super().end_with(response)
 
     # Appends
+
+    def _hold(self) -> None:
+        """A body needs more than what came: its key is looked at before more of it is read, and
+        what came of it counts. Where it is refused, its answer does not wait for the rest.
+        """
+        head = self._head
+        assert head is not None
+        try:
+            if self._lease is None:
+                request = Request("POST", STREAM_PREFIX + self._name, "", head.told)
+                self._lease = self.core.lease(request)
+            self._lease.hold(self.received)
+        except FourfoldError as error:
+            self._taking, self._dropping, self._parts = False, True, []
+            self._release()
+            self._owe(refusal(error))
+
+    def _release(self) -> None:
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None
+
+    def _owe(self, response: Response) -> None:
+        awaited = _Awaited(self)
+        self._awaited.append(awaited)
+        awaited.tell(response)
 
     def _append(self, body: bytes) -> None:
         awaited = _Awaited(self)
@@ -383,9 +402,9 @@ class FastFront(PlainFront):
         self._turn.keep_alive = False
         self.cycle = self._turn
         self._turn.response_complete = False
-        awaited = _Awaited(self)
-        self._awaited.append(awaited)
-        awaited.tell(response)
+        self._parts = []
+        self._release()
+        self._owe(response)
 
     def answer_those_done(self) -> None:
         """Send what is known, in the order in which it was asked."""
@@ -446,7 +465,20 @@ class FastFront(PlainFront):
         return encoded, done
 
 
-def front_of(core: Protocol) -> type[FastFront]:
-    """The protocol class of a server that answers by `core`."""
-    served = {"core": core, "streams": core.streams, "names": {}, "heads": {}}
-    return type("ServedFront", (FastFront,), {**served, "patience": Patience(), "vigil": Vigil()})
+def front_of(
+    core: Protocol, settings: config.Server | None = None, *, fast: bool = True
+) -> type[PlainFront]:
+    """The protocol class of a server that answers by `core`, within the limits of its settings."""
+    settings = settings or config.Server()
+    shared: dict[str, Any] = {
+        "patience": Patience(write_stall_s=settings.write_stall_s),
+        "gate": Connections(
+            settings.connections_max,
+            settings.connections_per_address,
+            frozenset(proxies(settings.trusted_proxies)),
+        ),
+    }
+    if not fast:
+        return type("ServedPlainFront", (PlainFront,), shared)
+    served = {"core": core, "streams": core.streams, "names": {}, "heads": {}, "vigil": Vigil()}
+    return type("ServedFront", (FastFront,), {**shared, **served})

@@ -1,5 +1,6 @@
 """The plain front: uvicorn's protocol, and what every connection is owed beside it.
 
+- There is room for so many connections, and each has deadlines, see `patience`.
 - The head of a request is bounded, before anything is known of who sends it: what is longer gets
   431. So are the lines behind a chunked body, and those are no headers, whatever they are called.
 - What the server itself has to refuse, or what breaks in it, is answered with the headers that are
@@ -17,15 +18,18 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from fourfold import limits
-from fourfold.errors import InvalidInput
+from fourfold.errors import Busy, InvalidInput
+from fourfold.server.connections import Connections
 from fourfold.server.exchange import Response
 from fourfold.server.headers import ALWAYS
+from fourfold.server.patience import Patience, Phase
+from fourfold.server.protocol import refusal
 
 END: Final = b"\r\n"
 _CLOSE: Final = b"connection: close\r\n"
@@ -49,10 +53,20 @@ def lines(headers: Mapping[str, str]) -> bytes:
 
 
 class PlainFront(HttpToolsProtocol):
-    """One connection."""
+    """One connection. `fast_front.front_of` makes the class of a server from it."""
+
+    patience: ClassVar[Patience]
+    gate: ClassVar[Connections]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.phase = Phase.FRESH
+        self.since = 0.0
+        self.received = 0
+        self.unsent = 0
+        self.taken_at = 0.0
+        self._address: str | None = None
+        self._is_counted = False
         self._ended = False
         """Whether nothing more is read from this connection."""
         self._in_head = False
@@ -67,6 +81,40 @@ class PlainFront(HttpToolsProtocol):
         """Whether the parser has a head that asks for another protocol, and skips its body."""
         self._farewell: Response | None = None
         """What is still to be said when the requests before it are answered."""
+
+    # Connections
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.since = self.taken_at = self.patience.watch(self)
+        self._address = self.client[0] if self.client else None
+        self._is_counted = self.gate.enter(self._address)
+        if not self._is_counted:
+            self._ended = True
+            self._say_last(transport, refusal(_too_many()))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.patience.forget(self)
+        if self._is_counted:
+            self._is_counted = False
+            self.gate.leave(self._address)
+        super().connection_lost(exc)
+
+    def resume_writing(self) -> None:
+        self.taken_at = self.patience.now
+        super().resume_writing()
+
+    def give_up(self) -> None:
+        """The client took too long to send its request, or to begin one."""
+        flow, cycle = self.flow, self.cycle
+        is_answered = self.phase is Phase.BODY and cycle is not None and cycle.response_complete
+        if flow.read_paused and not flow.write_paused:
+            # It is not the client that is slow: nothing is read from it now.
+            self.since = self.patience.now
+        elif self.phase in {Phase.HEAD, Phase.BODY} and not (is_answered or self._ended):
+            self.end_with(TOO_SLOW)
+        else:
+            self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         if self._ended:
@@ -109,6 +157,7 @@ class PlainFront(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._fed = self._first = self._piece
         self._in_head = True
+        self.phase, self.since = Phase.HEAD, self.patience.now
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -118,6 +167,7 @@ class PlainFront(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head = False
         self.refuse_large_head()
+        self.phase, self.since, self.received = Phase.BODY, self.patience.now, 0
         if self.parser.should_upgrade():
             self.ignore_upgrade()
             return
@@ -147,9 +197,18 @@ class PlainFront(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._fed = self._first = self._piece
+        self.received += len(body)
+        self.read_body(body)
+
+    def read_body(self, body: bytes) -> None:
+        """Hand a part of a body on. What comes after the answer is dropped, up to a bound."""
         super().on_body(body)
+        if self.received > limits.HTTP_BODY_MAX and self.cycle.response_complete:
+            self._ended = True
+            self.transport.close()
 
     def on_message_complete(self) -> None:
+        self.phase = Phase.BUSY
         if not self._is_upgrade:
             super().on_message_complete()
 
@@ -205,6 +264,14 @@ class PlainFront(HttpToolsProtocol):
         """What uvicorn puts on every answer."""
         given = self.server_state.default_headers
         return b"".join(name + b": " + value + END for name, value in given)
+
+
+def _too_many() -> Busy:
+    return Busy(
+        "the server has as many connections as it may have",
+        hint="Come again later, or use fewer connections.",
+        retry_after=limits.RETRY_AFTER_S,
+    )
 
 
 def _without_upgrade(connection: bytes) -> bytes:

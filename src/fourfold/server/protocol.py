@@ -35,7 +35,8 @@ from fourfold.server import (
     openapi,
     routes,
 )
-from fourfold.server.access import Access
+from fourfold.server.access import Access, Key
+from fourfold.server.budget import ANONYMOUS, BodyBudget, Lease
 from fourfold.server.control import Control, is_control, of_error
 from fourfold.server.exchange import Headers, Request, Response
 from fourfold.server.reading import Reading, Timing
@@ -78,6 +79,8 @@ class Protocol:
         self._ruling = Ruling(streams, timing)
         self.front = "asgi"
         """What carries the requests, as `/health` tells it."""
+        self.budget = BodyBudget()
+        """Memory for the bodies that are being received."""
         self.backup: Continuous | None = None
         """What publishes the databases of the store, if anything does."""
         # Without one the keys are beside the folder of the database, in the store.
@@ -152,14 +155,22 @@ class Protocol:
 
     def admit(self, request: Request) -> None:
         """Refuse a request that its key does not allow, before anything else is said."""
+        self._key_of(request)
+
+    def lease(self, request: Request) -> Lease:
+        """Admit a request by its head; what its body may hold of the budget while it comes."""
+        key = self._key_of(request)
+        owner = ANONYMOUS if key is None else key.id
+        return self.budget.lease(None if self.is_open else owner)
+
+    def _key_of(self, request: Request) -> Key | None:
         if self._access is None or request.path == "/openapi.json":
-            return
+            return None
         # A browser asks without its key whether it may ask.
         if request.method == "OPTIONS":
-            return
+            return None
         if is_control(request.path):
-            self.control.admit(request)
-            return
+            return self.control.admit(request)
         name, scope = None, None
         if request.path.startswith(PREFIX):
             name = request.path.removeprefix(PREFIX)
@@ -167,7 +178,7 @@ class Protocol:
                 name, scope = routes.guarded(request.method, request.path)
         elif request.path == LIST:
             name = request.parameters().get("prefix", "")
-        self._access.check(request, name, scope)
+        return self._access.check(request, name, scope)
 
     # Whole streams
 

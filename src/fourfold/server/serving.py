@@ -16,11 +16,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
-from fourfold import limits
+from fourfold import config, limits
 from fourfold.errors import FourfoldError, MissingDependency, Refused
 from fourfold.models.streams import Streams
 from fourfold.server.access import Access
 from fourfold.server.asgi import StreamsApp
+from fourfold.server.budget import BodyBudget
+from fourfold.server.connections import proxies
 from fourfold.server.control import Control
 from fourfold.server.front_check import why_not_fast
 from fourfold.server.protocol import Protocol
@@ -92,6 +94,7 @@ def serve(
     fast_front: bool = True,
     control: Control | None = None,
     backup: Continuous | None = None,
+    settings: config.Server | None = None,
 ) -> None:
     """Serve the streams of a store until the process is asked to stop; requests that are under way
     are answered first.
@@ -102,14 +105,20 @@ def serve(
     uvicorn = _uvicorn()
     protocol = Protocol(streams, timing, access, control)
     protocol.backup = backup
+    settings = settings or config.Server()
+    protocol.budget = BodyBudget(settings.body_bytes_in_flight)
+    trusted = proxies(settings.trusted_proxies)
     allow_many_connections()
-    settings = uvicorn.Config(
+    options = uvicorn.Config(
         StreamsApp(protocol),
-        http=_front(protocol, fast=fast_front),
+        http=_front(protocol, settings, fast=fast_front),
         host=host,
         port=port,
         # A handshake would leave the connection to code that knows nothing of its limits.
         ws="none",
+        # By default uvicorn believes every client on this machine where it comes from.
+        proxy_headers=bool(trusted),
+        forwarded_allow_ips=trusted,
         log_level="warning",
         access_log=False,
         # Proxies keep connections for about a minute: they must end them, not we under them.
@@ -118,7 +127,7 @@ def serve(
         backlog=limits.HTTP_BACKLOG,
     )
     with Sweeper(streams), protocol.control.deliverer():
-        server = _draining(uvicorn, protocol)(settings)
+        server = _draining(uvicorn, protocol)(options)
         with _staying(), loaded_for_good():
             server.run()
     if not server.started:
@@ -176,7 +185,7 @@ def _draining(uvicorn: Any, protocol: Protocol) -> Any:
     return Draining
 
 
-def _front(protocol: Protocol, *, fast: bool) -> Any:
+def _front(protocol: Protocol, settings: config.Server | None = None, *, fast: bool) -> Any:
     """What carries HTTP: the fast front, the plain one, or where those do not fit uvicorn as it is,
     in the way in which it bounds the head of a request by itself.
     """
@@ -185,10 +194,9 @@ def _front(protocol: Protocol, *, fast: bool) -> Any:
         protocol.front = f"asgi: {reason}"
         return "h11"
     from fourfold.server.fast_front import front_of  # noqa: PLC0415 - an extra
-    from fourfold.server.plain_front import PlainFront  # noqa: PLC0415 - an extra
 
     protocol.front = "fast" if fast else "asgi: it was switched off"
-    return front_of(protocol) if fast else PlainFront
+    return front_of(protocol, settings, fast=fast)
 
 
 def _uvicorn() -> Any:

@@ -1,0 +1,185 @@
+"""Bodies of requests: the key comes first, all bodies together have a budget, what is refused is
+neither stored nor kept in memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import pytest
+from both_fronts import JSON, Front, append, request, stored
+
+from fourfold import limits
+from fourfold.errors import Busy
+from fourfold.server.budget import BodyBudget
+
+numbers = itertools.count()
+MIB = 1 << 20
+
+
+@pytest.fixture(params=[True, False], ids=["fast", "plain"])
+def fast(request):
+    return request.param
+
+
+@pytest.fixture
+def front(fast, tmp_path):
+    made = Front(tmp_path / "store", fast=fast, access=True)
+    made.keys = {
+        "all": made.access.add(("read", "write", "admin")),
+        "other": made.access.add(("read", "write", "admin")),
+        "reader": made.access.add(("read",)),
+    }
+    made.streams.create("s", JSON)
+    yield made
+    made.stop()
+
+
+def bearer(front, name):
+    return f"Bearer {front.keys[name][1]}"
+
+
+def until(condition, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.01)
+
+
+def head_of(sent):
+    return sent.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
+
+
+BODY = b'"' + b"x" * 998 + b'"'
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+@pytest.mark.parametrize("framing", ["length", "chunked"])
+@pytest.mark.parametrize(("key", "status"), [(None, 401), ("wrong", 401), ("reader", 403)])
+def test_key_is_checked_before_the_body_is_read(front, method, framing, key, status):
+    given = {"content_type": JSON}
+    if key is not None:
+        given["authorization"] = bearer(front, key) if key in front.keys else "Bearer ff_wrong"
+    sent = request(method, "s", BODY, chunks=100 if framing == "chunked" else None, **given)
+    with front.connect() as connection:
+        connection.send(head_of(sent))
+        assert connection.answer()[0] == status
+        # The body is read all the same, up to a bound, so that what follows it is a request.
+        connection.send(sent[len(head_of(sent)) :])
+        connection.send(append("s", b"1", authorization=bearer(front, "all")))
+        assert connection.answer()[0] == 204
+    assert stored(front, "s") == [b"1"]
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+def test_body_that_is_not_wanted_is_not_asked_for(front, method):
+    sent = request(method, "s", BODY, content_type=JSON, expect="100-continue")
+    with front.connect() as connection:
+        connection.send(head_of(sent))
+        assert connection.answer()[0] == 401
+
+
+def test_refused_body_takes_no_memory(front):
+    sent = request("POST", "s", b'"' + b"x" * 8 * MIB + b'"', content_type=JSON)
+    with front.connect() as connection:
+        connection.send(sent[:-1])
+        assert connection.answer()[0] == 401
+        assert front.core.budget.held == 0
+        connection.send(sent[-1:] + append("s", b"1", authorization=bearer(front, "all")))
+        assert connection.answer()[0] == 204
+    assert stored(front, "s") == [b"1"]
+
+
+def test_refused_body_is_not_read_for_ever(front, monkeypatch):
+    monkeypatch.setattr(limits, "HTTP_BODY_MAX", MIB)
+    sent = request("POST", "s", b"x" * 64 * MIB, content_type=JSON)
+    with front.connect() as connection, pytest.raises(OSError):
+        connection.send(sent)
+    assert stored(front, "s") == []
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+def test_bodies_in_flight_have_a_budget(front, method):
+    front.core.budget = BodyBudget(4_000)
+    given = {"content_type": JSON, "authorization": bearer(front, "all")}
+    first, second = (request(method, name, BODY, **given) for name in ("s", "s"))
+    with front.connect() as one, front.connect() as two:
+        one.send(first[:-300])
+        until(lambda: front.core.budget.held >= 700)
+        two.send(second[:-300])
+        status, headers, body = two.answer()
+        assert (status, dict(headers)["retry-after"]) == (503, "1")
+        assert b'"busy"' in body
+        # The share of one key is full; another key has its own.
+        with front.connect() as three:
+            three.send(
+                request(method, "s", BODY, **{**given, "authorization": bearer(front, "other")})
+            )
+            assert three.answer()[0] in {200, 204}
+        one.send(first[-300:])
+        assert one.answer()[0] in {200, 204}
+        until(lambda: front.core.budget.held == 0)
+        two.send(second[-300:] + second)
+        assert two.answer()[0] in {200, 204}
+    assert front.core.budget.held == 0
+
+
+def test_bodies_of_several_keys_share_the_budget(front):
+    front.core.budget = BodyBudget(1_200)
+    front.core.budget.share = 1_000
+    sent = [append("s", BODY, authorization=bearer(front, key)) for key in ("all", "other")]
+    with front.connect() as one, front.connect() as two:
+        one.send(sent[0][:-300])
+        until(lambda: front.core.budget.held >= 700)
+        two.send(sent[1][:-300])
+        assert two.answer()[0] == 503
+        one.send(sent[0][-300:])
+        assert one.answer()[0] == 204
+    assert stored(front, "s") == [BODY]
+
+
+def test_budget_is_returned_when_the_client_goes(front):
+    sent = append("s", BODY, authorization=bearer(front, "all"))
+    for method in ("POST", "PUT"):
+        with front.connect() as connection:
+            connection.send(sent.replace(b"POST", method.encode())[:-300])
+            until(lambda: front.core.budget.held >= 700)
+        until(lambda: front.core.budget.held == 0)
+    assert stored(front, "s") == []
+
+
+def test_bodies_without_a_key_share_one_part_of_the_budget(front):
+    front.core.budget = BodyBudget(4_000)
+    path = "__ds/subscriptions/a/callback"
+    sent = request("POST", path, BODY, content_type=JSON)
+    with front.connect() as one, front.connect() as two:
+        one.send(sent[:-300])
+        until(lambda: front.core.budget.held >= 700)
+        two.send(sent[:-300])
+        assert two.answer()[0] == 503
+        with front.connect() as three:
+            three.send(append("s", BODY, authorization=bearer(front, "all")))
+            assert three.answer()[0] == 204
+
+
+def test_budget_counts_what_each_holds():
+    budget = BodyBudget(100)
+    one, two, free = budget.lease("one"), budget.lease("two"), budget.lease(None)
+    one.hold(25)
+    with pytest.raises(Busy):
+        one.hold(26)
+    with pytest.raises(Busy):
+        budget.lease("one").hold(1)
+    two.hold(25)
+    free.hold(50)
+    with pytest.raises(Busy):
+        free.hold(51)
+    one.release()
+    one.release()
+    free.hold(75)
+    assert budget.held == 100
+    two.release()
+    free.release()
+    assert budget.held == 0
+    budget.lease("one").hold(25)
