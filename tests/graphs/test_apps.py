@@ -125,7 +125,7 @@ def test_a_type_has_one_id_for_ever(path):
 def test_steps_bring_an_app_to_its_version_and_a_failing_one_changes_nothing(graphs):
     types = with_notes(graphs)
     graphs.insert_parent(APP, {"type_id": types["parent"], "owner_identity": 1})
-    two = Migration(2, "colour", "ALTER TABLE {app}_parent ADD COLUMN colour TEXT")
+    two = Migration(2, "colour", "CREATE TABLE {app}_colour (parent_id INTEGER, colour TEXT)")
     assert graphs.upgrade_app(APP, [two]).version == 2
     assert graphs.upgrade_app(APP, [two]).version == 2
     three = Migration(3, "broken", "CREATE TABLE {app}_extra (a); SELECT * FROM nowhere")
@@ -136,7 +136,7 @@ def test_steps_bring_an_app_to_its_version_and_a_failing_one_changes_nothing(gra
     with pytest.raises(FutureFormat):
         graphs.upgrade_app(APP, [])
     with pytest.raises(FormatError, match="not the one"):
-        graphs.upgrade_app(APP, [Migration(2, "colour", "ALTER TABLE {app}_attr ADD COLUMN x")])
+        graphs.upgrade_app(APP, [Migration(2, "colour", "CREATE TABLE {app}_colour (x)")])
     # Rows go on as before.
     assert len(graphs.select_parents(APP)) == 1
 

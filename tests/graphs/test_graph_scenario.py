@@ -262,9 +262,9 @@ def kill_while_taking_in(alice, bob, packages):
 
 def upgrade(alice):
     rows = everything(alice.graphs, MESSAGES)
-    column = "ALTER TABLE {app}_parent ADD COLUMN colour TEXT"
-    index = "CREATE INDEX {app}_parent_colour ON {app}_parent (colour)"
-    two = Migration(2, "colour", f"{column}; {index}")
+    table = "CREATE TABLE {app}_colour (parent_id INTEGER, colour TEXT)"
+    index = "CREATE INDEX {app}_colour_parent ON {app}_colour (parent_id)"
+    two = Migration(2, "colour", f"{table}; {index}")
     assert alice.graphs.upgrade_app(MESSAGES, [two]).version == 2
     with pytest.raises(MigrationFailed):
         alice.graphs.upgrade_app(MESSAGES, [two, Migration(3, "broken", "SELECT * FROM nowhere")])

@@ -15,7 +15,7 @@ import apsw
 from fourfold import errors, limits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 Connection: TypeAlias = apsw.Connection
@@ -84,6 +84,71 @@ def log_file(path: Path, vfs: str | None) -> Iterator[LogFile]:
         yield file
     finally:
         file.xClose()
+
+
+class Confinement:
+    """An authorizer that keeps statements to some tables, for SQL that is not our own.
+
+    Allowed are reads of the tables that `reads` accepts, changes of those that `changes` accepts,
+    and indexes on the former. Everything else is denied, above all control of the transaction.
+    """
+
+    def __init__(self, reads: Callable[[str], bool], changes: Callable[[str], bool]) -> None:
+        self._reads = reads
+        self._changes = changes
+        self.denied: str | None = None
+        """The last thing that was denied, in words."""
+
+    @contextmanager
+    def of(self, connection: Connection) -> Iterator[Confinement]:
+        """Confine the statements of a connection for the length of the block."""
+        connection.authorizer = self
+        try:
+            yield self
+        finally:
+            connection.authorizer = None
+
+    def __call__(
+        self, action: int, first: str | None, second: str | None, _base: str | None, _by: str | None
+    ) -> int:
+        name = str(apsw.mapping_authorizer_function[action]).removeprefix("SQLITE_")
+        if self._is_allowed(name, first or "", second or ""):
+            return apsw.SQLITE_OK
+        words = [name.replace("_", " ")]
+        # The table is the second word only here.
+        words += (
+            [second or ""] if action == apsw.SQLITE_ALTER_TABLE else [first or "", second or ""]
+        )
+        self.denied = " ".join(word for word in words if word)
+        return apsw.SQLITE_DENY
+
+    def _is_allowed(self, action: str, first: str, second: str) -> bool:
+        reads, changes = self._reads, self._changes
+        match action:
+            case "SELECT" | "FUNCTION" | "RECURSIVE":
+                allowed = True
+            case "READ":
+                allowed = reads(first) or first in _SCHEMA_TABLES or first in _JSON_TABLES
+            case "INSERT" | "UPDATE" | "DELETE":
+                allowed = changes(first) or first in _SCHEMA_TABLES
+            case "CREATE_TABLE" | "DROP_TABLE":
+                allowed = changes(first)
+            case "ALTER_TABLE":
+                allowed = changes(second)
+            case "CREATE_INDEX":
+                allowed = reads(first.removeprefix("sqlite_autoindex_")) and reads(second)
+            case "DROP_INDEX" | "REINDEX":
+                allowed = reads(first)
+            case _:
+                allowed = False
+        return allowed
+
+
+_SCHEMA_TABLES = frozenset({"sqlite_master", "sqlite_temp_master", "sqlite_sequence"})
+"""Changed by statements about tables as well. SQLite itself refuses to change the first two in any
+other way; a caller that cares compares the third.
+"""
+_JSON_TABLES = frozenset({"json_each", "json_tree"})
 
 
 def translate(error: apsw.Error, subject: str) -> errors.FourfoldError:

@@ -12,10 +12,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fourfold.errors import Closed, CorruptData, FourfoldError, InvalidInput, SequenceCorrupt
+from fourfold.errors import (
+    Closed,
+    CorruptData,
+    FourfoldError,
+    InvalidInput,
+    Refused,
+    SequenceCorrupt,
+)
 from fourfold.kernel import bulk, faults
 from fourfold.kernel.driver import (
     LENGTH_LIMIT,
+    Confinement,
     Connection,
     Cursor,
     DriverError,
@@ -288,6 +296,25 @@ class Transaction(Snapshot):
             self._savepoint_undo()
             raise
         self._savepoint_release()
+
+    @contextmanager
+    def confined(
+        self, *, reads: Callable[[str], bool], changes: Callable[[str], bool]
+    ) -> Iterator[None]:
+        """Keep the statements of the block to some tables, for SQL that is not our own: those that
+        `reads` accepts, and of these only what `changes` accepts may be changed.
+
+        Raises:
+            Refused: a statement touches another table, or does more than read and change tables
+                and indexes, such as COMMIT, ATTACH or PRAGMA.
+        """
+        with Confinement(reads, changes).of(self._connection) as confinement:
+            try:
+                yield
+            except FourfoldError as error:
+                if confinement.denied is None:
+                    raise
+                raise Refused(f"{confinement.denied} is not allowed here") from error
 
     def after_commit(self, hook: Callable[[], None]) -> None:
         """Call `hook` once the transaction is committed, before its caller hears of it. It must not

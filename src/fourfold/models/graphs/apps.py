@@ -14,15 +14,13 @@ from fourfold.errors import (
     AlreadyExists,
     CorruptData,
     FormatError,
-    FourfoldError,
     FutureFormat,
     InvalidInput,
-    MigrationFailed,
     NotFound,
     SequenceCorrupt,
 )
 from fourfold.kernel import Migration, Snapshot, Transaction
-from fourfold.models.graphs import checks
+from fourfold.models.graphs import checks, upgrades
 from fourfold.models.graphs.records import (
     KINDS,
     ROWS,
@@ -37,7 +35,13 @@ from fourfold.models.graphs.records import (
     Type,
     Usage,
 )
-from fourfold.models.graphs.statements import SQL, app_statements, statements_of, table_of
+from fourfold.models.graphs.statements import (
+    NOUNS,
+    SQL,
+    app_statements,
+    statements_of,
+    table_of,
+)
 
 _NO_TYPES: frozenset[int] = frozenset()
 
@@ -103,6 +107,7 @@ class Apps:
         """
         app = self.app(txn, app_id)
         done = {int(row[0]): (row[1], row[2]) for row in txn.all(SQL.app_steps, (app_id,))}
+        pending = []
         for expected, step in enumerate(steps, start=2):
             if step.version != expected:
                 raise InvalidInput(
@@ -110,19 +115,21 @@ class Apps:
                     f"number {expected} belongs",
                     hint="An app begins with version 1; its steps are 2, 3, and so on.",
                 )
-            if step.version in done:
-                if done[step.version][1] != step.checksum:
-                    raise FormatError(
-                        f"step {step.version} ({step.name}) of app {app_id} is not the one that ran"
-                    )
-                continue
-            _run(txn, app_id, step, now)
+            if step.version not in done:
+                pending.append(step)
+            elif done[step.version][1] != step.checksum:
+                raise FormatError(
+                    f"step {step.version} ({step.name}) of app {app_id} is not the one that ran"
+                )
         newest = len(steps) + 1
         if app.version > newest:
             raise FutureFormat(
                 f"app {app_id} ({app.slug}) is at version {app.version}; "
                 f"these steps lead to {newest}"
             )
+        upgrades.run(txn, app_id, pending, now)
+        if pending:
+            self.check_app(txn, f"app {app_id}", app_id)
         txn.execute(SQL.set_app_version, (app_id, newest))
         return self.app(txn, app_id)
 
@@ -214,20 +221,23 @@ class Apps:
         """Refuse a database in which an app lacks a table or a column, or holds a row from behind
         the counter.
         """
-        last = int(snapshot.value(SQL.last_seq))
         for app in self.all(snapshot):
-            for noun in (*KINDS, "type", "log"):
-                _check_columns(snapshot, subject, table_of(app.app_id, noun), _COLUMNS[noun])
-            for kind in KINDS:
-                greatest = int(snapshot.value(statements_of(app.app_id, kind).greatest_seq))
-                if greatest > last:
-                    raise SequenceCorrupt(
-                        f"{subject}: global_seq is at {last}, but {table_of(app.app_id, kind)} "
-                        f"goes up to {greatest}"
-                    )
+            self.check_app(snapshot, subject, app.app_id)
             self._known.add(app.app_id)
         if SYSTEM_APP not in self._known:
             raise CorruptData(f"{subject}: the system's app {SYSTEM_APP} is missing")
+
+    def check_app(self, snapshot: Snapshot, subject: str, app_id: int) -> None:
+        last = int(snapshot.value(SQL.last_seq))
+        for noun in NOUNS:
+            _check_columns(snapshot, subject, table_of(app_id, noun), _COLUMNS[noun])
+        for kind in KINDS:
+            greatest = int(snapshot.value(statements_of(app_id, kind).greatest_seq))
+            if greatest > last:
+                raise SequenceCorrupt(
+                    f"{subject}: global_seq is at {last}, but {table_of(app_id, kind)} "
+                    f"goes up to {greatest}"
+                )
 
 
 def _check_columns(snapshot: Snapshot, subject: str, table: str, wanted: frozenset[str]) -> None:
@@ -257,16 +267,3 @@ _GLOBALS: dict[str, frozenset[str]] = {
     "sync_domains": frozenset({"domain", "mask"}),
     "derived_cache": frozenset({"owner", "cache_key", "value", "source_global_seq", "updated_at"}),
 }
-
-
-def _run(txn: Transaction, app_id: int, step: Migration, now: str) -> None:
-    try:
-        txn.execute(step.sql.replace("{app}", f"app_{app_id}"))
-        if step.apply is not None:
-            step.apply(txn)
-    except FourfoldError as error:
-        raise MigrationFailed(
-            f"step {step.version} ({step.name}) of app {app_id} failed: {error.message}"
-        ) from error
-    params = (app_id, step.version, step.name, step.checksum, now)
-    txn.execute(SQL.add_app_step, params)

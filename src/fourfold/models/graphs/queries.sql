@@ -47,6 +47,12 @@ INSERT INTO app_migrations (app_id, version, name, checksum, applied_at) VALUES 
 -- name: tables
 SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 'app_[0-9]*'
 
+-- name: schema_names
+SELECT name FROM sqlite_schema
+
+-- name: last_ids
+SELECT name, seq FROM sqlite_sequence
+
 -- name: columns
 SELECT name FROM pragma_table_info(?1)
 

@@ -11,12 +11,14 @@ from functools import lru_cache
 from fourfold.kernel import Queries, load_queries
 from fourfold.kernel.bulk import values_statement
 from fourfold.models.graphs import checks
-from fourfold.models.graphs.records import ROWS, Kind
+from fourfold.models.graphs.records import KINDS, ROWS, Kind
 
 _APP = load_queries("fourfold.models.graphs", "app.sql")
 _TEMPLATES = load_queries("fourfold.models.graphs", "app_queries.sql")
 SQL = load_queries("fourfold.models.graphs")
 
+NOUNS: tuple[str, ...] = (*KINDS, "type", "log")
+"""The tables of an app, by the last word of their names."""
 POINTERS: dict[Kind, tuple[str, ...]] = {
     "parent": (),
     "attr": ("parent_id",),
