@@ -11,6 +11,8 @@ import sys
 import time
 from pathlib import Path
 
+import fourfold
+
 
 def free_port():
     with socket.socket() as probe:
@@ -54,6 +56,13 @@ class Served:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
         self.process.stdout.close()
+
+    def stop_and(self, work):
+        """Stop, let `work` change the store, and start again."""
+        self.stop()
+        with fourfold.open(self.root) as store:
+            work(store)
+        self.start()
 
     def stop(self):
         """Ask it to stop; its exit code."""

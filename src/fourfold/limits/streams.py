@@ -65,6 +65,8 @@ SWEEP_SLICES: Final = 200
 SWEEP_STREAMS: Final = 1_000
 """Streams that one sweep removes, or looks at, in one go."""
 SUBSCRIPTIONS_MAX: Final = 10_000
+SUBSCRIPTIONS_PER_OWNER_MAX: Final = 2_500
+"""Subscriptions that the keys of one prefix may create."""
 SUBSCRIPTION_ID_MAX: Final = 200
 SUBSCRIPTION_PATTERN_MAX: Final = 1_024
 SUBSCRIPTION_TEXT_MAX: Final = 2_048

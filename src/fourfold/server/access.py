@@ -137,7 +137,11 @@ class Access:
         return key
 
     def identify(self, request: Request) -> Key | None:
-        """Return the request's key, None where there are no keys; Unauthorized without one."""
+        """Return the key of a request, or None where none is needed.
+
+        Raises:
+            Unauthorized: there are keys, and the request has none of them.
+        """
         keys = self.keys()
         return self._of_request(keys, request) if keys else None
 

@@ -1,7 +1,9 @@
 """Subscriptions over HTTP, under the reserved path `/v1/stream/__ds`.
 
-Whoever makes, reads or deletes a subscription needs a key that may read every stream it can follow,
-and write the stream it wakes in. Whoever works on a wake shows the token of that wake instead.
+A subscription belongs to the key that created it. Keys of the same prefix, or of a shorter one, may
+use it as far as their scopes allow; every other request is refused, whether the subscription exists
+or not. Its streams are all under the owner's prefix. `Control._authorize` is the one place that
+decides. A worker shows the token of its wake instead of a key.
 """
 
 from __future__ import annotations
@@ -9,16 +11,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
 from fourfold import config, limits
-from fourfold.errors import FourfoldError, InvalidInput, NotFound, Unauthorized
+from fourfold.errors import Forbidden, FourfoldError, InvalidInput, NotFound, Unauthorized
 from fourfold.models.streams import Streams
 from fourfold.models.streams.names import show_offset
-from fourfold.models.streams.subscriptions import Ack, Subscribe, Subscription
+from fourfold.models.streams.subscriptions import Ack, Owner, Subscribe, Subscription
 from fourfold.models.streams.subscriptions.globs import check_pattern, literal_prefix
 from fourfold.models.streams.subscriptions.wakes import Fence
 from fourfold.server import webhooks
@@ -30,6 +33,7 @@ from fourfold.server.webhooks import Targets
 
 PREFIX: Final = f"{CONTROL}/subscriptions/"
 _JWKS: Final = "/__ds/jwks.json"
+_WORKER_ACTIONS: Final = frozenset({"callback", "ack", "release"})
 _HOST = re.compile(r"[A-Za-z0-9.\-]+(:[0-9]+)?|\[[0-9A-Fa-f:.]+\](:[0-9]+)?")
 _CODES: Final[dict[str, str]] = {
     "webhook_refused": "WEBHOOK_URL_REJECTED",
@@ -107,8 +111,11 @@ class Control:
         """Refuse who has no key at all; what a key is for is looked at when it is known what is
         followed. Workers show tokens, and public keys are public: then there is no key.
         """
-        shows_token = request.path.endswith(("/callback", "/ack", "/release"))
-        if self._access is not None and not shows_token and not request.path.endswith(_JWKS):
+        if (
+            self._access is not None
+            and not _shows_token(request.path)
+            and not request.path.endswith(_JWKS)
+        ):
             return self._access.identify(request)
         return None
 
@@ -160,12 +167,15 @@ class Control:
             body.lease_ttl_ms,
             body.description,
             self._address(request),
+            self._owner(request),
         )
-        self._admit(request, "write", wanted)
+        self._admit(request, wanted)
         if wanted.webhook_url is not None:
             webhooks.check_url(wanted.webhook_url, self.targets())
-            # Whoever cannot sign makes no promise.
+            # Without a key to sign with, no webhook is promised.
             _ = self._keys.kid
+        with suppress(NotFound):
+            self._authorize(request, "write", self._subscriptions.get(subscription))
         found, created = await self._subscriptions.create_async(wanted)
         return _json(201 if created else 200, self._shown(request, found))
 
@@ -184,8 +194,10 @@ class Control:
 
     async def add(self, request: Request, subscription: str) -> Response:
         streams = _body(request, StreamsBody).streams
-        self._found(request, "write", subscription)
-        self._require(request, "read", [each.strip("/") for each in streams])
+        found = self._found(request, "write", subscription)
+        names = [name.strip("/") for name in streams]
+        self._require(request, "read", names)
+        _check_owner_may_read(found, names)
         await self._subscriptions.add_streams_async(subscription, streams)
         return Response(204)
 
@@ -252,37 +264,58 @@ class Control:
         return generation
 
     def _found(self, request: Request, scope: Scope, subscription: str) -> Subscription:
-        """A subscription that the request's key may see; without that, whether it is there is not
-        told.
-        """
+        """Return a subscription that the request's key may use."""
         try:
             found = self._subscriptions.get(subscription)
         except NotFound:
-            self._require(request, scope, [""])
+            key = self._key(request)
+            if key is not None and not key.allows(scope, ""):
+                # As for one that belongs to another owner: its existence is not revealed.
+                raise _forbidden(key, scope, subscription) from None
             raise
-        links = self._subscriptions.links(subscription) if self._guarded() else ()
-        named = [link.stream for link in links if link.explicit]
-        way = found.wake_stream
-        self._admit(
-            request,
-            scope,
-            Subscribe(found.id, found.kind, found.pattern, named, None, way),
-        )
+        self._authorize(request, scope, found)
         return found
 
-    def _guarded(self) -> bool:
-        return self._access is not None and bool(self._access.keys())
+    def _authorize(self, request: Request, scope: Scope, found: Subscription) -> None:
+        """Refuse a request whose key may not use a subscription in this way.
 
-    def _admit(self, request: Request, scope: Scope, wanted: Subscribe) -> None:
-        """A key for the streams that are followed, and for the one that is written to."""
-        if not self._guarded():
+        Raises:
+            Forbidden: the key lacks the scope, the subscription belongs to another prefix or
+                follows a stream outside of the key's, or its wake stream may not be written.
+        """
+        key = self._key(request)
+        if key is None:
             return
-        names = [each.strip("/") for each in wanted.streams]
+        if found.owner_prefix is None:
+            # Created without a key: what it follows decides.
+            is_owner = not key.prefix or self._subscriptions.is_inside(found, key.prefix)
+        else:
+            is_owner = found.owner_prefix.startswith(key.prefix)
+        if not is_owner or not key.allows(scope, key.prefix):
+            raise _forbidden(key, scope, found.id)
+        if found.wake_stream is not None and scope != "read":
+            self._require(request, "write", [found.wake_stream])
+
+    def _key(self, request: Request) -> Key | None:
+        """Return the key of a request; None where none is needed."""
+        return None if self._access is None else self._access.identify(request)
+
+    def _owner(self, request: Request) -> Owner | None:
+        key = self._key(request)
+        return None if key is None else Owner(key.id, key.prefix)
+
+    def _admit(self, request: Request, wanted: Subscribe) -> None:
+        """Refuse a new subscription unless the key may read what it follows, and write where it
+        wakes.
+        """
+        if self._key(request) is None:
+            return
+        names = [name.strip("/") for name in wanted.streams]
         if wanted.pattern is not None:
             names.append(literal_prefix(check_pattern(wanted.pattern)))
         self._require(request, "read", names)
-        self._require(request, scope, names)
-        if wanted.wake_stream is not None and scope != "read":
+        self._require(request, "write", names)
+        if wanted.wake_stream is not None:
             self._require(request, "write", [wanted.wake_stream.strip("/")])
 
     def _require(self, request: Request, scope: Scope, names: list[str]) -> None:
@@ -337,6 +370,33 @@ class Control:
             }
             told["webhook"] = {"url": found.webhook_url, "signing": signing}
         return told
+
+
+def _shows_token(path: str) -> bool:
+    """Return True for the requests of workers: `<subscription>/ack`, and nothing else that ends so.
+
+    A subscription may itself be called `ack`.
+    """
+    subscription, _, action = path.removeprefix(PREFIX).partition("/")
+    return path.startswith(PREFIX) and bool(subscription) and action in _WORKER_ACTIONS
+
+
+def _check_owner_may_read(found: Subscription, names: list[str]) -> None:
+    """Refuse streams that the owner of a subscription could not follow itself."""
+    prefix = found.owner_prefix or ""
+    for name in names:
+        if not name.startswith(prefix):
+            raise Forbidden(
+                f"the subscription {found.id!r} follows only streams under {prefix!r}, "
+                f"got {name!r:.200}"
+            )
+
+
+def _forbidden(key: Key, scope: Scope, subscription: str) -> Forbidden:
+    return Forbidden(
+        f"the key {key.id} does not allow to {scope} the subscription {subscription!r:.200}",
+        details={"scope": scope},
+    )
 
 
 def is_control(path: str) -> bool:

@@ -17,4 +17,9 @@ MIGRATIONS = (
     Migration(
         8, "deleted_streams", read_sql("fourfold.models.streams", "0008_deleted_streams.sql")
     ),
+    Migration(
+        9,
+        "subscription_owners",
+        read_sql("fourfold.models.streams", "0009_subscription_owners.sql"),
+    ),
 )

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from fourfold.models.streams.subscriptions.records import Ack, Link, Subscribe, Subscription, Wake
+from fourfold.models.streams.subscriptions.records import (
+    Ack,
+    Link,
+    Owner,
+    Subscribe,
+    Subscription,
+    Wake,
+)
 from fourfold.models.streams.subscriptions.subscriptions import Subscriptions
 
-__all__ = ["Ack", "Link", "Subscribe", "Subscription", "Subscriptions", "Wake"]
+__all__ = ["Ack", "Link", "Owner", "Subscribe", "Subscription", "Subscriptions", "Wake"]

@@ -79,7 +79,7 @@ def check_streams(given: Sequence[str]) -> tuple[str, ...]:
 
 def config_hash(wanted: Subscribe) -> str:
     """What two requests for the same subscription have in common."""
-    fields = wanted._replace(address="", id="")
+    fields = wanted._replace(address="", id="")[:-1]  # Without its owner.
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 
@@ -99,9 +99,19 @@ def create(txn: Transaction, wanted: Subscribe, now_ms: int) -> tuple[Subscripti
             f"the store has {limits.SUBSCRIPTIONS_MAX} subscriptions",
             hint="Delete some, or follow several streams with one.",
         )
+    owner = wanted.owner
+    if owner is not None and (
+        txn.value(SQL.count_of_owner, (owner.prefix,)) >= limits.SUBSCRIPTIONS_PER_OWNER_MAX
+    ):
+        raise LimitExceeded(
+            f"keys for {owner.prefix!r:.200} have {limits.SUBSCRIPTIONS_PER_OWNER_MAX} "
+            "subscriptions",
+            hint="Delete some, or follow several streams with one.",
+        )
     params = (
         *(wanted.id, wanted.kind, wanted.pattern, wanted.webhook_url, wanted.wake_stream),
         *(wanted.lease_ttl_ms, wanted.description, hashed, wanted.address, now_ms),
+        *((None, None) if owner is None else owner),
     )
     txn.execute(SQL.add, params)
     made = find(txn, wanted.id)
@@ -176,6 +186,15 @@ def _backfill(txn: Transaction, made: Subscription, pattern: str) -> None:
         if len(page) < 10_000:
             return
         after = page[-1][0]
+
+
+def is_inside(snapshot: Snapshot, found: Subscription, prefix: str) -> bool:
+    """Return True if a subscription follows something, and only streams under `prefix`."""
+    row = snapshot.one(SQL.links_inside, (found.sub, prefix, names.behind(prefix))) or (0, 0)
+    has_links, has_outside = row
+    if found.pattern is not None:
+        return not has_outside and globs.literal_prefix(found.pattern).startswith(prefix)
+    return bool(has_links) and not has_outside
 
 
 def links(snapshot: Snapshot, found: Subscription, after: str, limit: int) -> tuple[Link, ...]:

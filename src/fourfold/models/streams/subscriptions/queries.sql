@@ -1,22 +1,34 @@
 -- name: by_id
 SELECT sub, id, kind, pattern, webhook_url, wake_stream, lease_ttl_ms, description, config_hash, address, created_at_ms,
-       generation, wake_id, holder, lease_until_ms, next_attempt_ms, failures
+       generation, wake_id, holder, lease_until_ms, next_attempt_ms, failures, owner_key, owner_prefix
 FROM subscriptions WHERE id = ?1
 
 -- name: page
 SELECT sub, id, kind, pattern, webhook_url, wake_stream, lease_ttl_ms, description, config_hash, address, created_at_ms,
-       generation, wake_id, holder, lease_until_ms, next_attempt_ms, failures
+       generation, wake_id, holder, lease_until_ms, next_attempt_ms, failures, owner_key, owner_prefix
 FROM subscriptions WHERE id > ?1 ORDER BY id LIMIT ?2
 
 -- name: count
 SELECT count(*) FROM subscriptions
 
+-- name: count_of_owner
+SELECT count(*) FROM subscriptions WHERE owner_prefix = ?1
+
+-- name: owners_of_webhooks
+SELECT count(DISTINCT coalesce(owner_prefix, '')) FROM subscriptions WHERE kind = 'webhook'
+
+-- name: links_inside
+-- How many links a subscription has (0 or 1), and whether one is outside of the range ?2 to ?3 of names.
+SELECT EXISTS (SELECT 1 FROM subscription_links WHERE sub = ?1),
+       EXISTS (SELECT 1 FROM subscription_links WHERE sub = ?1 AND (stream < ?2 OR (?3 IS NOT NULL AND stream >= ?3)))
+
 -- name: count_of_stream
 SELECT count(*) FROM subscription_links WHERE stream = ?1
 
 -- name: add
-INSERT INTO subscriptions (id, kind, pattern, webhook_url, wake_stream, lease_ttl_ms, description, config_hash, address, created_at_ms)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+INSERT INTO subscriptions (id, kind, pattern, webhook_url, wake_stream, lease_ttl_ms, description, config_hash, address, created_at_ms,
+    owner_key, owner_prefix)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
 
 -- name: drop
 DELETE FROM subscriptions WHERE sub = ?1
@@ -132,6 +144,14 @@ ORDER BY s.sub LIMIT ?1
 
 -- name: attempts
 SELECT id FROM subscriptions WHERE kind = ?1 AND next_attempt_ms <= ?2 ORDER BY next_attempt_ms LIMIT ?3
+
+-- name: webhook_attempts
+-- Webhooks to be called now, the owners in turn: at most ?2 of each.
+SELECT id, owner FROM (
+    SELECT id, coalesce(owner_prefix, '') AS owner, next_attempt_ms,
+           row_number() OVER (PARTITION BY coalesce(owner_prefix, '') ORDER BY next_attempt_ms, sub) AS place
+    FROM subscriptions WHERE kind = 'webhook' AND next_attempt_ms <= ?1
+) WHERE place <= ?2 ORDER BY place, next_attempt_ms
 
 -- name: next_time
 SELECT min(at) FROM (

@@ -8,6 +8,13 @@ from typing import Literal, NamedTuple
 Kind = Literal["webhook", "pull-wake"]
 
 
+class Owner(NamedTuple):
+    """The key that creates a subscription, and the prefix of names that it is for."""
+
+    key: str
+    prefix: str
+
+
 class Subscribe(NamedTuple):
     """What a subscription shall be like: streams by a pattern, by name, or both."""
 
@@ -21,6 +28,8 @@ class Subscribe(NamedTuple):
     description: str | None = None
     address: str = ""
     """Where the server is reached, so that a webhook can be answered there."""
+    owner: Owner | None = None
+    """Who creates it; None where no key is needed."""
 
 
 class Subscription(NamedTuple):
@@ -43,6 +52,9 @@ class Subscription(NamedTuple):
     lease_until_ms: int | None
     next_attempt_ms: int | None
     failures: int
+    owner_key: str | None = None
+    owner_prefix: str | None = None
+    """The prefix of the owner's key; None if it was created without one."""
 
 
 class Link(NamedTuple):

@@ -222,11 +222,23 @@ class Subscriptions:
 
         self._database.transact(work)
 
-    def webhooks(self, limit: int) -> tuple[str, ...]:
-        """The ids of subscriptions whose webhooks are to be told of a wake now."""
+    def webhooks(self, per_owner: int) -> tuple[tuple[str, str], ...]:
+        """List subscriptions whose webhooks are to be called now, with the prefix of their owner:
+        at most so many of each owner, the owners in turn.
+        """
         with self._database.read() as snapshot:
-            rows = snapshot.all(SQL.attempts, ("webhook", self._now().ms, limit))
-            return tuple(str(row[0]) for row in rows)
+            rows = snapshot.all(SQL.webhook_attempts, (self._now().ms, per_owner))
+            return tuple((str(row[0]), str(row[1])) for row in rows)
+
+    def webhook_owners(self) -> int:
+        """Count the owners that have webhooks."""
+        with self._database.read() as snapshot:
+            return int(snapshot.value(SQL.owners_of_webhooks))
+
+    def is_inside(self, found: Subscription, prefix: str) -> bool:
+        """Return True if a subscription follows something, and only streams under `prefix`."""
+        with self._database.read() as snapshot:
+            return membership.is_inside(snapshot, found, prefix)
 
     def attempt(self, subscription_id: str) -> Wake | None:
         """The wake that a webhook is to be told of now, if it still is."""
