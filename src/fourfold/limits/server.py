@@ -63,6 +63,8 @@ WEBHOOK_ANSWER_BYTES: Final = 64 * KIB
 KEYS_LOOK_S: Final = 0.005
 """A key that was taken away is good for so long at most."""
 WEBHOOK_CONCURRENCY: Final = 16
+WEBHOOK_OWNER_SHARE: Final = 4
+"""With several owners of webhooks, one has at most this part of the calls at a time: a quarter."""
 WEBHOOK_RETRY_S: Final = 1.0
 WEBHOOK_RETRY_MAX_S: Final = 60.0
 """The pause before the second try; it doubles with each failure, up to the longest."""

@@ -11,6 +11,7 @@ import asyncio
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import Self
@@ -48,7 +49,8 @@ class Deliverer:
         self._rung = False
         self._loop = asyncio.new_event_loop()
         self._wake = asyncio.Event()
-        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._under_way: dict[str, tuple[str, asyncio.Task[None]]] = {}
+        """The calls that are running, by subscription, each with its owner."""
         self._thread = threading.Thread(target=self._run, name="fourfold-deliverer", daemon=True)
 
     def __enter__(self) -> Self:
@@ -103,12 +105,8 @@ class Deliverer:
         if due.now:
             self._subscriptions.settle()
             due = self._subscriptions.due()
-        free = self._concurrency - len(self._under_way)
-        if free > 0:
-            # Those under way are still due: as many more are looked at.
-            for each in self._subscriptions.webhooks(self._concurrency + free):
-                if each not in self._under_way and len(self._under_way) < self._concurrency:
-                    self._under_way[each] = self._loop.create_task(self._call(each))
+        if len(self._under_way) < self._concurrency:
+            self._begin_calls()
         if due.now:
             return 0.0
         if due.next_ms is None:
@@ -116,6 +114,23 @@ class Deliverer:
         left = due.next_ms / 1000 - time.time()
         # What is overdue is under way, or waits for a free place; its end rings.
         return min(limits.WEBHOOK_IDLE_S, left) if left > 0 else limits.WEBHOOK_IDLE_S
+
+    def _begin_calls(self) -> None:
+        """Call webhooks that are due, the owners in turn. With several owners, one has at most a
+        quarter of the slots, so that webhooks which do not answer delay those of their owner.
+        """
+        share = self._concurrency
+        if self._subscriptions.webhook_owners() > 1:
+            share = max(1, share // limits.WEBHOOK_OWNER_SHARE)
+        busy = Counter(owner for owner, _ in self._under_way.values())
+        # Those under way are still due: as many more are looked at.
+        for subscription, owner in self._subscriptions.webhooks(2 * share):
+            if len(self._under_way) >= self._concurrency:
+                return
+            if subscription not in self._under_way and busy[owner] < share:
+                busy[owner] += 1
+                task = self._loop.create_task(self._call(subscription))
+                self._under_way[subscription] = (owner, task)
 
     async def _sleep(self, seconds: float) -> None:
         await asyncio.sleep(limits.WEBHOOK_LOOK_S)
@@ -161,8 +176,9 @@ class Deliverer:
     async def _drain(self) -> None:
         """Let what is under way come to its end, for a moment."""
         if self._under_way:
-            await asyncio.wait(self._under_way.values(), timeout=limits.WEBHOOK_DRAIN_S)
-        left = list(self._under_way.values())
+            tasks = [task for _, task in self._under_way.values()]
+            await asyncio.wait(tasks, timeout=limits.WEBHOOK_DRAIN_S)
+        left = [task for _, task in self._under_way.values()]
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
