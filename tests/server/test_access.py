@@ -252,3 +252,35 @@ def test_what_tells_nothing_of_the_store_needs_no_key(guarded):
     for path in ("/health", "/openapi.json", "/v1/stream/__ds/jwks.json"):
         assert guarded.ask("GET", path).status == 200, path
     assert guarded.ask("OPTIONS", "/v1/stream/open").status == 204
+
+
+ADD_KEYS = """
+import sys
+from pathlib import Path
+from fourfold.server.access import Access
+for number in range(10):
+    print(Access(Path(sys.argv[1])).add(("read",), label=str(number))[0].id)
+"""
+
+
+def test_keys_added_by_several_processes_are_all_kept(tmp_path):
+    fourfold.open(tmp_path / "store").close()
+    command = [sys.executable, "-c", ADD_KEYS, str(tmp_path / "store")]
+    children = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(4)]
+    added = {key for child in children for key in child.communicate()[0].decode().split()}
+    assert len(added) == 40
+    assert {key.id for key in stored(tmp_path)} == added
+
+
+def test_removed_key_stays_removed_when_another_process_adds_one(tmp_path):
+    fourfold.open(tmp_path / "store").close()
+    first, second = Access(tmp_path / "store"), Access(tmp_path / "store")
+    revoked, _ = first.add(("read",))
+    second.keys()  # This one has read the file before the removal.
+    first.remove(revoked.id)
+    added, _ = second.add(("read",))
+    assert [key.id for key in stored(tmp_path)] == [added.id]
+
+
+def stored(folder):
+    return Access(folder / "store").keys()

@@ -9,17 +9,21 @@ that others reach asks for a key also when there is none any more: then it lets 
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import hmac
 import json
 import os
 import secrets
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Literal, get_args
 
 from fourfold.errors import Forbidden, FormatError, InvalidInput, NotFound, Unauthorized
+from fourfold.kernel import sync_folder
 from fourfold.limits import KEYS_LOOK_S
 from fourfold.server.exchange import Request
 from fourfold.server.headers import fork_source
@@ -102,16 +106,18 @@ class Access:
             raise InvalidInput("a key has at least one scope", hint=f"One of: {', '.join(SCOPES)}.")
         secret = _PREFIX + secrets.token_urlsafe(32)
         key = Key(secrets.token_hex(4), _hash(secret), tuple(sorted(set(scopes))), prefix, label)
-        self._write((*self._look(), key))
+        with self._changing():
+            self._write((*self._look(), key))
         return key, secret
 
     def remove(self, key_id: str) -> int:
         """Take a key away; how many are left."""
-        keys = self._look()
-        left = tuple(key for key in keys if key.id != key_id)
-        if len(left) == len(keys):
-            raise NotFound(f"there is no key {key_id!r}")
-        self._write(left)
+        with self._changing():
+            keys = self._look()
+            left = tuple(key for key in keys if key.id != key_id)
+            if len(left) == len(keys):
+                raise NotFound(f"there is no key {key_id!r}")
+            self._write(left)
         return len(left)
 
     def check(self, request: Request, name: str | None, scope: Scope | None = None) -> Key | None:
@@ -165,6 +171,20 @@ class Access:
             # It may have been made since the last look.
             return _of_request(self._look(), request)
 
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Hold the lock of the file, so that no change of another process is lost."""
+        handle = os.open(
+            self._path.with_name(f".{FILE_NAME}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            # Two changes within a tick of the clock may leave equal times and sizes.
+            self._seen = None
+            yield
+        finally:
+            os.close(handle)
+
     def _write(self, keys: tuple[Key, ...]) -> None:
         partial = self._path.with_name(f".{FILE_NAME}.{os.getpid()}.partial")
         handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -173,6 +193,7 @@ class Access:
             file.flush()
             os.fsync(file.fileno())
         partial.rename(self._path)
+        sync_folder(self._path.parent)
         self._looked = float("-inf")
 
 
