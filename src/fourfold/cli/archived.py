@@ -16,7 +16,7 @@ from fourfold.objects import ObjectStore, check_conditional_writes
 from fourfold.store import Store, open_store
 from fourfold.store.addresses import remember
 
-__all__ = ["objects_option", "published_store", "remember"]
+__all__ = ["objects_option", "published_store", "refuse_without_conditions", "remember"]
 
 
 def objects_option(function: Callable[..., None]) -> Callable[..., None]:
@@ -29,20 +29,28 @@ def objects_option(function: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def published_store(
-    root: Path, objects: str | None, *, publish_first: bool = False, make: bool = False
+    root: Path,
+    objects: str | None,
+    *,
+    publish_first: bool = False,
+    make: bool = False,
+    check: bool = True,
 ) -> Iterator[Store]:
-    """A store whose streams are published; the object store is known to keep conditions."""
+    """Open a store that is published. Unless `check` is False, the object store must answer and
+    honour conditional writes.
+    """
     if not make and not (root / config.FILE_NAME).exists():
         raise NotFound(f"{root}: is not a Fourfold store", hint="Check the path.")
     with open_store(root):
         remember(root, objects)
     settings = {"archive.acknowledge": "published"} if publish_first else {}
     with open_store(root, settings=settings) as store:
-        _refuse_without_conditions(store.objects)
+        if check:
+            refuse_without_conditions(store.objects)
         yield store
 
 
-def _refuse_without_conditions(objects: ObjectStore) -> None:
+def refuse_without_conditions(objects: ObjectStore) -> None:
     """Two nodes on an object store that ignores conditions would overwrite each other."""
     found = check_conditional_writes(objects)
     if not found.honoured:

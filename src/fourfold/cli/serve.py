@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from fourfold import limits
-from fourfold.cli.archived import published_store
+from fourfold.cli.archived import published_store, refuse_without_conditions
 from fourfold.cli.options import command as _command
 from fourfold.cli.options import root_argument
 from fourfold.cli.output import Output
 from fourfold.server.access import Access
 from fourfold.server.control import Control
+from fourfold.server.publishing import Publishing
 from fourfold.server.reading import Timing
 from fourfold.server.serving import refuse_other_machines, serve
 from fourfold.server.signing import Keys
-from fourfold.store import open_store
-
-if TYPE_CHECKING:
-    from fourfold.store.continuous import Continuous
+from fourfold.store import Store, open_store
 
 
 @_command("serve")
@@ -70,7 +67,8 @@ def command(
     whatever reads or changes what is stored needs one. With --objects, what is appended is sealed
     into segments and published in the background, and so is what is new in every space, the
     sessions and the graphs of ROOT. A database that another process writes is not published from
-    here; /health names it.
+    here; /health names it. While the object store is down the server starts and serves; it
+    publishes once the object store answers, and /health says so.
     """
     if publish_first and objects is None:
         raise click.UsageError("--publish-first needs --objects.")
@@ -79,18 +77,16 @@ def command(
     opened = (
         open_store(root)
         if objects is None
-        else published_store(root, objects, publish_first=publish_first, make=True)
+        else published_store(root, objects, publish_first=publish_first, make=True, check=False)
     )
-    backup: Continuous | None = None
+    publishing: Publishing | None = None
     with opened as store, ExitStack() as stack:
         if objects is not None:
-            from fourfold.store.continuous import Continuous  # noqa: PLC0415 - imports every model
-
-            backup = Continuous(store)
-            stack.callback(_say_what_is_left, out, backup)
-            # What is published last, when the server has stopped, is everything.
-            stack.enter_context(backup.running())
-            stack.enter_context(store.archive.running())
+            publishing = _publishing(store)
+            stack.callback(_say_what_is_left, out, publishing)
+            stack.enter_context(publishing.running())
+            if publishing.failure is not None:
+                out.error(publishing.failure.as_dict())
         streams = store.streams
         address = f"http://{host}:{port}/v1/stream/"
         if out.as_json:
@@ -108,13 +104,24 @@ def command(
             timing=timing,
             fast_front=fast_front,
             control=control,
-            backup=backup,
+            publishing=publishing,
             settings=settings,
         )
 
 
-def _say_what_is_left(out: Output, backup: Continuous) -> None:
+def _publishing(store: Store) -> Publishing:
+    from fourfold.store.continuous import Continuous  # noqa: PLC0415 - imports every model
+
+    return Publishing(
+        Continuous(store), store.archive, lambda: refuse_without_conditions(store.objects)
+    )
+
+
+def _say_what_is_left(out: Output, publishing: Publishing) -> None:
     """Once the server has stopped, and all has been published that could be."""
-    for name, error in backup.left.items():
+    if publishing.failure is not None:
+        message = f"nothing was published: {publishing.failure.message}"
+        out.error({**publishing.failure.as_dict(), "message": message})
+    for name, error in publishing.backup.left.items():
         said = f"{name or 'the store'} is not published: {error.message}"
         out.error({**error.as_dict(), "message": said})

@@ -60,6 +60,8 @@ WEBHOOK_TIMEOUT_S: Final = 30.0
 """From the look-up of a webhook's name to the last byte of its answer."""
 WEBHOOK_ANSWER_BYTES: Final = 64 * KIB
 """More of an answer is not read: it says done, or nothing that matters."""
+OBJECTS_RETRY_S: Final = 5.0
+"""Between two attempts to reach an object store that was down when the server started."""
 KEYS_LOOK_S: Final = 0.005
 """A key that was taken away is good for so long at most."""
 WEBHOOK_CONCURRENCY: Final = 16

@@ -22,7 +22,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-from fourfold.errors import Forbidden, FormatError, InvalidInput, NotFound, Unauthorized
+from fourfold.errors import (
+    Forbidden,
+    FormatError,
+    FourfoldError,
+    InvalidInput,
+    NotFound,
+    Unauthorized,
+)
 from fourfold.kernel import sync_folder
 from fourfold.limits import KEYS_LOOK_S
 from fourfold.server.exchange import Request
@@ -95,6 +102,8 @@ class Access:
         except FileNotFoundError:
             self._seen, self._keys = None, ()
             return ()
+        except OSError as error:
+            raise FormatError(f"{self._path}: cannot be read: {error.strerror}") from error
         if self._seen != (stat.st_mtime_ns, stat.st_size):
             self._keys = _read(self._path)
             self._seen = (stat.st_mtime_ns, stat.st_size)
@@ -125,8 +134,10 @@ class Access:
         allows the request. `name` is the stream, or the beginning of those that are listed. Without
         a scope it is the one of the method.
         """
+        if request.path == "/health" or request.method == "OPTIONS":
+            return None
         keys = self.keys()
-        if not keys or request.path == "/health" or request.method == "OPTIONS":
+        if not keys:
             return None
         key = self._of_request(keys, request)
         scope = scope or _NEEDS.get(request.method, "admin")
@@ -150,6 +161,14 @@ class Access:
         """
         keys = self.keys()
         return self._of_request(keys, request) if keys else None
+
+    def may_read_all(self, request: Request) -> bool:
+        """Return True if a request may read every stream: its key allows it, or none is needed."""
+        try:
+            key = self.identify(request)
+        except FourfoldError:
+            return False
+        return key is None or key.allows("read", "")
 
     def require(self, request: Request, scope: Scope, name: str) -> None:
         """Unauthorized or Forbidden unless the request's key has a scope for a stream, or for all
@@ -218,5 +237,7 @@ def _read(path: Path) -> tuple[Key, ...]:
     try:
         given = json.loads(path.read_text(encoding="utf-8"))["keys"]
         return tuple(Key(**{**each, "scopes": tuple(each["scopes"])}) for each in given)
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise FormatError(f"{path}: is not a list of keys: {error}") from None

@@ -8,17 +8,19 @@ if TYPE_CHECKING:
     from fourfold.store.continuous import Continuous
 
 
-def shown(backup: Continuous) -> dict[str, Any]:
-    """For `/health`. A database that cannot be published is as well as any other; it is named."""
+def shown(backup: Continuous, *, detailed: bool) -> dict[str, Any]:
+    """Return what `/health` reports of the databases; their names only if `detailed`."""
     state = backup.state()
-    return {
+    failures = sorted(backup.failures.items())
+    document: dict[str, Any] = {
         "count": state.databases,
         "last_point": state.last_point,
         "last_round_ms": state.last_round_ms,
-        "unpublished": {
-            name or "store": error.kind for name, error in sorted(backup.failures.items())
-        },
+        "unpublished_count": len(failures),
     }
+    if detailed:
+        document["unpublished"] = {name or "store": error.kind for name, error in failures}
+    return document
 
 
 def metrics_text(backup: Continuous) -> str:

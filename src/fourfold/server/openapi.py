@@ -75,8 +75,9 @@ _SCHEMAS: Final[dict[str, Any]] = {
     "Health": _object(
         ok=_FLAG,
         error={"type": ["object", "null"]},
-        unpublished={"type": "array", "items": _TEXT},
+        unpublished_count=_COUNT,
         databases={"type": ["object", "null"]},
+        objects={"type": ["object", "null"]},
     ),
     "Streams": _object(
         streams={"type": "array", "items": _object(**_LISTED)}, next_after=_NULLABLE

@@ -44,7 +44,7 @@ from fourfold.server.rules import Ruling
 from fourfold.server.signing import FILE_NAME, Keys
 
 if TYPE_CHECKING:
-    from fourfold.store.continuous import Continuous
+    from fourfold.server.publishing import Publishing
 
 PREFIX: Final = headers.STREAM_PREFIX
 LIST: Final = "/v1/streams"
@@ -81,8 +81,8 @@ class Protocol:
         """What carries the requests, as `/health` tells it."""
         self.budget = BodyBudget()
         """Memory for the bodies that are being received."""
-        self.backup: Continuous | None = None
-        """What publishes the databases of the store, if anything does."""
+        self.publishing: Publishing | None = None
+        """What publishes the store, if anything does."""
         # Without one the keys are beside the folder of the database, in the store.
         self.control = control or Control(
             streams, Keys(streams.database.path.parent.parent / FILE_NAME), access
@@ -133,20 +133,35 @@ class Protocol:
 
     # The server itself
 
-    async def _health(self, _request: Request) -> Response:
+    async def _health(self, request: Request) -> Response:
+        """Names, and messages that may contain some, are for keys that may read every stream."""
         failure = self._streams.sweep_failure or self._streams.subscriptions.failure
         ready = self._streams.database.health().ready and failure is None
-        wrong = None if failure is None else discretion.shown(failure).as_dict()
         failing = self._streams.unpublished() if self._streams.unpublished is not None else {}
-        # A stream that cannot be published is served all the same.
-        told = {"ok": ready, "error": wrong, "front": self.front, "unpublished": sorted(failing)}
-        told["databases"] = None if self.backup is None else backups.shown(self.backup)
-        return _json(200 if ready else 503, told)
+        detailed = self._access is None or self._access.may_read_all(request)
+        # What cannot be published is served all the same.
+        document: dict[str, object] = {
+            "ok": ready,
+            "error": _problem(failure, detailed=detailed),
+            "front": self.front,
+            "unpublished_count": len(failing),
+            "databases": None,
+            "objects": None,
+        }
+        if detailed:
+            document["unpublished"] = sorted(failing)
+        if self.publishing is not None:
+            document["databases"] = backups.shown(self.publishing.backup, detailed=detailed)
+            document["objects"] = {
+                "ok": self.publishing.failure is None,
+                "error": _problem(self.publishing.failure, detailed=detailed),
+            }
+        return _json(200 if ready else 503, document)
 
     async def _metrics(self, _request: Request) -> Response:
         text = prometheus_text([self._streams.database.metrics()])
-        if self.backup is not None:
-            text += backups.metrics_text(self.backup)
+        if self.publishing is not None:
+            text += backups.metrics_text(self.publishing.backup)
         return Response(200, {"content-type": "text/plain; version=0.0.4"}, text.encode())
 
     async def _openapi(self, request: Request) -> Response:
@@ -327,6 +342,15 @@ def _appended(done: Appended, *, wrote: bool) -> Response:
         told["producer-seq"] = str(done.producer.seq)
     fresh = wrote and done.producer is not None and not done.duplicate
     return Response(200 if fresh else 204, told)
+
+
+def _problem(error: FourfoldError | None, *, detailed: bool) -> dict[str, object] | None:
+    """Return an error as `/health` shows it: only its kind unless `detailed`."""
+    if error is None:
+        return None
+    if not detailed:
+        return {"kind": error.kind, "retryable": error.retryable}
+    return discretion.shown(error).as_dict()
 
 
 def _json(status: int, document: object) -> Response:

@@ -29,7 +29,7 @@ from fourfold.server.protocol import Protocol
 from fourfold.server.reading import Timing
 
 if TYPE_CHECKING:
-    from fourfold.store.continuous import Continuous
+    from fourfold.server.publishing import Publishing
 
 
 _log = logging.getLogger("fourfold.server")
@@ -93,7 +93,7 @@ def serve(
     timing: Timing | None = None,
     fast_front: bool = True,
     control: Control | None = None,
-    backup: Continuous | None = None,
+    publishing: Publishing | None = None,
     settings: config.Server | None = None,
 ) -> None:
     """Serve the streams of a store until the process is asked to stop; requests that are under way
@@ -104,7 +104,7 @@ def serve(
         access.stay_closed()
     uvicorn = _uvicorn()
     protocol = Protocol(streams, timing, access, control)
-    protocol.backup = backup
+    protocol.publishing = publishing
     settings = settings or config.Server()
     protocol.budget = BodyBudget(settings.body_bytes_in_flight)
     trusted = proxies(settings.trusted_proxies)
