@@ -391,3 +391,17 @@ def test_rules_that_do_not_fit_are_named(streams, damage):
         txn.execute(damage)
     found = " ".join(streams.verify())
     assert "'orders'" in found or "'gone'" in found
+
+
+def test_stored_schema_that_is_too_large_is_refused_at_append_and_not_run(opened, streams):
+    streams.schemas.put("orders", {"schema": ORDER})
+    defs = {f"a{at}": {"allOf": [{"$ref": f"#/$defs/a{at + 1}"}] * 2} for at in range(40)}
+    large = {"$defs": {**defs, "a40": {"type": "object"}}, "$ref": "#/$defs/a0"}
+    with streams.database.write() as txn:
+        txn.execute(
+            "UPDATE schemas SET schema_json = json_set(schema_json, '$.schemas.1', json(?1))",
+            (json.dumps(large),),
+        )
+    with pytest.raises(InvalidInput, match="parts"):
+        streams.append("orders", Append([b'{"id":1}'], JSON))
+    assert streams.info("orders").next_offset == 0

@@ -6,6 +6,7 @@ import pytest
 
 from fourfold import limits
 from fourfold.errors import InvalidInput
+from fourfold.models.streams.schemas import unfolding
 from fourfold.models.streams.schemas.proof import compiled
 
 TEXT = {"type": "string"}
@@ -78,3 +79,94 @@ def test_a_schema_that_is_not_taken_is_refused(schema, told):
     with pytest.raises(InvalidInput) as refused:
         compiled(schema)
     assert told in refused.value.message
+
+
+# What references unfold to
+
+
+def reference(name):
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def doubling(levels, last):
+    """Definitions that each refer twice to the next one."""
+    defs = {
+        f"a{at}": {"allOf": [reference(f"a{at + 1}"), reference(f"a{at + 1}")]}
+        for at in range(levels)
+    }
+    return {"$defs": {**defs, f"a{levels}": last}, **reference("a0")}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        doubling(30, {"type": "object"}),
+        doubling(30, {"properties": {"x": reference("a0")}}),
+        {"items": doubling(30, True)["$defs"]["a0"], "$defs": doubling(30, True)["$defs"]},
+        {
+            "$defs": {
+                f"a{at}": {"properties": {"x": {"allOf": [reference(f"a{at + 1}")] * 2}}}
+                for at in range(30)
+            }
+            | {"a30": True},
+            **reference("a0"),
+        },
+        {
+            "$id": "http://example.org/root",
+            "$defs": {
+                f"a{at}": {"$anchor": f"a{at}", "anyOf": [{"$ref": f"#a{at + 1}"}] * 2}
+                for at in range(30)
+            }
+            | {"a30": {"$anchor": "a30", "type": "object"}},
+            "$ref": "http://example.org/root#a0",
+        },
+    ],
+    ids=["in place", "in a cycle", "items", "properties", "anchors"],
+)
+def test_schema_that_unfolds_without_bound_is_refused(schema):
+    with pytest.raises(InvalidInput, match=r"more than \d+ parts"):
+        compiled(schema)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        doubling(6, {"type": "object"}),
+        {"properties": {"left": {"$ref": "#"}, "right": {"$ref": "#"}}},
+        {"anyOf": [{"type": "object", "additionalProperties": {"$ref": "#"}}, {"type": "string"}]},
+        {"oneOf": [{"type": "object", "properties": {"k": {"const": n}}} for n in range(200)]},
+        {"$ref": "#"},
+    ],
+    ids=["small", "tree", "values", "variants", "itself"],
+)
+def test_schema_of_a_usual_size_is_taken(schema):
+    assert compiled(schema).problem(b"{}") is None or "oneOf" in schema
+
+
+def test_unfolded_size_is_that_of_the_schema_written_out():
+    schema = doubling(5, {"properties": {"x": {"type": "string"}}})
+
+    def written_out(part):
+        if isinstance(part, list):
+            return sum(map(written_out, part))
+        if "$ref" in part:
+            return 1 + written_out(schema["$defs"][part["$ref"].removeprefix("#/$defs/")])
+        inner = [*part.get("allOf", []), *part.get("properties", {}).values()]
+        return 1 + written_out(inner)
+
+    assert unfolding.measure(schema).parts == written_out({"$ref": schema["$ref"]})
+
+
+def test_reason_is_not_searched_for_where_that_takes_for_ever():
+    schema = {"type": "object", "properties": {"x": {"allOf": [{"$ref": "#"}, {"$ref": "#"}]}}}
+    validator = compiled(schema)
+    assert "'/x/x'" in validator.problem(b'{"x":{"x":1}}')
+    deep = b'{"x":' * 60 + b"1" + b"}" * 60
+    assert "not searched for" in validator.problem(deep)
+
+
+def test_message_with_too_many_values_for_a_large_schema_is_refused(monkeypatch):
+    monkeypatch.setattr(limits, "SCHEMA_CHECKS_MAX", 1_000)
+    validator = compiled({"items": doubling(5, True)["$defs"]["a0"], **doubling(5, True)})
+    assert validator.problem(b"[1,2]") is None
+    assert "too many values" in validator.problem(b"[" + b"1," * 100 + b"1]")

@@ -19,6 +19,17 @@ every library on the way, whatever else is on the stack.
 SCHEMA_PATTERN_BYTES: Final = 1 * MIB
 SCHEMA_PATTERN_STATES_BYTES: Final = 2 * MIB
 """Memory of one regular expression of a schema, compiled, and of the states met while it runs."""
+SCHEMA_PARTS_MAX: Final = 20_000
+SCHEMA_IN_PLACE_MAX: Final = 500
+"""Schemas within a schema, in all and for one value, once references are followed: a validator does
+that each time it meets one.
+"""
+SCHEMA_CHECKS_MAX: Final = 50_000_000
+"""Values of a message times schemas that each of them is held against, at most."""
+SCHEMA_REASON_WAYS: Final = 8
+"""Depth of a message times ways in which its schema leads back to itself, up to which the reason
+why it is not valid is searched for: the search doubles with each of them.
+"""
 SCHEMA_REASON_CHARS: Final = 300
 """Characters of the reason why a message does not fit, or of a schema that is quoted."""
 SCHEMAS_COMPILED_MAX: Final = 256
@@ -28,5 +39,7 @@ PROOF_DEPTH_MAX: Final = 64
 """Parts of two schemas that a proof compares one by one, and how deep they may lie."""
 PROOF_LIBRARY_DEPTH_MAX: Final = 40
 """How deep a part may be that is given to the library whole: deeper ones keep it busy for ever."""
+PROOF_LIBRARY_PARTS_MAX: Final = 5_000
+"""Parts that it may have, once its references are followed."""
 PROOF_GAPS_SHOWN: Final = 3
 """Places that are named when a lens is refused."""

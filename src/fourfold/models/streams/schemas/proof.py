@@ -14,6 +14,7 @@ import msgspec
 
 from fourfold import limits
 from fourfold.errors import InvalidInput
+from fourfold.models.streams.schemas import unfolding
 from fourfold.models.streams.schemas.lens import Lens
 from fourfold.models.streams.schemas.shape import (
     ArrayShape,
@@ -193,6 +194,9 @@ def _covers(new: Schema, given: Schema) -> bool | None:
         return True
     if max(_depth(new), _depth(given)) > limits.PROOF_LIBRARY_DEPTH_MAX:
         return None  # the library's time grows without bound with the depth
+    sizes = unfolding.measure(new), unfolding.measure(given)
+    if max(size.parts for size in sizes) > limits.PROOF_LIBRARY_PARTS_MAX:
+        return None  # and with what references unfold to
     library = schema_library()
     options = strictness()
     try:

@@ -15,6 +15,7 @@ import msgspec
 
 from fourfold import limits
 from fourfold.errors import InvalidInput, MissingDependency
+from fourfold.models.streams.schemas import unfolding
 from fourfold.models.streams.schemas.shape import Schema
 
 _MASK = "the value"
@@ -46,10 +47,11 @@ def strictness() -> dict[str, Any]:
 class Validator:
     """A schema that messages are held against."""
 
-    __slots__ = ("_compiled",)
+    __slots__ = ("_compiled", "_size")
 
-    def __init__(self, library_validator: Any) -> None:
+    def __init__(self, library_validator: Any, size: unfolding.Size) -> None:
         self._compiled = library_validator
+        self._size = size
 
     @property
     def draft(self) -> str:
@@ -66,12 +68,29 @@ class Validator:
             return _TOO_DEEP
         except (msgspec.MsgspecError, ValueError) as error:
             return f"it cannot be read as JSON: {error}"
-        if _is_too_deep(message, value):
+        if _is_deeper(message, value, limits.SCHEMA_MESSAGE_DEPTH_MAX):
             return _TOO_DEEP
-        if self._compiled.is_valid(value):
-            return None
-        first = next(self._compiled.iter_errors(value))
-        return _shortened(f"{_place(first.instance_path)}: {first.message}")
+        if self._is_too_much(message):
+            return _TOO_MUCH
+        return None if self._compiled.is_valid(value) else self._reason(message, value)
+
+    def _reason(self, message: bytes, value: Any) -> str:
+        # The library looks for the reason on every way through a schema that refers to itself.
+        ways = self._size.ways_round
+        if ways and _is_deeper(message, value, limits.SCHEMA_REASON_WAYS // ways):
+            return _NO_REASON
+        try:
+            self._compiled.validate(value)
+        except schema_library().ValidationError as error:
+            return _shortened(f"{_place(error.instance_path)}: {error.message}")
+        return _NO_REASON
+
+    def _is_too_much(self, message: bytes) -> bool:
+        """Return whether to hold a message against the schema may take too long."""
+        most = limits.SCHEMA_CHECKS_MAX // self._size.in_place
+        if len(message) <= most:
+            return False
+        return sum(map(message.count, (b",", b"[", b"{"))) >= most
 
 
 def compiled(schema: Schema) -> Validator:
@@ -93,9 +112,11 @@ def _compiled(written: bytes) -> Validator:
         raise InvalidInput(f"the schema is not JSON: {error}") from None
     if not isinstance(schema, dict | bool):
         raise InvalidInput("a schema is a JSON object, or true or false")
+    size = unfolding.measure(schema)
+    unfolding.check(size)
     library = schema_library()
     try:
-        return Validator(library.validator_for(schema, mask=_MASK, **strictness()))
+        return Validator(library.validator_for(schema, mask=_MASK, **strictness()), size)
     except library.ValidationError as error:
         raise _refusal(error) from None
     except ValueError as error:  # nested too deeply
@@ -120,14 +141,17 @@ def _refusal(error: Any) -> InvalidInput:
     )
 
 
+_TOO_MUCH = "it has too many values for a schema with so many parts for each of them"
+_NO_REASON = "it is not valid; where is not searched for in a schema that refers to itself so often"
 _TOO_DEEP = f"it is nested more than {limits.SCHEMA_MESSAGE_DEPTH_MAX} deep"
 
 
-def _is_too_deep(message: bytes, value: Any) -> bool:
-    if message.count(b"[") + message.count(b"{") <= limits.SCHEMA_MESSAGE_DEPTH_MAX:
+def _is_deeper(message: bytes, value: Any, most: int) -> bool:
+    """Return whether arrays and objects of a message lie more than `most` deep in each other."""
+    if message.count(b"[") + message.count(b"{") <= most:
         return False  # as nearly always, and quickly seen
     level = [value] if isinstance(value, dict | list) else []
-    for _ in range(limits.SCHEMA_MESSAGE_DEPTH_MAX):
+    for _ in range(most):
         level = [
             inner
             for outer in level

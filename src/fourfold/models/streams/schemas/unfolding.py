@@ -1,0 +1,210 @@
+"""How large a schema is once its references are followed. Pure.
+
+A validator follows a reference each time it meets one, so 2 KB of definitions that each refer twice
+to the next one are worth 2^30 of them. Definitions that lead back to themselves have no size: they
+are counted once, and beside that how many ways lead around and back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urldefrag, urljoin
+
+from fourfold import limits
+from fourfold.errors import InvalidInput
+
+_VALUES = frozenset({"const", "enum", "default", "examples", "required", "type"})
+"""Keywords with values, not schemas."""
+_MAPS = frozenset({"properties", "patternProperties", "dependentSchemas", "dependencies"})
+_HOMES = frozenset({"$defs", "definitions"})
+_IN_PLACE = frozenset(
+    {"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"}
+)
+"""Keywords whose schemas are held against the same value as the schema that has them."""
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+
+
+class Size(NamedTuple):
+    """The unfolded size of a schema. Numbers beyond their limits are not exact."""
+
+    parts: int
+    """Schemas within it, through references."""
+    in_place: int
+    """Schemas that one value is held against, at most."""
+    ways_round: int
+    """How many ways lead from a definition back to itself, beyond the first."""
+
+
+def measure(schema: Any) -> Size:
+    """Return how large a schema is once its references are followed."""
+    graph = _Graph(schema)
+    parts: dict[int, int] = {}
+    in_place: dict[int, int] = {}
+    total = ways = 0
+    for component in graph.components():
+        members = set(component)
+        inner = sum(count for node in component for count in _within(graph.all[node], members))
+        if inner == 0:
+            (node,) = component
+            parts[node] = _sum(graph.all[node], parts)
+            continue
+        ways = max(ways, inner - len(component))
+        outside = (
+            _sum(Counter({k: n for k, n in graph.all[node].items() if k not in members}), parts)
+            for node in component
+        )
+        total = min(total + sum(outside), limits.SCHEMA_PARTS_MAX + 1)
+        parts.update(dict.fromkeys(component, 1))
+    for component in graph.components(in_place=True):
+        for node in component:
+            known = Counter({k: n for k, n in graph.here[node].items() if k in in_place})
+            in_place[node] = _sum(known, in_place)
+    return Size(
+        min(total + parts[graph.root], limits.SCHEMA_PARTS_MAX + 1),
+        max(in_place[node] for node in parts),
+        ways,
+    )
+
+
+def check(size: Size) -> None:
+    """InvalidInput for a schema that is too large to be held against messages."""
+    for found, most, what in (
+        (size.parts, limits.SCHEMA_PARTS_MAX, "in all"),
+        (size.in_place, limits.SCHEMA_IN_PLACE_MAX, "for one value"),
+    ):
+        if found > most:
+            raise InvalidInput(
+                f"the schema has more than {most} parts {what} once its references are followed",
+                hint="Refer to a definition once where it is referred to several times.",
+                details={"limit": most},
+            )
+
+
+def _within(edges: Counter[int], members: set[int]) -> Iterator[int]:
+    return (count for node, count in edges.items() if node in members)
+
+
+def _sum(edges: Counter[int], sizes: dict[int, int]) -> int:
+    most = limits.SCHEMA_PARTS_MAX + 1
+    return min(1 + sum(count * sizes[node] for node, count in edges.items()), most)
+
+
+class _Graph:
+    """The schemas of a document, each with those that it leads to, and how often."""
+
+    def __init__(self, schema: Any) -> None:
+        self._nodes: list[dict[str, Any]] = []
+        self._numbers: dict[int, int] = {}
+        self._bases: list[str] = []
+        self._resources: dict[str, Any] = {}
+        self._anchors: dict[str, list[int]] = {}
+        self._document = schema
+        self._collect(schema)
+        self.root = 0
+        self.all: list[Counter[int]] = [Counter() for _ in self._nodes]
+        self.here: list[Counter[int]] = [Counter() for _ in self._nodes]
+        """Those that are held against the same value."""
+        for number, node in enumerate(self._nodes):
+            self._link(number, node)
+
+    def _collect(self, schema: Any) -> None:
+        """Number every object of the document, with the address that references in it begin at."""
+        waiting: list[tuple[Any, str]] = [(schema if isinstance(schema, dict) else {}, "")]
+        self._resources[""] = waiting[0][0]
+        while waiting:
+            node, base = waiting.pop()
+            if isinstance(node, list):
+                waiting += [(part, base) for part in node if isinstance(part, dict | list)]
+                continue
+            if isinstance(node.get("$id"), str):
+                base = urldefrag(urljoin(base, node["$id"]))[0]
+                self._resources.setdefault(base, node)
+            number = self._numbers[id(node)] = len(self._nodes)
+            self._nodes.append(node)
+            self._bases.append(base)
+            for keyword in ("$anchor", "$dynamicAnchor"):
+                if isinstance(node.get(keyword), str):
+                    self._anchors.setdefault(node[keyword], []).append(number)
+            waiting += [(part, base) for part in node.values() if isinstance(part, dict | list)]
+
+    def _link(self, number: int, node: dict[str, Any]) -> None:
+        for keyword, value in node.items():
+            if keyword in _REFERENCES:
+                targets = self._targets(self._bases[number], value)
+                self.here[number].update(targets)
+            elif keyword in _VALUES or keyword in _HOMES:
+                continue
+            else:
+                inner = value.values() if keyword in _MAPS and isinstance(value, dict) else value
+                inner = [value] if isinstance(inner, dict) else inner
+                parts = inner if not isinstance(inner, str | int | float | None) else ()
+                targets = [self._numbers[id(part)] for part in parts if isinstance(part, dict)]
+                if keyword in _IN_PLACE:
+                    self.here[number].update(targets)
+            self.all[number].update(targets)
+
+    def _targets(self, base: str, reference: Any) -> list[int]:
+        """The schemas that a reference may lead to; none for one that leads elsewhere."""
+        if not isinstance(reference, str):
+            return []
+        address, fragment = urldefrag(urljoin(base, reference))
+        found = self._resources.get(address)
+        if found is None:
+            return []
+        if fragment and not fragment.startswith("/"):
+            return self._anchors.get(unquote(fragment), [])
+        for step in unquote(fragment).split("/")[1:]:
+            key = step.replace("~1", "/").replace("~0", "~")
+            if isinstance(found, list) and key.isdecimal() and int(key) < len(found):
+                found = found[int(key)]
+            elif isinstance(found, dict) and key in found:
+                found = found[key]
+            else:
+                return []
+        number = self._numbers.get(id(found))
+        return [] if number is None else [number]
+
+    def components(self, *, in_place: bool = False) -> Iterator[list[int]]:
+        """Yield the strongly connected schemas that the root leads to, the innermost first, by
+        Tarjan's algorithm without recursion; with `in_place`, all of them, as they are connected by
+        what is held against the same value.
+        """
+        edges = self.here if in_place else self.all
+        order: dict[int, int] = {}
+        lowest: dict[int, int] = {}
+        path: list[int] = []
+        on_path: set[int] = set()
+        for start in range(len(self._nodes)) if in_place else (self.root,):
+            if start in order:
+                continue
+            work: list[tuple[int, Iterator[int]]] = [(start, iter(edges[start]))]
+            while work:
+                node, rest = work[-1]
+                if node not in order:
+                    order[node] = lowest[node] = len(order)
+                    path.append(node)
+                    on_path.add(node)
+                for successor in rest:
+                    if successor not in order:
+                        work.append((successor, iter(edges[successor])))
+                        break
+                    if successor in on_path:
+                        lowest[node] = min(lowest[node], order[successor])
+                else:
+                    work.pop()
+                    if work:
+                        outer = work[-1][0]
+                        lowest[outer] = min(lowest[outer], lowest[node])
+                    if lowest[node] == order[node]:
+                        component = _pop_through(path, node)
+                        on_path.difference_update(component)
+                        yield component
+
+
+def _pop_through(path: list[int], node: int) -> list[int]:
+    popped = [path.pop()]
+    while popped[-1] != node:
+        popped.append(path.pop())
+    return popped
