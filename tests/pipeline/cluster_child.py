@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from contextlib import redirect_stdout
-from io import StringIO
 
 from fourfold.pipeline import jobs, read, session
 
@@ -59,9 +57,6 @@ def main(address, archive, root, target, out):
     report["seen"] = [json.loads(row["seen"]) for row in seen if row["rows"]]
     one = read(spark, root=root, table="revisions", space=DID).select("id", "seq", "data")
     report["read"] = sorted(map(list, one.collect()))
-    with redirect_stdout(StringIO()) as told:
-        one.explain()
-    report["plan"] = told.getvalue()
     copied = revisions.select("space", "branch", "id", "op", "data", "seq", "op_index")
     for _ in range(2):
         writer = copied.write.format("fourfold").mode("append")

@@ -70,7 +70,6 @@ def test_a_standalone_cluster_runs_it_all_with_the_package_shipped_as_a_zip(stor
     with cluster.standalone(tmp_path) as address:
         report = drive(address, cluster.shipped(tmp_path), stores, tmp_path)
     check(report, stores)
-    assert "in Java" in report["plan"]
     assert len({folder for _, folder, _ in report["seen"]}) == 2, "both executors had work"
     for _, _, module in report["seen"]:
         assert "fourfold.zip" in module

@@ -12,7 +12,7 @@ to install.
 
 from __future__ import annotations
 
-from fourfold.pipeline.native.reading import read
+from fourfold.pipeline.reading import read
 from fourfold.pipeline.session import register, session
 from fourfold.pipeline.views import Views, sql, views
 

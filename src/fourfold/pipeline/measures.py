@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fourfold.pipeline.cut import Cut
-from fourfold.pipeline.native.reading import frame
+from fourfold.pipeline.reading import frame
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@
 table at that cut: a join of two of them never sees a commit in one and not in the other. To see
 newer commits, call it again.
 
-Of tables that lie in their files as they are (`fourfold.pipeline.read`) only the columns that a
-query uses are read. Of the others Spark prunes none: `sql` knows the query, so it makes its views
+Spark prunes no columns of a source in Python: `sql` knows the query, so it makes its views
 of the columns that the query names; whoever writes several queries over wide tables may do the same
 with the option `columns`.
 """
@@ -26,8 +25,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fourfold.errors import CorruptData, FourfoldError, InvalidInput
 from fourfold.pipeline.failures import typed
-from fourfold.pipeline.native.reading import frame
 from fourfold.pipeline.options import point
+from fourfold.pipeline.reading import frame
 from fourfold.pipeline.streams.published_tables import MESSAGES, RECORDS, published_tables
 from fourfold.pipeline.streams.published_tables import MODEL as STREAMS
 from fourfold.pipeline.tables import DEFAULT_MODEL, Table, model_tables

@@ -1,0 +1,92 @@
+"""`fourfold.pipeline.read` gives the table of the format, at its cut, with Fourfold's errors."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import apsw
+import pytest
+import sample_store
+
+import fourfold
+from fourfold.errors import InvalidInput
+from fourfold.pipeline import read
+
+pytestmark = pytest.mark.spark
+
+DID = "did:web:a.example"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("read") / "store"
+    sample_store.build(folder)
+    return folder
+
+
+@pytest.fixture
+def read_format(read):
+    return read
+
+
+def rows(frame):
+    return sorted(map(tuple, frame.collect()), key=repr)
+
+
+@pytest.mark.parametrize("table", ["revisions", "commits", "snapshots", "branches", "state"])
+def test_read_gives_the_table_of_the_format(spark, read_format, root, table):
+    found, expected = read(spark, root=root, table=table), read_format(root, table)
+    assert found.schema == expected.schema
+    assert rows(found) == rows(expected)
+
+
+def test_read_takes_lists_and_numbers(spark, read_format, root):
+    for bounds in ({"at": 12}, {"since": 3}, {"at": 30, "since": 2}):
+        texts = {name: str(value) for name, value in bounds.items()}
+        found = read(spark, root=root, table="revisions", columns=["id", "seq"], **bounds)
+        assert rows(found) == rows(read_format(root, "revisions", columns="id,seq", **texts))
+
+
+def test_read_stays_at_its_cut(spark, tmp_path):
+    with fourfold.open(tmp_path) as store:
+        space = store.space(DID)
+        space.set("a", {"n": 1})
+        found = read(spark, root=tmp_path, table="revisions")
+        space.set("a", {"n": 2})
+        assert found.select("seq").count() == found.select("time").count() == 1
+        assert found.join(found.where("id = 'a'"), "seq").count() == 1
+        assert read(spark, root=tmp_path, table="revisions").select("seq").count() == 2
+
+
+def test_read_refuses_an_unknown_option(spark, root):
+    with pytest.raises(InvalidInput, match="did_you"):
+        read(spark, root=root, table="revisions", did_you=1)
+
+
+def test_read_sees_the_log_of_a_process_that_died(spark, tmp_path):
+    script = (
+        "import fourfold, os, sys\n"
+        "space = fourfold.open(sys.argv[1]).space('did:web:a.example')\n"
+        "for number in range(9): space.set(f'e{number}', {})\n"
+        "os._exit(9)\n"
+    )
+    subprocess.run([sys.executable, "-c", script, tmp_path], check=False)
+    assert read(spark, root=tmp_path, table="revisions").select("id").count() == 9
+
+
+def test_read_sees_a_healthy_file_whose_first_transaction_was_rolled_back(spark, tmp_path):
+    with fourfold.open(tmp_path) as store:
+        for number in range(50):
+            store.space(DID).set(f"e{number}", {"n": number})
+    writer = apsw.Connection(str(tmp_path / "spaces" / f"{DID}.sqlite"))
+    try:
+        # The log has frames, and the index of the log no commit yet.
+        writer.execute("pragma cache_size = 5; begin immediate; create table spilled (x)")
+        for _ in range(2000):
+            writer.execute("insert into spilled values (randomblob(900))")
+        assert read(spark, root=tmp_path, table="revisions").count() == 50
+        writer.execute("rollback")
+        assert read(spark, root=tmp_path, table="revisions").count() == 50
+    finally:
+        writer.close()
