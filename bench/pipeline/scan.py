@@ -1,15 +1,15 @@
 """Scans of the log beside native Parquet of the same rows.
 
-The rows of the log lie beside it as Parquet (zstd), in the same order. Three readers take them on
-two cores: Spark's of Parquet; `fourfold.pipeline.read`, which reads SQLite's pages in the JVM where
-a query is a scan; and the format "fourfold", which reads through SQLite in Python. No target.
+The rows of the log lie beside it as Parquet (zstd), in the same order. Two readers take them on two
+cores: Spark's of Parquet, and `fourfold.pipeline.read`, which reads through SQLite in Python.
 
     noop         every column of every row, into nothing
     aggregate    one figure of each column: the lengths of texts, the sum of numbers
-    count        how many rows there are; the format is told that it needs one column
-    filtered     the rows of one entity, which an index finds
+    count        how many rows there are, of one column
+    filtered     the rows of one entity, which an index finds for the option `where`
     columns      two columns alone
-    recent       the last hundredth of the commits
+    recent       the last hundredth of the commits, by the option `where`
+    unnarrowed   the rows of one entity by a filter of Spark's: every row is read for it
 
 The clock runs from the call that makes the DataFrame, so that planning, with its cut, is in it; for
 Parquet too. Java goes on compiling for several rounds, so the first rounds do not count.
@@ -30,7 +30,7 @@ from fourfold.pipeline import read, session
 
 COLUMNS = "space,branch,id,seq,op_index,op,data"
 GOALS = {"noop": 0.65, "aggregate": 0.85}
-KINDS = ("noop", "aggregate", "count", "filtered", "columns", "recent")
+KINDS = ("noop", "aggregate", "count", "filtered", "columns", "recent", "unnarrowed")
 ENTITY = "urn:entity:00000042"
 WARM_UP = 4
 """Rounds until both sides take about as long as in the next one. After a single one Parquet still
@@ -38,13 +38,8 @@ looks a fifth slower than it is.
 """
 
 
-def scan(spark: Any, root: Path, columns: str = COLUMNS) -> Any:
-    return read(spark, root=root, table="revisions").select(*columns.split(","))
-
-
-def source(spark: Any, root: Path, columns: str = COLUMNS) -> Any:
-    reader = spark.read.format("fourfold").option("root", str(root)).option("table", "revisions")
-    return reader.option("columns", columns).load()
+def source(spark: Any, root: Path, columns: str = COLUMNS, where: str | None = None) -> Any:
+    return read(spark, root=root, table="revisions", columns=columns, where=where)
 
 
 def parquet(spark: Any, path: Path, columns: str = COLUMNS) -> Any:
@@ -70,26 +65,27 @@ def runs(
         assert frame.count() == rows
 
     def of_one(frame: Any) -> None:
-        assert frame.where(f"id = '{ENTITY}'").count() == rows // min(rows // 10, 100_000)
+        assert frame.where(one).count() == rows // min(rows // 10, 100_000)
 
     def recent(frame: Any) -> None:
-        noop(frame.where(f"seq > {newest - newest // 100}"))
+        noop(frame.where(late))
 
-    forms: dict[str, tuple[Callable[[Any], None], str]] = {
-        "noop": (noop, COLUMNS),
-        "aggregate": (aggregate, COLUMNS),
-        "count": (counted, "space"),
-        "filtered": (of_one, COLUMNS),
-        "columns": (noop, "id,seq"),
-        "recent": (recent, COLUMNS),
+    one, late = f"id = '{ENTITY}'", f"seq > {newest - newest // 100}"
+    forms: dict[str, tuple[Callable[[Any], None], str, str | None]] = {
+        "noop": (noop, COLUMNS, None),
+        "aggregate": (aggregate, COLUMNS, None),
+        "count": (counted, "space", None),
+        "filtered": (of_one, COLUMNS, one),
+        "columns": (noop, "id,seq", None),
+        "recent": (recent, COLUMNS, late),
+        "unnarrowed": (of_one, COLUMNS, None),
     }
 
     def readers(kind: str) -> dict[str, Callable[[], object]]:
-        form, columns = forms[kind]
+        form, columns, where = forms[kind]
         return {
             f"{kind}: parquet": lambda: form(parquet(spark, path, columns)),
-            f"{kind}: read": lambda: form(scan(spark, root, columns)),
-            f"{kind}: format": lambda: form(source(spark, root, columns)),
+            f"{kind}: read": lambda: form(source(spark, root, columns, where)),
         }
 
     return {name: run for kind in kinds for name, run in readers(kind).items()}
@@ -118,10 +114,8 @@ def measure(rows: int, rounds: int) -> Part:
         title=f"Scan of {rows:,} rows, ratio to native Parquet",
         rows=rows,
         figures=[
-            ratio(name, seconds, shares, f"{kind}: {reader}", f"{kind}: parquet", goal)
-            for reader, suffix in (("read", ""), ("format", " (format)"))
+            ratio(kind, seconds, shares, f"{kind}: read", f"{kind}: parquet", GOALS.get(kind))
             for kind in kinds
-            for name, goal in [(f"{kind}{suffix}", GOALS.get(kind) if not suffix else None)]
         ],
         seconds=seconds,
         foreign_share=shares,

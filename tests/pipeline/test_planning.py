@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import apsw
@@ -16,7 +17,6 @@ import pytest
 import sample_store
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql import datasource
 from pyspark.sql.types import (
     IntegerType,
     LongType,
@@ -28,9 +28,10 @@ from pyspark.sql.types import (
 
 import fourfold
 from fourfold import limits
+from fourfold.errors import InvalidInput
 from fourfold.pipeline import cut, finding, planning, scan
+from fourfold.pipeline.conditions import Condition, Conditions, parse
 from fourfold.pipeline.options import read_options
-from fourfold.pipeline.pushdown import Condition, Pushed, take
 from fourfold.pipeline.scan import Piece
 from fourfold.pipeline.source import FourfoldSource
 from fourfold.pipeline.tables import model_tables
@@ -54,10 +55,11 @@ def many(tmp_path_factory):
     return place
 
 
-def planned(options, pushed=None):
-    taken = cut.take(options)
-    columns = options.table.chosen(options.columns)
-    return planning.plan(taken.marks, options, columns, pushed or Pushed())
+def planned(options, *conditions):
+    narrowed = replace(options, conditions=Conditions(conditions)) if conditions else options
+    taken = cut.take(narrowed)
+    columns = narrowed.table.chosen(narrowed.columns)
+    return planning.plan(taken.marks, narrowed, columns)
 
 
 def open_files(folder):
@@ -146,9 +148,9 @@ def test_rows_of_which_only_the_space_is_wanted_cost_one_number_each(many):
 
 
 def test_the_files_of_a_filtered_space_are_the_only_ones(many):
-    options = read_options({"roots": f"{many}/*", "table": "revisions"})
-    pushed = Pushed([Condition("space", "in", ("did:web:s7", "did:web:s70"))])
-    pieces = [piece for work in planned(options, pushed) for piece in work.pieces]
+    where = "space in ('did:web:s7', 'did:web:s70')"
+    options = read_options({"roots": f"{many}/*", "table": "revisions", "where": where})
+    pieces = [piece for work in planned(options) for piece in work.pieces]
     assert {Path(piece.path).name for piece in pieces} == {
         "did:web:s7.sqlite",
         "did:web:s70.sqlite",
@@ -196,48 +198,29 @@ def test_files_are_found_by_name_alone(many, tmp_path):
     }
 
 
-def filters():
-    names = st.sampled_from(["seq", "id", "branch", "space", "op", "data"])
-    signs = st.sampled_from(
-        [
-            datasource.EqualTo,
-            datasource.GreaterThan,
-            datasource.GreaterThanOrEqual,
-            datasource.LessThan,
-            datasource.LessThanOrEqual,
-        ]
-    )
+def conditions():
+    names = st.sampled_from(["seq", "id", "branch", "space", "op"])
+    signs = st.sampled_from(["=", ">", ">=", "<", "<="])
 
     def values(name):
-        return (
-            st.integers(-1, ROWS + 1) if name == "seq" else st.sampled_from(["", "e1", "e3", "set"])
-        )
+        if name == "seq":
+            return st.integers(-1, ROWS + 1)
+        return st.sampled_from(["", "e1", "e3", "set", "it's", "a, b", "did:web:s3"])
 
     single = names.flatmap(
-        lambda name: st.builds(lambda sign, value: sign((name,), value), signs, values(name))
+        lambda name: st.builds(
+            lambda sign, value: Condition(name, sign, (value,)), signs, values(name)
+        )
     )
     several = names.flatmap(
         lambda name: st.builds(
-            lambda found: datasource.In((name,), tuple(found)), st.lists(values(name), max_size=3)
+            lambda found: Condition(name, "in", tuple(found)),
+            st.lists(values(name), min_size=1, max_size=3),
         )
     )
-    return st.lists(single | several, max_size=3)
-
-
-OPERATORS = {
-    "EqualTo": "__eq__",
-    "GreaterThan": "__gt__",
-    "GreaterThanOrEqual": "__ge__",
-    "LessThan": "__lt__",
-    "LessThanOrEqual": "__le__",
-}
-
-
-def holds(each, row):
-    value = row[each.attribute[0]]
-    if type(each).__name__ == "In":
-        return value in each.value
-    return getattr(value, OPERATORS[type(each).__name__])(each.value)
+    return st.lists(single | several, min_size=1, max_size=3).map(
+        lambda made: Conditions(tuple(made))
+    )
 
 
 @pytest.fixture(scope="module")
@@ -245,29 +228,63 @@ def one_space(many):
     return read_options({"root": f"{many}/one", "table": "revisions", "space": "did:web:s3"})
 
 
-@given(data=st.data())
-def test_what_is_pushed_and_what_is_left_give_the_filtered_rows(one_space, data):
-    wanted = data.draw(filters())
+@given(wanted=conditions())
+def test_where_gives_the_rows_that_meet_its_conditions(one_space, wanted):
+    text = wanted.text()
+    assert parse(text, one_space.table) == wanted
+    narrowed = replace(one_space, conditions=parse(text, one_space.table))
     everything = [
         row
         for work in planned(one_space)
         for each in scan.batches(work)
         for row in each.to_pylist()
     ]
-    pushed = Pushed()
-    left = list(take(wanted, one_space.table, pushed))
-    assert all(any(each is given for given in wanted) for each in left)
     found = [
         row
-        for work in planned(one_space, pushed)
+        for work in planned(narrowed)
         for batch in scan.batches(work)
         for row in batch.to_pylist()
-        if all(holds(each, row) for each in left)
     ]
-    expected = [row for row in everything if all(holds(each, row) for each in wanted)]
-    assert found == expected
-    # Every column but the payload is one that SQLite filters by.
-    assert {each.attribute[0] for each in left if getattr(each, "value", None) != ()} <= {"data"}
+    assert found == [row for row in everything if meets(row, wanted)]
+    batch = pa.RecordBatch.from_pylist(everything, schema=one_space.table.schema())
+    assert wanted.filtered(batch).to_pylist() == found
+
+
+COMPARE = {"=": "__eq__", ">": "__gt__", ">=": "__ge__", "<": "__lt__", "<=": "__le__"}
+
+
+def meets(row, wanted):
+    return all(
+        row[each.column] in each.values
+        if each.sign == "in"
+        else getattr(row[each.column], COMPARE[each.sign])(each.values[0])
+        for each in wanted.each
+    )
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("id", "cannot parse"),
+        ("id = 'a' or id = 'b'", "cannot parse .* at 'or'"),
+        ("id = 'a' and", "cannot parse"),
+        ("id = 'a", "cannot parse"),
+        ("id <> 'a'", "cannot parse"),
+        ("id in ()", "cannot parse"),
+        ("id in ('a' 'b')", "cannot parse"),
+        ("id like 'a'", "cannot parse .* at 'like'"),
+        ("not id = 'a'", "no column 'not'"),
+        ("id = 7", "id is a string, got 7"),
+        ("seq = '7'", "seq is a bigint, got '7'"),
+        ("seq = 99999999999999999999", "seq is a bigint"),
+        ("data = 'x'", "cannot be narrowed by 'data'"),
+        ("time > '2026-01-01'", "cannot be narrowed by 'time'"),
+        ("nothing = 1", "no column 'nothing'"),
+    ],
+)
+def test_where_refuses_what_it_cannot_apply_exactly(many, where, message):
+    with pytest.raises(InvalidInput, match=message):
+        read_options({"root": f"{many}/one", "table": "revisions", "where": where})
 
 
 WORKER = """
@@ -328,7 +345,7 @@ def test_a_condition_on_entity_or_seq_is_looked_up_and_never_scanned_for(
     both, did, table, conditions
 ):
     options = read_options({"root": str(both), "table": table, "space": did})
-    [work] = planned(options, Pushed(list(conditions)))
+    [work] = planned(options, *conditions)
     [piece] = work.pieces
     connection = apsw.Connection(piece.path, flags=apsw.SQLITE_OPEN_READONLY)
     steps = [

@@ -16,8 +16,8 @@ from fourfold.archive import manifests
 from fourfold.errors import CorruptData, InvalidInput, NotFound
 from fourfold.objects import open_objects
 from fourfold.pipeline import sql, views
+from fourfold.pipeline.conditions import Condition, Conditions
 from fourfold.pipeline.failures import typed
-from fourfold.pipeline.pushdown import Condition, Pushed
 from fourfold.pipeline.streams import published_cut, published_planning
 from fourfold.pipeline.streams.published import published
 from fourfold.pipeline.streams.published_tables import PUBLISHED
@@ -310,6 +310,27 @@ def test_a_condition_on_the_routing_key_leaves_out_what_has_others(spark, by_sou
         assert sorted(map(tuple, asked.collect())) == wanted
 
 
+@pytest.mark.parametrize(
+    "where",
+    [
+        "routing_key = 'm ü'",
+        "routing_key > 'm' and offset >= 2",
+        "stream in ('kept/1', 'kept/2') and offset < 4",
+        "content_type = 'application/json'",
+    ],
+)
+def test_where_gives_the_rows_of_the_same_filter(spark, by_source, store, where):
+    objects, columns = store / "objects", ["stream", "offset", "size"]
+    for root in (None, store):
+        whole = published(spark, objects, root=root).where(where).select(*columns)
+        expected = sorted(map(tuple, whole.collect()))
+        assert expected
+        narrow = published(spark, objects, root=root, where=where, columns=columns)
+        assert sorted(map(tuple, narrow.collect())) == expected
+        given = {"where": where, "columns": ",".join(columns)} | ({"root": root} if root else {})
+        assert sorted(map(tuple, by_source(objects, **given).collect())) == expected
+
+
 def test_conditions_leave_out_objects_before_any_is_read(store):
     url = str(store / "objects")
     cut = published_cut.take(url)
@@ -319,7 +340,7 @@ def test_conditions_leave_out_objects_before_any_is_read(store):
             cut,
             url,
             PUBLISHED.table("records").chosen(),
-            Pushed(list(conditions)),
+            Conditions(conditions),
             until_ms=None,
             partition_bytes=4 * 2**20,
             batch_rows=100,

@@ -18,7 +18,6 @@ from fourfold.pipeline import cut as cuts
 from fourfold.pipeline import planning
 from fourfold.pipeline.cut import Cut
 from fourfold.pipeline.options import read_options
-from fourfold.pipeline.pushdown import Pushed
 from fourfold.pipeline.scan import batches
 
 DID = "did:key:zLife"
@@ -35,7 +34,7 @@ def rows_of(root, table, cut, **options):
             **options,
         }
     )
-    works = planning.plan(cut.marks, asked, asked.table.chosen(), Pushed())
+    works = planning.plan(cut.marks, asked, asked.table.chosen())
     return [row for work in works for batch in batches(work) for row in batch.to_pylist()]
 
 
@@ -98,7 +97,7 @@ def read_of(root, table, **options):
     """The rows that reach the fold."""
     asked = read_options({"root": str(root), "table": table, **options})
     cut = cuts.take(asked)
-    works = planning.plan(cut.marks, asked, asked.table.chosen(), Pushed())
+    works = planning.plan(cut.marks, asked, asked.table.chosen())
     raw = [replace(work, fold="", kept=()) for work in works]
     return [row for work in raw for batch in batches(work) for row in batch.to_pylist()]
 
@@ -137,7 +136,7 @@ def test_parts_of_a_file_divide_its_entities(tmp_path):
 def seen(root, table, **options):
     asked = read_options({"root": str(root), "table": table, **options})
     cut = cuts.take(asked)
-    works = planning.plan(cut.marks, asked, asked.table.chosen(), Pushed())
+    works = planning.plan(cut.marks, asked, asked.table.chosen())
     rows = [row for work in works for batch in batches(work) for row in batch.to_pylist()]
     return {(row["id"], row["seq"]): row["document"] for row in rows}
 

@@ -82,7 +82,7 @@ def test_the_running_session_is_given_again_and_never_quietly_changed(spark):
     assert session() is spark
     assert session("local[2]", spark__sql__shuffle__partitions=2) is spark
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
-    assert spark.conf.get("spark.sql.python.filterPushdown.enabled") == "true"
+    assert spark.conf.get("spark.sql.python.filterPushdown.enabled") == "false"
     with pytest.raises(fourfold.Refused, match="local\\[7\\] was asked for"):
         session("local[7]")
     with pytest.raises(fourfold.Refused, match="cannot be changed"):

@@ -71,6 +71,33 @@ def rows_of(frame):
     return [row.asDict() for row in frame.collect()]
 
 
+def same_for_every_query(read, root, table, asked, same, expected):
+    """Two queries on one frame, one of them filtered: each has the rows of its own. The option
+    `where` gives what the filter does.
+    """
+    _, branch, bound = random.choice(sorted(key[:3] for key in expected))
+    condition = f"branch = {quoted(branch)} and id <= {quoted(bound)}"
+    few = {key: row for key, row in expected.items() if key[1] == branch and key[2] <= bound}
+    frame = read(root, table, **asked)
+    same(rows_of(frame.where((frame.branch == branch) & (frame.id <= bound))), few)
+    same(rows_of(frame), expected)
+    same(rows_of(read(root, table, where=condition, **asked)), few)
+
+
+def quoted(text):
+    return "'" + text.replace("'", "''") + "'"
+
+
+@pytest.fixture(autouse=True)
+def _pushdown_on(spark):
+    """What a user may set: a source that took filters would show them in other queries."""
+    setting = "spark.sql.python.filterPushdown.enabled"
+    before = spark.conf.get(setting)
+    spark.conf.set(setting, "true")
+    yield
+    spark.conf.set(setting, before)
+
+
 def compare(spark, read, root, count, rounds, seed=None):
     with fourfold.open(root) as store:
         lives = lives_of(store, count, seed)
@@ -79,8 +106,8 @@ def compare(spark, read, root, count, rounds, seed=None):
             states, versions = expected(lives, cut)
             # Small parts, so that entities of one file are folded by several tasks.
             asked = {"branch": "*", "cut": cut.token(), "partition_bytes": 64_000}
-            same_states(rows_of(read(root, "state", **asked)), states)
-            same_versions(rows_of(read(root, "history", **asked)), versions)
+            same_for_every_query(read, root, "state", asked, same_states, states)
+            same_for_every_query(read, root, "history", asked, same_versions, versions)
             same_states(rows_of(shuffled.state(spark, root=root, **asked)), states)
             same_versions(rows_of(shuffled.history(spark, root=root, **asked)), versions)
             later = later_part_of(cut)

@@ -15,7 +15,6 @@ from fourfold.pipeline import cut as cuts
 from fourfold.pipeline import planning, sql, views
 from fourfold.pipeline.failures import typed
 from fourfold.pipeline.options import read_options
-from fourfold.pipeline.pushdown import Pushed
 from fourfold.pipeline.scan import batches
 from fourfold.pipeline.streams.ingest import Ingested, ingest
 from fourfold.pipeline.streams.published import published, published_state
@@ -183,7 +182,7 @@ def works(root, table, **options):
     """The rows of a table, read without Spark."""
     given = read_options({"root": str(root), "model": "streams", "table": table, **options})
     columns = given.table.chosen(given.columns)
-    planned = planning.plan(cuts.take(given).marks, given, columns, Pushed())
+    planned = planning.plan(cuts.take(given).marks, given, columns)
     return [row for work in planned for batch in batches(work) for row in batch.to_pylist()]
 
 

@@ -14,7 +14,6 @@ from fourfold.pipeline import cut as cuts
 from fourfold.pipeline import planning
 from fourfold.pipeline.failures import typed
 from fourfold.pipeline.options import read_options
-from fourfold.pipeline.pushdown import Pushed
 from fourfold.pipeline.scan import batches
 from fourfold.pipeline.streams.following import StreamsFollowing
 
@@ -124,7 +123,7 @@ def test_the_state_of_every_stream_is_what_the_engine_says(read, tmp_path):
 def states(root, **options):
     """The table `state`, read without Spark."""
     given = read_options({"root": str(root), "model": "streams", "table": "state", **options})
-    works = planning.plan(cuts.take(given).marks, given, given.table.chosen(), Pushed())
+    works = planning.plan(cuts.take(given).marks, given, given.table.chosen())
     return [row for work in works for batch in batches(work) for row in batch.to_pylist()]
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-import apsw
 import pytest
 
 import fourfold
 from fourfold.models.documents import HISTORIES, moments, writer
-from fourfold.pipeline import pushdown
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 COMMITS = (122_900, 123_400, 123_500, 123_501, 124_000)
@@ -57,18 +55,3 @@ def test_filter_on_time_loses_no_row_of_either_width(mixed, read, us):
         assert frame.count() == sum(map(compare, STORED)), sign
     listed = read(mixed, "commits", columns="seq,time").where(f"time in ({text}, now())")
     assert listed.count() == STORED.count(us)
-
-
-def test_sql_and_python_compare_times_alike():
-    texts = [moments.stored_time(at(us)) for us in EDGES]
-    texts += [f"{text[:23]}Z" for text in texts]
-    values = ", ".join(f"('{text}')" for text in texts)
-    for text in texts:
-        # Python's text is bound; SQL brings the stored one to the same width.
-        condition = pushdown.Condition("t", "<=", (moments.comparable(text),), is_time=True)
-        [sql], bound = pushdown.as_sql([condition], 1)
-        query = f"SELECT t FROM (SELECT column1 AS t FROM (VALUES {values})) WHERE {sql}"
-        found = [row[0] for row in apsw.Connection(":memory:").execute(query, bound)]
-        assert found == [
-            each for each in texts if moments.comparable(each) <= moments.comparable(text)
-        ]

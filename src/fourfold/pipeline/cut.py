@@ -185,7 +185,7 @@ def bounded(cut: Cut, options: ReadOptions) -> Cut:
     """The cut moved back to `at`, and bounded below by `since`, as the options say."""
     if options.at is None and options.since is None:
         return cut
-    check_reach(cut, options.at, options.where)
+    check_reach(cut, options.at, options.location)
     marks = []
     for mark in cut.marks:
         upto, since = mark.seq, mark.since

@@ -19,7 +19,6 @@ from fourfold.pipeline import finding, planning
 from fourfold.pipeline.cut import Bad, Mark
 from fourfold.pipeline.finding import Found
 from fourfold.pipeline.options import ReadOptions
-from fourfold.pipeline.pushdown import Pushed
 from fourfold.pipeline.scan import Work
 from fourfold.pipeline.tables import Column
 
@@ -66,7 +65,7 @@ class Following:
         wanted = [key for key, seq in end.items() if seq > start.get(key, 0)]
         known = self._marks(wanted)
         marks = [replace(known[key], since=start.get(key, 0), seq=end[key]) for key in wanted]
-        return planning.plan(marks, self._options, columns, Pushed(), whole=True)
+        return planning.plan(marks, self._options, columns, whole=True)
 
     def _found(self) -> list[Found]:
         options = self._options
@@ -105,7 +104,7 @@ class Following:
         for key in wanted:
             if key not in found:
                 raise NotFound(
-                    f"{self._options.where}: the space {key} has gone while a stream reads it",
+                    f"{self._options.location}: the space {key} has gone while a stream reads it",
                     hint="Put its file back, or begin a new query with another checkpoint.",
                 )
             seen = cuts.look_at(found[key], self._options.tables)

@@ -47,7 +47,7 @@ def lines(marks: Sequence[Mark], options: ReadOptions) -> Iterator[tuple[Mark, l
         yield mark, found
     if not known:
         raise NotFound(
-            f"no space of {options.where} has a branch {options.branch!r} at that point",
+            f"no space of {options.location} has a branch {options.branch!r} at that point",
             hint="`fourfold space branch list` names the branches of a space.",
         )
 

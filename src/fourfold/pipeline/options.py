@@ -9,12 +9,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
 from fourfold import limits
 from fourfold.errors import InvalidInput
+from fourfold.pipeline.conditions import Conditions, parse
 from fourfold.pipeline.streams.published_tables import published_tables
 from fourfold.pipeline.tables import ModelTables, Table, model_tables
 
@@ -29,6 +30,7 @@ NAMES: Final = (
     "model",
     "table",
     "columns",
+    "where",
     "branch",
     "event",
     "app",
@@ -46,9 +48,9 @@ NAMES: Final = (
 )
 ALL_BRANCHES: Final = "*"
 _SPECIAL: Final = {
-    "branch": "Filter on the column: .where(\"branch = 'draft'\").",
-    "event": "Filter on the column: .where('event_id <= 40').",
-    "app": "Filter on the column: .where(\"app = 'notes'\").",
+    "branch": "Read the branch alone: the option where, \"branch = 'draft'\".",
+    "event": "Read those events alone: the option where, 'event_id <= 40'.",
+    "app": "Read the app alone: the option where, \"app = 'notes'\".",
     "trusted": "It says whose ratings hide objects, beside those of their owners.",
     "suppressed": "Rows as they were written are all there.",
     "stream": "It names one stream, or the streams of a pattern.",
@@ -69,6 +71,7 @@ class ReadOptions:
     model: str
     table_name: str
     columns: tuple[str, ...] | None
+    conditions: Conditions
     branch: str
     event: int | None
     app: str | None
@@ -94,7 +97,8 @@ class ReadOptions:
         return self.tables.table(self.table_name)
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
+        """The stores or objects of the read, for messages."""
         return self.root or self.roots or self.objects or ""
 
 
@@ -114,6 +118,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         model=known.get("model", "documents" if "objects" not in known else "streams"),
         table_name=known.get("table", ""),
         columns=_names(known.get("columns")),
+        conditions=Conditions(),
         branch=known.get("branch", ""),
         event=_count(known, "event", 0) or None,
         app=known.get("app"),
@@ -135,7 +140,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         raise InvalidInput("a read needs the option table", hint=f"One of: {names}.")
     options.table.chosen(options.columns)
     _refuse_misplaced(known, options)
-    return options
+    return replace(options, conditions=parse(known.get("where"), options.table))
 
 
 def _refuse_misplaced(known: Mapping[str, str], options: ReadOptions) -> None:

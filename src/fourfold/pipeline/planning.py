@@ -16,13 +16,11 @@ from typing import Any, Final, TypeVar
 from fourfold import limits
 from fourfold.kernel import Queries, load_queries
 from fourfold.pipeline import cut as cuts
-from fourfold.pipeline import pushdown
+from fourfold.pipeline.conditions import Condition, as_sql
 from fourfold.pipeline.cut import Mark
 from fourfold.pipeline.documents.relevant import relevant
-from fourfold.pipeline.finding import stands_still
 from fourfold.pipeline.lines import Line, lines
 from fourfold.pipeline.options import ReadOptions
-from fourfold.pipeline.pushdown import Condition, Pushed
 from fourfold.pipeline.scan import Guard, Piece, Work
 from fourfold.pipeline.tables import ROOT, SPACE, Column, Table
 
@@ -62,7 +60,6 @@ def plan(
     marks: Sequence[Mark],
     options: ReadOptions,
     columns: tuple[Column, ...],
-    pushed: Pushed,
     *,
     whole: bool = False,
 ) -> list[Work]:
@@ -70,14 +67,14 @@ def plan(
     table = options.table
     if options.tables.check is not None:
         options.tables.check(marks, options)
-    wanted = [mark for mark in marks if pushdown.allows_space(pushed, mark.space)]
+    wanted = [mark for mark in marks if options.conditions.allow(SPACE, mark.space)]
     parts: Iterator[tuple[int, Piece]]
     if table.folded:
         read, fold = options.tables.table(table.reads).chosen(), table.fold
-        parts = (options.tables.folded_parts or _folded_parts)(wanted, options, pushed)
+        parts = (options.tables.folded_parts or _folded_parts)(wanted, options)
     else:
         read, fold = columns, ""
-        parts = raw_parts(wanted, options, columns, pushed, whole=whole)
+        parts = raw_parts(wanted, options, columns, whole=whole)
     return [
         Work(
             pieces=tuple(pieces),
@@ -136,57 +133,24 @@ class _Range:
         return str(lowest) if lowest == greatest else None
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """A part of a file, for whoever reads it without SQLite. `still` says that nobody writes it."""
-
-    mark: Mark
-    part: _Range
-    still: bool
-
-
-def stretches(marks: Sequence[Mark], options: ReadOptions) -> list[tuple[int, Stretch]] | None:
-    """The parts of all files, each with about how many bytes it reads; None where an index finds
-    what is wanted, and where the files are not to be seen from here.
-    """
-    table, all_of = options.table, Pushed()
-    if options.tables.check is not None:
-        options.tables.check(marks, options)
-    found: list[tuple[int, Stretch]] = []
-    for mark in marks:
-        wanted = bounds_of(mark, table, all_of)
-        if wanted is None:
-            continue
-        if is_recent(mark, table, wanted):
-            return None
-        try:
-            still = stands_still(mark.path)
-        except FileNotFoundError:
-            return None
-        ranges = list(_ranges(mark, options, wanted, all_of, recent=False))
-        found += [(mark.bytes // len(ranges), Stretch(mark, part, still)) for part in ranges]
-    return found
-
-
 def raw_parts(
     marks: Sequence[Mark],
     options: ReadOptions,
     columns: tuple[Column, ...],
-    pushed: Pushed,
     *,
     whole: bool = False,
 ) -> Iterator[tuple[int, Piece]]:
     """The queries of a table that lies in its files, each with about how many bytes it reads."""
     table = options.table
     for mark in marks:
-        wanted = bounds_of(mark, table, pushed)
+        wanted = bounds_of(mark, options)
         if wanted is None:
             continue
         recent = is_recent(mark, table, wanted)
-        ranges = list(_ranges(mark, options, wanted, pushed, recent=recent))
+        ranges = list(_ranges(mark, options, wanted, recent=recent))
         guard = _complete(mark, options) if whole else None
         for each in ranges:
-            made = pieces(mark, options, columns, pushed.without(SPACE), each, recent=recent)
+            made = pieces(mark, options, columns, each, recent=recent)
             for one in made:
                 cost = _cost(mark, wanted, recent=recent) // len(ranges) // len(made)
                 yield cost, replace(one, guard=guard) if guard else one
@@ -200,11 +164,11 @@ def _complete(mark: Mark, options: ReadOptions) -> Guard:
     )
 
 
-def bounds_of(mark: Mark, table: Table, pushed: Pushed) -> _Range | None:
+def bounds_of(mark: Mark, options: ReadOptions) -> _Range | None:
     """The seqs that are wanted of a file; None when there are none."""
-    since, seq = mark.since, mark.seq
+    table, since, seq = options.table, mark.since, mark.seq
     if table.position is not None:
-        low, high = pushed.bounds(table.position)
+        low, high = options.conditions.bounds(table.position)
         since = max(since, low)
         seq = seq if high is None else min(seq, high)
         if since >= seq and not (table.position == "created_seq" and mark.since == 0):
@@ -223,12 +187,10 @@ def _cost(mark: Mark, whole: _Range, *, recent: bool) -> int:
     return mark.bytes
 
 
-def _ranges(
-    mark: Mark, options: ReadOptions, whole: _Range, pushed: Pushed, *, recent: bool
-) -> Iterator[_Range]:
+def _ranges(mark: Mark, options: ReadOptions, whole: _Range, *, recent: bool) -> Iterator[_Range]:
     table = options.table
     count = part_count(_cost(mark, whole, recent=recent), options.partition_bytes)
-    if count <= 1 or any(pushed.on(name) for name in LOOKED_UP):
+    if count <= 1 or any(options.conditions.on(name) for name in LOOKED_UP):
         yield whole
     elif recent or table.by_position:
         width = max(1, -(-(whole.seq - whole.since) // count))
@@ -271,16 +233,15 @@ def pieces(
     mark: Mark,
     options: ReadOptions,
     columns: tuple[Column, ...],
-    conditions: Sequence[Condition],
     part: _Range,
     *,
     recent: bool = False,
 ) -> list[Piece]:
     """The queries of one part of one file: one, but where a table is spread over many."""
     table, kind = options.table, options.tables.kinds[mark.kind]
-    queries = kind.queries
+    queries, conditions = kind.queries, options.conditions.without(SPACE)
     texts, parameters = _bounds(table, part)
-    more, values = pushdown.as_sql(
+    more, values = as_sql(
         [each for each in conditions if each.column != table.position or each.sign == "in"],
         len(parameters) + 1,
     )
@@ -364,23 +325,21 @@ def _around(
     return templates.scan.format(samples=samples, parts=" ".join(parts))
 
 
-def _folded_parts(
-    marks: Sequence[Mark], options: ReadOptions, pushed: Pushed
-) -> Iterator[tuple[int, Piece]]:
+def _folded_parts(marks: Sequence[Mark], options: ReadOptions) -> Iterator[tuple[int, Piece]]:
     """For every line of history that is wanted, the rows that its readers see, in fold order."""
-    branches = pushed.on("branch")
+    branches = options.conditions.on("branch")
     for mark, found in lines(marks, options):
         for line in found:
             if all(each.holds(line.branch) for each in branches):
-                for part, share in _folded_ranges(mark, options, pushed):
-                    yield mark.bytes // share, folded_piece(mark, options, pushed, line, part)
+                for part, share in _folded_ranges(mark, options):
+                    yield mark.bytes // share, folded_piece(mark, options, line, part)
 
 
 def _folded_ranges(
-    mark: Mark, options: ReadOptions, pushed: Pushed
+    mark: Mark, options: ReadOptions
 ) -> Iterator[tuple[tuple[str | None, str | None], int]]:
     count = part_count(mark.bytes, task_bytes(options))
-    if count <= 1 or pushed.on("id"):
+    if count <= 1 or options.conditions.on("id"):
         yield (None, None), 1
         return
     queries = options.tables.kinds[mark.kind].queries
@@ -392,7 +351,6 @@ def _folded_ranges(
 def folded_piece(
     mark: Mark,
     options: ReadOptions,
-    pushed: Pushed,
     line: Line,
     part: tuple[str | None, str | None] = (None, None),
 ) -> Piece:
@@ -404,13 +362,13 @@ def folded_piece(
         for sign, key in ((">", part[0]), ("<=", part[1]))
         if key is not None
     ]
-    wanted += pushed.on("id")
+    wanted += options.conditions.on("id")
     sql, parameters = relevant(
         options.tables.kinds[mark.kind].queries,
         line.links,
         versions=options.table_name == "history",
         since=max(mark.since, line.since),
-        conditions=lambda first: pushdown.as_sql(wanted, first),
+        conditions=lambda first: as_sql(wanted, first),
     )
     return Piece(
         mark.path,

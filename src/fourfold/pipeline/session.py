@@ -1,8 +1,8 @@
 """A Spark session that is set up well: one place for everything that Spark needs to know.
 
-`session()` finds a Java, points the workers at this interpreter, switches on what the source needs
-(filter pushdown, Arrow), sets the clock to UTC, keeps a local session on the loopback, and starts
-quickly the second time: an archive of the classes that Spark loads is kept in the user's cache.
+`session()` finds a Java, points the workers at this interpreter, switches Arrow on, sets the
+clock to UTC, keeps a local session on the loopback, and starts quickly the second time: an archive
+of the classes that Spark loads is kept in the user's cache.
 
 `master` is where the work runs (`local[*]` if not given), `remote` is the address of a Spark
 Connect server; a caller gives one of them. What is given as `conf` wins over what is set here.
@@ -37,8 +37,6 @@ _ARCHIVE_JAVA_MIN: Final = 19
 """The first Java that writes an archive of classes by itself when it ends."""
 
 _SQL: Final[Mapping[str, str]] = {
-    # A reader that can take filters fails where Spark does not hand them out.
-    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
 }

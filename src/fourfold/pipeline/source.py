@@ -3,19 +3,21 @@
     options     read_options    checked; an unknown one is refused
     files       finding         by name alone
     cut         cut             each file opened once, the newest seq of each; what is bad is named
-    tasks       planning        large files in parts, small ones packed; filters pushed into SQLite
+    tasks       planning        large files in parts, small ones packed; `where` given to SQLite
     rows        scan            in Spark's workers: SQLite to Arrow
 
 The cut is taken when the DataFrame is made (`load()`), and stays with it: whoever counts it twice,
 or joins it with itself, sees the same rows, whatever is committed meanwhile. The one exception is a
 DataFrame that was given a schema, whose cut is taken when it is planned; give `columns` instead.
 
-Spark prunes no columns of a Python source, so the option `columns` does: only those are read.
+Spark prunes no columns of a Python source, so the option `columns` does: only those are read. And
+rows are narrowed by the option `where`, never by the filters of a query: Spark hands those to a
+reader that it shares between scans, so they would leak from one query into another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -31,10 +33,9 @@ from pyspark.sql.datasource import (
 
 from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput
-from fourfold.pipeline import garbage, pushdown
+from fourfold.pipeline import garbage
 from fourfold.pipeline.failures import carried
 from fourfold.pipeline.options import ReadOptions, read_options
-from fourfold.pipeline.pushdown import Pushed
 from fourfold.pipeline.scan import Work, batches
 from fourfold.pipeline.tables import (
     DEFAULT_MODEL,
@@ -46,7 +47,7 @@ from fourfold.pipeline.tables import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, Filter
+    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
     from pyspark.sql.types import StructType
 
     from fourfold.pipeline.cut import Cut
@@ -138,10 +139,6 @@ class FourfoldReader(DataSourceReader):
         self._options = options
         self._columns = columns
         self._cut: Cut | None = cut
-        self._pushed = Pushed()
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        return list(pushdown.take(filters, self._options.table, self._pushed))
 
     def partitions(self) -> Sequence[InputPartition]:
         try:
@@ -149,7 +146,7 @@ class FourfoldReader(DataSourceReader):
 
             assert self._cut is not None
             columns = self._options.table.chosen(self._columns)
-            works = planning.plan(self._cut.marks, self._options, columns, self._pushed)
+            works = planning.plan(self._cut.marks, self._options, columns)
         except FourfoldError as error:
             raise carried(error) from error
         # Out of an empty list Spark makes a task of its own, which means nothing to `read`.

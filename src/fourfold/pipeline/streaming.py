@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from fourfold.pipeline.following import Following, Offset
 
-_OF_A_BATCH: Final = ("at", "cut", "branch")
+_OF_A_BATCH: Final = ("at", "cut", "branch", "where")
 
 
 def stream_reader(options: Mapping[str, str], schema: StructType) -> FourfoldStreamReader:

@@ -21,7 +21,7 @@ second argument. A table whose rows lie in as
 many tables of the file as there are apps, say, is spread by the kind's `spread`.
 
 A stream needs no more than a table with a `counted` query. The source does the rest (finding files,
-cuts, partitions, pushdown, pruning, offsets) for every model alike.
+cuts, partitions, conditions, pruning, offsets) for every model alike.
 
 What a model does for the jobs that cover it are modules of its package, found by their names:
 
@@ -38,7 +38,7 @@ disagree.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from importlib import import_module
 from importlib.util import find_spec
@@ -51,12 +51,12 @@ if TYPE_CHECKING:
 
     from fourfold.kernel import Migration, Profile, Queries, Snapshot
     from fourfold.kernel import Sequence as Counter
+    from fourfold.pipeline.conditions import Condition
     from fourfold.pipeline.cut import Mark
     from fourfold.pipeline.options import ReadOptions
-    from fourfold.pipeline.pushdown import Condition, Pushed
     from fourfold.pipeline.scan import Piece
 
-    FoldedParts = Callable[[Sequence[Mark], ReadOptions, Pushed], Iterator[tuple[int, Piece]]]
+    FoldedParts = Callable[[Sequence[Mark], ReadOptions], Iterator[tuple[int, Piece]]]
     """The queries of a folded table, each with about how many bytes it reads."""
     Spread = Callable[[Mark, ReadOptions, Sequence[Condition], str], Iterator[tuple[str, ...]]]
     """A query as the queries that it is in one file, those of one statement together."""
@@ -78,7 +78,7 @@ together tell an entity. It is only read when `columns` names it.
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table. `filtered` says that SQLite can apply a condition on it."""
+    """A column of a table. `filtered` says that the option `where` may have a condition on it."""
 
     name: str
     type: Type
@@ -162,19 +162,6 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """A table that lies in one table of SQLite's as it is: that one's name, and for columns the
-    names that they have there; None for one that is always null. `of_commit` is a column with the
-    time of the commit, the table of commits, and the name that the column has there; positions are
-    the rowids of that table. Columns that are not named lie elsewhere.
-    """
-
-    table: str
-    columns: tuple[tuple[str, str | None], ...]
-    of_commit: tuple[str, str, str] | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Kind:
     """One of the ways in which a model's databases keep their history."""
 
@@ -189,8 +176,6 @@ class Kind:
     spread: Spread | None = None
     counted: Counted | None = None
     """Instead of the table's query, where one query does not tell."""
-    stored: Mapping[str, Stored] = field(default_factory=dict)
-    """The tables whose query is a mere choice of columns: they can be read without SQLite."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,6 @@ or 'delete'; a deleted entity is a row whose document is null. `document` is JSO
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 
 from fourfold.kernel import Queries, Snapshot, load_queries
@@ -45,7 +44,7 @@ from fourfold.models.documents import moments
 from fourfold.models.documents.facts.log import FACTS
 from fourfold.models.documents.history import History
 from fourfold.models.documents.revisions.log import REVISIONS
-from fourfold.pipeline.tables import SPACE, Column, Kind, ModelTables, Stored, Table, listed
+from fourfold.pipeline.tables import SPACE, Column, Kind, ModelTables, Table, listed
 
 MODEL = "documents"
 SNAPSHOT_INDEX = 2**31 - 1
@@ -58,7 +57,7 @@ _SEQ = Column("seq", "bigint", nullable=False, filtered=True)
 _OP_INDEX = Column("op_index", "int", nullable=False)
 _OP = Column("op", "string", nullable=False, filtered=True, plain=True)
 _DATA = Column("data", "string", plain=True)
-_TIME = Column("time", "timestamp", filtered=True)
+_TIME = Column("time", "timestamp")
 
 _FOLDED = (
     _SPACE,
@@ -226,48 +225,11 @@ _REVISIONS_SQL = load_queries("fourfold.pipeline.documents", "tables.sql")
 _FACTS_SQL = load_queries("fourfold.pipeline.documents", "facts.sql").over(_REVISIONS_SQL)
 
 
-_REVISIONS_STORED = {
-    "commits": Stored(
-        "commit",
-        (
-            ("seq", "seq"),
-            ("branch", "branch"),
-            ("session", "session_id"),
-            ("local_seq", "local_seq"),
-            ("time", "created_at"),
-            ("original", "original"),
-            ("resolution", "resolution"),
-            ("hash", None),
-            ("previous", None),
-        ),
-    ),
-    "revisions": Stored(
-        "revision",
-        (
-            *((name, name) for name in ("branch", "id", "seq", "op_index", "op", "data")),
-            ("fact", None),
-        ),
-        of_commit=("time", "commit", "created_at"),
-    ),
-    "snapshots": Stored(
-        "snapshot",
-        (*((name, name) for name in ("branch", "id", "seq")), ("document", "value")),
-    ),
-}
-
-
-def _kind(history: History, queries: Queries, stored: Mapping[str, Stored] | None = None) -> Kind:
+def _kind(history: History, queries: Queries) -> Kind:
     def position_at(snapshot: Snapshot, moment: datetime) -> int:
         return moments.seq_at(history.view(snapshot), moment)
 
-    return Kind(
-        history.profile,
-        history.migrations,
-        history.seq,
-        position_at,
-        queries,
-        stored=stored or {},
-    )
+    return Kind(history.profile, history.migrations, history.seq, position_at, queries)
 
 
 DOCUMENTS = ModelTables(
@@ -275,7 +237,7 @@ DOCUMENTS = ModelTables(
     folder="spaces",
     suffix=".sqlite",
     kinds={
-        REVISIONS.profile.name: _kind(REVISIONS, _REVISIONS_SQL, _REVISIONS_STORED),
+        REVISIONS.profile.name: _kind(REVISIONS, _REVISIONS_SQL),
         FACTS.profile.name: _kind(FACTS, _FACTS_SQL),
     },
     tables=listed(MODEL, _TABLES),

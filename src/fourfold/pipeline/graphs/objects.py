@@ -17,7 +17,6 @@ from fourfold.pipeline.cut import Mark
 from fourfold.pipeline.graphs import shapes
 from fourfold.pipeline.graphs.spreading import SQL, App, apps_of
 from fourfold.pipeline.options import ReadOptions
-from fourfold.pipeline.pushdown import Pushed
 from fourfold.pipeline.scan import Piece
 from fourfold.pipeline.tables import ROOT, SPACE
 
@@ -36,13 +35,11 @@ _BLOB: Final = "value_blob"
 _LAST: Final = 2**62
 
 
-def objects(
-    marks: Sequence[Mark], options: ReadOptions, pushed: Pushed
-) -> Iterator[tuple[int, Piece]]:
-    kinds = [kind for kind in KINDS if all(each.holds(kind) for each in pushed.on("kind"))]
+def objects(marks: Sequence[Mark], options: ReadOptions) -> Iterator[tuple[int, Piece]]:
+    kinds = [kind for kind in KINDS if options.conditions.allow("kind", kind)]
     for mark in marks:
         tables = [
-            (app, kind) for app in apps_of(mark, options, pushed.conditions) for kind in kinds
+            (app, kind) for app in apps_of(mark, options, options.conditions.each) for kind in kinds
         ]
         if not tables:
             continue

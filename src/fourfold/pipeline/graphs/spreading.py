@@ -15,10 +15,10 @@ from fourfold.errors import NotFound
 from fourfold.kernel import Queries, load_queries
 from fourfold.models.graphs.records import BITS, KINDS
 from fourfold.pipeline import cut as cuts
+from fourfold.pipeline.conditions import Condition
 from fourfold.pipeline.cut import Mark
 from fourfold.pipeline.graphs import shapes
 from fourfold.pipeline.options import ReadOptions
-from fourfold.pipeline.pushdown import Condition
 
 SQL: Final[Queries] = load_queries("fourfold.pipeline.graphs", "tables.sql")
 _NUMBER: Final = re.compile(r"\d{1,18}")
@@ -80,7 +80,7 @@ def check_app(marks: Sequence[Mark], options: ReadOptions) -> None:
             if options.app in {row[1], str(row[0])}:
                 return
     raise NotFound(
-        f"no store of {options.where} has an app {options.app!r}",
+        f"no store of {options.location} has an app {options.app!r}",
         hint="`fourfold app list` names the apps of a store.",
     )
 

@@ -139,10 +139,11 @@ class _Graph:
         source = self._spark.read.format("fourfold").option("root", str(self._context.root))
         source = source.option("model", "graphs").option("table", "current")
         source = source.option("cut", self._cut).option("columns", columns)
+        source = source.option("where", f"kind = '{kind}'")
         if self._app is not None:
             source = source.option("app", self._app)
         graph = self._f.concat_ws(" ", "app_id", "root").alias("graph")
-        return source.load().where(self._f.col("kind") == kind).select("*", graph)
+        return source.load().select("*", graph)
 
     def _objects(self) -> Any:
         found = self._current("parent", "root,app,app_id,object_id,kind")

@@ -38,7 +38,7 @@ SQL = load_queries("fourfold.pipeline.sessions", "tables.sql")
 _SESSION = Column("session", "string", nullable=False, filtered=True)
 _EVENT_ID = Column("event_id", "bigint", nullable=False, filtered=True)
 _POSITION = Column("position", "bigint", nullable=False, filtered=True)
-_TIME = Column("time", "timestamp", nullable=False, filtered=True)
+_TIME = Column("time", "timestamp", nullable=False)
 _PLACE = (_EVENT_ID, _POSITION, _TIME)
 _TURN_ID = Column("turn_id", "bigint", filtered=True)
 
@@ -77,8 +77,8 @@ _TABLES = (
         says="One row for each session, deleted ones too, with its newest event at the cut.",
         columns=(
             _SESSION,
-            Column("created", "timestamp", nullable=False, filtered=True),
-            Column("deleted", "timestamp", filtered=True),
+            Column("created", "timestamp", nullable=False),
+            Column("deleted", "timestamp"),
             Column("purged", "boolean", nullable=False),
             Column("events", "bigint", nullable=False),
             Column("position", "bigint"),

@@ -10,10 +10,9 @@ from typing import Final
 
 from fourfold.kernel import load_queries
 from fourfold.pipeline import cut as cuts
-from fourfold.pipeline import pushdown
+from fourfold.pipeline.conditions import as_sql
 from fourfold.pipeline.cut import Mark
 from fourfold.pipeline.options import ReadOptions
-from fourfold.pipeline.pushdown import Pushed
 from fourfold.pipeline.scan import Piece
 from fourfold.pipeline.tables import ROOT, SPACE
 
@@ -23,18 +22,16 @@ _SAMPLES: Final = {"string": "''", "bigint": "0", "binary": "x''"}
 _NO_EVENT: Final = 2**62
 
 
-def tails(
-    marks: Sequence[Mark], options: ReadOptions, pushed: Pushed
-) -> Iterator[tuple[int, Piece]]:
+def tails(marks: Sequence[Mark], options: ReadOptions) -> Iterator[tuple[int, Piece]]:
     for mark in marks:
-        keys = _keys(mark, options, pushed)
+        keys = _keys(mark, options)
         for after, upto in keys:
-            yield mark.bytes // len(keys), tail(mark, options, pushed, after, upto)
+            yield mark.bytes // len(keys), tail(mark, options, after, upto)
 
 
-def _keys(mark: Mark, options: ReadOptions, pushed: Pushed) -> list[tuple[int, int]]:
+def _keys(mark: Mark, options: ReadOptions) -> list[tuple[int, int]]:
     count = -(-mark.bytes // options.partition_bytes)
-    if count <= 1 or pushed.on("session"):
+    if count <= 1 or options.conditions.on("session"):
         return [(0, _NO_EVENT)]
     [(greatest,)] = cuts.rows(mark, _SQL.greatest_key)
     width = max(1, -(-greatest // count))
@@ -42,10 +39,10 @@ def _keys(mark: Mark, options: ReadOptions, pushed: Pushed) -> list[tuple[int, i
     return [(low, low + width) for low in lows]
 
 
-def tail(mark: Mark, options: ReadOptions, pushed: Pushed, after: int, upto: int) -> Piece:
+def tail(mark: Mark, options: ReadOptions, after: int, upto: int) -> Piece:
     """The rows of the sessions with keys beyond one and up to another."""
     columns = options.tables.table(options.table.reads).chosen()
-    conditions, values = pushdown.as_sql(pushed.on("session"), 3)
+    conditions, values = as_sql(options.conditions.on("session"), 3)
     texts = [text.replace('"session"', "s.session_id") for text in conditions]
     if mark.since:
         texts.append(_SQL.touched_since.format(cut=mark.seq, since=mark.since))

@@ -10,10 +10,10 @@ from typing import Final
 from fourfold import limits
 from fourfold.kernel import load_queries
 from fourfold.pipeline import cut as cuts
-from fourfold.pipeline import planning, pushdown
+from fourfold.pipeline import planning
+from fourfold.pipeline.conditions import as_sql
 from fourfold.pipeline.cut import Mark
 from fourfold.pipeline.options import ReadOptions
-from fourfold.pipeline.pushdown import Pushed
 from fourfold.pipeline.scan import Guard, Piece
 from fourfold.pipeline.streams.promoting import Registries, outdated
 from fourfold.pipeline.tables import ROOT, SPACE, Column
@@ -34,36 +34,34 @@ def registries_in(mark: Mark, pattern: str | None = None) -> Registries:
     return outdated((stream, text, first) for _, stream, _, text, first in rows)
 
 
-def folded_parts(
-    marks: Sequence[Mark], options: ReadOptions, pushed: Pushed
-) -> Iterator[tuple[int, Piece]]:
+def folded_parts(marks: Sequence[Mark], options: ReadOptions) -> Iterator[tuple[int, Piece]]:
     """What the folded tables read, each piece with the registries of its file."""
     parts = _changes_in if options.table.reads == "changes" else _stored_in
     for mark in marks:
         registries = registries_in(mark, options.stream)
-        for cost, piece in parts(mark, options, pushed):
+        for cost, piece in parts(mark, options):
             yield cost, replace(piece, told=registries or None)
 
 
-def _stored_in(mark: Mark, options: ReadOptions, pushed: Pushed) -> Iterator[tuple[int, Piece]]:
+def _stored_in(mark: Mark, options: ReadOptions) -> Iterator[tuple[int, Piece]]:
     """What messages are made of."""
     stored = replace(options, table_name=options.table.reads, columns=None)
-    return planning.raw_parts([mark], stored, stored.table.chosen(), pushed)
+    return planning.raw_parts([mark], stored, stored.table.chosen())
 
 
-def _changes_in(mark: Mark, options: ReadOptions, pushed: Pushed) -> Iterator[tuple[int, Piece]]:
+def _changes_in(mark: Mark, options: ReadOptions) -> Iterator[tuple[int, Piece]]:
     """What the fold of states reads; a large file is cut into parts by the keys of its streams."""
     count = -(-mark.bytes // options.partition_bytes)
     [(greatest,)] = cuts.rows(mark, SQL.greatest_sid)
     width = max(1, -(-greatest // count))
     lows = range(0, max(greatest, 1), width)
     for low in lows:
-        yield mark.bytes // len(lows), _changes(mark, options, pushed, low, low + width)
+        yield mark.bytes // len(lows), _changes(mark, options, low, low + width)
 
 
-def _changes(mark: Mark, options: ReadOptions, pushed: Pushed, after: int, upto: int) -> Piece:
+def _changes(mark: Mark, options: ReadOptions, after: int, upto: int) -> Piece:
     columns = options.tables.table(options.table.reads).chosen()
-    texts, given = pushdown.as_sql(pushed.on("stream"), 3)
+    texts, given = as_sql(options.conditions.on("stream"), 3)
     if options.stream is not None:
         texts.append(f'"stream" GLOB {quoted(options.stream)}')
     conditions = " AND ".join(texts) or "1"

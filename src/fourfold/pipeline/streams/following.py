@@ -141,7 +141,7 @@ class StreamsFollowing:
         if self._options.skip_bad:
             return known
         raise NotFound(
-            f"{self._options.where}: the file {file} has gone while a query reads it",
+            f"{self._options.location}: the file {file} has gone while a query reads it",
             hint="Put it back, or begin a new query with another checkpoint.",
         )
 

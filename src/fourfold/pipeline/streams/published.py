@@ -25,6 +25,7 @@ from fourfold import limits
 from fourfold.errors import FourfoldError
 from fourfold.objects import FolderStore, open_objects
 from fourfold.pipeline import driver
+from fourfold.pipeline.conditions import parse
 from fourfold.pipeline.failures import typed
 from fourfold.pipeline.options import point
 from fourfold.pipeline.streams import published_cut, published_native, published_planning
@@ -53,6 +54,7 @@ def published(
     columns: Iterable[str] | None = None,
     skip_bad: bool = False,
     table: str = RECORDS,
+    where: str | None = None,
 ) -> DataFrame:
     """The records of the streams that are published at `objects`, a folder or an address.
 
@@ -61,13 +63,14 @@ def published(
     from its file. With `shared`, a fork has the records that it shares with its source as well,
     as a reader of the fork sees them; without, each record comes once. `skip_bad` leaves out
     streams whose manifest is damaged. The `table` is `records`, as they are stored, or `messages`,
-    each in the version that its stream is at.
+    each in the version that its stream is at. `where` is the option of that name of a read.
     """
     url = address(objects)
     moment = at if isinstance(at, datetime) else point(at, "at")
     until_ms = published_cut.checked_moment(moment)
     names = tuple(columns) if columns is not None else None
     chosen = PUBLISHED.table(table).chosen(names)
+    conditions = parse(where, PUBLISHED.table(table))
     if not driver.reachable(spark) or not is_folder(url):
         reader = spark.read.format("fourfold").option("objects", url).option("table", table)
         given = {
@@ -77,6 +80,7 @@ def published(
             "shared": "true" if shared else None,
             "columns": None if names is None else ",".join(names),
             "skip_bad": "true" if skip_bad else None,
+            "where": where,
         }
         for name, value in given.items():
             reader = reader if value is None else reader.option(name, value)
@@ -96,6 +100,8 @@ def published(
         promoted=table == MESSAGES,
     )
     found = _native(spark, url, cut, until_ms, shared=shared)
+    for condition in conditions.spark_columns():
+        found = found.where(condition)
     return found.select(*(column.name for column in chosen))
 
 

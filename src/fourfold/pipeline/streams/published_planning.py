@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from fourfold import limits
 from fourfold.pipeline import planning
-from fourfold.pipeline.pushdown import Pushed
+from fourfold.pipeline.conditions import Conditions
 from fourfold.pipeline.scan import Piece, Work
 from fourfold.pipeline.streams.changes import ranges
 from fourfold.pipeline.streams.promoting import (
@@ -29,19 +29,19 @@ def works(
     cut: PublishedCut,
     url: str,
     columns: tuple[Column, ...],
-    pushed: Pushed,
+    conditions: Conditions,
     *,
     until_ms: int | None,
     partition_bytes: int,
     batch_rows: int,
 ) -> list[SegmentWork | TailWork]:
     """Objects packed into tasks of a good size, and the tail of the node in others."""
-    keys = _keys(pushed)
+    keys = _keys(conditions)
     found: list[SegmentWork | TailWork] = [
         SegmentWork(url, parts, columns, batch_rows, until_ms, keys, _registries(cut, parts))
-        for parts in _packed(list(_pruned(cut.parts, pushed)), partition_bytes)
+        for parts in _packed(list(_pruned(cut.parts, conditions)), partition_bytes)
     ]
-    return [*found, *tail_works(cut, columns, until_ms, partition_bytes, batch_rows, pushed)]
+    return [*found, *tail_works(cut, columns, until_ms, partition_bytes, batch_rows, conditions)]
 
 
 def tail_works(  # noqa: PLR0917 - these are what it is made of
@@ -50,13 +50,15 @@ def tail_works(  # noqa: PLR0917 - these are what it is made of
     until_ms: int | None,
     partition_bytes: int,
     batch_rows: int,
-    pushed: Pushed | None = None,
+    conditions: Conditions | None = None,
 ) -> list[TailWork]:
     if cut.mark is None or not cut.tails:
         return []
     names = {column.name for column in columns}
     kept = columns if until_ms is None or "time" in names else (*columns, _TIME)
-    wanted = [tail for tail in cut.tails if pushed is None or _allows(pushed, tail.stream)]
+    wanted = [
+        tail for tail in cut.tails if conditions is None or conditions.allow("stream", tail.stream)
+    ]
     told = _registries(cut, wanted) if shows_messages(columns) else None
     read = kept if told is None else columns_read(kept)
     parts = (
@@ -106,25 +108,20 @@ def _pieces(
                 yield replace(piece, constants=(*piece.constants, *named))
 
 
-def _keys(pushed: Pushed) -> tuple[bytes, ...] | None:
+def _keys(conditions: Conditions) -> tuple[bytes, ...] | None:
     """The routing keys that are asked for; None when others are wanted, too."""
-    equal = [each for each in pushed.on("routing_key") if each.sign in {"=", "in"}]
+    equal = [each for each in conditions.on("routing_key") if each.sign in {"=", "in"}]
     return tuple(key.encode() for key in equal[0].values) if equal else None
 
 
-def _allows(pushed: Pushed, stream: str) -> bool:
-    return all(each.holds(stream) for each in pushed.on("stream"))
-
-
-def _pruned(parts: Iterable[Part], pushed: Pushed) -> Iterator[Part]:
+def _pruned(parts: Iterable[Part], conditions: Conditions) -> Iterator[Part]:
     """The parts that conditions leave, each no longer than they ask for."""
-    below, upto = pushed.bounds("offset")
-    kinds = pushed.on("content_type")
+    after, until = conditions.bounds("offset")
     for part in parts:
-        low = max(part.low, below + 1)
-        high = part.high if upto is None else min(part.high, upto + 1)
-        fits = all(each.holds(part.content_type) for each in kinds)
-        if low < high and fits and _allows(pushed, part.stream):
+        low = max(part.low, after + 1)
+        high = part.high if until is None else min(part.high, until + 1)
+        fits = conditions.allow("content_type", part.content_type)
+        if low < high and fits and conditions.allow("stream", part.stream):
             yield part._replace(low=low, high=high)
 
 

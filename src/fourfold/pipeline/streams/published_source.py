@@ -6,16 +6,14 @@ is made, as for every table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from fourfold.errors import FourfoldError, InvalidInput
-from fourfold.pipeline import pushdown
 from fourfold.pipeline.failures import carried
 from fourfold.pipeline.options import ReadOptions
-from fourfold.pipeline.pushdown import Pushed
 from fourfold.pipeline.streams import published_cut, published_planning
 from fourfold.pipeline.streams.published_cut import PublishedCut
 from fourfold.pipeline.streams.published_scan import SegmentWork, TailWork, batches
@@ -23,7 +21,6 @@ from fourfold.pipeline.streams.published_tables import MESSAGES
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.datasource import Filter
 
 
 def take(options: ReadOptions) -> PublishedCut:
@@ -56,14 +53,8 @@ class PublishedReader(DataSourceReader):
     def __init__(self, options: ReadOptions, columns: tuple[str, ...], cut: PublishedCut) -> None:
         self._options = options
         self._columns = columns
+        self._read = tuple(dict.fromkeys((*columns, *options.conditions.columns)))
         self._cut: PublishedCut | None = cut
-        self._pushed = Pushed()
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Conditions leave out objects and row groups; Spark applies them to the rows."""
-        for each in filters:
-            list(pushdown.take([each], self._options.table, self._pushed))
-            yield each
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
@@ -73,8 +64,8 @@ class PublishedReader(DataSourceReader):
             works = published_planning.works(
                 self._cut,
                 options.objects,
-                options.table.chosen(self._columns),
-                self._pushed,
+                options.table.chosen(self._read),
+                options.conditions,
                 until_ms=published_cut.checked_moment(options.at),
                 partition_bytes=options.partition_bytes,
                 batch_rows=options.batch_rows,
@@ -84,8 +75,14 @@ class PublishedReader(DataSourceReader):
         return [Objects(work) for work in works] or [Objects(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Conditions leave out objects and row groups first, and then the rows of the others."""
         assert isinstance(partition, Objects)
-        return iter(()) if partition.work is None else batches(partition.work)
+        if partition.work is None:
+            return
+        for batch in batches(partition.work):
+            rows = self._options.conditions.filtered(batch)
+            if rows.num_rows:
+                yield rows.select(list(self._columns))
 
     def __getstate__(self) -> dict[str, object]:
         """What a worker gets: its task says all that it needs of the cut."""

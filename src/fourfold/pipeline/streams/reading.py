@@ -14,7 +14,7 @@ from fourfold.pipeline.streaming import FourfoldStreamReader
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-_OF_A_BATCH = ("at", "cut", "objects", "shared", "since")
+_OF_A_BATCH = ("at", "cut", "objects", "shared", "since", "where")
 _TABLES = ("records", "messages")
 
 

@@ -23,9 +23,9 @@ from datetime import datetime
 
 from fourfold.kernel import Sequence, Snapshot
 from fourfold.models.streams import MIGRATIONS, PROFILE
+from fourfold.pipeline.conditions import Condition
 from fourfold.pipeline.cut import Mark
 from fourfold.pipeline.options import ReadOptions
-from fourfold.pipeline.pushdown import Condition
 from fourfold.pipeline.streams.changes import SQL, folded_parts, quoted
 from fourfold.pipeline.tables import Column, Kind, ModelTables, Table, listed
 

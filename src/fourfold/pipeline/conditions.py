@@ -1,0 +1,244 @@
+"""The option `where` of a read: conditions that are applied before rows reach Spark.
+
+    id >= 'order-1' and id < 'order-2' and op in ('set', 'patch') and seq > 100
+
+Comparisons of a column with a constant, joined by `and`. A constant is a whole number or a string
+in single quotes, in which a quote is doubled. Strings compare by their UTF-8 bytes, as in Spark.
+Columns are those that the table marks as filtered: a condition on another could not be applied
+exactly, so it is refused.
+
+Filters of a query never get here. Spark shares a Python reader between the scans of a relation, so
+one that accepts filters would narrow other queries as well; a condition belongs to the options of
+one DataFrame.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from operator import eq, ge, gt, le, lt
+from typing import TYPE_CHECKING, Any, Final
+
+from fourfold.errors import InvalidInput
+from fourfold.pipeline.tables import Column, Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column as SparkColumn
+
+_COMPARE: Final = {"=": eq, ">": gt, ">=": ge, "<": lt, "<=": le}
+_PYTHON_TYPES: Final = {"string": str, "bigint": int, "int": int}
+_TOKEN: Final = re.compile(
+    r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<number>-?\d+)|(?P<sign><=|>=|=|<|>)"
+    r"|(?P<mark>[(),])|(?P<word>\w+))"
+)
+_HINT: Final = "As in: id >= 'order-1' and op in ('set', 'patch') and seq > 100."
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """`column sign value`; with the sign `in`, any of the values."""
+
+    column: str
+    sign: str
+    values: tuple[Any, ...]
+
+    def holds(self, value: Any) -> bool:
+        """Return True if a known value meets the condition."""
+        if self.sign == "in":
+            return value in self.values
+        return bool(_COMPARE[self.sign](value, self.values[0]))
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """Conditions of one read, all of which hold for its rows."""
+
+    each: tuple[Condition, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.each)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(condition.column for condition in self.each))
+
+    def on(self, column: str) -> list[Condition]:
+        return [condition for condition in self.each if condition.column == column]
+
+    def without(self, *columns: str) -> list[Condition]:
+        return [condition for condition in self.each if condition.column not in columns]
+
+    def allow(self, column: str, value: Any) -> bool:
+        """Return True if a value of a column meets every condition on it."""
+        return all(condition.holds(value) for condition in self.on(column))
+
+    def bounds(self, column: str) -> tuple[int, int | None]:
+        """Return the range of a whole number: after the first, until the second if there is one."""
+        low, high = -1, None
+        for condition in self.on(column):
+            lowest, highest = min(condition.values), max(condition.values)
+            if condition.sign in {"=", "in", ">=", ">"}:
+                low = max(low, lowest if condition.sign == ">" else lowest - 1)
+            if condition.sign in {"=", "in", "<=", "<"}:
+                until = highest - 1 if condition.sign == "<" else highest
+                high = until if high is None else min(high, until)
+        return low, high
+
+    def filtered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows of an Arrow batch that meet the conditions; nulls never do."""
+        import pyarrow as pa  # noqa: PLC0415 - an optional dependency
+        import pyarrow.compute as pc  # noqa: PLC0415
+
+        compare = {
+            "=": pc.equal,
+            ">": pc.greater,
+            ">=": pc.greater_equal,
+            "<": pc.less,
+            "<=": pc.less_equal,
+        }
+        for condition in self.each:
+            column = batch.column(condition.column)
+            if condition.sign == "in":
+                kept = pc.is_in(column, value_set=pa.array(condition.values, column.type))
+            else:
+                kept = compare[condition.sign](column, pa.scalar(condition.values[0], column.type))
+            batch = batch.filter(kept)
+        return batch
+
+    def spark_columns(self) -> Iterator[SparkColumn]:
+        """Yield the conditions as Spark writes them."""
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415 - an optional dependency
+
+        for condition in self.each:
+            column = F.col(condition.column)
+            if condition.sign == "in":
+                yield column.isin(*condition.values)
+            else:
+                yield _COMPARE[condition.sign](column, F.lit(condition.values[0]))
+
+    def text(self) -> str:
+        """Return the option `where` that says the same."""
+        return " and ".join(
+            f"{each.column} in ({', '.join(map(_constant, each.values))})"
+            if each.sign == "in"
+            else f"{each.column} {each.sign} {_constant(each.values[0])}"
+            for each in self.each
+        )
+
+
+def parse(text: str | None, table: Table) -> Conditions:
+    """Parse the option `where` of a read of a table."""
+    if text is None or not text.strip():
+        return Conditions()
+    tokens = list(_tokens(text))
+    found: list[Condition] = []
+    while True:
+        condition, tokens = _comparison(tokens, text, table)
+        found.append(condition)
+        if not tokens:
+            return Conditions(tuple(found))
+        if not _is_word(tokens[0], "and"):
+            raise _malformed(text, tokens[0][1])
+        tokens = tokens[1:]
+
+
+def accepts(table: Table, condition: Condition) -> bool:
+    """Return True if a condition can be applied to a table exactly."""
+    column = next((each for each in table.columns if each.name == condition.column), None)
+    return column is not None and column.filtered and _fits(column, condition.values)
+
+
+def as_sql(conditions: Iterable[Condition], first: int) -> tuple[list[str], list[Any]]:
+    """Return the conditions in SQL and their values, which are bound from the number `first`."""
+    texts: list[str] = []
+    values: list[Any] = []
+    for condition in conditions:
+        numbers = [f"?{first + len(values) + at}" for at in range(len(condition.values))]
+        values.extend(condition.values)
+        if condition.sign == "in":
+            texts.append(f'"{condition.column}" IN ({", ".join(numbers)})')
+        else:
+            texts.append(f'"{condition.column}" {condition.sign} {numbers[0]}')
+    return texts, values
+
+
+Token = tuple[str, str]
+"""What a token is, and its text."""
+
+
+def _tokens(text: str) -> Iterator[Token]:
+    at = 0
+    while at < len(text.rstrip()):
+        match = _TOKEN.match(text, at)
+        if match is None or match.lastgroup is None:
+            raise _malformed(text, text[at:].strip())
+        yield match.lastgroup, match[match.lastgroup]
+        at = match.end()
+
+
+def _comparison(tokens: list[Token], text: str, table: Table) -> tuple[Condition, list[Token]]:
+    """Take a comparison from the front of the tokens; return it, and the tokens after it."""
+    if len(tokens) < 3 or tokens[0][0] != "word":
+        raise _malformed(text, tokens[0][1] if tokens else "")
+    column = _column(tokens[0][1], table)
+    if tokens[1][0] == "sign":
+        values, rest = (_value(tokens[2], text),), tokens[3:]
+        condition = Condition(column.name, tokens[1][1], values)
+    elif _is_word(tokens[1], "in") and tokens[2] == ("mark", "("):
+        values, rest = _list(tokens[3:], text)
+        condition = Condition(column.name, "in", values)
+    else:
+        raise _malformed(text, tokens[1][1])
+    if not _fits(column, values):
+        raise InvalidInput(
+            f"option 'where': {column.name} is a {column.type}, got {values[0]!r}", hint=_HINT
+        )
+    return condition, rest
+
+
+def _list(tokens: list[Token], text: str) -> tuple[tuple[Any, ...], list[Token]]:
+    end = tokens.index(("mark", ")")) if ("mark", ")") in tokens else 0
+    inside = tokens[:end]
+    if len(inside) % 2 == 0 or any(comma != ("mark", ",") for comma in inside[1::2]):
+        raise _malformed(text, "in (")
+    return tuple(_value(token, text) for token in inside[::2]), tokens[end + 1 :]
+
+
+def _value(token: Token, text: str) -> str | int:
+    if token[0] == "number":
+        return int(token[1])
+    if token[0] != "text":
+        raise _malformed(text, token[1])
+    return token[1][1:-1].replace("''", "'")
+
+
+def _column(name: str, table: Table) -> Column:
+    column = table.column(name)
+    if not column.filtered:
+        names = ", ".join(each.name for each in table.columns if each.filtered)
+        raise InvalidInput(
+            f"option 'where': {table.name} cannot be narrowed by {name!r}",
+            hint=f"Filter the DataFrame. Columns for `where`: {names or 'none'}.",
+        )
+    return column
+
+
+def _fits(column: Column, values: tuple[Any, ...]) -> bool:
+    wanted = _PYTHON_TYPES.get(column.type)
+    if not values or not all(type(value) is wanted for value in values):
+        return False
+    return wanted is not int or all(-(2**63) <= value < 2**63 for value in values)
+
+
+def _is_word(token: Token, word: str) -> bool:
+    return token[0] == "word" and token[1].lower() == word
+
+
+def _constant(value: str | int) -> str:
+    return str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
+
+
+def _malformed(text: str, near: str) -> InvalidInput:
+    return InvalidInput(f"option 'where': cannot parse {text!r} at {near!r}", hint=_HINT)

@@ -1,0 +1,133 @@
+"""What one query filters never narrows another scan of the same DataFrame, view or table.
+
+Spark hands the filters of a query to a Python source when `spark.sql.python.filterPushdown.enabled`
+is set, and reuses a reader that took them for other scans of the relation. So the source takes
+none, and every test here runs with the setting on and off.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+import fourfold
+from fourfold.pipeline import read as read_table
+from fourfold.pipeline import sql, views
+
+pytestmark = pytest.mark.spark
+
+SETTING = "spark.sql.python.filterPushdown.enabled"
+ENTITIES, COMMITS = 40, 5
+FEW = "id < 'e-08'"
+
+
+@pytest.fixture(params=["true", "false"], ids=["pushdown-on", "pushdown-off"], autouse=True)
+def pushdown(spark, request):
+    before = spark.conf.get(SETTING)
+    spark.conf.set(SETTING, request.param)
+    yield request.param
+    spark.conf.set(SETTING, before)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("isolation") / "store"
+    with fourfold.open(folder) as store:
+        for history in ("revisions", "facts"):
+            space = store.space(f"did:web:{history}.example", history=history)
+            for commit in range(COMMITS):
+                space.transact(
+                    [
+                        {"op": "set", "id": f"e-{number:02}", "value": {"n": commit}}
+                        for number in range(ENTITIES)
+                    ]
+                )
+        for name in ("a", "b"):
+            stream = store.streams.create(name, content_type="text/plain")
+            for number in range(10):
+                stream.append(f"{number}".encode())
+    return folder
+
+
+SCANS = [
+    ("documents", "revisions", FEW, 2 * COMMITS * 8, 2 * COMMITS * ENTITIES),
+    ("documents", "revisions", "seq <= 2", 2 * 2 * ENTITIES, 2 * COMMITS * ENTITIES),
+    ("documents", "state", FEW, 2 * 8, 2 * ENTITIES),
+    ("documents", "history", FEW, 2 * COMMITS * 8, 2 * COMMITS * ENTITIES),
+    ("documents", "commits", "seq = 1", 2, 2 * COMMITS),
+    ("streams", "records", "stream = 'a'", 10, 20),
+]
+FOLDED_AND_RAW = [SCANS[1], SCANS[2]]
+
+
+@pytest.mark.parametrize(("model", "table", "condition", "few", "everything"), SCANS)
+def test_queries_on_one_frame_see_all_rows_after_a_filtered_one(
+    read, root, model, table, condition, few, everything
+):
+    frame = read(root, table, model=model)
+    assert frame.count() == everything
+    assert frame.where(condition).count() == few
+    assert frame.count() == everything
+    assert len(frame.where(condition).collect()) == few
+    assert len(frame.collect()) == everything
+
+
+@pytest.mark.parametrize(("model", "table", "condition", "few", "everything"), FOLDED_AND_RAW)
+def test_subqueries_over_one_view_see_their_own_rows(
+    spark, root, model, table, condition, few, everything
+):
+    views(spark, root, model=model, prefix="v_", tables=[table])
+    [row] = spark.sql(
+        f"select (select count(*) from v_{table} where {condition}) as few, "
+        f"(select count(*) from v_{table}) as everything"
+    ).collect()
+    assert tuple(row) == (few, everything)
+    [again] = spark.sql(f"select count(*) from v_{table}").collect()
+    assert again[0] == everything
+
+
+@pytest.mark.parametrize(("model", "table", "condition", "few", "everything"), FOLDED_AND_RAW)
+def test_sql_gives_each_reference_of_a_table_its_own_rows(
+    spark, root, model, table, condition, few, everything
+):
+    query = (
+        f"select (select count(*) from {table} where {condition}) as few, "
+        f"(select count(*) from {table}) as everything"
+    )
+    frame, _ = sql(spark, query, root, model=model)
+    assert tuple(frame.collect()[0]) == (few, everything)
+
+
+def test_self_join_filtered_on_one_side_keeps_the_other_whole(read, root):
+    frame = read(root, "revisions", space="did:web:revisions.example")
+    one = frame.where("seq <= 2").alias("one")
+    ids = frame.select("id").distinct()
+    assert one.join(ids, "id").count() == 2 * ENTITIES
+    other = frame.alias("other")
+    joined = one.join(other, "id")
+    assert joined.count() == 2 * COMMITS * ENTITIES
+    assert frame.where("seq <= 2").unionAll(frame).count() == (2 + COMMITS) * ENTITIES
+    assert frame.where("seq <= 1").unionAll(frame.where("seq > 4")).count() == 2 * ENTITIES
+
+
+def test_cached_frame_holds_all_rows_after_a_filtered_query(read, root):
+    frame = read(root, "state")
+    assert frame.where(FEW).count() == 2 * 8
+    cached = frame.cache()
+    try:
+        assert cached.count() == 2 * ENTITIES
+        assert cached.where(FEW).count() == 2 * 8
+        assert cached.count() == 2 * ENTITIES
+    finally:
+        cached.unpersist(blocking=True)
+    filtered = frame.where(FEW).cache()
+    try:
+        assert (filtered.count(), frame.count()) == (2 * 8, 2 * ENTITIES)
+    finally:
+        filtered.unpersist(blocking=True)
+
+
+def test_frames_of_read_are_whole_after_a_filtered_query(spark, root):
+    frame = read_table(spark, root=root, table="revisions")
+    counts = [frame.count(), frame.where("seq <= 2").count(), frame.count()]
+    assert counts == [2 * COMMITS * ENTITIES, 2 * 2 * ENTITIES, 2 * COMMITS * ENTITIES]
+    assert frame.where(FEW).join(frame.select("id").distinct(), "id").count() == 2 * COMMITS * 8
