@@ -9,11 +9,12 @@ import sys
 
 import pytest
 import sample_store
+from pyspark.errors import AnalysisException
 
 import fourfold
 from fourfold.pipeline import sql, views
 from fourfold.pipeline.tables import model_tables
-from fourfold.pipeline.views import columns_named
+from fourfold.pipeline.views import planned_needs
 
 TABLES = model_tables("documents").tables
 
@@ -25,23 +26,108 @@ def root(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(
-    ("query", "columns"),
-    [
-        ("select id, seq from revisions", {"id", "seq"}),
-        ("select count(*) from revisions where op = 'set'", {"op"}),
-        ("SELECT COUNT( * ) FROM revisions", {"space"}),
-        ("select r.id from revisions r order by r.SEQ desc", {"id", "seq"}),
-        ("select * from revisions", set()),
-        ("select r.* from revisions r", set()),
-        ("select a.id from revisions a natural join commits b", set()),
-        ("table revisions", set()),
-        ("describe revisions", set()),
-        ("select 2 * seq from revisions", set()),
-    ],
-)
-def test_a_query_reads_the_columns_that_it_names_or_all(query, columns):
-    assert set(columns_named(query, TABLES["revisions"])) == columns
+ALL = {column.name for column in TABLES["revisions"].chosen()}
+PATCHES = "op = 'patch'"
+NEEDS = [
+    ("select id, seq from revisions", {"id", "seq"}, ""),
+    (f"select count(*) from revisions where {PATCHES}", {"op"}, PATCHES),
+    ("SELECT COUNT( * ) FROM revisions", {"space"}, ""),
+    ("select r.id from revisions r order by r.SEQ desc", {"id", "seq"}, ""),
+    ("select * from revisions", ALL, ""),
+    ("select r.* from revisions r where 4 >= seq", ALL, "seq <= 4"),
+    ("select a.id from revisions a natural join commits b", ALL, ""),
+    ("table revisions", ALL, ""),
+    ("select 2 * seq as twice from revisions", {"seq"}, ""),
+    ("from revisions |> limit 2", ALL, ""),
+    ("from revisions |> where seq = 1 |> drop data |> limit 2", ALL - {"data"}, "seq = 1"),
+    ("from revisions |> where seq = 1 |> select id", {"id", "seq"}, "seq = 1"),
+    ("from revisions |> aggregate count(*) as n group by op", {"op"}, ""),
+    ("from revisions |> union all from revisions |> aggregate count(*) as n", ALL, ""),
+    ("select root, id from revisions", {"root", "id"}, ""),
+    (
+        "with w as (from revisions) select id from w where id in ('note-1', 'x')",
+        ALL,
+        "id in ('note-1', 'x')",
+    ),
+    (
+        "select id from revisions where id = 'it\\'s' and data is null",
+        {"id", "data"},
+        "id = 'it''s'",
+    ),
+    ("select id from revisions where seq > 3 or id = 'note-1'", {"id", "seq"}, ""),
+    ("select id from revisions where time > '2020-01-01'", {"id", "time"}, ""),
+    ("select id from revisions where id = 'note-1' and false", {"id"}, ""),
+    (
+        "select a.id from revisions a join revisions b on a.id = b.id where a.seq = 1",
+        {"id", "seq"},
+        "",
+    ),
+    (
+        "select c.session from commits c left join revisions r on c.seq = r.seq and r.op = 'set'",
+        {"seq", "op"},
+        "op = 'set'",
+    ),
+    (
+        "select id from revisions where seq = (select max(seq) from revisions where op = 'delete')",
+        {"id", "seq", "op"},
+        "",
+    ),
+]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("query", "columns", "where"), NEEDS)
+def test_needs_of_a_query_are_those_of_its_plan(spark, query, columns, where):
+    tables = [TABLES[name] for name in ("revisions", "commits")]
+    need = planned_needs(spark, query, tables, "")["revisions"]
+    for table in tables:
+        spark.catalog.dropTempView(table.name)
+    assert set(need.columns) == columns
+    assert need.conditions.text() == where
+
+
+@pytest.mark.spark
+def test_sql_gives_the_columns_and_rows_of_the_whole_views(root, spark):
+    queries = [
+        "from revisions |> limit 2",
+        "from revisions |> where seq = 1 |> drop data",
+        "from revisions |> where seq < 4 |> union all from revisions |> aggregate count(*) as n",
+        "select * except (data, time) from revisions where op = 'delete'",
+        "select s.id, c.time from state s join commits c on s.space = c.space and s.seq = c.seq",
+        "select a, count(*) from branches as b(a, c, d, e, f, g, h, i) group by a",
+        "select id from state where exists (select 1 from facts where facts.id = state.id)",
+        "select c.seq, r.id from commits c left join revisions r on c.seq = r.seq and r.op = 'set'",
+    ]
+    narrow = [sql(spark, query, root)[0] for query in queries]
+    assert not spark.catalog.tableExists("revisions")
+    views(spark, root, prefix="")
+    try:
+        for query, found in zip(queries, narrow, strict=True):
+            whole = spark.sql(query)
+            assert found.schema == whole.schema, query
+            if "limit" not in query:
+                assert rows(found) == rows(whole), query
+    finally:
+        for name in TABLES:
+            spark.catalog.dropTempView(name)
+
+
+def rows(frame):
+    return sorted(map(repr, frame.collect()))
+
+
+@pytest.mark.spark
+def test_sql_leaves_the_views_of_a_session_as_they_were(root, spark):
+    views(spark, root, tables=["state"])
+    everything = spark.sql("select count(*) from state").collect()
+    answer, _ = sql(spark, "select id from state where id = 'note-1'", root)
+    assert spark.sql("select count(*) from state").collect() == everything
+    assert {row.id for row in answer.collect()} == {"note-1"}
+    with pytest.raises(AnalysisException):
+        sql(spark, "select nothing from state", root)
+    assert spark.sql("select count(*) from state").collect() == everything
+    described, _ = sql(spark, "describe state", root)
+    assert "document" in {row.col_name for row in described.collect()}
 
 
 @pytest.mark.spark
@@ -54,20 +140,6 @@ def test_every_public_table_is_a_view(root, spark):
             column.name for column in TABLES[name.removeprefix("shop_")].chosen()
         ]
     assert spark.sql("select count(*) from shop_state where op <> 'delete'").collect() == [(8,)]
-
-
-@pytest.mark.spark
-def test_a_query_gives_the_same_with_few_columns_as_with_all(root, spark):
-    queries = [
-        "select s.id, c.time from state s join commits c on s.space = c.space and s.seq = c.seq",
-        "select a, count(*) from branches as b(a, c, d, e, f, g, h, i) group by a",
-        "select id from state where exists (select 1 from facts where facts.id = state.id)",
-    ]
-    for query in queries:
-        frame, _ = sql(spark, query, root)
-        narrow = sorted(map(repr, frame.collect()))
-        views(spark, root)
-        assert narrow == sorted(map(repr, spark.sql(query).collect())), query
 
 
 @pytest.mark.spark

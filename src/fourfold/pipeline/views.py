@@ -9,23 +9,26 @@
 table at that cut: a join of two of them never sees a commit in one and not in the other. To see
 newer commits, call it again.
 
-Spark prunes no columns of a source in Python: `sql` knows the query, so it makes its views
-of the columns that the query names; whoever writes several queries over wide tables may do the same
-with the option `columns`.
+Spark prunes no columns of a source in Python, and hands it no conditions. `sql` knows the query, so
+it makes views of what the query needs, for this query alone. For several queries over wide tables,
+`columns` and `where` of `views` narrow what is read.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from fourfold.errors import CorruptData, FourfoldError, InvalidInput
+from fourfold.pipeline import driver
 from fourfold.pipeline.failures import typed
 from fourfold.pipeline.options import point
+from fourfold.pipeline.query_plan import EmptyTable, Need, needs
 from fourfold.pipeline.reading import frame
 from fourfold.pipeline.streams.published_tables import MESSAGES, RECORDS, published_tables
 from fourfold.pipeline.streams.published_tables import MODEL as STREAMS
@@ -37,15 +40,9 @@ if TYPE_CHECKING:
     from fourfold.pipeline.cut import Cut
     from fourfold.store import Store
 
-_WHOLE: Final = re.compile(
-    r"\b(natural|pivot|unpivot|table)\b|^\s*(describe|desc|show|cache|create)\b", re.IGNORECASE
-)
-"""Words of queries that use columns without naming them."""
 _STATE: Final = "state"
 _OF_OBJECTS: Final = (RECORDS, MESSAGES, _STATE)
 """What published objects are without the store that publishes them."""
-_STAR: Final = re.compile(r"\*")
-_COUNT_ALL: Final = re.compile(r"count\s*\(\s*\*\s*\)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +68,7 @@ def views(
     skip_bad: bool = False,
     tables: Iterable[str] | None = None,
     columns: Mapping[str, Iterable[str]] | None = None,
+    where: Mapping[str, str] | None = None,
 ) -> Views:
     """Make a temporary view of every table of one store, or, with `roots`, of many.
 
@@ -80,7 +78,7 @@ def views(
     there, each of the moment when it is made; and where the store that publishes them is given too,
     what is not published yet is in them, and the other tables of streams are views as well. With
     `skip_bad` files that cannot be read are left out, and named in the result. `tables` are all if
-    not given; `columns` narrows some to a few columns.
+    not given; `columns` narrows some to a few columns, `where` some to a few rows.
     """
     if objects is not None:
         return _with_published(
@@ -91,6 +89,7 @@ def views(
             {"at": at, "prefix": prefix, "skip_bad": skip_bad},
             tables=tables,
             columns=columns or {},
+            where=where or {},
         )
     options = _options(store, roots, space, at, model, skip_bad=skip_bad)
     cut = cut_of(spark, options)
@@ -103,6 +102,8 @@ def views(
         asked |= {name: value for name, value in special.items() if name in table.options}
         if columns and table.name in columns:
             asked["columns"] = ",".join(columns[table.name])
+        if where and table.name in where:
+            asked["where"] = where[table.name]
         name = f"{prefix}{table.name}"
         frame(spark, asked, cut).createOrReplaceTempView(name)
         names.append(name)
@@ -127,6 +128,7 @@ def _with_published(
     *,
     tables: Iterable[str] | None,
     columns: Mapping[str, Iterable[str]],
+    where: Mapping[str, str],
 ) -> Views:
     from fourfold.pipeline.cut import Bad, Cut  # noqa: PLC0415 - it needs the kernel
     from fourfold.pipeline.streams import published  # noqa: PLC0415
@@ -137,20 +139,22 @@ def _with_published(
     root = None
     if store is not None:
         root = Path(store) if isinstance(store, str | Path) else store.root
-        made = views(spark, store, model=model, tables=others, columns=columns, **options)
+        made = views(
+            spark, store, model=model, tables=others, columns=columns, where=where, **options
+        )
     elif others:
         raise InvalidInput(f"without the store, objects are the tables {', '.join(_OF_OBJECTS)}")
     wanted = [name for name in names if name in _OF_OBJECTS]
     if not wanted:
         return made
     skip_bad = options["skip_bad"]
-    given: dict[str, Any] = {"at": options["at"], "root": root, "skip_bad": skip_bad}
+    common: dict[str, Any] = {"at": options["at"], "root": root, "skip_bad": skip_bad}
     for name in wanted:
         if name == _STATE:
-            frame = published.published_state(spark, objects, **given)
+            frame = published.published_state(spark, objects, **common)
         else:
-            chosen = columns.get(name)
-            frame = published.published(spark, objects, table=name, columns=chosen, **given)
+            given = common | {"columns": columns.get(name), "where": where.get(name)}
+            frame = published.published(spark, objects, table=name, **given)
         frame.createOrReplaceTempView(f"{options['prefix']}{name}")
     place = published.address(objects)
     bad = published.unreadable(place) if skip_bad and root is None else ()
@@ -177,9 +181,11 @@ def _wanted(model: str, names: Iterable[str] | None) -> list[Table]:
 def sql(
     spark: SparkSession, query: str, store: Store | str | Path | None = None, **options: Any
 ) -> tuple[DataFrame, Views]:
-    """The answer to a query over the tables of a store, and the views that it is about.
+    """Answer a query over the tables of a store; return the answer and the views it is made of.
 
-    The other arguments are those of `views`. Only the columns that the query names are read.
+    The other arguments are those of `views`. Only what the query needs is read: columns, and rows
+    where a table is used once. So the views are the query's own, and are dropped again; a command
+    (`create view`, `describe`), and any query through Spark Connect, gets whole views that stay.
     """
     words = set(re.findall(r"\w+", query.lower()))
     prefix = options.get("prefix", "")
@@ -189,20 +195,70 @@ def sql(
         told = published_tables(STREAMS).tables
         public = [told.get(table.name, table) for table in public]
     named = [table for table in public if f"{prefix}{table.name}".lower() in words] or public
-    narrow = {table.name: chosen for table in named if (chosen := columns_named(query, table))}
     names = [table.name for table in named]
-    made = views(spark, store, tables=names, columns=narrow, **options)
-    from pyspark.errors import AnalysisException  # noqa: PLC0415 - an optional dependency
-
-    try:
-        return spark.sql(query), made
-    except AnalysisException:
-        if not narrow:
-            raise
-        # A query may use a column without naming it, for example by renaming all of a table's. If
-        # it is wrong for another reason, the whole tables show it as well.
+    if not driver.reachable(spark):
         made = views(spark, store, tables=names, **options)
         return spark.sql(query), made
+    with _restored_views(spark, [f"{prefix}{name}" for name in names]) as keep:
+        needed = planned_needs(spark, query, named, prefix)
+        if needed is None:
+            keep()
+            made = views(spark, store, tables=names, **options)
+            return spark.sql(query), made
+        columns = {name: need.columns for name, need in needed.items()}
+        where = {name: need.conditions.text() for name, need in needed.items() if need.conditions}
+        made = views(spark, store, tables=names, columns=columns, where=where, **options)
+        from pyspark.errors import AnalysisException  # noqa: PLC0415 - an optional dependency
+
+        try:
+            return spark.sql(query), made
+        except AnalysisException:
+            # A query may name a column that it does not use: `select * except (data)`.
+            made = views(spark, store, tables=names, where=where, **options)
+            return spark.sql(query), made
+
+
+def planned_needs(
+    spark: SparkSession, query: str, tables: Iterable[Table], prefix: str
+) -> dict[str, Need] | None:
+    """Plan a query over empty tables, with their hidden columns if it cannot do without."""
+    from pyspark.errors import AnalysisException  # noqa: PLC0415 - an optional dependency
+
+    words = set(re.findall(r"\w+", query.lower()))
+    shown = [EmptyTable(f"{prefix}{table.name}", table, table.chosen()) for table in tables]
+    try:
+        return needs(spark, query, shown)
+    except AnalysisException:
+        named = [
+            replace(
+                each,
+                columns=(
+                    *each.columns,
+                    *(one for one in each.table.columns if one.hidden and one.name in words),
+                ),
+            )
+            for each in shown
+        ]
+        if named == shown:
+            raise
+        return needs(spark, query, named)
+
+
+@contextmanager
+def _restored_views(spark: Any, names: Iterable[str]) -> Iterator[Callable[[], None]]:
+    """Put the temporary views of these names back at the end, unless the function is called."""
+    catalog = spark._jsparkSession.sessionState().catalog()  # noqa: SLF001 - the only way
+    before = {
+        name: spark.table(name) if catalog.getTempView(name).isDefined() else None for name in names
+    }
+    try:
+        yield before.clear
+    finally:
+        for name, frame in before.items():
+            if frame is None:
+                spark.catalog.dropTempView(name)
+            else:
+                frame.createOrReplaceTempView(name)
 
 
 def _asked(model: str, objects: Any, store: Any) -> tuple[str, list[str]]:
@@ -225,16 +281,6 @@ def explained(error: Exception) -> BaseException:
     )
 
 
-def columns_named(query: str, table: Table) -> tuple[str, ...]:
-    """The columns of a table that a query may use; nothing when that cannot be told."""
-    if _WHOLE.search(query) or _STAR.search(_COUNT_ALL.sub("", query)):
-        return ()
-    words = set(re.findall(r"\w+", query.lower()))
-    named = tuple(column.name for column in table.columns if column.name in words)
-    # A count of all rows needs a column to count by: the smallest.
-    return named or (table.columns[0].name,)
-
-
 def cut_of(spark: SparkSession, options: Mapping[str, str]) -> Cut:
     """The cut of all files that the options of a read name, taken by Spark: on a cluster the
     workers open the files.
@@ -247,7 +293,7 @@ def cut_of(spark: SparkSession, options: Mapping[str, str]) -> Cut:
         refusal,
     )
 
-    ignored = {"since", "branch", "columns", "cut"}
+    ignored = {"since", "branch", "columns", "where", "cut"}
     given = {name: value for name, value in options.items() if name not in ignored}
     rows = spark.read.format("fourfold").options(**given).option("table", "files").load().collect()
     found = sorted(rows, key=lambda row: str(row["path"]))
