@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 from fourfold import limits
 from fourfold.errors import InvalidInput
@@ -57,8 +58,8 @@ _SPECIAL: Final = {
     "shared": "It is for published records: forks with what they share (the option objects).",
 }
 """Options that some tables have, and what to do with the others."""
-_IGNORED: Final = ("path",)
-"""What Spark itself may add."""
+_OF_TABLE: Final = "option."
+"""How the options of a table begin that Spark creates (`CREATE TABLE ... USING fourfold`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ class ReadOptions:
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
-    known = {name.lower(): value for name, value in given.items() if name.lower() not in _IGNORED}
+    known = plain_options(given)
     for name in known:
         if name not in NAMES:
             near = difflib.get_close_matches(name, NAMES, n=1)
@@ -141,6 +142,41 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     options.table.chosen(options.columns)
     _refuse_misplaced(known, options)
     return replace(options, conditions=parse(known.get("where"), options.table))
+
+
+def is_table(given: Mapping[str, str]) -> bool:
+    """Return True for the options that Spark gives when it creates a table."""
+    return any(name.lower().startswith(_OF_TABLE) for name in given)
+
+
+def plain_options(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of a read by their names: of a DataFrame, or of a table being created.
+
+    Spark repeats the options of a table as `option.NAME`, among its own properties. The path of
+    `load(path)` and `LOCATION` is the root.
+    """
+    known = {name.lower(): value for name, value in given.items()}
+    path = known.pop("path", None)
+    if is_table(known):
+        own = {name for name in known if name.startswith(_OF_TABLE)}
+        known = {name.removeprefix(_OF_TABLE): known[name] for name in own}
+        known.pop("path", None)
+    if "paths" in known:
+        raise InvalidInput(
+            "a read takes one path", hint="For many stores give the option roots, a pattern."
+        )
+    if path is not None:
+        root = _local(path)
+        if known.get("root", root) != root:
+            raise InvalidInput(f"the path {path!r} contradicts the option root, {known['root']!r}")
+        known["root"] = root
+    return known
+
+
+def _local(path: str) -> str:
+    """Return the folder that a path names; Spark may have made an address of it."""
+    address = urlsplit(path)
+    return unquote(address.path) if address.scheme == "file" else path
 
 
 def _refuse_misplaced(known: Mapping[str, str], options: ReadOptions) -> None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -30,12 +31,23 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
     InputPartition,
 )
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput
 from fourfold.pipeline import garbage
 from fourfold.pipeline.failures import carried
-from fourfold.pipeline.options import ReadOptions, read_options
+from fourfold.pipeline.options import ReadOptions, is_table, plain_options, read_options
 from fourfold.pipeline.scan import Work, batches
 from fourfold.pipeline.tables import (
     DEFAULT_MODEL,
@@ -48,12 +60,13 @@ from fourfold.pipeline.tables import (
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
-    from pyspark.sql.types import StructType
 
     from fourfold.pipeline.cut import Cut
     from fourfold.pipeline.finding import Found
 
 NAME = "fourfold"
+_OPTIONS = "fourfold.options"
+"""Under this name the first column of a table remembers the options of the table."""
 
 
 class FourfoldSource(DataSource):
@@ -67,13 +80,16 @@ class FourfoldSource(DataSource):
     def name(cls) -> str:
         return NAME
 
-    def schema(self) -> str:
+    def schema(self) -> str | StructType:
         """The columns; and, since this is asked once for each DataFrame, the cut."""
         garbage.settle()
         try:
             options = read_options(self.options)
             if options.table.name != FILES:
                 self._cut = _take(options)
+                _refuse_unknown(options, self._cut)
+            if is_table(self.options):
+                return _table_schema(options, plain_options(self.options))
             return options.table.ddl(options.columns)
         except FourfoldError as error:
             raise carried(error) from error
@@ -82,7 +98,13 @@ class FourfoldSource(DataSource):
         """The reader takes the cut, since Spark sends what is left of this to every worker."""
         garbage.settle()
         try:
-            options = read_options(self.options)
+            given = _table_options(schema) | dict(self.options)
+            if not given:
+                raise InvalidInput(
+                    "no options reach a table that was created with a list of columns",
+                    hint="Create it without a list of columns: its options are kept in them.",
+                )
+            options = read_options(given)
             names = column_names(options, schema)
             if options.table.name == FILES:
                 return FilesReader(options, names)
@@ -208,6 +230,32 @@ class FilesReader(DataSourceReader):
         yield arrow().RecordBatch.from_pylist(rows, schema=table.schema(self._columns))
 
 
+def _table_schema(options: ReadOptions, given: dict[str, str]) -> StructType:
+    """The columns of a table that Spark creates, which remember its options: Spark stores them, but
+    gives a Python source none when it reads the table.
+    """
+    if "root" in given:
+        given["root"] = str(Path(given["root"]).absolute())
+    types = {
+        "string": StringType(),
+        "bigint": LongType(),
+        "int": IntegerType(),
+        "double": DoubleType(),
+        "timestamp": TimestampType(),
+        "binary": BinaryType(),
+        "boolean": BooleanType(),
+    }
+    columns = options.table.chosen(options.columns)
+    fields = [StructField(column.name, types[column.type]) for column in columns]
+    fields[0].metadata = {_OPTIONS: given}
+    return StructType(fields)
+
+
+def _table_options(schema: StructType) -> dict[str, str]:
+    """The options that the columns of a table remember; none of a DataFrame's."""
+    return next((field.metadata[_OPTIONS] for field in schema if _OPTIONS in field.metadata), {})
+
+
 def _model(options: Mapping[str, str]) -> ModelTables:
     """The model that the options name, in whichever case they are written."""
     given = {name.lower(): value for name, value in options.items()}
@@ -233,6 +281,18 @@ def _take(options: ReadOptions) -> Any:
     from fourfold.pipeline import cut  # noqa: PLC0415 - workers do without the kernel
 
     return cut.take(options)
+
+
+def _refuse_unknown(options: ReadOptions, cut: Any) -> None:
+    """Refuse options that no file can answer, before a DataFrame is made of them."""
+    if options.objects is not None:
+        return
+    from fourfold.pipeline import lines  # noqa: PLC0415 - workers do without the kernel
+
+    if options.tables.check is not None:
+        options.tables.check(cut.marks, options)
+    if options.branch:
+        lines.check_branch(cut.marks, options)
 
 
 def _published() -> Any:
