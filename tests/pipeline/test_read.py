@@ -10,7 +10,7 @@ import pytest
 import sample_store
 
 import fourfold
-from fourfold.errors import InvalidInput
+from fourfold.errors import InvalidInput, NotFound
 from fourfold.pipeline import read
 
 pytestmark = pytest.mark.spark
@@ -90,3 +90,18 @@ def test_read_sees_a_healthy_file_whose_first_transaction_was_rolled_back(spark,
         assert read(spark, root=tmp_path, table="revisions").count() == 50
     finally:
         writer.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"table": "state", "at": 99999999}, InvalidInput, "not in the history"),
+        ({"table": "revisions", "at": 99999999}, InvalidInput, "not in the history"),
+        ({"table": "state", "branch": "nowhere"}, NotFound, "no space .* has a branch 'nowhere'"),
+        ({"table": "history", "branch": "draft", "at": 1}, NotFound, "has a branch 'draft'"),
+        ({"table": "state", "root": "/nowhere"}, NotFound, "not a Fourfold store"),
+    ],
+)
+def test_read_raises_fourfolds_errors_at_once(spark, root, options, error, message):
+    with pytest.raises(error, match=message):
+        read(spark, **({"root": root} | options))

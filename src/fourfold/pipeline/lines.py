@@ -46,10 +46,20 @@ def lines(marks: Sequence[Mark], options: ReadOptions) -> Iterator[tuple[Mark, l
             found = [line._replace(since=since) for line in found]
         yield mark, found
     if not known:
-        raise NotFound(
-            f"no space of {options.location} has a branch {options.branch!r} at that point",
-            hint="`fourfold space branch list` names the branches of a space.",
-        )
+        raise _unknown_branch(options)
+
+
+def check_branch(marks: Sequence[Mark], options: ReadOptions) -> None:
+    """Refuse a branch that no file has; files after the first that has it are not opened."""
+    if marks and not any(of_file(mark, options) for mark in marks):
+        raise _unknown_branch(options)
+
+
+def _unknown_branch(options: ReadOptions) -> NotFound:
+    return NotFound(
+        f"no space of {options.location} has a branch {options.branch!r} at that point",
+        hint="`fourfold space branch list` names the branches of a space.",
+    )
 
 
 def beginning(mark: Mark, options: ReadOptions) -> int:
