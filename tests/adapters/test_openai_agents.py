@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 import fourfold
 from fourfold.adapters.openai_agents import AgentsSession
-from fourfold.errors import ContentError, InvalidInput
+from fourfold.errors import ContentError, InvalidInput, PayloadMissing
 from fourfold.models.sessions import Sessions
+from fourfold.models.sessions.table import TableReading
 
 
 def item(number, size=10):
@@ -46,6 +47,64 @@ def test_items_come_back_in_order_and_the_newest_ones_on_request(sessions):
     assert sessions.verify_no_dangling_refs() == []
 
 
+FOREIGN = (
+    {"type": "app/note", "text": "hello"},
+    {"type": "message/appended", "message": {"role": "user", "content": "hello"}},
+    {"type": "session/compacted", "vars_ref": {}, "message": {"content": "all of it"}},
+)
+
+
+def append_foreign_event(sessions, choice):
+    """What other programs append to the sessions of conversations: events, a head, an edge."""
+    for info in sessions.list_sessions():
+        if choice < len(FOREIGN):
+            sessions.append_event(info.id, FOREIGN[choice])
+            continue
+        head = sessions.publish_head(info.id)
+        if choice > len(FOREIGN):
+            edge = {"type": "derivation", "to_session": info.id, "to_head": head.id}
+            sessions.append_lineage_edge(info.id, edge)
+
+
+@pytest.mark.parametrize("choice", range(len(FOREIGN) + 2))
+def test_foreign_event_leaves_the_conversation(sessions, choice):
+    session = AgentsSession("s", sessions)
+    run(session.add_items([item(1), item(2)]))
+    append_foreign_event(sessions, choice)
+    for found in (session, AgentsSession("s", sessions)):
+        assert run(found.get_items()) == [item(1), item(2)]
+    run(AgentsSession("s", sessions).add_items([item(3)]))
+    append_foreign_event(sessions, choice)
+    assert run(session.pop_item()) == item(3)
+    append_foreign_event(sessions, choice)
+    assert run(AgentsSession("s", sessions).get_items()) == [item(1), item(2)]
+
+
+def test_reading_after_foreign_events_costs_the_same_in_a_long_conversation(store, monkeypatch):
+    costs, reads, read = [], [], TableReading.events
+    monkeypatch.setattr(TableReading, "events", lambda *args: reads.append(args) or read(*args))
+    for name, count in (("short", 30), ("long", 3_000)):
+        run(AgentsSession(name, store.sessions).add_items([item(n) for n in range(count)]))
+        sid = f"openai-agents/{name}/0"
+        store.sessions.append_events(sid, [FOREIGN[0]] * 20)
+        reads.clear()
+        assert run(AgentsSession(name, store.sessions).get_items(1)) == [item(count - 1)]
+        costs.append(len(reads))
+    assert costs[0] == costs[1] <= 5
+
+
+def test_missing_payload_is_reported_and_pops_nothing(store):
+    session = AgentsSession("s", store.sessions)
+    run(session.add_items([item(1, 90_000)]))
+    for path in store.root.rglob("*.blob"):
+        path.unlink()
+    before = store.sessions.position()
+    for call in (session.get_items, session.pop_item):
+        with pytest.raises(PayloadMissing):
+            run(asyncio.wait_for(call(), 20))
+    assert store.sessions.position() == before
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(
@@ -54,6 +113,7 @@ def test_items_come_back_in_order_and_the_newest_ones_on_request(sessions):
             st.tuples(st.just("pop"), st.just(0)),
             st.tuples(st.just("clear"), st.just(0)),
             st.tuples(st.just("again"), st.just(0)),
+            st.tuples(st.just("foreign"), st.integers(0, 4)),
         ),
         max_size=20,
     ),
@@ -76,6 +136,8 @@ def test_any_script_leaves_what_a_list_would_hold(script, limit):
             elif action == "clear":
                 await session.clear_session()
                 model.clear()
+            elif action == "foreign":
+                append_foreign_event(sessions, count)
             else:
                 session = AgentsSession("日本語", sessions)
             assert await session.get_items() == model

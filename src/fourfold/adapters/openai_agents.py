@@ -8,8 +8,8 @@ so what `pop_item` took away and what was there before stay readable in the past
 `clear_session` deletes them, and a collection removes them.
 
 Every message names the one below it, and a `openai-agents/popped` event names what is the last one
-now. So the last event of the log tells what the items are, and adding or removing one reads no
-other.
+now. So the newest of these events tells what the items are, and adding or removing one reads no
+other. Other programs may append to the session too: what they wrote since is passed over.
 """
 
 from __future__ import annotations
@@ -21,9 +21,15 @@ from typing import Any, Final, TypeVar
 
 from fourfold.adapters.naming import Generations, checked
 from fourfold.content import encode, encode_each
-from fourfold.errors import CorruptData, InvalidInput, NotFound, PreconditionFailed
+from fourfold.errors import (
+    CorruptData,
+    InvalidInput,
+    NotFound,
+    PayloadMissing,
+    PreconditionFailed,
+)
 from fourfold.limits import ADAPTER_ITEM_BYTES_MAX
-from fourfold.models.sessions import Payload, Sessions, SessionView
+from fourfold.models.sessions import Event, Payload, Sessions, SessionView
 from fourfold.models.sessions.request import Alike
 
 LIBRARY: Final = "openai-agents"
@@ -101,6 +107,8 @@ class AgentsSession:
         while True:
             try:
                 return await asyncio.to_thread(change)
+            except PayloadMissing:
+                raise
             except (PreconditionFailed, NotFound):
                 # Somebody added, popped or cleared between the look and the change.
                 continue
@@ -127,13 +135,18 @@ class AgentsSession:
     def _top(self, view: SessionView) -> tuple[int, int | None]:
         """The last event of a view, and the message that is the newest item."""
         last = view.counters.event
-        if self._seen is not None and self._seen[:2] == (view.id, last):
-            return last, self._seen[2]
-        event = view.events[last - 1]
-        if event.type == _ADDED:
-            top = event.entity_id
-        else:
-            top = event.data["top"] if event.type == POPPED else None
+        floor, top = 0, None
+        if self._seen is not None and self._seen[0] == view.id:
+            _, floor, top = self._seen
+        end, size = last, 1
+        while end > floor:
+            # The last event is nearly always the one; each page of others is larger.
+            start = max(floor, end - size)
+            own = next(filter(_is_own, reversed(view.events[start:end])), None)
+            if own is not None:
+                top = own.entity_id if own.type == _ADDED else own.data["top"]
+                break
+            end, size = start, min(2 * size, _PAGE)
         self._seen = (view.id, last, top)
         return last, top
 
@@ -172,9 +185,10 @@ class AgentsSession:
         if top is None:
             return None
         message = view.messages[top - 1]
+        item = self._item(message)
         event = {"type": POPPED, "popped": top, "top": message["below"]}
         self._sessions.append_event(sid, event, expected_last_id=last)
-        return self._item(message)
+        return item
 
     def _clear(self) -> None:
         if self._sid() is None:
@@ -184,15 +198,19 @@ class AgentsSession:
         self._names.delete_before(self.session_id, number)
 
     def _item(self, message: dict[str, Any]) -> Any:
-        try:
-            return self._sessions.read_payload(message["item"])
-        except KeyError:
-            raise CorruptData(
-                f"message {message.get('id')} of {self.session_id!r} holds no item"
-            ) from None
+        if "item" not in message:
+            raise CorruptData(f"message {message.get('id')} of {self.session_id!r} holds no item")
+        return self._sessions.read_payload(message["item"])
 
     def __repr__(self) -> str:
         return f"<AgentsSession {self.session_id!r}>"
+
+
+def _is_own(event: Event) -> bool:
+    """Tell an event of this adapter from those of other programs."""
+    if event.type == _ADDED:
+        return event.data["message"].keys() >= {"below", "item"}
+    return event.type == POPPED
 
 
 class _Given:
