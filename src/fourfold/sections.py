@@ -95,7 +95,7 @@ class Sessions(Struct, frozen=True):
             "FULL: an event that was appended survives a power cut. "
             "NORMAL: faster, and a power cut may take the last ones."
         ),
-    ] = "NORMAL"
+    ] = "FULL"
 
 
 class Objects(Struct, frozen=True):

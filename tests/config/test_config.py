@@ -27,6 +27,7 @@ def test_without_any_layer_every_value_is_the_default_of_its_limit():
     assert settings.kernel.readers_max == limits.READERS_MAX
     assert settings.documents.page_size == 32768
     assert settings.streams.synchronous == "FULL"
+    assert settings.sessions.synchronous == "FULL"
     for row in settings.explain():
         assert row.value == row.default
         assert (row.layer, row.source) == ("default", "default")

@@ -60,7 +60,7 @@ DOCUMENTS = Profile(
 )
 STREAMS = Profile("streams", synchronous="FULL")
 GRAPHS = Profile("graphs", synchronous="NORMAL")
-SESSIONS = Profile("sessions", synchronous="NORMAL")
+SESSIONS = Profile("sessions", synchronous="FULL")
 PLAIN = Profile("plain", synchronous="FULL")
 
 
