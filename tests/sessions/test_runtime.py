@@ -339,3 +339,56 @@ def test_failed_step_leaves_no_variable_changed_in_place(sessions, origin):
         assert made.run_turn(sid, ["again"]).error["message"] == "['again']"
     assert all(each == ["x"] for each in seen)
     assert dict(made.vars(sid)) == {"todo": ["x"]}
+
+
+def test_turn_ends_as_error_when_another_head_is_published_first(sessions, monkeypatch):
+    def step(turn):
+        turn.vars["x"] = turn.vars.get("x", 0) + 1
+        return Final(turn.vars["x"])
+
+    made = runtime(sessions, step)
+    made.run_turn(SID, "first")
+    publish = sessions.publish_head
+
+    def second(sid, head=None, **options):
+        monkeypatch.undo()
+        publish(sid, {"kind": "external", "vars_ref": {"x": 100}})
+        return publish(sid, head, **options)
+
+    monkeypatch.setattr(sessions, "publish_head", second)
+    result = made.run_turn(SID, "second")
+    assert (result.status, result.error["type"], result.head) == ("error", "head_moved", None)
+    assert [turn["status"] for turn in sessions.current_view(SID).turns] == ["final", "error"]
+    assert dict(made.vars(SID)) == {"x": 100}
+    assert made.run_turn(SID, "third").value == 101
+    sound(sessions)
+
+
+class Unreadable(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+def test_turn_ends_as_error_when_the_error_has_no_readable_message(sessions):
+    def step(turn):
+        if turn.task == "call":
+            turn.call("tool", fail)
+        fail()
+
+    def fail():
+        raise Unreadable
+
+    made = runtime(sessions, step)
+    for task, kind in (("raise", "Unreadable"), ("call", "call_failed")):
+        result = made.run_turn(SID, task)
+        assert (result.status, result.error["type"]) == ("error", kind)
+    assert made.interrupted(SID) is None
+
+
+@pytest.mark.parametrize("role", [None, "", 7, ["user"]])
+def test_message_needs_a_role(sessions, role):
+    def step(turn):
+        turn.say(role, "hello")
+
+    assert runtime(sessions, step).run_turn(SID, "go").error["type"] == "invalid_input"
+    assert [each["role"] for each in sessions.current_view(SID).messages] == ["user"]

@@ -209,7 +209,8 @@ class AgentsSession:
 def _is_own(event: Event) -> bool:
     """Tell an event of this adapter from those of other programs."""
     if event.type == _ADDED:
-        return event.data["message"].keys() >= {"below", "item"}
+        message: dict[str, Any] = event.data["message"]
+        return message.keys() >= {"below", "item"}
     return event.type == POPPED
 
 

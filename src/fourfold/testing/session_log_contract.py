@@ -467,6 +467,38 @@ class SessionLogContract:
         assert outcomes.count(getattr(won, "id", "")) == 7
         assert len(sessions.current_view("s").heads) == 1
 
+    def test_head_and_its_events_are_one_transaction(self, sessions: Sessions) -> None:
+        sessions.create_session({"id": "s"})
+        events = [turn(), {"type": "turn/put", "turn": {"id": 1, "answer": Payload("x" * 600)}}]
+        bad_options: list[dict[str, Any]] = [
+            {"expected_basis": FAR},
+            {"to_event_id": 2},
+            {"head": {"turn_id": 2}},
+            {"head": {"final_ref": PayloadRef(FAR, "final", 600)}},
+            {"events": [*events, {"type": "turn/put", "turn": {"id": 9}}]},
+        ]
+        for bad in bad_options:
+            with pytest.raises((HeadMoved, InvalidInput, NotFound)):
+                sessions.publish_head("s", **{"events": events, **bad})
+            assert sessions.events_since("s") == []
+        wanted = {"turn_id": 1, "final_ref": Payload("x" * 600, "final")}
+        head = sessions.publish_head("s", wanted, expected_basis=None, events=events, key="k")
+        assert (head.event_range, sessions.current_view("s").current_head) == ((1, 2), head.id)
+        assert sessions.read_payload(head.final_ref) == "x" * 600
+        assert sessions.publish_head("s", wanted, events=events, key="k") == head
+        again = asyncio.run(sessions.publish_head_async("s", events=[message()]))
+        assert (again.basis, again.event_range) == (head.id, (3, 4))
+        sessions = self.again(sessions)
+        types = [event.type for event in sessions.events_since("s")]
+        assert types == [
+            "turn/started",
+            "turn/put",
+            "head/published",
+            "message/appended",
+            "head/published",
+        ]
+        assert sessions.verify() == []
+
     def test_a_head_must_cover_something_that_is_there(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
         with pytest.raises(InvalidInput):

@@ -52,9 +52,15 @@ class Session:
         expected_basis: str | Unset | None = UNSET,
         to_event_id: int | None = None,
         key: str | None = None,
+        events: Iterable[Mapping[str, Any]] = (),
     ) -> Head:
         return self.sessions.publish_head(
-            self.id, head, expected_basis=expected_basis, to_event_id=to_event_id, key=key
+            self.id,
+            head,
+            expected_basis=expected_basis,
+            to_event_id=to_event_id,
+            key=key,
+            events=events,
         )
 
     def view(self) -> SessionView:

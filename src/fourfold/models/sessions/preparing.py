@@ -109,6 +109,8 @@ class Preparing:
         expected_basis: str | Unset | None,
         to_event_id: int | None,
         key: str | None,
+        *,
+        events: Iterable[Mapping[str, Any]] = (),
     ) -> Publish:
         check_session_id(sid)
         check_key(key)
@@ -118,7 +120,17 @@ class Preparing:
         # Encoded once to no purpose but this: what cannot be is refused before the transaction.
         draft = encoded("head/published", {"head": given})
         append = Append(sid, [draft], *self.now(), UNSET, key, self._files, stored)
-        return Publish(append, given, expected_basis, to_event_id)
+        covered = self._appending(sid, drafts_of(sid, events), UNSET, None)
+        if not covered.drafts:
+            return Publish(append, given, expected_basis, to_event_id)
+        if to_event_id is not None:
+            raise InvalidInput(
+                "pass `events` or `to_event_id`: a head with new events ends at the last of them"
+            )
+        # The payloads are stored with the events, which come first.
+        covered = covered._replace(payloads=[*covered.payloads, *stored], at=append.at)
+        append = append._replace(payloads=())
+        return Publish(append, given, expected_basis, None, covered)
 
     def joining(self, sid: str, edge: Mapping[str, Any]) -> Append:
         given = dict(edge) if isinstance(edge, Mapping) else edge

@@ -190,15 +190,19 @@ class Sessions:
         expected_basis: str | Unset | None = UNSET,
         to_event_id: int | None = None,
         key: str | None = None,
+        events: Iterable[Mapping[str, Any]] = (),
     ) -> Head:
         """Publish a head over the events since the current one, up to `to_event_id` (the last one).
 
         `expected_basis` is the id of the head that its author knows as the current one, or None for
-        none; if it is another, HeadMoved is raised and nothing is written.
+        none; if it is another, HeadMoved is raised and nothing is written. `events` are appended
+        first and covered by the head, all in one transaction.
         """
-        request = self._preparing.publishing(sid, head, expected_basis, to_event_id, key)
+        request = self._preparing.publishing(
+            sid, head, expected_basis, to_event_id, key, events=events
+        )
         return self._submit(
-            lambda txn: writer.publish_head(txn, self._slots, request), request.append
+            lambda txn: writer.publish_head(txn, self._slots, request), request.whole
         )
 
     async def publish_head_async(
@@ -209,10 +213,14 @@ class Sessions:
         expected_basis: str | Unset | None = UNSET,
         to_event_id: int | None = None,
         key: str | None = None,
+        events: Iterable[Mapping[str, Any]] = (),
     ) -> Head:
-        request = self._preparing.publishing(sid, head, expected_basis, to_event_id, key)
+        """Publish a head over the events since the current one, as `publish_head` does."""
+        request = self._preparing.publishing(
+            sid, head, expected_basis, to_event_id, key, events=events
+        )
         return await self._submit_async(
-            lambda txn: writer.publish_head(txn, self._slots, request), request.append
+            lambda txn: writer.publish_head(txn, self._slots, request), request.whole
         )
 
     def append_lineage_edge(self, sid: str, edge: Mapping[str, Any]) -> Event:

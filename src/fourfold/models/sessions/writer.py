@@ -62,12 +62,22 @@ class Append(NamedTuple):
 
 
 class Publish(NamedTuple):
-    """A request to publish a head, checked. `given` is what the caller wants in it."""
+    """A request to publish a head, checked. `given` is what the caller wants in it, `covered` the
+    events to append before it.
+    """
 
     append: Append
     given: Mapping[str, Any]
     expected_basis: str | Unset | None
     to_event_id: int | None
+    covered: Append | None = None
+
+    @property
+    def whole(self) -> Append:
+        """All drafts and payloads of the request."""
+        if self.covered is None:
+            return self.append
+        return self.covered._replace(drafts=[*self.covered.drafts, *self.append.drafts])
 
 
 def append(writing: Writing, slots: Slots, request: Append) -> Sequence[Event]:
@@ -122,6 +132,9 @@ def publish_head(writing: Writing, slots: Slots, publish: Publish) -> Head:
         if known:
             return _published_before(request, given, [event_of(request.sid, r) for r in known])
     check_basis(request.sid, slot.state, publish.expected_basis)
+    if publish.covered is not None:
+        _write(writing, slots, slot, publish.covered)
+        slot = slots.inside(writing, request.sid)
     boundary = check_boundary(request.sid, slot.state, publish.to_event_id)
     at_boundary = slot.state
     if boundary != slot.state.counters.event:

@@ -17,7 +17,6 @@ from typing import Any
 
 from fourfold.content import PayloadRef, encode
 from fourfold.errors import Busy, HeadMoved, InvalidInput, PreconditionFailed
-from fourfold.models.sessions.heads import check_basis
 from fourfold.models.sessions.request import Payload, check_key
 from fourfold.models.sessions.runtime.ports import Port, timed_out
 from fourfold.models.sessions.runtime.progress import (
@@ -270,11 +269,7 @@ class Turns:
     async def _finish(
         self, progress: Progress, step: dict[str, Any], variables: dict[str, Any], value: Any
     ) -> TurnResult:
-        try:
-            state = self.sessions.current_view(progress.sid).state
-            check_basis(progress.sid, state, progress.basis)
-        except HeadMoved as error:
-            return await self._settle(progress, ERROR, described(error))
+        """End a turn with its answer and publish the head, in one transaction."""
         turn = self._turn(progress, FINAL)
         turn["final_ref"] = Payload(value, "final")
         events: list[dict[str, Any]] = [
@@ -282,15 +277,16 @@ class Turns:
             {"type": "session/vars-snapshotted", "vars_ref": Payload(variables, "vars")},
             {"type": "turn/put", "turn": turn},
         ]
-        *_, put = await self.port.append(progress.sid, events)
-        stored = put.data["turn"]
-        head = await self.port.publish(
-            progress.sid,
-            {"kind": "turn-final", "turn_id": progress.turn_id, "final_ref": stored["final_ref"]},
-            to_event_id=put.id,
-            expected_basis=progress.basis,
-        )
-        return self._result(progress.sid, stored, head.id)
+        try:
+            head = await self.port.publish(
+                progress.sid,
+                {"kind": "turn-final", "turn_id": progress.turn_id, "final_ref": turn["final_ref"]},
+                expected_basis=progress.basis,
+                events=events,
+            )
+        except HeadMoved as error:
+            return await self._settle(progress, ERROR, described(error))
+        return self._result(progress.sid, {**turn, "final_ref": head.final_ref}, head.id)
 
     async def _settle(self, progress: Progress, status: str, error: dict[str, Any]) -> TurnResult:
         turn = {**self._turn(progress, status), "error": error}
@@ -325,7 +321,9 @@ class Turns:
     # What a dead process left
 
     async def _mend(self, sid: str) -> None:
-        """Publish the head of what was finished right before its process died."""
+        """Publish the head that an earlier version did not: it appended a final turn, or a
+        compaction, in one transaction and the head in the next.
+        """
         view = self.sessions.current_view(sid)
         done = view.counters.turn > 0 and view.turns[-1].get("status") == FINAL
         compacted = (view.compact_from_event_id or 0) > view.covered
@@ -382,9 +380,8 @@ class Turns:
             "vars_ref": starting_vars(self.sessions, view),
             "message": {"role": "system", "content": Payload(summary)},
         }
-        [stored] = await self.port.append(sid, [event])
         head = await self.port.publish(
-            sid, {"kind": "compaction"}, to_event_id=stored.id, expected_basis=view.current_head
+            sid, {"kind": "compaction"}, expected_basis=view.current_head, events=[event]
         )
         return head.id
 

@@ -64,8 +64,9 @@ class Port(ABC):
         sid: str,
         head: Mapping[str, Any],
         *,
-        to_event_id: int,
+        to_event_id: int | None = None,
         expected_basis: str | Unset | None = UNSET,
+        events: Sequence[Mapping[str, Any]] = (),
     ) -> Head: ...
     @abstractmethod
     async def join(self, sid: str, edge: Mapping[str, Any]) -> Event: ...
@@ -103,11 +104,12 @@ class Direct(Port):
         sid: str,
         head: Mapping[str, Any],
         *,
-        to_event_id: int,
+        to_event_id: int | None = None,
         expected_basis: str | Unset | None = UNSET,
+        events: Sequence[Mapping[str, Any]] = (),
     ) -> Head:
         return self.sessions.publish_head(
-            sid, head, expected_basis=expected_basis, to_event_id=to_event_id
+            sid, head, expected_basis=expected_basis, to_event_id=to_event_id, events=events
         )
 
     async def join(self, sid: str, edge: Mapping[str, Any]) -> Event:
@@ -160,12 +162,13 @@ class Awaiting(Port):
         sid: str,
         head: Mapping[str, Any],
         *,
-        to_event_id: int,
+        to_event_id: int | None = None,
         expected_basis: str | Unset | None = UNSET,
+        events: Sequence[Mapping[str, Any]] = (),
     ) -> Head:
         return await _whole(
             self.sessions.publish_head_async(
-                sid, head, expected_basis=expected_basis, to_event_id=to_event_id
+                sid, head, expected_basis=expected_basis, to_event_id=to_event_id, events=events
             )
         )
 

@@ -96,7 +96,10 @@ def _check_amount(value: Any, name: str, *, whole: bool = False) -> None:
 def described(error: BaseException) -> dict[str, Any]:
     """An error as events carry it: the same wherever and whenever it is raised."""
     kind = error.kind if isinstance(error, FourfoldError) else type(error).__name__
-    message = str(error).encode(errors="backslashreplace").decode()
+    try:
+        message = str(error).encode(errors="backslashreplace").decode()
+    except Exception:  # noqa: BLE001 - the __str__ of an error may raise anything
+        message = "the error has no readable message"
     return {"type": kind, "message": message[: limits.SESSION_ERROR_CHARS_MAX], "data": {}}
 
 

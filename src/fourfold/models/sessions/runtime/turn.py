@@ -59,6 +59,8 @@ class Work:
 
     async def say(self, role: str, content: Any) -> int:
         self.check()
+        if not isinstance(role, str) or not role:
+            raise InvalidInput(f"the role of a message must be a text, got {repr(role)[:100]}")
         known = self._known("message", "role", role)
         if known is not None:
             if not same(known["content"], content):
