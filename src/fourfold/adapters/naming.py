@@ -71,6 +71,10 @@ def checked(name: Any, what: str) -> str:
     return str(name)
 
 
+def _is_generation(state: Any) -> bool:
+    return isinstance(state, dict) and type(state.get("generation")) is int
+
+
 class Generations:
     """The generations of the names of one library."""
 
@@ -88,9 +92,14 @@ class Generations:
 
     def number(self, name: str) -> int:
         try:
-            state = self._sessions.current_view(self.family(name)).vars_ref
+            view = self._sessions.current_view(self.family(name))
         except NotFound:
             return 0
+        state = view.vars_ref
+        if not _is_generation(state):
+            # Another program left variables here: what this one wrote is in the log.
+            states = [event.data.get("vars_ref") for event in view.events]
+            state = next(filter(_is_generation, reversed(states)), {"generation": 0})
         return int(state["generation"])
 
     def move_on(self, name: str, number: int) -> None:
