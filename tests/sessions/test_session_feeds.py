@@ -10,6 +10,7 @@ import threading
 import pytest
 
 from fourfold import limits
+from fourfold.errors import NotFound
 
 WAIT_S = 20.0
 EVENT = {"type": "message/appended", "message": {"content": "."}}
@@ -123,6 +124,7 @@ def test_an_append_between_the_start_of_a_feed_and_its_joining_is_heard(
 def test_a_subscriber_that_begins_while_others_append_misses_nothing(log):
     """Twelve subscribers begin at different moments of one busy log."""
     over = threading.Event()
+    log.append_event("s", EVENT)
 
     def work():
         while not over.is_set():
@@ -143,3 +145,23 @@ def test_a_subscriber_that_begins_while_others_append_misses_nothing(log):
         stop.drain()
     for start, found in heard:
         assert [event.id for event in found] == list(range(start + 1, last + 1))
+
+
+def test_commit_wakes_the_feeds_of_its_session_only(sessions):
+    for sid in ("busy", "idle", "other"):
+        sessions.create_session({"id": sid})
+    feeds = {sid: sessions.follow(sid) for sid in ("busy", "idle")}
+    everything = sessions.follow_all()
+    before = {name: feed.wakes for name, feed in feeds.items()}
+    for number in range(20):
+        sessions.append_event("busy", {"type": "turn/started", "turn": {"n": number}})
+        sessions.publish_head("busy")
+        sessions.notify_transient("busy", number)
+        sessions.append_event("other", {"type": "turn/started", "turn": {}})
+    assert feeds["idle"].wakes == before["idle"]
+    assert feeds["busy"].wakes == before["busy"] + 60
+    assert everything.wakes == 80
+    sessions.delete_session("idle")
+    assert feeds["idle"].wakes > before["idle"]
+    with pytest.raises(NotFound):
+        feeds["idle"].next(0)

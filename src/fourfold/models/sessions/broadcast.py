@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakSet, WeakValueDictionary
 
 from fourfold.errors import InvalidInput, Refused
 from fourfold.kernel import Bell
@@ -29,8 +29,11 @@ class Broadcast:
     """The feeds of one store."""
 
     def __init__(self, log: Log) -> None:
-        self.bell = Bell()
         self._log = log
+        self._bells: WeakValueDictionary[str | None, Bell] = WeakValueDictionary()
+        """One for each session that is followed, and one, under None, for all of them. A feed holds
+        the one that it waits for.
+        """
         # Weak, since a feed may simply be dropped.
         self._feeds: dict[str | None, WeakSet[Feed]] = {}
         self._subscriptions: list[Subscription] = []
@@ -41,12 +44,28 @@ class Broadcast:
     def writable(self) -> bool:
         return self._log.writable
 
-    def ring(self) -> None:
-        """Something was committed. A feed joins before it looks for the first time, so one that is
-        not there yet needs no ring.
+    def bell(self, sid: str | None) -> Bell:
+        """The bell of a session; None is for all sessions."""
+        with self._lock:
+            return self._bells.setdefault(sid, Bell())
+
+    def ring(self, sid: str) -> None:
+        """Wake the feeds of a session, and those of all sessions: something was committed. A feed
+        has its bell before it reads for the first time, so one that is not there needs no ring.
         """
-        if self._feeds:
-            self.bell.ring()
+        if self._bells:
+            with self._lock:
+                bells = [self._bells.get(sid), self._bells.get(None)]
+            for bell in bells:
+                if bell is not None:
+                    bell.ring()
+
+    def ring_all(self) -> None:
+        """Wake every feed."""
+        with self._lock:
+            bells = list(self._bells.values())
+        for bell in bells:
+            bell.ring()
 
     def join(self, feed: Feed) -> Feed:
         """Let a feed hear of transient items from now on."""
@@ -83,7 +102,7 @@ class Broadcast:
                 position = reading.position()
         for feed in feeds:
             feed.offer(Transient(sid, copied(item), event_id, position))
-        self.bell.ring()
+        self.ring(sid)
 
     def start(self, sid: str | None, after: int | None) -> int:
         """Where a feed begins: behind `after`, or behind what is there by now."""

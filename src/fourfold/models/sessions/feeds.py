@@ -61,7 +61,13 @@ class Feed(Following[Item]):
         self._page: deque[Event] = deque()
         self._closed = False
         self._finishing = False
+        self._bell = broadcast.bell(sid)
         self._cursor = broadcast.start(sid, after)
+
+    @property
+    def wakes(self) -> int:
+        """How often something was committed that concerns it, so that it looked at the log."""
+        return self._bell.rings
 
     @property
     def session(self) -> str | None:
@@ -71,7 +77,7 @@ class Feed(Following[Item]):
     def finish(self) -> None:
         """Hand out what is there by now, and then end."""
         self._finishing = True
-        self._broadcast.bell.ring()
+        self._bell.ring()
 
     @property
     def cursor(self) -> int:
@@ -91,7 +97,7 @@ class Feed(Following[Item]):
     def next(self, timeout: float | None = None) -> Item | None:
         """The next item; None when none came in time, or the feed is closed."""
         until = _until(timeout)
-        bell = self._broadcast.bell
+        bell = self._bell
         while not self._closed:
             rings = bell.rings
             # Looked at first: what came before the wish to end is still handed out.
@@ -106,7 +112,7 @@ class Feed(Following[Item]):
     async def next_async(self, timeout: float | None = None) -> Item | None:  # noqa: ASYNC109
         """The same for coroutines. One that is cancelled while it waits misses nothing."""
         until = _until(timeout)
-        with self._broadcast.bell.heard() as ear:
+        with self._bell.heard() as ear:
             while not self._closed:
                 ear.forget()
                 # Only what has arrived here counts as handed out, so a cancelled look is repeated.
@@ -124,7 +130,7 @@ class Feed(Following[Item]):
         """End the feed: whoever waits for the next item gets none."""
         self._closed = True
         self._broadcast.leave(self)
-        self._broadcast.bell.ring()
+        self._bell.ring()
 
     def _look(self, cursor: int) -> list[Event]:
         """The next events of the log, unless some are at hand."""

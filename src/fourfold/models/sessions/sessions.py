@@ -123,7 +123,7 @@ class Sessions:
         at, _ = self._preparing.now()
         self._broadcast.refuse_reentry(sid)
         self.log.transact(lambda txn: writer.delete(txn, self._slots, sid, at))
-        self._broadcast.ring()
+        self._broadcast.ring(sid)
 
     # Appending
 
@@ -389,7 +389,7 @@ class Sessions:
             raise ReadOnly(f"{self.log!r} is open for reading only")
         _, now = self._preparing.now()
         done = bundle.take_in(self, self._slots, Path(path), now)
-        self._broadcast.ring()
+        self._broadcast.ring_all()
         return done
 
     # Live
@@ -466,7 +466,7 @@ class Sessions:
         if request.payloads:
             payloads.write_files(request.payloads, self.files)
         result = self.log.transact(work, request.size)
-        self._broadcast.ring()
+        self._broadcast.ring(request.sid)
         return result
 
     async def _submit_async(self, work: Callable[[Writing], T], request: Append) -> T:
@@ -474,7 +474,7 @@ class Sessions:
         if any(writer.is_file(each, self.files) for each in request.payloads):
             await asyncio.to_thread(payloads.write_files, request.payloads, self.files)
         result = await self.log.transact_async(work, request.size)
-        self._broadcast.ring()
+        self._broadcast.ring(request.sid)
         return result
 
     def _subscribe(self, feed: Feed, callback: Callable[[Item], Any]) -> Subscription:
