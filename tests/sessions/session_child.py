@@ -3,6 +3,7 @@
 write ROOT SEED     append, publish and intern at random from several threads, one line for each
 hold ROOT           open the sessions for writing, append one event, and wait to be killed
 try ROOT            try to open the sessions for writing, and say what became of it
+purge ROOT          collect what was deleted, a few events in each transaction
 follow ROOT COUNT   open for reading, and follow the session "s" until so many events came
 """
 
@@ -15,6 +16,7 @@ import threading
 import time
 
 import fourfold
+from fourfold import limits
 from fourfold.errors import FourfoldError
 from fourfold.models.sessions import Payload
 from fourfold.testing.crash import acknowledge, ready
@@ -77,6 +79,12 @@ def try_to_write(root):
         acknowledge(json.dumps(["refused", error.kind, error.message]))
 
 
+def purge(root):
+    limits.SESSION_PURGE_EVENTS = 10
+    with fourfold.open(root) as store:
+        acknowledge(str(store.sessions.gc(0).events))
+
+
 def follow(root, count):
     with fourfold.open(root, mode="r") as store:
         feed = store.sessions.follow("s", after=0, timeout=60.0)
@@ -91,5 +99,5 @@ def follow(root, count):
 
 
 if __name__ == "__main__":
-    calls = {"write": write, "hold": hold, "try": try_to_write, "follow": follow}
+    calls = {"write": write, "hold": hold, "try": try_to_write, "follow": follow, "purge": purge}
     calls[sys.argv[1]](*sys.argv[2:])

@@ -134,3 +134,30 @@ def test_another_process_follows_what_is_appended(tmp_path):
             lines = child.stdout.read().split()
         assert child.returncode == 0
     assert [int(line) for line in lines] == list(range(1, 61))
+
+
+@pytest.mark.parametrize("point", ["kernel.statement.after", "kernel.commit.after"])
+def test_collection_goes_on_after_a_kill(tmp_path, point):
+    root = tmp_path / "store"
+    with fourfold.open(root) as store:
+        for sid in ("gone", "kept"):
+            store.sessions.create_session({"id": sid, "model": "any"})
+            for _ in range(10):
+                store.sessions.append_events(sid, [{"type": "turn/started", "turn": {}}] * 9)
+                store.sessions.publish_head(sid)
+        store.sessions.delete_session("gone")
+        position = store.sessions.position()
+    left = []
+    for hit in range(2, 40):
+        crash = run(SCRIPT, "purge", str(root), fault=f"{point}=kill@{hit}")
+        with fourfold.open(root) as store:
+            assert store.sessions.verify() == []
+            assert store.sessions.position() == position
+            assert len(store.sessions.events_since("kept")) == 101
+            with store.sessions.log.audit() as audit:
+                left.append(sum(1 for _ in audit.events(1)))
+        if not crash.killed:
+            break
+    assert left[-1] == 0
+    assert left == sorted(left, reverse=True)
+    assert any(0 < count < 101 for count in left)

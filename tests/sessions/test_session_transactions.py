@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 import fourfold
+from fourfold import limits
 from fourfold.errors import Closed, Conflict, FourfoldError, InvalidInput, NotFound, StorageError
 from fourfold.kernel import faults
 from fourfold.models.sessions import UNSET, Payload, Sessions, TableLog, writer
@@ -348,3 +349,40 @@ def test_files_without_a_row_are_removed_when_they_are_old(sessions):
 def test_a_bad_grace_age_is_refused(sessions, grace):
     with pytest.raises(InvalidInput):
         sessions.gc(grace)
+
+
+def test_collection_removes_a_deleted_session_in_slices(sessions, monkeypatch):
+    monkeypatch.setattr(limits, "SESSION_PURGE_EVENTS", 10)
+    for sid in ("gone", "other"):
+        sessions.create_session({"id": sid})
+    head = sessions.publish_head("other", events=[{"type": "a/b"}])
+    for _ in range(7):
+        sessions.append_events("gone", [{"type": "turn/started", "turn": {}}] * 5)
+        sessions.publish_head("gone")
+        edge = {"type": "derivation", "to_session": "other", "to_head": head.id}
+        sessions.append_lineage_edge("gone", {**edge, "n": _})
+    sessions.delete_session("gone")
+    transact, slices = sessions.log.transact, []
+
+    def sliced(work, size=0):
+        before = len(positions(sessions))
+        done = transact(work, size)
+        slices.append(before - len(positions(sessions)))
+        monkeypatch.setattr(sessions.log, "transact", transact)
+        assert sessions.verify() == []
+        sessions.append_event("other", {"type": "a/b"})
+        monkeypatch.setattr(sessions.log, "transact", sliced)
+        return done
+
+    monkeypatch.setattr(sessions.log, "transact", sliced)
+    collected = sessions.gc(0)
+    assert (collected.sessions, collected.events) == (1, 49)
+    assert slices == [10, 10, 10, 10, 9]
+    assert sessions.current_view("other").counters.event == 2 + len(slices)
+    assert sessions.gc(0).events == 0
+    assert sessions.verify() == []
+
+
+def positions(sessions):
+    with sessions.log.audit() as audit:
+        return [row[0] for key, *_ in audit.sessions() for row in audit.events(key)]

@@ -46,6 +46,8 @@ SESSION_DEPTH_MAX: Final = 16
 """Children of children: a step function that always calls itself comes to an end."""
 SESSION_ERROR_CHARS_MAX: Final = 4_000
 """The message of an error, as a turn or an eval keeps it."""
+SESSION_PURGE_EVENTS: Final = 2_000
+"""Events of a deleted session that one transaction removes: others write in between."""
 SESSION_UPKEEP_DEADLINE_S: Final = 3_600.0
 ADAPTER_THREADS_MAX: Final = 256
 """Threads of LangGraph whose newest checkpoints are kept in memory."""

@@ -146,8 +146,11 @@ class Writing(Reading, Protocol):
     def insert_snapshot(self, key: int, event_id: int, state: str) -> None: ...
     def put_payload(self, payload: Interned, now: int, *, is_file: bool) -> None: ...
     def delete_payload(self, digest: bytes) -> None: ...
-    def purge(self, key: int) -> int:
-        """Remove all events of a session and what is derived from them; how many events."""
+    def purge(self, key: int, limit: int) -> int:
+        """Remove the newest events of a session, `limit` of them, and what is derived from them.
+
+        Returns how many. What is left is a log from its beginning, so that it stays sound.
+        """
         ...
 
 

@@ -93,7 +93,7 @@ class MemoryReading:
             rows = [
                 (owner, self._tables.events[owner][event_id - 1])
                 for owner, event_id in self._tables.order[after:]
-                if not self._tables.sessions[owner].purged
+                if event_id <= self.last_event(owner)
             ]
         return [each for each in rows if '"~ref"' in each[1].body][:limit]
 
@@ -228,18 +228,23 @@ class MemoryWriting(MemoryReading):
     def delete_payload(self, digest: bytes) -> None:
         self._set(self._tables.payloads, digest, None)
 
-    def purge(self, key: int) -> int:
+    def purge(self, key: int, limit: int) -> int:
         tables = self._tables
-        events = len(tables.events.get(key, ()))
-        for head_id in [each for each, (owner, _) in tables.heads.items() if owner == key]:
-            self._set(tables.heads, head_id, None)
-        for edge in [each for each in tables.edges if each[0] == key]:
-            self._set(tables.edges, edge, None)
+        events = tables.events.get(key, [])
+        last = max(0, len(events) - limit)
+        for head_id, (owner, head) in list(tables.heads.items()):
+            if owner == key and head.event_id > last:
+                self._set(tables.heads, head_id, None)
+        for (owner, edge_id), edge in list(tables.edges.items()):
+            if owner == key and edge.event_id > last:
+                self._set(tables.edges, (owner, edge_id), None)
         for what in ("heads", "edges"):
-            self._set(tables.marks, (what, key), None)
-        self._set(tables.snapshots, key, None)
-        self._set(tables.events, key, None)
-        return events
+            ids = [each for each in tables.marks.get((what, key), []) if each <= last]
+            self._set(tables.marks, (what, key), ids or None)
+        kept = {at: text for at, text in tables.snapshots.get(key, {}).items() if at <= last}
+        self._set(tables.snapshots, key, kept or None)
+        self._set(tables.events, key, events[:last] or None)
+        return len(events) - last
 
     def _set(self, table: dict[Any, Any], key: Any, value: Any) -> None:
         """Change an entry; None removes it."""

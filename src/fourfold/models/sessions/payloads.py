@@ -177,7 +177,8 @@ def collect(log: Log, files: FolderBlobs | None, cutoff: Cutoff) -> Collected:
         after = page[-1].hash
         old = [row for row in page if row.touched <= cutoff.touched and row.hash not in reached]
         if old:
-            removed += _sweep(log, files, old, position, reached)
+            gone, position = _sweep(log, files, old, position, reached)
+            removed += gone
     if files is not None:
         _remove_files(log, files, cutoff)
     if sessions or removed:
@@ -227,13 +228,28 @@ def _purge(log: Log, cutoff: str) -> tuple[int, int]:
         for row in page:
             deleted = row.deleted_at
             if deleted is not None and not row.purged and deleted <= cutoff:
-
-                def work(writing: Writing, row: SessionRow = row) -> int:
-                    writing.mark_session(row._replace(purged=1))
-                    return writing.purge(row.key)
-
-                events += log.transact_alone(work)
+                events += _purge_session(log, row)
                 sessions += 1
+
+
+def _purge_session(log: Log, row: SessionRow) -> int:
+    """Remove a session's events, newest first, in slices that other writers come between.
+
+    A collection that was killed leaves the beginning of the log, and the next one goes on.
+    """
+    events = 0
+
+    def work(writing: Writing) -> int:
+        count = writing.purge(row.key, limits.SESSION_PURGE_EVENTS)
+        if count < limits.SESSION_PURGE_EVENTS:
+            writing.mark_session(row._replace(purged=1))
+        return count
+
+    while count := log.transact(work):
+        events += count
+        if count < limits.SESSION_PURGE_EVENTS:
+            break
+    return events
 
 
 def _reach(log: Log, files: BlobStore | None, ref: PayloadRef, reached: set[bytes]) -> None:
@@ -257,13 +273,14 @@ def _sweep(
     old: list[PayloadRow],
     position: int,
     reached: set[bytes],
-) -> list[PayloadRow]:
-    """Remove rows, unless an event came meanwhile that leads to them, or somebody stored them
-    anew: in a transaction nothing more can come.
+) -> tuple[list[PayloadRow], int]:
+    """Remove rows, unless an event after `position` leads to them, or they were stored again: in a
+    transaction nothing more can come. What the events lead to is added to `reached`.
+
+    Returns the removed rows, and the position of the newest event that was looked at.
     """
 
-    def work(writing: Writing) -> list[PayloadRow]:
-        found = set(reached)
+    def work(writing: Writing) -> tuple[list[PayloadRow], int]:
         waiting: list[str] = []
         after = position
         while events := writing.events_with_refs(None, after, _PAGE):
@@ -272,16 +289,16 @@ def _sweep(
                 waiting += [ref.id for ref in find_refs(event_of(str(owner), event).data)]
         while waiting:
             name = waiting.pop()
-            if _digest(name) not in found:
-                found.add(_digest(name))
+            if _digest(name) not in reached:
+                reached.add(_digest(name))
                 waiting += [each.id for each in _inner(writing, files, name)]
         gone = []
         for row in old:
             now = writing.payloads(_before(row.hash), 1)
-            if row.hash not in found and now == [row]:
+            if row.hash not in reached and now == [row]:
                 writing.delete_payload(row.hash)
                 gone.append(row)
-        return gone
+        return gone, after
 
     return log.transact_alone(work)
 

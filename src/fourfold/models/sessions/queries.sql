@@ -163,16 +163,16 @@ SELECT hash, size, touched, data IS NULL FROM payloads WHERE hash > ?1 ORDER BY 
 DELETE FROM payloads WHERE hash = ?
 
 -- name: purge_events
-DELETE FROM events WHERE session_key = ?
+DELETE FROM events WHERE session_key = ?1 AND event_id > ?2
 
 -- name: purge_heads
-DELETE FROM heads WHERE session_key = ?
+DELETE FROM heads WHERE session_key = ?1 AND event_id > ?2
 
 -- name: purge_edges
-DELETE FROM edges WHERE session_key = ?
+DELETE FROM edges WHERE session_key = ?1 AND event_id > ?2
 
 -- name: purge_snapshots
-DELETE FROM snapshots WHERE session_key = ?
+DELETE FROM snapshots WHERE session_key = ?1 AND event_id > ?2
 
 -- name: verify_sessions
 -- As bytes: damaged text may be no text any more, and must be seen all the same.

@@ -219,11 +219,12 @@ class TableWriting(TableReading):
     def delete_payload(self, digest: bytes) -> None:
         self._txn.execute(SQL.delete_payload, (digest,))
 
-    def purge(self, key: int) -> int:
+    def purge(self, key: int, limit: int) -> int:
         # The newest events may be among them, and their positions must not come again.
         self._txn.execute(SQL.lift_position, (self.position(),))
+        last = max(0, self.last_event(key) - limit)
         for sql in (SQL.purge_heads, SQL.purge_edges, SQL.purge_snapshots, SQL.purge_events):
-            self._txn.execute(sql, (key,))
+            self._txn.execute(sql, (key, last))
         return self._txn.changes
 
 
