@@ -106,7 +106,7 @@ def catch_up(server: Server, name: str) -> Figures:
     started = time.perf_counter()
     with socket.create_connection(("127.0.0.1", server.port), timeout=60) as link:
         while True:
-            asked = f"GET /v1/stream/{name}?offset={offset} HTTP/1.1\r\nHost: x\r\n\r\n"
+            asked = f"GET /v1/stream/{name}?offset={offset} HTTP/1.1\r\nHost: localhost\r\n\r\n"
             link.sendall(asked.encode())
             requests += 1
             head, got = _body(link, buffer)
@@ -182,7 +182,7 @@ def _follow_sse(
     done: threading.Event,
 ) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as link:
-        asked = f"GET /v1/stream/{name}?offset=now&live=sse HTTP/1.1\r\nHost: x\r\n\r\n"
+        asked = f"GET /v1/stream/{name}?offset=now&live=sse HTTP/1.1\r\nHost: localhost\r\n\r\n"
         link.sendall(asked.encode())
         kept = b""
         while len(arrived) < count:

@@ -42,6 +42,7 @@
     │   │   └── PackageRegresses        it ends before the cursor: go on with a newer one
     │   ├── Unauthorized                the server asks for a key
     │   ├── Forbidden                   the key does not allow that
+    │   ├── HostRefused                 the server does not answer under that name
     │   ├── StreamClosed                the stream is at its end
     │   ├── ProducerFenced              the producer began a newer epoch: take part in it, or stop
     │   ├── PublisherFenced             another node publishes that stream: stop this one
@@ -358,6 +359,13 @@ class Unauthorized(Refused):
 class Forbidden(Refused):
     kind = "forbidden"
     default_hint = "Use a key with the scope and the prefix that this needs."
+
+
+class HostRefused(Refused):
+    """The server does not answer under the host that a request names."""
+
+    kind = "host_refused"
+    default_hint = "Use a name that the server has, or add it to server.hosts."
 
 
 class StreamClosed(Refused):

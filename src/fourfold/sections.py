@@ -208,6 +208,21 @@ class Server(Struct, frozen=True):
         Meta(min_length=1, max_length=4_096),
         _says("Where the keys are that sign webhooks; relative to the store."),
     ] = "server-keys.json"
+    require_key: Annotated[
+        Literal["auto", "always"],
+        _says(
+            "Whether requests need a key. auto: once a key was ever made. "
+            "always: also before there is one."
+        ),
+    ] = "auto"
+    hosts: Annotated[
+        str,
+        Meta(min_length=1, max_length=4_096),
+        _says(
+            "Names under which the server answers, with commas; other requests get 421. "
+            "any: all. auto: those of this machine where no key is needed, all where one is."
+        ),
+    ] = "auto"
     connections_max: Annotated[
         int,
         Meta(ge=1, le=1_000_000),

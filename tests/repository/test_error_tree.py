@@ -56,6 +56,7 @@ KINDS = {
     "package_regresses": 6,
     "unauthorized": 6,
     "forbidden": 6,
+    "host_refused": 6,
     "stream_closed": 6,
     "producer_fenced": 6,
     "publisher_fenced": 6,

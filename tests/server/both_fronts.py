@@ -23,12 +23,16 @@ TEXT = "text/plain"
 class Front:
     """The streams of a store behind the fast front, or behind the plain one."""
 
-    def __init__(self, root, *, fast, access=False, patience=None, settings=None, **options):
+    def __init__(
+        self, root, *, fast, access=False, patience=None, settings=None, hosts=None, **options
+    ):
         self.store = fourfold.open(root)
         self.streams = self.store.streams
         self.access = Access(root)
         core = Protocol(self.streams, Timing(long_poll_s=0.3), self.access if access else None)
         self.core = core
+        if hosts is not None:
+            core.hosts = hosts
         kind = front_of(core, settings, fast=fast)
         if patience is not None:
             kind.patience = patience

@@ -245,7 +245,7 @@ def test_a_closed_access_asks_for_a_key_that_nobody_has(tmp_path):
     found = Access(tmp_path).keys()
     assert [each.id for each in found] == [key.id]
     assert access.remove(key.id) == 0
-    assert Access(tmp_path).keys() == ()
+    assert Access(tmp_path).stored_keys() == ()
 
 
 def test_what_tells_nothing_of_the_store_needs_no_key(guarded):

@@ -96,8 +96,12 @@ def until(found, seconds=60):
     ],
 )
 def test_a_request_that_can_be_read_two_ways_is_not_read(served, name, head):
-    text = f"POST /v1/stream/{name} HTTP/1.1\r\nhost: x\r\ncontent-type: {JSON}\r\n".encode()
-    inner = f"POST /v1/stream/{name} HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\n2".encode()
+    text = (
+        f"POST /v1/stream/{name} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {JSON}\r\n".encode()
+    )
+    inner = (
+        f"POST /v1/stream/{name} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\n\r\n2".encode()
+    )
     found = raw(served, text + head + b"\r\n1" + inner)
     assert found.startswith((b"HTTP/1.1 400", b"HTTP/1.1 413")) or found == b""
     assert found.count(b"HTTP/1.1") <= 1
@@ -203,7 +207,7 @@ def sent_until_refused(served, start, more, most):
 def test_bodies_that_are_too_large_are_refused_in_bounded_memory(alone):
     alone.stream("PUT", "s", content_type="text/plain")
     before = memory(alone)
-    head = b"POST /v1/stream/s HTTP/1.1\r\nhost: x\r\ncontent-type: text/plain\r\n"
+    head = b"POST /v1/stream/s HTTP/1.1\r\nhost: localhost\r\ncontent-type: text/plain\r\n"
     for _ in range(3):
         with contextlib.suppress(OSError):
             chunk = b"%x\r\n" % (1 << 20) + b"x" * (1 << 20) + b"\r\n"
@@ -220,7 +224,8 @@ def follow(served, name, offset="now"):
     """A reader of server-sent events that has heard where it is."""
     sock = socket.create_connection(("127.0.0.1", served.port), 60)
     sock.sendall(
-        f"GET /v1/stream/{name}?offset={offset}&live=sse HTTP/1.1\r\nhost: x\r\n\r\n".encode()
+        f"GET /v1/stream/{name}?offset={offset}&live=sse HTTP/1.1\r\n".encode()
+        + b"host: localhost\r\n\r\n"
     )
     return sock
 

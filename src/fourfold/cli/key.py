@@ -49,7 +49,7 @@ def add(out: Output, root: Path, *, scopes: tuple[Scope, ...], prefix: str, labe
 def list_keys(out: Output, root: Path) -> None:
     """List the keys, without their secrets."""
     with open_store(root, mode="r"):
-        keys = Access(root).keys()
+        keys = Access(root).stored_keys()
     if out.as_json:
         rows = [
             {"id": key.id, "scopes": list(key.scopes), "prefix": key.prefix, "label": key.label}
@@ -67,8 +67,8 @@ def list_keys(out: Output, root: Path) -> None:
 def remove(out: Output, root: Path, *, key_id: str) -> None:
     """Remove a key by its id; a running server refuses it from then on.
 
-    Without any key a server that listens on this machine only asks for none, and lets everybody on
-    it do everything. One that listens elsewhere lets nobody in, and does not start again.
+    When the last key is removed, a server refuses every request that needs one, until there is one
+    again. `fourfold serve --open` asks for none.
     """
     with open_store(root, mode="r"):
         left = Access(root).remove(key_id)
@@ -78,8 +78,8 @@ def remove(out: Output, root: Path, *, key_id: str) -> None:
     out.line(f"{key_id} is removed")
     if not left:
         out.line(
-            "That was the last key. A server on this machine's own address now asks for none: "
-            "whoever reaches it may do everything. One on another address lets nobody in."
+            "That was the last key. A server refuses every request that needs one, until you make "
+            "another with `fourfold key add`."
         )
 
 

@@ -12,11 +12,12 @@ from fourfold.cli.archived import published_store, refuse_without_conditions
 from fourfold.cli.options import command as _command
 from fourfold.cli.options import root_argument
 from fourfold.cli.output import Output
+from fourfold.errors import Refused
 from fourfold.server.access import Access
 from fourfold.server.control import Control
 from fourfold.server.publishing import Publishing
 from fourfold.server.reading import Timing
-from fourfold.server.serving import refuse_other_machines, serve
+from fourfold.server.serving import is_this_machine, refuse_other_machines, serve
 from fourfold.server.signing import Keys
 from fourfold.store import Store, open_store
 
@@ -48,6 +49,12 @@ from fourfold.store import Store, open_store
 @click.option(
     "--publish-first", is_flag=True, help="Answer an append once it is published; with --objects."
 )
+@click.option(
+    "--open",
+    "is_open",
+    is_flag=True,
+    help="Ask for no key, even where there are keys; on this machine only.",
+)
 def command(
     out: Output,
     root: Path,
@@ -58,22 +65,27 @@ def command(
     fast_front: bool,
     objects: str | None,
     publish_first: bool,
+    is_open: bool,
 ) -> None:
     """Serve the streams of ROOT over HTTP, until interrupted.
 
     It speaks the Durable Streams protocol: PUT creates a stream under /v1/stream/NAME, POST
     appends, GET reads, and follows by long-poll or as server-sent events. An append that was
-    answered is on disk. Without a key (`fourfold key`) it listens on this machine only; with one,
-    whatever reads or changes what is stored needs one. With --objects, what is appended is sealed
-    into segments and published in the background, and so is what is new in every space, the
-    sessions and the graphs of ROOT. A database that another process writes is not published from
-    here; /health names it. While the object store is down the server starts and serves; it
-    publishes once the object store answers, and /health says so.
+    answered is on disk. While no key was ever made (`fourfold key`) it listens on this machine
+    only; since then, whatever reads or changes what is stored needs one, unless --open is given.
+    With --objects, what is appended is sealed into segments and published in the background, and so
+    is what is new in every space, the sessions and the graphs of ROOT. A database that another
+    process writes is not published from here; /health names it. While the object store is down the
+    server starts and serves; it publishes once the object store answers, and /health says so.
     """
     if publish_first and objects is None:
         raise click.UsageError("--publish-first needs --objects.")
-    access = Access(root)
-    refuse_other_machines(host, access)
+    if is_open and not is_this_machine(host):
+        raise Refused(
+            f"--open: a server without keys does not listen on {host}",
+            hint="Leave out --open, or listen on 127.0.0.1.",
+        )
+    refuse_other_machines(host, Access(root))
     opened = (
         open_store(root)
         if objects is None
@@ -96,6 +108,7 @@ def command(
         out.flush()
         timing = Timing(long_poll_s=long_poll)
         settings = store.settings.server
+        access = Access(root, require_key="never" if is_open else settings.require_key)
         control = Control(streams, Keys(root / settings.keys_file), access, settings=settings)
         serve(
             *(streams, access),

@@ -1,10 +1,10 @@
 """Who may do what: API keys with scopes, each for the streams of one prefix.
 
-A key is shown once, when it is made; the store keeps only its hash, in `access.json`. Without any
-key the server asks for none, and listens on this machine alone. With one, every request needs a key
-that allows it, but for those that tell nothing of what is stored: `/health`, `/openapi.json`, the
-public keys of the webhooks and OPTIONS; and workers show the token of their wake instead. A server
-that others reach asks for a key also when there is none any more: then it lets nobody in.
+A key is shown once, when it is made; the store keeps only its hash, in `access.json`. While no key
+was ever made the server asks for none, and listens on this machine alone. Since the first one every
+request needs a key that allows it, but for those that tell nothing of what is stored: `/health`,
+`/openapi.json`, the public keys of the webhooks and OPTIONS; and workers show the token of their
+wake instead. When the last key is removed nothing is allowed any more.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ from fourfold.server.headers import fork_source
 
 FILE_NAME: Final = "access.json"
 Scope = Literal["read", "write", "admin"]
+Required = Literal["auto", "always", "never"]
+"""When a key is required: once one was made, always, or not at all."""
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 _PREFIX: Final = "ff_"
 _NEEDS: Final[dict[str, Scope]] = {
@@ -70,18 +72,19 @@ _NOBODY: Final = Key("", "", ())
 class Access:
     """The keys of one store, as its file says."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, require_key: Required = "auto") -> None:
         self._path = root / FILE_NAME
+        self._required = require_key
         self._seen: tuple[int, int] | None = None
         self._keys: tuple[Key, ...] = ()
-        self._without: tuple[Key, ...] = ()
-        """What requests are held against where there is no key."""
+        self._ever_made = False
+        """Whether there was a key at any time: the file stays when the last one is removed."""
         self._asked: tuple[Key, ...] = ()
         self._looked = float("-inf")
 
     def stay_closed(self) -> None:
-        """From now on a key is asked for also where there is none: nobody has one."""
-        self._without = (_NOBODY,)
+        """Require a key from now on, even if none was ever made."""
+        self._required = "always"
         self._looked = float("-inf")
 
     def keys(self) -> tuple[Key, ...]:
@@ -92,9 +95,18 @@ class Access:
         now = time.monotonic()
         if now - self._looked < KEYS_LOOK_S:
             return self._asked
-        self._asked = self._look() or self._without
+        if self._required == "never":
+            self._asked = ()
+        else:
+            keys = self._look()
+            closed = self._ever_made or self._required == "always"
+            self._asked = keys or ((_NOBODY,) if closed else ())
         self._looked = now
         return self._asked
+
+    def stored_keys(self) -> tuple[Key, ...]:
+        """List the keys of the store."""
+        return self._look()
 
     def _look(self) -> tuple[Key, ...]:
         try:
@@ -104,6 +116,7 @@ class Access:
             return ()
         except OSError as error:
             raise FormatError(f"{self._path}: cannot be read: {error.strerror}") from error
+        self._ever_made = True
         if self._seen != (stat.st_mtime_ns, stat.st_size):
             self._keys = _read(self._path)
             self._seen = (stat.st_mtime_ns, stat.st_size)

@@ -103,6 +103,10 @@ def _has_body(request: Request) -> bool:
 
 def _request(scope: Scope) -> Request:
     """What a head asks for, as the protocol reads it; InvalidInput when its path is no text."""
+    hosts = [value for name, value in scope["headers"] if name == b"host"]
+    if len(hosts) > 1 or (not hosts and scope.get("http_version") == "1.1"):
+        # Where it leads could be read in two ways.
+        raise InvalidInput(f"a request needs exactly one Host, got {len(hosts)}")
     raw: bytes | None = scope.get("raw_path")
     if raw is not None:
         try:

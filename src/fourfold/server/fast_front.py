@@ -281,12 +281,14 @@ class FastFront(PlainFront):
             return False
         headers = self.headers
         told = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
-        if "expect" in told:
+        if "expect" in told or [name for name, _ in headers].count(b"host") != 1:
             return False
         at = next((at for at, (name, _) in enumerate(headers) if name == _LENGTH), -1)
         rest = [each for each in headers if each[0] != _LENGTH]
         odd = "connection" in told or "upgrade" in told
-        self._head = _Head(rest, at, told, plain_kind(told), odd)
+        # Under another name an append is looked at each time: whether a key is needed may change.
+        named = self.core.hosts.allows(told["host"], is_open=True)
+        self._head = _Head(rest, at, told, plain_kind(told) if named else None, odd)
         self._name = url[_PREFIX_CHARS:].decode("ascii")
         names = self.names
         if len(names) >= limits.HTTP_PATHS_REMEMBERED:

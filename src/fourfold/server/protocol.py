@@ -39,6 +39,7 @@ from fourfold.server.access import Access, Key
 from fourfold.server.budget import ANONYMOUS, BodyBudget, Lease
 from fourfold.server.control import Control, is_control, of_error
 from fourfold.server.exchange import Headers, Request, Response
+from fourfold.server.hosts import Hosts
 from fourfold.server.reading import Reading, Timing
 from fourfold.server.rules import Ruling
 from fourfold.server.signing import FILE_NAME, Keys
@@ -54,6 +55,7 @@ _STATUS: Final[dict[str, int]] = {
     "producer_fenced": 403,
     "unauthorized": 401,
     "forbidden": 403,
+    "host_refused": 421,
     "stream_closed": 409,
     "read_only": 403,
     "too_large": 413,
@@ -79,6 +81,7 @@ class Protocol:
         self._ruling = Ruling(streams, timing)
         self.front = "asgi"
         """What carries the requests, as `/health` tells it."""
+        self.hosts = Hosts()
         self.budget = BodyBudget()
         """Memory for the bodies that are being received."""
         self.publishing: Publishing | None = None
@@ -179,6 +182,7 @@ class Protocol:
         return self.budget.lease(None if self.is_open else owner)
 
     def _key_of(self, request: Request) -> Key | None:
+        self.hosts.check(request.header("host"), is_open=self.is_open)
         if self._access is None or request.path == "/openapi.json":
             return None
         # A browser asks without its key whether it may ask.

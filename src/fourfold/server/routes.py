@@ -143,6 +143,7 @@ _ALWAYS: Final = {
     405: Answer("Nothing answers this method here.", {}, {"Allow": TEXT}),
     408: Answer("The request came too slowly."),
     413: Answer("The body is larger than the server takes.", {"application/json": _ERROR}),
+    421: _error("The server does not answer under the host of the request."),
     429: _error("Too much waits already; nothing was written.", **_RETRY),
     503: _error("The database does not answer in time, or is not sound.", **_RETRY),
 }

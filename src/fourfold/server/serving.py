@@ -1,7 +1,7 @@
 """Running the server: one process, one store, until it is told to stop.
 
-Without keys it listens on this machine only; another address is refused. A server that listens
-elsewhere lets nobody in once its last key is gone.
+Without keys it listens on this machine only; another address is refused. Once there was a key, the
+server lets nobody in without one, also when the last key is gone.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from fourfold.server.budget import BodyBudget
 from fourfold.server.connections import proxies
 from fourfold.server.control import Control
 from fourfold.server.front_check import why_not_fast
+from fourfold.server.hosts import Hosts
 from fourfold.server.protocol import Protocol
 from fourfold.server.reading import Timing
 
@@ -69,7 +70,7 @@ class Sweeper:
 
 def refuse_other_machines(host: str, access: Access) -> None:
     """A server without keys serves this machine alone."""
-    if not is_this_machine(host) and not access.keys():
+    if not is_this_machine(host) and not access.stored_keys():
         raise Refused(
             f"without a key the server does not listen on {host}",
             hint="Make a key with `fourfold key add ROOT`, or listen on 127.0.0.1.",
@@ -106,6 +107,7 @@ def serve(
     protocol = Protocol(streams, timing, access, control)
     protocol.publishing = publishing
     settings = settings or config.Server()
+    protocol.hosts = Hosts(settings.hosts)
     protocol.budget = BodyBudget(settings.body_bytes_in_flight)
     trusted = proxies(settings.trusted_proxies)
     allow_many_connections()

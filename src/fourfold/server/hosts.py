@@ -1,0 +1,64 @@
+"""The names under which a server answers, by the Host of a request.
+
+A web page can give its own name the address of this machine and so reach a server here as if it
+were of the same origin (DNS rebinding). A server that asks for no key therefore answers only under
+names that always mean this machine, and those in `server.hosts`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from functools import lru_cache
+from typing import Final
+
+from fourfold.errors import HostRefused, InvalidConfig
+
+_NAME: Final = re.compile(r"(?:[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?\.?)+|\[[0-9a-f:.]+\]")
+_PORT: Final = re.compile(r":[0-9]*\Z")
+
+
+class Hosts:
+    """The hosts of one server, as the setting has them: auto, any, or names with commas."""
+
+    def __init__(self, setting: str = "any") -> None:
+        self._setting = setting
+        self._names = frozenset[str]()
+        if setting not in {"auto", "any"}:
+            self._names = frozenset(_name(each.strip()) for each in setting.split(","))
+            for name in self._names:
+                if not _NAME.fullmatch(name):
+                    raise InvalidConfig(
+                        f"server.hosts: {name!r} is not a host",
+                        hint="Write names with commas, such as streams.example.org.",
+                    )
+
+    def allows(self, host: str | None, *, is_open: bool) -> bool:
+        """Return True if a request with this Host is answered; open means that no key is needed."""
+        if self._setting == "any" or (self._setting == "auto" and not is_open):
+            return True
+        return host is not None and (_is_local(host) or _name(host) in self._names)
+
+    def check(self, host: str | None, *, is_open: bool) -> None:
+        """HostRefused unless a request with this Host is answered."""
+        if not self.allows(host, is_open=is_open):
+            raise HostRefused(
+                f"host {host!r:.200}: the server does not answer under that name",
+                hint="Use localhost, or set server.hosts to the names that it has.",
+            )
+
+
+def _name(host: str) -> str:
+    return _PORT.sub("", host).lower().removesuffix(".")
+
+
+@lru_cache(maxsize=256)
+def _is_local(host: str) -> bool:
+    """Return True for names and addresses that always mean this machine."""
+    name = _name(host)
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name.removeprefix("[").removesuffix("]")).is_loopback
+    except ValueError:
+        return False
