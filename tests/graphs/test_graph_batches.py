@@ -91,14 +91,14 @@ def twins(tmp_path_factory):
         graphs.database.close()
 
 
-def outcome(graphs, kind, rows, checked):
+def outcome(graphs, kind, rows):
     types = {each.kind: each.id for each in graphs.list_types(APP) if each.type_key == "one"}
     given = [
         {**row, "type_id": types[kind]} if row.get("type_id") == 1 else dict(row) for row in rows
     ]
     before = everything(graphs)
     try:
-        ids = graphs.insert(APP, kind, given, checked=checked)
+        ids = graphs.insert(APP, kind, given)
     except FourfoldError as error:
         assert everything(graphs) == before
         return type(error)
@@ -119,14 +119,14 @@ def without_time(row, given_row):
 
 
 @settings(max_examples=100, deadline=None)
-@given(some_rows(), st.booleans())
-def test_columns_and_rows_come_to_the_same(twins, drawn, checked):
+@given(some_rows())
+def test_columns_and_rows_come_to_the_same(twins, drawn):
     kind, rows = drawn
     by_columns, by_rows = twins
-    several = outcome(by_columns, kind, rows, checked)
+    several = outcome(by_columns, kind, rows)
     least, batches.COLUMNS_MIN = batches.COLUMNS_MIN, 1 << 60
     try:
-        one_by_one = outcome(by_rows, kind, rows, checked)
+        one_by_one = outcome(by_rows, kind, rows)
     finally:
         batches.COLUMNS_MIN = least
     assert several == one_by_one

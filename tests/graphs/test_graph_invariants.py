@@ -271,9 +271,9 @@ def test_16_an_object_of_another_app_is_not_found(graphs, types):
     before = dump(graphs)
     row = attr(types, there)
     with pytest.raises(NotFound, match=f"app {APP} has no parent {there}"):
-        graphs.insert(APP, "attr", [row], checked=True)
+        graphs.insert(APP, "attr", [row])
     with pytest.raises(NotFound):
-        graphs.insert(APP, "attr", [row] * 30, checked=True)
+        graphs.insert(APP, "attr", [row] * 30)
     ops = [
         {
             "op": "edge_create",

@@ -107,8 +107,8 @@ def test_a_call_that_is_not_told_of_the_transaction_around_it_is_a_step_of_it(gr
         graphs.insert_parent(APP, parent(types), txn=txn)
         graphs.insert_parent(APP, parent(types))
         with pytest.raises(NotFound):
-            graphs.insert(APP, "attr", [attr(types, 99)], checked=True)
-        graphs.with_transaction(lambda handle: handle.insert(APP, "parent", [], checked=False))
+            graphs.insert(APP, "attr", [attr(types, 99)])
+        graphs.with_transaction(lambda handle: handle.insert(APP, "parent", []))
         assert graphs.insert_parent(APP, parent(types), txn=txn) == 3
     assert [row.global_seq for row in graphs.select_parents(APP)] == [1, 1, 1]
     with pytest.raises(ZeroDivisionError), graphs.transaction():
@@ -333,13 +333,6 @@ def test_what_is_no_app_or_no_table_is_refused(graphs, types, app_id, kind):
 def test_a_type_of_another_kind_is_refused(graphs, types):
     with pytest.raises(NotFound, match="no type"):
         graphs.insert_parent(APP, parent(types, type_id=types["edge"]))
-
-
-def test_checked_inserts_prove_what_they_point_at(graphs, types):
-    with pytest.raises(NotFound, match="no parent 5"):
-        graphs.insert(APP, "attr", [attr(types, 5)], checked=True)
-    # Without the proof the row is trusted, as a caller with its own checks wants it.
-    graphs.insert(APP, "attr", [attr(types, 5)])
 
 
 def test_what_is_shared_cannot_belong_to_something_private(graphs, types):

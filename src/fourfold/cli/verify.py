@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from fourfold.store import VerifyReport
 
 
+_RESTORE = "Restore the newest backup that verifies: `fourfold restore BACKUP ROOT`."
+_DANGLING = (
+    "An earlier version accepted references to rows that do not exist; nothing is damaged, and "
+    "a backup does not help. Suppress what refers to nothing, or update an edge."
+)
+
+
 @fourfold_command("verify")
 @root_argument(required=True)
 @click.option("--objects", is_flag=True, help="Also check what is published to the object store.")
@@ -42,7 +49,7 @@ def command(out: Output, root: Path, *, objects: bool) -> None:
     if not report.ok:
         raise CorruptData(
             f"{root}: {counted(len(report.problems), 'problem')}; first: {report.problems[0]}",
-            hint="Restore the newest backup that verifies: `fourfold restore BACKUP ROOT`.",
+            hint=_RESTORE if report.damage else _DANGLING,
         )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fourfold.errors import CorruptData, NotFound
 from fourfold.kernel import inspection
+from fourfold.models.graphs.verification import is_dangling
 from fourfold.store import layout
 from fourfold.store.kinds import problems_of
 
@@ -46,14 +47,17 @@ class VerifyReport:
     def problems(self) -> list[str]:
         return [problem for each in self.checked for problem in each.problems]
 
+    @property
+    def damage(self) -> list[str]:
+        """The problems that a restore can fix: all but references to rows that do not exist."""
+        return [problem for problem in self.problems if not is_dangling(problem)]
+
     def with_(self, more: Checked) -> VerifyReport:
         return VerifyReport(self.root, (*self.checked, more))
 
     def raise_if_bad(self) -> None:
-        if not self.ok:
-            raise CorruptData(
-                f"{self.root}: {len(self.problems)} problems; first: {self.problems[0]}"
-            )
+        if damage := self.damage:
+            raise CorruptData(f"{self.root}: {len(damage)} problems; first: {damage[0]}")
 
 
 def verify(root: Path, progress: Progress | None = None) -> VerifyReport:

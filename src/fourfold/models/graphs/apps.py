@@ -146,6 +146,10 @@ class Apps:
             found = txn.value(sql.type_by_key, (kind, key))
         return int(found)
 
+    def find_type(self, snapshot: Snapshot, app_id: int, kind: Kind, type_key: str) -> int | None:
+        found = snapshot.value(app_statements(app_id).type_by_key, (kind, type_key))
+        return None if found is None else int(found)
+
     def type_id(self, txn: Transaction, app_id: int, kind: Kind, type_key: str) -> int:
         known = self._keys.get((app_id, kind, type_key))
         if known is not None:

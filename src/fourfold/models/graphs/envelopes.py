@@ -118,7 +118,7 @@ def _apply_some(
             for at, operation in enumerate(run, start=first):  # noqa: B007
                 rows.append(_new_row(handle, apps, operation, made))
             at = first
-            ids = handle.insert(run[0].app_id, kind, rows, checked=True)
+            ids = handle.insert(run[0].app_id, kind, rows)
     except (InvalidInput, NotFound, Refused) as error:
         if len(run) > 1:
             # These are raised before anything is written: one by one the culprit shows itself.

@@ -269,11 +269,14 @@ class Graphs(Selections, Registers, Upkeep):
         rows: Iterable[Mapping[str, Any]],
         *,
         txn: GraphTransaction | None = None,
-        checked: bool = False,
     ) -> list[int]:
-        """Add objects; their ids, in order. All of them, or none."""
+        """Add objects; their ids, in order. All of them, or none.
+
+        Raises:
+            NotFound: a row refers to an object that the app does not have.
+        """
         known, given = checks.kind(kind), list(rows)
-        return self._write(txn, lambda handle: handle.insert(app_id, known, given, checked=checked))
+        return self._write(txn, lambda handle: handle.insert(app_id, known, given))
 
     def update(
         self,

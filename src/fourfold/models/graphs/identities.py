@@ -15,6 +15,8 @@ from fourfold.models.graphs.records import SYSTEM_APP, Attr, Identity, Kind, Par
 from fourfold.models.graphs.statements import SQL, app_statements, statements_of
 
 IDENTITY, PUBKEY, LABEL = "identity", "pubkey", "label"
+TYPES: dict[Kind, tuple[str, ...]] = {"parent": (IDENTITY,), "attr": (PUBKEY, LABEL)}
+"""The types of the rows that identities consist of."""
 
 
 class Rebuilt(NamedTuple):

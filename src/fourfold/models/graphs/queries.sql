@@ -111,6 +111,9 @@ DELETE FROM identities
 -- name: put_identity
 INSERT INTO identities (id, pubkey, label, created_at) VALUES (?1, ?2, ?3, ?4)
 
+-- name: set_label
+UPDATE identities SET label = ?2 WHERE id = ?1
+
 -- name: peers
 SELECT id, identity_id, endpoint, meta_json, created_at FROM peers ORDER BY id
 

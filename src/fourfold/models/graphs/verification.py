@@ -84,7 +84,17 @@ def _problems_of_table(snapshot: Snapshot, app_id: int, kind: Kind, node: str) -
         sql = _filled("dangling", app_id, kind)
         sql = sql.replace("{pointer}", pointer).replace("{target}", target)
         for row in snapshot.all(sql, (_NAMED_MAX,)):
-            yield f"{table}: {pointer} of row {row[0]} leads to {target} {row[1]}, which is none"
+            yield f"{table}: {pointer} of row {row[0]} refers to {target} {row[1]}{_DANGLING}"
+
+
+def is_dangling(problem: str) -> bool:
+    """Return True for a reference to nothing, which earlier versions accepted: a row as it was
+    written, and no damage.
+    """
+    return problem.endswith(_DANGLING)
+
+
+_DANGLING = ", which does not exist"
 
 
 def _filled(rule: str, app_id: int, kind: Kind) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import chain, product
@@ -23,10 +23,15 @@ from fourfold.kernel import Transaction
 from fourfold.models.graphs import batches, checks, identities
 from fourfold.models.graphs.apps import Apps
 from fourfold.models.graphs.batches import Batch
-from fourfold.models.graphs.records import BITS, ROWS, SYSTEM_APP, Kind, Row, Usage
+from fourfold.models.graphs.records import BITS, ROWS, SYSTEM_APP, Attr, Kind, Row, Usage
 from fourfold.models.graphs.rows import SHAPES
 from fourfold.models.graphs.sequence import GLOBAL_SEQ
-from fourfold.models.graphs.statements import SQL, insert_statement, statements_of, table_of
+from fourfold.models.graphs.statements import (
+    SQL,
+    insert_statement,
+    statements_of,
+    table_of,
+)
 
 _LAST_ID = (1 << 63) - 1
 _SCRATCH = "graphs"
@@ -132,24 +137,34 @@ class GraphTransaction:
         """Forget what a step did that was rolled back."""
         self._progress = mark
 
-    def insert(
-        self, app_id: int, kind: Kind, given: Iterable[Mapping[str, Any]], *, checked: bool
-    ) -> list[int]:
-        """Add new objects; their ids, in order. `checked` proves that what they point at exists;
-        for rows that are shared this is always proved, or no other node could take them in.
+    def insert(self, app_id: int, kind: Kind, given: Iterable[Mapping[str, Any]]) -> list[int]:
+        """Add new objects; their ids, in order. What they point at must exist, and be shared at
+        least as widely.
         """
         rows = given if isinstance(given, list) else list(given)
         self._apps.must_exist(self.txn, app_id)
         if not rows:
             return []
+        if app_id == SYSTEM_APP:
+            types = {row.get("type_id") for row in rows if isinstance(row, Mapping)}
+            self._refuse_identities(kind, identities.TYPES.get(kind, ()), types)
         few = len(rows) < batches.COLUMNS_MIN
         batch = None if few else batches.read(kind, rows, self.now)
         if batch is None:
-            return self._insert_rows(app_id, kind, rows, checked=checked)
-        return self._insert_batch(app_id, kind, batch, checked=checked)
+            return self._insert_rows(app_id, kind, rows)
+        return self._insert_batch(app_id, kind, batch)
+
+    def _refuse_identities(self, kind: Kind, type_keys: Iterable[str], types: set[Any]) -> None:
+        """Refuse rows of identities, which are written together with their cache."""
+        for type_key in type_keys:
+            if self._apps.find_type(self.txn, SYSTEM_APP, kind, type_key) in types - {None}:
+                raise Refused(
+                    f"{kind} rows of type {type_key!r} in app {SYSTEM_APP} belong to identities",
+                    hint="Write identities with `add_identity`; their keys do not change.",
+                )
 
     def _insert_rows(
-        self, app_id: int, kind: Kind, given: list[Mapping[str, Any]], *, checked: bool
+        self, app_id: int, kind: Kind, given: Sequence[Mapping[str, Any]]
     ) -> list[int]:
         """Row by row: the way for few, and for those that have little in common."""
         shape, seq, now = SHAPES[kind], self.seq, self.now
@@ -172,8 +187,7 @@ class GraphTransaction:
             size += length
             next_id += 1
             position += 1
-        if checked or flags:
-            self._prove_references(app_id, kind, rows)
+        self._prove_references(app_id, kind, rows)
         self._add(app_id, kind, rows, flags, size)
         self._remember(app_id, kind, fresh)
         return list(range(first, next_id))
@@ -185,13 +199,12 @@ class GraphTransaction:
         else:
             known.update(fresh)
 
-    def _insert_batch(self, app_id: int, kind: Kind, batch: Batch, *, checked: bool) -> list[int]:
+    def _insert_batch(self, app_id: int, kind: Kind, batch: Batch) -> list[int]:
         """Many rows of one shape: what they have in common is handed to SQLite once."""
         seq, types = self.seq, self._apps.known_types(app_id, kind)
         for type_id in batch.types - types:
             self._apps.known_type(self.txn, app_id, kind, type_id)
-        if checked or batch.flags:
-            self._prove_pointers(app_id, kind, batch)
+        self._prove_pointers(app_id, kind, batch)
         first = self.next_id(app_id, kind)
         common = {"global_seq": seq, "version": 1, "origin": "", "origin_seq": seq, "leads": 1}
         self.txn.insert_alike(
@@ -211,6 +224,8 @@ class GraphTransaction:
         """
         shape, seq = SHAPES[kind], self.seq
         old = self.newest(app_id, kind, object_id)
+        if app_id == SYSTEM_APP and kind == "attr":
+            self._refuse_identities(kind, (identities.PUBKEY,), {old.type_id})
         checks.fields(changes, kind, shape.fields)
         for name in shape.fixed:
             if name in changes and changes[name] != getattr(old, name):
@@ -221,7 +236,15 @@ class GraphTransaction:
         self._prove_references(app_id, kind, [row])
         self._prove_shared(app_id, kind, object_id, row[shape.at_flags], kind)
         self._add(app_id, kind, [row], row[shape.at_flags], size)
+        if app_id == SYSTEM_APP and kind == "attr":
+            self._refresh_label(Attr._make(row))
         return row_id
+
+    def _refresh_label(self, row: Attr) -> None:
+        """Bring the new label of an identity into the cache."""
+        label = self._apps.find_type(self.txn, SYSTEM_APP, "attr", identities.LABEL)
+        if row.type_id == label:
+            self.txn.execute(SQL.set_label, (row.parent_id, row.value_text))
 
     def newest(self, app_id: int, kind: Kind, object_id: int) -> Row:
         """The newest version of an object, as this transaction sees it."""
@@ -270,14 +293,12 @@ class GraphTransaction:
             return int(found)
         number = self.next_id(SYSTEM_APP, "parent")
         own = {"owner_identity": number}
-        self.insert(
-            SYSTEM_APP, "parent", [self._of_type("parent", identities.IDENTITY, own)], checked=False
-        )
+        self._insert_rows(SYSTEM_APP, "parent", [self._of_type("parent", identities.IDENTITY, own)])
         values = {identities.PUBKEY: pubkey, identities.LABEL: label}
         for key, value in values.items():
             if value is not None:
                 row = {"parent_id": number, "value_text": value, **own}
-                self.insert(SYSTEM_APP, "attr", [self._of_type("attr", key, row)], checked=False)
+                self._insert_rows(SYSTEM_APP, "attr", [self._of_type("attr", key, row)])
         self.txn.execute(SQL.put_identity, (number, pubkey, label, self.now))
         return number
 
