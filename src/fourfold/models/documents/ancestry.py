@@ -36,6 +36,8 @@ _ONE: Final = 1
 _OTHER: Final = 2
 _OLD: Final = 4
 """The colour of everything in the past of a base."""
+_BEFORE_ALL: Final = -1
+"""Where the default branch was born, so to speak."""
 
 
 class Point(NamedTuple):
@@ -181,7 +183,10 @@ class _Walk:
             after |= _OLD
         self._painted[branch] = after
         if before is None:
-            self._births[branch] = branch_named(self._view, branch).created_seq
+            # Below the state before all commits, which other branches may have been forked from.
+            fork = self._fork(branch)
+            born = branch_named(self._view, branch).created_seq
+            self._births[branch] = _BEFORE_ALL if fork is None else born
             self._sources[branch] = self._merges(branch, seq)
             self._next[branch] = next(self._sources[branch], None)
         if seq > self._births[branch]:
