@@ -48,3 +48,11 @@ def space_file(root):
         return path
 
     return found
+
+
+@pytest.fixture
+def forked(space):
+    """A space with one entity and a branch `work` on which nothing was written yet."""
+    space.set("urn:a", {"value": {"x": 0, "y": 0, "list": [1]}})
+    space.branches.create("work")
+    return space

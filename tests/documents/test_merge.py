@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from drawn_spaces import IDS, SCRIPTS, Traced, branch, played
+from forked_space import add, shown
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -23,23 +24,6 @@ from fourfold.models.documents import HISTORIES, merging
 from fourfold.models.documents.ancestry import Point
 from fourfold.models.documents.difference import identical
 from fourfold.models.documents.gc.policy import GcPolicy
-
-
-def shown(space, entity, name=""):
-    state = space.read(entity, name)
-    return None if state is None else state.document
-
-
-def add(field, value):
-    return [{"op": "add", "path": f"/value/{field}", "value": value}]
-
-
-@pytest.fixture
-def forked(space):
-    """A space with one entity and a branch `work` on which nothing was written yet."""
-    space.set("urn:a", {"value": {"x": 0, "y": 0, "list": [1]}})
-    space.branches.create("work")
-    return space
 
 
 def test_what_only_the_source_changed_is_taken(forked):
@@ -304,6 +288,20 @@ def test_idle_branch_stands_for_the_commit_it_was_forked_from(space):
     )
 
 
+def test_branch_of_the_empty_space_does_not_hide_a_newer_base(space):
+    space.set("urn:a", {"n": 0})
+    space.branches.create("work")
+    space.branches.create("empty", at=0)
+    space.patch("urn:a", [{"op": "increment", "path": "/n", "by": 1}], branch="work")
+    space.set("urn:b", {"n": 0}, branch="empty")
+    for name in ("work", ""):
+        space.branches.merge("empty", name)
+    space.set("urn:c", {"n": 0})
+    dry = space.branches.merge("", "work", dry_run=True)
+    assert [operation["id"] for operation in dry.operations] == ["urn:c"]
+    assert dry.conflicts == ()
+
+
 def test_base_of_idle_branches_is_readable_after_gc(space):
     space.set("urn:a", {"n": 0})
     for name in ("topic", "alice", "bob"):
@@ -336,27 +334,6 @@ def test_cost_of_a_merge_does_not_depend_on_earlier_merges(space, back):
     space.branches.create("work")
     counts = [statements() for _ in range(40)]
     assert len(set(counts[2:])) == 1
-
-
-def test_merges_that_crossed_each_other_make_a_conflict_and_lose_nothing(forked):
-    forked.branches.create("main")
-    forked.patch("urn:a", add("x", 1), branch="work")
-    forked.branches.create("from-work", "work")
-    forked.patch("urn:a", add("y", 1), branch="main")
-    forked.branches.create("from-main", "main")
-    forked.branches.merge("from-work", "main")
-    forked.branches.merge("from-main", "work")
-    # Each side has what the other had then. Now one takes its own change back.
-    forked.patch("urn:a", add("x", 0), branch="work")
-    with pytest.raises(Conflict) as caught:
-        forked.branches.merge("work", "main")
-    assert caught.value.details["conflicts"][0]["paths"] == ["/value/x"]
-    decided = {"value": {"x": 0, "y": 1, "list": [1]}}
-    forked.branches.merge("work", "main", resolutions={"urn:a": decided})
-    assert forked.branches.merge("work", "main").commit is None
-    forked.patch("urn:a", add("x", 5), branch="work")
-    forked.branches.merge("work", "main")
-    assert shown(forked, "urn:a", "main")["value"]["x"] == 5
 
 
 def test_a_deleted_branch_is_a_source_and_never_a_target(forked):

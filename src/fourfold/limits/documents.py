@@ -54,6 +54,10 @@ MAINTENANCE_PAGE_ROWS: Final = 500
 """Rows that maintenance looks at in one snapshot, and changes in one transaction."""
 MERGE_ATTEMPTS_MAX: Final = 5
 """How often a merge is computed anew because its target changed meanwhile."""
+MERGE_OPERATIONS_MAX: Final = 100_000
+"""Operations on one entity since the base, on one side, that a merge looks at."""
+MERGE_BASE_DEPTH_MAX: Final = 32
+"""How far the bases of a criss-cross merge are traced, each from several bases of its own."""
 MERGE_PAGE_ROWS: Final = 256
 """Earlier merges that the search for a base reads at once, at most."""
 GC_BATCH_ROWS: Final = 200

@@ -24,9 +24,11 @@ from fourfold.cli.space.shown import (
     where,
 )
 from fourfold.errors import Conflict, InvalidInput, NotFound
-from fourfold.models.documents import Space, State, field_merge
+from fourfold.models.documents import Space, State
 from fourfold.models.documents.ancestry import Point
 from fourfold.models.documents.comparing import Change, Difference
+from fourfold.models.documents.entity_merge import side_of
+from fourfold.models.documents.field_merge import OURS, THEIRS
 from fourfold.models.documents.merging import MergeConflict, MergeResult
 from fourfold.models.documents.pointer import ABSENT, lookup, parse_pointer
 
@@ -150,7 +152,15 @@ def revert(out: Output, space: Space, ids: tuple[str, ...], *, at: At, branch: s
     nargs=2,
     multiple=True,
     metavar="ID CHOICE",
-    help="What a conflicting entity shall be: source, target, or its document; null deletes it.",
+    help="What a conflicting entity shall be: source (theirs), target (ours), or its document; "
+    "null deletes it.",
+)
+@click.option(
+    "--resolve-path",
+    nargs=3,
+    multiple=True,
+    metavar="ID PATH CHOICE",
+    help="What one conflict shall be: source (theirs), target (ours), absent, or a JSON value.",
 )
 def merge(
     out: Output,
@@ -161,61 +171,50 @@ def merge(
     dry_run: bool,
     whole: bool,
     resolve: tuple[tuple[str, str], ...],
+    resolve_path: tuple[tuple[str, str, str], ...],
 ) -> None:
     """Bring what the branch SOURCE changed into another branch, as one commit.
 
-    Entities that both changed are merged field by field. Where both changed the same field, and not
-    alike, there is a conflict, and nothing is written unless --resolve says what it shall be.
+    Entities that both changed are merged field by field; increments and appends of both sides are
+    kept. Where both changed the same field otherwise, and not alike, there is a conflict, and
+    nothing is written unless --resolve or --resolve-path says what it shall be.
     """
-    tried = space.branches.merge(source, target, field_level=not whole, dry_run=True)
-    resolutions = _resolutions(tried, resolve)
-    open_ones = [each for each in tried.conflicts if each.id not in resolutions]
-    if open_ones and not dry_run:
-        if not out.as_json:
-            _show_conflicts(out, tried, open_ones)
-        raise _conflict(tried, open_ones)
+    resolutions = _resolutions(resolve, resolve_path)
     done = space.branches.merge(
-        source, target, resolutions=resolutions, field_level=not whole, dry_run=dry_run
+        source, target, resolutions=resolutions, field_level=not whole, dry_run=True
     )
+    if not dry_run:
+        if done.conflicts:
+            if not out.as_json:
+                _show_conflicts(out, done, list(done.conflicts))
+            raise _conflict(done, list(done.conflicts))
+        done = space.branches.merge(source, target, resolutions=resolutions, field_level=not whole)
     if out.as_json:
         out.document(_merge_facts(done))
         return
     _show_merge(out, done)
 
 
+_SIDES = {"source": THEIRS, "theirs": THEIRS, "target": OURS, "ours": OURS}
+
+
 def _resolutions(
-    tried: MergeResult, resolve: tuple[tuple[str, str], ...]
-) -> dict[str, dict[str, Any] | None]:
-    conflicts = {each.id: each for each in tried.conflicts}
-    found: dict[str, dict[str, Any] | None] = {}
+    resolve: tuple[tuple[str, str], ...], resolve_path: tuple[tuple[str, str, str], ...]
+) -> dict[Any, Any]:
+    found: dict[Any, Any] = {}
     for entity, choice in resolve:
-        if choice not in {"source", "target"}:
-            found[entity] = json_argument(choice, f"the resolution of {entity!r}")
-        elif entity in conflicts:
-            found[entity] = _one_side(conflicts[entity], choice)
+        if entity in found:
+            raise InvalidInput(f"the resolution of {entity!r} was given twice")
+        found[entity] = _SIDES.get(choice) or json_argument(choice, f"the resolution of {entity!r}")
+    for entity, path, choice in resolve_path:
+        where = f"the resolution of {path!r} in {entity!r}"
+        if (entity, path) in found:
+            raise InvalidInput(f"{where} was given twice")
+        if choice == "absent":
+            found[entity, path] = ABSENT
         else:
-            raise InvalidInput(
-                f"{entity!r} is not in conflict", hint="See what is: merge with --dry-run."
-            )
+            found[entity, path] = _SIDES.get(choice) or json_argument(choice, where)
     return found
-
-
-def _one_side(conflict: MergeConflict, choice: str) -> dict[str, Any] | None:
-    """The document if one side wins where both changed the same; elsewhere each side's changes
-    stay.
-    """
-    base, source, target = map(_document, (conflict.base, conflict.source, conflict.target))
-    chosen = source if choice == "source" else target
-    if conflict.paths == ("",):
-        merged = chosen
-    else:
-        decided = {path: lookup(chosen, parse_pointer(path)) for path in conflict.paths}
-        merged = field_merge.merge(base, target, source, decided).document
-    return None if merged is ABSENT else merged
-
-
-def _document(state: State | None) -> Any:
-    return ABSENT if state is None or state.document is None else state.document
 
 
 def _conflict(tried: MergeResult, conflicts: list[MergeConflict]) -> Conflict:
@@ -223,8 +222,8 @@ def _conflict(tried: MergeResult, conflicts: list[MergeConflict]) -> Conflict:
     return Conflict(
         f"{branch_name(tried.source.branch)} and {branch_name(tried.target.branch)} both changed "
         f"{names}{' and others' if len(conflicts) > 3 else ''}; nothing was written",
-        hint="Say what each shall be: --resolve ID source, --resolve ID target, or "
-        "--resolve ID DOCUMENT.",
+        hint="Say what each shall be: --resolve ID source, --resolve ID target, "
+        "--resolve ID DOCUMENT, or --resolve-path ID PATH CHOICE.",
         details={"conflicts": [each.as_dict() for each in conflicts]},
     )
 
@@ -282,5 +281,5 @@ def _point(point: Point) -> str:
 
 def _value(state: State | None, path: str) -> str:
     """What a side of a conflict has at its path, as a table shows it."""
-    found = lookup(_document(state), parse_pointer(path))
+    found = lookup(side_of(state), parse_pointer(path))
     return "(absent)" if found is ABSENT else compact(found, 30)

@@ -12,12 +12,14 @@ from fourfold.lazy import exports
 if TYPE_CHECKING:
     from fourfold.models.documents.ancestry import Point
     from fourfold.models.documents.comparing import Change, Difference
+    from fourfold.models.documents.field_merge import OURS, THEIRS
     from fourfold.models.documents.gc.policy import GcPolicy
     from fourfold.models.documents.gc.records import Collected, Removed
     from fourfold.models.documents.histories import DEFAULT_HISTORY, HISTORIES
     from fourfold.models.documents.history import History
     from fourfold.models.documents.merging import MergeConflict, MergeResult
     from fourfold.models.documents.names import check_did
+    from fourfold.models.documents.pointer import ABSENT
     from fourfold.models.documents.records import (
         Branch,
         Commit,
@@ -36,6 +38,7 @@ else:
     __getattr__, __dir__ = exports(
         __name__,
         {
+            "ABSENT": "fourfold.models.documents.pointer",
             "BlobStat": "fourfold.models.documents.space_blobs",
             "Branch": "fourfold.models.documents.records",
             "Change": "fourfold.models.documents.comparing",
@@ -52,20 +55,25 @@ else:
             "MergeConflict": "fourfold.models.documents.merging",
             "MergeResult": "fourfold.models.documents.merging",
             "PendingRead": "fourfold.models.documents.records",
+            "OURS": "fourfold.models.documents.field_merge",
             "Point": "fourfold.models.documents.ancestry",
             "Reads": "fourfold.models.documents.records",
             "Removed": "fourfold.models.documents.gc.records",
             "Revision": "fourfold.models.documents.records",
             "Space": "fourfold.models.documents.space",
             "State": "fourfold.models.documents.records",
+            "THEIRS": "fourfold.models.documents.field_merge",
             "Watch": "fourfold.models.documents.watching",
             "check_did": "fourfold.models.documents.names",
         },
     )
 
 __all__ = [
+    "ABSENT",
     "DEFAULT_HISTORY",
     "HISTORIES",
+    "OURS",
+    "THEIRS",
     "BlobStat",
     "Branch",
     "Change",

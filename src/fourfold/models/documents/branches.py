@@ -16,6 +16,7 @@ from fourfold.models.documents.encoding import trusted
 from fourfold.models.documents.history import Appended, History
 from fourfold.models.documents.names import check_branch
 from fourfold.models.documents.records import Branch
+from fourfold.models.documents.resolutions import Resolutions
 
 if TYPE_CHECKING:
     from fourfold.models.documents.space import Space
@@ -99,7 +100,7 @@ class Branches:
         source: str,
         target: str = "",
         *,
-        resolutions: merging.Resolutions | None = None,
+        resolutions: Resolutions | None = None,
         field_level: bool = True,
         session: str | None = None,
         local_seq: int | None = None,
@@ -107,9 +108,11 @@ class Branches:
     ) -> merging.MergeResult:
         """Bring what `source` changed into `target`, as one commit there.
 
-        Conflicts raise Conflict, with all of them in its details, and nothing is written;
-        `resolutions` give the document that a conflicting entity shall have, or None to delete it.
-        With `dry_run` the result says what would be written and where the conflicts are. A deleted
+        Conflicts raise MergeConflicted, with all of them in its details, and nothing is written.
+        `resolutions` decide them. The key is an id, and the value a document, None (delete the
+        entity), OURS (the target wins at its conflicts) or THEIRS (the source wins); or the key is
+        `(id, path)`, and the value any JSON value, ABSENT (nothing there), OURS or THEIRS. With
+        `dry_run` the result says what would be written and where the conflicts are. A deleted
         branch can be a source. A merge cannot undo: see the module `merging`.
         """
         asked = merging.ask(source, target, resolutions, field_level=field_level)

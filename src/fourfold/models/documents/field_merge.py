@@ -12,7 +12,12 @@ names the path and the three values there.
   and the other changed is a conflict; if the other left it alone, it is removed. Pass `ABSENT` for
   an entity that was never written or is deleted.
 - Values are the same only if their types are: 1, 1.0 and True differ.
-- The two sides are equals. Exchanging them exchanges the names in the conflicts and nothing else.
+- The two sides are equals. Exchanging them exchanges the names in the conflicts and nothing else;
+  only `combine`, if it is given, may tell them apart.
+- `combine` is asked first where both sides changed a value, even if they look the same: it may know
+  what they did. See `operation_merge`.
+- `UNKNOWN` in the base stands for a value that the bases of a criss-cross merge do not agree on. It
+  is like nothing, so the two sides must be alike there.
 
 The result shares the parts that did not change with what it was made of; nothing is changed in
 place.
@@ -20,9 +25,10 @@ place.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from enum import Enum
 from operator import itemgetter
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from fourfold.errors import InvalidInput
 from fourfold.models.documents.difference import identical
@@ -37,8 +43,43 @@ from fourfold.models.documents.pointer import (
 )
 from fourfold.models.documents.records import Document
 
-Side: TypeAlias = Document | Absence
-"""A document, or `ABSENT` for an entity that has none."""
+
+class Choice(Enum):
+    """Which side a resolution takes: the target of a merge is ours, its source theirs."""
+
+    OURS = "ours"
+    THEIRS = "theirs"
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+OURS: Final = Choice.OURS
+THEIRS: Final = Choice.THEIRS
+
+
+class Verdict(Enum):
+    """What there is instead of a value."""
+
+    UNKNOWN = "unknown"
+    UNDECIDED = "undecided"
+    CONTESTED = "contested"
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+UNKNOWN: Final = Verdict.UNKNOWN
+"""Stands in a base where its own bases do not agree."""
+UNDECIDED: Final = Verdict.UNDECIDED
+"""Leaves a place to the states."""
+CONTESTED: Final = Verdict.CONTESTED
+"""Makes a place a conflict, even if the two sides look the same."""
+
+Side: TypeAlias = Document | Absence | Verdict
+"""A document, or `ABSENT` for an entity that has none; `UNKNOWN` for a base that nobody knows."""
+Combine: TypeAlias = Callable[[Path, Any, Any, Any], Any]
+"""Given a path, the base, ours and theirs: the merged value, `UNDECIDED` or `CONTESTED`."""
 
 
 class FieldConflict(NamedTuple):
@@ -64,19 +105,29 @@ class FieldMerge(NamedTuple):
 
 
 def merge(
-    base: Side, ours: Side, theirs: Side, resolutions: Mapping[Any, Any] | None = None
+    base: Side,
+    ours: Side,
+    theirs: Side,
+    resolutions: Mapping[Any, Any] | None = None,
+    *,
+    otherwise: Choice | Verdict | None = None,
+    combine: Combine | None = None,
+    whole: bool = False,
 ) -> FieldMerge:
-    """What both sides made of the base, together.
+    """Merge what both sides made of the base.
 
-    `resolutions` gives the value, or `ABSENT`, for paths (or JSON pointers) at which there are
-    conflicts. One for a path without a conflict is refused: it was decided on other documents.
+    `resolutions` gives the value, `ABSENT`, `OURS` or `THEIRS` for paths (or JSON pointers) with
+    conflicts. One for a path without a conflict is refused: it was decided on other
+    documents. `otherwise` decides all other conflicts. With `whole` the documents are not taken
+    apart.
     """
     for side in (base, ours, theirs):
-        if type(side) is not dict and side is not ABSENT:
+        if type(side) is not dict and side is not ABSENT and side is not UNKNOWN:
             raise InvalidInput(f"a document to merge is an object or ABSENT, not {kind_of(side)}")
-    merging = _Merging({as_path(path): value for path, value in (resolutions or {}).items()})
+    decided = {as_path(path): value for path, value in (resolutions or {}).items()}
+    merging = _Merging(decided, otherwise, combine)
     try:
-        if _are_objects(base, ours, theirs):
+        if not whole and _are_objects(base, ours, theirs):
             document: Any = merging.fields(base, ours, theirs, ())
         else:
             document = merging.choose(base, ours, theirs, ())
@@ -96,28 +147,40 @@ def merge(
 
 
 def _are_objects(base: Any, ours: Any, theirs: Any) -> bool:
-    return type(ours) is dict and type(theirs) is dict and (type(base) is dict or base is ABSENT)
+    return (
+        type(ours) is dict
+        and type(theirs) is dict
+        and (type(base) is dict or base is ABSENT or base is UNKNOWN)
+    )
 
 
 class _Merging:
     """A merge under way: the conflicts so far, and the resolutions not yet used."""
 
-    __slots__ = ("conflicts", "resolutions")
+    __slots__ = ("_combine", "_otherwise", "conflicts", "resolutions")
 
-    def __init__(self, resolutions: dict[Path, Any]) -> None:
+    def __init__(
+        self,
+        resolutions: dict[Path, Any],
+        otherwise: Choice | Verdict | None,
+        combine: Combine | None,
+    ) -> None:
         self.resolutions = resolutions
         self.conflicts: list[FieldConflict] = []
+        self._otherwise = otherwise
+        self._combine = combine
 
     def fields(self, base: Any, ours: Any, theirs: Any, path: Path) -> Document:
         """Two objects, key by key; one stack frame per level of nesting."""
-        old: Document = {} if base is ABSENT else base
+        old: Document = base if type(base) is dict else {}
+        missing = UNKNOWN if base is UNKNOWN else ABSENT
         merged: Document = {}
         for key in {**old, **ours, **theirs}:
-            was = old.get(key, ABSENT)
+            was = old.get(key, missing)
             one, other = ours.get(key, ABSENT), theirs.get(key, ABSENT)
-            if one is other or was is other:
+            if was is other and was is not UNKNOWN:
                 value = one
-            elif was is one:
+            elif was is one and was is not UNKNOWN:
                 value = other
             elif _are_objects(was, one, other):
                 # Comparing them first would compare every level again on the way down.
@@ -130,11 +193,25 @@ class _Merging:
 
     def choose(self, base: Any, ours: Any, theirs: Any, path: Path) -> Any:
         """One of three values that are not to be taken apart."""
-        if identical(ours, theirs) or identical(base, theirs):
+        if base is not UNKNOWN:
+            if identical(base, theirs):
+                return ours
+            if identical(base, ours):
+                return theirs
+        combined = UNDECIDED if self._combine is None else self._combine(path, base, ours, theirs)
+        if combined is UNDECIDED and identical(ours, theirs):
             return ours
-        if identical(base, ours):
-            return theirs
-        if path in self.resolutions:
-            return self.resolutions.pop(path)
-        self.conflicts.append(FieldConflict(path, base, ours, theirs))
-        return base
+        if combined is not UNDECIDED and combined is not CONTESTED:
+            return combined
+        return self._resolve(FieldConflict(path, base, ours, theirs))
+
+    def _resolve(self, conflict: FieldConflict) -> Any:
+        decision: Any = self._otherwise
+        if conflict.path in self.resolutions:
+            decision = self.resolutions.pop(conflict.path)
+        elif decision is None:
+            self.conflicts.append(conflict)
+            return conflict.base
+        if decision is OURS:
+            return conflict.ours
+        return conflict.theirs if decision is THEIRS else decision

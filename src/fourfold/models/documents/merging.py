@@ -1,31 +1,30 @@
 """Three-way merge of one branch into another.
 
-The base is the newest point that both branches have behind them; earlier merges count, so merging
-again, or back, brings only what is new. When merges through other branches crossed each other there
-are several such points, and an entity on which they lead to different results is a conflict. For
-each entity that the source changed since the base:
+The base is the newest commit that both branches have in their past; earlier merges count, so
+merging again, or back, brings only what is new. When merges crossed each other there are several,
+which are merged into a virtual base first. For each entity that the source changed since the base:
 
     the target has it as it was at the base     the source's state is taken
-    both made the same of it                    nothing is written
-    both changed it                             field by field, if asked for; else a conflict
+    both changed it                             field by field, and within a field by operation
 
-Deleting is a change like any other: what one side deleted and the other left alone is deleted, what
+What only one side changed is taken from that side, what both made the same of is taken once.
+Increments, appends and the like on both sides are all kept; see `operation_merge`. Where both sides
+did something else to the same field there is a conflict. Deleting is a change like any other: what
 one side deleted and the other changed is a conflict. A conflict stops the whole merge, and nothing
-is written, unless a resolution says what the entity shall be.
+is written, unless a resolution decides it, for the entity or for the path.
 
 A merge is one commit on the target. It was computed from a snapshot, so it names what it saw there,
-and is computed anew if that has changed in between. Its request carries a field `merge`, from which
-later merges take their base.
+and is computed again if that has changed in between. Its request carries a field `merge`, from
+which later merges take their base.
 
 Two things a merge does not do. It does not undo: a branch that was kept as a save-point has no
 changes of its own, so merging it brings nothing; `space.diff(branch, now, then).operations` is what
 brings an old state back. And it does not repeat: what was merged and then undone on the target
-stays undone, however often the source is merged again, until the source changes it anew.
+stays undone, however often the source is merged again, until the source changes it again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -33,31 +32,35 @@ import msgspec
 from fourfold import limits
 from fourfold.content import content_id
 from fourfold.errors import InvalidInput, MergeConflicted, ReplayMismatch, StaleRead
-from fourfold.models.documents import admission, field_merge, reading_many
+from fourfold.models.documents import admission, reading_many
 from fourfold.models.documents.ancestry import Point, common_bases, since
 from fourfold.models.documents.chain import branch_named, chain, last_seq
-from fourfold.models.documents.comparing import document_of
-from fourfold.models.documents.difference import changed_paths, diff, identical
-from fourfold.models.documents.encoding import checked, decode, trusted
-from fourfold.models.documents.gc.horizon import check_point, horizon
+from fourfold.models.documents.difference import diff, identical
+from fourfold.models.documents.encoding import decode, trusted
+from fourfold.models.documents.entity_merge import Ends, EntityMerger, side_of
+from fourfold.models.documents.field_merge import Side
+from fourfold.models.documents.gc.horizon import horizon
 from fourfold.models.documents.history import View
-from fourfold.models.documents.names import check_entity, check_session
+from fourfold.models.documents.names import check_session
 from fourfold.models.documents.pointer import ABSENT, format_pointer
 from fourfold.models.documents.records import (
     Commit,
     ConfirmedRead,
-    Document,
     Operation,
     Reads,
     Revision,
     State,
 )
 from fourfold.models.documents.request import Request, Step, make_request
+from fourfold.models.documents.resolutions import (
+    Decisions,
+    Resolutions,
+    as_facts,
+    check_resolutions,
+)
 
 if TYPE_CHECKING:
     from fourfold.models.documents.space import Space
-
-Resolutions = Mapping[str, Document | None]
 
 
 class MergeConflict(msgspec.Struct, frozen=True):
@@ -102,13 +105,14 @@ class Asked(msgspec.Struct, frozen=True):
 
     source: str
     target: str
-    resolutions: dict[str, Document | None]
+    resolutions: Decisions
     field_level: bool
 
     @property
     def name(self) -> str:
         """What tells this request from another one under the same session and local_seq."""
-        return content_id(trusted(self).encode())
+        facts = {"source": self.source, "target": self.target, "field_level": self.field_level}
+        return content_id(trusted(facts | as_facts(self.resolutions)).encode())
 
 
 class _Proposal(msgspec.Struct):
@@ -141,17 +145,7 @@ def ask(source: str, target: str, resolutions: Resolutions | None, *, field_leve
     """Check what can be checked without the database."""
     if source == target:
         raise InvalidInput(f"the branch {source!r:.100} cannot be merged into itself")
-    if resolutions is not None and not isinstance(resolutions, Mapping):
-        raise InvalidInput("the resolutions are an object: for each entity a document, or None")
-    decided: dict[str, Document | None] = {}
-    for entity, document in (resolutions or {}).items():
-        check_entity(entity)
-        if document is not None and not isinstance(document, dict):
-            raise InvalidInput(
-                f"the resolution of {entity!r} is neither a document nor None, which deletes it"
-            )
-        decided[entity] = checked(document, f"the resolution of {entity!r}")[1]
-    return Asked(source, target, decided, field_level)
+    return Asked(source, target, check_resolutions(resolutions), field_level)
 
 
 def merge(
@@ -194,34 +188,42 @@ def _propose(view: View, asked: Asked) -> _Proposal:
     newest = last_seq(view)
     source, target = Point(asked.source, newest), Point(asked.target, newest)
     proposal = _Proposal(source, target, common_bases(view, [source], [target]))
-    for base in proposal.bases:
-        check_point(view, *base)
+    ends = Ends(tuple(proposal.bases), (target,), (source,))
+    merger = EntityMerger(view, field_level=asked.field_level)
     ids = _touched_since(view, source, proposal.bases)
-    bases = [reading_many.states(view, chain(view, *base), ids) for base in proposal.bases]
+    before = merger.base_documents(ends.bases, ids)
     theirs = reading_many.states(view, chain(view, *source), ids)
-    proposal.brought = [
-        each
-        for each in ids
-        if any(not identical(document_of(base[each]), document_of(theirs[each])) for base in bases)
-    ]
-    unknown = asked.resolutions.keys() - set(proposal.brought)
+    proposal.brought = [each for each in ids if not identical(before[each], side_of(theirs[each]))]
+    _refuse_unneeded(asked, proposal.brought)
+    ours = reading_many.states(view, chain(view, *target), proposal.brought)
+    conflicts: dict[str, tuple[str, ...]] = {}
+    for entity in proposal.brought:
+        sides = before[entity], side_of(ours[entity]), side_of(theirs[entity])
+        merged, paths = _decide(asked, merger, entity, sides, ends)
+        if paths:
+            conflicts[entity] = paths
+        elif entity in asked.resolutions.entities or not identical(merged, sides[1]):
+            # What was resolved is written even if the target looks so already: it is the author's
+            # word, and later merges look only at entities that commits since their base wrote.
+            proposal.operations.append(_operation(entity, sides[1], merged))
+    if conflicts:
+        bases = reading_many.states(view, chain(view, *proposal.base), conflicts)
+        proposal.conflicts = [
+            MergeConflict(entity, paths, bases[entity], theirs[entity], ours[entity])
+            for entity, paths in conflicts.items()
+        ]
+    return proposal
+
+
+def _refuse_unneeded(asked: Asked, brought: list[str]) -> None:
+    unknown = asked.resolutions.entities - set(brought)
     if unknown:
         raise InvalidInput(
             f"the resolution of {min(unknown)!r} is not needed: {asked.source!r} has not changed "
             f"it since the base of this merge",
             hint="Try the merge with dry_run=True to see what it brings.",
+            details={"entity": min(unknown)},
         )
-    ours = reading_many.states(view, chain(view, *target), proposal.brought)
-    for entity in proposal.brought:
-        _decide(
-            asked,
-            proposal,
-            entity,
-            before=[base[entity] for base in bases],
-            source=theirs[entity],
-            target=ours[entity],
-        )
-    return proposal
 
 
 def _touched_since(view: View, source: Point, bases: list[Point]) -> list[str]:
@@ -237,62 +239,40 @@ def _touched_since(view: View, source: Point, bases: list[Point]) -> list[str]:
 
 
 def _decide(
-    asked: Asked,
-    proposal: _Proposal,
-    entity: str,
-    *,
-    before: list[State | None],
-    source: State | None,
-    target: State | None,
-) -> None:
-    theirs, ours = document_of(source), document_of(target)
-    if entity in asked.resolutions:
-        # A resolution is written even if the target looks so already: it is the author's word.
-        proposal.operations.append(_whole(entity, asked.resolutions[entity]))
-        return
-    merged, conflicts = _outcome(asked, document_of(before[0]), theirs, ours)
-    for base in before[1:]:
-        also, more = _outcome(asked, document_of(base), theirs, ours)
-        conflicts |= more | {format_pointer(path) for path in changed_paths(merged, also)}
-    if conflicts:
-        paths = tuple(sorted(conflicts))
-        proposal.conflicts.append(MergeConflict(entity, paths, before[0], source, target))
-    elif not identical(merged, ours):
-        proposal.operations.append(_operation(entity, ours, merged))
+    asked: Asked, merger: EntityMerger, entity: str, sides: tuple[Side, Side, Side], ends: Ends
+) -> tuple[Side, tuple[str, ...]]:
+    """Return the merged document of an entity, and the paths of the conflicts that are left."""
+    decided = asked.resolutions
+    if entity in decided.documents:
+        document = decided.documents[entity]
+        return (ABSENT if document is None else document), ()
+    outcome = merger.merge(entity, sides, ends)
+    paths = tuple(format_pointer(conflict.path) for conflict in outcome.conflicts)
+    if entity not in decided.entities:
+        return outcome.document, paths
+    chosen = decided.places.get(entity, {})
+    needless = sorted(chosen.keys() - set(paths))
+    if needless or not paths:
+        where = f"path {needless[0]!r} of " if needless else ""
+        raise InvalidInput(
+            f"the resolution of {where}{entity!r} is not needed: there is no conflict",
+            hint="Try the merge with dry_run=True to see the conflicts.",
+            details={"entity": entity, "paths": needless, "conflicts": list(paths)},
+        )
+    otherwise = decided.sides.get(entity)
+    outcome = merger.merge(entity, sides, ends, chosen, otherwise)
+    return outcome.document, tuple(format_pointer(each.path) for each in outcome.conflicts)
 
 
-def _outcome(
-    asked: Asked, base: Document | None, theirs: Document | None, ours: Document | None
-) -> tuple[Document | None, set[str]]:
-    """What becomes of an entity, and the paths at which that cannot be said."""
-    if identical(theirs, base) or identical(theirs, ours):
-        return ours, set()
-    if identical(ours, base):
-        return theirs, set()
-    if not asked.field_level:
-        return ours, {""}
-    outcome = field_merge.merge(_side(base), _side(ours), _side(theirs))
-    merged = None if outcome.document is ABSENT else outcome.document
-    return merged, {format_pointer(each.path) for each in outcome.conflicts}
-
-
-def _side(document: Document | None) -> field_merge.Side:
-    return ABSENT if document is None else document
-
-
-def _operation(entity: str, ours: Document | None, merged: Document | None) -> Operation:
-    """The smaller of the whole document and the patches that make it."""
-    if merged is not None and ours is not None:
+def _operation(entity: str, ours: Side, merged: Side) -> Operation:
+    """Return the smaller of the whole document and the patches that make it."""
+    if not isinstance(merged, dict):
+        return {"op": "delete", "id": entity}
+    if isinstance(ours, dict) and not identical(ours, merged):
         patches = diff(ours, merged)
         if len(trusted(patches)) < len(trusted(merged)):
             return {"op": "patch", "id": entity, "patches": patches}
-    return _whole(entity, merged)
-
-
-def _whole(entity: str, document: Document | None) -> Operation:
-    if document is None:
-        return {"op": "delete", "id": entity}
-    return {"op": "set", "id": entity, "value": document}
+    return {"op": "set", "id": entity, "value": merged}
 
 
 def _request(
@@ -389,7 +369,8 @@ def _refused(proposal: _Proposal) -> MergeConflicted:
     return MergeConflicted(
         f"{source.branch!r} cannot be merged into {target.branch!r}: both changed "
         f"{first.id!r}{more}",
-        hint="Give `resolutions` for these entities, or make the branches agree on them first.",
+        hint="Give `resolutions` for these entities or paths, or make the branches agree on them "
+        "first.",
         details={
             "source": source.branch,
             "source_seq": source.seq,
