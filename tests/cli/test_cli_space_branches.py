@@ -89,6 +89,38 @@ def test_a_conflict_is_resolved_as_one_side_or_as_something_else(parted, choice,
         assert get(parted) == expected
 
 
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        ("source", {"title": "b", "n": 2}),
+        ("theirs", {"title": "b", "n": 2}),
+        ("ours", {"title": "c", "n": 2}),
+        ('"ours"', {"title": "ours", "n": 2}),
+        ("null", {"title": None, "n": 2}),
+        ("absent", {"n": 2}),
+    ],
+)
+def test_conflict_is_resolved_at_its_path(parted, choice, expected):
+    parted("patch", "note", '{"op": "replace", "path": "/title", "value": "c"}')
+    parted("merge", "draft", "--resolve-path", "note", "/title", choice)
+    assert get(parted) == expected
+
+
+def test_needless_or_repeated_path_resolutions_are_refused(parted, run):
+    parted("patch", "note", '{"op": "replace", "path": "/title", "value": "c"}')
+    title = ("--resolve-path", "note", "/title", "ours")
+    for options in (
+        ("--resolve-path", "note", "/n", "ours"),
+        (*title, "--resolve", "note", "ours"),
+        (*title, *title),
+        ("--resolve", "note", "ours", "--resolve", "note", "theirs"),
+        ("--resolve-path", "note", "/title", "nonsense"),
+    ):
+        done = run("merge", "shop", DID, "draft", *options)
+        assert (done.code, done.out) == (2, "")
+    assert get(parted) == {"title": "c", "n": 2}
+
+
 def test_whole_entities_conflict_although_their_fields_do_not(parted, run):
     assert run("merge", "shop", DID, "draft", "--whole").code == 4
     parted("merge", "draft", "--whole", "--resolve", "note", "source")
