@@ -29,10 +29,10 @@ from fourfold import limits
 from fourfold.errors import (
     AlreadyExists,
     BranchEnded,
-    Conflict,
     FourfoldError,
     HistoryTruncated,
     InvalidInput,
+    MergeConflicted,
     NotFound,
     PreconditionFailed,
     Refused,
@@ -40,7 +40,8 @@ from fourfold.errors import (
     StaleRead,
 )
 from fourfold.models.documents import patch
-from fourfold.testing.document_model import DocumentModel, Refusal, patched, text
+from fourfold.testing.document_model import ABSENT, Refusal, patched, text
+from fourfold.testing.merge_model import MergingModel
 
 DID = "did:key:z6MkMachine"
 BRANCHES_MAX = 6
@@ -65,7 +66,7 @@ class SpaceMachine(UpkeepRules):
     def __init__(self):
         super().__init__()
         self.root = Path(tempfile.mkdtemp(prefix="fourfold-machine-"))
-        self.model = DocumentModel()
+        self.model = MergingModel()
         self.sent = {}
         self.merged = set()
         self.did, self.kind = DID, self.history
@@ -300,8 +301,8 @@ class SpaceMachine(UpkeepRules):
 
     @rule(source_pick=PICK, target_pick=PICK, field_level=st.booleans())
     def merge(self, source_pick, target_pick, field_level):
-        """Each side's own changes are taken; where both changed an entity there is more to say, and
-        then what was written is taken for granted.
+        """The result is that of a graph of commits. After a collection there may be more conflicts,
+        where the operations are gone, and never fewer.
         """
         model = self.model
         source, target = self.branch(source_pick), self.branch(target_pick)
@@ -310,30 +311,23 @@ class SpaceMachine(UpkeepRules):
             error = InvalidInput if source == target else BranchEnded
             self.refused((error, BranchEnded), lambda: self.space.branches.merge(source, target))
             return
+        expected = model.graph.merge(source, target, field_level=field_level)
         try:
             result = self.space.branches.merge(source, target, field_level=field_level)
-        except Conflict:
+        except MergeConflicted as error:
+            found = {each["entity"]: each["paths"] for each in error.details["conflicts"]}
+            assert model.horizon or found == expected.conflicts
             assert self.space.seq() == before
             return
+        assert expected.conflicts == {}
         if result.commit is not None:
-            assert result.commit.seq == model.transact(target, list(result.operations))
+            assert result.commit.seq == model.transact(target, list(result.operations), source)
             self.merged.add((source, result.source.seq))
-        for entity in ENTITIES:
-            base, mine, theirs, now = (
-                None if state is None else state.text
-                for state in (
-                    model.state(result.base.branch, entity, result.base.seq),
-                    model.state(target, entity, before),
-                    model.state(source, entity, before),
-                    model.state(target, entity),
-                )
+        for entity, document in expected.documents.items():
+            now = model.state(target, entity)
+            assert text(None if now is None else now.document) == text(
+                None if document is ABSENT else document
             )
-            if mine in {base, theirs}:
-                assert now == theirs
-            elif theirs == base:
-                assert now == mine
-            else:
-                assert field_level
 
     # Reading
 

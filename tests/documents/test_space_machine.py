@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
+from merge_machine import MergeMachine
 from space_machine import SpaceMachine
 
 from fourfold.models.documents import HISTORIES
@@ -18,9 +19,9 @@ QUICK = settings(
 THOROUGH = settings(QUICK, max_examples=2_000, stateful_step_count=40)
 
 
-def machine(kind):
+def machine(kind, base=SpaceMachine):
     """The machine of one kind of history."""
-    return type(f"{kind.title()}Machine", (SpaceMachine,), {"history": kind})
+    return type(f"{kind.title()}{base.__name__}", (base,), {"history": kind})
 
 
 @pytest.mark.parametrize("kind", sorted(HISTORIES))
@@ -33,3 +34,17 @@ def test_every_past_state_of_a_random_life_is_read_back_equal(kind):
 @pytest.mark.parametrize("kind", sorted(HISTORIES))
 def test_every_past_state_of_thousands_of_random_lives_is_read_back_equal(kind):
     run_state_machine_as_test(machine(kind), settings=THOROUGH)
+
+
+@pytest.mark.parametrize("kind", sorted(HISTORIES))
+def test_merges_of_random_branches_are_those_of_a_commit_graph(kind):
+    run_state_machine_as_test(
+        machine(kind, MergeMachine), settings=settings(QUICK, max_examples=30)
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("kind", sorted(HISTORIES))
+def test_merges_of_thousands_of_random_branches_are_those_of_a_commit_graph(kind):
+    run_state_machine_as_test(machine(kind, MergeMachine), settings=THOROUGH)

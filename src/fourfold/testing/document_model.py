@@ -151,9 +151,7 @@ class DocumentModel:
         object, the length of an array). What is not there looks like nothing else.
         """
         state = self.state(branch, entity, at)
-        found: Any = ABSENT if state is None else state.document
-        for segment in path:
-            found = _child(found, segment)
+        found = find(ABSENT if state is None else state.document, path)
         if found is ABSENT:
             return "nothing"
         if shape and isinstance(found, dict):
@@ -176,6 +174,13 @@ class DocumentModel:
 def text(value: Any) -> str:
     """A value as text that tells every two values apart."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
+
+
+def find(document: Any, path: Sequence[str]) -> Any:
+    """What is at a path; ABSENT if there is nothing."""
+    for segment in path:
+        document = _child(document, segment)
+    return document
 
 
 def _after(before: State | None, operation: dict[str, Any], seq: int) -> State:
@@ -294,7 +299,7 @@ def _changed(root: Any, path: Path, patch: dict[str, Any]) -> None:
         for segment in path:
             found = _child(found, segment)
         if isinstance(found, list):
-            found[:] = [each for each in found if not _same(each, patch["value"])]
+            found[:] = [each for each in found if not same(each, patch["value"])]
     elif op == "splice":
         found = _child(_holder(root, path), path[-1])
         if not isinstance(found, list) or patch["index"] > len(found):
@@ -314,7 +319,7 @@ def _changed(root: Any, path: Path, patch: dict[str, Any]) -> None:
 
 def _joined(array: list[Any], values: list[Any], *, unique: bool) -> None:
     for value in values:
-        if not unique or not any(_same(each, value) for each in array):
+        if not unique or not any(same(each, value) for each in array):
             array.append(value)
 
 
@@ -334,12 +339,12 @@ def _made(root: Any, path: Path, new: Any) -> tuple[Any, Any, Any]:
     return holder, key, new
 
 
-def _same(one: Any, other: Any) -> bool:
+def same(one: Any, other: Any) -> bool:
     """Equal as JSON: 1 is 1.0, and neither is true."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
+        return len(one) == len(other) and all(map(same, one, other))
     return bool(one == other)
