@@ -25,7 +25,7 @@ from fourfold.errors import CorruptData, FourfoldError
 from fourfold.kernel import Database, faults
 from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Fork, Streams, Wanted
 from fourfold.models.streams.archive import Archive, Policy, bootstrap
-from fourfold.models.streams.archive.checks import object_problems
+from fourfold.models.streams.archive.checks import object_problems, unclaimed_problems
 from fourfold.models.streams.names import show_offset
 from fourfold.models.streams.records import Sought
 from fourfold.objects import Fault, FaultyStore, MemoryStore
@@ -440,6 +440,7 @@ class ArchiveMachine(RuleBasedStateMachine):
         assert self.streams.verify() == []
         with self.database.read() as snapshot:
             assert list(object_problems(snapshot, self.inner)) == []
+        assert list(unclaimed_problems(self.database, self.inner)) == []
         living = {m.name: m for m, _ in self.manifests() if not m.deleted}
         assert living.keys() == self.model.keys()
         for name, manifest in living.items():

@@ -9,7 +9,7 @@ import pytest
 from node import Node
 
 from fourfold.kernel import faults
-from fourfold.models.streams.archive.checks import object_problems
+from fourfold.models.streams.archive.checks import object_problems, unclaimed_problems
 from fourfold.models.streams.names import show_offset
 from fourfold.models.streams.records import Sought
 from fourfold.objects import FolderStore
@@ -62,6 +62,7 @@ def check(root, reached, build):
             assert node.streams.verify() == []
             with node.database.read() as snapshot:
                 assert list(object_problems(snapshot, objects)) == []
+            assert list(unclaimed_problems(node.database, objects)) == []
         finally:
             node.close()
         other = Node(build, objects)

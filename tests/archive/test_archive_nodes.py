@@ -10,10 +10,10 @@ from node import Node, keys, told
 
 from fourfold import limits
 from fourfold.archive import manifests
-from fourfold.errors import FourfoldError, PublisherFenced
+from fourfold.errors import FourfoldError, ObjectStoreError, PublisherFenced
 from fourfold.kernel import faults
 from fourfold.models.streams import Fork
-from fourfold.models.streams.archive.checks import object_problems
+from fourfold.models.streams.archive.checks import object_problems, unclaimed_problems
 from fourfold.objects import AccountingStore, Fault, FaultyStore, MemoryStore, RequestCounter
 
 # Two nodes
@@ -325,3 +325,66 @@ def test_settings_changed_during_a_publication_are_published_by_the_next(make, o
     other = make("two")
     other.bootstrap()
     assert other.streams.info("a").retention_bytes == 9
+
+
+# Objects without a manifest
+
+
+def without_manifests(node):
+    """Publish what can be while no manifest can be written."""
+    put = node.objects.put
+
+    def refusing(key, *arguments, **options):
+        if key.endswith(manifests.MANIFEST):
+            raise ObjectStoreError("down")
+        return put(key, *arguments, **options)
+
+    node.objects.put = refusing
+    try:
+        assert node.archive.publish_all().failures
+    finally:
+        del node.objects.put
+
+
+def test_segment_uploaded_without_a_manifest_is_collected_when_its_stream_is_deleted(make, objects):
+    node = make("one")
+    node.write("a", 4)
+    without_manifests(node)
+    assert len(keys(objects, ".parquet")) == 1
+    node.streams.delete("a")
+    node.archive.forgive()
+    assert not node.archive.publish_all().failures
+    assert len(keys(objects, ".parquet")) == 1
+    node.archive.collect(grace_s=0)
+    assert keys(objects, ".parquet") == []
+
+
+def test_segment_uploaded_without_a_manifest_is_kept_when_its_stream_is_made_again(make, objects):
+    node = make("one")
+    node.write("a", 4)
+    without_manifests(node)
+    node.streams.delete("a")
+    node.write("a", 5)
+    node.archive.forgive()
+    node.archive.publish_all()
+    node.archive.collect(grace_s=0)
+    assert list(unclaimed_problems(node.database, objects)) == []
+    assert node.read("a") == [b"a-%d" % number for number in range(5)]
+
+
+def test_verify_reports_an_object_that_nothing_speaks_of(make, objects):
+    node = make("one")
+    node.write("a", 4)
+    node.archive.publish_all()
+    assert list(unclaimed_problems(node.database, objects)) == []
+    key = keys(objects, ".parquet")[0].replace("segments/", "segments/left-")
+    objects.put(key, b"x")
+    (problem,) = unclaimed_problems(node.database, objects)
+    assert problem.startswith(f"object {key!r} is not claimed")
+
+
+def test_verify_does_not_report_what_another_node_has_published(make, objects):
+    one, two = make("one"), make("two")
+    one.write("a", 4)
+    one.archive.publish_all()
+    assert list(unclaimed_problems(two.database, objects)) == []

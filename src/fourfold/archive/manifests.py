@@ -22,6 +22,8 @@ from fourfold.errors import CorruptData
 FORMAT = 1
 ROOT = "streams"
 MANIFEST = "manifest.json"
+LEFT = "left-behind"
+"""Where manifests of streams are kept from which an earlier point was restored."""
 
 
 class PublishedSegment(msgspec.Struct, frozen=True):

@@ -37,7 +37,7 @@ from fourfold.models.graphs import Graphs
 from fourfold.models.sessions import Sessions
 from fourfold.models.streams import Streams
 from fourfold.models.streams.archive import CACHE, LOCAL, Archive, Cold, Policy
-from fourfold.models.streams.archive.checks import object_problems
+from fourfold.models.streams.archive.checks import object_problems, unclaimed_problems
 from fourfold.objects import ObjectStore, open_objects
 from fourfold.store import backup, kinds, layout, verification
 from fourfold.store.backup import BackupReport
@@ -263,6 +263,7 @@ class Store:
         if objects and layout.streams_path(self.root).exists():
             with self.streams.database.read(deadline_s=float("inf")) as snapshot:
                 found = tuple(object_problems(snapshot, self.objects, progress=progress))
+            found += tuple(unclaimed_problems(self.streams.database, self.objects))
             report = report.with_(verification.Checked("objects", "published streams", found))
         if objects:
             from fourfold.store import publishing  # noqa: PLC0415 - few stores publish

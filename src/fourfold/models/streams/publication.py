@@ -26,8 +26,6 @@ from fourfold.models.streams.archive import ruling
 from fourfold.objects import Object, ObjectInfo, ObjectStore
 
 _SQL = load_queries("fourfold.models.streams", "publication.sql")
-LEFT = "left-behind"
-"""Where manifests are kept from which somebody went on at an earlier point."""
 
 
 class Moved(NamedTuple):
@@ -90,7 +88,7 @@ class ObjectsAt:
 
     def _as_of(self, newest: Manifest, place: Place) -> Manifest:
         """The manifest that was written at a generation, or one that continues it."""
-        prefix = f"{LEFT}/{manifests.name_hash(newest.name)}/"
+        prefix = f"{manifests.LEFT}/{manifests.name_hash(newest.name)}/"
         for info in self._objects.list(prefix):
             if int(info.key.removeprefix(prefix).split("-")[0]) >= place.generation:
                 return manifests.decode(self._objects.get(info.key).data, info.key)
@@ -100,9 +98,8 @@ class ObjectsAt:
         """Put a manifest in the place of a newer one, which is kept."""
         key, newest = read.info.key, manifests.decode(read.data, read.info.key)
         digest = hashlib.sha256(read.data).hexdigest()
-        kept = (
-            f"{LEFT}/{manifests.name_hash(newest.name)}/{newest.generation:012d}-{digest[:16]}.json"
-        )
+        folder = f"{manifests.LEFT}/{manifests.name_hash(newest.name)}"
+        kept = f"{folder}/{newest.generation:012d}-{digest[:16]}.json"
         put_once(self._objects, upload_of(kept, read.data), self._retries)
         told = msgspec.structs.replace(
             wanted, generation=newest.generation + 1, token=uuid.uuid4().hex

@@ -6,14 +6,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from itertools import groupby
 from pathlib import Path
 
 from fourfold import limits
 from fourfold.archive import DiskCache, manifests, open_segments
 from fourfold.archive.manifests import Manifest
 from fourfold.archive.retrying import Retries
-from fourfold.errors import FourfoldError, NotFound
-from fourfold.kernel import Snapshot
+from fourfold.errors import CorruptData, FourfoldError, NotFound
+from fourfold.kernel import Database, Snapshot
+from fourfold.models.streams.archive.collecting import segment_of
 from fourfold.models.streams.archive.indexes.checks import index_problems
 from fourfold.models.streams.archive.indexes.records import SQL as INDEXES
 from fourfold.models.streams.archive.records import SQL, meta_of
@@ -100,6 +102,40 @@ def object_problems(
             if contents and not found:
                 yield from index_problems(segments, manifest)
         after = rows[-1][0]
+
+
+def unclaimed_problems(
+    database: Database, objects: ObjectStore, retries: Retries | None = None
+) -> Iterator[str]:
+    """Yield the objects of streams that no manifest and no row here speaks of: nothing would ever
+    delete them. They are listed before the rows are read, since a row is there before its object.
+    """
+    again = retries or Retries()
+    listed = objects.list(f"{manifests.ROOT}/")
+    for name, folder in groupby(listed, lambda each: each.key.split("/")[1]):
+        keys = [each.key for each in folder if each.key.endswith(".parquet")]
+        with database.read() as snapshot:
+            found = [
+                key for key in keys if not snapshot.value(SQL.is_claimed, (key, segment_of(key)))
+            ]
+        if not found:
+            continue
+        # Another node may speak of them, or a manifest from which an earlier point was restored.
+        texts = [f"{manifests.ROOT}/{name}/{manifests.MANIFEST}"]
+        texts += [each.key for each in objects.list(f"{manifests.LEFT}/{name}/")]
+        named = {key for text in texts for key in _named(objects, again, text)}
+        for key in found:
+            if key not in named and again.run(lambda: objects.head(key)) is not None:  # noqa: B023
+                yield f"object {key!r} is not claimed: no manifest speaks of it, nothing deletes it"
+
+
+def _named(objects: ObjectStore, retries: Retries, key: str) -> Iterator[str]:
+    try:
+        manifest = manifests.decode(retries.run(lambda: objects.get(key)).data, key)
+    except (NotFound, CorruptData):
+        return
+    yield from (each.key for each in manifest.kept())
+    yield from (each.key for each in manifest.runs())
 
 
 def _manifest(objects: ObjectStore, retries: Retries, name: str) -> Manifest:

@@ -31,7 +31,7 @@ from fourfold.errors import (
     PreconditionFailed,
     PublisherFenced,
 )
-from fourfold.kernel import Database, Snapshot, faults
+from fourfold.kernel import Database, Snapshot, Transaction, faults
 from fourfold.models.streams.archive import ruling
 from fourfold.models.streams.archive.indexes.catalogue import told as runs_told
 from fourfold.models.streams.archive.pace import NO_PACE, Pace
@@ -314,8 +314,17 @@ class Publisher:
         return done
 
     def _forget(self, stream: str) -> None:
-        """A stream that is gone, and was never published."""
-        self._database.transact(lambda txn: txn.execute(SQL.forget_manifest, (stream,)))
+        """A stream that is gone, and was never published. Segments of it may have been uploaded all
+        the same, by a node that did not come to its manifest: no manifest will ever leave them out,
+        so their time of grace begins here.
+        """
+
+        def work(txn: Transaction) -> None:
+            if txn.one(SQL.is_stream, (stream,)) is None:
+                txn.execute(SQL.begin_grace, (stream, self._clock()))
+                txn.execute(SQL.forget_manifest, (stream,))
+
+        self._database.transact(work)
 
 
 def _bounded(snapshot: Snapshot, stream: str) -> Iterator[Segment]:

@@ -226,6 +226,13 @@ DELETE FROM pending_objects WHERE object_key = ?1
 -- name: all_pending
 SELECT object_key, stream, size_bytes FROM pending_objects
 
+-- name: is_claimed
+-- Whether anything here speaks of an object, or knows that it is to be deleted: ?1 its key, ?2 what it is called here.
+SELECT EXISTS (SELECT 1 FROM segments WHERE segment_id = ?2) OR EXISTS (SELECT 1 FROM segment_swaps WHERE segment_id = ?2)
+    OR EXISTS (SELECT 1 FROM key_runs WHERE object_key = ?1) OR EXISTS (SELECT 1 FROM retired_objects WHERE object_key = ?1)
+    OR EXISTS (SELECT 1 FROM pending_objects WHERE object_key = ?1)
+    OR EXISTS (SELECT 1 FROM search_segment_companions WHERE object_key = ?1)
+
 -- name: is_named
 -- Whether anything speaks of an object: ?2 is what it is called here.
 SELECT EXISTS (SELECT 1 FROM segments WHERE segment_id = ?2) OR EXISTS (SELECT 1 FROM segment_swaps WHERE segment_id = ?2)
