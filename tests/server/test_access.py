@@ -147,6 +147,25 @@ def test_lists_and_numbers_are_guarded_and_health_is_not(guarded):
     assert (ask("/metrics", keys["reader"]), ask("/metrics", keys["all"])) == (403, 200)
 
 
+def test_metrics_need_no_more_than_their_own_scope(guarded):
+    def status_of(path, secret):
+        return guarded.ask("GET", path, None, {"authorization": bearer(secret)}).status
+
+    key, secret = guarded.access.add(("metrics",))
+    narrow, narrow_secret = guarded.access.add(("metrics",), prefix="own/")
+    try:
+        assert status_of("/metrics", secret) == 200
+        for path in ("/v1/streams", "/v1/streams/totals", "/v1/stream/open"):
+            assert status_of(path, secret) == 403, path
+        for method in ("PUT", "POST", "DELETE"):
+            assert status(guarded, secret, method, "open", b"x", content_type=TEXT) == 403
+        # The numbers are those of all streams.
+        assert status_of("/metrics", narrow_secret) == 403
+    finally:
+        guarded.access.remove(key.id)
+        guarded.access.remove(narrow.id)
+
+
 def test_a_running_server_takes_note_of_keys_that_come_and_go(guarded):
     key, secret = guarded.access.add(("read",))
     guarded.keys["late"] = secret

@@ -36,7 +36,7 @@ from fourfold.server.exchange import Request
 from fourfold.server.headers import fork_source
 
 FILE_NAME: Final = "access.json"
-Scope = Literal["read", "write", "admin"]
+Scope = Literal["read", "write", "admin", "metrics"]
 Required = Literal["auto", "always", "never"]
 """When a key is required: once one was made, always, or not at all."""
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
@@ -62,7 +62,8 @@ class Key:
     label: str = ""
 
     def allows(self, scope: Scope, name: str) -> bool:
-        return scope in self.scopes and name.startswith(self.prefix)
+        has = scope in self.scopes or (scope == "metrics" and "admin" in self.scopes)
+        return has and name.startswith(self.prefix)
 
 
 _NOBODY: Final = Key("", "", ())

@@ -13,7 +13,7 @@ from msgspec import UnsetType
 from fourfold.errors import FourfoldError, InvalidInput
 from fourfold.models.streams import Producer, StreamInfo
 from fourfold.models.streams.declarations import UNCHANGED
-from fourfold.models.streams.names import check_key, show_offset
+from fourfold.models.streams.names import JSON, check_key, plain_type, show_offset
 from fourfold.models.streams.settings import Settings
 from fourfold.server.exchange import Headers, Request
 
@@ -65,6 +65,21 @@ def _setting(
     if text is None:
         return UNCHANGED
     return None if text.lower() == "none" else read(request, name)
+
+
+_PASSIVE: Final = frozenset(
+    {JSON, "text/plain", "application/octet-stream", "application/x-ndjson", "text/csv"}
+)
+_SANDBOX: Final = "default-src 'none'; sandbox"
+
+
+def content(info: StreamInfo) -> Headers:
+    """The type of what a stream holds. What a browser might run runs in a sandbox, without the
+    cookies and the storage of the site that the server is a part of.
+    """
+    if plain_type(info.content_type) in _PASSIVE:
+        return {"content-type": info.content_type}
+    return {"content-type": info.content_type, "content-security-policy": _SANDBOX}
 
 
 def number(request: Request, name: str) -> int | None:

@@ -197,6 +197,8 @@ class Protocol:
                 name, scope = routes.guarded(request.method, request.path)
         elif request.path == LIST:
             name = request.parameters().get("prefix", "")
+        elif request.path == "/metrics":
+            name, scope = "", "metrics"
         return self._access.check(request, name, scope)
 
     # Whole streams

@@ -79,14 +79,14 @@ class Reading:
         info, chunk = await self._streams.read_async(name, start, records_max=most, sought=sought)
         told = {
             **_told(info, chunk),
-            "content-type": info.content_type,
+            **headers.content(info),
             "cache-control": "no-store",
         }
         return Response(200, told, _body(info, chunk))
 
     def _page(self, request: Request, info: StreamInfo, page: Chunk, start: str) -> Response:
         told = _told(info, page)
-        told["content-type"] = info.content_type
+        told |= headers.content(info)
         if start == NOW:
             told["cache-control"] = "no-store"
         else:
@@ -125,7 +125,7 @@ class Reading:
             return Response(204, {**told, "cache-control": "no-store"})
         if by_record:
             return await _records(info, chunk)
-        told["content-type"] = info.content_type
+        told |= headers.content(info)
         if sought is not None:
             told["cache-control"] = "no-store"
         else:

@@ -21,6 +21,8 @@ from fourfold.errors import MissingDependency, WebhookRefused
 Targets = Literal["public", "local", "private"]
 """Which addresses may be called: public ones over https; those and this machine over http; all."""
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_PROTOCOLS = ipaddress.ip_network("192.0.0.0/24")
+"""Kept for protocols; some clouds answer there. Not every Python knows all of it as private."""
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
@@ -71,7 +73,8 @@ def refuse(address: _Address, targets: Targets) -> None:
     inner = _inside(address)
     if inner.is_loopback and targets == "local":
         return
-    if not inner.is_global or inner.is_multicast or inner.is_reserved or inner.is_unspecified:
+    is_odd = inner.is_multicast or inner.is_reserved or inner.is_unspecified
+    if not inner.is_global or is_odd or inner in _PROTOCOLS:
         raise WebhookRefused(f"{address} is not a public address")
 
 
