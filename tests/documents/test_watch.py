@@ -11,6 +11,8 @@ import pytest
 import fourfold
 from fourfold import limits
 from fourfold.errors import Closed, InvalidInput, NotFound
+from fourfold.models.documents import GcPolicy, exchange
+from fourfold.models.documents.watching import Watch
 
 
 def seqs(watch):
@@ -263,3 +265,124 @@ def test_silence_ends_a_coroutine_with_a_timeout(space):
     before = time.monotonic()
     assert asyncio.run(scene()) == []
     assert time.monotonic() >= before
+
+
+@pytest.fixture
+def looks(monkeypatch):
+    """Every look that a watch takes at the log, by the ids that it watches."""
+    # With an hour between heartbeats only a wake-up leads to a look.
+    monkeypatch.setattr(limits, "WATCH_HEARTBEAT_S", 3_600.0)
+    taken, look = [], Watch._look
+
+    def counting(self, position, seqs):
+        found = look(self, position, seqs)
+        taken.append(self._ids)
+        return found
+
+    monkeypatch.setattr(Watch, "_look", counting)
+    return taken
+
+
+async def until(condition):
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110  (what is waited for happens on other threads)
+            await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("watches", [1, 200])
+def test_commit_wakes_only_the_watches_it_concerns(space, looks, watches):
+    """A commit costs the same, in looks, however many watches wait for something else."""
+    space.branches.create("other")
+
+    async def scene():
+        idle = [
+            asyncio.create_task(space.watch([f"urn:{number}"]).next_async())
+            for number in range(watches)
+        ]
+        idle.append(asyncio.create_task(space.watch(branch="other").next_async()))
+        idle.append(asyncio.create_task(space.watch(["urn:a"], branch="other").next_async()))
+        watch = space.watch(["urn:a", "urn:b"])
+        await until(lambda: len(looks) == len(idle))
+        looks.clear()
+        for number in range(10):
+            concerned = asyncio.create_task(watch.next_async())
+            await until(lambda n=number: len(looks) == 2 * n + 1)
+            await space.transact_async([{"op": "set", "id": "urn:x", "value": {"n": number}}])
+            await space.transact_async([{"op": "set", "id": "urn:b", "value": {"n": number}}])
+            assert [each.id for each in (await concerned).revisions] == ["urn:b"]
+        assert len(looks) == 20
+        assert set(looks) == {frozenset({"urn:a", "urn:b"})}
+        assert not any(task.done() for task in idle)
+        for task in idle:
+            task.cancel()
+        await asyncio.gather(*idle, return_exceptions=True)
+
+    asyncio.run(scene())
+    assert space.waiters._waiting == {}
+
+
+def test_thread_is_woken_only_by_what_concerns_it(space, looks):
+    # The first commit after a start wakes every watch: what came before is not known.
+    space.set("urn:b", {})
+    got = []
+    watch = space.watch(["urn:a"])
+    thread = threading.Thread(target=lambda: got.append(watch.next()))
+    thread.start()
+    while not looks:
+        time.sleep(0.001)
+    for number in range(5):
+        space.set("urn:b", {"value": number})
+    space.branches.create("f")
+    space.set("urn:a", {}, branch="f")
+    assert len(looks) == 1
+    space.set("urn:a", {"value": 1})
+    thread.join()
+    assert [commit.seq for commit in got] == [9]
+    assert len(looks) == 2
+
+
+def test_idle_watch_is_not_overtaken_by_a_collection(space, looks):
+    got = []
+    watch = space.watch(["urn:a"])
+    space.set("urn:b", {"value": 0})
+    thread = threading.Thread(target=lambda: got.append(watch.next()))
+    thread.start()
+    while not looks:
+        time.sleep(0.001)
+    for number in range(20):
+        space.set("urn:b", {"value": number})
+    assert space.gc(GcPolicy(keep_seqs=1)).horizon == 21
+    space.set("urn:a", {"value": 1})
+    thread.join()
+    assert [commit.seq for commit in got] == [22]
+
+
+def test_import_wakes_the_watches(store, space, history, looks):
+    space.set("urn:a", {"value": 1})
+    copy = store.space("did:key:z6MkCopy", history=history)
+    got = []
+    watch = copy.watch(["urn:a"])
+    thread = threading.Thread(target=lambda: got.append(watch.next()))
+    thread.start()
+    while not looks:
+        time.sleep(0.001)
+    exchange.replay(copy, exchange.export(space))
+    thread.join()
+    assert [commit.seq for commit in got] == [1]
+    # What is committed next is seen, too, though the import was not counted.
+    copy.set("urn:b", {})
+    copy.set("urn:a", {"value": 2})
+    assert watch.next(timeout=0).seq == 3
+
+
+def test_end_of_a_branch_wakes_its_watches(space, looks):
+    space.branches.create("work")
+    got = []
+    watch = space.watch(["urn:a"], branch="work")
+    thread = threading.Thread(target=lambda: got.append(watch.next()))
+    thread.start()
+    while not looks:
+        time.sleep(0.001)
+    space.branches.delete("work")
+    thread.join()
+    assert got == [None]

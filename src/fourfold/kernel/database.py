@@ -385,6 +385,11 @@ class Database:
 
     # Lifecycle
 
+    @property
+    def closed(self) -> bool:
+        """True once `close` was called."""
+        return self._closed
+
     def close(self) -> None:
         """Finish what is queued, fold the log back, and let go of the file. Closing twice is
         fine.

@@ -121,7 +121,7 @@ def _write(space: Space, rows: Iterator[Row], batch: Batch, *, trial: bool = Fal
 def _end(space: Space, txn: Transaction, *, trial: bool) -> None:
     if trial:
         raise _Undo
-    txn.after_commit(space.bell.ring)
+    txn.after_commit(space.waiters.notify_all)
 
 
 def _located(error: FourfoldError, did: str, chunk: Sequence[Row]) -> FourfoldError:

@@ -125,7 +125,10 @@ class Branches:
         seq = txn.claim(self._history.seq)
         session, local_seq = self._space.next_local()
         self._history.append(txn, Appended(seq, name, session, local_seq, trusted(original), ()))
-        txn.after_commit(self._space.bell.ring)
+        # A watch of a branch that ends must notice; the birth of a branch concerns none.
+        waiters = self._space.waiters
+        ends = original["cmd"] == "branch/delete"
+        txn.after_commit(waiters.notify_all if ends else lambda: waiters.notify(seq, name, ()))
         return seq
 
     @property

@@ -350,7 +350,7 @@ class _Import:
         with self._space.database.write() as txn:
             for number, line in self._waiting:
                 self._write(txn, number, line)
-            txn.after_commit(self._space.bell.ring)
+            txn.after_commit(self._space.waiters.notify_all)
         self._waiting.clear()
         self._waiting_bytes = 0
 

@@ -23,7 +23,7 @@ import msgspec
 
 from fourfold import limits
 from fourfold.errors import InvalidInput
-from fourfold.kernel import Bell, Database, Transaction
+from fourfold.kernel import Database, Transaction
 from fourfold.models.documents import (
     admission,
     comparing,
@@ -48,6 +48,7 @@ from fourfold.models.documents.records import Commit, LogEntry, Reads, Revision,
 from fourfold.models.documents.request import Request, make_request
 from fourfold.models.documents.retention import Maintained, Retention, maintain
 from fourfold.models.documents.space_blobs import SpaceBlobs
+from fourfold.models.documents.waiters import Waiters
 from fourfold.models.documents.watching import Watch
 
 
@@ -60,7 +61,7 @@ class Space:
         self.history_kind = history
         self.branches = Branches(self)
         self.blobs = SpaceBlobs(self)
-        self.bell = Bell()
+        self.waiters = Waiters()
         self.upkeep = threading.RLock()
         """Held by maintenance and by collections: each relies on what the other might take."""
         self._cache = DocumentCache(limits.DOCUMENT_CACHE_BYTES)
@@ -172,7 +173,9 @@ class Space:
                 before(self.history_kind.view(txn))
             lookback = admission.Lookback(looked, rows_max)
             commit = writer.commit(txn, self.history_kind, request, self._cache, lookback)
-            txn.after_commit_once(self.bell.ring)
+            if not commit.replayed:
+                entities = (step.id for step in request.steps)
+                txn.after_commit(lambda: self.waiters.notify(commit.seq, request.branch, entities))
             return commit
 
         return work

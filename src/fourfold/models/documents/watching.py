@@ -7,7 +7,7 @@
 A watch is a position in the log and nothing more. Commits are not queued for it: it reads them from
 the log when its consumer asks for the next, so a slow consumer costs no memory, and one that comes
 back later with `after=watch.position` has neither a hole nor a commit twice. A commit in this
-process wakes it at once; those of another process are found by looking again and again.
+process wakes the watches that it concerns, at once; those of another process are found by polling.
 
 What it shows is what a reader of the branch sees: the commits on the branch and, before its fork,
 those that it inherited. The births and ends of branches are not shown, nor commits that changed
@@ -18,13 +18,15 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from fourfold import limits
 from fourfold.errors import InvalidInput
-from fourfold.kernel import Following
+from fourfold.kernel import Ear, Following
 from fourfold.models.documents import reader
 from fourfold.models.documents.chain import branch_named, chain, last_seq
 from fourfold.models.documents.encoding import trusted
@@ -32,6 +34,7 @@ from fourfold.models.documents.gc.horizon import check_after
 from fourfold.models.documents.history import View
 from fourfold.models.documents.names import check_entity, check_several
 from fourfold.models.documents.records import Commit
+from fourfold.models.documents.waiters import Key, Waiter
 
 if TYPE_CHECKING:
     from fourfold.models.documents.space import Space
@@ -67,7 +70,9 @@ class Watch(Following[Commit]):
         self._timeout = timeout
         self._ids = None if ids is None else frozenset(map(check_entity, _several(ids)))
         self._wanted = None if self._ids is None else trusted(sorted(self._ids))
+        self._keys: list[Key] = [(branch, each) for each in self._ids or (None,)]
         self._closed = False
+        self._waiting: set[Waiter] = set()
         self._seqs: tuple[int, ...] = ()
         with space.view() as view:
             branch_named(view, branch)
@@ -89,44 +94,69 @@ class Watch(Following[Commit]):
     def next(self, timeout: float | None = None) -> Commit | None:
         """The next commit; None when none came in time, or none will come any more."""
         until = _until(timeout)
-        while not self._closed:
-            rings = self._space.bell.rings
-            found = self._take(self._look(self._position, self._seqs))
-            left = self._pause(until)
-            if found.commit is not None or found.ended or left <= 0:
-                return found.commit
-            self._space.bell.wait(rings, left)
+        woken = threading.Event()
+        with self._registered(woken.set) as waiter:
+            while not self._closed:
+                woken.clear()
+                self._begin_look(waiter)
+                found = self._take(self._look(self._position, self._seqs))
+                if found.commit is not None or found.ended or self._pause(until) <= 0:
+                    return found.commit
+                while not woken.wait(self._pause(until)) and self._is_idle(until):
+                    pass
         return None
 
     async def next_async(self, timeout: float | None = None) -> Commit | None:  # noqa: ASYNC109
         """The same for coroutines. One that is cancelled while it waits misses nothing."""
         until = _until(timeout)
-        with self._space.bell.heard() as ear:
+        ear = Ear(asyncio.get_running_loop())
+        with self._registered(ear.ring) as waiter:
             while not self._closed:
                 ear.forget()
+                self._begin_look(waiter)
                 # Only what has arrived here counts as handed out, so a cancelled look is repeated.
                 found = self._take(await asyncio.to_thread(self._look, self._position, self._seqs))
-                left = self._pause(until)
-                if found.commit is not None or found.ended or left <= 0:
+                if found.commit is not None or found.ended or self._pause(until) <= 0:
                     return found.commit
-                await ear.wait(left)
+                while not await ear.wait(self._pause(until)) and self._is_idle(until):
+                    pass
         return None
 
     def close(self) -> None:
-        """End the watch: whoever waits for the next commit gets none."""
+        """End the watch: a call that waits for the next commit returns None."""
         self._closed = True
-        self._space.bell.ring()
+        for waiter in tuple(self._waiting):
+            waiter.wake()
+
+    @contextmanager
+    def _registered(self, wake: Callable[[], None]) -> Iterator[Waiter]:
+        with self._space.waiters.waiting(self._keys, wake) as waiter:
+            self._waiting.add(waiter)
+            try:
+                yield waiter
+            finally:
+                self._waiting.discard(waiter)
+
+    def _begin_look(self, waiter: Waiter) -> None:
+        clear = self._space.waiters.begin_look(waiter)
+        if not self._seqs:
+            self._position = max(self._position, clear)
 
     def _take(self, found: _Found) -> _Found:
         self._position, self._seqs = found.position, found.seqs
         return found
 
     def _pause(self, until: float | None) -> float:
-        """How long to wait for the bell before looking again."""
-        # A writer hears of every commit, but must notice when its database is closed.
+        """Return how many seconds to wait before checking that the watch can go on."""
+        # A writer is notified of every commit, but must notice when its database is closed.
         writable = self._space.database.writable
         most = limits.WATCH_HEARTBEAT_S if writable else limits.WATCH_POLL_S
         return most if until is None else min(most, until - time.monotonic())
+
+    def _is_idle(self, until: float | None) -> bool:
+        """Return True while there is no reason to look at the log."""
+        database = self._space.database
+        return database.writable and not database.closed and self._pause(until) > 0
 
     def _look(self, position: int, seqs: tuple[int, ...]) -> _Found:
         """The next commit behind `position`. Nothing of the watch itself is changed."""
