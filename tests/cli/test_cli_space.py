@@ -237,7 +237,21 @@ def test_ids_are_those_that_exist_at_the_point(on):
     on("set", "b", "{}")
     on("delete", "a")
     assert on("ids").out == "b\n"
-    assert on("ids", "--at", "2", "--json").document == {"branch": "", "ids": ["a", "b"]}
+    assert on("ids", "--at", "2", "--json").document == {
+        "branch": "",
+        "ids": ["a", "b"],
+        "next": None,
+    }
+
+
+def test_ids_are_listed_page_by_page(on):
+    for name in ("a1", "a2", "a3", "b1"):
+        on("set", name, "{}")
+    page = on("ids", "--prefix", "a", "--limit", "2", "--json").document
+    assert page == {"branch": "", "ids": ["a1", "a2"], "next": "a2"}
+    page = on("ids", "--prefix", "a", "--after", page["next"], "--limit", "2", "--json").document
+    assert page == {"branch": "", "ids": ["a3"], "next": None}
+    assert on("ids", "--after", "a2").out == "a3\nb1\n"
 
 
 def test_a_name_cannot_move_the_cursor(on):

@@ -27,6 +27,8 @@ DOCUMENT_CACHE_BYTES: Final = 64 * MIB
 SEQ_MAX: Final = 2**63 - 1
 """The greatest integer that SQLite holds: no seq is beyond it."""
 HISTORY_PAGE_ROWS: Final = 1_000
+IDS_EARLY_ROWS: Final = 10_000
+"""A listing of a point by which fewer revisions were written looks at these, not at many heads."""
 EXPORT_PAGE_COMMITS: Final = 200
 """Commits that an export reads, and an import writes, in one transaction."""
 SNAPSHOT_REPLAY_MAX: Final = 200

@@ -52,13 +52,22 @@ def get(out: Output, space: Space, entity: str, branch: str, at: At) -> None:
 @space_command("ids")
 @_branch
 @_at
-def ids(out: Output, space: Space, branch: str, at: At) -> None:
-    """List every entity that exists, now or at a point in the past."""
-    found = space.ids(branch, at)
+@click.option("--prefix", default="", metavar="TEXT", help="Only ids that begin with this.")
+@click.option("--after", default="", metavar="ID", help="Begin after this id.")
+@click.option("--limit", type=click.IntRange(min=1), help="At most.")
+def ids(  # noqa: PLR0917
+    out: Output, space: Space, branch: str, at: At, prefix: str, after: str, limit: int | None
+) -> None:
+    """List the entities that exist, now or at a point in the past, sorted."""
+    # One more than asked for tells whether there are more.
+    more = None if limit is None else limit + 1
+    found = space.ids(branch, at, prefix=prefix, after=after, limit=more)
+    shown = found[:limit]
     if out.as_json:
-        out.document({"branch": branch, "ids": found})
+        following = shown[-1] if len(found) > len(shown) else None
+        out.document({"branch": branch, "ids": shown, "next": following})
         return
-    for entity in found:
+    for entity in shown:
         out.line(entity)
 
 

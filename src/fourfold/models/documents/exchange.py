@@ -218,7 +218,7 @@ def states_digest(space: Space, at: int) -> str:
         hasher.update(trusted([name, parent, fork_seq, created_seq]).encode())
         with space.view() as view:
             check_after(view, at, "a digest of all states")
-            own = sorted(entity for entity, _ in view.rows(view.sql.last_words, (name, at)))
+            own = [entity for entity, _ in view.rows(view.sql.last_words, (name, at, ""))]
         for start in range(0, len(own), limits.EXPORT_PAGE_COMMITS):
             with space.view() as view:
                 check_after(view, at, "a digest of all states")

@@ -9,19 +9,22 @@ the fork.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from fourfold import limits
 from fourfold.errors import CorruptData, InvalidInput
 from fourfold.models.documents import fold
 from fourfold.models.documents.cache import Entry
-from fourfold.models.documents.chain import Link
+from fourfold.models.documents.chain import Link, last_seq
 from fourfold.models.documents.encoding import PATCH_GROWTH, bytes_at_most, decode, stored
 from fourfold.models.documents.gc.horizon import horizon, truncated
 from fourfold.models.documents.history import View
 from fourfold.models.documents.records import Document, LogEntry, Revision
 
 _EMPTY_BYTES = 2
+_FEW_ROWS = 64
 Row = tuple[Any, ...]
 
 
@@ -144,17 +147,49 @@ def log(view: View, after: int, until: int, limit: int) -> list[LogEntry]:
     ]
 
 
-def live_ids(view: View, links: Sequence[Link]) -> list[str]:
-    """Every entity that exists (was written, and not deleted) for a reader of this chain."""
-    seen: set[str] = set()
+def live_ids(
+    view: View, links: Sequence[Link], prefix: str, after: str, limit: int | None
+) -> list[str]:
+    """Return a page of the entities that exist (written, and not deleted) for the chain, sorted."""
+    _check_page(0, 0 if limit is None else limit)
+    for name, text in (("prefix", prefix), ("after", after)):
+        if not isinstance(text, str):
+            raise InvalidInput(f"{name} must be a string, got {text!r:.100}")
     alive: list[str] = []
-    for link in links:
-        for entity, op in view.rows(view.sql.last_words, (link.branch, link.cap)):
-            if entity not in seen:
-                seen.add(entity)
-                if op != "delete":
-                    alive.append(entity)
-    return sorted(alive)
+    last = after
+    # Of the words on an entity that of the nearest branch comes first, and counts.
+    first, newest = max(prefix, after), last_seq(view)
+    words = (_last_words(view, depth, link, first, newest) for depth, link in enumerate(links))
+    for entity, _, op in heapq.merge(*words):
+        if len(alive) == limit or not entity.startswith(prefix):
+            break
+        if entity != last and op != "delete":
+            alive.append(entity)
+        last = entity
+    return alive
+
+
+def _last_words(
+    view: View, depth: int, link: Link, first: str, newest: int
+) -> Iterator[tuple[str, int, str]]:
+    """Yield the last operation on each entity of a link from the id `first` on, as it is read."""
+    early = link.cap < newest and _wrote_little(view, link, first)
+    query = view.sql.early_words if early else view.sql.last_words
+    for entity, op in view.rows(query, (link.branch, link.cap, first)):
+        yield entity, depth, op
+
+
+def _wrote_little(view: View, link: Link, first: str) -> bool:
+    """Return True if a link shows few revisions and many entities have come since."""
+    rows = _FEW_ROWS
+    while rows <= limits.IDS_EARLY_ROWS:
+        # In turn, so that finding out costs little more than the shorter of both.
+        if view.value(view.sql.count_heads, (link.branch, first, rows)) < rows:
+            return False
+        if view.value(view.sql.count_written, (link.branch, link.cap, rows)) < rows:
+            return True
+        rows *= 4
+    return False
 
 
 def _check_page(after: int, limit: int) -> None:

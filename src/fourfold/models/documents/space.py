@@ -225,12 +225,24 @@ class Space:
             links = chain(view, branch, target_of(view, branch, at))
             return reading_many.states(view, links, wanted)
 
-    def ids(self, branch: str = "", at: At = None) -> list[str]:
-        """Every entity that exists (was written, and not deleted), sorted."""
+    def ids(
+        self,
+        branch: str = "",
+        at: At = None,
+        *,
+        prefix: str = "",
+        after: str = "",
+        limit: int | None = None,
+    ) -> list[str]:
+        """Return the ids of the entities that exist (written, and not deleted), sorted.
+
+        With `limit` at most so many of them, from the first after `after` on: a page costs its
+        length, however many there are. `prefix` leaves out all that do not begin with it.
+        """
         with self.view() as view:
             branch_named(view, branch)
             links = chain(view, branch, target_of(view, branch, at))
-            return reader.live_ids(view, links)
+            return reader.live_ids(view, links, prefix, after, limit)
 
     def history(
         self,

@@ -97,15 +97,30 @@ VALUES (?1, ?2, ?3, ?4, ?4, (SELECT created_at FROM "commit" WHERE seq = ?4))
 UPDATE branch SET status = 'deleted' WHERE name = ?
 
 -- name: last_words
--- For every entity that one branch itself had written at or before a seq: the last operation on it. The heads name the
--- entities, so that the cost is theirs and not that of the history.
+-- For every entity that one branch itself had written at or before a seq, from an id on and in the order of the ids: the
+-- last operation on it. The heads name the entities, so that the cost is theirs and not that of the history.
 SELECT id, op FROM (
     SELECT h.id AS id, (
         SELECT r.op FROM revision AS r
         WHERE r.branch = h.branch AND r.id = h.id AND r.seq <= ?2 ORDER BY r.seq DESC, r.op_index DESC LIMIT 1
     ) AS op
-    FROM head AS h WHERE h.branch = ?1
-) WHERE op IS NOT NULL
+    FROM head AS h WHERE h.branch = ?1 AND h.id >= ?3
+) WHERE op IS NOT NULL ORDER BY id
+
+-- name: early_words
+-- The same, where a branch had written little by then: the log names the entities, however many there are now.
+SELECT t.id, (
+    SELECT r.op FROM revision AS r
+    WHERE r.branch = ?1 AND r.id = t.id AND r.seq <= ?2 ORDER BY r.seq DESC, r.op_index DESC LIMIT 1
+) FROM (SELECT DISTINCT id FROM revision WHERE branch = ?1 AND seq <= ?2 AND +id >= ?3) AS t ORDER BY t.id
+
+-- name: count_heads
+-- How many entities a branch has from an id on, counted up to a limit.
+SELECT count(*) FROM (SELECT 1 FROM head WHERE branch = ?1 AND id >= ?2 LIMIT ?3)
+
+-- name: count_written
+-- How many revisions a branch has at or before a seq, counted up to a limit.
+SELECT count(*) FROM (SELECT 1 FROM revision WHERE branch = ?1 AND seq <= ?2 LIMIT ?3)
 
 -- name: lift_seq
 -- Only upwards: a restored space must never hand out a seq again.
