@@ -498,3 +498,38 @@ def test_branches_that_are_made_meanwhile_fork_where_something_is_left(space, mo
     space.gc(NEWEST)
     assert shown(space, "meanwhile", None) == expected
     assert space.verify() == []
+
+
+def test_collection_over_many_branches_costs_their_number(space, monkeypatch):
+    """Neither a transaction for each branch, nor a list of all of them in each transaction."""
+    monkeypatch.setattr(limits, "GC_BATCH_ROWS", 20)
+    spelled, listed, transact, transactions = (
+        sweeping.State.spelled,
+        [],
+        space.database.transact,
+        [],
+    )
+
+    def counting(state):
+        listed.append(len(state.windows))
+        return spelled(state)
+
+    def committing(*args, **options):
+        transactions.append(args)
+        return transact(*args, **options)
+
+    branches = 100
+    space.set("e", {"n": 0})
+    for number in range(branches):
+        space.branches.create(f"b{number}", at=1)
+        for _ in range(3):
+            patches = [{"op": "increment", "path": "/n", "by": 1}]
+            space.patch("e", patches, branch=f"b{number}")
+    monkeypatch.setattr(sweeping.State, "spelled", counting)
+    monkeypatch.setattr(space.database, "transact", committing)
+    collected = space.gc(GcPolicy(keep_seqs=1))
+    assert collected.revisions.count == 2 * branches
+    assert sum(listed) <= 4 * branches
+    assert len(transactions) <= branches // 4
+    assert {space.read("e", f"b{number}").document["n"] for number in range(branches)} == {3}
+    assert space.verify() == []

@@ -58,9 +58,30 @@ class _Done(NamedTuple):
 
 
 def sweep(space: Space, state: State, points: Points, tally: Tally) -> None:
-    """Take what nobody needs out of every window."""
+    """Take what nobody needs out of every window.
+
+    In batches: many small runs to a transaction, or many transactions to a long run.
+    """
+    waiting: list[Doomed] = []
+    rows = size = since_note = 0
+    for doomed in _doomed(space, state, points):
+        waiting.append(doomed)
+        rows += doomed.rows
+        size += len(doomed.base or "")
+        if rows >= limits.GC_BATCH_ROWS or size >= limits.GC_BATCH_BYTES:
+            # To write down what is left costs the number of windows. A collection that is stopped
+            # does again what it did since, and finds nothing there.
+            since_note += rows
+            noted = since_note >= len(state.windows)
+            _take(space, waiting, tally, state if noted else None)
+            waiting, rows, size, since_note = [], 0, 0, 0 if noted else since_note
+    _take(space, waiting, tally, state)
+
+
+def _doomed(space: Space, state: State, points: Points) -> Iterator[Doomed]:
+    """Yield what goes out of every window. A window leaves the state once all of it was yielded."""
     while state.windows:
-        window = state.windows[0]
+        window = state.windows[-1]
         done: set[str] = set()
         kept = [*points.get(window.branch, ()), state.horizon]
         place = (window.after, "\U0010ffff")
@@ -74,12 +95,12 @@ def sweep(space: Space, state: State, points: Points, tally: Tally) -> None:
                 done.clear()
             entities = dict.fromkeys(entity for _, entity in page if entity not in done)
             done.update(entities)
-            _take_all(space, state, tally, doomed_in(space, window.branch, entities, kept))
+            yield from doomed_in(space, window.branch, entities, kept)
             if len(page) < limits.MAINTENANCE_PAGE_ROWS:
                 break
             place = page[-1]
-            state.windows[0] = msgspec.structs.replace(window, after=max(place[0] - 1, 0))
-        del state.windows[0]
+            state.windows[-1] = msgspec.structs.replace(window, after=max(place[0] - 1, 0))
+        state.windows.pop()
 
 
 def doomed_in(
@@ -119,28 +140,16 @@ def _decided(view: View, branch: str, entity: str, run: Run) -> Doomed | None:
     return Doomed(branch, entity, run.after, run.leading_from, None, run.rest)
 
 
-def _take_all(space: Space, state: State, tally: Tally, doomed: Iterator[Doomed]) -> None:
-    """In batches: many small runs to a transaction, or many transactions to a long run."""
-    waiting: list[Doomed] = []
-    rows = size = 0
-    for each in doomed:
-        waiting.append(each)
-        rows += each.rows
-        size += len(each.base or "")
-        if rows >= limits.GC_BATCH_ROWS or size >= limits.GC_BATCH_BYTES:
-            _take(space, state, tally, waiting)
-            waiting, rows, size = [], 0, 0
-    _take(space, state, tally, waiting)
-
-
-def _take(space: Space, state: State, tally: Tally, waiting: list[Doomed]) -> None:
+def _take(space: Space, waiting: list[Doomed], tally: Tally, state: State | None) -> None:
+    """Take a batch; with the last of it, write down the state if that is given."""
     history = space.history_kind
     while waiting:
         batch = waiting
 
         def work(txn: Transaction, batch: list[Doomed] = batch) -> _Done:
             done = _taken(txn, history, batch)
-            txn.execute(history.sql.note_run, (state.spelled(),))
+            if state is not None and not done.left:
+                txn.execute(history.sql.note_run, (state.spelled(),))
             return done
 
         done = space.database.transact(work, size=sum(len(each.base or "") for each in batch))
