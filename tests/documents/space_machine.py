@@ -12,6 +12,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
+from space_laws import LawRules
 from space_operations import (
     DOCUMENTS,
     ENTITIES,
@@ -58,7 +59,7 @@ def well_formed(operations):
     return True
 
 
-class SpaceMachine(UpkeepRules):
+class SpaceMachine(UpkeepRules, LawRules):
     """One life of a space."""
 
     history = "revisions"
