@@ -213,6 +213,13 @@ def _checked(job: Job, option: Option, value: Any) -> Any:
         raise InvalidInput(
             f"--{option.name} {value!r} is none of {', '.join(option.choices)}",
         )
+    if option.kind == "path":
+        for path in value if option.many else (value,):
+            if "://" in str(path):
+                raise InvalidInput(
+                    f"--{option.name} must be a path on this machine, got {str(path)!r}",
+                    hint="Write to a local folder, and copy it to the object store.",
+                )
     return [str(each) for each in value] if option.many else value
 
 
