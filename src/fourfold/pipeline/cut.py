@@ -62,6 +62,10 @@ class Mark:
     seq: int
     bytes: int
     since: int = 0
+    file_id: str = ""
+    """The id that the file got when it was created: a space made again has another."""
+    horizon: int = 0
+    """Below this seq, rows may have been removed when the cut was taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +170,14 @@ def _sound(file: Found, tables: ModelTables, *, deep: bool, at: Point) -> Mark:
         seq = current(tables.kinds[kind].position, opened.snapshot(), file.path)
         if at is not None:
             seq = min(seq, opened.seq_of(tables.kinds[kind], at))
-        return Mark(file.root, file.path, file.space, kind, seq, opened.size())
+        queries = tables.kinds[kind].queries
+        [(horizon,)] = opened.rows(queries.horizon)
+        [(file_id,)] = opened.rows(_SQL.file_id)
+        return Mark(
+            *(file.root, file.path, file.space, kind, seq, opened.size()),
+            file_id=str(file_id),
+            horizon=int(horizon),
+        )
 
 
 class _UnfinishedError(Exception):
@@ -248,8 +259,12 @@ class _Opened:
     def __enter__(self) -> Self:
         try:
             still = finding.stands_still(self._path)
-            self.connection = connect(Path(self._path), readonly=True, immutable=still)
+            # The last connection that may write removes the log and its index when it closes; one
+            # that may only read leaves them beside a file that had none.
+            tidy = not still and finding.is_closed(self._path)
+            self.connection = connect(Path(self._path), readonly=not tidy, immutable=still)
             self.connection.set_busy_timeout(limits.SOURCE_BUSY_TIMEOUT_MS)
+            self.connection.execute(_SQL.query_only)
             # All questions are about one state, whoever commits between them.
             self.connection.execute(SQL.begin_read)
         except DriverError as error:

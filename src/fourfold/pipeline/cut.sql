@@ -3,6 +3,12 @@
 -- name: model
 SELECT value FROM kernel_meta WHERE key = 'model'
 
+-- name: file_id
+SELECT value FROM kernel_meta WHERE key = 'database_id'
+
+-- name: query_only
+PRAGMA query_only = ON
+
 -- name: pages
 PRAGMA quick_check(1)
 

@@ -98,6 +98,13 @@ def stands_still(path: str) -> bool:
     return frozen and not os.path.exists(f"{path}-wal")  # noqa: PTH110
 
 
+def is_closed(path: str) -> bool:
+    """Return True if no process has left a log beside the file, and it can be written here."""
+    log = f"{path}-wal"
+    has_log = os.path.exists(log) and os.path.getsize(log) > 0  # noqa: PTH110, PTH202
+    return not has_log and os.access(path, os.W_OK) and os.access(os.path.dirname(path), os.W_OK)  # noqa: PTH120
+
+
 def _is_store(folder: Path) -> bool:
     return (folder / config.FILE_NAME).is_file()
 

@@ -23,7 +23,12 @@ from fourfold.pipeline.scan import Work
 from fourfold.pipeline.tables import Column
 
 Offset = dict[str, int]
-"""For each file the seq up to which it was read. One that is not named was not read yet."""
+"""For each file the seq up to which it was read. One that is not named was not read yet.
+
+A file is named by its space and its id, `did:web:a#<id>`: a space that was deleted and made again
+is another file, and is read from its first commit. Offsets of earlier versions lack the id.
+"""
+_ID_MARK = "#"
 
 
 class Following:
@@ -44,6 +49,7 @@ class Following:
     def admitted(self, start: Offset, rows: int | None) -> Offset:
         """How far a batch reads that begins at `start` and has about so many rows."""
         newest = self._newest() if self._final is None else self._final
+        start = _with_ids(start, newest)
         _refuse_steps_back(start, newest)
         fresh = {key: mark for key, mark in newest.items() if mark.seq > start.get(key, 0)}
         if rows is None:
@@ -62,9 +68,9 @@ class Following:
 
     def works(self, start: Offset, end: Offset, columns: tuple[Column, ...]) -> list[Work]:
         """The tasks that read what lies between two offsets: every row of it, or an error."""
-        wanted = [key for key, seq in end.items() if seq > start.get(key, 0)]
+        wanted = [key for key, seq in end.items() if seq > _read_until(start, key)]
         known = self._marks(wanted)
-        marks = [replace(known[key], since=start.get(key, 0), seq=end[key]) for key in wanted]
+        marks = [replace(known[key], since=_read_until(start, key), seq=end[key]) for key in wanted]
         return planning.plan(marks, self._options, columns, whole=True)
 
     def _found(self) -> list[Found]:
@@ -73,9 +79,13 @@ class Following:
             finding.stores(options.root, options.roots), options.tables, options.space
         )
 
-    def _key(self, file: Found | Mark) -> str:
-        """The name of a file in an offset: one store may be moved, and its query goes on."""
+    def _place(self, file: Found | Mark) -> str:
+        """Return where a file is: its space, since one store may be moved and its query goes on."""
         return file.space if self._options.root is not None else f"{file.root} {file.space}"
+
+    def _key(self, mark: Mark) -> str:
+        """Return the name of a file in an offset."""
+        return f"{self._place(mark)}{_ID_MARK}{mark.file_id}"
 
     def _newest(self) -> dict[str, Mark]:
         """Every file as it is now. One that did not change since the last look is not opened."""
@@ -84,11 +94,11 @@ class Following:
             signature = _signature(file.path)
             looked = self._looked.get(file.path)
             if looked is not None and looked[0] == signature:
-                marks[self._key(file)] = looked[1]
+                marks[self._key(looked[1])] = looked[1]
                 continue
             mark = self._look(file)
             if mark is not None:
-                marks[self._key(file)] = mark
+                marks[self._key(mark)] = mark
                 if _is_settled(signature):
                     self._looked[file.path] = (signature, mark)
         return marks
@@ -99,17 +109,24 @@ class Following:
 
     def _marks(self, wanted: Sequence[str]) -> dict[str, Mark]:
         """The files that an offset names. Those of a batch that is run again were not looked at."""
-        found = {self._key(file): file for file in self._found()} if wanted else {}
+        found = {self._place(file): file for file in self._found()} if wanted else {}
         marks: dict[str, Mark] = {}
         for key in wanted:
-            if key not in found:
+            place, _, file_id = key.partition(_ID_MARK)
+            if place not in found:
                 raise NotFound(
-                    f"{self._options.location}: the space {key} has gone while a stream reads it",
+                    f"{self._options.location}: the space {place} has gone while a stream reads it",
                     hint="Put its file back, or begin a new query with another checkpoint.",
                 )
-            seen = cuts.look_at(found[key], self._options.tables)
+            seen = cuts.look_at(found[place], self._options.tables)
             if isinstance(seen, Bad):
                 raise cuts.refusal([seen])
+            if file_id and seen.file_id != file_id:
+                raise NotFound(
+                    f"{self._options.location}: the space {place} was made again while a batch of "
+                    "its commits was being read",
+                    hint="Put its file back, or begin a new query with another checkpoint.",
+                )
             marks[key] = seen
         return marks
 
@@ -146,6 +163,25 @@ class Following:
             return kind.counted(mark, self._options, after, most)
         query = getattr(kind.queries, self._options.table.counted)
         return [(row[0], row[1]) for row in cuts.rows(mark, query, (after, mark.seq, most))]
+
+
+def _read_until(start: Offset, key: str) -> int:
+    """Return the seq up to which a file was read, also by an offset without ids."""
+    return start.get(key, start.get(key.partition(_ID_MARK)[0], 0))
+
+
+def _with_ids(start: Offset, newest: Mapping[str, Mark]) -> Offset:
+    """Return an offset whose files all have ids, without those that another file replaced."""
+    here = {key.partition(_ID_MARK)[0]: key for key in newest}
+    offset: Offset = {}
+    for key, seq in start.items():
+        place, _, file_id = key.partition(_ID_MARK)
+        current = here.get(place)
+        if current is None or key == current:
+            offset[key] = seq
+        elif not file_id:
+            offset[current] = seq
+    return offset
 
 
 def _refuse_steps_back(start: Offset, newest: Mapping[str, Mark]) -> None:

@@ -148,19 +148,21 @@ def raw_parts(
             continue
         recent = is_recent(mark, table, wanted)
         ranges = list(_ranges(mark, options, wanted, recent=recent))
-        guard = _complete(mark, options) if whole else None
+        guard = _complete(mark, options, whole=whole)
         for each in ranges:
             made = pieces(mark, options, columns, each, recent=recent)
             for one in made:
                 cost = _cost(mark, wanted, recent=recent) // len(ranges) // len(made)
-                yield cost, replace(one, guard=guard) if guard else one
+                yield cost, replace(one, guard=guard)
 
 
-def _complete(mark: Mark, options: ReadOptions) -> Guard:
+def _complete(mark: Mark, options: ReadOptions, *, whole: bool) -> Guard:
+    """Check that no rows were removed: none at all with `whole`, else none since the cut."""
+    after = mark.since if whole else max(mark.since, mark.horizon)
     return Guard(
         options.tables.kinds[mark.kind].queries.whole_after,
-        (mark.since,),
-        f"a collection gave up rows beyond seq {mark.since}",
+        (after,),
+        f"a collection removed rows after seq {after}",
     )
 
 

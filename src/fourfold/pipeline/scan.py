@@ -35,7 +35,7 @@ from fourfold.errors import (
 )
 from fourfold.pipeline import garbage
 from fourfold.pipeline.failures import carried
-from fourfold.pipeline.finding import stands_still
+from fourfold.pipeline.finding import is_closed, stands_still
 from fourfold.pipeline.tables import Column, arrow, arrow_schema
 
 if TYPE_CHECKING:
@@ -255,7 +255,10 @@ def _address(path: str) -> str:
         still = stands_still(path)
     except FileNotFoundError as error:
         raise NotFound(f"{path}: has gone") from error
-    return f"file:{quote(path)}?mode=ro{'&immutable=1' if still else ''}"
+    # The connection never writes (query_only). As one that may, it removes the log and its index
+    # when it is the last to close a file that had none.
+    mode = "rw" if not still and is_closed(path) else "ro"
+    return f"file:{quote(path)}?mode={mode}{'&immutable=1' if still else ''}"
 
 
 def _driver() -> Any:

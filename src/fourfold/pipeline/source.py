@@ -224,7 +224,8 @@ class FilesReader(DataSourceReader):
             seen = cut.look_at(file, tables, deep=self._options.skip_bad, at=self._options.at)
             row = {"space": file.space, "root": file.root, "path": file.path, "bytes": file.bytes}
             if isinstance(seen, cut.Mark):
-                rows.append(row | {"kind": seen.kind, "seq": seen.seq, "bytes": seen.bytes})
+                facts = {"kind": seen.kind, "seq": seen.seq, "bytes": seen.bytes}
+                rows.append(row | facts | {"file_id": seen.file_id, "horizon": seen.horizon})
             else:
                 rows.append(row | {"error": seen.kind, "problem": seen.problem})
         yield arrow().RecordBatch.from_pylist(rows, schema=table.schema(self._columns))

@@ -229,6 +229,8 @@ def listed(model: str, tables: Iterable[Table]) -> dict[str, Table]:
             Column("bytes", "bigint", nullable=False),
             Column("error", "string"),
             Column("problem", "string"),
+            Column("file_id", "string"),
+            Column("horizon", "bigint"),
         ),
         query="",
     )

@@ -298,7 +298,11 @@ def cut_of(spark: SparkSession, options: Mapping[str, str]) -> Cut:
     rows = spark.read.format("fourfold").options(**given).option("table", "files").load().collect()
     found = sorted(rows, key=lambda row: str(row["path"]))
     marks = tuple(
-        Mark(row["root"], row["path"], row["space"], row["kind"], row["seq"], row["bytes"])
+        Mark(
+            *(row["root"], row["path"], row["space"], row["kind"], row["seq"], row["bytes"]),
+            file_id=row["file_id"],
+            horizon=row["horizon"],
+        )
         for row in found
         if row["problem"] is None
     )

@@ -10,6 +10,10 @@ SELECT {samples} {parts}
 -- name: part
 UNION ALL SELECT {columns} FROM ({query}) WHERE {conditions}
 
+-- name: horizon
+-- None: see whole_after.
+SELECT 0
+
 -- name: whole_after
 -- Always: rows are only ever added.
 SELECT ?1 >= 0

@@ -8,7 +8,6 @@ as many as there are hops. Each round is written down before the next one begins
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -84,15 +83,11 @@ class Components(Job):
                 "version": answer.next_version(),
             },
             empty=not ranges,
+            marks=cut.marks,
         )
 
     def run(self, context: Context, plan: Plan) -> Found:
-        upto = {each.source: each.upto for each in plan.ranges}
-        asked = _asked(context)
-        marks = tuple(
-            replace(mark, seq=upto[mark.path]) for mark in take(asked).marks if mark.path in upto
-        )
-        graph = _Graph(context, asked, marks)
+        graph = _Graph(context, _asked(context), plan.marks)
         with context.spark_progress("joining"):
             table, rounds = graph.components()
             facts = {**_figures(table), "edges": graph.edges.count(), "rounds": rounds}

@@ -72,7 +72,10 @@ class Materialize(Job):
         for bad in cut.bad:
             context.skip(bad.space, bad.problem)
         whole = before is None or bool(context.options["full"])
-        known: Mapping[str, int] = {} if whole or before is None else before.spaces
+        known: Mapping[str, int] = {}
+        if before is not None and not whole:
+            replaced = _replaced(cut.marks, before)
+            known = {did: seq for did, seq in before.spaces.items() if did not in replaced}
         ranges = tuple(
             Range(mark.space, _since(mark, known, asked), mark.seq)
             for mark in cut.marks
@@ -97,6 +100,7 @@ class Materialize(Job):
             ranges=ranges,
             facts=facts,
             empty=settled and complete and published_too,
+            marks=cut.marks,
         )
 
     def run(self, context: Context, plan: Plan) -> Made | refreshing.Made:
@@ -106,7 +110,7 @@ class Materialize(Job):
         published = Published(Path(plan.output))
         before = published.current()
         staging = published.staging(context.work)
-        marks = {mark.space: mark for mark in take(asked).marks}
+        marks = {mark.space: mark for mark in plan.marks}
         wanted = tuple(
             replace(marks[each.source], seq=each.upto, since=each.after) for each in plan.ranges
         )
@@ -123,6 +127,8 @@ class Materialize(Job):
         for gone in plan.facts["gone"]:
             spaces.pop(gone, None)
         spaces.update({each.source: each.upto for each in plan.ranges})
+        file_ids = {} if before is None else dict(before.file_ids)
+        file_ids.update({mark.space: mark.file_id for mark in plan.marks})
         manifest = Manifest(
             version=plan.facts["version"],
             work=context.work,
@@ -130,6 +136,7 @@ class Materialize(Job):
             spaces=spaces,
             files=tuple(files),
             tables=tuple(plan.facts["tables"]),
+            file_ids={did: file_ids[did] for did in spaces if did in file_ids},
         )
         return Made(str(staging), manifest, changed, kept)
 
@@ -184,6 +191,15 @@ def _since(mark: Mark, known: Mapping[str, int], asked: ReadOptions) -> int:
     """
     before = known.get(mark.space, 0)
     return 0 if asked.branch or mark.seq < before else before
+
+
+def _replaced(marks: tuple[Mark, ...], before: Manifest) -> set[str]:
+    """Return the spaces whose file is not the one that the tables were made of."""
+    return {
+        mark.space
+        for mark in marks
+        if before.file_ids.get(mark.space, mark.file_id) != mark.file_id
+    }
 
 
 def _origin(context: Context, asked: ReadOptions) -> dict[str, Any]:

@@ -60,6 +60,8 @@ class Manifest(msgspec.Struct, frozen=True):
     format: int = _FORMAT
     generations: Mapping[str, int] = {}
     """Where rows can also go away: which of them the tables show."""
+    file_ids: Mapping[str, str] = {}
+    """The file of each space: one that was deleted and made again has another id."""
 
     @property
     def rows(self) -> int:

@@ -62,6 +62,7 @@ def plan(context: Context) -> Plan:
         before is None
         or bool(context.options["full"])
         or dict(before.generations) != generations
+        or any(before.file_ids.get(mark.space, mark.file_id) != mark.file_id for mark in cut.marks)
         or any(now.get(space, 0) < seq for space, seq in known.items())
         or (model.WHOLE and now != known)
     )
@@ -81,15 +82,15 @@ def plan(context: Context) -> Plan:
             "version": 1 if before is None else before.version + 1,
         },
         empty=before is not None and not ranges and not whole,
+        marks=cut.marks,
     )
 
 
 def run(context: Context, plan: Plan) -> Made:
-    asked = _asked(context)
     published = Published(Path(plan.output))
     before = published.current()
     staging = published.staging(context.work)
-    marks = {mark.space: mark for mark in take(asked).marks}
+    marks = {mark.space: mark for mark in plan.marks}
     wanted = tuple(
         replace(marks[each.source], seq=each.upto, since=each.after) for each in plan.ranges
     )
@@ -114,6 +115,7 @@ def run(context: Context, plan: Plan) -> Made:
         files=tuple(files),
         tables=tuple(plan.facts["tables"]),
         generations=plan.facts["generations"],
+        file_ids={mark.space: mark.file_id for mark in plan.marks},
     )
     return Made(str(staging), manifest, kept)
 

@@ -39,6 +39,7 @@ import msgspec
 
 from fourfold.errors import FourfoldError, InvalidInput
 from fourfold.pipeline import finding, tables
+from fourfold.pipeline.cut import Mark
 from fourfold.pipeline.finding import Found
 from fourfold.pipeline.jobs.progress import Advance, following, silent
 from fourfold.pipeline.scratch import staging_of
@@ -92,6 +93,8 @@ class Plan(msgspec.Struct, frozen=True):
     ranges: tuple[Range, ...] = ()
     facts: Mapping[str, Any] = msgspec.field(default_factory=dict)
     empty: bool = False
+    marks: tuple[Mark, ...] = ()
+    """The cut that the ranges were taken from, for `run`: it is taken once."""
 
     @property
     def key(self) -> str:

@@ -59,10 +59,11 @@ class Snapshots(Job):
             ranges=ranges,
             facts={"depth": _depth(context)},
             empty=not ranges,
+            marks=cut.marks,
         )
 
     def run(self, context: Context, plan: Plan) -> str:
-        marks = {mark.space: mark for mark in take(read_options(_source(context))).marks}
+        marks = {mark.space: mark for mark in plan.marks}
         cut = Cut(tuple(replace(marks[each.source], seq=each.upto) for each in plan.ranges))
         folder = context.staging / "snapshots"
         shutil.rmtree(folder, ignore_errors=True)

@@ -10,6 +10,10 @@ SELECT {samples} {parts}
 -- name: part
 UNION ALL SELECT {columns} FROM ({query}) WHERE {conditions}
 
+-- name: horizon
+-- None: see whole_after.
+SELECT 0
+
 -- name: whole_after
 -- Always: events are only ever removed with a session that was deleted, and those are not shown.
 SELECT ?1 >= 0

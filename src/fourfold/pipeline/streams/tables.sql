@@ -14,6 +14,10 @@ UNION ALL SELECT {columns} FROM ({query}) WHERE {conditions}
 -- What is put around a query when only some streams are wanted.
 SELECT * FROM ({query}) WHERE stream GLOB {pattern}
 
+-- name: horizon
+-- None: see whole_after.
+SELECT 0
+
 -- name: whole_after
 -- Retention and the archive take records at any position; a stream asks about its own offsets instead.
 SELECT ?1 >= 0

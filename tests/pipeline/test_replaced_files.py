@@ -1,0 +1,226 @@
+"""Reads notice what happens to files after the cut: a collection, a space that is made again."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+
+import fourfold
+from fourfold.errors import HistoryTruncated, InvalidInput, NotFound
+from fourfold.models.documents import GcPolicy
+from fourfold.pipeline import cut, following, planning, scan
+from fourfold.pipeline.failures import typed
+from fourfold.pipeline.jobs import materialize, run
+from fourfold.pipeline.jobs.running import checked_options
+from fourfold.pipeline.options import read_options
+
+A = "did:web:a.example"
+
+
+def fill(root, prefix, commits, did=A):
+    with fourfold.open(root, settings={"documents.page_size": 4096}) as store:
+        space = store.space(did)
+        for number in range(commits):
+            space.set(f"{prefix}{number}", {"n": number})
+
+
+def recreate(root, prefix, commits, did=A):
+    for path in (Path(root) / "spaces").glob(f"{did}*"):
+        path.unlink()
+    fill(root, prefix, commits, did)
+
+
+def rows_of(options, cut_taken, **more):
+    """Read a table without Spark: the tasks that Spark would run, one after the other."""
+    asked = read_options({**options, "cut": cut_taken.token(), **more})
+    works = planning.plan(cut.take(asked).marks, asked, asked.table.chosen())
+    return [row for work in works for batch in scan.batches(work) for row in batch.to_pylist()]
+
+
+# A collection after the cut
+
+
+@pytest.mark.parametrize("table", ["revisions", "commits", "snapshots"])
+def test_raw_scan_raises_when_a_collection_ran_after_the_cut(tmp_path, table):
+    fill(tmp_path, "e", 40)
+    options = {"root": str(tmp_path), "table": table}
+    taken = cut.take(read_options(options))
+    before = rows_of(options, taken)
+    with fourfold.open(tmp_path) as store:
+        store.space(A).gc(GcPolicy(keep_seqs=3))
+    with pytest.raises(Exception, match="a collection removed rows") as caught:
+        rows_of(options, taken)
+    assert isinstance(typed(caught.value), HistoryTruncated)
+    later = rows_of(options, cut.take(read_options(options)))
+    assert len(later) <= len(before)
+
+
+def test_raw_scan_of_a_collected_space_reads_what_is_there(tmp_path):
+    fill(tmp_path, "e", 40)
+    with fourfold.open(tmp_path) as store:
+        store.space(A).gc(GcPolicy(keep_seqs=3))
+    options = {"root": str(tmp_path), "table": "commits"}
+    assert len(rows_of(options, cut.take(read_options(options)))) == 40
+
+
+@pytest.mark.spark
+def test_dataframe_raises_when_a_collection_ran_after_it_was_made(read, tmp_path):
+    fill(tmp_path, "e", 40)
+    frame = read(tmp_path, "revisions")
+    with fourfold.open(tmp_path) as store:
+        store.space(A).set("e0", {"n": 1})
+    assert frame.count() == 40
+    with fourfold.open(tmp_path) as store:
+        store.space(A).gc(GcPolicy(keep_seqs=1))
+    with pytest.raises(Exception, match="a collection removed rows"):
+        frame.count()
+
+
+# A space that is made again
+
+
+def batch(files, start, limit=None):
+    """One micro-batch: its end, and the ids of its rows."""
+    end = files.admitted(start, limit)
+    works = files.works(start, end, files._options.table.chosen())
+    rows = [row for work in works for part in scan.batches(work) for row in part.to_pylist()]
+    return end, [row["id"] for row in rows]
+
+
+def stream(root):
+    return following.Following(read_options({"root": str(root), "table": "revisions"}))
+
+
+def test_stream_reads_a_space_made_again_from_its_first_commit(tmp_path):
+    fill(tmp_path, "old", 5)
+    end, ids = batch(stream(tmp_path), {})
+    assert len(ids) == 5
+    recreate(tmp_path, "new", 7)
+    end, ids = batch(stream(tmp_path), end)
+    assert sorted(ids) == [f"new{number}" for number in range(7)]
+    assert list(end.values()) == [7]
+    assert batch(stream(tmp_path), end)[1] == []
+
+
+def test_stream_goes_on_from_an_offset_without_file_ids(tmp_path):
+    fill(tmp_path, "e", 5)
+    end, ids = batch(stream(tmp_path), {A: 3})
+    assert sorted(ids) == ["e3", "e4"]
+    assert list(end.values()) == [5]
+    assert batch(stream(tmp_path), end)[1] == []
+
+
+def test_batch_run_again_after_its_space_was_made_again_is_refused(tmp_path):
+    fill(tmp_path, "old", 5)
+    files = stream(tmp_path)
+    end = files.admitted({}, None)
+    recreate(tmp_path, "new", 5)
+    with pytest.raises(NotFound, match="was made again"):
+        stream(tmp_path).works({}, end, files._options.table.chosen())
+
+
+@pytest.mark.spark
+def test_query_copies_a_space_made_again_whole(spark, tmp_path):
+    root, sink, checkpoint = (tmp_path / name for name in ("store", "rows", "checkpoint"))
+
+    def copy():
+        reader = spark.readStream.format("fourfold").option("root", str(root))
+        query = (
+            reader.option("table", "revisions")
+            .load()
+            .writeStream.format("parquet")
+            .option("path", str(sink))
+            .option("checkpointLocation", str(checkpoint))
+            .queryName(f"copy_{uuid.uuid4().hex}")
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(120)
+        return {row.id for row in spark.read.parquet(str(sink)).collect()}
+
+    fill(root, "old", 5)
+    assert len(copy()) == 5
+    recreate(root, "new", 7)
+    assert {f"new{number}" for number in range(7)} <= copy()
+
+
+@pytest.mark.spark
+def test_materialize_folds_a_space_made_again_whole(spark, tmp_path):
+    root, into = tmp_path / "store", tmp_path / "tables"
+
+    def ids():
+        run("materialize", root, {"into": str(into)}, spark=spark)
+        rows = spark.read.parquet(str(into / "current" / "state")).collect()
+        return sorted(row.id for row in rows)
+
+    fill(root, "old", 5)
+    fill(root, "other", 2, "did:web:b.example")
+    assert len(ids()) == 7
+    recreate(root, "new", 5)
+    assert ids() == [*(f"new{number}" for number in range(5)), "other0", "other1"]
+
+
+# What a job looks at, and where it writes
+
+
+class Context:
+    """What `materialize` needs of a context to plan; it ends where Spark is needed."""
+
+    def __init__(self, root, into):
+        self.root, self.skip_bad, self.work = root, False, "w-1"
+        self.options = checked_options(materialize.job, {"into": str(into)})
+
+    def spark_progress(self, _name):
+        raise SparkNeeded
+
+
+class SparkNeeded(Exception):
+    pass
+
+
+def test_materialize_opens_every_file_once_to_plan_and_run(tmp_path, monkeypatch):
+    for did in (A, "did:web:b.example"):
+        fill(tmp_path / "store", "e", 2, did)
+    looked = []
+    real = cut.look_at
+    monkeypatch.setattr(cut, "look_at", lambda *a, **k: looked.append(1) or real(*a, **k))
+    context = Context(tmp_path / "store", tmp_path / "into")
+    plan = materialize.job.plan(context)
+    for path in (tmp_path / "store" / "spaces").glob(f"{A}*"):
+        path.unlink()
+    with pytest.raises(SparkNeeded):
+        materialize.job.run(context, plan)
+    assert len(looked) == 2
+
+
+@pytest.mark.parametrize("into", ["s3://bucket/tables", "file:///tmp/tables"])
+def test_job_refuses_an_address_where_it_needs_a_folder(tmp_path, into):
+    fill(tmp_path / "store", "e", 1)
+    with pytest.raises(InvalidInput, match="--into must be a path on this machine"):
+        run("materialize", tmp_path / "store", {"into": into})
+    assert not Path("s3:").exists()
+
+
+# What a read leaves
+
+
+def test_read_of_a_closed_store_leaves_no_files(tmp_path):
+    fill(tmp_path, "e", 5)
+    before = sorted(path.name for path in (tmp_path / "spaces").iterdir())
+    options = {"root": str(tmp_path), "table": "revisions"}
+    assert len(rows_of(options, cut.take(read_options(options)))) == 5
+    assert sorted(path.name for path in (tmp_path / "spaces").iterdir()) == before
+
+
+def test_read_beside_a_writer_leaves_its_log_alone(tmp_path):
+    options = {"root": str(tmp_path), "table": "revisions"}
+    with fourfold.open(tmp_path, settings={"documents.page_size": 4096}) as store:
+        space = store.space(A)
+        for number in range(5):
+            space.set(f"e{number}", {"n": number})
+            assert len(rows_of(options, cut.take(read_options(options)))) == number + 1
+    with fourfold.open(tmp_path) as store:
+        assert len(store.space(A).ids()) == 5
+        assert store.space(A).verify() == []
