@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from typing import Any
 from weakref import WeakValueDictionary
 
 from fourfold import limits
-from fourfold.errors import AlreadyExists, InvalidInput, MissingDependency
+from fourfold.errors import AlreadyExists, InvalidInput, MissingDependency, NotFound
 from fourfold.models.sessions import Sessions
 
 try:
@@ -142,9 +143,7 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
             raise InvalidInput(f"limit is {limit!r}, not a number of checkpoints")
         end = None if before is None else _configurable(before).get("checkpoint_id")
         found = self._matching(config, filter or {}, end)
-        for at, (log, record, thread, ns) in enumerate(found):
-            if limit is not None and at >= limit:
-                return
+        for log, record, thread, ns in islice(found, limit):
             with self._held(thread):
                 made = self._tuple(log, record, thread, ns)
             yield made
@@ -239,9 +238,8 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
                 if log.told(record.metadata).get("run_id") not in gone
             }
 
-        if gone:
-            for thread in self._threads():
-                self._rewrite(thread, others)
+        for thread in {thread: None for run in gone for thread in self._threads_of_run(run)}:
+            self._rewrite(thread, others)
 
     # For coroutines
 
@@ -318,7 +316,12 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
     ) -> Iterator[tuple[ThreadLog, Record, str, str]]:
         named = {} if config is None else _configurable(config)
         only, ns = named.get("checkpoint_id"), named.get("checkpoint_ns")
-        threads = self._threads() if config is None else [_parts(config)[0]]
+        run = wanted.get("run_id")
+        threads: Iterable[str]
+        if config is not None:
+            threads = [_parts(config)[0]]
+        else:
+            threads = self._threads_of_run(run) if isinstance(run, str) else self._threads()
         for thread in threads:
             with self._held(thread):
                 spaces = self._namespaces(thread)
@@ -349,14 +352,36 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
             self._names.move_on(thread, number)
             self._names.delete_before(thread, number)
 
-    def _threads(self) -> Names:
-        """The names of all threads that have checkpoints."""
-        found: dict[str, None] = {}
+    def _threads(self) -> Iterator[str]:
+        """Yield the names of all threads, in the order of their creation, as they are read."""
+        seen: set[str] = set()
         for info in self._names.listed(f"{LIBRARY}/"):
-            session = self.sessions.current_view(info.id).session or {}
-            if session.get("kind") == LIBRARY:
-                found[session["thread_id"]] = None
-        return [*found]
+            thread = self._thread_of(info.id)
+            if thread is not None and thread not in seen:
+                seen.add(thread)
+                yield thread
+
+    def _threads_of_run(self, run_id: str) -> Names:
+        """List the threads that may have a checkpoint of a run, in the order of their creation."""
+        found: dict[str, int] = {}
+        with self.sessions.log.read() as reading:
+            ids = [row.id for row in reading.sessions_of_run(f"{LIBRARY}/", run_id)]
+        for sid in ids:
+            thread = self._thread_of(sid)
+            if thread is not None and thread not in found:
+                with self.sessions.log.read() as reading:
+                    current = self._names.current(thread)
+                    rows = reading.sessions(0, 1, deleted=False, prefix=current)
+                found[thread] = rows[0].key if rows else 0
+        return sorted(found, key=found.__getitem__)
+
+    def _thread_of(self, sid: str) -> str | None:
+        """Return the thread that a session is of; None if it is not of one, or is gone."""
+        try:
+            session = self.sessions.current_view(sid).session or {}
+        except NotFound:
+            return None
+        return session["thread_id"] if session.get("kind") == LIBRARY else None
 
     def _namespaces(self, thread: str) -> dict[str, ThreadLog]:
         """The namespaces of a thread that have a session."""

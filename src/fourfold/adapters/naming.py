@@ -21,6 +21,7 @@ from fourfold.errors import AlreadyExists, InvalidInput, NotFound
 from fourfold.models.sessions import SessionInfo, Sessions
 
 _PLAIN = re.compile(r"[A-Za-z0-9._:@+-]+")
+_FIRST_PAGE = 8
 _PLAIN_CHARS_MAX = 64
 """Two names and a generation fit into the id of a session."""
 
@@ -134,13 +135,13 @@ class Generations:
             ) from error
 
     def listed(self, prefix: str, deleted: bool = False) -> Iterator[SessionInfo]:
-        """The sessions whose ids begin with a prefix, oldest first."""
-        after = None
+        """Yield the sessions whose ids begin with a prefix, oldest first. Few are read ahead."""
+        after, size = None, _FIRST_PAGE
         while True:
             page = self._sessions.list_sessions(
-                after=after, limit=limits.SESSION_PAGE_EVENTS, deleted=deleted, prefix=prefix
+                after=after, limit=size, deleted=deleted, prefix=prefix
             )
             yield from page
-            if len(page) < limits.SESSION_PAGE_EVENTS:
+            if len(page) < size:
                 return
-            after = page[-1].id
+            after, size = page[-1].id, min(2 * size, limits.SESSION_PAGE_EVENTS)

@@ -69,6 +69,10 @@ class Reading(Protocol):
         """Sessions in the order of their creation, behind a key, whose ids begin with `prefix`."""
         ...
 
+    def sessions_of_run(self, family: str, run_id: str) -> list[SessionRow]:
+        """Return the sessions of a family that may have a checkpoint of LangGraph by a run."""
+        ...
+
     def position(self) -> int:
         """The newest position of the log of all sessions."""
         ...

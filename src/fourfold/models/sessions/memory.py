@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from fourfold.content import Interned, parse_content_id
+from fourfold.content import Interned, encode, parse_content_id
 from fourfold.errors import Closed, Refused
 from fourfold.models.sessions.log import (
     EdgeRow,
@@ -63,6 +63,14 @@ class MemoryReading:
         rows = (row for key, row in self._tables.sessions.items() if key > after)
         named = (row for row in rows if row.id.startswith(prefix))
         return [row for row in named if deleted or row.deleted_at is None][:limit]
+
+    def sessions_of_run(self, family: str, run_id: str) -> list[SessionRow]:
+        marks = (encode(run_id).decode(), '"metadata_item"')
+        return [
+            row
+            for row in self.sessions(0, 2**62, deleted=False, prefix=family)
+            if any(mark in each.body for each in self._tables.events[row.key] for mark in marks)
+        ]
 
     def position(self) -> int:
         return len(self._tables.order)

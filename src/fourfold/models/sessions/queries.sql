@@ -35,6 +35,26 @@ SELECT session_key, session_id, created_at, deleted_at, purged FROM sessions
 WHERE session_id >= ?4 AND session_id < ?5 AND +session_key > ?1 AND (?2 OR deleted_at IS NULL)
 ORDER BY +session_key LIMIT ?3
 
+-- name: sessions_of_family
+-- The same of those whose ids have ?3 up to their first slash, and are not deleted: in the order of the index.
+SELECT session_key, session_id, created_at, deleted_at, purged FROM sessions
+WHERE substr(session_id, 1, instr(session_id, '/')) = ?3 AND deleted_at IS NULL AND session_key > ?1
+ORDER BY session_key LIMIT ?2
+
+-- name: sessions_of_run
+-- The sessions of a family with a checkpoint that a run made, and those whose checkpoints do not tell.
+SELECT s.session_key, s.session_id, s.created_at, s.deleted_at, s.purged
+FROM sessions AS s
+WHERE s.session_key IN (
+    SELECT e.session_key FROM events AS e
+    WHERE CASE WHEN json_valid(e.body) THEN
+            coalesce(json_extract(e.body, '$.step.metadata.run_id'), json_type(e.body, '$.step.metadata_item'))
+        END IN (?2, 'object')
+        AND e.entity = 3 AND e.request_key >= 'c' AND e.request_key < 'd'
+)
+AND substr(s.session_id, 1, instr(s.session_id, '/')) = ?1 AND s.deleted_at IS NULL
+ORDER BY s.session_key
+
 -- name: next_session_key
 SELECT coalesce(max(session_key), 0) + 1 FROM sessions
 

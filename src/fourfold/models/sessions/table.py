@@ -36,7 +36,10 @@ _PACKAGE = "fourfold.models.sessions"
 SQL = load_queries(_PACKAGE)
 
 PROFILE = profiles.SESSIONS
-MIGRATIONS = (Migration(1, "sessions", read_sql(_PACKAGE, "0001_sessions.sql")),)
+MIGRATIONS = (
+    Migration(1, "sessions", read_sql(_PACKAGE, "0001_sessions.sql")),
+    Migration(2, "indexes", read_sql(_PACKAGE, "0002_indexes.sql")),
+)
 POSITION = Counter(
     "position",
     read=SQL.last_position,
@@ -71,12 +74,18 @@ class TableReading:
     def sessions(
         self, after: int, limit: int, *, deleted: bool, prefix: str = ""
     ) -> list[SessionRow]:
-        if prefix:
+        if prefix.find("/") == len(prefix) - 1 > 0 and not deleted:
+            rows = self._snapshot.all(SQL.sessions_of_family, (after, limit, prefix))
+        elif prefix:
             beyond = prefix[:-1] + chr(ord(prefix[-1]) + 1)
             named = (after, deleted, limit, prefix, beyond)
             rows = self._snapshot.all(SQL.sessions_with_prefix, named)
         else:
             rows = self._snapshot.all(SQL.sessions, (after, deleted, limit))
+        return [SessionRow(*row) for row in rows]
+
+    def sessions_of_run(self, family: str, run_id: str) -> list[SessionRow]:
+        rows = self._snapshot.all(SQL.sessions_of_run, (family, run_id))
         return [SessionRow(*row) for row in rows]
 
     def position(self) -> int:
