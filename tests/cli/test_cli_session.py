@@ -194,3 +194,25 @@ def test_a_subtree_is_exported_and_imported(family, call, tmp_path):
     assert "not_found" in call("import", tmp_path / "third", tmp_path / "nothing", code=3)
     assert "not_found" in call("export", root, "nobody", "--output", tmp_path / "x", code=3)
     assert not (tmp_path / "x").exists()
+
+
+def test_log_shows_an_integer_of_any_length(root, call):
+    with fourfold.open(root) as store:
+        store.sessions.append_event("s-2", {"type": "app/number", "value": 10**5_000})
+    [event] = json.loads(call("log", root, "s-2", "--json"))["events"]
+    assert event["value"] == "1" + "0" * 5_000
+    assert "app/number" in call("log", root, "s-2")
+
+
+def test_payload_is_printed_by_its_id(root, call):
+    shown = json.loads(call("log", root, "s-1", "--json"))["events"]
+    [ref] = [event["message"]["content"] for event in shown if "message" in event]
+    assert call("payload", root, ref["payload_id"]) == "x" * 600 + "\n"
+    document = json.loads(call("payload", root, ref["payload_id"], "--json"))
+    assert document == {"id": ref["payload_id"], "size": 602, "value": "x" * 600}
+    with fourfold.open(root) as store:
+        other = store.sessions.intern_payload({"a": [b"x", 1]})
+    assert json.loads(call("payload", root, other.id))["a"][1] == 1
+    missing = call("payload", root, "sha256:" + "0" * 64, "--json", code=3)
+    assert json.loads(missing)["error"]["kind"] == "payload_missing"
+    call("payload", root, "x", code=2)

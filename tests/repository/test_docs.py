@@ -20,7 +20,7 @@ import fourfold
 from fourfold import config
 from fourfold.cli import doctor
 from fourfold.cli.commands import app
-from fourfold.content import content_id
+from fourfold.content import content_id, encode
 from fourfold.models.graphs.signing import Ed25519Signer
 
 REFERENCE = tree.ROOT / "docs" / "reference"
@@ -137,6 +137,7 @@ CALLS = {
     "session list": ["bob"],
     "session show": ["bob", "s-1"],
     "session log": ["bob", "s-1"],
+    "session payload": ["bob", content_id(encode("x" * 600))],
     "session tree": ["bob", "s-1"],
     "session diff": ["bob", "s-1"],
     "session export": ["bob", "s-1", "--output", "s-1.ndjson"],
@@ -185,6 +186,7 @@ def test_the_json_documents_have_the_keys_that_are_documented(tmp_path):
     with fourfold.open(tmp_path / "bob") as store:
         (tmp_path / "bob" / "access.json").write_text(json.dumps({"keys": [known]}))
         store.sessions.create_session({"id": "s-1", "model": "any"})
+        store.sessions.intern_payload("x" * 600)
         store.sessions.publish_head("s-1")
         store.sessions.publish_head("s-1")
         store.graphs.register_app("notes", "Notes")

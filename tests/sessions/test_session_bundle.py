@@ -253,3 +253,11 @@ def test_a_store_that_is_read_only_takes_nothing_in(tmp_path, file):
 def test_a_session_that_does_not_exist_is_no_bundle(source):
     with pytest.raises(NotFound):
         list(source.export_bundle("nobody"))
+
+
+def test_import_refuses_a_missing_file_and_a_folder(sessions, tmp_path):
+    with pytest.raises(NotFound, match="no such file"):
+        sessions.import_bundle(tmp_path / "missing")
+    with pytest.raises(InvalidInput, match="must be a file"):
+        sessions.import_bundle(tmp_path)
+    assert sessions.position() == 0

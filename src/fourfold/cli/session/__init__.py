@@ -13,7 +13,7 @@ from fourfold.cli.groups import SectionedGroup, Sections
 from fourfold.cli.session import exchange, lineage, reads, upkeep
 
 SECTIONS: Final[Sections] = (
-    ("Look at sessions", ("list", "show", "log", "tree", "diff")),
+    ("Look at sessions", ("list", "show", "log", "payload", "tree", "diff")),
     ("Take them elsewhere", ("export", "import")),
     ("Keep them sound", ("verify", "gc")),
 )
@@ -43,6 +43,7 @@ for _each in (
     reads.list_sessions,
     reads.show,
     reads.log,
+    reads.read_payload,
     lineage.tree,
     lineage.diff,
     exchange.export_session,

@@ -14,11 +14,14 @@ import click
 
 from fourfold.cli.options import command, root_argument
 from fourfold.content import PayloadRef, encode
+from fourfold.content.integers import integer_text
 from fourfold.errors import NotFound
 from fourfold.models.sessions import Sessions
 from fourfold.store import open_store
 
 _CELL_CHARS = 60
+_INTEGER_BITS_MAX = 8_192
+"""A longer integer is shown as a text of its digits: most JSON parsers cannot read it."""
 
 
 class RootMayBeLeftOut(click.Command):
@@ -76,6 +79,8 @@ def plain(value: Any) -> Any:
         return {name: plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
+    if type(value) is int and value.bit_length() > _INTEGER_BITS_MAX:
+        return integer_text(value)
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
     return json.loads(encode(value))

@@ -12,7 +12,15 @@ import msgspec
 
 from fourfold.cli.options import command, root_argument
 from fourfold.cli.output import Output, counted
-from fourfold.cli.session.arguments import brief, plain, session_command, sessions_of
+from fourfold.cli.session.arguments import (
+    RootMayBeLeftOut,
+    brief,
+    plain,
+    session_command,
+    sessions_of,
+)
+from fourfold.content import PayloadRef, parse_content_id
+from fourfold.errors import PayloadMissing
 from fourfold.models.sessions import Event, Sessions, SessionView
 
 
@@ -133,3 +141,21 @@ def _event(event: Event) -> dict[str, Any]:
 
 def _line(event: Event) -> str:
     return f"{event.id:>6}  {event.at}  {event.type}  {brief(event.data)}"
+
+
+@command("payload", RootMayBeLeftOut)
+@root_argument(required=True)
+@click.argument("payload")
+def read_payload(out: Output, root: Path, payload: str) -> None:
+    """Print the value of PAYLOAD, an id that `show` and `log` give as `payload_id`."""
+    digest = bytes.fromhex(parse_content_id(payload))
+    with sessions_of(root) as sessions:
+        with sessions.log.read() as reading:
+            size = reading.payload_size(digest)
+        if size is None:
+            raise PayloadMissing(f"payload {payload} is not in this store")
+        value = plain(sessions.read_payload(PayloadRef(payload, "message", size)))
+    if out.as_json:
+        out.document({"id": payload, "size": size, "value": value})
+    else:
+        out.line(value if isinstance(value, str) else json.dumps(value, indent=2))

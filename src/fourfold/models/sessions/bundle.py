@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fourfold import limits
 from fourfold.content import Interned, PayloadRef, content_id, decode, encode, find_refs
-from fourfold.errors import AlreadyExists, ContentError, FourfoldError, InvalidInput
+from fourfold.errors import AlreadyExists, ContentError, FourfoldError, InvalidInput, NotFound
 from fourfold.models.sessions import lineage, payloads, writer
 from fourfold.models.sessions.fold import HELD, MINTING, State
 from fourfold.models.sessions.log import Reading, SessionRow, Writing
@@ -103,6 +103,10 @@ def _line(document: dict[str, Any]) -> bytes:
 
 def take_in(sessions: Sessions, slots: Slots, path: Path, now: int) -> Bundled:
     """Add what a bundle has and the store has not. Nothing is written unless all of it is right."""
+    if not path.exists():
+        raise NotFound(f"{path}: there is no such file")
+    if not path.is_file():
+        raise InvalidInput(f"{path}: a bundle must be a file")
     with sessions.log.read() as reading:
         done = _Check(reading).run(path)
     waiting: list[Interned] = []
