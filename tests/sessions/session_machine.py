@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from session_scripts import EVENTS, IDS, SID
 
 import fourfold
 from fourfold.errors import (
+    AlreadyExists,
     FourfoldError,
     HeadMoved,
     InvalidInput,
@@ -57,6 +59,7 @@ class MemoryMachine(RuleBasedStateMachine):
         self.sent = {}
         self.feeds = {}
         self.made = 0
+        self.deleted = 0
         self.open()
 
     def open(self):
@@ -177,6 +180,32 @@ class MemoryMachine(RuleBasedStateMachine):
                 continue
             raise AssertionError(events)
 
+    @rule(events=EVENTS, collect=st.booleans())
+    def delete_and_recreate(self, events, collect):
+        """A deleted session is gone, its id is used up, and its positions come never again."""
+        sid = self.sessions.create_session({"id": self.fresh()}).id
+        with suppress(NotFound, InvalidInput):
+            self.deleted += len(self.sessions.append_events(sid, events))
+        feed = self.sessions.follow(sid, after=0)
+        self.sessions.delete_session(sid)
+        if collect:
+            self.sessions.gc(0)
+        assert self.sessions.position() == len(self.model.order) + self.deleted
+        for call in (
+            lambda: self.sessions.create_session({"id": sid}),
+            lambda: self.sessions.append_events(sid, events),
+            lambda: self.sessions.publish_head(sid),
+            lambda: self.sessions.current_view(sid),
+            lambda: self.sessions.view_at(sid, 0),
+            lambda: self.sessions.events_since(sid),
+            lambda: feed.next(0.0),
+        ):
+            try:
+                call()
+            except (AlreadyExists, NotFound):
+                continue
+            raise AssertionError("a deleted session answers")
+
     @rule(grace=st.sampled_from([0, 3600.0]))
     def collect(self, grace):
         self.sessions.gc(grace)
@@ -281,7 +310,7 @@ class MemoryMachine(RuleBasedStateMachine):
             assert heard == [event.id for event in events]
         order = [(event.session, event.id) for event in self.sessions.all_events_since(0)]
         assert order == self.model.order
-        assert self.sessions.position() == len(order)
+        assert self.sessions.position() == len(order) + self.deleted
         assert self.sessions.verify() == []
         self.close()
 
@@ -291,15 +320,25 @@ class StoreMachine(MemoryMachine):
 
     def __init__(self):
         self.root = Path(tempfile.mkdtemp(prefix="fourfold-sessions-"))
+        self.restored = 0
         super().__init__()
 
     def open(self):
-        self.store = fourfold.open(self.root / "store")
+        self.store = fourfold.open(self.root / f"store-{self.restored}")
         self.sessions = self.store.sessions
 
     def close(self):
         self.store.close()
         shutil.rmtree(self.root)
+
+    @rule()
+    def restore(self):
+        """Go on with a copy of the store, which was restored from a backup."""
+        self.restored += 1
+        copy = self.root / f"copy-{self.restored}"
+        self.store.backup(copy)
+        fourfold.restore(copy, self.root / f"store-{self.restored}")
+        self.reopen()
 
     @rule()
     def reopen(self):
