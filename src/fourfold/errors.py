@@ -8,7 +8,8 @@
     │   └── WebhookRefused              the server does not call that address: give another
     ├── NotFound (KeyError)             the named thing does not exist
     │   ├── StreamGone                  the stream was deleted; only its forks go on
-    │   ├── OffsetGone                  retention gave that offset up: read from `first_offset` on
+    │   ├── OffsetGone                  retention trimmed that record: read from `first_offset` on
+    │   │   └── StreamRecreated         the offset is of another stream that had this name
     │   └── PayloadMissing              a reference leads to no payload: restore it, or store it
     ├── Conflict                        the state moved on: read again, then decide
     │   ├── AlreadyExists               somebody was first
@@ -185,6 +186,11 @@ class StreamGone(NotFound):
 class OffsetGone(NotFound):
     kind = "offset_gone"
     default_hint = "Read from the offset `first_offset` in the details on."
+
+
+class StreamRecreated(OffsetGone):
+    kind = "stream_recreated"
+    default_hint = "Read the stream from its start: it was deleted and created again."
 
 
 class PayloadMissing(NotFound):

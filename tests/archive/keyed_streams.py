@@ -6,7 +6,6 @@ import json
 
 from fourfold.models.streams.archive import Policy
 from fourfold.models.streams.archive.checks import object_problems
-from fourfold.models.streams.names import show_offset
 from fourfold.models.streams.stream import sought
 
 TINY = Policy(
@@ -36,7 +35,7 @@ def by_key(node, name, key, at="-1", **options):
     while True:
         _, chunk = node.streams.read(name, at, sought=sought(key=key, **options))
         found += [record.offset for record in chunk.records]
-        at = show_offset(chunk.next_offset)
+        at = chunk.offset
         if chunk.up_to_date:
             return found
 

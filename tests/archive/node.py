@@ -7,7 +7,6 @@ from fourfold.errors import NotFound
 from fourfold.kernel import Database
 from fourfold.models.streams import MIGRATIONS, PROFILE, Streams
 from fourfold.models.streams.archive import Archive, Policy, bootstrap
-from fourfold.models.streams.names import show_offset
 
 SMALL = Policy(seal_bytes=40, seal_rows=4, seal_age_s=60.0, concurrency=2)
 
@@ -67,7 +66,7 @@ class Node:
         while True:
             _, chunk = self.streams.read(name, at, records_max=3)
             found += [record.payload for record in chunk.records]
-            at = show_offset(chunk.next_offset)
+            at = chunk.offset
             if chunk.up_to_date:
                 return found
 

@@ -10,7 +10,6 @@ from node import Node
 
 from fourfold.kernel import faults
 from fourfold.models.streams.archive.checks import object_problems, unclaimed_problems
-from fourfold.models.streams.names import show_offset
 from fourfold.models.streams.records import Sought
 from fourfold.objects import FolderStore
 from fourfold.testing import crash
@@ -33,7 +32,7 @@ def by_key(node, name):
     while True:
         _, chunk = node.streams.read(name, at, sought=Sought(b"key-1"))
         found += [record.payload for record in chunk.records]
-        at = show_offset(chunk.next_offset)
+        at = chunk.offset
         if chunk.up_to_date:
             return found
 

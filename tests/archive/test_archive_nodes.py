@@ -10,10 +10,11 @@ from node import Node, keys, told
 
 from fourfold import limits
 from fourfold.archive import manifests
-from fourfold.errors import FourfoldError, ObjectStoreError, PublisherFenced
+from fourfold.errors import FourfoldError, ObjectStoreError, PublisherFenced, StreamRecreated
 from fourfold.kernel import faults
 from fourfold.models.streams import Fork
 from fourfold.models.streams.archive.checks import object_problems, unclaimed_problems
+from fourfold.models.streams.names import show_offset
 from fourfold.objects import AccountingStore, Fault, FaultyStore, MemoryStore, RequestCounter
 
 # Two nodes
@@ -177,7 +178,7 @@ def everything(node):
 
 
 @pytest.mark.parametrize(
-    ("streams", "segments", "transactions"), [(1, 50, 15), (4, 50, 4), (100, 1, 13), (100, 5, 5)]
+    ("streams", "segments", "transactions"), [(1, 50, 16), (4, 50, 5), (100, 1, 14), (100, 5, 6)]
 )
 def test_streams_are_the_same_however_many_are_made_in_one_transaction(
     make, monkeypatch, streams, segments, transactions
@@ -388,3 +389,40 @@ def test_verify_does_not_report_what_another_node_has_published(make, objects):
     one.write("a", 4)
     one.archive.publish_all()
     assert list(unclaimed_problems(two.database, objects)) == []
+
+
+def test_incarnation_numbers_survive_a_rebuild(make, objects):
+    node = make("one")
+    for _ in range(3):
+        node.write("a", 5)
+        node.streams.delete("a")
+    node.write("a", 5)
+    node.archive.publish_all()
+    node.write("gone", 5)
+    node.archive.publish_all()
+    node.streams.delete("gone")
+    node.archive.publish_all()
+    assert node.streams.info("a").incarnation_number == 3
+    other = make("two")
+    other.bootstrap()
+    assert other.streams.info("a").incarnation_number == 3
+    at = node.streams.read("a", records_max=2)[1].offset
+    assert other.read("a", at) == node.read("a", at)
+    with pytest.raises(StreamRecreated):
+        other.read("a", show_offset(2, 2))
+    number = other.streams.create("gone", "text/plain").info.incarnation_number
+    # Also a name of which the objects know nothing may have had a stream.
+    assert number > 0
+    assert other.streams.create("unpublished", "text/plain").info.incarnation_number > other.now
+    assert other.streams.verify() == []
+
+
+def test_manifest_of_a_deleted_stream_has_the_last_number_of_its_name(make, objects):
+    node = make("one")
+    for _ in range(2):
+        node.write("a", 5)
+        node.archive.publish_all()
+        node.streams.delete("a")
+    node.archive.publish_all()
+    manifest = manifests.decode(objects.get(manifests.manifest_key("a")).data, "a")
+    assert (manifest.deleted, manifest.incarnation_number) == (True, 1)

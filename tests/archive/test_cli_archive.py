@@ -150,7 +150,7 @@ with fourfold.open(sys.argv[1], mode="r") as store:
     while True:
         _, chunk = store.streams.read(sys.argv[2], at)
         held += sum(len(each.payload) for each in chunk.records)
-        at = show_offset(chunk.next_offset)
+        at = chunk.offset
         if chunk.up_to_date:
             break
 print(held, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

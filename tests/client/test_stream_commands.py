@@ -64,6 +64,24 @@ def test_set_changes_settings_for_a_folder_and_for_a_server(both):
     assert "keep-bytes" in both("set", "kept", "--keep-bytes", "none")
 
 
+def test_recreated_stream_shows_offsets_of_its_incarnation(both):
+    for _ in range(2):
+        both("create", "again")
+        both("append", "again", "[1, 2, 3]")
+        both("delete", "again")
+    both("create", "again")
+    at = "0000000000000002_000000000000000"
+    assert both("append", "again", "[1, 2, 3]") == f"3 records; again is at {at}3\n"
+    told = json.loads(both("read", "again", "--offset", f"{at}1", "--json"))
+    assert [row["offset"] for row in told["records"]] == [f"{at}1", f"{at}2"]
+    assert told["next_offset"] == f"{at}3"
+    assert json.loads(both("list", "--prefix", "again", "--json"))["streams"][0]["next_offset"] == (
+        f"{at}3"
+    )
+    assert both("tail", "again", "--lines", "1") == "3\n"
+    assert both("fork", "again", "fork-of-again", "--at", f"{at}1").endswith("_0000000000000001\n")
+
+
 def test_the_state_of_a_stream_is_folded_the_same_way(both):
     both("create", "state")
     for value, operation in ((1, "insert"), (2, "upsert")):

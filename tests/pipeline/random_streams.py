@@ -8,7 +8,6 @@ import json
 import random
 
 import fourfold
-from fourfold.models.streams.names import show_offset
 from fourfold.store.addresses import remember
 
 KINDS = ("application/json", "text/plain", "application/octet-stream")
@@ -47,7 +46,7 @@ def _step(store, draw, step):
     elif chosen < 0.78:
         info = draw.choice(store.streams.list())
         at = draw.randint(info.first_offset, info.next_offset)
-        store.streams.open(info.name).fork(f"fork/{step}", at=show_offset(at))
+        store.streams.open(info.name).fork(f"fork/{step}", at=at)
     elif chosen < 0.82:
         made = [info.name for info in store.streams.list() if info.name.startswith("made/")]
         if made:
@@ -90,11 +89,11 @@ def seen(root):
 
 def _records(store, info):
     found = []
-    at = show_offset(info.first_offset)
+    at = info.first_offset
     while True:
         _, chunk = store.streams.read(info.name, at, records_max=40)
         found += [(each.offset, each.ts_ms, each.payload) for each in chunk.records]
-        at = show_offset(chunk.next_offset)
+        at = chunk.offset
         if chunk.up_to_date:
             return found
 

@@ -11,7 +11,6 @@ import pytest
 import fourfold
 from fourfold.errors import InvalidInput, WriterLocked
 from fourfold.kernel import faults
-from fourfold.models.streams.names import show_offset
 from fourfold.models.streams.records import Sought
 from fourfold.pipeline import jobs
 
@@ -46,7 +45,7 @@ def found(store, name, key, field=None):
     while True:
         _, chunk = store.streams.read(name, at, sought=Sought(key, field))
         offsets += [record.offset for record in chunk.records]
-        at = show_offset(chunk.next_offset)
+        at = chunk.offset
         if chunk.up_to_date:
             return offsets
 

@@ -23,6 +23,7 @@ KINDS = {
     "not_found": 3,
     "stream_gone": 3,
     "offset_gone": 3,
+    "stream_recreated": 3,
     "payload_missing": 3,
     "conflict": 4,
     "already_exists": 4,

@@ -50,3 +50,28 @@ def test_head_tells_first_offset_and_older_offsets_are_gone(served, trimmed):
     gone = served.stream("GET", trimmed, query=f"?offset={show_offset(2)}")
     assert gone.status == 410
     assert gone.headers["stream-first-offset"] == show_offset(3)
+
+
+@pytest.mark.parametrize("mode", ["", "&live=long-poll", "&live=sse", "&format=records", "&key=k"])
+def test_offset_of_an_earlier_incarnation_is_gone(served, mode):
+    name = "again" + "".join(filter(str.isalpha, mode))
+    for _ in range(2):
+        assert served.stream("PUT", name, content_type=JSON).status == 201
+        appended = served.stream("POST", name, b"[1,2,3]", content_type=JSON)
+        number, _, record = appended.headers["stream-next-offset"].partition("_")
+        assert int(record) == 3
+        if int(number) == 0:
+            served.stream("DELETE", name)
+    assert int(number) == 1
+    gone = served.stream("GET", name, query=f"?offset={show_offset(2)}{mode}")
+    assert gone.status == 410
+    assert json.loads(gone.text)["error"]["kind"] == "stream_recreated"
+    assert gone.headers["stream-first-offset"] == show_offset(0, 1)
+    start = served.stream("GET", name, query=f"?offset={show_offset(0)}")
+    assert (start.text, start.headers["stream-next-offset"]) == (b"[1,2,3]", show_offset(3, 1))
+    forked = {"stream_forked_from": name, "stream_fork_offset": show_offset(2)}
+    assert served.stream("PUT", f"{name}/fork", **forked).status == 410
+    forked["stream_fork_offset"] = show_offset(2, 1)
+    assert served.stream("PUT", f"{name}/fork", **forked).status == 201
+    fork = served.stream("GET", f"{name}/fork", query=f"?offset={show_offset(1, 1)}")
+    assert fork.text == b"[2]"

@@ -195,3 +195,24 @@ def test_a_restore_cut_short_can_be_done_again(filled, open_log, tmp_path):
     fourfold.restore(tmp_path / "copy", tmp_path / "again")
     assert not leftover.exists()
     assert contents(tmp_path / "again", open_log) == contents(filled, open_log)
+
+
+def test_incarnation_numbers_of_streams_are_not_reused_after_a_restore(root, tmp_path):
+    """A reader of a stream that the backup does not have must not go on in the next one."""
+    with fourfold.open(root) as store:
+        store.streams.create("old", "text/plain").append([b"1"])
+        store.backup(tmp_path / "copy")
+        store.streams.delete("old")
+        at = {}
+        for name in ("old", "new"):
+            at[name] = store.streams.create(name, "text/plain").append([b"lost"]).offset
+    fourfold.restore(tmp_path / "copy", tmp_path / "again")
+    with fourfold.open(tmp_path / "again") as store:
+        assert store.streams.open("old").read(1).records == ()
+        store.streams.delete("old")
+        for name in ("old", "new"):
+            stream = store.streams.create(name, "text/plain")
+            stream.append([b"found"])
+            with pytest.raises(errors.StreamRecreated):
+                stream.read(at[name])
+        assert store.verify().ok

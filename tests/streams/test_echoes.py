@@ -116,7 +116,7 @@ def test_a_stream_of_the_same_name_is_another_one(streams):
     again = streams.create("s", "text/plain", body=b"1")
     heard = listening(streams, "s", lambda: again.append(b"2"))
     assert echoes.chunk(before, show_offset(1), heard, 100) is None
-    assert heard_chunk(streams, heard, 1) is not None
+    assert echoes.chunk(streams.info("s"), show_offset(1, 1), heard, 100) is not None
 
 
 def test_a_repeated_append_brings_nothing(streams):

@@ -26,6 +26,7 @@ from fourfold.errors import (
     ProducerGap,
     StreamClosed,
     StreamGone,
+    StreamRecreated,
 )
 from fourfold.kernel import Database
 from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Fork, Producer, Streams, Wanted
@@ -63,6 +64,7 @@ class Modelled:
         self.parent = None
         self.forks = 0
         self.deleted = False
+        self.number = 0
 
     def used(self, now):
         if self.ttl is not None:
@@ -75,6 +77,8 @@ class StreamMachine(RuleBasedStateMachine):
         self.root = Path(tempfile.mkdtemp(prefix="fourfold-streams-"))
         self.now = 1_000_000
         self.model = {}
+        self.numbers = {}
+        self.readers = []
         self.open()
 
     def open(self):
@@ -93,6 +97,11 @@ class StreamMachine(RuleBasedStateMachine):
         if found is None or (not found.deleted and found.end is not None and found.end <= self.now):
             return NotFound
         return StreamGone if found.deleted else found
+
+    def add(self, name, made):
+        """A new stream has a number that no stream of its name had."""
+        made.number = self.numbers[name] = self.numbers.get(name, -1) + 1
+        self.model[name] = made
 
     def remove(self, name):
         found = self.model[name]
@@ -143,7 +152,7 @@ class StreamMachine(RuleBasedStateMachine):
         assert self.streams.make(wanted, body).created
         made = Modelled([body] if body else [], None if ttl is None else 1000 * ttl, self.now, keep)
         made.own = 0
-        self.model[name] = made
+        self.add(name, made)
 
     @rule(name=NAMES, records=RECORDS, close=st.booleans())
     def append(self, name, records, close):
@@ -161,6 +170,7 @@ class StreamMachine(RuleBasedStateMachine):
             found.closed = close
             found.used(self.now)
             assert (done.next_offset, done.closed) == (len(found.records), close)
+            self.readers.append((name, found, done.next_offset, done.offset))
 
     @rule(asked=st.lists(st.tuples(NAMES, RECORDS), min_size=2, max_size=5))
     def append_together(self, asked):
@@ -242,7 +252,7 @@ class StreamMachine(RuleBasedStateMachine):
             made.end = origin.end
         made.parent = origin
         origin.forks += 1
-        self.model[name] = made
+        self.add(name, made)
 
     @rule(name=NAMES, ttl=st.sampled_from([None, 2, 8]), keep=st.sampled_from([None, 4, 12]))
     def configure(self, name, ttl, keep):
@@ -341,16 +351,20 @@ class StreamMachine(RuleBasedStateMachine):
             with pytest.raises(found):
                 self.streams.read(name, show_offset(at))
             return
+        offset = show_offset(at, found.number)
+        if (at, found.number) == (0, 0):
+            at = found.first
         if at < found.first:
             with pytest.raises(OffsetGone):
-                self.streams.read(name, show_offset(at))
+                self.streams.read(name, offset)
             return
         if at > len(found.records):
             with pytest.raises(InvalidInput):
-                self.streams.read(name, show_offset(at))
+                self.streams.read(name, offset)
             return
-        _, chunk = self.streams.read(name, show_offset(at), records_max=limit)
+        _, chunk = self.streams.read(name, offset, records_max=limit)
         found.used(self.now)
+        self.readers.append((name, found, chunk.next_offset, chunk.offset))
         wanted = found.records[at : at + limit]
         assert [record.payload for record in chunk.records] == wanted
         reached = at + len(wanted) == len(found.records)
@@ -368,7 +382,24 @@ class StreamMachine(RuleBasedStateMachine):
             info = self.streams.info(name)
             assert (info.next_offset, info.first_offset) == (len(found.records), found.first)
             assert (info.closed, info.forks) == (found.closed, found.forks)
+            assert info.incarnation_number == found.number
             assert info.size_bytes == sum(map(len, found.records))
+
+    @invariant()
+    def readers_resume_in_the_stream_that_they_read_and_in_no_other(self):
+        for name, read, at, offset in self.readers[-5:]:
+            found = self.find(name)
+            if isinstance(found, type) or offset == show_offset(0):
+                continue
+            if found is not read:
+                with pytest.raises(StreamRecreated):
+                    self.streams.read(name, offset)
+            elif at < found.first:
+                with pytest.raises(OffsetGone):
+                    self.streams.read(name, offset)
+            elif found.ttl is None:
+                _, chunk = self.streams.read(name, offset)
+                assert [record.payload for record in chunk.records] == found.records[at:]
 
     @invariant()
     def reads_from_the_start_begin_at_the_earliest_kept_record(self):

@@ -62,7 +62,7 @@ def test_every_column_of_the_specification_is_there(store, table, columns):
 
 def test_there_is_one_schema_version(store):
     with store.streams.database.read() as snapshot:
-        assert snapshot.all("SELECT version FROM schema_version") == [(8,)]
+        assert snapshot.all("SELECT version FROM schema_version") == [(10,)]
 
 
 def test_the_log_shows_names_and_the_counters_are_true(store):

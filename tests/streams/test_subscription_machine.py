@@ -77,7 +77,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
         wake, until = data.draw(st.sampled_from(self.wakes))
         current = wake is self.wakes[-1][0] and self.opened.clock.ms < until
         acks = [
-            Ack(link.stream, show_offset(link.tail))
+            Ack(link.stream, show_offset(link.tail, link.incarnation_number))
             for link in wake.streams
             if link.tail <= self.tails.get(link.stream[3:], 0)
             and link.tail >= self.acked.get(link.stream[3:], 0)

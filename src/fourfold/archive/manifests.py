@@ -126,6 +126,8 @@ class Manifest(msgspec.Struct, frozen=True, gc=False):
     """The registry of its schemas, and"""
     profile_json: str | None = None
     """what it is used as: both JSON, as they are stored."""
+    incarnation_number: int = 0
+    """The first half of its offsets. Of a deleted stream it is the last number of its name."""
 
     def runs(self) -> Iterator[Run]:
         """Every run of every index."""

@@ -349,7 +349,7 @@ class Control:
                 {
                     "path": link.stream,
                     "link_type": "explicit" if link.explicit else "glob",
-                    "acked_offset": show_offset(link.acked),
+                    "acked_offset": show_offset(link.acked, link.incarnation_number),
                 }
                 for link in links
             ],

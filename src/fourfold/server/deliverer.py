@@ -201,8 +201,8 @@ def shown(link: Link) -> dict[str, object]:
     return {
         "path": link.stream,
         "link_type": "explicit" if link.explicit else "glob",
-        "acked_offset": show_offset(link.acked),
-        "tail_offset": show_offset(link.tail),
+        "acked_offset": show_offset(link.acked, link.incarnation_number),
+        "tail_offset": show_offset(link.tail, link.incarnation_number),
         "has_pending": link.pending,
     }
 

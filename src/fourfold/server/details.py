@@ -6,7 +6,7 @@ from typing import Any
 
 from fourfold.models.streams.archive.standing import Archived
 from fourfold.models.streams.names import show_offset
-from fourfold.models.streams.records import Details
+from fourfold.models.streams.records import Details, StreamInfo
 from fourfold.server import listing
 
 
@@ -25,19 +25,23 @@ def shown(details: Details) -> dict[str, Any]:
         "retention_seconds": info.retention_seconds,
         "retention_bytes": info.retention_bytes,
         "forked_from": details.forked_from,
-        "fork_offset": None if info.fork_offset is None else show_offset(info.fork_offset),
+        "fork_offset": _shown(info, info.fork_offset),
         "forks": info.forks,
         "producers": details.producers,
         "subscriptions": details.subscriptions,
-        "archive": _archived(details.archived),
+        "archive": _archived(info, details.archived),
     }
 
 
-def _archived(found: Archived) -> dict[str, Any]:
+def _shown(info: StreamInfo, offset: int | None) -> str | None:
+    return None if offset is None else show_offset(offset, info.incarnation_number)
+
+
+def _archived(info: StreamInfo, found: Archived) -> dict[str, Any]:
     """Where the sealed and the published part of a stream end, and what that took."""
     return {
-        "sealed_offset": show_offset(found.sealed_through + 1),
-        "published_offset": show_offset(found.uploaded_through + 1),
+        "sealed_offset": _shown(info, found.sealed_through + 1),
+        "published_offset": _shown(info, found.uploaded_through + 1),
         "segments": found.segments,
         "published_segments": found.uploaded_segments,
         "generation": found.generation,
@@ -51,7 +55,7 @@ def _archived(found: Archived) -> dict[str, Any]:
         "indexes": [
             {
                 "field": each.name or None,
-                "indexed_offset": show_offset(each.indexed_offset),
+                "indexed_offset": _shown(info, each.indexed_offset),
                 "indexed_segments": each.indexed_segments,
                 "runs": each.runs,
                 "bytes": each.bytes,

@@ -48,7 +48,7 @@ _LENGTH: Final = b"content-length"
 _HEAD_END: Final = b"\r\n\r\n"
 _POST: Final = b"POST "
 _VERSION: Final = b" HTTP/1.1\r\n"
-_DONE: Final = lines(ALWAYS) + b"stream-next-offset: 0000000000000000_"
+_DONE: Final = lines(ALWAYS) + b"stream-next-offset: "
 # Members of an enumeration are looked up each time that they are named.
 _HEAD, _BODY, _BUSY, _IDLE = Phase.HEAD, Phase.BODY, Phase.BUSY, Phase.IDLE
 
@@ -422,7 +422,8 @@ class FastFront(PlainFront):
             # When the server stops, or the client does, the last answer says that it is the last.
             closing = not (turn.keep_alive or awaited or self._taking) and self.cycle is turn
             if type(done) is Appended and done.producer is None and not (done.closed or closing):
-                out.append(b"%b%016d\r\n\r\n" % (self._default_headers()[1], done.next_offset))
+                at = (done.incarnation_number, done.next_offset)
+                out.append(b"%b%016d_%016d\r\n\r\n" % (self._default_headers()[1], *at))
                 continue
             response = done if isinstance(done, Response) else outcome(done, wrote=first.wrote)
             closing = closing or "connection" in response.headers

@@ -165,7 +165,7 @@ def of_stream(info: StreamInfo) -> Headers:
     return {
         "content-type": info.content_type,
         "cache-control": "no-store",
-        **position(info.next_offset, closed=info.closed),
+        **position(info, info.next_offset, closed=info.closed),
         **first_offset(info),
         **_lifetime(info),
         **_retention(info),
@@ -195,7 +195,7 @@ def of_error(error: FourfoldError) -> Headers:
     found: Headers = {}
     if error.kind == "stream_closed":
         found = {"stream-closed": "true", "stream-next-offset": str(details["next_offset"])}
-    elif error.kind == "offset_gone" and "first_offset" in details:
+    elif "first_offset" in details:
         found = {"stream-first-offset": str(details["first_offset"])}
     elif error.kind == "producer_fenced":
         found = {"producer-epoch": str(details["epoch"])}
@@ -215,12 +215,12 @@ def of_error(error: FourfoldError) -> Headers:
 
 def first_offset(info: StreamInfo) -> Headers:
     """Where the earliest kept record of a stream is."""
-    return {"stream-first-offset": show_offset(info.first_offset)}
+    return {"stream-first-offset": show_offset(info.first_offset, info.incarnation_number)}
 
 
-def position(next_offset: int, *, closed: bool) -> Headers:
-    """Where a stream is now."""
-    found = {"stream-next-offset": show_offset(next_offset)}
+def position(info: StreamInfo, next_offset: int, *, closed: bool) -> Headers:
+    """Where a reader of a stream is now."""
+    found = {"stream-next-offset": show_offset(next_offset, info.incarnation_number)}
     if closed:
         found["stream-closed"] = "true"
     return found

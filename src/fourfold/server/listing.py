@@ -29,8 +29,8 @@ def row(info: StreamInfo) -> dict[str, Any]:
         "created_at_ms": info.created_at_ms,
         "ttl_seconds": info.ttl_seconds,
         "expires_at_ms": info.expires_at_ms,
-        "first_offset": show_offset(info.first_offset),
-        "next_offset": show_offset(info.next_offset),
+        "first_offset": show_offset(info.first_offset, info.incarnation_number),
+        "next_offset": show_offset(info.next_offset, info.incarnation_number),
         "size_bytes": info.size_bytes,
         "closed": info.closed,
     }
@@ -74,7 +74,11 @@ def records(chunk: Chunk) -> bytes:
     single call for all of them would not let other threads run.
     """
     rows = (
-        {"offset": show_offset(each.offset), "ts_ms": each.ts_ms, **_payload(each.payload)}
+        {
+            "offset": show_offset(each.offset, chunk.incarnation_number),
+            "ts_ms": each.ts_ms,
+            **_payload(each.payload),
+        }
         for each in chunk.records
     )
     return b"[" + b", ".join(json.dumps(row).encode() for row in rows) + b"]"

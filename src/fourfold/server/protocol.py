@@ -25,7 +25,7 @@ from fourfold.errors import (
 from fourfold.kernel import prometheus_text
 from fourfold.models.streams import Append, Appended, Fork, Streams, Wanted
 from fourfold.models.streams.messages import split
-from fourfold.models.streams.names import JSON, plain_type, read_offset, show_offset
+from fourfold.models.streams.names import JSON, plain_type, read_offset
 from fourfold.server import (
     backups,
     details,
@@ -52,6 +52,7 @@ LIST: Final = "/v1/streams"
 _STATUS: Final[dict[str, int]] = {
     "stream_gone": 410,
     "offset_gone": 410,
+    "stream_recreated": 410,
     "producer_fenced": 403,
     "unauthorized": 401,
     "forbidden": 403,
@@ -225,7 +226,7 @@ class Protocol:
         info = made.info
         found: Headers = {
             "content-type": info.content_type,
-            **headers.position(info.next_offset, closed=info.closed),
+            **headers.position(info, info.next_offset, closed=info.closed),
         }
         if made.created:
             path = quote(request.root + request.path)
@@ -340,7 +341,7 @@ def _finished(response: Response) -> Response:
 
 
 def _appended(done: Appended, *, wrote: bool) -> Response:
-    told: Headers = {"stream-next-offset": show_offset(done.next_offset)}
+    told: Headers = {"stream-next-offset": done.offset}
     if done.closed:
         told["stream-closed"] = "true"
     if done.producer is not None:

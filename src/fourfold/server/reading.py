@@ -15,7 +15,7 @@ from fourfold.errors import FourfoldError, InvalidInput
 from fourfold.kernel import Ear
 from fourfold.models.streams import Chunk, StreamInfo, Streams, echoes
 from fourfold.models.streams.messages import join
-from fourfold.models.streams.names import JSON, NOW, show_offset
+from fourfold.models.streams.names import JSON, NOW
 from fourfold.models.streams.records import Sought
 from fourfold.server import catch_up, cursors, headers, listing, sse
 from fourfold.server.exchange import Headers, Request, Response
@@ -112,7 +112,7 @@ class Reading:
             follower = _Follower(self._streams, name, ear, sought, most)
             while True:
                 info, chunk = await follower.read(at)
-                at = show_offset(chunk.next_offset)
+                at = chunk.offset
                 left = until - time.monotonic()
                 if chunk.records or chunk.closed or left <= 0 or self._stopping:
                     break
@@ -177,7 +177,7 @@ class Reading:
                     yield sse.KEEP_ALIVE
                 first = False
                 try:
-                    info, chunk = await follower.read(show_offset(chunk.next_offset))
+                    info, chunk = await follower.read(chunk.offset)
                 except FourfoldError:
                     # It was deleted or has expired: the reader finds out when it asks again.
                     return
@@ -213,7 +213,9 @@ class _Follower:
 
 
 def _told(info: StreamInfo, chunk: Chunk) -> Headers:
-    told = headers.position(chunk.next_offset, closed=chunk.closed) | headers.first_offset(info)
+    told = headers.position(info, chunk.next_offset, closed=chunk.closed) | headers.first_offset(
+        info
+    )
     if chunk.up_to_date:
         told["stream-up-to-date"] = "true"
     return told

@@ -105,11 +105,12 @@ class Ruling:
     async def touch(self, _request: Request, name: str) -> Response:
         found = self._streams.touches.meta(name)
         templates = self._streams.touches.templates(name)
+        number = self._streams.info(name).incarnation_number
         return _json(
             {
                 "cursor": found.cursor,
-                "processed_offset": show_offset(found.processed_through + 1),
-                "templates": [_shown(each) for each in templates],
+                "processed_offset": show_offset(found.processed_through + 1, number),
+                "templates": [_shown(each, number) for each in templates],
             }
         )
 
@@ -127,7 +128,8 @@ class Ruling:
             for each in _body(request, TemplatesBody).templates
         ]
         done = await self._streams.touches.activate_async(name, wanted)
-        return _json({"templates": [_shown(each) for each in done]})
+        number = self._streams.info(name).incarnation_number
+        return _json({"templates": [_shown(each, number) for each in done]})
 
     def _timeout_s(self, body: WaitBody) -> float:
         longest = self._timing.long_poll_s
@@ -154,13 +156,13 @@ def _key(number: int, body: KeyBody) -> Key:
     )
 
 
-def _shown(template: ActiveTemplate) -> dict[str, Any]:
+def _shown(template: ActiveTemplate, number: int) -> dict[str, Any]:
     return {
         "id": template.id,
         "entity": template.entity,
         "fields": template.fields,
         "state": template.state,
-        "active_from_offset": show_offset(template.active_from_offset),
+        "active_from_offset": show_offset(template.active_from_offset, number),
         "last_seen_at_ms": template.last_seen_at_ms,
         "inactivity_ttl_ms": template.inactivity_ttl_ms,
     }

@@ -8,7 +8,7 @@ import re
 
 from fourfold.models.streams import Chunk, StreamInfo
 from fourfold.models.streams.messages import join
-from fourfold.models.streams.names import plain_type, show_offset
+from fourfold.models.streams.names import plain_type
 
 KEEP_ALIVE = b": keep-alive\n\n"
 _LINE_END = re.compile(rb"\r\n|\n|\r")
@@ -37,7 +37,7 @@ def _shield(line: bytes) -> bytes:
 
 def control(chunk: Chunk, cursor: str) -> bytes:
     """Where the reader is now."""
-    told: dict[str, object] = {"streamNextOffset": show_offset(chunk.next_offset)}
+    told: dict[str, object] = {"streamNextOffset": chunk.offset}
     if chunk.closed:
         told["streamClosed"] = True
         told["upToDate"] = True

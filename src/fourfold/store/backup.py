@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,6 +20,8 @@ import msgspec
 from fourfold.errors import AlreadyExists, CorruptData, FutureFormat, InvalidInput, NotFound
 from fourfold.kernel import Sidecar, inspection, sync_folder
 from fourfold.kernel import verify_backup as verify_database
+from fourfold.models import streams
+from fourfold.models.streams import incarnations
 from fourfold.store import layout
 from fourfold.store.kinds import counters_of, counters_of_model
 from fourfold.store.verification import Checked, Progress, VerifyReport
@@ -158,6 +161,8 @@ def restore(
             advance=advance,
             replace_unreadable=replace_unreadable,
         )
+        if sidecar.model == streams.PROFILE.name:
+            incarnations.restored_file(target / name, time.time_ns() // 1_000_000)
     for entry in manifest.files:
         _restore_file(folder / entry.path, target / entry.path, entry)
     if fresh:

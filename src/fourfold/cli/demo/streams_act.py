@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import fourfold
 from fourfold.models.streams import Producer
-from fourfold.models.streams.names import show_offset
 
 if TYPE_CHECKING:
     from fourfold.cli.demo.acts import Shown, Stage
@@ -24,7 +23,7 @@ def streams_are_written_once_and_followed(stage: Stage) -> Shown:
             for n in (0, 1, 1, 1)
         ]
         repeated = sum(each.duplicate for each in sent)
-        fork = orders.fork("demo/what-if", at=show_offset(1))
+        fork = orders.fork("demo/what-if", at=1)
         fork.append(b'{"id": 99}')
         seen: list[bytes] = []
 

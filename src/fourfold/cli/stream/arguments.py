@@ -78,8 +78,8 @@ def facts(info: StreamInfo) -> dict[str, Any]:
     return {
         "name": info.name,
         "content_type": info.content_type,
-        "first_offset": show_offset(info.first_offset),
-        "next_offset": show_offset(info.next_offset),
+        "first_offset": show_offset(info.first_offset, info.incarnation_number),
+        "next_offset": show_offset(info.next_offset, info.incarnation_number),
         "size_bytes": info.size_bytes,
         "closed": info.closed,
         "ttl_seconds": info.ttl_seconds,

@@ -68,7 +68,7 @@ class _Loading:
 
     def __init__(self, streams: Place, info: StreamInfo, asked: Load) -> None:
         self._streams, self._info, self._asked = streams, info, asked
-        self.done = Appended(info.next_offset, duplicate=False, closed=info.closed)
+        self.done = Appended(info.next_offset, False, info.closed, None, info.incarnation_number)
         self.records = 0
         self.sent_before = 0
         self._asked_where = asked.producer is None

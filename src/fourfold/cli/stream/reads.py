@@ -59,15 +59,16 @@ def tail(out: Output, streams: Place, *, name: str, lines: int, follow: bool) ->
     end = info.next_offset
     first = max(info.first_offset, end - lines)
     if follow:
-        for chunk in streams.open(name).follow(show_offset(first)):
+        for chunk in streams.open(name).follow(show_offset(first, info.incarnation_number)):
             _print(out, chunk)
             out.flush()
         return
-    found = iter((Chunk((), end, end, up_to_date=True, closed=info.closed),))
+    number = info.incarnation_number
+    found = iter((Chunk((), end, end, True, info.closed, number),))
     if first < end:
-        found = _chunks(streams, name, show_offset(first), end - first)
+        found = _chunks(streams, name, show_offset(first, number), end - first)
     if out.as_json:
-        _print_document(out, name, found, lambda each: _shown(each.payload), ("next_offset",))
+        _print_document(out, name, found, lambda each, _: _shown(each.payload), ("next_offset",))
     else:
         for chunk in found:
             _print(out, chunk)
@@ -104,14 +105,14 @@ def _chunks(
         limit -= len(chunk.records)
         if limit <= 0 or chunk.up_to_date:
             return
-        offset = show_offset(chunk.next_offset)
+        offset = chunk.offset
 
 
 def _print_document(
     out: Output,
     name: str,
     chunks: Iterator[Chunk],
-    row: Callable[[Record], object],
+    row: Callable[[Record, Chunk], object],
     facts: Sequence[str],
 ) -> None:
     """The one JSON document, printed piece by piece: the records, then what the last chunk says."""
@@ -120,18 +121,18 @@ def _print_document(
     between = "\n"
     for chunk in chain((first,), chunks):
         for each in chunk.records:
-            out.text(between + textwrap.indent(json.dumps(row(each), indent=2), "    "))
+            out.text(between + textwrap.indent(json.dumps(row(each, chunk), indent=2), "    "))
             between = ",\n"
     out.text("]" if between == "\n" else "\n  ]")
-    told = {**chunk._asdict(), "next_offset": show_offset(chunk.next_offset)}
+    told = {**chunk._asdict(), "next_offset": chunk.offset}
     for fact in facts:
         out.text(f',\n  "{fact}": {json.dumps(told[fact])}')
     out.text("\n}\n")
 
 
-def _row(record: Record) -> dict[str, object]:
+def _row(record: Record, chunk: Chunk) -> dict[str, object]:
     return {
-        "offset": show_offset(record.offset),
+        "offset": show_offset(record.offset, chunk.incarnation_number),
         "ts_ms": record.ts_ms,
         "record": _shown(record.payload),
     }

@@ -17,7 +17,7 @@ from fourfold.cli.stream.remote_rules import (
     RemoteProfiles,
     RemoteSchemas,
     RemoteTouches,
-    offset_number,
+    offset_of,
 )
 from fourfold.client import StreamClient, answers, calls
 from fourfold.client.answers import Answer, Listed
@@ -25,7 +25,7 @@ from fourfold.client.patience import Patience
 from fourfold.errors import BadAnswer, FourfoldError, NotFound, Refused
 from fourfold.models.streams import Append, Appended, Chunk, Record, StreamInfo, Wanted, fold
 from fourfold.models.streams.messages import join
-from fourfold.models.streams.names import START, show_offset
+from fourfold.models.streams.names import START, Offset, show_offset
 from fourfold.models.streams.records import Made, Sought, Totals
 from fourfold.models.streams.settings import Settings
 
@@ -53,12 +53,12 @@ class RemoteStreams:
             retention_seconds=wanted.retention_seconds,
             retention_bytes=wanted.retention_bytes,
             fork_from=None if fork is None else fork.source,
-            fork_offset=None if fork is None or fork.offset is None else show_offset(fork.offset),
+            fork_offset=None if fork is None else _shown(fork.offset),
         )
         created = self._client.send(call).status == 201
         info = self.info(wanted.name)
         if fork is not None:
-            at = info.next_offset if fork.offset is None else fork.offset
+            at = info.next_offset if fork.offset is None else _record(fork.offset)
             info = info._replace(fork_offset=at)
         return Made(info, created)
 
@@ -101,7 +101,10 @@ class RemoteStreams:
             key=_text(request.routing_key),
         )
         done = answers.appended(call, self._client.send(call))
-        return Appended(offset_number(done.next_offset), done.duplicate, done.closed, done.producer)
+        end = offset_of(done.next_offset)
+        return Appended(
+            end.record, done.duplicate, done.closed, done.producer, end.incarnation_number
+        )
 
     def configure(self, name: str, settings: Settings) -> StreamInfo:
         end = settings.expires_at_ms
@@ -180,7 +183,7 @@ class RemoteStream:
         """Chunk by chunk, waiting for more, until the stream is closed."""
         while True:
             chunk = self._streams.wait(self.name, offset)
-            offset = show_offset(chunk.next_offset)
+            offset = chunk.offset
             if chunk.records or chunk.closed:
                 yield chunk
             if chunk.closed:
@@ -193,7 +196,7 @@ def _info(row: Listed) -> StreamInfo:
         sid=0,
         name=row.name,
         created_at_ms=row.created_at_ms,
-        next_offset=offset_number(row.next_offset),
+        next_offset=offset_of(row.next_offset).record,
         content_type=row.content_type,
         stream_seq=None,
         closed=row.closed,
@@ -202,7 +205,7 @@ def _info(row: Listed) -> StreamInfo:
         expires_at_ms=row.expires_at_ms,
         deleted=False,
         size_bytes=row.size_bytes,
-        first_offset=offset_number(row.first_offset),
+        first_offset=offset_of(row.first_offset).record,
         forked_from=None,
         fork_offset=None,
         forks=0,
@@ -213,18 +216,19 @@ def _info(row: Listed) -> StreamInfo:
         wal_bytes=0,
         fork_asked=None,
         fork_sub_offset=None,
+        incarnation_number=offset_of(row.next_offset).incarnation_number,
     )
 
 
 def _chunk(answer: Answer, offset: str) -> Chunk:
     closed = answers.is_true(answer.headers, "stream-closed")
-    end = offset_number(answer.headers.get("stream-next-offset", offset))
+    end, number = offset_of(answer.headers.get("stream-next-offset", offset))
     found = []
     try:
         for row in json.loads(answer.body) if answer.body else ():
             coded = row.get("base64")
             payload = row["text"].encode() if coded is None else base64.b64decode(coded)
-            found.append(Record(offset_number(row["offset"]), payload, row["ts_ms"]))
+            found.append(Record(offset_of(row["offset"]).record, payload, row["ts_ms"]))
     except (ValueError, KeyError, TypeError, AttributeError):
         raise BadAnswer(
             "the server does not give records one by one",
@@ -232,7 +236,17 @@ def _chunk(answer: Answer, offset: str) -> Chunk:
         ) from None
     start = found[0].offset if found else end
     current = closed or answers.is_true(answer.headers, "stream-up-to-date")
-    return Chunk(tuple(found), start, end, current, closed)
+    return Chunk(tuple(found), start, end, current, closed, number)
+
+
+def _shown(offset: int | Offset | None) -> str | None:
+    """A bare number is not sent: only the server knows the incarnation."""
+    assert not isinstance(offset, int)
+    return None if offset is None else show_offset(*offset)
+
+
+def _record(offset: int | Offset) -> int:
+    return offset.record if isinstance(offset, Offset) else offset
 
 
 def _text(key: bytes | None) -> str | None:

@@ -17,7 +17,7 @@ from fourfold.client.patience import Patience
 from fourfold.client.rules import LiveTemplate
 from fourfold.client.waiting import TouchWaiting
 from fourfold.errors import BadAnswer, FourfoldError, InvalidInput
-from fourfold.models.streams.names import read_offset
+from fourfold.models.streams.names import Offset, read_offset
 from fourfold.models.streams.schemas.registry import Registry
 from fourfold.models.streams.touch import (
     ActiveTemplate,
@@ -90,7 +90,7 @@ class RemoteTouches:
         """How many wait is known to the server alone."""
         found = self._client.touch(name)
         active = sum(each.state == "active" for each in found.templates)
-        return Meta(found.cursor, offset_number(found.processed_offset) - 1, active, 0)
+        return Meta(found.cursor, offset_of(found.processed_offset).record - 1, active, 0)
 
     def templates(self, name: str) -> tuple[ActiveTemplate, ...]:
         return tuple(map(_template, self._client.touch(name).templates))
@@ -113,13 +113,13 @@ class RemoteTouches:
         return told
 
 
-def offset_number(offset: str) -> int:
-    """An offset of a server as the number that it is here."""
+def offset_of(text: str) -> Offset:
+    """An offset of a server as the record and the incarnation that it names."""
     try:
-        return read_offset(offset) or 0
+        return read_offset(text) or Offset(0, 0)
     except InvalidInput:
         raise BadAnswer(
-            f"{offset!r:.80} is not an offset of a Fourfold server",
+            f"{text!r:.80} is not an offset of a Fourfold server",
             hint="The command line works with Fourfold's own server.",
         ) from None
 
@@ -130,7 +130,7 @@ def _template(told: LiveTemplate) -> ActiveTemplate:
         told.entity,
         cast("dict[str, Encoding]", told.fields),
         cast("Literal['active', 'retired']", told.state),
-        offset_number(told.active_from_offset),
+        offset_of(told.active_from_offset).record,
         told.last_seen_at_ms or 0,
         told.inactivity_ttl_ms or 0,
     )

@@ -37,14 +37,15 @@ def show(out: Output, streams: Place, *, name: str) -> None:
     """Print a cursor at the end of a stream, up to where changes were looked at, and templates."""
     found = streams.touches.meta(name)
     templates = streams.touches.templates(name)
-    processed = show_offset(found.processed_through + 1)
+    number = streams.info(name).incarnation_number
+    processed = show_offset(found.processed_through + 1, number)
     if out.as_json:
         out.document(
             {
                 "name": name,
                 "cursor": found.cursor,
                 "processed_offset": processed,
-                "templates": [_document(each) for each in templates],
+                "templates": [_document(each, number) for each in templates],
             }
         )
         return
@@ -59,7 +60,7 @@ def show(out: Output, streams: Place, *, name: str) -> None:
                     each.entity,
                     ", ".join(f"{field}:{kind}" for field, kind in each.fields.items()),
                     each.state,
-                    show_offset(each.active_from_offset),
+                    show_offset(each.active_from_offset, number),
                 )
                 for each in templates
             ],
@@ -93,7 +94,8 @@ def template(
     wanted = Template(entity, _fields(fields), None if ttl is None else 1000 * ttl)
     (made,) = streams.touches.activate(name, [wanted])
     if out.as_json:
-        out.document({"name": name, "template": _document(made)})
+        number = streams.info(name).incarnation_number
+        out.document({"name": name, "template": _document(made, number)})
     else:
         out.line(made.id)
 
@@ -182,10 +184,10 @@ def _values(text: str) -> dict[str, Any]:
     return found
 
 
-def _document(template: ActiveTemplate) -> dict[str, Any]:
+def _document(template: ActiveTemplate, number: int) -> dict[str, Any]:
     return {
         **template._asdict(),
-        "active_from_offset": show_offset(template.active_from_offset),
+        "active_from_offset": show_offset(template.active_from_offset, number),
     }
 
 

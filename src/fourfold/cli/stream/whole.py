@@ -160,7 +160,8 @@ def fork(out: Output, streams: Place, *, source: str, name: str, at: str | None)
     if out.as_json:
         out.document({**facts(made.info), "created": made.created})
     else:
-        out.line(f"{name} leaves {source} at {show_offset(made.info.fork_offset or 0)}")
+        at = show_offset(made.info.fork_offset or 0, made.info.incarnation_number)
+        out.line(f"{name} leaves {source} at {at}")
 
 
 @streams_command("close", writes=True)
@@ -169,9 +170,9 @@ def close(out: Output, streams: Place, *, name: str) -> None:
     """Close a stream: no more appends, and readers learn that they are at its end."""
     done = streams.open(name).close()
     if out.as_json:
-        out.document({"name": name, "next_offset": show_offset(done.next_offset)})
+        out.document({"name": name, "next_offset": done.offset})
     else:
-        out.line(f"{name} is closed at {show_offset(done.next_offset)}")
+        out.line(f"{name} is closed at {done.offset}")
 
 
 @streams_command("delete", writes=True)

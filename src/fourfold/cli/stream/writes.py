@@ -9,7 +9,7 @@ from fourfold.cli.stream.arguments import Place, streams_command
 from fourfold.cli.stream.loading import Load, Loaded, load
 from fourfold.models.streams import Append, Producer, StreamInfo
 from fourfold.models.streams.messages import split
-from fourfold.models.streams.names import check_key, show_offset
+from fourfold.models.streams.names import check_key
 
 
 @streams_command("append", writes=True)
@@ -59,7 +59,7 @@ def append(
                 "name": name,
                 "records": loaded.records,
                 "sent_before": loaded.sent_before,
-                "next_offset": show_offset(loaded.done.next_offset),
+                "next_offset": loaded.done.offset,
                 "duplicate": loaded.sent_before > 0 and not loaded.records,
                 "closed": loaded.done.closed,
             }
@@ -67,7 +67,7 @@ def append(
         return
     lines = "" if source is None else f"{counted(loaded.sent_before, 'line')} "
     skipped = f" ({lines}sent before)" if loaded.sent_before else ""
-    end = show_offset(loaded.done.next_offset)
+    end = loaded.done.offset
     out.line(f"{counted(loaded.records, 'record')}{skipped}; {name} is at {end}")
 
 

@@ -32,6 +32,8 @@ class Tail(Protocol):
     @property
     def next_offset(self) -> int: ...
     @property
+    def incarnation_number(self) -> int: ...
+    @property
     def content_type(self) -> str: ...
     @property
     def stream_seq(self) -> str | None: ...
@@ -86,7 +88,7 @@ def refuse_if_closed(info: Tail) -> None:
     if info.closed:
         raise StreamClosed(
             f"the stream {info.name!r} is closed",
-            details={"next_offset": show_offset(info.next_offset)},
+            details={"next_offset": show_offset(info.next_offset, info.incarnation_number)},
         )
 
 

@@ -63,6 +63,7 @@ class _Tail:
         "content_type",
         "deleted",
         "expires_at_ms",
+        "incarnation_number",
         "keyed",
         "name",
         "next_offset",
@@ -80,6 +81,7 @@ class _Tail:
         self.rules = rules
         self.sid = info.sid
         self.name = info.name
+        self.incarnation_number = info.incarnation_number
         self.content_type = info.content_type
         self.next_offset = info.next_offset
         self.closed = info.closed
@@ -169,7 +171,7 @@ class Appender:
             return before
         if tail.closed:
             if not records and request.close and producer is None:
-                return Appended(tail.next_offset, True, True)
+                return Appended(tail.next_offset, True, True, None, tail.incarnation_number)
             admission.refuse_if_closed(tail)
         if records and request.content_type not in {None, tail.content_type}:
             admission.refuse_other_type(tail, request.content_type or "")
@@ -180,7 +182,8 @@ class Appender:
             tail.stream_seq = request.stream_seq
         moved[tail.sid] = tail
         _move(tail, request, keys, now.ms)
-        return Appended(tail.next_offset, False, request.close, producer)
+        number = tail.incarnation_number
+        return Appended(tail.next_offset, False, request.close, producer, number)
 
     def _look(self, txn: Transaction, name: str) -> _Tail | None:
         row = txn.one(SQL.stream_by_name, (name,))
@@ -236,9 +239,9 @@ def _repeated(txn: Transaction, tail: _Tail, producer: Producer) -> Appended | N
     if admission.is_duplicate(producer, known):
         assert known is not None
         highest = Producer(producer.id, known.epoch, known.last_seq)
-        return Appended(tail.next_offset, True, tail.closed, highest)
+        return Appended(tail.next_offset, True, tail.closed, highest, tail.incarnation_number)
     if tail.closed and tail.closed_by == producer:
-        return Appended(tail.next_offset, True, True, producer)
+        return Appended(tail.next_offset, True, True, producer, tail.incarnation_number)
     return None
 
 
@@ -258,7 +261,7 @@ def _take(tail: _Tail, records: Sequence[bytes]) -> Appended:
     tail.records.extend(records)
     tail.size += len(records[0]) if count == 1 else sum(map(len, records))
     tail.next_offset = end = tail.next_offset + count
-    return _new(Appended, (end, False, False, None))
+    return _new(Appended, (end, False, False, None, tail.incarnation_number))
 
 
 def _move(tail: _Tail, request: Append, keys: Sequence[bytes | None] | None, now_ms: int) -> None:

@@ -52,8 +52,11 @@ def chunk(info: StreamInfo, at: str, heard: Sequence[object], records_max: int) 
     """What a reader at an offset has heard, as it would read it from the log; None when only the
     log can tell.
     """
-    start = read_offset(at)
-    if start is None or info.expires_at_ms is not None or info.closed:
+    offset = read_offset(at)
+    if offset is None or offset.incarnation_number != info.incarnation_number:
+        return None
+    start = offset.record
+    if info.expires_at_ms is not None or info.closed:
         return None
     found: list[Record] = []
     reached = start
@@ -69,4 +72,5 @@ def chunk(info: StreamInfo, at: str, heard: Sequence[object], records_max: int) 
         reached += len(echo.records)
     if not found or len(found) > records_max:
         return None
-    return Chunk(tuple(found), start, reached, up_to_date=True, closed=False)
+    number = info.incarnation_number
+    return Chunk(tuple(found), start, reached, True, False, number)

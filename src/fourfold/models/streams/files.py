@@ -22,4 +22,5 @@ MIGRATIONS = (
         "subscription_owners",
         read_sql("fourfold.models.streams", "0009_subscription_owners.sql"),
     ),
+    Migration(10, "incarnations", read_sql("fourfold.models.streams", "0010_incarnations.sql")),
 )

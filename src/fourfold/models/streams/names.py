@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from typing import NamedTuple
 
 from fourfold import limits
 from fourfold.errors import InvalidInput
@@ -11,7 +12,7 @@ from fourfold.errors import InvalidInput
 JSON = "application/json"
 START = "-1"
 NOW = "now"
-_OFFSET = re.compile(r"0{16}_([0-9]{16})")
+_OFFSET = re.compile(r"([0-9]{16})_([0-9]{16})")
 _TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+")
 
 
@@ -66,22 +67,29 @@ def plain_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
-def show_offset(offset: int) -> str:
-    """An offset as callers see it: sorted as text it is sorted as a number. The first half is kept
-    for a generation of the stream, and is 0.
+class Offset(NamedTuple):
+    """A place in a stream: the next record to read, and the incarnation that it is a record of."""
+
+    record: int
+    incarnation_number: int
+
+
+def show_offset(record: int, incarnation_number: int = 0) -> str:
+    """Format an offset: sorted as text it is sorted by incarnation, and then by record."""
+    return f"{incarnation_number:016d}_{record:016d}"
+
+
+def read_offset(text: object) -> Offset | None:
+    """Parse an offset; None is the end of the stream, `now`. `-1` is the all-zero offset, which is
+    the start of every incarnation.
     """
-    return f"0000000000000000_{offset:016d}"
-
-
-def read_offset(text: object) -> int | None:
-    """The record that an offset of a caller points at; None for the end of the stream, `now`."""
     if isinstance(text, str):
         if text == START:
-            return 0
+            return Offset(0, 0)
         if text == NOW:
             return None
         if found := _OFFSET.fullmatch(text):
-            return int(found[1])
+            return Offset(int(found[2]), int(found[1]))
     raise InvalidInput(
         f"{text!r:.80} is not an offset",
         hint="Use -1 for the beginning, now for the end, or an offset that a read gave you.",

@@ -169,4 +169,5 @@ def _ended(manifest: Manifest) -> Manifest:
         "",
         deleted=True,
         published_at_ms=manifest.published_at_ms,
+        incarnation_number=manifest.incarnation_number,
     )

@@ -2,14 +2,14 @@
 SELECT sid, stream, created_at_ms, next_offset, content_type, stream_seq, closed, closed_producer_id,
        closed_producer_epoch, closed_producer_seq, ttl_seconds, expires_at_ms, stream_flags, logical_size_bytes,
        first_offset, forked_from, fork_offset, forks, incarnation, profile, retention_seconds, retention_bytes, wal_bytes,
-       fork_asked, fork_sub_offset, schema_version
+       fork_asked, fork_sub_offset, schema_version, incarnation_number
 FROM streams WHERE stream = ?1
 
 -- name: stream_by_sid
 SELECT sid, stream, created_at_ms, next_offset, content_type, stream_seq, closed, closed_producer_id,
        closed_producer_epoch, closed_producer_seq, ttl_seconds, expires_at_ms, stream_flags, logical_size_bytes,
        first_offset, forked_from, fork_offset, forks, incarnation, profile, retention_seconds, retention_bytes, wal_bytes,
-       fork_asked, fork_sub_offset, schema_version
+       fork_asked, fork_sub_offset, schema_version, incarnation_number
 FROM streams WHERE sid = ?1
 
 -- name: is_there
@@ -20,7 +20,7 @@ SELECT sid FROM streams WHERE sid = ?1
 SELECT sid, stream, created_at_ms, next_offset, content_type, stream_seq, closed, closed_producer_id,
        closed_producer_epoch, closed_producer_seq, ttl_seconds, expires_at_ms, stream_flags, logical_size_bytes,
        first_offset, forked_from, fork_offset, forks, incarnation, profile, retention_seconds, retention_bytes, wal_bytes,
-       fork_asked, fork_sub_offset, schema_version
+       fork_asked, fork_sub_offset, schema_version, incarnation_number
 FROM streams WHERE stream > ?1 AND stream >= ?2 AND (?3 IS NULL OR stream < ?3) AND (stream_flags & 1) = 0
 ORDER BY stream LIMIT ?4
 
@@ -28,8 +28,24 @@ ORDER BY stream LIMIT ?4
 INSERT INTO streams (stream, created_at_ms, updated_at_ms, last_segment_cut_ms, next_offset, content_type, ttl_seconds,
                      expires_at_ms, forked_from, fork_offset, incarnation, closed, first_offset, profile,
                      sealed_through, uploaded_through, retention_seconds, retention_bytes, logical_size_bytes, fork_asked, fork_sub_offset,
-                     schema_version)
-VALUES (?1, ?2, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?3 - 1, ?3 - 1, ?13, ?14, ?15, ?16, ?17, ?18)
+                     schema_version, incarnation_number)
+VALUES (?1, ?2, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?3 - 1, ?3 - 1, ?13, ?14, ?15, ?16, ?17, ?18, ?19)
+
+-- name: next_incarnation
+-- The number of a new stream: one that no stream of that name had.
+SELECT coalesce(max(incarnation_number), -1) + 1 FROM stream_names WHERE stream IN ('', ?1)
+
+-- name: past_incarnation
+-- A stream of a name that had a number, here or in a history that this file does not have; '' for all names.
+INSERT INTO stream_names (stream, incarnation_number) VALUES (?1, ?2)
+ON CONFLICT (stream) DO UPDATE SET incarnation_number = max(incarnation_number, excluded.incarnation_number)
+
+-- name: past_incarnation_of
+SELECT incarnation_number FROM stream_names WHERE stream = ?1
+
+-- name: reused_incarnations
+SELECT s.stream FROM streams AS s JOIN stream_names AS n ON n.stream = s.stream
+WHERE s.incarnation_number <= n.incarnation_number LIMIT ?1
 
 -- name: advance
 -- After an append: ?1 sid, ?2 rows, ?3 bytes, ?4 now, ?5 the new end of life, ?6 Stream-Seq if one was given.

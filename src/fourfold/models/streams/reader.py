@@ -10,9 +10,9 @@ from fourfold.errors import InvalidInput, OffsetGone
 from fourfold.kernel import Snapshot
 from fourfold.models.streams import rules
 from fourfold.models.streams.archive.indexes import fields
-from fourfold.models.streams.names import START, read_offset, show_offset
+from fourfold.models.streams.names import read_offset, show_offset
 from fourfold.models.streams.records import Chunk, ColdRecords, Record, Sought, Step, StreamInfo
-from fourfold.models.streams.writer import SQL, info_of
+from fourfold.models.streams.writer import SQL, info_of, resolve
 
 
 def pieces(
@@ -58,7 +58,7 @@ def records(
 def chunk(
     snapshot: Snapshot,
     info: StreamInfo,
-    offset: str,
+    offset: str | int,
     *,
     records_max: int,
     bytes_max: int,
@@ -66,7 +66,7 @@ def chunk(
 ) -> Chunk:
     """Read the next records after `offset`, as many as fit; at least one if there is one."""
     tail = info.next_offset
-    first = start_of(info, offset)
+    first = start_of(snapshot, info, offset)
     found: list[Record] = []
     held = 0
     for record in records(snapshot, info, first, min(tail, first + records_max), cold):
@@ -76,13 +76,13 @@ def chunk(
         found.append(record)
     reached = found[-1].offset + 1 if found else first
     kept = tuple(rules.promoted(snapshot, info, found))
-    return Chunk(kept, first, reached, reached == tail, info.closed and reached == tail)
+    return _chunk(info, kept, first, reached)
 
 
 def sought_chunk(
     snapshot: Snapshot,
     info: StreamInfo,
-    offset: str,
+    offset: str | int,
     sought: Sought,
     *,
     records_max: int,
@@ -94,7 +94,7 @@ def sought_chunk(
     and segments that it examined. What is looked at is what is stored.
     """
     tail = info.next_offset
-    first = start_of(info, offset)
+    first = start_of(snapshot, info, offset)
     found: list[Record] = []
     held, reached = 0, first
     rows = size = segments = 0
@@ -116,7 +116,7 @@ def sought_chunk(
     else:
         reached = tail
     kept = tuple(rules.promoted(snapshot, info, found))
-    return Chunk(kept, first, reached, reached == tail, info.closed and reached == tail)
+    return _chunk(info, kept, first, reached)
 
 
 def _steps(  # noqa: PLR0917 - a range of a stream, and what is sought in it
@@ -141,15 +141,23 @@ def _steps(  # noqa: PLR0917 - a range of a stream, and what is sought in it
             yield from fields.search(rows, sought.field, sought.key)
 
 
-def page(info: StreamInfo, offset: str, records_max: int | None = None) -> Chunk:
+def _chunk(info: StreamInfo, records: tuple[Record, ...], first: int, reached: int) -> Chunk:
+    ended = reached == info.next_offset
+    number = info.incarnation_number
+    return Chunk(records, first, reached, ended, info.closed and ended, number)
+
+
+def page(
+    snapshot: Snapshot, info: StreamInfo, offset: str | int, records_max: int | None = None
+) -> Chunk:
     """The next part of a stream by its offsets alone, without its records: about as much as fits
     one answer, by what a record of this stream has on average.
     """
     tail = info.next_offset
-    first = start_of(info, offset)
+    first = start_of(snapshot, info, offset)
     count = max(1, limits.STREAM_PAGE_BYTES // _average(info))
     reached = min(tail, first + (count if records_max is None else min(count, records_max)))
-    return Chunk((), first, reached, reached == tail, info.closed and reached == tail)
+    return _chunk(info, (), first, reached)
 
 
 def joined(
@@ -211,31 +219,29 @@ def _average(info: StreamInfo) -> int:
     return max(1, info.size_bytes // max(1, info.next_offset))
 
 
-def start_of(info: StreamInfo, offset: str) -> int:
-    """Return the record at which a read from `offset` begins. `-1` is the earliest kept record.
+def start_of(snapshot: Snapshot, info: StreamInfo, offset: str | int) -> int:
+    """Return the record at which a read from `offset` begins. `-1` is the earliest kept record, a
+    bare number is the next record to read of the current incarnation.
 
     Raises:
         OffsetGone: retention trimmed the record that an explicit offset names.
+        StreamRecreated: the offset is of another stream that had this name.
     """
-    if offset == START:
-        return info.first_offset
-    start = read_offset(offset)
-    if start is None:
+    at = offset if type(offset) is int else read_offset(offset)
+    if at is None:
         return info.next_offset
-    _check_kept(info, start)
-    return start
-
-
-def _check_kept(info: StreamInfo, offset: int) -> None:
-    if offset < info.first_offset:
+    start = resolve(snapshot, info, at)
+    number = info.incarnation_number
+    if 0 <= start < info.first_offset:
+        first = show_offset(info.first_offset, number)
         raise OffsetGone(
-            f"the stream {info.name!r} begins at {show_offset(info.first_offset)}; what was before "
-            "it is gone",
-            details={"first_offset": show_offset(info.first_offset)},
+            f"the stream {info.name!r} begins at {first}; what was before it is gone",
+            details={"first_offset": first},
         )
-    if offset > info.next_offset:
+    if not 0 <= start <= info.next_offset:
         raise InvalidInput(
-            f"the stream {info.name!r} ends at {show_offset(info.next_offset)}, "
-            f"before {show_offset(offset)}",
+            f"the stream {info.name!r} ends at {show_offset(info.next_offset, number)}, "
+            f"and has no record {start}",
             hint="Go on from an offset that a read of this stream gave you.",
         )
+    return start

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from fourfold.models.streams.names import JSON, plain_type
+from fourfold.models.streams.names import JSON, plain_type, show_offset
 
 if TYPE_CHECKING:
     from fourfold.kernel import Snapshot
@@ -50,6 +50,8 @@ class StreamInfo(NamedTuple):
     fork_sub_offset: int | None
     schema_version: int | None = None
     """The version that its messages are in; 0 without a schema, None without a registry."""
+    incarnation_number: int = 0
+    """How many streams had its name before, or more; the first half of its offsets."""
 
     @property
     def has_rules(self) -> bool:
@@ -70,6 +72,12 @@ class Appended(NamedTuple):
     duplicate: bool
     closed: bool
     producer: Producer | None = None
+    incarnation_number: int = 0
+
+    @property
+    def offset(self) -> str:
+        """The end of the stream as an offset to read from, which tells the incarnation."""
+        return show_offset(self.next_offset, self.incarnation_number)
 
 
 class Record(NamedTuple):
@@ -132,6 +140,12 @@ class Chunk(NamedTuple):
     up_to_date: bool
     closed: bool
     """Whether the stream is closed and this chunk reaches its end."""
+    incarnation_number: int = 0
+
+    @property
+    def offset(self) -> str:
+        """Where to go on, as an offset that tells the incarnation of the stream."""
+        return show_offset(self.next_offset, self.incarnation_number)
 
 
 class Made(NamedTuple):

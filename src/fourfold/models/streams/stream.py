@@ -13,6 +13,7 @@ from fourfold.models.streams import declarations, messages, names
 from fourfold.models.streams.appending import Append
 from fourfold.models.streams.archive.indexes import fields
 from fourfold.models.streams.declarations import UNCHANGED, FieldsGiven, KeyGiven
+from fourfold.models.streams.names import show_offset
 from fourfold.models.streams.profiles import Profile
 from fourfold.models.streams.records import Appended, Chunk, Producer, Sought, StreamInfo
 from fourfold.models.streams.settings import Setting, Settings
@@ -82,7 +83,7 @@ class Stream:
 
     def read(
         self,
-        offset: str = names.START,
+        offset: str | int = names.START,
         limit: int | None = None,
         *,
         key: str | bytes | None = None,
@@ -95,11 +96,11 @@ class Stream:
         asked = sought(key, where)
         return self._streams.read(self.name, offset, records_max=most, sought=asked)[1]
 
-    def fork(self, name: str, at: str | None = None, *, sub_offset: int = 0) -> Stream:
+    def fork(self, name: str, at: str | int | None = None, *, sub_offset: int = 0) -> Stream:
         """A new stream that shares everything up to an offset, the end if not given, and then goes
         its own way. Nothing is copied.
         """
-        offset = None if at is None else names.read_offset(at)
+        offset = at if at is None or type(at) is int else names.read_offset(at)
         return self._streams.create(name, fork=Fork(self.name, offset, sub_offset))
 
     def configure(
@@ -157,7 +158,7 @@ class Stream:
 
     def follow(
         self,
-        offset: str = names.START,
+        offset: str | int = names.START,
         *,
         timeout: float | None = None,
         key: str | bytes | None = None,
@@ -169,7 +170,7 @@ class Stream:
         while True:
             rings = self._streams.bell.rings
             chunk = self.read(at, key=key)
-            at = names.show_offset(chunk.next_offset)
+            at = chunk.offset
             if not chunk.records and not chunk.up_to_date:
                 continue
             if chunk.records or chunk.closed:
@@ -178,11 +179,11 @@ class Stream:
                     return
                 continue
             until = None if timeout is None else time.monotonic() + timeout
-            if not self._wait(at, rings, until):
+            if not self._wait(chunk, rings, until):
                 return
 
-    def _wait(self, at: str, rings: int, until: float | None) -> bool:
-        """Until there is something behind `at`; False when the time is over."""
+    def _wait(self, chunk: Chunk, rings: int, until: float | None) -> bool:
+        """Wait until the stream is not where a chunk ended; False when the time is over."""
         while True:
             left = None if until is None else until - time.monotonic()
             if left is not None and left <= 0:
@@ -193,17 +194,19 @@ class Stream:
             self._streams.bell.wait(rings, pause)
             rings = self._streams.bell.rings
             info = self.info
-            if names.show_offset(info.next_offset) > at or info.closed:
+            if info.closed or chunk.offset != show_offset(
+                info.next_offset, info.incarnation_number
+            ):
                 return True
 
-    async def follow_async(self, offset: str = names.START) -> AsyncIterator[Chunk]:
+    async def follow_async(self, offset: str | int = names.START) -> AsyncIterator[Chunk]:
         """The same for coroutines, until the stream is closed."""
         at = offset
         with self._streams.bell.heard(self.name) as ear:
             while True:
                 ear.forget()
                 chunk = await asyncio.to_thread(self.read, at)
-                at = names.show_offset(chunk.next_offset)
+                at = chunk.offset
                 if chunk.records or chunk.closed:
                     yield chunk
                     if chunk.closed:

@@ -301,7 +301,7 @@ class Streams:
     def read(
         self,
         name: str,
-        offset: str = names.START,
+        offset: str | int = names.START,
         *,
         records_max: int = limits.STREAM_READ_RECORDS,
         bytes_max: int = limits.STREAM_READ_BYTES,
@@ -321,7 +321,7 @@ class Streams:
     async def read_async(
         self,
         name: str,
-        offset: str = names.START,
+        offset: str | int = names.START,
         *,
         records_max: int = limits.STREAM_READ_RECORDS,
         sought: Sought | None = None,
@@ -345,7 +345,7 @@ class Streams:
     def read_log(
         self,
         name: str,
-        offset: str = names.START,
+        offset: str | int = names.START,
         *,
         records_max: int = limits.STREAM_READ_RECORDS,
         bytes_max: int = limits.STREAM_READ_BYTES,
@@ -356,7 +356,7 @@ class Streams:
     def _read(  # noqa: PLR0917 - a read, and what it may read from
         self,
         name: str,
-        offset: str,
+        offset: str | int,
         records_max: int,
         bytes_max: int,
         cold: ColdRecords | None,
@@ -382,11 +382,13 @@ class Streams:
         return self.cold
 
     def page(
-        self, name: str, offset: str = names.START, *, records_max: int | None = None
+        self, name: str, offset: str | int = names.START, *, records_max: int | None = None
     ) -> tuple[StreamInfo, Chunk]:
         """The same, without the records: `piece` reads them, as many as fit in memory at a time."""
-        info = self.info(name)
-        found = reader.page(info, offset, records_max)
+        names.check_name(name)
+        with self.database.read() as snapshot:
+            info = writer.living(snapshot, name, self.moment())
+            found = reader.page(snapshot, info, offset, records_max)
         self.touch(info)
         return info, found
 

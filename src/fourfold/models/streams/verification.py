@@ -38,6 +38,10 @@ def problems(snapshot: Snapshot) -> list[str]:
         for row in snapshot.all(_SQL.broken_forks, (_NAMED_MAX,))
     ]
     found += [
+        f"stream_names: {row[0]!r} has an incarnation number that an earlier stream had"
+        for row in snapshot.all(_SQL.reused_incarnations, (_NAMED_MAX,))
+    ]
+    found += [
         f"subscription_links: a cursor in {row[0]!r} is of no subscription, or not where it can be"
         for row in snapshot.all(_SUBSCRIPTIONS.broken_links, (_NAMED_MAX,))
     ]

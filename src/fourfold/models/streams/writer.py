@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fourfold import limits
-from fourfold.errors import AlreadyExists, InvalidInput, NotFound, StreamGone
+from fourfold.errors import AlreadyExists, InvalidInput, NotFound, StreamGone, StreamRecreated
 from fourfold.kernel import Snapshot, Transaction, load_queries
 from fourfold.models.streams import admission, rules, slices, tombstones
 from fourfold.models.streams.names import (
+    Offset,
     check_content_type,
     check_name,
     plain_type,
@@ -40,7 +41,7 @@ class Fork(NamedTuple):
     """
 
     source: str
-    offset: int | None = None
+    offset: int | Offset | None = None
     sub_offset: int = 0
 
 
@@ -144,6 +145,45 @@ def living(snapshot: Snapshot, name: str, now: Moment) -> StreamInfo:
     return info
 
 
+def resolve(snapshot: Snapshot, info: StreamInfo, offset: int | Offset) -> int:
+    """Return the record that an offset names; a bare number is one of the current incarnation.
+
+    A fork also accepts offsets of the streams that it came from, up to where it left them, unless
+    an earlier stream of its own name had that number. The all-zero offset is the start, whatever
+    the incarnation.
+
+    Raises:
+        StreamRecreated: the offset is of another stream that had this name.
+    """
+    if not isinstance(offset, Offset):
+        return offset
+    if offset == (0, 0):
+        return info.first_offset
+    if not _is_of(snapshot, info, offset):
+        raise StreamRecreated(
+            f"stream {info.name!r}: offset {show_offset(*offset)} is of another incarnation",
+            details={"first_offset": show_offset(info.first_offset, info.incarnation_number)},
+        )
+    return offset.record
+
+
+def _is_of(snapshot: Snapshot, info: StreamInfo, offset: Offset) -> bool:
+    """Return True if a stream, or one that it was forked from, had a record at an offset."""
+    number = offset.incarnation_number
+    if number == info.incarnation_number:
+        return True
+    past = snapshot.value(SQL.past_incarnation_of, (info.name,))
+    if past is not None and number <= past:
+        return False
+    source, shared = info, limits.INTEGER_MAX
+    while source.forked_from is not None:
+        shared = min(shared, source.fork_offset or 0)
+        source = info_of(snapshot.one(SQL.stream_by_sid, (source.forked_from,)) or ())
+        if number == source.incarnation_number and offset.record <= shared:
+            return True
+    return False
+
+
 def create(txn: Transaction, wanted: Wanted, records: Sequence[bytes], now: Moment) -> Made:
     """A new stream with its first records; the same again when it is there and is like that."""
     row = txn.one(SQL.stream_by_name, (wanted.name,))
@@ -245,12 +285,12 @@ def _row(txn: Transaction, sid: int) -> Sequence[Any]:
 
 def _add(txn: Transaction, wanted: Wanted, now: Moment) -> StreamInfo:
     source, partial = None, b""
-    first = start = size = 0
+    first = asked = start = size = 0
     profile, version = "generic", None
     content_type = wanted.content_type or "application/octet-stream"
     ttl, expires = wanted.ttl_seconds, wanted.expires_at_ms
     if wanted.fork is not None:
-        source, start, partial = _fork_point(txn, wanted.fork, now)
+        source, asked, start, partial = _fork_point(txn, wanted.fork, now)
         if wanted.content_type is not None:
             admission.refuse_other_type(source, wanted.content_type)
         content_type, first = source.content_type, min(source.first_offset, start)
@@ -276,9 +316,10 @@ def _add(txn: Transaction, wanted: Wanted, now: Moment) -> StreamInfo:
         wanted.retention_seconds,
         wanted.retention_bytes,
         size,
-        None if wanted.fork is None else wanted.fork.offset,
+        None if wanted.fork is None or wanted.fork.offset is None else asked,
         None if wanted.fork is None else wanted.fork.sub_offset,
         version,
+        txn.value(SQL.next_incarnation, (wanted.name,)),
     )
     txn.execute(SQL.add_stream, params)
     if source is not None:
@@ -290,40 +331,47 @@ def _add(txn: Transaction, wanted: Wanted, now: Moment) -> StreamInfo:
     return made
 
 
-def _fork_point(txn: Transaction, fork: Fork, now: Moment) -> tuple[StreamInfo, int, bytes]:
-    """The stream to leave, the records of it to keep, and a part of the next one."""
+def _fork_point(txn: Transaction, fork: Fork, now: Moment) -> tuple[StreamInfo, int, int, bytes]:
+    """The stream to leave, the record asked for, the records to keep, and a part of the next."""
     source = find(txn, fork.source, now)
     if source is None:
         raise NotFound(f"there is no stream {fork.source!r} to fork")
     if source.deleted:
         raise AlreadyExists(f"the stream {fork.source!r} was deleted; it cannot be forked")
-    start = source.next_offset if fork.offset is None else fork.offset
-    if not source.first_offset <= start <= source.next_offset:
-        raise InvalidInput(
-            f"the stream {fork.source!r} has no offset {show_offset(start)} to fork at"
-        )
+    start = source.next_offset if fork.offset is None else _fork_start(txn, source, fork.offset)
     if not fork.sub_offset:
-        return source, start, b""
+        return source, start, start, b""
     if source.is_json:
         if start + fork.sub_offset > source.next_offset:
             raise InvalidInput(f"the stream {fork.source!r} has no {fork.sub_offset} more messages")
-        return source, start + fork.sub_offset, b""
-    return _fork_in_bytes(txn, source, start, fork.sub_offset, now.cold)
+        return source, start, start + fork.sub_offset, b""
+    return source, start, *_fork_in_bytes(txn, source, start, fork.sub_offset, now.cold)
+
+
+def _fork_start(txn: Transaction, source: StreamInfo, offset: int | Offset) -> int:
+    # An incarnation that there never was is beyond the end of the stream, not before its start.
+    number = offset.incarnation_number if isinstance(offset, Offset) else 0
+    known = number <= source.incarnation_number or _is_of(txn, source, Offset(0, number))
+    start = resolve(txn, source, offset) if known else -1
+    if not source.first_offset <= start <= source.next_offset:
+        shown = show_offset(*offset) if isinstance(offset, Offset) else offset
+        raise InvalidInput(f"the stream {source.name!r} has no offset {shown} to fork at")
+    return start
 
 
 def _fork_in_bytes(
     txn: Transaction, source: StreamInfo, start: int, left: int, cold: ColdRecords | None
-) -> tuple[StreamInfo, int, bytes]:
+) -> tuple[int, bytes]:
     """Where so many bytes behind a record end: whole records, and a part of the next."""
     while left:
         payload = record_at(txn, source, start, cold)
         if payload is None:
             raise InvalidInput(f"the stream {source.name!r} ends before the fork's sub-offset")
         if left < len(payload):
-            return source, start, payload[:left]
+            return start, payload[:left]
         left -= len(payload)
         start += 1
-    return source, start, b""
+    return start, b""
 
 
 def record_at(
@@ -368,7 +416,7 @@ def _refuse_unlike(txn: Transaction, info: StreamInfo, wanted: Wanted) -> None:
             ("closed state", wanted.closed == info.closed),
             ("retention", _same_retention(info, wanted)),
             ("origin", (fork and fork.source) == (source and source.name)),
-            ("fork offset", fork is None or _same_fork(info, fork)),
+            ("fork offset", fork is None or source is None or _same_fork(txn, info, source, fork)),
         )
         if not same
     ]
@@ -389,10 +437,12 @@ def _same_retention(info: StreamInfo, wanted: Wanted) -> bool:
     return asked == (info.retention_seconds, info.retention_bytes)
 
 
-def _same_fork(info: StreamInfo, fork: Fork) -> bool:
+def _same_fork(txn: Transaction, info: StreamInfo, source: StreamInfo, fork: Fork) -> bool:
     if fork.sub_offset != (info.fork_sub_offset or 0):
         return False
-    return fork.offset in {None, info.fork_asked, info.fork_offset}
+    if fork.offset is None:
+        return True
+    return resolve(txn, source, fork.offset) in {info.fork_asked, info.fork_offset}
 
 
 def _inherits(wanted: Wanted) -> bool:

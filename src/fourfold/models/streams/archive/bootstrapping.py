@@ -21,7 +21,7 @@ from fourfold.archive.manifests import Manifest
 from fourfold.archive.retrying import Retries
 from fourfold.errors import CorruptData, FormatError, FourfoldError, NotFound
 from fourfold.kernel import Database, Transaction
-from fourfold.models.streams import names
+from fourfold.models.streams import incarnations, names
 from fourfold.models.streams.archive import ruling
 from fourfold.models.streams.archive.collecting import segment_of
 from fourfold.models.streams.archive.indexes import catalogue
@@ -99,6 +99,8 @@ def restore(
 ) -> Bootstrapped:
     """Rebuild the streams of manifests that were read, many in one transaction."""
     living = {each.manifest.name: each for each in found if not each.manifest.deleted}
+    ended = [each.manifest for each in found if each.manifest.deleted]
+    database.transact(lambda txn: incarnations.restored(txn, now_ms, ended))
     restored: list[str] = []
     present: list[str] = []
     for batch in _batches(_sources_first(living, failures)):
@@ -343,4 +345,5 @@ def _row(manifest: Manifest, source: int | None, now_ms: int) -> tuple[Any, ...]
         manifest.incarnation,
         _end(manifest),
         ruling.schema_version(manifest),
+        manifest.incarnation_number,
     )

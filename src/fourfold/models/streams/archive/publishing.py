@@ -44,6 +44,7 @@ from fourfold.models.streams.archive.records import (
     Swap,
     meta_of,
 )
+from fourfold.models.streams.writer import SQL as STREAMS
 from fourfold.objects import Object, ObjectStore
 
 
@@ -152,9 +153,10 @@ class Publisher:
             "name": stream,
             "published_at_ms": self._clock(),
         }
-        if plan.row is None:
-            return Manifest(incarnation="", deleted=True, **shared)
         with self._database.read() as snapshot:
+            if plan.row is None:
+                number = snapshot.value(STREAMS.past_incarnation_of, (stream,)) or 0
+                return Manifest(incarnation="", deleted=True, incarnation_number=number, **shared)
             return Manifest(deleted=False, **shared, **_told(snapshot, stream, plan))
 
     # Segments
@@ -369,6 +371,7 @@ def _told(snapshot: Snapshot, stream: str, plan: _Plan) -> dict[str, Any]:
         source,
         source_incarnation,
         _,
+        incarnation_number,
     ) = plan.row
     count = uploaded_count + len(plan.missing)
     through = plan.missing[-1].end_offset if plan.missing else uploaded_through
@@ -378,6 +381,7 @@ def _told(snapshot: Snapshot, stream: str, plan: _Plan) -> dict[str, Any]:
         origin = Origin(source, source_incarnation, fork_offset, fork_asked, fork_sub_offset)
     return {
         "incarnation": incarnation,
+        "incarnation_number": incarnation_number,
         "created_at_ms": created_at_ms,
         "content_type": content_type,
         "profile": profile,

@@ -175,7 +175,8 @@ FROM stream_segment_meta WHERE stream = ?1
 SELECT s.sid, s.incarnation, s.created_at_ms, s.content_type, s.profile, s.stream_seq, s.closed, s.closed_producer_id,
        s.closed_producer_epoch, s.closed_producer_seq, s.ttl_seconds, s.expires_at_ms, s.stream_flags, s.retention_seconds,
        s.retention_bytes, s.first_offset, s.next_offset, s.sealed_through, s.uploaded_through, s.uploaded_segment_count,
-       s.logical_size_bytes, s.fork_offset, s.fork_asked, s.fork_sub_offset, p.stream, p.incarnation, p.uploaded_through
+       s.logical_size_bytes, s.fork_offset, s.fork_asked, s.fork_sub_offset, p.stream, p.incarnation, p.uploaded_through,
+       s.incarnation_number
 FROM streams AS s LEFT JOIN streams AS p ON p.sid = s.forked_from WHERE s.stream = ?1
 
 -- name: manifest
@@ -285,8 +286,8 @@ INSERT INTO streams (stream, created_at_ms, updated_at_ms, last_segment_cut_ms, 
                      uploaded_segment_count, content_type, profile, stream_seq, closed, closed_producer_id, closed_producer_epoch,
                      closed_producer_seq, ttl_seconds, expires_at_ms, stream_flags, logical_size_bytes, first_offset,
                      retention_seconds, retention_bytes, forked_from, fork_offset, fork_asked, fork_sub_offset, incarnation,
-                     schema_version)
-VALUES (?1, ?2, ?3, ?3, ?25, ?4, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?26)
+                     schema_version, incarnation_number)
+VALUES (?1, ?2, ?3, ?3, ?25, ?4, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?26, ?27)
 
 -- name: restore_schema
 INSERT INTO schemas (stream, schema_json, updated_at_ms, uploaded_size_bytes) VALUES (?1, ?2, ?3, ?4)

@@ -24,7 +24,7 @@ import msgspec
 from fourfold import limits
 from fourfold.errors import CorruptData, InvalidInput
 from fourfold.models.streams.archive.indexes.fields import check_field
-from fourfold.models.streams.names import read_offset, show_offset
+from fourfold.models.streams.names import show_offset
 from fourfold.models.streams.schemas import pointers, proof
 from fourfold.models.streams.schemas.lens import Lens
 
@@ -77,7 +77,7 @@ class Registry(msgspec.Struct, frozen=True, rename="camel", dict=True):
 
     @cached_property
     def _starts(self) -> list[int]:
-        return [read_offset(each.offset) or 0 for each in self.boundaries]
+        return [int(each.offset.partition("_")[2]) for each in self.boundaries]
 
     @cached_property
     def _lenses(self) -> dict[int, Lens]:
@@ -143,6 +143,14 @@ class Registry(msgspec.Struct, frozen=True, rename="camel", dict=True):
             for start, each in zip(self._starts, self.boundaries, strict=True)
         ]
         return msgspec.structs.replace(self, boundaries=held)
+
+    def of_incarnation(self, number: int) -> Registry:
+        """For callers: with boundaries that are offsets of an incarnation. Stored ones have 0."""
+        shown = [
+            Boundary(show_offset(start, number), each.version)
+            for start, each in zip(self._starts, self.boundaries, strict=True)
+        ]
+        return msgspec.structs.replace(self, boundaries=shown)
 
     def changed(self, change: Change) -> Registry:
         """With what shall be different; the same when nothing is. A new version has no boundary

@@ -12,6 +12,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from fourfold.errors import InvalidInput, PreconditionFailed, Refused
 from fourfold.kernel import Transaction
 from fourfold.models.streams import names, rules, writer
@@ -40,7 +42,8 @@ class Schemas:
 
     def get(self, name: str) -> Registry:
         """The registry of a stream; an empty one when it has none."""
-        return self._look(name)[1]
+        info, registry = self._look(name)
+        return _handed_out(registry, info)
 
     def put(self, name: str, change: Any) -> Registry:
         """Change some of: `schema` and `lens`, `routingKey`, `search`. Every message that was valid
@@ -82,14 +85,20 @@ class Schemas:
                     "the stream or its registry changed meanwhile", hint="Look, and try again."
                 )
             if plan.after == plan.before:
-                return plan.before
+                return _handed_out(plan.before, info)
             if not plan.before.current_version and plan.after.current_version:
                 _refuse_records(info)
             after = plan.after.begun(info.next_offset)
             _write(txn, info, after, now.ms)
-            return after
+            return _handed_out(after, info)
 
         return work
+
+
+def _handed_out(registry: Registry, info: StreamInfo) -> Registry:
+    """A copy for a caller, who may change it, with offsets of the stream's incarnation."""
+    copy = msgspec.json.decode(registries.encoded(registry), type=Registry)
+    return copy.of_incarnation(info.incarnation_number)
 
 
 def _write(txn: Transaction, info: StreamInfo, after: Registry, now_ms: int) -> None:

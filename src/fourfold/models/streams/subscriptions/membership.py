@@ -199,4 +199,4 @@ def is_inside(snapshot: Snapshot, found: Subscription, prefix: str) -> bool:
 
 def links(snapshot: Snapshot, found: Subscription, after: str, limit: int) -> tuple[Link, ...]:
     rows = snapshot.all(SQL.links, (found.sub, names.stored(after), limit))
-    return tuple(Link(row[0], bool(row[1]), row[2], row[3]) for row in rows)
+    return tuple(Link(row[0], bool(row[1]), *row[2:]) for row in rows)

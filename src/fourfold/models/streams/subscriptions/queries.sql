@@ -61,20 +61,22 @@ UPDATE subscription_links SET explicit = 0 WHERE sub = ?1 AND stream = ?2
 DELETE FROM subscription_links WHERE sub = ?1 AND stream = ?2 AND explicit = 0 AND globbed = 0
 
 -- name: links
-SELECT l.stream, l.explicit, l.acked, coalesce(s.next_offset, 0)
+SELECT l.stream, l.explicit, l.acked, coalesce(s.next_offset, 0), coalesce(s.incarnation_number, 0)
 FROM subscription_links AS l LEFT JOIN streams AS s ON s.stream = l.stream
 WHERE l.sub = ?1 AND l.stream > ?2 ORDER BY l.stream LIMIT ?3
 
 -- name: pending_links
-SELECT l.stream, l.explicit, l.acked, s.next_offset
+SELECT l.stream, l.explicit, l.acked, s.next_offset, s.incarnation_number
 FROM subscription_links AS l JOIN streams AS s ON s.stream = l.stream
 WHERE l.sub = ?1 AND l.pending = 1 AND l.acked < s.next_offset ORDER BY l.stream LIMIT ?2
 
 -- name: told_links
-SELECT stream, explicit, acked, told FROM subscription_links WHERE sub = ?1 AND told IS NOT NULL ORDER BY stream
+SELECT l.stream, l.explicit, l.acked, l.told, coalesce(s.incarnation_number, 0)
+FROM subscription_links AS l LEFT JOIN streams AS s ON s.stream = l.stream
+WHERE l.sub = ?1 AND l.told IS NOT NULL ORDER BY l.stream
 
 -- name: one_link
-SELECT l.stream, l.explicit, l.acked, coalesce(s.next_offset, 0)
+SELECT l.stream, l.explicit, l.acked, coalesce(s.next_offset, 0), coalesce(s.incarnation_number, 0)
 FROM subscription_links AS l LEFT JOIN streams AS s ON s.stream = l.stream WHERE l.sub = ?1 AND l.stream = ?2
 
 -- name: tell

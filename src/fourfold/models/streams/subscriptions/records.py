@@ -64,6 +64,8 @@ class Link(NamedTuple):
     explicit: bool
     acked: int
     tail: int
+    incarnation_number: int = 0
+    """Of the stream; 0 while there is none of that name."""
 
     @property
     def pending(self) -> bool:

@@ -132,7 +132,7 @@ def attempt(txn: Transaction, subscription_id: str, now: Moment) -> Wake | None:
         found = _issue(txn, found, now)
     told = txn.all(SQL.told_links, (found.sub,))
     assert found.wake_id is not None
-    streams = tuple(Link(row[0], bool(row[1]), row[2], row[3]) for row in told)
+    streams = tuple(Link(row[0], bool(row[1]), *row[2:]) for row in told)
     return Wake(found, found.wake_id, found.generation, streams)
 
 
@@ -200,24 +200,31 @@ def _acked(txn: Transaction, found: Subscription, ack: Ack) -> tuple[Link, int]:
     row = txn.one(SQL.one_link, (found.sub, names.stored(ack.stream.strip("/"))))
     if row is None:
         raise AckRefused(f"the subscription {found.id!r} does not follow {ack.stream!r:.200}")
-    link = Link(row[0], bool(row[1]), row[2], row[3])
+    link = Link(row[0], bool(row[1]), *row[2:])
     offset = None
     if ack.offset not in {names.START, names.NOW}:
         try:
             offset = names.read_offset(ack.offset)
         except InvalidInput as error:
             raise AckRefused(error.message) from None
-    if offset is None or not link.acked <= offset <= link.tail:
+    if offset is None or not _is_between(link, offset):
+        number = link.incarnation_number
         raise AckRefused(
-            f"{ack.offset!r:.80} does not lie between {names.show_offset(link.acked)} and "
-            f"{names.show_offset(link.tail)}, the cursor and the end of {link.stream!r}"
+            f"{ack.offset!r:.80} does not lie between {names.show_offset(link.acked, number)} and "
+            f"{names.show_offset(link.tail, number)}, the cursor and the end of {link.stream!r}"
         )
-    return link, offset
+    return link, offset.record
+
+
+def _is_between(link: Link, offset: names.Offset) -> bool:
+    """Return True if an offset is of the stream that there is now, and not before the cursor."""
+    is_current = offset.incarnation_number == link.incarnation_number or offset == (0, 0)
+    return is_current and link.acked <= offset.record <= link.tail
 
 
 def _pending(txn: Transaction, found: Subscription) -> tuple[Link, ...]:
     rows = txn.all(SQL.pending_links, (found.sub, limits.SUBSCRIPTION_STREAMS_MAX))
-    return tuple(Link(row[0], bool(row[1]), row[2], row[3]) for row in rows)
+    return tuple(Link(row[0], bool(row[1]), *row[2:]) for row in rows)
 
 
 def _issue(txn: Transaction, found: Subscription, now: Moment) -> Subscription:
