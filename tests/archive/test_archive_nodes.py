@@ -426,3 +426,23 @@ def test_manifest_of_a_deleted_stream_has_the_last_number_of_its_name(make, obje
     node.archive.publish_all()
     manifest = manifests.decode(objects.get(manifests.manifest_key("a")).data, "a")
     assert (manifest.deleted, manifest.incarnation_number) == (True, 1)
+
+
+def test_totals_count_published_records(make, objects):
+    node = make("one")
+    records = node.write("a", 10)
+    node.streams.open("a").fork("f", 3).append([b"own"])
+    total = (2, 11, sum(map(len, records)) + 3)
+    assert node.streams.totals() == total
+    node.archive.publish_all()
+    assert node.streams.info("a").wal_bytes == 0
+    assert node.streams.totals() == total
+    node.streams.open("a").append([b"x"])
+    other = make("two")
+    other.bootstrap()
+    assert other.streams.totals() == total
+    other.streams.delete("f")
+    other.streams.open("a").configure(retention_bytes=1)
+    other.streams.sweep()
+    kept = other.read("a")
+    assert other.streams.totals() == (1, len(kept), sum(map(len, kept)))

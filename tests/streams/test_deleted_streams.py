@@ -142,6 +142,7 @@ def test_stream_recreated_under_the_same_name_shares_nothing_with_the_old_rows(s
         False,
         False,
         ("p0", 0, 0),
+        1,
     )
     while streams.trim_deleted(1):
         assert [record.payload for record in streams.read("s")[1].records] == [b"new"]

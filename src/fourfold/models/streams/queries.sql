@@ -231,7 +231,13 @@ WHERE segment_in_progress = 0 AND pending_level > (?1 >= 256) + (?1 >= 1024) + (
 ORDER BY pending_level DESC LIMIT ?2
 
 -- name: totals
-SELECT count(*), coalesce(sum(wal_rows), 0), coalesce(sum(wal_bytes), 0) FROM streams
+-- All streams, their own records, and the bytes of those: in the log, and in segments that have left it.
+SELECT count(*), coalesce(sum(next_offset - max(first_offset, coalesce(fork_offset, 0))), 0),
+       coalesce(sum(wal_bytes), 0) + coalesce((
+           SELECT sum(g.payload_bytes) FROM segments AS g JOIN streams AS s ON s.stream = g.stream
+           WHERE g.uploaded_at_ms IS NOT NULL AND g.end_offset >= s.first_offset
+       ), 0)
+FROM streams
 
 -- name: broken_streams
 -- Every invariant of a stream's row, and its counters against its records. ?1 how many are named.

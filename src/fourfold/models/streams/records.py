@@ -171,7 +171,9 @@ class Details(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """How much there is in all streams; records and bytes of those that are not in segments."""
+    """How much there is in all streams, in the log and in segments. What forks share with their
+    sources counts once.
+    """
 
     streams: int
     records: int
