@@ -5,6 +5,7 @@
     │   ├── InvalidConfig               mend the setting that the message names
     │   ├── ContentError                the value cannot be encoded, or the bytes not decoded
     │   ├── TooLarge                    more than fits at once: send it in parts
+    │   ├── UnsupportedEncoding         the body is compressed: send it as it is
     │   └── WebhookRefused              the server does not call that address: give another
     ├── NotFound (KeyError)             the named thing does not exist
     │   ├── StreamGone                  the stream was deleted; only its forks go on
@@ -165,6 +166,11 @@ class ContentError(InvalidInput):
 class TooLarge(InvalidInput):
     kind = "too_large"
     default_hint = "Send it in several parts; nothing was written."
+
+
+class UnsupportedEncoding(InvalidInput):
+    kind = "unsupported_encoding"
+    default_hint = "Send the body as it is, without Content-Encoding."
 
 
 class WebhookRefused(InvalidInput):

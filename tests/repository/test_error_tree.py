@@ -19,6 +19,7 @@ KINDS = {
     "invalid_config": 2,
     "content": 2,
     "too_large": 2,
+    "unsupported_encoding": 2,
     "webhook_refused": 2,
     "not_found": 3,
     "stream_gone": 3,

@@ -81,3 +81,9 @@ LEASE_TTL_MS: Final = 30_000
 """How long a worker may be silent, if its subscription says nothing else."""
 LEASE_TTL_MS_MIN: Final = 1_000
 LEASE_TTL_MS_MAX: Final = 600_000
+STREAM_TTL_S_MAX = 100 * 366 * 86_400
+"""The longest time to live of a stream: about a hundred years."""
+STREAM_EXPIRES_MS_MAX = 253_402_300_799_999
+"""The latest end of a stream, in milliseconds since 1970: that of the year 9999, the last that RFC
+3339 can write.
+"""

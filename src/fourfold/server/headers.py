@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 from urllib.parse import unquote, unquote_to_bytes
 
 from msgspec import UnsetType
 
-from fourfold.errors import FourfoldError, InvalidInput
+from fourfold import limits
+from fourfold.errors import FourfoldError, InvalidInput, UnsupportedEncoding
 from fourfold.models.streams import Producer, StreamInfo
 from fourfold.models.streams.declarations import UNCHANGED
 from fourfold.models.streams.names import JSON, check_key, plain_type, show_offset
@@ -19,7 +20,11 @@ from fourfold.server.exchange import Headers, Request
 
 STREAM_PREFIX: Final = "/v1/stream/"
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,15}")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TAG = re.compile(r'"[^"]*"')
+_RFC3339 = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
 
 ALWAYS: Headers = {
     "x-content-type-options": "nosniff",
@@ -34,7 +39,15 @@ ALWAYS: Headers = {
 """On every answer, also of errors: a browser must not guess, and may read across origins."""
 
 _OF_APPENDS: Final = frozenset(
-    {"producer-id", "producer-epoch", "producer-seq", "stream-seq", "stream-closed", "stream-key"}
+    {
+        "producer-id",
+        "producer-epoch",
+        "producer-seq",
+        "stream-seq",
+        "stream-closed",
+        "stream-key",
+        "content-encoding",
+    }
 )
 """What changes the meaning of an append, beside the type of its body."""
 
@@ -46,6 +59,13 @@ PREFLIGHT: Headers = {
     "Stream-Retention-Bytes, Stream-Key",
     "access-control-max-age": "86400",
 }
+
+
+def refuse_encoding(request: Request) -> None:
+    """Raise UnsupportedEncoding for a body that is not sent as it is."""
+    coding = request.header("content-encoding")
+    if coding is not None and coding.strip().lower() not in {"", "identity"}:
+        raise UnsupportedEncoding(f"content-encoding must be identity, got {coding!r:.80}")
 
 
 def settings(request: Request) -> Settings:
@@ -102,12 +122,15 @@ def expiry_ms(request: Request) -> int | None:
     if text is None:
         return None
     try:
-        moment = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text.upper()) if _RFC3339.fullmatch(text) else None
     except ValueError:
-        raise InvalidInput(f"stream-expires-at: {text!r:.80} is not a time") from None
-    if moment.tzinfo is None:
-        raise InvalidInput(f"stream-expires-at: {text!r:.80} has no time zone")
-    return int(moment.timestamp() * 1000)
+        time = None
+    if time is None:
+        raise InvalidInput(
+            f"stream-expires-at must be an RFC 3339 time with a time zone, got {text!r:.80}",
+            hint="As in 2030-01-31T12:00:00Z.",
+        )
+    return int(time.timestamp() * 1000)
 
 
 def routing_key(request: Request) -> bytes | None:
@@ -176,8 +199,10 @@ def _lifetime(info: StreamInfo) -> Headers:
     if info.ttl_seconds is not None:
         return {"stream-ttl": str(info.ttl_seconds)}
     if info.expires_at_ms is not None:
-        moment = datetime.fromtimestamp(info.expires_at_ms / 1000, UTC)
-        return {"stream-expires-at": moment.isoformat().replace("+00:00", "Z")}
+        # Streams from before the limit may have a later end than a datetime can be.
+        end_ms = min(info.expires_at_ms, limits.STREAM_EXPIRES_MS_MAX)
+        end = _EPOCH + timedelta(milliseconds=end_ms)
+        return {"stream-expires-at": end.isoformat().replace("+00:00", "Z")}
     return {}
 
 

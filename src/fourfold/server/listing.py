@@ -53,7 +53,7 @@ def sought(given: Mapping[str, str]) -> Sought | None:
         return asked_for(key)
     try:
         return asked_for(key, (field, msgspec.json.decode(value)))
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidInput(
             f"value is JSON: {error}", hint='Text is written with quotes, as in "Ada".'
         ) from None

@@ -7,6 +7,7 @@ Both fronts of the server call `Protocol.answer`; what it says is what goes out.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
@@ -60,6 +61,7 @@ _STATUS: Final[dict[str, int]] = {
     "stream_closed": 409,
     "read_only": 403,
     "too_large": 413,
+    "unsupported_encoding": 415,
     "closed": 503,
     "missing_dependency": 501,
 }
@@ -133,6 +135,8 @@ class Protocol:
         found = routes.find(request.method, request.path)
         if found.route is None:
             return Response(405, {"allow": ", ".join((*found.methods, "OPTIONS"))})
+        headers.refuse_encoding(request)
+        routes.refuse_unknown_parameters(found.route, request)
         return await self._handlers[found.route.operation](request, **found.given)
 
     # The server itself
@@ -262,7 +266,8 @@ class Protocol:
         return Response(200, headers.of_stream(info))
 
     async def _totals(self, _request: Request) -> Response:
-        return _json(200, self._streams.totals()._asdict())
+        totals = await asyncio.to_thread(self._streams.totals)
+        return _json(200, totals._asdict())
 
     async def _details(self, _request: Request, name: str) -> Response:
         return _json(200, details.shown(self._streams.details(name)))
@@ -296,6 +301,7 @@ class Protocol:
 
     def append_asked(self, request: Request, name: str) -> Append:
         """What a POST to a stream asks for; an error when it cannot be."""
+        headers.refuse_encoding(request)
         given, body = request.headers, request.body
         close = "stream-closed" in given and headers.is_closed(request)
         producer = headers.producer(request)

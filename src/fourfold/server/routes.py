@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, Final, Literal, NamedTuple
 
-from fourfold.errors import NotFound
+from fourfold.errors import InvalidInput, NotFound
 from fourfold.server import control, rules
 from fourfold.server.access import Scope
+from fourfold.server.exchange import Request
 
 Guard = Literal["stream", "list", "admin", "open", "control"]
 """Whose key a route asks for: one for the stream, for those that begin so, for everything, none, or
@@ -109,6 +110,21 @@ def find(method: str, path: str) -> Found:
     raise NotFound(f"there is nothing at {path!r:.200}")
 
 
+def refuse_unknown_parameters(route: Route, request: Request) -> None:
+    """Raise InvalidInput for a parameter that a read does not have: to ignore a filter would give
+    the wrong records.
+    """
+    if request.method != "GET" or route.guard in {"open", "admin"}:
+        return
+    known = [each.name for each in route.parameters if each.where == "query"]
+    for name in request.parameters():
+        if name not in known:
+            raise InvalidInput(
+                f"unknown parameter {name!r:.80}",
+                hint=f"Known here: {', '.join(known)}." if known else "There are none here.",
+            )
+
+
 def guarded(method: str, path: str) -> tuple[str, Scope | None]:
     """Whose key a request about a stream needs: the stream's name, and what it must allow where the
     method does not tell.
@@ -142,6 +158,7 @@ _ALWAYS: Final = {
     ),
     405: Answer("Nothing answers this method here.", {}, {"Allow": TEXT}),
     408: Answer("The request came too slowly."),
+    415: _error("The body has a Content-Encoding."),
     413: Answer("The body is larger than the server takes.", {"application/json": _ERROR}),
     421: _error("The server does not answer under the host of the request."),
     429: _error("Too much waits already; nothing was written.", **_RETRY),

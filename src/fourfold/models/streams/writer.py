@@ -82,16 +82,14 @@ def check_settings(
     """Raise InvalidInput for settings that no stream can have."""
     if ttl_seconds is not None and expires_at_ms is not None:
         raise InvalidInput("a stream has a time to live or an end, not both")
-    for what, value in (
-        ("ttl", ttl_seconds),
-        ("expires_at_ms", expires_at_ms),
-        ("retention_seconds", retention_seconds),
-        ("retention_bytes", retention_bytes),
+    for what, value, most in (
+        ("ttl", ttl_seconds, limits.STREAM_TTL_S_MAX),
+        ("expires_at_ms", expires_at_ms, limits.STREAM_EXPIRES_MS_MAX),
+        ("retention_seconds", retention_seconds, limits.INTEGER_MAX // 1000),
+        ("retention_bytes", retention_bytes, limits.INTEGER_MAX // 1000),
     ):
-        if value is not None and (
-            type(value) is not int or not 0 <= value <= limits.INTEGER_MAX // 1000
-        ):
-            raise InvalidInput(f"{what} is a number from 0 on, not {value!r:.80}")
+        if value is not None and (type(value) is not int or not 0 <= value <= most):
+            raise InvalidInput(f"{what} must be a number from 0 to {most}, got {value!r:.80}")
 
 
 def info_of(row: Sequence[Any]) -> StreamInfo:
