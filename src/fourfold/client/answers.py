@@ -15,7 +15,8 @@ import msgspec
 from fourfold import errors
 from fourfold.client.calls import Call, is_json
 from fourfold.errors import BadAnswer, FourfoldError, OutcomeUnknown, ServerUnreachable
-from fourfold.models.streams.names import plain_type
+from fourfold.models.streams.messages import has_lone_surrogate, split
+from fourfold.models.streams.names import JSON, plain_type
 from fourfold.models.streams.records import Producer
 
 Headers = Mapping[str, str]
@@ -117,6 +118,8 @@ def whole_messages(body: bytes) -> list[bytes]:
     try:
         return [bytes(raw) for raw in _RAW.decode(body)] if body else []
     except msgspec.DecodeError as error:
+        if body.lstrip()[:1] == b"[" and has_lone_surrogate(body):
+            return split(body, JSON, empty_list=True)
         raise BadAnswer(f"a part of a JSON stream is not an array: {error}") from None
 
 

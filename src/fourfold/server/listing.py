@@ -16,6 +16,7 @@ import msgspec
 from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.models.streams import Chunk, StreamInfo
+from fourfold.models.streams.messages import decode
 from fourfold.models.streams.names import show_offset
 from fourfold.models.streams.records import Sought
 from fourfold.models.streams.stream import sought as asked_for
@@ -52,7 +53,7 @@ def sought(given: Mapping[str, str]) -> Sought | None:
     if field is None or value is None:
         return asked_for(key)
     try:
-        return asked_for(key, (field, msgspec.json.decode(value)))
+        return asked_for(key, (field, decode(value.encode())))
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidInput(
             f"value is JSON: {error}", hint='Text is written with quotes, as in "Ada".'

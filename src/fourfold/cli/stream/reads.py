@@ -87,7 +87,8 @@ def state(out: Output, streams: Place, *, name: str) -> None:
         out.document({"name": name, "state": rows})
     else:
         rows_shown = [
-            (key[0], key[1], json.dumps(value, ensure_ascii=False)) for key, value in found.items()
+            tuple(map(_printable, (*key, json.dumps(value, ensure_ascii=False))))
+            for key, value in found.items()
         ]
         out.table(("type", "key", "value"), rows_shown)
 
@@ -141,6 +142,11 @@ def _row(record: Record, chunk: Chunk) -> dict[str, object]:
 def _print(out: Output, chunk: Chunk) -> None:
     for each in chunk.records:
         out.text(_shown(each.payload) + "\n")
+
+
+def _printable(text: str) -> str:
+    """Text that can be printed: half of a surrogate pair as its escape."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _shown(payload: bytes) -> str:

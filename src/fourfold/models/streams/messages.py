@@ -6,6 +6,10 @@ escapes. The body is checked to be JSON without being built and written again.
 
 from __future__ import annotations
 
+import json
+import re
+from typing import Any
+
 import msgspec
 
 from fourfold.errors import InvalidInput
@@ -14,6 +18,12 @@ from fourfold.models.streams.names import JSON, plain_type
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])
 _ONE = msgspec.json.Decoder(msgspec.Raw)
 _SPACE = b" \t\r\n"
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+"""An escape in a string; `lone` is half of a surrogate pair without the other half."""
 
 
 def split(body: bytes, content_type: str, *, empty_list: bool = False) -> list[bytes]:
@@ -27,12 +37,15 @@ def split(body: bytes, content_type: str, *, empty_list: bool = False) -> list[b
         # The decoder checks the grammar of what it leaves raw, but not that text is UTF-8.
         if not text.isascii():
             text.decode()
-        if text[:1] == b"[":
-            found = [bytes(raw) for raw in _LIST.decode(text)]
-        else:
-            _ONE.decode(text)
-            found = [bytes(text)]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        try:
+            found = _split(text)
+        except msgspec.DecodeError:
+            if not has_lone_surrogate(text):
+                raise
+            found = _slices(text, _split(readable(text)))
+    except RecursionError:
+        raise InvalidInput("the body is nested too deeply", hint="Nest messages less.") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"the body is not JSON: {error}") from None
     if not found and not empty_list:
         raise InvalidInput(
@@ -40,6 +53,52 @@ def split(body: bytes, content_type: str, *, empty_list: bool = False) -> list[b
             hint="Append a message; [[]] is one that is an empty array.",
         )
     return found
+
+
+def _split(text: bytes) -> list[bytes]:
+    if text[:1] == b"[":
+        return [bytes(raw) for raw in _LIST.decode(text)]
+    _ONE.decode(text)
+    return [bytes(text)]
+
+
+def has_lone_surrogate(text: bytes) -> bool:
+    """Return True if JSON escapes half of a surrogate pair alone, which RFC 8259 allows."""
+    if b"\\ud" not in text and b"\\uD" not in text:
+        return False
+    return any(found["lone"] for found in _ESCAPE.finditer(text))
+
+
+def readable(text: bytes) -> bytes:
+    """Return JSON of the same length for tools that need UTF-8: lone surrogates become U+FFFD."""
+    return _ESCAPE.sub(lambda found: b"\\ufffd" if found["lone"] else found[0], text)
+
+
+def _slices(text: bytes, messages: list[bytes]) -> list[bytes]:
+    """The messages of a text as they came, by their lengths in a text of the same length."""
+    if text[:1] != b"[":
+        return [bytes(text)]
+    found, at = [], 1
+    for message in messages:
+        while text[at] in b" \t\r\n,":
+            at += 1
+        found.append(bytes(text[at : at + len(message)]))
+        at += len(message)
+    return found
+
+
+def decode(message: bytes) -> Any:
+    """Decode a message that is stored; a lone surrogate is one in the text of the value, too.
+
+    Raises:
+        msgspec.DecodeError: a number in it is too large for a value.
+    """
+    try:
+        return msgspec.json.decode(message)
+    except msgspec.DecodeError:
+        if not has_lone_surrogate(message):
+            raise
+        return json.loads(message)
 
 
 def join(records: list[bytes], content_type: str) -> bytes:

@@ -18,6 +18,7 @@ import msgspec
 from fourfold.errors import CorruptData, InvalidInput
 from fourfold.kernel import Snapshot, Transaction, load_queries
 from fourfold.models.streams import profiles
+from fourfold.models.streams.messages import has_lone_surrogate
 from fourfold.models.streams.profiles import Profile
 from fourfold.models.streams.records import Record, StreamInfo
 from fourfold.models.streams.schemas import proof
@@ -44,6 +45,14 @@ class Rules(NamedTuple):
         """What is to be written of JSON messages; InvalidInput when one of them cannot be there.
         `given` is the routing key that came with them.
         """
+        for number, record in enumerate(records, 1):
+            if has_lone_surrogate(record):
+                raise InvalidInput(
+                    f"message {number} escapes half of a surrogate pair, which a stream with a "
+                    "schema, a profile or a routing key does not accept",
+                    hint="Cut text between characters, or use a stream without rules.",
+                    details={"message": number},
+                )
         records, keys = self.profile.take(records, now_ms)
         schema = self.registry.schema
         if schema is not None:

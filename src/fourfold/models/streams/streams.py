@@ -418,7 +418,7 @@ class Streams:
             found = reader.records(snapshot, info, *ends, self.cold)
             for record in rules.promoted(snapshot, info, found):
                 try:
-                    fold.apply(state, msgspec.json.decode(record.payload))
+                    fold.apply(state, messages.decode(record.payload))
                 except msgspec.DecodeError as error:
                     # JSON, but with something that no program reads as a value: 1e400.
                     raise CorruptData(

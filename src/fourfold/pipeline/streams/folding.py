@@ -17,6 +17,7 @@ import msgspec
 from fourfold import limits
 from fourfold.errors import CorruptData
 from fourfold.models.streams.fold import Key, apply
+from fourfold.models.streams.messages import readable
 from fourfold.pipeline.streams.promoting import Promote, Registries, promoter
 from fourfold.pipeline.tables import arrow
 
@@ -48,7 +49,7 @@ def _state(name: str, rows: Iterable[tuple[str, int, bytes]], promote: Promote) 
     state: dict[Key, Any] = {}
     for _, offset, payload in rows:
         try:
-            apply(state, msgspec.json.decode(promote(name, offset, payload)))
+            apply(state, msgspec.json.decode(readable(promote(name, offset, payload))))
         except msgspec.DecodeError as error:
             raise CorruptData(f"record {offset} of {name!r} is not JSON: {error}") from None
     return state

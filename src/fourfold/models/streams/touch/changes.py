@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from fourfold.models.streams.messages import decode
+
 Mark = int
 """A key, or a set of them. It holds within this process."""
 _WRITES = frozenset({"insert", "update", "upsert"})
@@ -58,7 +60,7 @@ def rows_mark(template_id: str, values: Sequence[Any]) -> Mark:
 def touched_by(payload: bytes, templates: Mapping[str, Sequence[Compared]]) -> set[Mark] | None:
     """What a message touches, where templates are given by their entities; None is everything."""
     try:
-        message = msgspec.json.decode(payload)
+        message = decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         # Whoever reads it in another way may find a change in it.
         return None

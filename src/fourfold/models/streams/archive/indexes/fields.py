@@ -7,6 +7,7 @@ object or an array there, has none.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ import msgspec
 
 from fourfold import limits
 from fourfold.errors import InvalidInput
+from fourfold.models.streams.messages import decode
 from fourfold.models.streams.records import Record, Step
 
 _FIELD_MAX = 200
@@ -30,13 +32,16 @@ def key_of_value(value: Any) -> bytes | None:
     """The key of a value; None for what cannot be one."""
     if isinstance(value, dict | list):
         return None
-    return msgspec.json.encode(value)
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(value).encode()
 
 
 def key_of(payload: bytes, field: str) -> bytes | None:
     """The key of a message."""
     try:
-        found = msgspec.json.decode(payload)
+        found = decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     for part in field.split("."):

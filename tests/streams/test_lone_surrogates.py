@@ -1,0 +1,84 @@
+"""JSON that escapes half of a surrogate pair: text that was cut in the middle of an emoji."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fourfold.client.answers import whole_messages
+from fourfold.errors import InvalidInput
+from fourfold.models.streams import messages
+from fourfold.models.streams.names import JSON
+
+LONE = rb'{"t":"abc\ud83d"}'
+
+
+@pytest.fixture
+def stream(opened):
+    return opened.streams.create("j", JSON)
+
+
+def payloads(chunk):
+    return [record.payload for record in chunk.records]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [LONE, rb'"\uDE00"', rb'"\ud83d\ud83d\ude00"', rb'"\\\udc00"', rb'{"\ud800":[1, "\ud83d x"]}'],
+)
+def test_message_with_a_lone_surrogate_is_kept_as_it_came(stream, message):
+    stream.append(message)
+    stream.append(b'[{"n":1} ,' + message + b"\n, 2]")
+    assert payloads(stream.read()) == [message, b'{"n":1}', message, b"2"]
+
+
+@pytest.mark.parametrize(
+    "body", [rb'"\ud83', rb'"\ud83g"', rb'["\ud83d",]', rb'{"a":"\ud83d"', rb"\ud83d"]
+)
+def test_text_that_is_no_json_is_refused_all_the_same(stream, body):
+    with pytest.raises(InvalidInput, match="not JSON"):
+        stream.append(body)
+
+
+def test_escaped_backslash_before_a_u_is_no_surrogate():
+    assert not messages.has_lone_surrogate(rb'"\\ud83d"')
+    assert not messages.has_lone_surrogate(rb'"\ud83d\ude00"')
+    assert messages.has_lone_surrogate(rb'"\\\ud83d"')
+
+
+@given(st.lists(st.recursive(st.text(st.characters()), st.lists, max_leaves=5), min_size=1))
+def test_every_list_that_json_writes_is_split_as_python_reads_it(values):
+    """Also those with halves of pairs, which `json.dumps` writes as escapes."""
+    body = json.dumps(values).encode()
+    found = messages.split(body, JSON)
+    assert [json.loads(each) for each in found] == values
+    assert [messages.decode(each) for each in found] == values
+    assert whole_messages(body) == found
+
+
+def test_messages_are_found_by_field_beside_and_by_a_lone_surrogate(stream):
+    stream.append(b"[" + LONE + rb',{"t":"abc\ud83e"},{"t":"\ud83d","n":7}]')
+    assert payloads(stream.read(where=("n", 7))) == [rb'{"t":"\ud83d","n":7}']
+    assert payloads(stream.read(where=("t", "abc\ud83d"))) == [LONE]
+
+
+def test_state_keeps_lone_surrogates_apart(opened, stream):
+    for half in (rb"\ud83d", rb"\ud83e"):
+        change = {"type": "t", "key": "K", "value": 1, "headers": {"operation": "upsert"}}
+        stream.append(json.dumps(change).encode().replace(b'"K"', b'"' + half + b'"'))
+    assert set(opened.streams.state("j")) == {("t", "\ud83d"), ("t", "\ud83e")}
+
+
+def test_stream_with_rules_refuses_lone_surrogates_with_the_reason(opened, stream):
+    stream.set_schema({"type": "object"})
+    with pytest.raises(InvalidInput, match="message 2 escapes half of a surrogate pair"):
+        stream.append(b"[{}," + LONE + b"]")
+    assert payloads(stream.read()) == []
+
+
+def test_deeply_nested_body_is_refused_with_the_reason(stream):
+    with pytest.raises(InvalidInput, match="nested too deeply"):
+        stream.append(b"[" * 5000 + b"]" * 5000)
