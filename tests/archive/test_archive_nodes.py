@@ -55,6 +55,9 @@ def test_of_two_nodes_that_own_a_stream_exactly_one_publishes(make, objects, bef
     assert two.archive.round().idle
     with pytest.raises(PublisherFenced):
         two.archive.settle("a")
+    # It does not fall silent: what is not published is reported each time.
+    assert isinstance(two.archive.publish_all().failures["a"], PublisherFenced)
+    assert not one.archive.publish_all().failures
 
 
 def test_two_nodes_that_race_have_one_winner(make, objects):

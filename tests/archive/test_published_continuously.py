@@ -286,3 +286,14 @@ def test_points_and_objects_that_the_settings_do_not_keep_go(tmp_path, url, monk
         assert backup.state().deleted > 10
         assert store.verify(objects=True).problems == []
         assert contents(rebuilt(tmp_path / "again", url)) == contents(store.root)
+
+
+def test_end_of_publishing_names_the_streams_that_another_node_publishes(store, url, tmp_path):
+    store.streams.create("a", "text/plain").append(b"of one")
+    store.archive.publish_all()
+    with open_store(tmp_path / "two", url) as other:
+        other.streams.create("a", "text/plain").append(b"of two")
+        backup = Continuous(other)
+        with backup.running(every_s=60):
+            assert isinstance(other.archive.publish_all().failures["a"], PublisherFenced)
+        assert isinstance(backup.left["streams/a"], PublisherFenced)

@@ -9,7 +9,7 @@ import pytest
 from served_streams import Served, free_port
 
 import fourfold
-from fourfold.errors import ObjectStoreError
+from fourfold.errors import ObjectStoreError, PublisherFenced
 from fourfold.objects import ObjectStore
 from fourfold.server.access import FILE_NAME, Access
 from fourfold.server.exchange import Request
@@ -54,7 +54,7 @@ async def test_health_reveals_no_names_without_a_key_for_all(failing, key):
     assert status == 503
     assert SECRET_NAME not in text
     document = json.loads(text)
-    assert document["unpublished_count"] == 1
+    assert (document["unpublished_count"], document["fenced_count"]) == (1, 0)
     assert document["error"] == {"kind": "object_store", "retryable": True}
 
 
@@ -139,3 +139,13 @@ def test_publishing_that_never_began_leaves_what_is_unpublished(store):
         pass
     assert publishing.failure.kind == "object_store"
     assert store.archive.standing().unpublished_records == 1
+
+
+@pytest.mark.anyio
+async def test_health_counts_fenced_streams_without_names(store):
+    store.streams.unpublished = lambda: {SECRET_NAME: PublisherFenced("another node has it")}
+    access = Access(store.root)
+    access.add(("read",))
+    _, text = await health(Protocol(store.streams, access=access))
+    assert json.loads(text)["fenced_count"] == 1
+    assert SECRET_NAME not in text

@@ -76,6 +76,7 @@ _SCHEMAS: Final[dict[str, Any]] = {
         ok=_FLAG,
         error={"type": ["object", "null"]},
         unpublished_count=_COUNT,
+        fenced_count=_COUNT,
         databases={"type": ["object", "null"]},
         objects={"type": ["object", "null"]},
     ),

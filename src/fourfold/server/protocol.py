@@ -21,6 +21,7 @@ from fourfold.errors import (
     FourfoldError,
     InvalidInput,
     NotFound,
+    PublisherFenced,
     StorageError,
 )
 from fourfold.kernel import prometheus_text
@@ -153,6 +154,7 @@ class Protocol:
             "error": _problem(failure, detailed=detailed),
             "front": self.front,
             "unpublished_count": len(failing),
+            "fenced_count": sum(isinstance(each, PublisherFenced) for each in failing.values()),
             "databases": None,
             "objects": None,
         }

@@ -189,8 +189,15 @@ class Continuous:
             stop.set()
             if every:
                 thread.join()
-                self._try(lambda: self.round(everything=True, streams=self._streams()))
-                self.left = self.failures
+                self._try(self._last_round)
+                self.left = {**self.failures, **self.left}
+
+    def _last_round(self) -> None:
+        """Publish everything; streams that cannot be published are noted one by one in `left`."""
+        report = self.round(everything=True, streams=self._streams())
+        self.left = {
+            name: error for name, error in report.failures.items() if name.startswith(f"{STREAMS}/")
+        }
 
     def _try(self, work: Callable[[], object]) -> None:
         self._resting.pop("", None)

@@ -179,7 +179,9 @@ class Archive:
             return done
 
     def publish_all(self, progress: Callable[[Round], None] | None = None) -> Round:
-        """Seal and publish everything that is there now; what failed is in the result."""
+        """Seal and publish everything that is there now; what failed is in the result, and so is
+        what is not published because another node publishes its stream.
+        """
         total = Round()
         self._resting = {
             name: rest for name, rest in self._resting.items() if rest.until == float("inf")
@@ -193,6 +195,7 @@ class Archive:
             if progress is not None:
                 progress(done)
             if done.idle or (done.failures and not done.sealed and not done.published):
+                total.failures |= self._fenced()
                 return total
 
     @contextmanager
@@ -426,6 +429,20 @@ class Archive:
         self._resting.pop(name, None)
         done.sealed += turn.sealed
         done.published += turn.published
+
+    def _fenced(self) -> dict[str, FourfoldError]:
+        """Streams that another node publishes, and of which something here is not published."""
+        fenced = {
+            name: rest.error
+            for name, rest in list(self._resting.items())
+            if rest.until == float("inf")
+        }
+        with self._database.read() as snapshot:
+            return {
+                name: error
+                for name, error in fenced.items()
+                if snapshot.value(SQL.unsettled, (name,))
+            }
 
     def _rest(self, name: str, error: FourfoldError) -> None:
         before = self._resting.get(name)
