@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -130,12 +131,42 @@ def json_argument(text: str, what: str) -> Any:
     else:
         where, data = what, text.encode("utf-8", "surrogateescape")
     try:
-        return msgspec.json.decode(data)
+        value = msgspec.json.decode(data)
+        # Numbers stay text here: only the keys are looked at.
+        json.loads(data, object_pairs_hook=_check_keys, parse_int=str, parse_float=str)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(
-            f"{where} is not JSON: {error}",
+            f"{where} is not JSON: {_lone_surrogate(data) or error}",
             hint=f"Give {what} as JSON, as @FILE, or as - to read it from stdin.",
         ) from error
+    except _DuplicateKey as error:
+        raise InvalidInput(
+            f"{where}: duplicate key {error.args[0]!r}", hint="Give every key of an object once."
+        ) from None
+    return value
+
+
+class _DuplicateKey(Exception):
+    """A key that an object has twice."""
+
+
+def _check_keys(pairs: list[tuple[str, Any]]) -> None:
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            raise _DuplicateKey(key)
+        seen.add(key)
+
+
+def _lone_surrogate(data: bytes) -> str | None:
+    """Return what is wrong with JSON that escapes half of a surrogate pair; None if none does."""
+    try:
+        json.dumps(json.loads(data), ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        return f"it has the lone surrogate {error.object[error.start]!a}, which is not Unicode"
+    except (ValueError, RecursionError):
+        pass
+    return None
 
 
 @contextmanager
