@@ -169,3 +169,18 @@ def test_a_value_that_a_snapshot_shares_with_a_collected_fact_stays(store):
     assert (done.revisions.count, done.values.count) == (4, 3)
     assert space.read("a").document == document
     assert space.verify() == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("INSERT INTO gc_point VALUES ('', 1000)", "is a kept point"),
+        ("INSERT INTO gc_point VALUES ('nowhere', 3)", "is a kept point"),
+        ("DELETE FROM gc_point", "is a fork"),
+        ("UPDATE gc_gap SET lost_seq = 0", "cannot have been there"),
+    ],
+)
+def test_wrong_records_of_a_collection_are_found(copy, change, said):
+    history, connection = copy
+    connection.execute(change)
+    assert any(said in problem for problem in found(history, connection))

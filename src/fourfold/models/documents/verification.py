@@ -139,10 +139,17 @@ def _collections(view: View, part: Part) -> Iterator[str]:
     for (seq,) in view.rows(view.sql.verify_seals):
         sentence = f"commit {seq} is sealed, but is not there or not below the horizon"
         yield Fault(sentence, "gc_seal", {"seq": seq})
-    for named, of, seq, op_index, lost, least, op, based in view.rows(view.sql.verify_gaps):
+    for named, seq in view.rows(view.sql.verify_points):
+        sentence = f"{text(named)!r} at seq {seq} is a kept point, but was never one"
+        yield Fault(sentence, "gc_point", {"branch": named, "seq": seq})
+    for named, seq in view.rows(view.sql.verify_forks):
+        sentence = f"{text(named)!r} at seq {seq} is a fork, but not a kept point"
+        yield Fault(sentence, "gc_point", {"branch": named, "seq": seq})
+    for row in view.rows(view.sql.verify_gaps):
+        named, of, seq, op_index, lost, least, op, based, sealed = row
         where = f"{text(of)!r} on {text(named)!r} at seq {seq}"
         key = {"branch": named, "id": of, "seq": seq, "op_index": op_index}
-        if op is None or seq > least or lost > seq:
+        if op is None or seq > least or lost > seq or not sealed:
             sentence = f"what was taken before {where} cannot have been there"
             yield Fault(sentence, "gc_gap", key, expected=f"before {least}", found=lost)
         elif text(op) == "patch" and not based:

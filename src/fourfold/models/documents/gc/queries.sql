@@ -198,8 +198,21 @@ WHERE seq > (SELECT seq FROM gc_horizon) OR seq NOT IN (SELECT seq FROM "commit"
 SELECT CAST(g.branch AS BLOB), CAST(g.id AS BLOB), g.seq, g.op_index, g.lost_seq, (SELECT seq FROM gc_horizon),
     CAST((SELECT op FROM revision AS r WHERE r.branch = g.branch AND r.id = g.id AND r.seq = g.seq
           AND r.op_index = g.op_index) AS BLOB),
-    EXISTS (SELECT 1 FROM gc_base AS b WHERE b.branch = g.branch AND b.id = g.id AND b.seq = g.seq)
+    EXISTS (SELECT 1 FROM gc_base AS b WHERE b.branch = g.branch AND b.id = g.id AND b.seq = g.seq),
+    EXISTS (SELECT 1 FROM gc_seal AS s WHERE s.seq = g.lost_seq)
 FROM gc_gap AS g
+
+-- name: verify_points
+-- Points that cannot have been kept: of branches that are not there, or not below the horizon.
+SELECT CAST(branch AS BLOB), seq FROM gc_point
+WHERE seq <= 0 OR seq >= (SELECT seq FROM gc_horizon) OR branch NOT IN (SELECT name FROM branch)
+
+-- name: verify_forks
+-- Forks below the horizon that were not kept.
+SELECT CAST(parent_branch AS BLOB), fork_seq FROM branch AS b
+WHERE fork_seq > 0 AND fork_seq < (SELECT seq FROM gc_horizon) AND NOT EXISTS (
+    SELECT 1 FROM gc_point AS p WHERE p.branch = b.parent_branch AND p.seq = b.fork_seq
+)
 
 -- name: verify_bases
 -- Snapshots with which the log begins, and are not there.
