@@ -11,7 +11,7 @@ import pytest
 import fourfold
 from fourfold import limits
 from fourfold.errors import Closed, InvalidInput, NotFound
-from fourfold.models.documents import GcPolicy, exchange
+from fourfold.models.documents import GcPolicy, exchange, writer
 from fourfold.models.documents.watching import Watch
 
 
@@ -386,3 +386,21 @@ def test_end_of_a_branch_wakes_its_watches(space, looks):
     space.branches.delete("work")
     thread.join()
     assert got == [None]
+
+
+def test_gap_in_the_notified_seqs_wakes_every_watch(space, looks):
+    """A commit that was not notified is found when the next one is."""
+    space.set("urn:b", {})
+    got = []
+    watch = space.watch(["urn:a"])
+    thread = threading.Thread(target=lambda: got.append(watch.next()))
+    thread.start()
+    while not looks:
+        time.sleep(0.001)
+    request = space._request([{"op": "set", "id": "urn:a", "value": {}}], None, None, None, "", ())
+    space.database.transact(
+        lambda txn: writer.commit(txn, space.history_kind, request, space._cache)
+    )
+    space.set("urn:b", {"value": 1})
+    thread.join()
+    assert [commit.seq for commit in got] == [2]
