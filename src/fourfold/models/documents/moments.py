@@ -6,7 +6,7 @@ however long it is, and a state that was read at a time is the state found for t
 
 New commits have six fractional digits. Earlier versions wrote three, and those rows stay as they
 are: the text is hashed into fact commits. As text `.123Z` sorts after `.123500Z`, so times are
-compared by `comparable` only; the pipeline has the same as an SQL expression.
+compared by `comparable` only, and never in SQL.
 """
 
 from __future__ import annotations
