@@ -458,6 +458,13 @@ def test_a_target_that_never_rests_makes_the_merge_stale(forked, monkeypatch):
         forked.branches.merge("work", "")
 
 
+@pytest.mark.parametrize(("query", "count"), [("merges", 3), ("newest_change", 2)])
+def test_search_for_a_base_reads_only_merges(forked, query, count):
+    with forked.view() as view:
+        plan = view.all(f"EXPLAIN QUERY PLAN {getattr(view.sql, query)}", ("work", 9, 9)[:count])
+    assert any("INDEX idx_commit_merge" in row[3] for row in plan)
+
+
 def test_merges_and_writers_at_the_same_time_lose_nothing(forked):
     def write():
         for number in range(30):

@@ -257,8 +257,8 @@ ORDER BY seq LIMIT ?5
 -- name: merges
 -- How the requests begin that merged another branch into one, up to a seq, newest first. The field "merge" comes early in
 -- the text of a request, since its keys are sorted; some that only look like a merge may come along. The index
--- idx_commit_merge has the same condition.
-SELECT seq, substr(original, 1, 2000) FROM "commit"
+-- idx_commit_merge has the same condition; without its name SQLite would look at every commit of the branch.
+SELECT seq, substr(original, 1, 2000) FROM "commit" INDEXED BY idx_commit_merge
 WHERE branch = ?1 AND seq <= ?2 AND instr(substr(original, 1, 300), ',"merge":{') > 0
 ORDER BY seq DESC LIMIT ?3
 
@@ -268,7 +268,7 @@ ORDER BY seq DESC LIMIT ?3
 SELECT max(
     coalesce((SELECT seq FROM revision WHERE branch = ?1 AND seq <= ?2 ORDER BY seq DESC LIMIT 1), 0),
     coalesce((
-        SELECT seq FROM "commit"
+        SELECT seq FROM "commit" INDEXED BY idx_commit_merge
         WHERE branch = ?1 AND seq <= ?2 AND instr(substr(original, 1, 300), ',"merge":{') > 0
         ORDER BY seq DESC LIMIT 1
     ), 0)
