@@ -111,8 +111,9 @@ class _Node:
 
     def rating(self, pick, owner, value):
         app = self._app(pick)
-        target = self._one(app, "parent", pick)
-        row = {**self._row(app, "rating", owner), "target_parent_id": target}
+        kind = "attr" if pick % 4 == 1 else "parent"
+        target = self._one(app, kind, pick)
+        row = {**self._row(app, "rating", owner), f"target_{kind}_id": target}
         self.graphs.insert_rating(
             app, {**row, **{k: v for k, v in value.items() if k != "value_blob"}}
         )
@@ -126,13 +127,19 @@ class _Node:
 
     def hide_one(self):
         [one] = self.graphs.insert_many_parents(1, [self._row(1, "parent", 1)])
+        attr = self.graphs.insert_attr(1, {**self._row(1, "attr", 2), "parent_id": one})
+        for ends in ({"dst_parent_id": one}, {"dst_attr_id": attr}):
+            edge = {**self._row(1, "edge", 3), "src_parent_id": self._one(1, "parent", 0), **ends}
+            self.graphs.insert_edge(1, edge)
         self.graphs.insert_rating(1, {**self._row(1, "suppress", 1), "target_parent_id": one})
 
     def update(self, pick, owner, value):
         app = self._app(pick)
-        kind = ("attr", "rating", "parent")[pick % 3]
+        kind = ("attr", "rating", "parent", "edge")[pick % 4]
         changes = {} if kind == "parent" else {k: v for k, v in value.items() if k != "value_blob"}
-        del owner
+        if kind == "edge":
+            target = "attr" if owner == 1 else "parent"
+            changes = {f"dst_{target}_id": self._one(app, target, pick // 7)}
         self.graphs.update(app, kind, self._one(app, kind, pick // 5), changes)
 
 

@@ -65,7 +65,7 @@ def query(
         pointer if parents else None,
         parents or None,
         at=at,
-        limit=limit if raw else None,
+        limit=limit + 1,
     )
     rows = graphs.select(question) if raw else graphs.current(question, suppressed=suppressed)
     shown = rows[:limit]

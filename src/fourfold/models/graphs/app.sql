@@ -150,6 +150,10 @@ SELECT id FROM app_{n}_type WHERE kind = ?1
 -- name: add_type
 INSERT INTO app_{n}_type (kind, type_key) VALUES (?1, ?2)
 
+-- name: parents_of_attrs
+-- What some attributes belong to, which never changes.
+SELECT a.id, a.parent_id FROM json_each(?1) AS wanted CROSS JOIN app_{n}_attr AS a WHERE a.id = wanted.value
+
 -- name: add_log
 INSERT INTO app_{n}_log (level, event_type, context_json, created_at) VALUES (?1, ?2, ?3, ?4)
 

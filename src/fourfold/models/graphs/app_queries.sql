@@ -82,6 +82,10 @@ SELECT sync_flags FROM app_{n}_{kind} WHERE id = ?1 AND object_id = ?1
 SELECT wanted.value, r.sync_flags FROM json_each(?1) AS wanted
 LEFT JOIN app_{n}_{kind} AS r ON r.id = wanted.value AND r.object_id = r.id
 
+-- name: owners
+-- Who owns some objects; all versions of one have the same owner.
+SELECT r.id, r.owner_identity FROM json_each(?1) AS wanted CROSS JOIN app_{n}_{kind} AS r WHERE r.id = wanted.value
+
 -- name: foreign_row
 -- A row that came from another node.
 SELECT object_id FROM app_{n}_{kind} WHERE origin = ?1 AND origin_seq = ?2 AND position = ?3 AND origin <> ''

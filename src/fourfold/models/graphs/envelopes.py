@@ -20,7 +20,8 @@ from fourfold.errors import InvalidInput, NotFound, Refused
 from fourfold.models.graphs import checks
 from fourfold.models.graphs.apps import Apps
 from fourfold.models.graphs.records import KINDS, Applied, Kind
-from fourfold.models.graphs.writer import REFERENCES, GraphTransaction
+from fourfold.models.graphs.statements import REFERENCES
+from fourfold.models.graphs.writer import GraphTransaction
 
 _ENVELOPE = frozenset({"ops", "trace_id"})
 _OPERATION = frozenset({"op", "app_id", "type_key", "type_id", "owner_identity", "payload"})

@@ -2,6 +2,9 @@
 
     rows up to a number ──> newest version of each object ──> without what a rating suppresses
 
+What is suppressed takes along what belongs to it: a parent its attributes, and both of them the
+edges from and to them and the ratings of them.
+
 Newest is the greatest (version, node). A version is one more than the newest that its writer knew,
 so an update always beats what it was made from; two made at once on two nodes have the same
 version, and the name of the node decides, on every node alike. The order in which rows arrived does
@@ -10,7 +13,7 @@ not matter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from typing import Protocol, TypeVar
 
@@ -24,11 +27,6 @@ class Versioned(Protocol):
     def version(self) -> int: ...
     @property
     def origin(self) -> str: ...
-
-
-class Owned(Versioned, Protocol):
-    @property
-    def owner_identity(self) -> int: ...
 
 
 class Judgement(Versioned, Protocol):
@@ -48,7 +46,6 @@ class Judgement(Versioned, Protocol):
 
 R = TypeVar("R", bound=Versioned)
 J = TypeVar("J", bound=Judgement)
-O = TypeVar("O", bound=Owned)  # noqa: E741
 
 
 def rank(row: Versioned, node: str) -> tuple[int, str]:
@@ -81,11 +78,6 @@ def suppressions(
     return parents, attrs
 
 
-def visible(
-    rows: Iterable[O], suppressed_by: dict[int, set[int]], trusted: AbstractSet[int]
-) -> Iterator[O]:
-    """The rows that nobody hides who may: the owner of an object, and those who are `trusted`."""
-    for row in rows:
-        by = suppressed_by.get(row.object_id)
-        if by is None or not (row.owner_identity in by or by & trusted):
-            yield row
+def is_hidden(by: AbstractSet[int], owner: int | None, trusted: AbstractSet[int]) -> bool:
+    """Return True if one of those who suppress an object may: its owner, or one `trusted`."""
+    return owner in by or not by.isdisjoint(trusted)

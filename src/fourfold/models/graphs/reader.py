@@ -14,7 +14,7 @@ import heapq
 import json
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from fourfold.errors import InvalidInput, NotFound
 from fourfold.kernel import Queries, Snapshot
@@ -28,12 +28,20 @@ from fourfold.models.graphs.records import (
     Rating,
     Row,
 )
-from fourfold.models.graphs.statements import POINTERS, SQL, app_statements, statements_of
+from fourfold.models.graphs.statements import (
+    POINTERS,
+    REFERENCES,
+    SQL,
+    app_statements,
+    statements_of,
+)
 
 T = TypeVar("T")
 
 _LAST_ID = (1 << 63) - 1
 _NO_LIMIT = -1
+_PAGE, _PAGE_MIN = 500, 16
+"""Rows that are read at once to see which of them are suppressed; with a limit about as many."""
 
 
 class Question(NamedTuple):
@@ -48,6 +56,19 @@ class Question(NamedTuple):
     since: int | None = None
     at: int | None = None
     limit: int | None = None
+
+
+Target = tuple[Kind, int]
+"""A parent or an attribute, by its kind and id."""
+
+
+class _Judges(NamedTuple):
+    """Whose suppressions count: in which app, by which type of rating, up to which number."""
+
+    app_id: int
+    suppress: int
+    at: int | None
+    trusted: frozenset[int]
 
 
 class Reader:
@@ -98,38 +119,64 @@ class Reader:
         return tuple(sorted(found, key=lambda row: fold.rank(row, self._node)))
 
     def visible(self, question: Question, trusted: frozenset[int]) -> Iterator[Row]:
-        """The current version of each object, without what its owner or somebody trusted has
-        suppressed. An edge or a rating is hidden by nothing but its own newest version.
+        """The current version of each object, without what its owner or one of the trusted has
+        suppressed, and what belongs to that. The limit counts what is left.
         """
-        rows = self.iterate(question, current=True)
-        if question.kind not in {"parent", "attr"}:
-            return rows
-        return self._unsuppressed(rows, question, trusted)
+        limit = _limit(question.limit)
+        rows = self.iterate(question._replace(limit=None if limit else 0), current=True)
+        size = _PAGE if limit < 0 else min(_PAGE, limit + _PAGE_MIN)
+        shown = self._unsuppressed(rows, question, trusted, size)
+        return shown if limit < 0 else islice(shown, limit)
 
     def _unsuppressed(
-        self, rows: Iterator[Row], question: Question, trusted: frozenset[int]
+        self, rows: Iterator[Row], question: Question, trusted: frozenset[int], size: int
     ) -> Iterator[Row]:
         """A page at a time, so that ratings are asked for in bulk and memory stays small."""
-        app_id, kind = question.app_id, question.kind
-        suppress = self._snapshot.value(app_statements(app_id).type_by_key, ("rating", SUPPRESS))
-        pointer = "target_parent_id" if kind == "parent" else "target_attr_id"
-        while page := list(islice(rows, 500)):
-            if suppress is None:
-                yield from page
-                continue
-            ids = [row.object_id for row in page]
-            asked = Question(
-                app_id,
-                "rating",
-                type_ids=[int(suppress)],
-                pointer=pointer,
-                targets=ids,
-                at=question.at,
-            )
-            ratings = (row for row in self.rows(asked, current=True) if isinstance(row, Rating))
-            parents, attrs = fold.suppressions(ratings, frozenset({int(suppress)}))
-            hidden = parents if kind == "parent" else attrs
-            yield from fold.visible(page, hidden, trusted)
+        suppress = self._apps.find_type(self._snapshot, question.app_id, "rating", SUPPRESS)
+        if suppress is None:
+            yield from rows
+            return
+        while page := list(islice(rows, size)):
+            about = [_about(row, question.kind) for row in page]
+            judges = _Judges(question.app_id, suppress, question.at, trusted)
+            hidden = self._hidden(frozenset().union(*about), judges)
+            yield from (row for row, each in zip(page, about, strict=True) if not each & hidden)
+
+    def _hidden(self, objects: frozenset[Target], judges: _Judges) -> set[Target]:
+        """Which of some parents and attributes are suppressed, attributes also by their parent."""
+        attrs = {number for kind, number in objects if kind == "attr"}
+        parents = {number for kind, number in objects if kind == "parent"}
+        sql = app_statements(judges.app_id).parents_of_attrs
+        belongs = self._snapshot.all(sql, (json.dumps(sorted(attrs)),)) if attrs else []
+        hidden_parents = self._suppressed("parent", parents | {row[1] for row in belongs}, judges)
+        hidden_attrs = self._suppressed("attr", attrs, judges)
+        hidden_attrs |= {row[0] for row in belongs if row[1] in hidden_parents}
+        hidden: set[Target] = {("parent", number) for number in hidden_parents}
+        return hidden | {("attr", number) for number in hidden_attrs}
+
+    def _suppressed(self, kind: Kind, ids: set[int], judges: _Judges) -> set[int]:
+        """Which of some objects of one kind are suppressed themselves."""
+        if not ids:
+            return set()
+        asked = Question(
+            judges.app_id,
+            "rating",
+            type_ids=[judges.suppress],
+            pointer=f"target_{kind}_id",
+            targets=ids,
+            at=judges.at,
+        )
+        ratings = (row for row in self.rows(asked, current=True) if isinstance(row, Rating))
+        parents, attrs = fold.suppressions(ratings, frozenset({judges.suppress}))
+        suppressed_by = parents if kind == "parent" else attrs
+        sql = statements_of(judges.app_id, kind).owners
+        found = self._snapshot.all(sql, (json.dumps(sorted(suppressed_by)),))
+        owners: dict[int, int] = dict(cast("Any", found))
+        return {
+            number
+            for number, by in suppressed_by.items()
+            if fold.is_hidden(by, owners.get(number), judges.trusted)
+        }
 
     def pending(
         self, app_id: int, kind: Kind, flag_mask: int, limit: int, after_seq: int
@@ -260,6 +307,14 @@ def _ids(given: Iterable[int] | None, name: str) -> list[int] | None:
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise InvalidInput(f"{name} must be several ids, not {checks.shown(given)}")
     return sorted({checks.integer(each, name, least=1) for each in given})
+
+
+def _about(row: Row, kind: Kind) -> frozenset[Target]:
+    """The parents and attributes that a row is hidden with: itself, and what it points at."""
+    about = {(target, getattr(row, name)) for name, target in REFERENCES[kind]}
+    if kind in {"parent", "attr"}:
+        about.add((kind, row.object_id))
+    return frozenset(each for each in about if each[1] is not None)
 
 
 def _limit(given: int | None) -> int:

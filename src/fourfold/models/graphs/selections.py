@@ -48,7 +48,8 @@ class Selections:
         txn: GraphTransaction | None = None,
     ) -> tuple[Row, ...]:
         """The newest version of each object that a question finds. What its owner, or one of the
-        `trusted`, suppresses is left out unless `suppressed`.
+        `trusted`, suppresses is left out with what belongs to it, unless `suppressed`. A limit
+        counts what is left.
         """
         with self._reader(txn) as reader:
             if suppressed:
@@ -182,11 +183,12 @@ class Selections:
         type_ids: Ids = None,
         owner: int | None = None,
         at: int | None = None,
+        limit: int | None = None,
         trusted: Iterable[int] = (),
         suppressed: bool = False,
         txn: GraphTransaction | None = None,
     ) -> tuple[Parent, ...]:
-        asked = Question(app_id, "parent", type_ids, owner, at=at)
+        asked = Question(app_id, "parent", type_ids, owner, at=at, limit=limit)
         found = self.current(asked, trusted=trusted, suppressed=suppressed, txn=txn)
         return cast("tuple[Parent, ...]", found)
 
@@ -197,12 +199,13 @@ class Selections:
         parent_ids: Ids = None,
         type_ids: Ids = None,
         at: int | None = None,
+        limit: int | None = None,
         trusted: Iterable[int] = (),
         suppressed: bool = False,
         txn: GraphTransaction | None = None,
     ) -> tuple[Attr, ...]:
         asked = _pointing(
-            Question(app_id, "attr", type_ids, since=None, at=at, limit=None),
+            Question(app_id, "attr", type_ids, since=None, at=at, limit=limit),
             {"parent_id": parent_ids},
         )
         found = self.current(asked, trusted=trusted, suppressed=suppressed, txn=txn)

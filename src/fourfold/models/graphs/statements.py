@@ -19,13 +19,16 @@ SQL = load_queries("fourfold.models.graphs")
 
 NOUNS: tuple[str, ...] = (*KINDS, "type", "log")
 """The tables of an app, by the last word of their names."""
-POINTERS: dict[Kind, tuple[str, ...]] = {
+REFERENCES: dict[Kind, tuple[tuple[str, Kind], ...]] = {
     "parent": (),
-    "attr": ("parent_id",),
-    "edge": ("src_parent_id", "dst_parent_id", "dst_attr_id"),
-    "rating": ("target_parent_id", "target_attr_id"),
+    "attr": (("parent_id", "parent"),),
+    "edge": (("src_parent_id", "parent"), ("dst_parent_id", "parent"), ("dst_attr_id", "attr")),
+    "rating": (("target_parent_id", "parent"), ("target_attr_id", "attr")),
 }
-"""The columns of a kind that point at other objects."""
+"""The columns of a kind that point at other objects, and of which kind these are."""
+POINTERS: dict[Kind, tuple[str, ...]] = {
+    kind: tuple(name for name, _ in pointers) for kind, pointers in REFERENCES.items()
+}
 
 
 @lru_cache(maxsize=16384)

@@ -32,8 +32,14 @@ from fourfold.models.graphs.feed import Wanted
 from fourfold.models.graphs.packages import Name, Package, Sent
 from fourfold.models.graphs.records import Change, Kind
 from fourfold.models.graphs.rows import SHAPES
-from fourfold.models.graphs.statements import POINTERS, SQL, app_statements, statements_of
-from fourfold.models.graphs.writer import REFERENCES, GraphTransaction
+from fourfold.models.graphs.statements import (
+    POINTERS,
+    REFERENCES,
+    SQL,
+    app_statements,
+    statements_of,
+)
+from fourfold.models.graphs.writer import GraphTransaction
 
 if TYPE_CHECKING:
     from fourfold.models.graphs.graphs import Graphs

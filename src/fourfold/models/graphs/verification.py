@@ -8,8 +8,7 @@ from fourfold.kernel import Snapshot, load_queries
 from fourfold.models.graphs import identities
 from fourfold.models.graphs.apps import Apps
 from fourfold.models.graphs.records import BITS, KINDS, Kind
-from fourfold.models.graphs.statements import table_of
-from fourfold.models.graphs.writer import REFERENCES
+from fourfold.models.graphs.statements import REFERENCES, table_of
 
 _SQL = load_queries("fourfold.models.graphs", "verification.sql")
 _NAMED_MAX = 20

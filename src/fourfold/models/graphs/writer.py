@@ -27,6 +27,7 @@ from fourfold.models.graphs.records import BITS, ROWS, SYSTEM_APP, Attr, Kind, R
 from fourfold.models.graphs.rows import SHAPES
 from fourfold.models.graphs.sequence import GLOBAL_SEQ
 from fourfold.models.graphs.statements import (
+    REFERENCES,
     SQL,
     insert_statement,
     statements_of,
@@ -41,12 +42,6 @@ _REMEMBERED_MAX = 256
 _ONE_STATEMENT_MAX = 4
 """So few rows have a statement of their own length; more are cut into a few usual lengths."""
 _NONE: dict[int, int] = {}
-REFERENCES: dict[Kind, tuple[tuple[str, Kind], ...]] = {
-    "parent": (),
-    "attr": (("parent_id", "parent"),),
-    "edge": (("src_parent_id", "parent"), ("dst_parent_id", "parent"), ("dst_attr_id", "attr")),
-    "rating": (("target_parent_id", "parent"), ("target_attr_id", "attr")),
-}
 _PLACES: dict[Kind, tuple[tuple[int, str, Kind], ...]] = {
     kind: tuple((SHAPES[kind].columns.index(name), name, target) for name, target in pointers)
     for kind, pointers in REFERENCES.items()

@@ -2,8 +2,8 @@
 what is hidden.
 
 Rows come in the shape of the table `versions`: those about one object together, its versions and
-the ratings that may suppress it, in any order. Out comes the newest version of each object, unless
-somebody hides it who may. One object is in memory at a time.
+the ratings that may suppress it or what it points at, in any order. Out comes the newest version of
+each object, unless it is hidden. One object is in memory at a time.
 """
 
 from __future__ import annotations
@@ -39,11 +39,16 @@ class _Version(NamedTuple):
     target_attr_id: int | None
     value_number: float | None
     wanted: str
+    via: int
+    """The id of the version, or of the one that a judgement is about."""
+    judged_owner: int | None
+    """The owner of what a judgement suppresses."""
     place: tuple[Any, int]
     """The batch that the row is in, and where."""
 
 
 _OWN = _Version._fields[:-1]
+_JUDGEMENT = "judgement"
 _about = attrgetter("app_id", "wanted", "target")
 
 
@@ -60,16 +65,23 @@ def _newest(batches: Iterable[pa.RecordBatch]) -> Iterator[_Version]:
         rows = list(group)
         batch, at = rows[0].place
         node = batch.column("node")[at].as_py()
-        versions = [row for row in rows if row.kind == row.wanted]
-        found = fold.current(versions, node).values()
-        if batch.column("suppressed")[at].as_py() or rows[0].wanted not in {"parent", "attr"}:
-            yield from found
-            continue
-        ratings = fold.current((row for row in rows if row.kind != row.wanted), node).values()
-        parents, attrs = fold.suppressions(ratings, {row.type_id for row in ratings})
-        hidden = parents if rows[0].wanted == "parent" else attrs
+        suppressed = batch.column("suppressed")[at].as_py()
         trusted = frozenset(json.loads(batch.column("trusted")[at].as_py()))
-        yield from fold.visible(found, hidden, trusted)
+        versions = [row for row in rows if row.kind == row.wanted]
+        for row in fold.current(versions, node).values():
+            about = [each for each in rows if each.kind == _JUDGEMENT and each.via == row.via]
+            if suppressed or not _is_hidden(fold.current(about, node).values(), trusted):
+                yield row
+
+
+def _is_hidden(judgements: Iterable[_Version], trusted: frozenset[int]) -> bool:
+    """Return True if one of the current ratings of what hides a row counts."""
+    return any(
+        fold.is_hidden(by, judgement.judged_owner, trusted)
+        for judgement in judgements
+        for suppressions in fold.suppressions([judgement], {judgement.type_id})
+        for by in suppressions.values()
+    )
 
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[_Version]:

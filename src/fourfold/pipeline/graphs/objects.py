@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from fourfold import limits
 from fourfold.models.graphs.records import KINDS, Kind
+from fourfold.models.graphs.statements import REFERENCES
 from fourfold.pipeline import cut as cuts
 from fourfold.pipeline.cut import Mark
 from fourfold.pipeline.graphs import shapes
@@ -28,8 +29,15 @@ _CASTS: Final = {
     "boolean": "INTEGER",
 }
 _SAMPLES: Final = {"TEXT": "''", "INTEGER": "0", "REAL": "0.0", "BLOB": "x''"}
-_TARGETS: Final[dict[Kind, str]] = {"parent": "target_parent_id", "attr": "target_attr_id"}
-"""By which column a rating points at an object of the kind that it can suppress."""
+_HIDDEN_BY: Final[dict[Kind, tuple[tuple[str, Kind], ...]]] = {
+    "parent": (("object_id", "parent"),),
+    "attr": (("object_id", "attr"),),
+    "edge": REFERENCES["edge"],
+    "rating": REFERENCES["rating"],
+}
+"""What a row is hidden with: by which of its columns, and of which kind. An attribute is hidden
+with its parent as well, and takes along what points at it.
+"""
 _CONSTANT: Final = ("node", "trusted", "suppressed")
 _BLOB: Final = "value_blob"
 _LAST: Final = 2**62
@@ -93,9 +101,11 @@ def _piece(
 
 def _parts(app: App, kind: Kind, mark: Mark) -> str:
     parts = [_filled(SQL.versions, app, kind, kind, mark)]
-    if kind in _TARGETS:
-        judged = _filled(SQL.judgements, app, "rating", kind, mark)
-        parts.append(judged.replace("{pointer}", _TARGETS[kind]))
+    for column, target in _HIDDEN_BY[kind]:
+        queries = [SQL.judgements] + [SQL.judgements_of_parents] * (target == "attr")
+        for query in queries:
+            judged = query.replace("{column}", column).replace("{target}", target)
+            parts.append(_filled(judged, app, "rating", kind, mark))
     return " UNION ALL ".join(parts)
 
 

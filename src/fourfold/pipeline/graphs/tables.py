@@ -14,8 +14,8 @@ and the option `app` reads one app alone. The number that orders everything is `
 is one, an offset of a stream is one, and `at` may be one. Nothing that was written under one number
 is ever cut.
 
-`versions` is what the fold of `current` reads, and internal: the versions of objects, and with them
-the ratings that suppress them, those of one object together.
+`versions` is what the fold of `current` reads, and internal: the versions of objects, and with each
+the ratings that suppress its object or what it points at, those of one object together.
 """
 
 from __future__ import annotations
@@ -75,6 +75,8 @@ _TABLES = (
             *(Column(each.name, each.type) for each in shapes.of_all()),
             Column("node", "string"),
             Column("wanted", "string"),
+            Column("via", "bigint"),
+            Column("judged_owner", "bigint"),
             Column("trusted", "string"),
             Column("suppressed", "boolean"),
         ),

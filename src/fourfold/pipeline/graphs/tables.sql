@@ -96,18 +96,33 @@ FROM app_{n}_{kind} AS r
 -- index has them in that order, so nothing is sorted.
 SELECT
     r.object_id AS target, {n} AS app_id, (SELECT slug FROM apps WHERE app_id = {n}) AS app, '{kind}' AS kind,
-    '{kind}' AS wanted, (SELECT t.type_key FROM app_{n}_type AS t WHERE t.id = r.type_id) AS type, {columns}
+    '{kind}' AS wanted, (SELECT t.type_key FROM app_{n}_type AS t WHERE t.id = r.type_id) AS type, r.id AS via,
+    NULL AS judged_owner, {columns}
 FROM app_{n}_{kind} AS r
 WHERE r.object_id > ?1 AND r.object_id <= ?2 AND +r.global_seq <= {cut}
 
 -- name: judgements
--- With them, the ratings that suppress one of these objects, in the same order: by what they are about.
+-- With them, the ratings that suppress what hides one of these versions: its object, or what it points at by {column},
+-- a {target}. Whose object that is decides whether they count. There are few of them, so they come first.
 SELECT
-    r.{pointer} AS target, {n} AS app_id, NULL AS app, 'rating' AS kind, '{kind}' AS wanted, 'suppress' AS type,
+    v.object_id AS target, {n} AS app_id, NULL AS app, 'judgement' AS kind, '{kind}' AS wanted, 'suppress' AS type,
+    v.id AS via, (SELECT o.owner_identity FROM app_{n}_{target} AS o WHERE o.id = r.target_{target}_id) AS judged_owner,
     {columns}
-FROM app_{n}_rating AS r
-WHERE r.{pointer} > ?1 AND r.{pointer} <= ?2 AND +r.global_seq <= {cut}
-    AND +r.type_id = (SELECT t.id FROM app_{n}_type AS t WHERE t.kind = 'rating' AND t.type_key = 'suppress')
+FROM app_{n}_rating AS r CROSS JOIN app_{n}_{kind} AS v
+WHERE r.type_id = (SELECT t.id FROM app_{n}_type AS t WHERE t.kind = 'rating' AND t.type_key = 'suppress')
+    AND +r.global_seq <= {cut} AND v.{column} = r.target_{target}_id
+    AND +v.object_id > ?1 AND +v.object_id <= ?2 AND +v.global_seq <= {cut}
+
+-- name: judgements_of_parents
+-- The same for the parent of an attribute that a version is, or points at by {column}.
+SELECT
+    v.object_id AS target, {n} AS app_id, NULL AS app, 'judgement' AS kind, '{kind}' AS wanted, 'suppress' AS type,
+    v.id AS via, (SELECT o.owner_identity FROM app_{n}_parent AS o WHERE o.id = r.target_parent_id) AS judged_owner,
+    {columns}
+FROM app_{n}_rating AS r CROSS JOIN app_{n}_attr AS a CROSS JOIN app_{n}_{kind} AS v
+WHERE r.type_id = (SELECT t.id FROM app_{n}_type AS t WHERE t.kind = 'rating' AND t.type_key = 'suppress')
+    AND +r.global_seq <= {cut} AND a.parent_id = r.target_parent_id AND a.id = a.object_id AND v.{column} = a.id
+    AND +v.object_id > ?1 AND +v.object_id <= ?2 AND +v.global_seq <= {cut}
 
 -- name: merged
 -- Versions and judgements of the objects of one kind of one app, merged by object.
