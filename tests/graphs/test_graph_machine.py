@@ -11,6 +11,7 @@ import json
 import shutil
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 
@@ -21,7 +22,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from fourfold.errors import FourfoldError, PackageReplayed, Refused
-from fourfold.models.graphs import Question, fold
+from fourfold.kernel.backup import restore
+from fourfold.models.graphs import GLOBAL_SEQ, Question, fold
 from fourfold.models.graphs.verification import problems
 
 MARKET = 2
@@ -114,7 +116,10 @@ class ThreeNodes(RuleBasedStateMachine):
 
     @rule(n=NODE, values=st.lists(VALUE, min_size=1, max_size=3), flags=MIXED, app=ANY_APP)
     def write(self, n, values, flags, app):
-        done = self.nodes[n].graphs.apply(self.envelope(self.nodes[n], values, flags, app))
+        given = self.envelope(self.nodes[n], values, flags, app)
+        done = self.nodes[n].graphs.apply(given)
+        # What was handed in is the caller's again.
+        given["ops"].clear()
         self.models[n].seq += 1
         assert done.global_seq == self.models[n].seq
         self.was_applied(n, values, app, done)
@@ -132,6 +137,83 @@ class ThreeNodes(RuleBasedStateMachine):
         for each, (_, value, app) in zip(done, work, strict=True):
             self.was_applied(n, [value], app, each)
         model.rows.sort(key=lambda row: row[0])
+
+    @rule(
+        n=NODE, several=st.lists(st.tuples(VALUE, MIXED, ANY_APP), max_size=3), fails=st.booleans()
+    )
+    def write_in_one_transaction(self, n, several, fails):
+        """Inserts, envelopes that join, more numbers, and flags of rows that it wrote itself."""
+        node, model = self.nodes[n], self.models[n]
+        before = model.seq, list(model.rows)
+        with suppress(ZeroDivisionError), node.graphs.transaction() as txn:
+            self.insert_and_flag(n, txn)
+            for value, flags, app in several[:1]:
+                done = node.graphs.apply(self.envelope(node, [value], flags, app))
+                assert done.global_seq == txn.seq == model.seq
+                self.was_applied(n, [value], app, done)
+            given = [self.envelope(node, [v], flags, app) for v, flags, app in several[1:]]
+            for done, (value, _, app) in zip(
+                node.graphs.apply_many(given), several[1:], strict=True
+            ):
+                model.seq += 1
+                assert done.global_seq == model.seq
+                self.was_applied(n, [value], app, done)
+            self.insert_and_flag(n, txn)
+            if fails:
+                model.seq, model.rows = before
+                raise ZeroDivisionError
+
+    def insert_and_flag(self, n, txn):
+        """A parent with an attribute, private at first and shared before the transaction ends."""
+        node, model = self.nodes[n], self.models[n]
+        row = {"owner_identity": node.me}
+        ids = node.graphs.insert(APP, "parent", [{**row, "type_id": node.types["parent"]}], txn=txn)
+        [parent] = ids
+        ids.clear()
+        attr = {**row, "type_id": node.types["attr"], "parent_id": parent, "value_text": "flagged"}
+        made = node.graphs.insert_attr(APP, attr)
+        node.graphs.update_sync_flags(APP, "parent", [parent], SHARED, txn=txn)
+        node.graphs.update_sync_flags(APP, "attr", [made], SHARED)
+        model.seq = max(model.seq, txn.seq)
+        for kind, object_id, value in (("parent", parent, None), ("attr", made, "flagged")):
+            model.rows.append((txn.seq, (APP, kind), object_id, 1, node.me, value))
+
+    @rule(n=NODE, app=ANY_APP, kind=st.sampled_from(["parent", "attr", "edge"]), pick=PICK)
+    def toggle_a_flag(self, n, app, kind, pick):
+        """A bit that no domain has, so that nothing but the feed is about it."""
+        graphs = self.nodes[n].graphs
+        if rows := graphs.select(Question(app, kind)):
+            row = rows[pick % len(rows)]
+            assert graphs.update_sync_flags(app, kind, [row.id], row.sync_flags ^ 2) == 1
+
+    @rule(n=NODE)
+    def change_what_was_handed_out(self, n):
+        graphs = self.nodes[n].graphs
+        graphs.domains().clear()
+        assert graphs.domains() == {"notes": SHARED}
+        with pytest.raises(TypeError):
+            graphs.list_settings()["key"] = "value"
+
+    @rule(n=NODE)
+    def register_an_app_again(self, n):
+        """A name that was rolled back is free, and one that is taken keeps its number."""
+        graphs = self.nodes[n].graphs
+        with suppress(ZeroDivisionError), graphs.transaction():
+            assert graphs.register_app("gone", "Gone").app_id == MARKET + 1
+            raise ZeroDivisionError
+        assert graphs.register_app("market", "Another title").app_id == MARKET
+        assert [app.app_id for app in graphs.list_apps()] == [0, APP, MARKET]
+
+    @rule(n=NODE)
+    def restore_and_go_on(self, n):
+        node = self.nodes[n]
+        copy = self.root / "copy.db"
+        node.graphs.backup(copy)
+        node.graphs.database.close()
+        restore(copy, node.path, (GLOBAL_SEQ,))
+        for left in self.root.glob("copy.db*"):
+            left.unlink()
+        node.open()
 
     @rule(n=NODE, at=st.integers(0, 3), what=st.sampled_from(["type", "parent", "value", "field"]))
     def write_what_must_fail(self, n, at, what):
