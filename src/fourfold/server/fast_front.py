@@ -356,6 +356,9 @@ class FastFront(PlainFront):
         """
         head = self._head
         assert head is not None
+        if not self.received and head.plain is not None and self.core.is_open:
+            # Many clients send head and body apart: there is no key to look at, nothing to count.
+            return
         try:
             if self._lease is None:
                 request = Request("POST", STREAM_PREFIX + self._name, "", head.told)
