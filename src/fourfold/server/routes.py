@@ -110,15 +110,23 @@ def find(method: str, path: str) -> Found:
     raise NotFound(f"there is nothing at {path!r:.200}")
 
 
+NARROWING: Final = frozenset(
+    {"after", "at", "before", "filter", "order", "prefix", "q", "query", "reverse", "search"}
+    | {"since", "timestamp", "until", "where"}
+)
+"""Parameters by which other servers choose records; this one has none of them."""
+
+
 def refuse_unknown_parameters(route: Route, request: Request) -> None:
-    """Raise InvalidInput for a parameter that a read does not have: to ignore a filter would give
-    the wrong records.
+    """Raise InvalidInput for a parameter that a read does not have. The protocol wants other ones
+    ignored when a stream is read, so there it is those that would narrow the read: to ignore a
+    filter would give the wrong records.
     """
     if request.method != "GET" or route.guard in {"open", "admin"}:
         return
     known = [each.name for each in route.parameters if each.where == "query"]
     for name in request.parameters():
-        if name not in known:
+        if name not in known and (route.operation != "read" or name in NARROWING):
             raise InvalidInput(
                 f"unknown parameter {name!r:.80}",
                 hint=f"Known here: {', '.join(known)}." if known else "There are none here.",
