@@ -38,11 +38,15 @@ def test_entity_is_resolved_as_one_side(forked, side, value):
 
 
 def test_resolution_as_the_target_is_brought_to_other_branches(forked):
-    forked.branches.create("other")
-    both_change(forked)
+    """Only the merges with resolutions are new to the other branch, so they must be written."""
+    forked.patch("urn:a", add("x", 1), branch="work")
+    forked.patch("urn:a", add("x", 2))
+    for name, parent in (("work/old", "work"), ("main/old", ""), ("other", "")):
+        forked.branches.create(name, parent)
+    for source, target in (("main/old", "work"), ("work/old", ""), ("work", "")):
+        forked.branches.merge(source, target, resolutions={"urn:a": OURS})
     forked.branches.merge("work", "other")
-    result = forked.branches.merge("work", "", resolutions={"urn:a": OURS})
-    assert [operation["id"] for operation in result.operations] == ["urn:a"]
+    assert shown(forked, "urn:a", "other")["value"]["x"] == 1
     forked.branches.merge("", "other")
     assert shown(forked, "urn:a", "other")["value"]["x"] == 2
 
