@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 import time
 
 import pytest
@@ -111,6 +112,19 @@ def test_addresses_of_one_ipv6_network_count_together():
     for address in ("2001:db8:0:1::1", "2001:db8:0:1::1"):
         gate.leave(address)
     assert gate.enter("2001:db8:0:1:ffff::3")
+
+
+def test_connection_that_was_reset_is_not_kept_by_its_timer(served):
+    front = served()
+    front.streams.create("s", JSON)
+    with front.connect() as client:
+        client.send(request("GET", "s"))
+        assert client.answer()[0] == 200
+        (connection,) = front.server.server_state.connections
+        until(lambda: connection.timeout_keep_alive_task is not None)
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    until(lambda: connections(front) == 0)
+    assert connection.timeout_keep_alive_task is None
 
 
 # Clients that take nothing

@@ -98,6 +98,8 @@ class PlainFront(HttpToolsProtocol):
         if self._is_counted:
             self._is_counted = False
             self.gate.leave(self._address)
+        # Or its timer would keep a connection that was reset in memory.
+        self._unset_keepalive_if_required()
         super().connection_lost(exc)
 
     def resume_writing(self) -> None:
