@@ -1,0 +1,225 @@
+"""`python -m bench.isolation`: measure, print, and keep the result."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Self
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+import fourfold
+from bench import commands, machine, tables
+from bench.isolation import http_cases, store_cases
+from bench.isolation.probe import Latency, ThreadProbe
+from bench.machine import Machine
+from bench.place import BUILD, RESULTS, ROOT, alone, newest_result
+from bench.streams.servers import Server
+
+RECORDS = 1_000_000
+GOAL_MS = 50.0
+CAPACITY_S = 3.0
+WARM_UP_S = 1.0
+WINDOW_S = 5.0
+Say = Callable[[str], None]
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One case: how long its task took, and what small writes waited meanwhile."""
+
+    case: str
+    task_s: float
+    latency: Latency
+    foreign_share: float | None
+
+    @property
+    def holds(self) -> bool:
+        return self.latency.p99_ms < GOAL_MS and not self.latency.failed
+
+
+class Result(msgspec.Struct, frozen=True):
+    finished_at: str
+    machine: Machine
+    records: int
+    rates: dict[str, float]
+    """Writes a second that came, for each model: half of what it takes."""
+    lines: list[Line]
+
+
+@click.command()
+@click.option("--records", default=RECORDS, show_default=True, help="Records a case works on.")
+@click.option("--only", default="", help="Cases whose name contains this text.")
+@click.option("--docs", is_flag=True, help="Write the newest result into docs/performance.md.")
+def main(*, records: int, only: str, docs: bool) -> None:
+    """Measure what small writes wait for while large work runs."""
+    console = commands.console()
+    if docs:
+        path = newest_result("isolation")
+        source = str(path.relative_to(ROOT))
+        figures = markdown(commands.load(path, Result), source)
+        console.print(commands.document("isolation", path, figures))
+        return
+    with alone(), TemporaryDirectory(dir=BUILD) as folder, console.status("starting") as status:
+        bench = Bench(Path(folder), records, only)
+        result = bench.run(status.update)
+    show(result, console)
+    kept = records == RECORDS and not only
+    name = f"isolation-{datetime.now(UTC):%Y-%m-%d}.json"
+    path = RESULTS / name if kept else BUILD / "newest-isolation.json"
+    commands.save(result, path)
+    console.print(f"Every case: {path.relative_to(ROOT)}")
+
+
+class Bench:
+    """All cases, one after the other, each beside its probe."""
+
+    def __init__(self, folder: Path, records: int, only: str) -> None:
+        self._folder = folder
+        self._records = records
+        self._only = only
+        self._rates: dict[str, float] = {}
+        self._lines: list[Line] = []
+
+    def run(self, say: Say) -> Result:
+        facts = machine.describe(self._folder)
+        self._measure_server(say)
+        self._measure_store(say)
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        return Result(now, facts, self._records, self._rates, self._lines)
+
+    def _measure_server(self, say: Say) -> None:
+        cases = {name: task for name, task in http_cases.CASES.items() if self._only in name}
+        if not cases:
+            return
+        say("writing streams")
+        root = self._folder / "streams"
+        http_cases.prepare(root, self._records)
+        with Server("fourfold", lambda port, _: _serve(port, root), self._folder) as server:
+            target = http_cases.Target(server.port, root)
+            say("measuring what the server takes")
+            with ServerProbe(server.port, 0.0) as capacity:
+                time.sleep(CAPACITY_S)
+            rate = self._rates["streams"] = round(capacity.latency.rate / 2)
+            for name, task in cases.items():
+                say(name)
+                with machine.ForeignLoad() as foreign:
+                    with ServerProbe(server.port, rate) as probe:
+                        time.sleep(WARM_UP_S)
+                        taken = _run(lambda task=task: task(target))  # type: ignore[misc]
+                    latency = probe.latency
+                self._lines.append(Line(name, taken, latency, foreign.share))
+
+    def _measure_store(self, say: Say) -> None:
+        cases = {name: case for name, case in store_cases.CASES.items() if self._only in name}
+        if not cases:
+            return
+        say("writing documents, sessions and graphs")
+        root = self._folder / "store"
+        store_cases.prepare(root, self._records)
+        with fourfold.open(root) as store:
+            for name, case in cases.items():
+                say(name)
+                if case.model not in self._rates:
+                    probe = ThreadProbe(lambda case=case: case.write(store), 0.0)  # type: ignore[misc]
+                    probe.start()
+                    time.sleep(CAPACITY_S)
+                    self._rates[case.model] = round(probe.stop().rate / 2)
+                rate = self._rates[case.model]
+                probe = ThreadProbe(lambda case=case: case.write(store), rate)  # type: ignore[misc]
+                probe.start()
+                time.sleep(WARM_UP_S)
+                taken = _run(lambda case=case: case.task(store))  # type: ignore[misc]
+                self._lines.append(Line(name, taken, probe.stop(), None))
+
+
+def _run(task: Callable[[], object]) -> float:
+    """Run a task; a short one is followed by a pause, so that enough writes are counted."""
+    began = time.perf_counter()
+    task()
+    taken = time.perf_counter() - began
+    time.sleep(max(0.5, WINDOW_S - taken))
+    return round(taken, 2)
+
+
+def _serve(port: int, root: Path) -> tuple[list[str], dict[str, str]]:
+    connections = {
+        "FOURFOLD_SERVER_CONNECTIONS_MAX": "16000",
+        "FOURFOLD_SERVER_CONNECTIONS_PER_ADDRESS_MAX": "16000",
+    }
+    arguments = [sys.executable, "-m", "fourfold", "serve", str(root), "--port", str(port)]
+    return arguments, connections
+
+
+class ServerProbe:
+    """A probe in a process of its own; `latency` is there when the block has ended."""
+
+    def __init__(self, port: int, rate: float) -> None:
+        self._arguments = [str(port), "probe", str(rate)]
+        self.latency = Latency(0, 0.0, 0.0, 0.0, 0.0)
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "bench.isolation.probe", *self._arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        output, _error = self._process.communicate(b"", timeout=60)
+        self.latency = msgspec.convert(json.loads(output), Latency)
+
+
+def _rows(result: Result) -> list[list[str]]:
+    return [
+        [
+            line.case,
+            f"{line.task_s:.1f}",
+            f"{line.latency.rate:,.0f}",
+            f"{line.latency.p50_ms:.1f}",
+            f"{line.latency.p99_ms:.1f}",
+            f"{line.latency.max_ms:.0f}",
+            str(line.latency.failed),
+            "pass" if line.holds else "FAIL",
+        ]
+        for line in result.lines
+    ]
+
+
+COLUMNS = ("beside", "task s", "writes/s", "p50 ms", "p99 ms", "max ms", "failed", "p99 < 50 ms")
+
+
+def show(result: Result, console: Console) -> None:
+    table = Table(title=f"Small writes beside work on {result.records:,} records")
+    for number, name in enumerate(COLUMNS):
+        table.add_column(name, justify="right" if number else "left")
+    for row in _rows(result):
+        table.add_row(*row)
+    console.print(table)
+
+
+def markdown(result: Result, source: str) -> str:
+    facts = "\n".join(f"- {line}" for line in tables.machine_facts(result.machine))
+    rates = ", ".join(f"{name} {rate:,.0f}/s" for name, rate in result.rates.items())
+    return "\n\n".join(
+        (
+            facts,
+            f"{result.records:,} records a case; half of what each takes: {rates}.",
+            tables.markdown(COLUMNS, _rows(result)),
+            f"Measured {result.finished_at}; every case: `{source}`.",
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""Requests and tasks of a server, each over a stream of `RECORDS` records."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import quote
+
+import fourfold
+from fourfold.models.streams import Append
+
+JSON = "application/json"
+SSE_READERS = 5_000
+Task = Callable[["Target"], None]
+_BATCH = 5_000
+
+
+class Target:
+    """A server to send requests to, and the folder that it serves."""
+
+    def __init__(self, port: int, root: Path) -> None:
+        self.port = port
+        self.root = root
+
+    def request(
+        self, method: str, path: str, body: bytes = b"", **headers: str
+    ) -> tuple[int, dict[str, str], bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        try:
+            given = {name.replace("_", "-"): value for name, value in headers.items()}
+            connection.request(method, path, body, given)
+            response = connection.getresponse()
+            found = {name.lower(): value for name, value in response.getheaders()}
+            return response.status, found, response.read()
+        finally:
+            connection.close()
+
+    def stream(self, method: str, rest: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+        return self.request(method, f"/v1/stream/{rest}", b"", **headers)
+
+
+def prepare(root: Path, records: int) -> None:
+    """Write the streams that the cases work on."""
+    with fourfold.open(root) as store:
+        streams = store.streams
+        for name in ("big", "deleted", "expiring", "trimmed", "forked"):
+            streams.create(name, JSON)
+            for first in range(0, records, _BATCH):
+                batch = [
+                    b'{"id":%d,"group":%d}' % (number, number % 100)
+                    for number in range(first, min(first + _BATCH, records))
+                ]
+                streams.append(name, Append(batch, JSON))
+        streams.create("probe", JSON)
+        streams.create("crowd", JSON)
+        for number in range(2_000):
+            streams.create(f"many/{number:05}", JSON)
+
+
+def catch_up(target: Target, query: str) -> None:
+    """Read `big` to its end, page by page."""
+    offset = "-1"
+    while True:
+        status, headers, _ = target.stream("GET", f"big?offset={offset}{query}")
+        assert status == 200, status
+        offset = headers["stream-next-offset"]
+        if headers.get("stream-up-to-date") == "true":
+            return
+
+
+def delete(target: Target) -> None:
+    assert target.stream("DELETE", "deleted")[0] == 204
+    _wait_for_cpu(target, 5.0)
+
+
+def expire(target: Target) -> None:
+    """Let the stream expire a second from now, and wait while the sweeper removes it."""
+    assert target.stream("PATCH", "expiring", Stream_TTL="1")[0] < 300
+    while target.stream("HEAD", "expiring")[0] == 200:
+        time.sleep(2)
+    _wait_for_cpu(target, 5.0)
+
+
+def trim(target: Target) -> None:
+    """Let retention remove all but a little of a stream."""
+    assert target.stream("PATCH", "trimmed", Stream_Retention_Bytes="1000")[0] < 300
+    _wait_for_cpu(target, 10.0)
+
+
+def _wait_for_cpu(_: Target, seconds: float) -> None:
+    """Give background work time to run."""
+    time.sleep(seconds)
+
+
+def fork(target: Target) -> None:
+    for number in range(20):
+        made = target.stream("PUT", f"fork-{number}", Stream_Forked_From="/v1/stream/forked")
+        assert made[0] in {200, 201}, made
+
+
+def search(target: Target) -> None:
+    catch_up(target, f"&field={quote('/id')}&value=-5")
+
+
+def list_streams(target: Target) -> None:
+    for _ in range(20):
+        assert target.request("GET", "/v1/streams?limit=1000")[0] == 200
+        assert target.request("GET", "/v1/streams/totals")[0] == 200
+        assert target.request("GET", "/health")[0] == 200
+        assert target.request("GET", "/metrics")[0] == 200
+
+
+def fan_out(target: Target) -> None:
+    """Append to a stream that many follow by server-sent events."""
+    readers = []
+    request = b"GET /v1/stream/crowd?offset=now&live=sse HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
+    for _ in range(SSE_READERS):
+        reader = socket.create_connection(("127.0.0.1", target.port))
+        reader.sendall(request)
+        readers.append(reader)
+    time.sleep(2)
+    for _ in range(20):
+        target.request("POST", "/v1/stream/crowd", b'{"n":1}', content_type=JSON)
+        time.sleep(0.2)
+    for reader in readers:
+        reader.close()
+
+
+def command(*arguments: str) -> Task:
+    """Run `fourfold` on the folder while the server has it open."""
+
+    def run(target: Target) -> None:
+        given = [part.replace("ROOT", str(target.root)) for part in arguments]
+        subprocess.run([sys.executable, "-m", "fourfold", *given], check=True, capture_output=True)
+
+    return run
+
+
+def many_appends(target: Target) -> None:
+    """Append large batches to another stream from several connections."""
+    body = b"[" + b",".join([b'{"id":1,"text":"' + b"y" * 200 + b'"}'] * 1_000) + b"]"
+
+    def one(number: int) -> None:
+        for _ in range(20):
+            path = f"/v1/stream/many/{number:05}"
+            assert target.request("POST", path, body, content_type=JSON)[0] in {200, 204}
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(one, range(4)))
+
+
+CASES: dict[str, Task] = {
+    "nothing else": lambda _: time.sleep(8),
+    "GET the whole stream": lambda target: catch_up(target, ""),
+    "GET format=records, whole": lambda target: catch_up(target, "&format=records"),
+    "GET ?field=&value= without a match": search,
+    "POST batches of 1,000 messages": many_appends,
+    "PUT 20 forks": fork,
+    "GET lists, totals, health, metrics": list_streams,
+    f"POST to a stream with {SSE_READERS:,} SSE readers": fan_out,
+    "fourfold backup": command("backup", "ROOT", "ROOT-backup"),
+    "fourfold verify": command("verify", "ROOT"),
+    "retention of all but 1 kB": trim,
+    "expiry of the stream": expire,
+    "DELETE the stream": delete,
+}
