@@ -11,7 +11,7 @@ READY  := $(VENV)/.ready
 # A suite shares two cores with what it starts; more workers than cores only make it slower.
 WORKERS ?= 2
 
-.PHONY: demo test test-crash test-slow test-all test-spark-4.2 check format bench bench-documents bench-graphs bench-sessions bench-pipeline bench-streams requirements clean install
+.PHONY: demo test test-crash test-slow test-all test-spark-4.2 check format bench bench-documents bench-graphs bench-sessions bench-pipeline bench-streams bench-isolation requirements clean install
 
 install: $(READY)
 
@@ -77,6 +77,9 @@ bench-streams: $(READY)
 
 bench-archive: $(READY)
 	$(BIN)/python -m bench.archive
+
+bench-isolation: $(READY)
+	$(BIN)/python -m bench.isolation
 
 bench-pipeline: $(READY)
 	$(BIN)/python -m bench.pipeline

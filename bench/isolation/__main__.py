@@ -151,10 +151,7 @@ def _run(task: Callable[[], object]) -> float:
 
 
 def _serve(port: int, root: Path) -> tuple[list[str], dict[str, str]]:
-    connections = {
-        "FOURFOLD_SERVER_CONNECTIONS_MAX": "16000",
-        "FOURFOLD_SERVER_CONNECTIONS_PER_ADDRESS_MAX": "16000",
-    }
+    connections = {"FOURFOLD_SERVER_CONNECTIONS_MAX": "16000"}
     arguments = [sys.executable, "-m", "fourfold", "serve", str(root), "--port", str(port)]
     return arguments, connections
 

@@ -1,0 +1,65 @@
+"""The benchmark of isolation: how it times writes, and what it concludes."""
+
+from __future__ import annotations
+
+import threading
+
+from bench import machine
+from bench.isolation.__main__ import Line, Result, markdown
+from bench.isolation.probe import Latency, ThreadProbe, summarize
+
+
+def test_summary_has_the_quantiles_in_milliseconds():
+    latency = summarize([n / 1000 for n in range(1, 101)], seconds=2.0)
+    assert (latency.writes, latency.rate) == (100, 50.0)
+    assert 49 <= latency.p50_ms <= 52
+    assert 98 <= latency.p99_ms <= 100
+    assert latency.max_ms == 100
+
+
+def test_stall_counts_for_every_write_that_was_due_meanwhile():
+    release = threading.Event()
+    writes = []
+
+    def write():
+        writes.append(1)
+        if len(writes) == 1:
+            release.wait(5)
+
+    probe = ThreadProbe(write, rate=1000)
+    probe.start()
+    threading.Timer(0.3, release.set).start()
+    release.wait()
+    while len(writes) < 200:
+        threading.Event().wait(0.01)
+    latency = probe.stop()
+    # About 300 writes were due during the stall: more than one in a hundred waited long for it.
+    assert latency.p99_ms > 100
+
+
+def test_failed_writes_are_counted():
+    def write():
+        raise OSError
+
+    probe = ThreadProbe(write, rate=100)
+    probe.start()
+    threading.Event().wait(0.05)
+    assert probe.stop().failed > 0
+
+
+def line(p99_ms, failed=0):
+    return Line("case", 1.0, Latency(10, 5.0, 1.0, p99_ms, 60.0, failed), 0.0)
+
+
+def test_case_holds_below_the_goal_and_without_failures():
+    assert line(49.9).holds
+    assert not line(50.1).holds
+    assert not line(1.0, failed=1).holds
+
+
+def test_figures_name_the_machine_and_the_verdict(tmp_path):
+    facts = machine.describe(tmp_path)
+    result = Result("2026-01-01T00:00:00+00:00", facts, 10, {"streams": 5.0}, [line(60.0)])
+    figures = markdown(result, "somewhere")
+    assert "| case | 1.0 | 5 | 1.0 | 60.0 | 60 | 0 | FAIL |" in figures
+    assert "somewhere" in figures
