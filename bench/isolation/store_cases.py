@@ -73,7 +73,7 @@ def _prepare_graphs(store: Store, records: int) -> None:
 
 
 def _page_ids(store: Store) -> None:
-    after = None
+    after = ""
     while page := store.space(DID).ids(after=after, limit=1_000):
         after = page[-1]
 
