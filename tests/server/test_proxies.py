@@ -19,7 +19,8 @@ from served_streams import Served, free_port
 from test_upgrade import H2C, INNER, WEBSOCKET, upgraded
 
 NGINX = """
-daemon off; pid {folder}/nginx.pid; error_log {folder}/error.log; worker_processes 1;
+daemon off; master_process off;
+pid {folder}/nginx.pid; error_log {folder}/error.log;
 events {{ worker_connections 256; }}
 http {{
   access_log off;
