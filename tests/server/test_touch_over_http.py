@@ -240,7 +240,7 @@ def test_a_stream_that_is_called_so_is_not_made_here(front, suffix):
     assert front.stored(name) == [b"1"]
     done(front, "DELETE", name)
     assert call(front, "DELETE", name)[0] == 404
-    assert call(front, "PATCH", name)[0] == 405
+    assert call(front, "PURGE", name)[0] == 405
     assert front.stored("s") == []
 
 

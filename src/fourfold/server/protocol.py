@@ -294,8 +294,11 @@ class Protocol:
 
     @property
     def is_open(self) -> bool:
-        """Whether whoever reaches the server may do everything."""
-        return self._access is None or not self._access.keys()
+        """Whether requests need no key. A server whose keys cannot be read is not open."""
+        try:
+            return self._access is None or not self._access.keys()
+        except FormatError:
+            return False
 
     def plain_append(self, name: str, kind: str, body: bytes) -> Append:
         """What an append with a body asks for whose headers tell only its type."""
