@@ -362,3 +362,72 @@ def test_a_hook_that_raises_tells_only_its_own_caller(db):
     assert isinstance(outcomes[1], ZeroDivisionError)
     assert outcomes[0::2] == [1, 3]
     ledger.assert_dense(db, 3)
+
+
+def acknowledged(db, works, noted):
+    """Run works of coroutines, and note when each has its result."""
+
+    async def main():
+        waiting = [db.transact_async(work) for work in works]
+        for future in waiting:
+            future.add_done_callback(lambda _: noted.append("result"))
+        return await asyncio.gather(*waiting, return_exceptions=True)
+
+    return asyncio.run(main())
+
+
+def hooked_for_later(name, noted, *, fails=False):
+    def work(txn):
+        number = ledger.put(name)(txn)
+        txn.after_acknowledge(lambda: asyncio.get_running_loop().call_soon(noted.append, name))
+        if fails:
+            raise ZeroDivisionError
+        return number
+
+    return work
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_hooks_after_acknowledge_run_when_all_of_the_commit_have_results(db, fails):
+    noted = []
+    works = [
+        hooked_for_later("a", noted),
+        hooked_for_later("b", noted, fails=fails),
+        ledger.put("c"),
+    ]
+    outcomes = acknowledged(db, works, noted)
+    assert isinstance(outcomes[1], ZeroDivisionError) == fails
+    assert noted == ["result"] * 3 + (["a"] if fails else ["a", "b"])
+
+
+def test_hooks_after_acknowledge_run_before_a_thread_goes_on(db):
+    noted = []
+
+    def work(txn):
+        txn.after_acknowledge(lambda: noted.append("later"))
+        txn.after_commit(lambda: noted.append("hook"))
+
+    db.transact(work)
+    assert noted == ["hook", "later"]
+    with db.write() as txn:
+        work(txn)
+        with pytest.raises(ZeroDivisionError), txn.savepoint():
+            work(txn)
+            raise ZeroDivisionError
+    assert noted == ["hook", "later"] * 2
+
+
+def test_hook_after_acknowledge_that_raises_is_logged_and_fails_no_caller(db, caplog):
+    ran = []
+
+    def work(txn):
+        txn.after_acknowledge(lambda: 1 / 0)
+        txn.after_acknowledge(lambda: ran.append(1))
+        return ledger.put("a")(txn)
+
+    assert db.transact(work) == 1
+    assert asyncio.run(ledger.gathered(db, [work])) == [2]
+    assert ran == [1, 1]
+    assert [record.message for record in caplog.records].count(
+        f"{db.path}: a hook failed after its commit was acknowledged"
+    ) == 2

@@ -222,7 +222,10 @@ class GroupCommit:
             hooks = txn._after_commit  # noqa: SLF001
             commit_or_undo(writer)
             writer.metrics.requests += 1
-            writer.run_hooks(hooks or ())
+            try:
+                writer.run_hooks(hooks or ())
+            finally:
+                writer.run_acknowledged()
 
     def close(self) -> None:
         """Refuse new requests, and finish those that are queued."""

@@ -74,6 +74,8 @@ class GroupRunner:
                     faults.hit("kernel.acknowledge.before")
             finally:
                 settle(group, here, self._waking)
+                if self._writer.acknowledged:
+                    self._writer.run_acknowledged()
 
     def run_alone(self, work: Work, deadline: float) -> Any:
         """Run what nobody shares a transaction with; its result once that is committed."""
@@ -94,6 +96,9 @@ class GroupRunner:
         finally:
             if faults.armed:
                 faults.hit("kernel.acknowledge.before")
+            if writer.acknowledged:
+                # The caller is this thread, and goes on when they are done.
+                writer.run_acknowledged()
         return result
 
     def run_entries(self, entries: list[Entry], here: asyncio.AbstractEventLoop) -> None:
@@ -179,6 +184,8 @@ class GroupRunner:
                 # Some have gone away meanwhile, and some have heard of a hook that failed.
                 if not future.done():
                     future.set_result(result)
+            if self._writer.acknowledged:
+                self._writer.run_acknowledged()
 
     def _fail_all(self, requests: Sequence[Request], error: BaseException) -> None:
         """One error for everybody. When the leading thread is being stopped, nobody in the group

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fourfold.errors import (
@@ -159,11 +160,18 @@ class Snapshot:
 class Transaction(Snapshot):
     """Writes that become visible together, or not at all."""
 
-    __slots__ = ("_after_commit", "_cursor", "_touched", "_undone", "scratch")
+    __slots__ = ("_acknowledged", "_after_commit", "_cursor", "_touched", "_undone", "scratch")
 
-    def __init__(self, connection: Connection, subject: str) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        subject: str,
+        acknowledged: list[Callable[[], None]] | None = None,
+    ) -> None:
         super().__init__(connection, subject)
         self._cursor = connection.cursor()
+        self._acknowledged = [] if acknowledged is None else acknowledged
+        """The writer's hooks for when the callers of a commit have their results."""
         self._after_commit: list[Callable[[], None]] | None = None
         self._touched = False
         self.scratch: dict[str, Any] = {}
@@ -332,6 +340,12 @@ class Transaction(Snapshot):
         if hook not in asked:
             asked.append(hook)
             self.after_commit(hook)
+
+    def after_acknowledge(self, hook: Callable[[], None]) -> None:
+        """Call `hook` after the commit, once everyone who shares it has a result. It must not
+        raise; an error is logged.
+        """
+        self.after_commit(partial(self._acknowledged.append, hook))
 
     def _refuse_if_undone(self) -> None:
         if self._undone is not None:

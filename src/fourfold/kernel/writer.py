@@ -54,6 +54,8 @@ class Writer:
         recognised.
         """
         self.transaction: Transaction | None = None
+        self.acknowledged: list[Callable[[], None]] = []
+        """Hooks to call once the callers of the last commit have their results."""
         self.deadline = float("inf")
         self.failure: FourfoldError | None = None
         self.commit_seconds = 0.0
@@ -91,6 +93,16 @@ class Writer:
         finally:
             self.owner = 0
 
+    def run_acknowledged(self) -> None:
+        """Call what was asked for after the acknowledgement, while this thread holds the turn."""
+        hooks = tuple(self.acknowledged)
+        self.acknowledged.clear()
+        for hook in hooks:
+            try:
+                self.run_hooks((hook,))
+            except Exception:  # noqa: BLE001  (its caller has a result already)
+                _log.exception("%s: a hook failed after its commit was acknowledged", self.subject)
+
     def begin(self, deadline: float) -> Transaction:
         """BEGIN IMMEDIATE; DeadlineExceeded when `deadline` (monotonic) has passed."""
         if self.failure is not None:
@@ -114,7 +126,7 @@ class Writer:
         if self._room is not None and self._room.wanted:
             self._room.make()
         self.owner = threading.get_ident()
-        self.transaction = Transaction(self.connection, self.subject)
+        self.transaction = Transaction(self.connection, self.subject, self.acknowledged)
         if faults.armed:
             faults.hit("kernel.begin.after")
         return self.transaction
