@@ -43,6 +43,10 @@ CAUTIOUS_GROUPS: Final = 16
 """After one request spoilt a shared transaction, this many groups give every request a
 savepoint.
 """
+NOTIFY_SLICE_LISTENERS: Final = 100
+"""Coroutines that a commit wakes in one iteration of their event loop. The others are woken in the
+next ones, so that requests are served in between.
+"""
 BULK_ROWS_PER_STATEMENT: Final = 128
 BULK_VARIABLES_MAX: Final = 2_048
 """Bound variables of one multi-row INSERT: more gains nothing, and long SQL text is not cached."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 
 from fourfold import limits
@@ -31,8 +32,9 @@ _CROWD = 2
 class Batch:
     """Appends that go to the writer together. Only the thread of its loop adds to it."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, loop: asyncio.AbstractEventLoop) -> None:
         self._run = run
+        self._loop = loop
         self._asked: list[Asked] = []
         self._tell: list[Tell] = []
         self.size = 0
@@ -65,11 +67,15 @@ class Batch:
         return outcomes
 
     def _committed(self, outcomes: list[Outcome]) -> None:
-        """Where the commit ran on the loop's own thread, nobody has to wait until it comes round
-        to be told.
+        """Tell the outcomes at once where the commit ran on the loop's own thread. From another one
+        it is the first thing that the loop does: before it wakes readers.
         """
         if threading.get_ident() == self._thread:
             self._tell_all(outcomes)
+        else:
+            # A closed loop has no callers left.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._tell_all, outcomes)
 
     def deliver(self, done: asyncio.Future[list[Outcome]]) -> None:
         """Tell everybody who was not told yet, on the loop's own thread."""
@@ -123,7 +129,7 @@ class Batches:
                 self._crowd = _CROWD
         elif self._open:
             self._forget_closed()
-        batch = self._open[loop] = Batch(self._run)
+        batch = self._open[loop] = Batch(self._run, loop)
         batch.take_in(name, request, size, tell)
         if self._crowd < _CROWD:
             # Whoever comes alone need not wait to see whether others do.

@@ -144,7 +144,7 @@ class Streams:
 
         def work(txn: Transaction) -> Made:
             made = writer.create(txn, checked, records, self.moment())
-            txn.after_commit(partial(self.bell.ring, (checked.name,)))
+            self.bell.ring_on_commit(txn, (checked.name,))
             return made
 
         return work
@@ -213,7 +213,7 @@ class Streams:
 
         def work(txn: Transaction) -> None:
             writer.delete(txn, name, self.moment())
-            txn.after_commit(partial(self.bell.ring, (name,)))
+            self.bell.ring_on_commit(txn, (name,))
 
         return work
 
@@ -237,7 +237,7 @@ class Streams:
         def work(txn: Transaction) -> StreamInfo:
             info = change_settings(txn, name, settings, self.moment())
             # Live readers look at the stream again, and not only at what is appended to it.
-            txn.after_commit(partial(self.bell.ring, (name,)))
+            self.bell.ring_on_commit(txn, (name,))
             return info
 
         return work
@@ -290,7 +290,7 @@ class Streams:
             for name in filter(self.bell.is_heard, names):
                 sid = self._appender.sid_said(name)
                 said[name] = sid and echoes.of(asked, outcomes, name, sid, now.ms)
-        txn.after_commit(partial(self.bell.ring, names, said))
+        self.bell.ring_on_commit(txn, names, said)
         return outcomes
 
     def _submit(self, batch: Batch) -> asyncio.Future[builtins.list[Outcome]]:

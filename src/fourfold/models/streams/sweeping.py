@@ -34,7 +34,7 @@ def _expire(streams: Streams, name: str, txn: Transaction) -> int:
     if not writer.is_expired(info, now):
         return 0
     writer.remove(txn, info, now.ms)
-    txn.after_commit(partial(streams.bell.ring, (name,)))
+    streams.bell.ring_on_commit(txn, (name,))
     return 1
 
 

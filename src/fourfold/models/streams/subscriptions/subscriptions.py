@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TypeVar
 
 from fourfold import limits
@@ -218,7 +217,7 @@ class Subscriptions:
 
         def work(txn: Transaction) -> None:
             if told := wakes.settle(txn, self._now(), _chance()):
-                txn.after_commit(partial(self.streams_bell.ring, told))
+                self.streams_bell.ring_on_commit(txn, told)
 
         self._database.transact(work)
 

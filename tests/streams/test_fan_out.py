@@ -1,0 +1,108 @@
+"""An append with many live readers: it is acknowledged first, and readers are woken after that."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+
+import pytest
+
+from fourfold import limits
+from fourfold.kernel import Database, GroupLimits, Options
+from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Streams
+
+READERS = 1_000
+APPENDS = 5
+
+
+@pytest.fixture(params=["inline", "thread"])
+def streams(tmp_path, request):
+    with Database.open(
+        tmp_path / "s.sqlite",
+        profile=PROFILE.with_(synchronous="OFF"),
+        migrations=MIGRATIONS,
+        options=Options(group=GroupLimits(placement=request.param)),
+    ) as database:
+        yield Streams(database)
+
+
+def noted(streams, appending, readers):
+    """The order in which appends were acknowledged and readers were woken."""
+
+    async def main():
+        events = []
+
+        async def reader(ear):
+            assert await ear.wait(30)
+            events.append("woken")
+
+        with ExitStack() as stack:
+            ears = [stack.enter_context(streams.bell.heard("s")) for _ in range(readers)]
+            tasks = [asyncio.create_task(reader(ear)) for ear in ears]
+            await asyncio.sleep(0)
+            await appending(events)
+            await asyncio.gather(*tasks)
+        return events
+
+    streams.create("s", "text/plain")
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("readers", [10, READERS])
+def test_append_is_acknowledged_before_readers_are_woken(streams, readers):
+    async def appending(events):
+        await streams.append_async("s", Append([b"a"], "text/plain"))
+        events.append("acknowledged")
+
+    events = noted(streams, appending, readers)
+    assert events == ["acknowledged"] + ["woken"] * readers
+
+
+@pytest.mark.parametrize("readers", [10, READERS])
+def test_appends_that_share_a_commit_are_all_acknowledged_first(streams, readers, monkeypatch):
+    monkeypatch.setattr(limits, "APPEND_BATCH_REQUESTS", 1)
+
+    async def appending(events):
+        # Each is a batch of its own; the last one hands the others over, and comes after them.
+        for tell in [lambda _: events.append("acknowledged")] * APPENDS + [lambda _: None]:
+            streams.append_soon("s", Append([b"a"], "text/plain"), tell)
+        await streams.database.transact_async(lambda txn: None)
+        events.append("acknowledged")
+
+    events = noted(streams, appending, readers)
+    assert events == ["acknowledged"] * (APPENDS + 1) + ["woken"] * readers
+
+
+def test_other_appends_are_acknowledged_while_readers_are_being_woken(streams):
+    async def appending(events):
+        for number in range(APPENDS):
+            await streams.append_async("s", Append([b"%d" % number], "text/plain"))
+            events.append("acknowledged")
+
+    events = noted(streams, appending, READERS)
+    # Readers are still to be woken when the second append is acknowledged.
+    second = events.index("acknowledged", 1)
+    assert events[0] == "acknowledged"
+    assert events[second:].count("woken") > 0
+    assert events.count("woken") == READERS
+
+
+def test_readers_follow_every_record_in_order_while_the_fan_out_is_sliced(streams, monkeypatch):
+    monkeypatch.setattr(limits, "NOTIFY_SLICE_LISTENERS", 3)
+    streams.create("s", "text/plain")
+
+    async def follow():
+        records = []
+        async for chunk in streams.open("s").follow_async():
+            records += [record.payload for record in chunk.records]
+        return records
+
+    async def main():
+        readers = [asyncio.create_task(follow()) for _ in range(8)]
+        for number in range(20):
+            await streams.append_async("s", Append([b"%d" % number], "text/plain"))
+        await streams.append_async("s", Append((), None, close=True))
+        return await asyncio.gather(*readers)
+
+    for records in asyncio.run(main()):
+        assert records == [b"%d" % number for number in range(20)]
