@@ -55,7 +55,7 @@ class Modelled:
     def __init__(self, records=(), ttl=None, now=0, keep=None, first=0):
         self.records = list(records)
         self.first = first
-        self.own = len(self.records)
+        self.shared = 0
         self.closed = False
         self.producers = {}
         self.ttl = ttl
@@ -151,7 +151,6 @@ class StreamMachine(RuleBasedStateMachine):
             self.remove(name)
         assert self.streams.make(wanted, body).created
         made = Modelled([body] if body else [], None if ttl is None else 1000 * ttl, self.now, keep)
-        made.own = 0
         self.add(name, made)
 
     @rule(name=NAMES, records=RECORDS, close=st.booleans())
@@ -248,6 +247,7 @@ class StreamMachine(RuleBasedStateMachine):
             kept.append(record[:left])
             left -= len(record)
         made = Modelled(kept, origin.ttl, self.now, first=min(origin.first, at))
+        made.shared = len(kept) - (left < 0)
         if origin.ttl is None:
             made.end = origin.end
         made.parent = origin
@@ -331,7 +331,8 @@ class StreamMachine(RuleBasedStateMachine):
         for found in self.model.values():
             if found.keep is not None and not found.forks and not found.deleted:
                 held = 0
-                for at in range(len(found.records) - 1, found.first - 1, -1):
+                # The retention of a fork is about its own records.
+                for at in range(len(found.records) - 1, max(found.first, found.shared) - 1, -1):
                     held += len(found.records[at])
                     if held > found.keep:
                         found.first = at + 1
