@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from random import Random
 
 import pytest
 from node import SMALL, keys, told
@@ -12,8 +13,8 @@ from node import SMALL, keys, told
 from fourfold import limits
 from fourfold.archive import manifests, parquet
 from fourfold.errors import MissingDependency, ObjectStoreError, Refused, StorageError
-from fourfold.kernel import faults
-from fourfold.models.streams import Fork
+from fourfold.kernel import Transaction, faults
+from fourfold.models.streams import Fork, Wanted
 from fourfold.models.streams.archive import Policy
 from fourfold.models.streams.archive.checks import object_problems, problems
 from fourfold.models.streams.archive.records import SQL
@@ -394,6 +395,63 @@ def test_a_fork_of_what_is_only_in_segments_is_whole(node, sub):
     joined = b"".join(records[:2]) + b"".join(records[2:])[:sub]
     assert b"".join(node.read("f")) == joined
     assert node.streams.info("f").size_bytes == len(joined)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_fork_of_published_records_reads_no_object_while_it_writes(node, monkeypatch, seed):
+    random = Random(seed)
+    model = {"a": node.write("a", 12)}
+    size_from, records = node.streams.cold.size_from, node.streams.cold.records
+    for name, method in (("size_from", size_from), ("records", records)):
+
+        def outside(snapshot, *range_, method=method):
+            assert not isinstance(snapshot, Transaction)
+            return method(snapshot, *range_)
+
+        monkeypatch.setattr(node.streams.cold, name, outside)
+    for number in range(12):
+        source = random.choice(list(model))
+        rest = len(b"".join(model[source])) - 1
+        at = random.randint(0, len(model[source]) - 1)
+        sub = random.randint(0, rest - len(b"".join(model[source][:at])))
+        size = len(b"".join(model[source][:at])) + sub
+        name = f"f{number}"
+        made = node.streams.make(Wanted(name, None, fork=Fork(source, at, sub)))
+        assert made.info.size_bytes == size
+        shared = node.read(name)
+        assert b"".join(shared) == b"".join(model[source])[:size]
+        model[name] = shared + node.write(name, random.randint(1, 8))
+        if random.random() < 0.5:
+            node.archive.publish_all()
+        assert node.streams.verify() == []
+
+
+def test_fork_is_measured_when_its_source_is_published_meanwhile(node, monkeypatch):
+    records = node.write("a", 12)
+    monkeypatch.setattr(limits, "STREAM_FORK_SLICE", 2)
+    reads, read = 0, node.database.read
+
+    def publishing(**options):
+        nonlocal reads
+        reads += 1
+        if reads == 4:
+            node.archive.publish_all()
+        return read(**options)
+
+    monkeypatch.setattr(node.database, "read", publishing)
+    made = node.streams.make(Wanted("f", None, fork=Fork("a", 6)))
+    assert made.info.size_bytes == len(b"".join(records[:6]))
+    assert node.read("f") == records[:6]
+    assert node.streams.verify() == []
+
+
+def test_fork_of_published_records_is_refused_without_an_object_store(node):
+    node.write("a", 8)
+    node.archive.publish_all()
+    node.streams.cold = None
+    with pytest.raises(Refused, match="segments"):
+        node.streams.create("f", fork=Fork("a", 3))
+    assert node.streams.make(Wanted("f", None, fork=Fork("a"))).created
 
 
 def test_the_write_ahead_log_is_emptied_now_and_then_after_a_trim(node, monkeypatch):

@@ -141,7 +141,6 @@ def damage_and_look(txn, damage, says):
         "stream_by_sid",
         "producer",
         "records",
-        "record",
         "expired",
         "candidates",
         "older_than",

@@ -373,6 +373,10 @@ class Database:
         """Whether somebody has the writer's turn now."""
         return self._writer is not None and self._writer.turn.locked()
 
+    def in_transaction(self) -> bool:
+        """Return True inside a write transaction of the calling thread."""
+        return self._writer is not None and self._writer.owner == threading.get_ident()
+
     def is_checkpointing(self) -> bool:
         """Whether the log is being folded back now, for the end of which writers have to wait."""
         return self._checkpoint_running.locked()

@@ -58,6 +58,8 @@ EVENT_ROUTING_NAMES_MAX: Final = 8
 """Fields that an event log names: to be redacted, and to take the routing key from."""
 EVENT_FIELD_NAME_MAX: Final = 200
 """Characters of the name of such a field."""
+STREAM_FORK_SLICE: Final = 5_000
+"""Records that are examined in one read transaction to find the size of a fork."""
 STREAM_TRIM_ROWS: Final = 1_000
 """Rows of a deleted stream that one transaction removes."""
 SWEEP_SLICES: Final = 200

@@ -148,9 +148,6 @@ SELECT CAST(group_concat(payload, ?4) AS BLOB), count(*) FROM (
     WHERE i.sid = ?1 AND i.offset >= ?2 AND i.offset < ?3 ORDER BY i.offset
 )
 
--- name: record
-SELECT payload FROM wal_records WHERE sid = ?1 AND offset = ?2
-
 -- name: expired
 SELECT stream FROM streams WHERE expires_at_ms <= ?1 AND (stream_flags & 1) = 0 ORDER BY expires_at_ms LIMIT ?2
 
@@ -214,8 +211,8 @@ FROM wal_records JOIN streams USING (sid) WHERE sid = ?1 AND offset < ?2
 -- The first offset that is not only in segments.
 SELECT uploaded_through + 1 FROM streams WHERE sid = ?1
 
--- name: bytes_from
-SELECT coalesce(sum(payload_len), 0) FROM wal_records WHERE sid = ?1 AND offset >= ?2
+-- name: bytes_between
+SELECT coalesce(sum(payload_len), 0) FROM wal_records WHERE sid = ?1 AND offset >= ?2 AND offset < ?3
 
 -- name: trimmed
 UPDATE streams SET first_offset = ?2, pending_rows = pending_rows - ?5, pending_bytes = pending_bytes - ?6,
@@ -291,6 +288,29 @@ SELECT stream FROM deleted_streams WHERE sid IN (SELECT sid FROM streams) LIMIT 
 -- name: broken_forks
 SELECT s.stream FROM streams AS s LEFT JOIN streams AS p ON p.sid = s.forked_from
 WHERE s.forked_from IS NOT NULL AND (p.sid IS NULL OR s.fork_offset > p.next_offset OR s.fork_offset > s.next_offset) LIMIT ?1
+
+-- name: wrong_sizes
+-- Streams that have all of their records, with another size than these.
+SELECT stream FROM streams AS s
+WHERE forked_from IS NULL AND first_offset = 0 AND logical_size_bytes <> wal_bytes + coalesce((
+    SELECT sum(g.payload_bytes) FROM segments AS g WHERE g.stream = s.stream AND g.uploaded_at_ms IS NOT NULL
+), 0) LIMIT ?1
+
+-- name: fork_sizes
+-- Forks that have all of their own records, and leave another stream where that is in the log, its end first: the name, the size
+-- without their own records, the other stream, where they leave it, the end and the size of that.
+WITH RECURSIVE origins (sid, fork_offset, source) AS (
+    SELECT sid, fork_offset, forked_from FROM streams WHERE forked_from IS NOT NULL AND first_offset <= fork_offset
+    UNION ALL
+    SELECT o.sid, o.fork_offset, p.forked_from FROM origins AS o JOIN streams AS p ON p.sid = o.source
+    WHERE o.fork_offset < p.fork_offset
+)
+SELECT s.stream, s.logical_size_bytes - s.wal_bytes - coalesce((
+    SELECT sum(g.payload_bytes) FROM segments AS g WHERE g.stream = s.stream AND g.uploaded_at_ms IS NOT NULL
+), 0), p.sid, o.fork_offset, p.next_offset, p.logical_size_bytes
+FROM origins AS o JOIN streams AS s ON s.sid = o.sid JOIN streams AS p ON p.sid = o.source
+WHERE o.fork_offset >= max(coalesce(p.fork_offset, 0), p.first_offset, p.uploaded_through + 1)
+ORDER BY p.sid, o.fork_offset DESC
 
 -- name: details
 -- What is counted of one stream beside its row: ?1 sid.

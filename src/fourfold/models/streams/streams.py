@@ -28,6 +28,7 @@ from fourfold.models.streams import (
     appending,
     echoes,
     fold,
+    forks,
     messages,
     names,
     reader,
@@ -58,7 +59,7 @@ from fourfold.models.streams.stream import Stream
 from fourfold.models.streams.subscriptions import Subscriptions
 from fourfold.models.streams.touch import Touches
 from fourfold.models.streams.uses import Uses
-from fourfold.models.streams.writer import SQL, Fork, Moment, Wanted
+from fourfold.models.streams.writer import SQL, Fork, ForkPoint, Moment, Wanted
 
 Clock = Callable[[], int]
 """Milliseconds since 1970."""
@@ -124,30 +125,50 @@ class Streams:
 
     def make(self, wanted: Wanted, body: bytes = b"") -> Made:
         """The same with everything said, and whether the stream is new."""
-        made = self.database.transact(self._making(wanted, body), size=len(body))
+        work = self._making(wanted, body)
+        made = None
+        while made is None:
+            point = self._measure(wanted)
+            made = self.database.transact(partial(work, point), size=len(body))
         if self.settle is not None:
             self.settle(wanted.name)
         return made
 
     async def make_async(self, wanted: Wanted, body: bytes = b"") -> Made:
-        made = await self.database.transact_async(self._making(wanted, body), size=len(body))
+        work = self._making(wanted, body)
+        made = point = None
+        while made is None:
+            if forks.is_measured(wanted):
+                point = await asyncio.to_thread(self._measure, wanted)
+            made = await self.database.transact_async(partial(work, point), size=len(body))
         if self.settle is not None:
             await asyncio.to_thread(self.settle, wanted.name)
         return made
 
-    def _making(self, wanted: Wanted, body: bytes) -> Callable[[Transaction], Made]:
+    def _making(
+        self, wanted: Wanted, body: bytes
+    ) -> Callable[[ForkPoint | None, Transaction], Made | None]:
         checked = writer.check_wanted(wanted)
         records = []
         if body:
             kind = checked.content_type or "application/octet-stream"
             records = messages.split(body, kind, empty_list=True)
 
-        def work(txn: Transaction) -> Made:
-            made = writer.create(txn, checked, records, self.moment())
+        def work(point: ForkPoint | None, txn: Transaction) -> Made | None:
+            made = writer.create(txn, checked, records, self.moment(), point)
             self.bell.ring_on_commit(txn, (checked.name,))
             return made
 
         return work
+
+    def _measure(self, wanted: Wanted) -> ForkPoint | None:
+        """Measure a fork before it is made, as an open transaction of this thread sees it."""
+        read = self.database.write if self.database.in_transaction() else self.database.read
+        try:
+            return forks.measure(read, wanted, self.moment)
+        except reader.NotInTheLog:
+            pass
+        return forks.measure(read, wanted, self.moment, self._segments())
 
     def open(self, name: str) -> Stream:
         """A stream that is there; NotFound when it is not."""
@@ -438,7 +459,7 @@ class Streams:
 
     def moment(self) -> Moment:
         """Now, as transactions see it."""
-        return Moment(self.clock(), self._uses.times, self.cold)
+        return Moment(self.clock(), self._uses.times)
 
     def sweep(self, limit: int = limits.SWEEP_STREAMS) -> int:
         """Write down the uses of streams, delete those that expired, and trim what is not retained

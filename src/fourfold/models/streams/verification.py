@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain, islice
+
 from fourfold.kernel import Snapshot, load_queries
 from fourfold.models.streams.archive import checks
 
@@ -37,6 +40,11 @@ def problems(snapshot: Snapshot) -> list[str]:
         f"streams: {row[0]!r} was forked from a stream or an offset that is not there"
         for row in snapshot.all(_SQL.broken_forks, (_NAMED_MAX,))
     ]
+    wrong = (row[0] for row in snapshot.all(_SQL.wrong_sizes, (_NAMED_MAX,)))
+    found += [
+        f"streams: the size of {name!r} is not that of its records"
+        for name in islice(chain(wrong, _wrong_forks(snapshot)), _NAMED_MAX)
+    ]
     found += [
         f"stream_names: {row[0]!r} has an incarnation number that an earlier stream had"
         for row in snapshot.all(_SQL.reused_incarnations, (_NAMED_MAX,))
@@ -54,3 +62,15 @@ def problems(snapshot: Snapshot) -> list[str]:
         for row in snapshot.all(_RULES.stray_rules, (_NAMED_MAX,))
     ]
     return found + checks.problems(snapshot)
+
+
+def _wrong_forks(snapshot: Snapshot) -> Iterator[str]:
+    """Yield the forks whose size is not that of what they share and of their own records."""
+    source, end, left = None, 0, 0
+    for name, shared, sid, offset, source_end, source_size in snapshot.rows(_SQL.fork_sizes):
+        if sid != source:
+            source, end, left = sid, source_end, source_size
+        left -= snapshot.value(_SQL.bytes_between, (sid, offset, end))
+        end = offset
+        if shared != left:
+            yield name

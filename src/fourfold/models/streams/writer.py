@@ -21,7 +21,7 @@ from fourfold.models.streams.names import (
     plain_type,
     show_offset,
 )
-from fourfold.models.streams.records import ColdRecords, Made, Producer, StreamInfo
+from fourfold.models.streams.records import Made, Producer, StreamInfo
 
 SQL = load_queries("fourfold.models.streams")
 _DELETED = 1
@@ -32,7 +32,6 @@ class Moment(NamedTuple):
 
     ms: int
     used: Mapping[int, int]
-    cold: ColdRecords | None = None
 
 
 class Fork(NamedTuple):
@@ -43,6 +42,18 @@ class Fork(NamedTuple):
     source: str
     offset: int | Offset | None = None
     sub_offset: int = 0
+
+
+class ForkPoint(NamedTuple):
+    """Where a fork leaves the stream `sid` if it asks for the record `asked`: before the record
+    `start`, of which it takes the bytes `partial` as its own. `size` counts all before `start`.
+    """
+
+    sid: int
+    asked: int
+    start: int
+    partial: bytes
+    size: int
 
 
 class Wanted(NamedTuple):
@@ -69,6 +80,9 @@ def check_wanted(wanted: Wanted) -> Wanted:
     )
     if wanted.fork is not None:
         check_name(wanted.fork.source)
+        sub = wanted.fork.sub_offset
+        if type(sub) is not int or not 0 <= sub <= limits.INTEGER_MAX:
+            raise InvalidInput(f"sub_offset must be a number from 0, got {sub!r:.80}")
     kind = wanted.content_type
     return wanted._replace(content_type=None if kind is None else check_content_type(kind))
 
@@ -182,8 +196,18 @@ def _is_of(snapshot: Snapshot, info: StreamInfo, offset: Offset) -> bool:
     return False
 
 
-def create(txn: Transaction, wanted: Wanted, records: Sequence[bytes], now: Moment) -> Made:
-    """A new stream with its first records; the same again when it is there and is like that."""
+def create(
+    txn: Transaction,
+    wanted: Wanted,
+    records: Sequence[bytes],
+    now: Moment,
+    point: ForkPoint | None = None,
+) -> Made | None:
+    """Create a stream with its first records, or return it if it is there and is like that.
+
+    A fork before the end of its source needs its `point`, measured before. Returns None if it is
+    missing, or that of another stream.
+    """
     row = txn.one(SQL.stream_by_name, (wanted.name,))
     if row is not None:
         info = as_used(info_of(row), now)
@@ -191,7 +215,9 @@ def create(txn: Transaction, wanted: Wanted, records: Sequence[bytes], now: Mome
             _refuse_unlike(txn, info, wanted)
             return Made(info, created=False)
         remove(txn, info, now.ms)
-    made = _add(txn, wanted, now)
+    made = _add(txn, wanted, now, point)
+    if made is None:
+        return None
     if records:
         asks = rules.find(txn, made)
         keys = None
@@ -281,20 +307,24 @@ def _row(txn: Transaction, sid: int) -> Sequence[Any]:
     return row
 
 
-def _add(txn: Transaction, wanted: Wanted, now: Moment) -> StreamInfo:
+def _add(
+    txn: Transaction, wanted: Wanted, now: Moment, point: ForkPoint | None
+) -> StreamInfo | None:
     source, partial = None, b""
     first = asked = start = size = 0
     profile, version = "generic", None
     content_type = wanted.content_type or "application/octet-stream"
     ttl, expires = wanted.ttl_seconds, wanted.expires_at_ms
     if wanted.fork is not None:
-        source, asked, start, partial = _fork_point(txn, wanted.fork, now)
+        source, point = _fork_point(txn, wanted.fork, now, point)
+        if point is None:
+            return None
+        _, asked, start, partial, size = point
         if wanted.content_type is not None:
             admission.refuse_other_type(source, wanted.content_type)
         content_type, first = source.content_type, min(source.first_offset, start)
         if ttl is None and expires is None:
             ttl, expires = source.ttl_seconds, source.expires_at_ms
-        size = _size_until(txn, source, start, now.cold)
         profile, version = rules.inherit(txn, source, start, wanted.name, now.ms)
     if ttl is not None:
         expires = now.ms + 1000 * ttl
@@ -329,72 +359,49 @@ def _add(txn: Transaction, wanted: Wanted, now: Moment) -> StreamInfo:
     return made
 
 
-def _fork_point(txn: Transaction, fork: Fork, now: Moment) -> tuple[StreamInfo, int, int, bytes]:
-    """The stream to leave, the record asked for, the records to keep, and a part of the next."""
-    source = find(txn, fork.source, now)
+def _fork_point(
+    txn: Transaction, fork: Fork, now: Moment, point: ForkPoint | None
+) -> tuple[StreamInfo, ForkPoint | None]:
+    """Return the stream to fork and where, if that is its end or was measured as `point`."""
+    source, asked, start = fork_start(txn, fork, now)
+    if start == source.next_offset:
+        return source, ForkPoint(source.sid, asked, start, b"", source.size_bytes)
+    if point is not None and (point.sid, point.asked) != (source.sid, asked):
+        point = None
+    return source, point
+
+
+def fork_start(snapshot: Snapshot, fork: Fork, now: Moment) -> tuple[StreamInfo, int, int | None]:
+    """Return the stream to fork, the record asked for, and the first one that is not shared; that
+    is None if bytes have to be counted to find it.
+    """
+    source = find(snapshot, fork.source, now)
     if source is None:
         raise NotFound(f"there is no stream {fork.source!r} to fork")
     if source.deleted:
         raise AlreadyExists(f"the stream {fork.source!r} was deleted; it cannot be forked")
-    start = source.next_offset if fork.offset is None else _fork_start(txn, source, fork.offset)
-    if not fork.sub_offset:
-        return source, start, start, b""
-    if source.is_json:
-        if start + fork.sub_offset > source.next_offset:
-            raise InvalidInput(f"the stream {fork.source!r} has no {fork.sub_offset} more messages")
-        return source, start, start + fork.sub_offset, b""
-    return source, start, *_fork_in_bytes(txn, source, start, fork.sub_offset, now.cold)
+    end, sub = source.next_offset, fork.sub_offset
+    asked = end if fork.offset is None else _fork_asked(snapshot, source, fork.offset)
+    if not sub:
+        return source, asked, asked
+    if not source.is_json:
+        if asked == end:
+            raise InvalidInput(f"the stream {source.name!r} ends before the fork's sub-offset")
+        return source, asked, None
+    if asked + sub > end:
+        raise InvalidInput(f"the stream {fork.source!r} has no {sub} more messages")
+    return source, asked, asked + sub
 
 
-def _fork_start(txn: Transaction, source: StreamInfo, offset: int | Offset) -> int:
+def _fork_asked(snapshot: Snapshot, source: StreamInfo, offset: int | Offset) -> int:
     # An incarnation that there never was is beyond the end of the stream, not before its start.
     number = offset.incarnation_number if isinstance(offset, Offset) else 0
-    known = number <= source.incarnation_number or _is_of(txn, source, Offset(0, number))
-    start = resolve(txn, source, offset) if known else -1
+    known = number <= source.incarnation_number or _is_of(snapshot, source, Offset(0, number))
+    start = resolve(snapshot, source, offset) if known else -1
     if not source.first_offset <= start <= source.next_offset:
         shown = show_offset(*offset) if isinstance(offset, Offset) else offset
         raise InvalidInput(f"the stream {source.name!r} has no offset {shown} to fork at")
     return start
-
-
-def _fork_in_bytes(
-    txn: Transaction, source: StreamInfo, start: int, left: int, cold: ColdRecords | None
-) -> tuple[int, bytes]:
-    """Where so many bytes behind a record end: whole records, and a part of the next."""
-    while left:
-        payload = record_at(txn, source, start, cold)
-        if payload is None:
-            raise InvalidInput(f"the stream {source.name!r} ends before the fork's sub-offset")
-        if left < len(payload):
-            return start, payload[:left]
-        left -= len(payload)
-        start += 1
-    return start, b""
-
-
-def record_at(
-    snapshot: Snapshot, info: StreamInfo, offset: int, cold: ColdRecords | None = None
-) -> bytes | None:
-    """One record, wherever up the chain of forks it lies, and whether or not it is in a segment."""
-    if offset >= info.next_offset:
-        return None
-    while info.fork_offset is not None and offset < info.fork_offset:
-        info = info_of(snapshot.one(SQL.stream_by_sid, (info.forked_from,)) or ())
-    payload: bytes | None = snapshot.value(SQL.record, (info.sid, offset))
-    if payload is None and cold is not None:
-        payload = next(cold.records(snapshot, info.sid, offset, offset + 1)).payload
-    return payload
-
-
-def _size_until(txn: Transaction, info: StreamInfo, offset: int, cold: ColdRecords | None) -> int:
-    """The bytes of a stream's first records, those included that retention gave up."""
-    while info.fork_offset is not None and offset < info.fork_offset:
-        info = info_of(_row(txn, info.forked_from or 0))
-    behind = int(txn.value(SQL.bytes_from, (info.sid, offset)))
-    edge = int(txn.value(SQL.log_begin, (info.sid,)))
-    if offset < edge and cold is not None:
-        behind += cold.size_from(txn, info.sid, offset, edge)
-    return info.size_bytes - behind
 
 
 def _refuse_unlike(txn: Transaction, info: StreamInfo, wanted: Wanted) -> None:

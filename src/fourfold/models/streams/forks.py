@@ -1,0 +1,124 @@
+"""Fork points: where a fork leaves its source, and the bytes of all records before that.
+
+Counting them takes time that grows with the stream, so it happens before the write transaction that
+makes the fork, in short read transactions. Records never change: a fork point stays exact for as
+long as the stream keeps the record that was asked for, which the write transaction checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+
+from fourfold import limits
+from fourfold.errors import FourfoldError, InvalidInput
+from fourfold.kernel import Snapshot
+from fourfold.models.streams import reader, writer
+from fourfold.models.streams.records import ColdRecords, StreamInfo
+from fourfold.models.streams.writer import SQL, ForkPoint, Moment, Wanted, info_of
+
+Read = Callable[[], AbstractContextManager[Snapshot]]
+
+
+class _LogMoved(Exception):
+    """Records that were about to be counted have left the log: measure again."""
+
+
+def is_measured(wanted: Wanted) -> bool:
+    """Return True for a fork that may leave its source before the end."""
+    return wanted.fork is not None and wanted.fork.offset is not None
+
+
+def measure(
+    read: Read, wanted: Wanted, moment: Callable[[], Moment], cold: ColdRecords | None = None
+) -> ForkPoint | None:
+    """Measure where a fork leaves its source; None if there is nothing to measure.
+
+    Raises:
+        reader.NotInTheLog: the point is in a segment, and there is no `cold` to read it with.
+    """
+    while True:
+        with suppress(_LogMoved):
+            return _measure(read, wanted, moment(), cold)
+
+
+def _measure(read: Read, wanted: Wanted, now: Moment, cold: ColdRecords | None) -> ForkPoint | None:
+    fork = wanted.fork
+    if fork is None or not is_measured(wanted):
+        return None
+    with read() as snapshot:
+        if writer.find(snapshot, wanted.name, now) is not None:
+            return None
+        try:
+            source, asked, start = writer.fork_start(snapshot, fork, now)
+        except FourfoldError:
+            # The write transaction raises it, unless the stream has changed by then.
+            return None
+    partial = b""
+    if start is None:
+        start, partial = _skip_bytes(read, source, asked, fork.sub_offset, cold)
+    return ForkPoint(source.sid, asked, start, partial, _size_until(read, source, start, cold))
+
+
+def _skip_bytes(
+    read: Read, source: StreamInfo, start: int, left: int, cold: ColdRecords | None
+) -> tuple[int, bytes]:
+    """Return the record that follows `left` bytes, and those of them that are only a part of it."""
+    while start < source.next_offset:
+        end = min(start + limits.STREAM_FORK_SLICE, source.next_offset)
+        with read() as snapshot:
+            _row(snapshot, source.sid, start)
+            for record in reader.records(snapshot, source, start, end, cold):
+                if left < len(record.payload):
+                    return record.offset, record.payload[:left]
+                left -= len(record.payload)
+        start = end
+    if left:
+        raise InvalidInput(f"the stream {source.name!r} ends before the fork's sub-offset")
+    return start, b""
+
+
+def _size_until(read: Read, source: StreamInfo, start: int, cold: ColdRecords | None) -> int:
+    """Return the bytes of all records before `start`, including those that were trimmed.
+
+    The records on one side of it are counted: those in the log before it, or those after it,
+    whichever are fewer.
+    """
+    with read() as snapshot:
+        info = _row(snapshot, source.sid, start)
+        while info.fork_offset is not None and start < info.fork_offset:
+            info = info_of(snapshot.one(SQL.stream_by_sid, (info.forked_from,)) or ())
+        begin = _log_begin(snapshot, info)
+        before_log = info.size_bytes - info.wal_bytes
+        if start < begin:
+            if cold is None:
+                raise reader.NotInTheLog
+            return before_log - cold.size_from(snapshot, info.sid, start, begin)
+    if start - begin <= info.next_offset - start:
+        return before_log + _bytes_between(read, info.sid, begin, start)
+    return info.size_bytes - _bytes_between(read, info.sid, start, info.next_offset)
+
+
+def _bytes_between(read: Read, sid: int, start: int, end: int) -> int:
+    size = 0
+    for first in range(start, end, limits.STREAM_FORK_SLICE):
+        with read() as snapshot:
+            if first < _log_begin(snapshot, _row(snapshot, sid, first)):
+                raise _LogMoved
+            last = min(first + limits.STREAM_FORK_SLICE, end)
+            size += int(snapshot.value(SQL.bytes_between, (sid, first, last)))
+    return size
+
+
+def _row(snapshot: Snapshot, sid: int, offset: int) -> StreamInfo:
+    """Return a stream that keeps the record at an offset."""
+    row = snapshot.one(SQL.stream_by_sid, (sid,))
+    if row is None or info_of(row).first_offset > offset:
+        raise _LogMoved
+    return info_of(row)
+
+
+def _log_begin(snapshot: Snapshot, info: StreamInfo) -> int:
+    """Return the first offset of a stream's own that is in the log."""
+    published = int(snapshot.value(SQL.log_begin, (info.sid,)))
+    return max(info.first_offset, info.fork_offset or 0, published)
