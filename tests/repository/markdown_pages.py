@@ -14,7 +14,19 @@ _FENCE = re.compile(r"^( *)(`{3,})\s*([\w-]*)\s*$")
 _NOT_RUN = re.compile(r"^\s*<!-- not run: \S.*-->\s*$")
 _HEADING = re.compile(r"^#{1,6} +(.*?)\s*#*\s*$")
 _LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
-LANGUAGES = {"", "console", "diff", "json", "mermaid", "python", "sh", "sql", "text", "toml"}
+LANGUAGES = {
+    "",
+    "console",
+    "diff",
+    "json",
+    "mermaid",
+    "python",
+    "sh",
+    "sql",
+    "text",
+    "toml",
+    "nginx",
+}
 """What a fence may say. `python` runs whole, `console` and `sh` where a line says `$ fourfold`."""
 
 

@@ -347,7 +347,7 @@ def test_a_webhook_that_never_says_done_is_called_again_when_its_lease_ends(hook
     assert hook.subscriptions.webhooks(10) == ()
     hook.clock.ms += 1_000
     hook.subscriptions.settle()
-    assert hook.subscriptions.webhooks(10) == ("hook",)
+    assert hook.subscriptions.webhooks(10) == (("hook", ""),)
     assert hook.subscriptions.attempt("hook").generation > wake.generation
 
 
@@ -358,7 +358,7 @@ def test_a_webhook_that_fails_is_called_again_later_also_after_a_restart(hook):
     assert hook.subscriptions.webhooks(10) == ()
     assert hook.subscriptions.get("hook").failures == 1
     hook.clock.ms += 1_200
-    assert hook.subscriptions.webhooks(10) == ("hook",)
+    assert hook.subscriptions.webhooks(10) == (("hook", ""),)
     # Its lease was over by then, so it is a new wake, and the old one is fenced off.
     again = hook.subscriptions.attempt("hook")
     assert again.generation > wake.generation
