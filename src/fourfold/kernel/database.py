@@ -389,9 +389,8 @@ class Database:
 
     # Lifecycle
 
-    @property
-    def closed(self) -> bool:
-        """True once `close` was called."""
+    def is_closed(self) -> bool:
+        """Return True once `close` was called."""
         return self._closed
 
     def close(self) -> None:

@@ -156,7 +156,7 @@ class Watch(Following[Commit]):
     def _is_idle(self, until: float | None) -> bool:
         """Return True while there is no reason to look at the log."""
         database = self._space.database
-        return database.writable and not database.closed and self._pause(until) > 0
+        return database.writable and not database.is_closed() and self._pause(until) > 0
 
     def _look(self, position: int, seqs: tuple[int, ...]) -> _Found:
         """The next commit behind `position`. Nothing of the watch itself is changed."""
