@@ -16,6 +16,7 @@ another such commit. Nothing is shared with the real merge but the rules:
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -75,7 +76,8 @@ class CommitGraph:
         merged: int | None = None,
     ) -> None:
         parents = (self.lines[branch][-1], *(() if merged is None else (merged,)))
-        done = operations if merged is None else None
+        # The caller may change what it passed in.
+        done = copy.deepcopy(list(operations)) if merged is None else None
         self.nodes[seq] = Node(seq, parents, done, documents)
         self.lines[branch].append(seq)
 
