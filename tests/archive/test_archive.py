@@ -426,6 +426,22 @@ def test_fork_of_published_records_reads_no_object_while_it_writes(node, monkeyp
         assert node.streams.verify() == []
 
 
+def test_verify_is_sound_while_a_segment_leaves_the_log(make):
+    node = make(policy=Policy(seal_bytes=SMALL.seal_bytes, seal_rows=4, trim_rows=1))
+    node.write("a", 8)
+    node.streams.create("f", fork=Fork("a", 3))
+    seen = []
+
+    def look(_point):
+        seen.append(node.streams.verify())
+
+    faults.arm("archive.manifest.sliced", look, repeat=True)
+    node.archive.publish_all()
+    faults.disarm()
+    assert len(seen) > 2
+    assert not any(seen)
+
+
 def test_fork_is_measured_when_its_source_is_published_meanwhile(node, monkeypatch):
     records = node.write("a", 12)
     monkeypatch.setattr(limits, "STREAM_FORK_SLICE", 2)

@@ -290,11 +290,15 @@ SELECT s.stream FROM streams AS s LEFT JOIN streams AS p ON p.sid = s.forked_fro
 WHERE s.forked_from IS NOT NULL AND (p.sid IS NULL OR s.fork_offset > p.next_offset OR s.fork_offset > s.next_offset) LIMIT ?1
 
 -- name: wrong_sizes
--- Streams that have all of their records, with another size than these.
+-- Streams that have all of their records, with another size than these. A stream is left out while its last published segment
+-- has only in part left the log.
 SELECT stream FROM streams AS s
 WHERE forked_from IS NULL AND first_offset = 0 AND logical_size_bytes <> wal_bytes + coalesce((
-    SELECT sum(g.payload_bytes) FROM segments AS g WHERE g.stream = s.stream AND g.uploaded_at_ms IS NOT NULL
-), 0) LIMIT ?1
+    SELECT sum(g.payload_bytes) FROM segments AS g WHERE g.stream = s.stream AND g.end_offset <= s.uploaded_through
+), 0) AND NOT EXISTS (
+    SELECT 1 FROM segments AS g
+    WHERE g.stream = s.stream AND g.start_offset <= s.uploaded_through AND g.end_offset > s.uploaded_through
+) LIMIT ?1
 
 -- name: fork_sizes
 -- Forks that have all of their own records, and leave another stream where that is in the log, its end first: the name, the size
@@ -306,10 +310,13 @@ WITH RECURSIVE origins (sid, fork_offset, source) AS (
     WHERE o.fork_offset < p.fork_offset
 )
 SELECT s.stream, s.logical_size_bytes - s.wal_bytes - coalesce((
-    SELECT sum(g.payload_bytes) FROM segments AS g WHERE g.stream = s.stream AND g.uploaded_at_ms IS NOT NULL
+    SELECT sum(g.payload_bytes) FROM segments AS g WHERE g.stream = s.stream AND g.end_offset <= s.uploaded_through
 ), 0), p.sid, o.fork_offset, p.next_offset, p.logical_size_bytes
 FROM origins AS o JOIN streams AS s ON s.sid = o.sid JOIN streams AS p ON p.sid = o.source
-WHERE o.fork_offset >= max(coalesce(p.fork_offset, 0), p.first_offset, p.uploaded_through + 1)
+WHERE o.fork_offset >= max(coalesce(p.fork_offset, 0), p.first_offset, p.uploaded_through + 1) AND NOT EXISTS (
+    SELECT 1 FROM segments AS g
+    WHERE g.stream = s.stream AND g.start_offset <= s.uploaded_through AND g.end_offset > s.uploaded_through
+)
 ORDER BY p.sid, o.fork_offset DESC
 
 -- name: details
