@@ -82,6 +82,7 @@ class ArchiveMachine(RuleBasedStateMachine):
         self.objects = FaultyStore(self.inner, self.plan)
         self.now = 1_000_000
         self.lives = 0
+        self.reported = set()
         self.model = {}
         self.history = {}
         self.given = {}
@@ -350,6 +351,7 @@ class ArchiveMachine(RuleBasedStateMachine):
                 assert all(self.history[living[name].incarnation].deleted for name in bad)
         if not check_only:
             self.database.close()
+            self.reported |= {each.key for each in report.unclaimed}
             self.begin_anew(root, [living[name] for name in report.restored])
 
     def begin_anew(self, root, found):
@@ -444,7 +446,9 @@ class ArchiveMachine(RuleBasedStateMachine):
         assert self.streams.verify() == []
         with self.database.read() as snapshot:
             assert list(object_problems(snapshot, self.inner)) == []
-        assert list(unclaimed_problems(self.database, self.inner)) == []
+        # What a lost node had uploaded and never published, the bootstrap reported.
+        unclaimed = unclaimed_problems(self.database, self.inner)
+        assert [text for text in unclaimed if not any(key in text for key in self.reported)] == []
         living = {m.name: m for m, _ in self.manifests() if not m.deleted}
         assert living.keys() == self.model.keys()
         for name, manifest in living.items():

@@ -256,12 +256,11 @@ HOT = [
         for name in (
             "records",
             "joined",
-            "record",
             "older_than",
             "newest_that_fit",
         )
     ),
-    *((SQL, name) for name in ("held_below", "bytes_from", "trim_records", "has_rows")),
+    *((SQL, name) for name in ("held_below", "trim_records", "has_rows")),
     *((SQL, name) for name in ("trim_places", "trim_recent_places", "place_last", "note_last")),
     *((SQL, name) for name in ("recent_end", "settle", "settled", "slice_of_rows", "slice")),
     *((ARCHIVE, name) for name in ("columns_to_seal", "keys_and_flags", "held_between")),

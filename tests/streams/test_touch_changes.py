@@ -100,7 +100,7 @@ def test_what_may_concern_everything_touches_everything(message):
     assert touched(message) is None
 
 
-@pytest.mark.parametrize("payload", [b"{", b'"\\ud800"', b"1e999", b"[" * 100_000, b"\xff"])
+@pytest.mark.parametrize("payload", [b"{", b"1e999", b"[" * 100_000, b"\xff"])
 def test_what_cannot_be_read_touches_everything(payload):
     assert changes.touched_by(payload, TEMPLATES) is None
 
