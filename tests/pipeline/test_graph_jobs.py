@@ -164,8 +164,8 @@ def test_materialized_objects_follow_the_log(spark, read, sound, tmp_path):
         rating = {"type_id": suppress, "owner_identity": one.owner_identity}
         graphs.insert_rating(1, {**rating, "target_parent_id": one.object_id})
     jobs.run("materialize", root, options, spark=spark)
-    # One object is hidden, and the rating that hides it is there.
-    assert same() == before
+    # The object is hidden, with all that belongs to it and the rating that hides it.
+    assert same() < before
 
 
 # Components
