@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 
 import pytest
@@ -114,12 +115,13 @@ def test_what_cannot_be_streamed_is_refused(store, run, table, options, message)
 
 
 def test_a_store_that_went_back_is_noticed(store, run, tmp_path):
-    run(store.root)
     path = store.root / "spaces" / f"{A}.sqlite"
     store.close()
-    path.unlink()
+    shutil.copy(path, tmp_path / "older")
     with fourfold.open(store.root) as again:
-        fill(again.space(A), 2)
-    with pytest.raises(Exception, match="has read to 12") as caught:
+        fill(again.space(A), 3)
+    run(store.root)
+    shutil.copy(tmp_path / "older", path)
+    with pytest.raises(Exception, match="has read to 15") as caught:
         run(store.root)
     assert typed(caught.value).kind == "sequence_regression"
