@@ -1,7 +1,7 @@
 """Running the server: one process, one store, until it is told to stop.
 
 Without keys it listens on this machine only; another address is refused. Once there was a key, the
-server lets nobody in without one, also when the last key is gone.
+server refuses every request without one, also when the last key is gone.
 """
 
 from __future__ import annotations
