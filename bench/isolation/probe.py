@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import cast
 
 import msgspec
 
@@ -53,8 +54,8 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports are not instances of asyncio.Transport.
+        self._transport = cast("asyncio.Transport", transport)
 
     def send(self, request: bytes, due: float) -> None:
         assert self._transport is not None

@@ -305,7 +305,7 @@ class Space:
         from it agree.
         """
         problems = self.database.integrity_check()
-        with self.view() as view:
+        with self.view(deadline_s=float("inf")) as view:
             problems += verification.problems(view, self.history_kind)
         return problems
 
@@ -347,9 +347,9 @@ class Space:
             return horizon(view)
 
     @contextmanager
-    def view(self) -> Iterator[View]:
+    def view(self, *, deadline_s: float | None = None) -> Iterator[View]:
         """One consistent state of the space."""
-        with self.database.read() as snapshot:
+        with self.database.read(deadline_s=deadline_s) as snapshot:
             yield self.history_kind.view(snapshot)
 
     def next_local(self) -> tuple[str, int]:
