@@ -10,15 +10,24 @@ from lived_in_space import lived_in
 from space_machine import DID
 
 import fourfold
+from fourfold import limits
 from fourfold.errors import CorruptData
 from fourfold.models.documents import HISTORIES, fold
 from fourfold.models.documents.faults import Fault
 from fourfold.store.soundness import faults_of, rules_of
 
 
+@pytest.fixture(params=["whole", "in parts"])
+def size(request, monkeypatch):
+    """Lets the file be verified at once, or part by part as a large one is."""
+    if request.param == "in parts":
+        monkeypatch.setattr(limits, "VERIFY_SLICE_BYTES", 8_192)
+
+
 @pytest.fixture(params=sorted(HISTORIES))
-def file(request, root):
+def file(request, root, size):
     """The file of a sound space, closed."""
+    del size
     with fourfold.open(root) as store:
         space = store.space(DID, history=request.param)
         lived_in(space)
@@ -136,3 +145,23 @@ def test_a_fault_is_a_sentence_and_travels(file):
     assert again == "it broke" == fault
     assert (again.table, again.key, again.found) == ("head", {"id": "a"}, "\\xff")
     assert len(again.expected) < 300
+
+
+@pytest.mark.parametrize("history", sorted(HISTORIES))
+def test_a_large_space_is_verified_in_several_read_transactions(root, history, monkeypatch):
+    monkeypatch.setattr(limits, "VERIFY_SLICE_BYTES", 8_192)
+    with fourfold.open(root) as store:
+        space = store.space(DID, history=history)
+        lived_in(space)
+        states = []
+        read = space.database.read
+
+        def read_and_commit(**options):
+            # Each transaction that is opened later sees one more commit.
+            space.set("written-meanwhile", {"n": len(states)})
+            states.append(options)
+            return read(**options)
+
+        monkeypatch.setattr(space.database, "read", read_and_commit)
+        assert space.verify() == []
+        assert len(states) > 10

@@ -1,4 +1,4 @@
-"""Verification of a store takes as long as it takes: the deadline of transactions does not end it."""
+"""Verification of a store takes as long as it needs: no deadline of transactions ends it."""
 
 from __future__ import annotations
 

@@ -35,6 +35,8 @@ SNAPSHOT_REPLAY_MAX: Final = 200
 """Maintenance makes a snapshot of a newest state that takes this many patches to reach."""
 VERIFY_PART_BYTES: Final = 64 * MIB
 """A file that is larger is checked in parts by several workers."""
+VERIFY_SLICE_BYTES: Final = 16 * MIB
+"""About so much of a file is verified in one read transaction."""
 VERIFY_TASKS: Final = 64
 """Tasks into which the check of small stores is divided, about."""
 VERIFY_TASK_BYTES_MIN: Final = 4 * MIB

@@ -5,7 +5,7 @@ The rules are those of `fourfold.models.documents.verification`. They can be app
 each to a part of the keys, because `fourfold verify` checks one file after the other in one process
 and the pipeline's job `verify` spreads one file over many.
 
-Nothing here writes or takes the writer's lock. Every call sees one committed state.
+Nothing here writes or takes the writer's lock. Each part sees one committed state.
 """
 
 from __future__ import annotations
@@ -52,11 +52,17 @@ def faults_of(path: Path, only: Collection[str] = (), part: Part | None = None) 
         if not only or PAGES in only:
             for problem in inspection.check(path, (history.seq,)):
                 yield Fault(problem, PAGES)
-        with opened(path, history) as view:
-            if not only or SCHEMA in only:
+        if not only or SCHEMA in only:
+            with opened(path, history) as view:
                 yield from _schema(view, history)
                 yield from _meta(view, history)
-            yield from verification.faults(view, history, only, part)
+        if not only:
+            yield from verification.faults_by_parts(
+                lambda: opened(path, history), history, path.stat().st_size
+            )
+        elif set(only) - {PAGES, SCHEMA}:
+            with opened(path, history) as view:
+                yield from verification.faults(view, history, only, part)
     except FourfoldError as error:
         if error.retryable:
             raise

@@ -305,9 +305,12 @@ class Space:
         from it agree.
         """
         problems = self.database.integrity_check()
-        with self.view(deadline_s=float("inf")) as view:
-            problems += verification.problems(view, self.history_kind)
-        return problems
+        faults = verification.faults_by_parts(
+            lambda: self.view(deadline_s=float("inf")),
+            self.history_kind,
+            self.database.path.stat().st_size,
+        )
+        return [*problems, *map(str, faults)]
 
     def maintain(self, retention: Retention = "all", *, pins: Iterable[int] = ()) -> Maintained:
         """Make snapshots where reads go through many patches, and drop those that `retention` does

@@ -1,26 +1,92 @@
 """Checking a space: every commit against its digest, every derived row against the log.
 
 What must hold is a list of rules, the same for `space.verify`, for `fourfold verify` and for the
-job `verify` of the pipeline. The first two apply each to the whole space; the job spreads rules,
-and stretches of the keys that a rule goes by, over its workers.
+job `verify` of the pipeline. A large space is checked in parts: rules, and ranges of the keys that
+a rule goes by. The job spreads them over its workers; the other two check one after the other, each
+in a read transaction of its own, because the write-ahead log of a space that is written meanwhile
+cannot be shortened while an older state of it is being read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, Final
 
+from fourfold import limits
+from fourfold.kernel import load_queries
 from fourfold.kernel.transaction import SQL
 from fourfold.models.documents import side_tables
 from fourfold.models.documents.encoding import decode
-from fourfold.models.documents.faults import WHOLE, Fault, Part, Rule, text
+from fourfold.models.documents.faults import WHOLE, Fault, Kind, Part, Rule, text
 from fourfold.models.documents.history import History, View
 from fourfold.models.documents.replaying import UNREADABLE, replays
+
+_SQL: Final = load_queries("fourfold.models.documents", "verify_parts.sql")
+_DIVIDED_BY_FACTS: Final = ("values", "facts")
+"""The rules of a log of facts whose keys are spread like the hashes of the facts."""
 
 
 def problems(view: View, history: History) -> list[str]:
     """Everything that is wrong, in sentences: in the log itself, and in what is derived from it."""
     return [str(fault) for fault in faults(view, history)]
+
+
+def faults_by_parts(
+    open_view: Callable[[], AbstractContextManager[View]], history: History, size_bytes: int
+) -> Iterator[Fault]:
+    """Yield everything that is wrong; a large space is checked part by part, each part in a view
+    of its own.
+    """
+    count = -(-size_bytes // limits.VERIFY_SLICE_BYTES)
+    with open_view() as view:
+        if count <= 1:
+            yield from faults(view, history)
+            return
+        divided = list(parts(view, rules(history), count))
+    for names, part in divided:
+        with open_view() as view:
+            yield from faults(view, history, names, part)
+
+
+def parts(
+    view: View, checked: Iterable[Rule], count: int
+) -> Iterator[tuple[tuple[str, ...], Part | None]]:
+    """Divide the rules into about `count` parts for each kind of key: names of rules, and the
+    range of keys to apply them to.
+    """
+    by: dict[Kind, list[str]] = {}
+    for rule in checked:
+        by.setdefault(rule.by, []).append(rule.name)
+    for name in by.pop("", []):
+        yield (name,), None
+    by_facts = tuple(name for name in by.get("hash", ()) if name in _DIVIDED_BY_FACTS)
+    others = tuple(name for name in by.pop("hash", ()) if name not in _DIVIDED_BY_FACTS)
+    if others:
+        yield others, WHOLE["hash"]
+    if by_facts:
+        for part in _between("hash", _bounds(view, _SQL.hash_count, _SQL.hashes, count)):
+            yield by_facts, part
+    for part in _between("seq", view.all(_SQL.seqs, (count,))):
+        yield tuple(by["seq"]), part
+    for part in _between("entity", _bounds(view, _SQL.entity_count, _SQL.entities, count)):
+        yield tuple(by["entity"]), part
+
+
+def _bounds(view: View, counting: str, keys: str, count: int) -> list[tuple[Any, ...]]:
+    """Keys that leave about as many rows between them: one fewer than parts, or none."""
+    width = -(-int(view.value(counting)) // count)
+    return view.all(keys, (width,))[: count - 1] if width else []
+
+
+def _between(kind: Kind, bounds: Iterable[tuple[Any, ...]]) -> Iterator[Part]:
+    """Yield the parts between keys, from the least to the greatest that there can be."""
+    low, highest = WHOLE[kind]
+    for bound in bounds:
+        if bound > low:
+            yield Part(low, bound)
+            low = bound
+    yield Part(low, highest)
 
 
 def faults(

@@ -1,4 +1,4 @@
--- Keys that cut a large space into parts of about the same size, for the job `verify`.
+-- Keys that divide a large space into parts of about the same size, for verification.
 
 -- name: seqs
 -- Seqs are dense, so equal distances are equal parts. ?1 is the number of parts.
