@@ -49,14 +49,14 @@ def test_a_pause_has_a_longest():
     clock = Clock()
     with paced(counting(), clock).piece():
         clock.sleep(5.0)
-    assert clock.now == pytest.approx(5.0 + limits.ARCHIVE_PAUSE_MAX_S)
+    assert clock.now == pytest.approx(5.0 + limits.BACKGROUND_PAUSE_MAX_S)
 
 
 def test_nobody_is_waited_for_when_nobody_writes():
     clock = Clock()
     with paced(lambda: 7, clock).piece():
         clock.sleep(0.010)
-    assert clock.now == pytest.approx(0.010 + limits.ARCHIVE_PAUSE_LOOK_S)
+    assert clock.now == pytest.approx(0.010 + limits.BACKGROUND_LOOK_S)
 
 
 def test_a_pause_goes_on_while_somebody_is_in_the_middle_of_a_commit():
@@ -64,16 +64,16 @@ def test_a_pause_goes_on_while_somebody_is_in_the_middle_of_a_commit():
     pace = Pace(lambda: 7, 2.0, clock=clock, sleep=clock.sleep, writing=lambda: clock.now < 0.02)
     with pace.piece():
         clock.sleep(0.010)
-    assert clock.now == pytest.approx(0.02, abs=2 * limits.ARCHIVE_PAUSE_LOOK_S)
+    assert clock.now == pytest.approx(0.02, abs=2 * limits.BACKGROUND_LOOK_S)
 
 
 def test_no_piece_begins_while_something_is_pressing_and_the_pause_is_that_of_the_piece():
     clock = Clock()
     pace = Pace(counting(), 2.0, clock=clock, sleep=clock.sleep, pressing=lambda: clock.now < 0.05)
     with pace.piece():
-        assert clock.now == pytest.approx(0.05, abs=limits.ARCHIVE_PAUSE_LOOK_S)
+        assert clock.now == pytest.approx(0.05, abs=limits.BACKGROUND_LOOK_S)
         clock.sleep(0.010)
-    assert clock.now == pytest.approx(0.08, abs=limits.ARCHIVE_PAUSE_LOOK_S)
+    assert clock.now == pytest.approx(0.08, abs=limits.BACKGROUND_LOOK_S)
 
 
 def test_what_presses_for_ever_does_not_keep_a_backlog_for_ever():
@@ -81,7 +81,7 @@ def test_what_presses_for_ever_does_not_keep_a_backlog_for_ever():
     pace = Pace(counting(), 2.0, clock=clock, sleep=clock.sleep, pressing=lambda: True)
     with pace.piece():
         assert clock.now == pytest.approx(
-            limits.ARCHIVE_PAUSE_MAX_S, abs=limits.ARCHIVE_PAUSE_LOOK_S
+            limits.BACKGROUND_PAUSE_MAX_S, abs=limits.BACKGROUND_LOOK_S
         )
 
 

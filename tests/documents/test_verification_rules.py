@@ -154,14 +154,13 @@ def test_a_large_space_is_verified_in_several_read_transactions(root, history, m
         space = store.space(DID, history=history)
         lived_in(space)
         states = []
-        read = space.database.read
+        read = space.database.read_in_background
 
-        def read_and_commit(**options):
+        def read_and_commit():
             # Each transaction that is opened later sees one more commit.
-            space.set("written-meanwhile", {"n": len(states)})
-            states.append(options)
-            return read(**options)
+            states.append(space.set("written-meanwhile", {"n": len(states)}).seq)
+            return read()
 
-        monkeypatch.setattr(space.database, "read", read_and_commit)
+        monkeypatch.setattr(space.database, "read_in_background", read_and_commit)
         assert space.verify() == []
         assert len(states) > 10

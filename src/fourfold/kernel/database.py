@@ -43,6 +43,7 @@ from fourfold.kernel.lock import WriterLock
 from fourfold.kernel.log_room import LogRoom
 from fourfold.kernel.metrics import Metrics, Reading
 from fourfold.kernel.migrations import Migration, in_order
+from fourfold.kernel.pauses import Pauses
 from fourfold.kernel.profiles import PLAIN, Profile
 from fourfold.kernel.readers import ReaderPool
 from fourfold.kernel.sequences import Sequence as Counter
@@ -81,6 +82,7 @@ class Database:
         self._options = options
         self._deadline_s = options.transaction_deadline_s
         self._metrics = Metrics()
+        self.pauses = Pauses(lambda: self.transactions, self.is_writing)
         self._closed = False
         self._durable: dict[str, int] = {}
         self._durable_lock = threading.Lock()
@@ -173,6 +175,14 @@ class Database:
     def read(self, *, deadline_s: float | None = None) -> Iterator[Snapshot]:
         """One committed state, fixed at the start of the `with` block."""
         with self._readers.snapshot(self._until(deadline_s)) as snapshot:
+            yield snapshot
+
+    @contextmanager
+    def read_in_background(self) -> Iterator[Snapshot]:
+        """One committed state for long work: reads pause while others write, and no deadline ends
+        them.
+        """
+        with self._readers.snapshot(float("inf"), self.pauses) as snapshot:
             yield snapshot
 
     # Writing

@@ -14,7 +14,8 @@ from contextlib import contextmanager
 
 from fourfold.errors import Busy, Closed
 from fourfold.kernel.driver import Connection, DriverError, translate
-from fourfold.kernel.transaction import SQL, Snapshot
+from fourfold.kernel.pauses import Pauses
+from fourfold.kernel.transaction import SQL, BackgroundSnapshot, Snapshot
 from fourfold.limits import DEADLINE_CHECK_STEPS, READER_WAIT_S
 
 
@@ -53,11 +54,15 @@ class ReaderPool:
         return self._open - len(self._idle)
 
     @contextmanager
-    def snapshot(self, deadline: float) -> Iterator[Snapshot]:
+    def snapshot(self, deadline: float, pauses: Pauses | None = None) -> Iterator[Snapshot]:
         """A consistent state, fixed now, for the length of the `with` block."""
         reader = self._take(deadline)
         reader.deadline = deadline
-        snapshot = Snapshot(reader.connection, self._subject)
+        snapshot = (
+            Snapshot(reader.connection, self._subject)
+            if pauses is None
+            else BackgroundSnapshot(reader.connection, self._subject, pauses)
+        )
         try:
             try:
                 reader.connection.execute(SQL.begin_read)

@@ -32,6 +32,7 @@ from fourfold.kernel.driver import (
     translate,
 )
 from fourfold.kernel.faults import armed
+from fourfold.kernel.pauses import Pauses
 from fourfold.kernel.statements import load_queries
 
 if TYPE_CHECKING:
@@ -155,6 +156,33 @@ class Snapshot:
             cursor.close(True)
         self._half_read = None
         self._connection = _ENDED
+
+
+class BackgroundSnapshot(Snapshot):
+    """Reads of long work, which pauses between them while others write."""
+
+    __slots__ = ("_pauses",)
+
+    def __init__(self, connection: Connection, subject: str, pauses: Pauses) -> None:
+        super().__init__(connection, subject)
+        self._pauses = pauses
+
+    def all(self, sql: str, params: Params = ()) -> list[Row]:
+        """Every row of the result, at once."""
+        self._pauses.rest()
+        return super().all(sql, params)
+
+    def one(self, sql: str, params: Params = ()) -> Row | None:
+        """The first row, or None."""
+        self._pauses.rest()
+        return super().one(sql, params)
+
+    def rows(self, sql: str, params: Params = ()) -> Iterator[Row]:
+        """Rows one by one, in bounded memory; read them before the snapshot ends."""
+        rest = self._pauses.rest
+        for row in super().rows(sql, params):
+            rest()
+            yield row
 
 
 class Transaction(Snapshot):

@@ -75,12 +75,6 @@ PUBLISH_RESTORE_ROWS: Final = 8_192
 """Rows of one transaction while a database is restored."""
 PUBLISH_DEADLINE_S: Final = 3_600.0
 """How long the one state that is published may be held open while it is sealed."""
-ARCHIVE_PAUSES: Final = 2.0
-ARCHIVE_PAUSE_MAX_S: Final = 0.1
-ARCHIVE_PAUSE_LOOK_S: Final = 0.001
-"""The pause behind a piece of work in the background, as a multiple of what the piece took, and at
-most; and how often it is seen whether anybody else writes.
-"""
 ARCHIVE_PATIENCE_S: Final = 0.05
 """How long the background lets others take its transactions along before it commits them itself:
 longer than a checkpoint, behind which those wait too.

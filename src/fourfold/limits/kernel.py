@@ -83,3 +83,15 @@ BACKUP_PAGES_PER_STEP: Final = 4_096
 MIGRATION_BACKUP_DAYS: Final = 30
 """How long a backup that was taken before a migration is retained."""
 SLOW_LOG_ENTRIES: Final = 256
+BACKGROUND_STEP_S: Final = 0.002
+BACKGROUND_FREE_S: Final = 0.02
+"""How long work in the background runs without a pause: while others write, and while they do not.
+"""
+BACKGROUND_STEP_MAX_S: Final = 10.0
+"""A longer step is not one: its thread did something else in between."""
+BACKGROUND_PAUSES: Final = 2.0
+BACKGROUND_PAUSE_MAX_S: Final = 0.1
+BACKGROUND_LOOK_S: Final = 0.001
+"""The pause after a step, as a multiple of what the step took, and at most; and how often it is
+checked whether others write.
+"""

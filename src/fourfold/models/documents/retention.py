@@ -103,7 +103,7 @@ def superfluous(space: Space, retention: Retention, pinned: Sequence[int]) -> It
     """The snapshots that a policy does not need, page by page."""
     last: Key = ("", "", 0)
     while True:
-        with space.view() as view:
+        with space.background_view() as view:
             newest = last_seq(view)
             anchors = _anchors([Branch(*row) for row in view.rows(view.sql.branches)], pinned)
             page: list[Key] = [
@@ -157,7 +157,7 @@ def _make_missing(space: Space) -> int:
     """Snapshots of the newest states that take many patches to reach."""
     made = 0
     for branch, entity, seq in _deep_heads(space):
-        with space.view() as view:
+        with space.background_view() as view:
             # A state at a seq never changes, so it can be computed without holding up the writer.
             found = reader.entry(view, chain(view, branch, seq), entity)
         if found is None or found.document is None or not found.patches:
@@ -177,7 +177,7 @@ def _make(space: Space, branch: str, entity: str, seq: int, text: str) -> None:
 def _deep_heads(space: Space) -> Iterator[Key]:
     last = ("", "")
     while True:
-        with space.view() as view:
+        with space.background_view() as view:
             page = view.all(view.sql.head_keys, (*last, limits.MAINTENANCE_PAGE_ROWS))
             deep = [
                 (branch, entity, seq)

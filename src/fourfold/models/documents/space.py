@@ -149,7 +149,7 @@ class Space:
             try:
                 return self._run(work, request.size + size)
             except ReadTooOld:
-                with self.view() as view:
+                with self.background_view() as view:
                     looked = admission.look_back(view, request, looked)
         return self._run(self._work(request, before, looked), request.size + size)
 
@@ -306,7 +306,7 @@ class Space:
         """
         problems = self.database.integrity_check()
         faults = verification.faults_by_parts(
-            lambda: self.view(deadline_s=float("inf")),
+            self.background_view,
             self.history_kind,
             self.database.path.stat().st_size,
         )
@@ -350,9 +350,15 @@ class Space:
             return horizon(view)
 
     @contextmanager
-    def view(self, *, deadline_s: float | None = None) -> Iterator[View]:
+    def view(self) -> Iterator[View]:
         """One consistent state of the space."""
-        with self.database.read(deadline_s=deadline_s) as snapshot:
+        with self.database.read() as snapshot:
+            yield self.history_kind.view(snapshot)
+
+    @contextmanager
+    def background_view(self) -> Iterator[View]:
+        """One consistent state of the space for long work, which pauses while others write."""
+        with self.database.read_in_background() as snapshot:
             yield self.history_kind.view(snapshot)
 
     def next_local(self) -> tuple[str, int]:

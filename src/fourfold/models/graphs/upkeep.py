@@ -73,7 +73,7 @@ class Upkeep:
     def verify(self, capability: Capability) -> list[str]:
         """What is wrong with the rows, in plain words; empty when all is well."""
         self._must_hold(capability, DIAGNOSTICS)
-        with self.database.read(deadline_s=float("inf")) as snapshot:
+        with self.database.read_in_background() as snapshot:
             return verification.problems(snapshot, str(self.database.path), self.node)
 
     def checkpoint(self, mode: str = "PASSIVE") -> Checkpoint:

@@ -307,7 +307,7 @@ class TableLog:
 
     @contextmanager
     def audit(self) -> Iterator[TableAudit]:
-        with self.database.read(deadline_s=float("inf")) as snapshot:
+        with self.database.read_in_background() as snapshot:
             yield TableAudit(snapshot)
 
     def problems(self) -> list[str]:

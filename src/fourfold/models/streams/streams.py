@@ -492,5 +492,5 @@ class Streams:
 
     def verify(self) -> Sequence[str]:
         """What contradicts the invariants of the streams; empty when all is well."""
-        with self.database.read(deadline_s=float("inf")) as snapshot:
+        with self.database.read_in_background() as snapshot:
             return verification.problems(snapshot)

@@ -33,7 +33,7 @@ _DIGITS = re.compile(r"(?=([0-9a-f]{64}))")
 
 def sweep(space: Space, age_s: float, tally: Tally) -> None:
     moment = moment_before(age_s)
-    with space.view() as view:
+    with space.background_view() as view:
         scanned = last_seq(view)
     listed = unmentioned(space, moment)
     for start in range(0, len(listed), limits.MAINTENANCE_PAGE_ROWS):
@@ -63,7 +63,7 @@ def _candidates(space: Space, moment: str) -> set[str]:
     found: set[str] = set()
     last = ""
     while True:
-        with space.view() as view:
+        with space.background_view() as view:
             page = view.all(view.sql.blobs_page, (last, moment, limits.MAINTENANCE_PAGE_ROWS))
             found.update(digits for (digits,) in page if not _described(view, digits))
         if len(page) < limits.MAINTENANCE_PAGE_ROWS:
@@ -84,7 +84,7 @@ def _strike_mentioned(space: Space, candidates: set[str]) -> None:
     for query, place in (("texts_page", ("", "", 0, -1)), ("snapshots_page", ("", "", 0))):
         last: Row = place
         while candidates:
-            with space.view() as view:
+            with space.background_view() as view:
                 page = view.all(getattr(view.sql, query), (*last, size))
             for row in page:
                 _strike(candidates, (row[1], row[-1]))

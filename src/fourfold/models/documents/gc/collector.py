@@ -38,7 +38,7 @@ def collect(
     if dry_run:
         return _on_a_copy(space, asked, pins)
     with space.upkeep:
-        with space.view() as view:
+        with space.background_view() as view:
             stored, before = policy.stored(view), horizon(view)
         chosen = asked or stored
         if chosen is None:
@@ -58,7 +58,7 @@ def collect(
         _orphans(space, tally)
         if chosen.blobs:
             blob_sweep.sweep(space, chosen.blob_age_s, tally)
-        with space.view() as view:
+        with space.background_view() as view:
             kept = sum(map(len, points.stored_points(view).values()))
             report = tally.report(horizon(view), before, kept)
         if tally:
@@ -100,7 +100,7 @@ def _begin(space: Space, chosen: GcPolicy, pins: tuple[int, ...]) -> None:
     writers, and once more among them if somebody forked or merged meanwhile.
     """
     kind = space.history_kind
-    with space.view() as view:
+    with space.background_view() as view:
         planned = points.plan(view, chosen, pins)
         _, shortened, _, _ = view.all(view.sql.gc_state)[0]
     requests = chosen.requests and shortened < planned.horizon
@@ -127,7 +127,7 @@ def _prepare(space: Space) -> None:
 
 def _finish(space: Space, tally: Tally) -> None:
     """Do what a collection that has begun still has to do; nothing if there is none."""
-    with space.view() as view:
+    with space.background_view() as view:
         _, shortened, _, run = view.all(view.sql.gc_state)[0]
         kept = points.stored_points(view)
     if run is None:
@@ -169,12 +169,12 @@ def _drop_snapshots(
 def _orphans(space: Space, tally: Tally) -> None:
     """Values of snapshots that maintenance dropped: nobody looked after them then."""
     kind = space.history_kind
-    with space.view() as view:
+    with space.background_view() as view:
         _, _, loose, _ = view.all(view.sql.gc_state)[0]
     if not loose:
         return
     _prepare(space)
-    for refs in kind.collecting.unreferred(space.view):
+    for refs in kind.collecting.unreferred(space.background_view):
 
         def work(txn: Transaction, refs: list[str] = refs) -> Tally:
             return kind.collecting.release(txn, refs)

@@ -25,7 +25,7 @@ def mark(space: Space, policy: GcPolicy) -> tuple[int, Tally]:
     space may be open for reading only.
     """
     tally = Tally()
-    with space.view() as view:
+    with space.background_view() as view:
         plan = points.plan(view, policy, policy.pins)
         _, shortened, loose, _ = view.all(view.sql.gc_state)[0]
         if policy.requests:
@@ -38,12 +38,12 @@ def mark(space: Space, policy: GcPolicy) -> tuple[int, Tally]:
         for page in retention.superfluous(space, policy.snapshots, policy.pins):
             tally.note("snapshots", len(page), 0)
     if loose:
-        for refs in space.history_kind.collecting.unreferred(space.view):
+        for refs in space.history_kind.collecting.unreferred(space.background_view):
             tally.note("values", len(refs), 0)
     if policy.blobs:
         moment = blob_sweep.moment_before(policy.blob_age_s)
         found = blob_sweep.unmentioned(space, moment)
-        with space.view() as view:
+        with space.background_view() as view:
             for digits in found:
                 tally.note("blobs", 1, view.value(view.sql.old_blob, (digits, moment)) or 0)
     return plan.horizon, tally
@@ -54,7 +54,7 @@ def _mark_window(space: Space, plan: points.Plan, window: points.Window, tally: 
     place = (window.after, "\U0010ffff")
     done: set[str] = set()
     while True:
-        with space.view() as view:
+        with space.background_view() as view:
             page = view.all(
                 view.sql.window_page,
                 (window.branch, *place, window.until, limits.MAINTENANCE_PAGE_ROWS),

@@ -65,7 +65,7 @@ def _page(space: Space, after: int, until: int) -> tuple[list[Row], int]:
     rows: list[Row] = []
     size = 0
     most = limits.GC_BATCH_ROWS
-    with space.view() as view:
+    with space.background_view() as view:
         asked = (after, until, limits.GC_REQUEST_BYTES_MIN, most)
         for row in view.rows(view.sql.requests_page, asked):
             rows.append(row)

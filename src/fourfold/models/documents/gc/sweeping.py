@@ -86,7 +86,7 @@ def _doomed(space: Space, state: State, points: Points) -> Iterator[Doomed]:
         kept = [*points.get(window.branch, ()), state.horizon]
         place = (window.after, "\U0010ffff")
         while True:
-            with space.view() as view:
+            with space.background_view() as view:
                 page = view.all(
                     view.sql.window_page,
                     (window.branch, *place, window.until, limits.MAINTENANCE_PAGE_ROWS),
@@ -111,7 +111,7 @@ def doomed_in(
     while waiting:
         found: list[Doomed] = []
         size = 0
-        with space.view() as view:
+        with space.background_view() as view:
             # A snapshot is held only for a short while, or the log of the database would grow.
             while waiting and size < limits.GC_BATCH_BYTES:
                 entity = waiting.pop(0)

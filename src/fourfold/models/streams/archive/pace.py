@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from fourfold import limits
 from fourfold.kernel import Database, Transaction
+from fourfold.kernel.pauses import Pauses
 
 T = TypeVar("T")
 
@@ -31,16 +32,14 @@ class Pace:
     def __init__(
         self,
         written: Callable[[], int],
-        pauses: float = limits.ARCHIVE_PAUSES,
+        pauses: float = limits.BACKGROUND_PAUSES,
         *,
         writing: Callable[[], bool] = lambda: False,
         pressing: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
-        self._written = written
-        self._pauses = pauses
-        self._writing = writing
+        self._pauses = Pauses(written, writing, ratio=pauses, clock=clock, sleep=sleep)
         self._pressing = pressing
         self._clock = clock
         self._sleep = sleep
@@ -53,8 +52,8 @@ class Pace:
         """One piece, once it is its turn. There are no pieces within a piece."""
         with self._lane:
             began = self._clock()
-            while self._pressing() and self._clock() - began < limits.ARCHIVE_PAUSE_MAX_S:
-                self._sleep(limits.ARCHIVE_PAUSE_LOOK_S)
+            while self._pressing() and self._clock() - began < limits.BACKGROUND_PAUSE_MAX_S:
+                self._sleep(limits.BACKGROUND_LOOK_S)
             began = self._clock()
             try:
                 yield
@@ -100,15 +99,7 @@ class Pace:
         return database.transact(work, deadline_s=deadline_s, patience_s=patience)
 
     def _rest(self, took: float) -> None:
-        until = self._clock() + min(took * self._pauses, limits.ARCHIVE_PAUSE_MAX_S)
-        before = self._written()
-        while (left := until - self._clock()) > 0:
-            self._sleep(min(left, limits.ARCHIVE_PAUSE_LOOK_S))
-            # A commit may take longer than it is until one looks.
-            self._others_write = self._writing() or self._written() != before
-            if not self._others_write:
-                # Nobody is kept waiting.
-                return
+        self._others_write = self._pauses.after(took)
 
 
 class _NoPace(Pace):

@@ -1,0 +1,76 @@
+"""Pauses of long work while others write to the same database in this process.
+
+Python runs one thread at a time. Work that never waits delays every step of a commit until the
+interpreter switches threads, five milliseconds each time, so commits queue up beside it. Such work
+therefore pauses after short steps, for as long as others write:
+
+    step, 2 ms ──> pause, twice as long ──> step ──> ...        others write
+    step, 20 ms ──> look, 1 ms ──> step ──> ...                 nothing is written
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from fourfold import limits
+
+
+class Pauses:
+    """Pauses between the steps of long work. `written` counts transactions, and `writing` is True
+    while one is under way. Each thread has steps of its own.
+    """
+
+    def __init__(
+        self,
+        written: Callable[[], int],
+        writing: Callable[[], bool] = lambda: False,
+        *,
+        ratio: float = limits.BACKGROUND_PAUSES,
+        clock: Callable[[], float] = time.perf_counter,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._written = written
+        self._writing = writing
+        self._ratio = ratio
+        self._clock = clock
+        self._sleep = sleep
+        self._steps = _Steps()
+
+    def rest(self) -> None:
+        """Pause if the step of this thread was long enough. Cheap to call in a loop."""
+        steps = self._steps
+        now = self._clock()
+        took = now - steps.began
+        if took < steps.length_s:
+            return
+        if took < limits.BACKGROUND_STEP_MAX_S:
+            contended = self.after(took)
+            steps.length_s = limits.BACKGROUND_STEP_S if contended else limits.BACKGROUND_FREE_S
+            now = self._clock()
+        # Else this thread did something else in between.
+        steps.began = now
+
+    def after(self, took: float) -> bool:
+        """Pause in proportion to a step that took so long, while others write. Return True if they
+        did.
+        """
+        until = self._clock() + min(took * self._ratio, limits.BACKGROUND_PAUSE_MAX_S)
+        before = self._written()
+        contended = False
+        while (left := until - self._clock()) > 0:
+            self._sleep(min(left, limits.BACKGROUND_LOOK_S))
+            # A commit may take longer than a look.
+            contended = self._writing() or self._written() != before
+            if not contended:
+                break
+        return contended
+
+
+class _Steps(threading.local):
+    """When the current step of a thread began, and how long it may be."""
+
+    def __init__(self) -> None:
+        self.began = 0.0
+        self.length_s = limits.BACKGROUND_STEP_S
