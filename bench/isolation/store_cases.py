@@ -98,6 +98,10 @@ def _read_events(store: Store) -> None:
         last = events[-1].id
 
 
+def _verify_graphs(store: Store) -> None:
+    store.graphs.verify(store.graphs.grant(["diagnostics"]))
+
+
 def _commit(store: Store) -> None:
     store.space(DID).set("probe", {"n": 1})
 
@@ -130,6 +134,8 @@ CASES: dict[str, Case] = {
     "sessions: gc of a deleted session": Case(
         "sessions", lambda store: store.sessions.gc(grace_s=0), _append
     ),
+    "sessions: verify": Case("sessions", lambda store: store.sessions.verify(), _append),
     "graphs: nothing else": Case("graphs", lambda _: time.sleep(8), _insert),
     "graphs: feed from the start": Case("graphs", _read_feed, _insert),
+    "graphs: verify": Case("graphs", _verify_graphs, _insert),
 }

@@ -181,7 +181,11 @@ class Database:
     def read_in_background(self) -> Iterator[Snapshot]:
         """One committed state for long work: reads pause while others write, and no deadline ends
         them.
+
+        Work that takes several of these one after the other does not let the log grow without end:
+        a long one is folded back before the next state is fixed.
         """
+        self._fold_long_log()
         with self._readers.snapshot(float("inf"), self.pauses) as snapshot:
             yield snapshot
 
@@ -443,6 +447,24 @@ class Database:
         """Called by the checkpointer's thread."""
         with self._checkpoint_running:
             self._checkpoint_now()
+
+    def _fold_long_log(self) -> None:
+        """Fold a long log back while the calling thread reads nothing. Another process can only
+        give the writer time to do that.
+        """
+        if self.in_transaction():
+            return
+        if self.writable:
+            pages = limits.BACKGROUND_LOG_BYTES // self._plan.profile.page_size
+            if self._metrics.wal_pages > pages:
+                self.checkpoint_in_background()
+            return
+        until = time.monotonic() + limits.BACKGROUND_LOG_WAIT_S
+        begun = maintenance.log_generation(self.path, limits.BACKGROUND_LOG_BYTES)
+        while begun is not None and time.monotonic() < until:
+            time.sleep(limits.BACKGROUND_LOOK_S * 10)
+            if maintenance.log_generation(self.path, 0) != begun:
+                return
 
     def _checkpoint_now(self) -> None:
         group = self._group

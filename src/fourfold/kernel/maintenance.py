@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 from fourfold.errors import Busy, FourfoldError, InvalidInput, StorageError
 from fourfold.kernel import backup, faults
@@ -19,6 +20,10 @@ from fourfold.kernel.driver import CHECKPOINT_MODES, Connection, DriverError, tr
 from fourfold.kernel.health import Health, Thresholds, assess
 from fourfold.kernel.metrics import Metrics, Reading
 from fourfold.kernel.transaction import SQL
+
+_LOG_HEADER_BYTES: Final = 32
+_LOG_RUN: Final = slice(12, 24)
+"""The checkpoint sequence number and the salts in the header of a write-ahead log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,3 +188,15 @@ def reading(
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def log_generation(path: Path, least_bytes: int) -> bytes | None:
+    """Return what identifies the current run of a write-ahead log, which changes when the log
+    starts from its beginning again; None if it is shorter than `least_bytes`.
+    """
+    try:
+        with path.with_name(f"{path.name}-wal").open("rb") as file:
+            header = file.read(_LOG_HEADER_BYTES)
+            return header[_LOG_RUN] if file.seek(0, os.SEEK_END) > least_bytes else None
+    except FileNotFoundError:
+        return None

@@ -89,6 +89,11 @@ BACKGROUND_FREE_S: Final = 0.02
 """
 BACKGROUND_STEP_MAX_S: Final = 10.0
 """A longer step is not one: its thread did something else in between."""
+BACKGROUND_LOG_BYTES: Final = 64 * MIB
+BACKGROUND_LOG_WAIT_S: Final = 1.0
+"""A longer log is folded back between two reads in the background. In a process that cannot do that
+they wait so long, at most, for the writer to do it.
+"""
 BACKGROUND_PAUSES: Final = 2.0
 BACKGROUND_PAUSE_MAX_S: Final = 0.1
 BACKGROUND_LOOK_S: Final = 0.001
