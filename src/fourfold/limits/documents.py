@@ -35,7 +35,7 @@ SNAPSHOT_REPLAY_MAX: Final = 200
 """Maintenance makes a snapshot of a newest state that takes this many patches to reach."""
 VERIFY_PART_BYTES: Final = 64 * MIB
 """A file that is larger is checked in parts by several workers."""
-VERIFY_SLICE_BYTES: Final = 16 * MIB
+VERIFY_SLICE_BYTES: Final = 4 * MIB
 """About so much of a file is verified in one read transaction."""
 VERIFY_TASKS: Final = 64
 """Tasks into which the check of small stores is divided, about."""
@@ -67,6 +67,8 @@ MERGE_PAGE_ROWS: Final = 256
 GC_BATCH_ROWS: Final = 200
 """Rows of the log that a collection takes away in one transaction."""
 GC_BATCH_BYTES: Final = 4 * MIB
+GC_TRANSACTION_S: Final = 0.01
+"""A transaction of a collection takes nothing more after so long: writers wait for it."""
 GC_SEAL_ROWS: Final = 2_000
 """Rows that a collection reads in one transaction to seal commits, when these are large."""
 GC_ENTITIES_REMEMBERED: Final = 100_000

@@ -1,10 +1,10 @@
 -- Keys that divide a large space into parts of about the same size, for verification.
 
 -- name: seqs
--- Seqs are dense, so equal distances are equal parts. ?1 is the number of parts.
-WITH RECURSIVE part (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM part WHERE number + 1 < ?1),
-    bound AS (SELECT coalesce(max(seq), 0) AS newest FROM "commit")
-SELECT 1 + number * newest / ?1 FROM part, bound WHERE ?1 > 1
+-- The size of a request is about what its commit costs to check. ?1 is the number of parts.
+WITH sized AS (SELECT seq, sum(coalesce(octet_length(original), 0) + 100) OVER (ORDER BY seq) AS size FROM "commit"),
+    part AS (SELECT seq, size * ?1 / (SELECT max(size) + 1 FROM sized) AS number FROM sized)
+SELECT min(seq) FROM part WHERE number > 0 GROUP BY number ORDER BY number
 
 -- name: entity_count
 SELECT count(*) FROM head

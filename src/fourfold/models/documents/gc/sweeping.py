@@ -9,6 +9,7 @@ they stood on; and it takes the snapshots along with their rows.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -155,6 +156,7 @@ def _take(space: Space, waiting: list[Doomed], tally: Tally, state: State | None
         done = space.database.transact(work, size=sum(len(each.base or "") for each in batch))
         tally.join(done.tally)
         waiting = done.left
+        space.database.pauses.rest()
 
 
 def _taken(txn: Transaction, history: History, batch: list[Doomed]) -> _Done:
@@ -179,18 +181,26 @@ class _Taking:
         self._history = history
         self._rows = 0
         self._size = 0
+        self._until = time.perf_counter() + limits.GC_TRANSACTION_S
 
     @property
     def full(self) -> bool:
         return (
-            self._rows >= limits.GC_BATCH_ROWS
+            time.perf_counter() >= self._until
+            or self._rows >= limits.GC_BATCH_ROWS
             or self._size >= limits.GC_BATCH_BYTES
             or self.seals.rows_read >= limits.GC_SEAL_ROWS
         )
 
     def take(self, doomed: Doomed) -> int:
         """Take the newest of the doomed rows, as many as still fit; how many that were."""
-        rows = self._newest(doomed)
+        rows = []
+        for row in self._newest(doomed):
+            # A seal needs all of its commit, so this is what takes the time.
+            self.seals.take(row[2], row)
+            rows.append(row)
+            if self.full:
+                break
         if not rows:
             return 0
         txn, sql, key = self._txn, self._history.sql, (doomed.branch, doomed.entity)
@@ -199,8 +209,6 @@ class _Taking:
             self._history.keep_snapshot(txn, *key, stays, doomed.base)
             txn.execute(sql.insert_base, (*key, stays, content_id(doomed.base.encode())))
         txn.execute(sql.insert_gap, (*key, *doomed.until, newest))
-        for row in rows:
-            self.seals.take(row[2], row)
         txn.execute_many(sql.delete_gap, [(*key, row[2], row[3]) for row in rows])
         snapshots = [
             row for row in txn.all(sql.snapshots_between, (*key, oldest, newest)) if row[0] != stays
@@ -214,14 +222,10 @@ class _Taking:
         self.tally.join(collecting.release(txn, [ref for _, _, ref in snapshots]))
         return len(rows)
 
-    def _newest(self, doomed: Doomed) -> list[Row]:
-        found: list[Row] = []
+    def _newest(self, doomed: Doomed) -> Iterator[Row]:
         place = (doomed.branch, doomed.entity, *doomed.after, *doomed.until)
         most = limits.GC_BATCH_ROWS - self._rows
         for row in self._txn.rows(self._history.sql.doomed_rows, (*place, most)):
-            found.append(row)
             self._rows += 1
             self._size += sum(len(each) for each in row if isinstance(each, bytes))
-            if self._size >= limits.GC_BATCH_BYTES:
-                break
-        return found
+            yield row
