@@ -16,7 +16,7 @@ import apsw
 import msgspec
 
 from bench.measurement import quantile
-from fourfold.version import __version__
+from fourfold._version import __version__
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _IDLE_FIELDS = (3, 4)

@@ -26,8 +26,7 @@ from bench.measurement import cpu_seconds, spread
 from bench.parts import Figure, Part, one, undisturbed
 from bench.place import BUILD
 from bench.processes import foreign
-from fourfold.archive import manifests
-from fourfold.archive.manifests import manifest_key, segment_key
+from fourfold.archive.manifest import Manifest, decode, encode, manifest_key, segment_key
 from fourfold.models.streams.archive import bootstrap
 from fourfold.objects import FolderStore
 
@@ -101,7 +100,7 @@ def objects(count: int) -> Path:
         manifest = msgspec.structs.replace(pattern, name=name)
         path = made.path(manifest_key(name))
         path.parent.mkdir(parents=True)
-        path.write_bytes(manifests.encode(manifest))
+        path.write_bytes(encode(manifest))
         digest = manifest.segments.sha256[0]
         path = made.path(segment_key(name, manifest.incarnation, 0, digest))
         path.parent.mkdir(parents=True)
@@ -114,13 +113,13 @@ def objects(count: int) -> Path:
     return folder / "objects"
 
 
-def _one_stream(root: Path) -> tuple[manifests.Manifest, bytes]:
+def _one_stream(root: Path) -> tuple[Manifest, bytes]:
     """A manifest and a segment as they are published, to make the others of."""
     messages.append_all(root, messages.NAME, messages.orders(3))
     with fourfold.open(root) as store:
         store.archive.publish_all()
         key = manifest_key(messages.NAME)
-        manifest = manifests.decode(store.objects.get(key).data, key)
+        manifest = decode(store.objects.get(key).data, key)
         [segment] = manifest.kept()
         return manifest, store.objects.get(segment.key).data
 

@@ -34,7 +34,7 @@ from bench.place import BUILD
 from bench.streams import load, servers
 from bench.streams.servers import Server
 from bench.turns import Taken, in_turns
-from fourfold.models.streams.archive.archive import CACHE
+from fourfold.models.streams.archive.archiver import CACHE
 from fourfold.store import layout
 
 MESSAGES = 500_000

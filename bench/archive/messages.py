@@ -16,7 +16,7 @@ from pathlib import Path
 
 import fourfold
 from bench.place import BUILD
-from fourfold.archive.manifests import name_hash
+from fourfold.archive.manifest import name_hash
 from fourfold.models.streams import Append
 
 JSON = "application/json"

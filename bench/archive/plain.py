@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from fourfold.archive import segments
+from fourfold.archive import segment_writer
 
 Batches = Sequence[pa.RecordBatch]
 
@@ -28,9 +28,9 @@ def row_groups(path: Path) -> Batches:
 
 def write(batches: Batches, path: Path) -> None:
     """A file with the settings of a segment, on disk."""
-    options: dict[str, Any] = segments._options()
+    options: dict[str, Any] = segment_writer._options()
     with path.open("wb") as file:
-        with pq.ParquetWriter(file, segments.schema(), **options) as writer:
+        with pq.ParquetWriter(file, segment_writer.schema(), **options) as writer:
             for batch in batches:
                 writer.write_batch(batch, row_group_size=batch.num_rows)
         file.flush()
@@ -39,19 +39,19 @@ def write(batches: Batches, path: Path) -> None:
 
 def write_rows(rows: Sequence[tuple[Any, ...]], sizes: Sequence[int], path: Path) -> None:
     """The same from rows as SQLite gives them, in row groups of these sizes."""
-    kinds = [field.type for field in segments.schema()]
+    kinds = [field.type for field in segment_writer.schema()]
     batches, at = [], 0
     for size in sizes:
         columns = zip(*rows[at : at + size], strict=True)
         arrays = [pa.array(each, type=kind) for each, kind in zip(columns, kinds, strict=True)]
-        batches.append(pa.record_batch(arrays, schema=segments.schema()))
+        batches.append(pa.record_batch(arrays, schema=segment_writer.schema()))
         at += size
     write(batches, path)
 
 
 def joined(path: Path) -> bytes:
     """The payloads of a file with commas between them, as the body of an answer has them."""
-    column = pq.read_table(path, columns=[segments.PAYLOAD]).column(0)
+    column = pq.read_table(path, columns=[segment_writer.PAYLOAD]).column(0)
     values = pa.concat_arrays(column.chunks)
     ends = pa.array([0, len(values)], type=pa.int32())
     found: bytes = pc.binary_join(pa.ListArray.from_arrays(ends, values), b",")[0].as_py()

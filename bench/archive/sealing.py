@@ -25,7 +25,7 @@ from bench.place import BUILD
 from bench.turns import Taken, in_turns
 from fourfold.archive.records import Sealed
 from fourfold.kernel import load_queries
-from fourfold.models.streams.archive import Policy, sealing
+from fourfold.models.streams.archive import Policy, sealer
 from fourfold.models.streams.archive.records import SQL
 
 ROWS = load_queries("bench.archive")
@@ -93,7 +93,7 @@ class _Work:
     def _seal(self) -> list[Sealed]:
         found: list[Sealed] = []
         while True:
-            sealed = sealing.seal(
+            sealed = sealer.seal(
                 self._database, messages.NAME, policy=Policy(), folder=self._folder, now_ms=0
             )
             if sealed is None:
@@ -101,7 +101,7 @@ class _Work:
             found.append(sealed)
 
     def _undo(self) -> None:
-        sealing.unseal(self._database, messages.NAME)
+        sealer.unseal(self._database, messages.NAME)
         shutil.rmtree(self._folder)
 
     def ours(self) -> Taken:

@@ -14,7 +14,7 @@ import fourfold
 from bench.archive import messages
 from bench.parts import Figure, Part, one
 from bench.place import BUILD
-from fourfold.archive.manifests import name_hash
+from fourfold.archive.manifest import name_hash
 from fourfold.models.streams import Append
 
 MESSAGES = 500_000

@@ -17,7 +17,7 @@ from bench.documents import dataset
 from bench.documents.job import Job, in_blocks
 from bench.documents.spaces import SQL, bare_connection, fold_back, open_database
 from bench.documents.task import Task
-from fourfold.kernel.bulk import values_statement
+from fourfold.kernel.bulk_insert import values_statement
 from fourfold.limits import CHECKPOINT_BYTES
 from fourfold.models.documents import HISTORIES
 

@@ -14,7 +14,7 @@ import msgspec
 from bench.documents import dataset
 from fourfold.kernel import Database, load_queries, profiles
 from fourfold.kernel.driver import Connection, connect
-from fourfold.kernel.statements import read_sql
+from fourfold.kernel.named_queries import read_sql
 from fourfold.models.documents import HISTORIES, Space, writer
 from fourfold.models.documents.cache import Entry
 

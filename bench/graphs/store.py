@@ -14,7 +14,7 @@ from fourfold.kernel import Database, load_queries, profiles
 from fourfold.kernel.driver import Connection, connect
 from fourfold.models.graphs import GLOBAL_SEQ, MIGRATIONS, PROFILE, Graphs, Kind
 from fourfold.models.graphs.records import KINDS, ROWS
-from fourfold.models.graphs.verification import problems
+from fourfold.models.graphs.verify import problems
 
 SQL = load_queries("bench.graphs")
 _OWN_TIMES = {"created_at", "updated_at"}

@@ -15,7 +15,7 @@ import apsw
 from bench.kernel import dataset
 from bench.kernel.dataset import Dataset
 from fourfold.kernel import Database, Migration, load_queries, profiles
-from fourfold.kernel.statements import read_sql
+from fourfold.kernel.named_queries import read_sql
 
 PROFILE = profiles.PLAIN
 SQL = load_queries("bench.kernel")

@@ -24,7 +24,7 @@ from bench.kernel.workloads import Line, Run
 from bench.machine import ForeignLoad, sync_cost_us
 from bench.measurement import Measurement, spread
 from bench.rounds import in_child
-from fourfold.kernel import bulk
+from fourfold.kernel import bulk_insert
 from fourfold.limits import CHECKPOINT_BYTES
 
 Progress = Callable[[str], None]
@@ -199,7 +199,7 @@ def _median_rate(side: Side) -> float:
 def _statements(mode: str, size: list[str], batch: int) -> list[str]:
     """The very texts that the kernel would run, for the C program's command line."""
     if mode == "carray":
-        return [bulk.series_statement("entry", ("key", "ts"), "position", "payload", "size")]
+        return [bulk_insert.series_statement("entry", ("key", "ts"), "position", "payload", "size")]
     if mode == "requests":
         return [database.SQL.append]
     if mode in {"claims", "loop"}:
@@ -213,6 +213,6 @@ def _statements(mode: str, size: list[str], batch: int) -> list[str]:
         sizes.append(1 << (rest.bit_length() - 1))
     words = []
     for count in sizes:
-        text = bulk.values_statement("entry", COLUMNS, count)
+        text = bulk_insert.values_statement("entry", COLUMNS, count)
         words += [str(count), text.replace("INSERT INTO", f"INSERT{verb} INTO", 1)]
     return words

@@ -27,7 +27,7 @@ from bench.parts import Part, ratio
 from bench.pipeline import stores
 from bench.place import BUILD
 from bench.processes import foreign
-from fourfold.pipeline.session import prepare as prepare_environment
+from fourfold.pipeline.spark import prepare as prepare_environment
 
 GOAL = 1.4
 SPARK = Path(pyspark.__file__).parent

@@ -28,7 +28,8 @@ from bench.processes import foreign, workers
 from bench.turns import in_turns
 from fourfold.models.documents import fold
 from fourfold.models.documents.encoding import decode, trusted
-from fourfold.pipeline import jobs, session, shuffled
+from fourfold.pipeline import jobs, session
+from fourfold.pipeline.documents import fold as fold_module
 
 GOAL_REVISIONS_PER_S = 400_000
 GOAL_RATIO = 1.2
@@ -58,7 +59,7 @@ def materialize(spark: Any, root: Path, into: Path) -> int:
 
 
 def shuffle(spark: Any, root: Path) -> None:
-    shuffled.state(spark, root=str(root)).write.format("noop").mode("overwrite").save()
+    fold_module.state(spark, root=str(root)).write.format("noop").mode("overwrite").save()
 
 
 def prepare(rows: int) -> None:

@@ -16,7 +16,7 @@ from bench.sessions.task import Run
 from fourfold.content import encode
 from fourfold.kernel import Database, Transaction
 from fourfold.models.sessions import MIGRATIONS, POSITION, PROFILE
-from fourfold.models.sessions.table import SQL
+from fourfold.models.sessions.sqlite_log import SQL
 
 COLUMNS = (
     "position",

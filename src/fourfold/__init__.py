@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fourfold._lazy import exports
+from fourfold._version import __version__
 from fourfold.errors import (
     Busy,
     Conflict,
@@ -24,8 +26,6 @@ from fourfold.errors import (
     Refused,
     StorageError,
 )
-from fourfold.lazy import exports
-from fourfold.version import __version__
 
 if TYPE_CHECKING:
     from fourfold.kernel import Database, Migration, Sequence, Snapshot, Transaction, Work

@@ -10,7 +10,7 @@ import fourfold
 from fourfold.models.sessions import Sessions
 
 adapter = pytest.importorskip(
-    "fourfold.adapters.langgraph", reason="LangGraph is not installed", exc_type=ImportError
+    "fourfold.adapters.langgraph.saver", reason="LangGraph is not installed", exc_type=ImportError
 )
 conformance = pytest.importorskip(
     "langgraph.checkpoint.conformance", reason="langgraph-checkpoint-conformance is not installed"

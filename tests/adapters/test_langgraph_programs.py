@@ -20,7 +20,7 @@ import fourfold
 from fourfold import limits
 from fourfold.adapters.langgraph import FourfoldSaver
 from fourfold.models.sessions import Sessions
-from fourfold.models.sessions.table import TableReading
+from fourfold.models.sessions.sqlite_log import TableReading
 
 TASK = "00000000-0000-0000-0000-000000000000"
 THREADS = st.sampled_from(["t", "u", "v"])

@@ -16,8 +16,8 @@ from langgraph_calls import checkpoint, config, put, values
 
 import fourfold
 from fourfold.adapters.langgraph import FourfoldSaver
-from fourfold.adapters.langgraph_copies import Fingerprint, packed
-from fourfold.adapters.naming import encoded
+from fourfold.adapters.langgraph.values import Fingerprint, packed
+from fourfold.adapters.session_ids import encoded
 from fourfold.errors import AlreadyExists, FourfoldError, InvalidInput, Refused
 from fourfold.models.sessions import Sessions
 
@@ -379,7 +379,7 @@ def test_the_library_imports_without_langgraph_and_says_what_to_install(tmp_path
     code = (
         "import fourfold, fourfold.adapters.openai_agents\n"
         "from fourfold.errors import MissingDependency\n"
-        "try:\n    import fourfold.adapters.langgraph\n"
+        "try:\n    import fourfold.adapters.langgraph.saver\n"
         "except MissingDependency as error:\n    print(error.hint)\n"
     )
     done = subprocess.run(

@@ -13,7 +13,7 @@ import fourfold
 from fourfold.adapters.openai_agents import AgentsSession
 from fourfold.errors import ContentError, InvalidInput, PayloadMissing
 from fourfold.models.sessions import Sessions
-from fourfold.models.sessions.table import TableReading
+from fourfold.models.sessions.sqlite_log import TableReading
 
 
 def item(number, size=10):

@@ -20,12 +20,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from fourfold import limits
-from fourfold.archive import Retries, manifests
+from fourfold.archive import Retries
+from fourfold.archive.manifest import decode
 from fourfold.errors import CorruptData, FourfoldError
-from fourfold.kernel import Database, faults
+from fourfold.kernel import Database, failpoints
 from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Fork, Streams, Wanted
 from fourfold.models.streams.archive import Archive, Policy, bootstrap
-from fourfold.models.streams.archive.checks import object_problems, unclaimed_problems
+from fourfold.models.streams.archive.verify import object_problems, unclaimed_problems
 from fourfold.models.streams.records import Sought
 from fourfold.objects import Fault, FaultyStore, MemoryStore
 
@@ -47,7 +48,9 @@ POLICY = Policy(
 )
 KEYS = (b"k", b"other")
 ROUTING_KEYS = st.sampled_from([None, *KEYS])
-POINTS = st.sampled_from([*faults.ARCHIVE_POINTS, "kernel.commit.before", "kernel.commit.after"])
+POINTS = st.sampled_from(
+    [*failpoints.ARCHIVE_POINTS, "kernel.commit.before", "kernel.commit.after"]
+)
 
 
 class Crash(BaseException):
@@ -118,7 +121,7 @@ class ArchiveMachine(RuleBasedStateMachine):
         self.streams.cold = self.archive.cold
 
     def teardown(self):
-        faults.disarm()
+        failpoints.disarm()
         if hasattr(self, "database"):
             try:
                 self.everything_can_be_published_and_rebuilt()
@@ -277,7 +280,7 @@ class ArchiveMachine(RuleBasedStateMachine):
                 shutil.copytree(self.root, image, ignore=skip)
             raise Crash
 
-        faults.arm(point, die, at=at, repeat=True)
+        failpoints.arm(point, die, at=at, repeat=True)
         try:
             self.archive.forgive()
             self.archive.round(everything=everything)
@@ -287,7 +290,7 @@ class ArchiveMachine(RuleBasedStateMachine):
         except (Crash, FourfoldError):
             pass
         finally:
-            faults.disarm()
+            failpoints.disarm()
         if self.dead:
             with contextlib.suppress(FourfoldError):
                 self.database.close()
@@ -381,7 +384,7 @@ class ArchiveMachine(RuleBasedStateMachine):
             if info.key.endswith("manifest.json"):
                 data = self.inner.get(info.key).data
                 try:
-                    found.append((manifests.decode(data, info.key), True))
+                    found.append((decode(data, info.key), True))
                 except CorruptData:
                     found.append((None, False))
         return found

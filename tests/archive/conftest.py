@@ -6,7 +6,7 @@ import pytest
 from node import Node
 from published_stores import open_store
 
-from fourfold.kernel import faults
+from fourfold.kernel import failpoints
 from fourfold.objects import MemoryStore
 
 
@@ -26,7 +26,7 @@ def make(tmp_path, objects):
         return made[-1]
 
     yield build
-    faults.disarm()
+    failpoints.disarm()
     for each in made:
         each.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from fourfold.models.streams.archive import Policy
-from fourfold.models.streams.archive.checks import object_problems
+from fourfold.models.streams.archive.verify import object_problems
 from fourfold.models.streams.stream import sought
 
 TINY = Policy(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fourfold.archive import Retries, manifests
+from fourfold.archive import Retries, manifest
 from fourfold.errors import NotFound
 from fourfold.kernel import Database
 from fourfold.models.streams import MIGRATIONS, PROFILE, Streams
@@ -89,5 +89,5 @@ def keys(objects, ending=""):
 
 
 def told(objects, name):
-    key = manifests.manifest_key(name)
-    return manifests.decode(objects.get(key).data, key)
+    key = manifest.manifest_key(name)
+    return manifest.decode(objects.get(key).data, key)

@@ -11,7 +11,7 @@ from random import Random
 from published_stores import Life, open_store, published, rebuilt
 
 from fourfold import limits
-from fourfold.store import keeping
+from fourfold.store import retention
 from fourfold.testing.crash import acknowledge, ready
 
 
@@ -40,9 +40,9 @@ def keep(root: Path, seed: int) -> None:
                 point = published(store).point
                 if point is not None:
                     acknowledge(point.id)
-            keeping.merge(store)
+            retention.merge(store)
             for grace in (1e9, 0.0):
-                keeping.collect(store, keep=keeping.Keep(points=4), grace_s=grace)
+                retention.collect(store, keep=retention.Keep(points=4), grace_s=grace)
 
 
 def build(root: Path) -> None:

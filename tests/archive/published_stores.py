@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 
 import fourfold
-from fourfold.archive import publications
+from fourfold.archive import database_manifest
 from fourfold.errors import HistoryTruncated, InvalidInput, MergeConflicted
 from fourfold.models.documents import GcPolicy
 from fourfold.objects import FolderStore
-from fourfold.store.rebuilding import rebuild
+from fourfold.store.restoration import rebuild
 
 DIDS = {"did:key:revisions": "revisions", "did:key:facts": "facts"}
 DID = "did:key:one"
@@ -111,8 +111,8 @@ def objects_of(url):
 
 def manifest_of(url, name):
     with FolderStore(url) as objects:
-        key = publications.manifest_key(name)
-        return publications.decode(objects.get(key).data, key)
+        key = database_manifest.manifest_key(name)
+        return database_manifest.decode(objects.get(key).data, key)
 
 
 class Life:

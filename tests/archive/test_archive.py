@@ -11,14 +11,15 @@ import pytest
 from node import SMALL, keys, told
 
 from fourfold import limits
-from fourfold.archive import manifests, parquet
+from fourfold.archive import parquet
+from fourfold.archive.manifest import manifest_key, name_hash
 from fourfold.errors import MissingDependency, ObjectStoreError, Refused, StorageError
-from fourfold.kernel import Transaction, faults
+from fourfold.kernel import Transaction, failpoints
 from fourfold.models.streams import Fork, Wanted
 from fourfold.models.streams.archive import Policy
-from fourfold.models.streams.archive.checks import object_problems, problems
 from fourfold.models.streams.archive.records import SQL
-from fourfold.models.streams.names import show_offset
+from fourfold.models.streams.archive.verify import object_problems, problems
+from fourfold.models.streams.validation import show_offset
 from fourfold.objects import Fault, FaultyStore, MemoryStore
 
 # When a stream is due
@@ -123,7 +124,7 @@ def test_a_failed_upload_leaves_everything_in_the_log(make, objects):
 
 
 def test_one_poisoned_stream_keeps_no_other_waiting(make, objects):
-    poisoned = manifests.name_hash("a")
+    poisoned = name_hash("a")
     plan = FaultyStore(objects, lambda call: Fault.FAIL if poisoned in call.key else None)
     node = make(over=plan)
     for name in ("a", "b", "c"):
@@ -138,7 +139,7 @@ def test_one_poisoned_stream_keeps_no_other_waiting(make, objects):
 def test_a_failure_that_nobody_foresaw_is_that_of_its_stream_alone(make, objects):
     class Odd(MemoryStore):
         def upload(self, key, chunks, *, if_absent=False):
-            if manifests.name_hash("a") in key:
+            if name_hash("a") in key:
                 raise RuntimeError("out of nowhere")
             return super().upload(key, chunks, if_absent=if_absent)
 
@@ -152,7 +153,7 @@ def test_a_failure_that_nobody_foresaw_is_that_of_its_stream_alone(make, objects
 
 def test_poisoned_streams_do_not_take_the_places_of_others(make, objects, monkeypatch):
     monkeypatch.setattr(limits, "ARCHIVE_STREAMS_PER_ROUND", 2)
-    bad = {manifests.name_hash(name) for name in ("a", "b", "c")}
+    bad = {name_hash(name) for name in ("a", "b", "c")}
     plan = FaultyStore(objects, lambda call: Fault.FAIL if call.key.split("/")[1] in bad else None)
     node = make(over=plan)
     for name in ("a", "b", "c", "d"):
@@ -223,9 +224,9 @@ def test_publishing_everything_does_not_end_where_lost_files_are_found(node, obj
     records = node.write("a", 8)
     node.write("gone", 1)
     node.streams.delete("gone")
-    faults.arm("archive.manifest.intended", die)
+    failpoints.arm("archive.manifest.intended", die)
     node.archive.round(everything=True)
-    faults.disarm()
+    failpoints.disarm()
     assert node.row("a")["sealed_through"] == 7
     assert keys(objects, "manifest.json") == []
     node.open_archive()
@@ -246,14 +247,14 @@ def test_segment_files_that_are_lost_again_and_again_are_a_failure_of_their_stre
         shutil.rmtree(node.root / "segments" / "local")
 
     records = node.write("a", 8)
-    faults.arm("archive.seal.committed", lose, repeat=True)
+    failpoints.arm("archive.seal.committed", lose, repeat=True)
     failure = node.archive.publish_all().failures["a"]
     assert isinstance(failure, StorageError)
     assert "missing or damaged" in failure.message
     with pytest.raises(StorageError, match="missing or damaged"):
         node.archive.settle("a")
     assert node.read("a") == records
-    faults.disarm()
+    failpoints.disarm()
     assert not node.archive.publish_all().failures
     assert told(objects, "a").uploaded_through == 7
     assert node.read("a") == records
@@ -291,7 +292,7 @@ def test_a_manifest_whose_answer_was_lost_is_known_again(make, objects):
 def test_a_manifest_one_generation_behind_is_brought_up_again(node, objects):
     node.write("a", 8)
     node.archive.round()
-    key = manifests.manifest_key("a")
+    key = manifest_key("a")
     old = objects.get(key).data
     node.write("a", 4, start=8)
     node.archive.round()
@@ -326,18 +327,18 @@ def test_looking_for_problems_leaves_the_folder_alone_in_which_it_is_done(
 
 def test_what_changes_while_a_manifest_is_on_its_way_is_told_by_the_next(node, objects):
     node.write("a", 4)
-    faults.arm("archive.manifest.uploaded", lambda _point: node.streams.open("a").close())
+    failpoints.arm("archive.manifest.uploaded", lambda _point: node.streams.open("a").close())
     node.archive.round()
-    faults.disarm()
+    failpoints.disarm()
     manifest = told(objects, "a")
     assert (manifest.generation, manifest.closed) == (2, True)
 
 
 def test_a_stream_that_is_deleted_while_it_is_published_is_told_to_be_gone(node, objects):
     node.write("a", 4)
-    faults.arm("archive.manifest.uploaded", lambda _point: node.streams.delete("a"))
+    failpoints.arm("archive.manifest.uploaded", lambda _point: node.streams.delete("a"))
     node.archive.round()
-    faults.disarm()
+    failpoints.disarm()
     node.archive.round()
     assert told(objects, "a").deleted
     node.archive.collect(grace_s=0)
@@ -356,9 +357,9 @@ def test_a_stream_that_takes_a_name_while_the_one_before_is_published_takes_its_
         raise RuntimeError("the node is gone")
 
     node.write("a", 8)
-    faults.arm("archive.manifest.uploaded", begin_again_and_die)
+    failpoints.arm("archive.manifest.uploaded", begin_again_and_die)
     node.archive.round()
-    faults.disarm()
+    failpoints.disarm()
     before = told(objects, "a")
     node.open_archive()
     assert not node.archive.publish_all().failures
@@ -376,9 +377,9 @@ def test_records_that_retention_gives_up_while_they_are_sealed_are_not_counted_t
     node = make()
     node.streams.create("a", "text/plain", retention_bytes=10)
     node.write("a", 6)
-    faults.arm("archive.segment.built", lambda _point: node.streams.sweep())
+    failpoints.arm("archive.segment.built", lambda _point: node.streams.sweep())
     node.archive.round()
-    faults.disarm()
+    failpoints.disarm()
     assert node.streams.verify() == []
     node.archive.publish_all()
     assert node.streams.verify() == []
@@ -435,9 +436,9 @@ def test_verify_is_sound_while_a_segment_leaves_the_log(make):
     def look(_point):
         seen.append(node.streams.verify())
 
-    faults.arm("archive.manifest.sliced", look, repeat=True)
+    failpoints.arm("archive.manifest.sliced", look, repeat=True)
     node.archive.publish_all()
-    faults.disarm()
+    failpoints.disarm()
     assert len(seen) > 2
     assert not any(seen)
 
@@ -487,7 +488,7 @@ def test_requests_are_counted_by_stream_and_kind(node, objects):
     node.write("a", 8)
     node.archive.round()
     with node.database.read() as snapshot:
-        rows = snapshot.all(SQL.request_counts, (manifests.name_hash("a"),))
+        rows = snapshot.all(SQL.request_counts, (name_hash("a"),))
     counts = {(artifact, op): count for artifact, op, count, _ in rows}
     assert counts == {("segment", "put"): 2, ("manifest", "put"): 1}
 

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 from node import Node
 
-from fourfold.kernel import faults
-from fourfold.models.streams.archive.checks import object_problems, unclaimed_problems
+from fourfold.kernel import failpoints
+from fourfold.models.streams.archive.verify import object_problems, unclaimed_problems
 from fourfold.models.streams.records import Sought
 from fourfold.objects import FolderStore
 from fourfold.testing import crash
@@ -94,7 +94,7 @@ ELSEWHERE = {"archive.pack.uploaded", "archive.retired.listed"}
     "point",
     [
         pytest.param(each, marks=() if each in SOONER else pytest.mark.slow)
-        for each in faults.ARCHIVE_POINTS
+        for each in failpoints.ARCHIVE_POINTS
         if each not in ELSEWHERE
     ],
 )

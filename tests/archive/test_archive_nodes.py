@@ -9,12 +9,12 @@ import pytest
 from node import Node, keys, told
 
 from fourfold import limits
-from fourfold.archive import manifests
+from fourfold.archive.manifest import MANIFEST, classify, decode, manifest_key, name_hash
 from fourfold.errors import FourfoldError, ObjectStoreError, PublisherFenced, StreamRecreated
-from fourfold.kernel import faults
+from fourfold.kernel import failpoints
 from fourfold.models.streams import Fork
-from fourfold.models.streams.archive.checks import object_problems, unclaimed_problems
-from fourfold.models.streams.names import show_offset
+from fourfold.models.streams.archive.verify import object_problems, unclaimed_problems
+from fourfold.models.streams.validation import show_offset
 from fourfold.objects import AccountingStore, Fault, FaultyStore, MemoryStore, RequestCounter
 
 # Two nodes
@@ -135,7 +135,7 @@ def test_streams_that_a_listing_shows_late_are_added_by_the_next_run(make, objec
         node.write(name, 4)
     node.streams.create("f", fork=Fork("b"))
     node.archive.publish_all()
-    late = manifests.manifest_key("b")
+    late = manifest_key("b")
 
     class Behind(MemoryStore):
         def __init__(self, inner):
@@ -233,10 +233,10 @@ def test_every_manifest_is_read_once(make, objects, monkeypatch, count, at_once)
     for number in range(count):
         node.write(f"s{number}", 1)
     node.archive.publish_all()
-    damaged = manifests.manifest_key("s0")
+    damaged = manifest_key("s0")
     objects.put(damaged, b"{")
     counter = RequestCounter()
-    report = make("two", over=AccountingStore(objects, counter, manifests.classify)).bootstrap()
+    report = make("two", over=AccountingStore(objects, counter, classify)).bootstrap()
     assert set(report.restored) == {f"s{number}" for number in range(1, count)}
     assert set(report.failures) == {damaged}
     read = [each for each in counter.snapshot() if (each.artifact, each.op) == ("manifest", "get")]
@@ -248,14 +248,14 @@ def test_a_damaged_manifest_is_named_and_the_others_are_restored(make, objects):
     for name in ("a", "b"):
         node.write(name, 4)
     node.archive.publish_all()
-    key = manifests.manifest_key("a")
+    key = manifest_key("a")
     objects.put(key, objects.get(key).data[:100])
     other = make("two")
     report = other.bootstrap()
     assert report.restored == ("b",)
     assert set(report.failures) == {key}
     assert {each.key for each in report.unclaimed} == {
-        each for each in keys(objects, ".parquet") if manifests.name_hash("a") in each
+        each for each in keys(objects, ".parquet") if name_hash("a") in each
     }
 
 
@@ -263,15 +263,15 @@ def test_a_manifest_in_the_place_of_another_is_not_believed(make, objects):
     node = make("one")
     node.write("a", 4)
     node.archive.publish_all()
-    key = manifests.manifest_key("b")
-    objects.put(key, objects.get(manifests.manifest_key("a")).data)
+    key = manifest_key("b")
+    objects.put(key, objects.get(manifest_key("a")).data)
     report = make("two").bootstrap()
     assert report.restored == ("a",)
     assert set(report.failures) == {key}
 
 
 def test_segments_that_no_manifest_speaks_of_are_reported(make, objects):
-    manifest = manifests.manifest_key("a")
+    manifest = manifest_key("a")
     fail = [True]
 
     def plan(call):
@@ -322,9 +322,9 @@ def test_settings_changed_during_a_publication_are_published_by_the_next(make, o
     node = make("one")
     node.write("a", 5)
     log = node.streams.open("a")
-    faults.arm("archive.manifest.uploaded", lambda _: log.configure(retention_bytes=9))
+    failpoints.arm("archive.manifest.uploaded", lambda _: log.configure(retention_bytes=9))
     node.archive.publish_all()
-    faults.disarm()
+    failpoints.disarm()
     node.archive.publish_all()
     other = make("two")
     other.bootstrap()
@@ -339,7 +339,7 @@ def without_manifests(node):
     put = node.objects.put
 
     def refusing(key, *arguments, **options):
-        if key.endswith(manifests.MANIFEST):
+        if key.endswith(MANIFEST):
             raise ObjectStoreError("down")
         return put(key, *arguments, **options)
 
@@ -427,7 +427,7 @@ def test_manifest_of_a_deleted_stream_has_the_last_number_of_its_name(make, obje
         node.archive.publish_all()
         node.streams.delete("a")
     node.archive.publish_all()
-    manifest = manifests.decode(objects.get(manifests.manifest_key("a")).data, "a")
+    manifest = decode(objects.get(manifest_key("a")).data, "a")
     assert (manifest.deleted, manifest.incarnation_number) == (True, 1)
 
 

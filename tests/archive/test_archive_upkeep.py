@@ -8,10 +8,10 @@ import pytest
 from node import keys, told
 
 from fourfold.errors import ObjectStoreError
-from fourfold.kernel import faults
+from fourfold.kernel import failpoints
 from fourfold.models.streams import Append, Fork, Wanted
-from fourfold.models.streams.archive.checks import object_problems
-from fourfold.models.streams.names import show_offset
+from fourfold.models.streams.archive.verify import object_problems
+from fourfold.models.streams.validation import show_offset
 from fourfold.objects import Fault, FaultyStore
 
 # Publishing before it is acknowledged
@@ -169,9 +169,9 @@ def test_objects_are_kept_while_the_last_manifest_speaks_of_them(make, objects):
         broken[0] = True
 
     node.write("a", 4)
-    faults.arm("archive.manifest.uploaded", delete)
+    failpoints.arm("archive.manifest.uploaded", delete)
     node.archive.round()
-    faults.disarm()
+    failpoints.disarm()
     broken[0] = False
     assert not told(objects, "a").deleted
     assert node.archive.collect(grace_s=0) == []

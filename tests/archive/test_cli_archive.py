@@ -11,7 +11,7 @@ import sys
 import pytest
 
 import fourfold
-from fourfold.archive import manifests
+from fourfold.archive import manifest
 from fourfold.errors import CorruptData, ReadOnly
 from fourfold.objects import FolderStore
 from fourfold.testing.s3_server import serve_s3
@@ -109,7 +109,7 @@ def test_a_damaged_manifest_fails_the_bootstrap_and_restores_the_others(run, sho
         store.streams.create("other", "text/plain").append([b"x"])
     run("publish", "shop", "--objects", "objects")
     with FolderStore(tmp_path / "objects") as objects:
-        objects.put(manifests.manifest_key("other"), b"{")
+        objects.put(manifest.manifest_key("other"), b"{")
     assert "error[corrupt_data]" in run("bootstrap", "again", "--objects", "objects", code=8)
     assert records(tmp_path / "again") == [b"%d" % n for n in range(10)]
 
@@ -144,7 +144,7 @@ def test_a_stream_of_any_length_is_read_in_the_same_memory(tmp_path):
     code = """
 import resource, sys
 import fourfold
-from fourfold.models.streams.names import show_offset
+from fourfold.models.streams.validation import show_offset
 with fourfold.open(sys.argv[1], mode="r") as store:
     at, held = "-1", 0
     while True:

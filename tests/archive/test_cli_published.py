@@ -9,7 +9,7 @@ import pytest
 from published_stores import Life, contents
 
 import fourfold
-from fourfold.cli import entry
+from fourfold.cli import main
 from fourfold.objects import FolderStore
 
 
@@ -18,7 +18,7 @@ def run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
 
     def call(*arguments, code=0):
-        found = entry.run([str(each) for each in arguments])
+        found = main.run([str(each) for each in arguments])
         said = capsys.readouterr()
         assert found == code, said.out + said.err
         return said.out if code == 0 else said.out + said.err

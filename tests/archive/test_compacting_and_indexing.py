@@ -12,11 +12,12 @@ from keyed_streams import TINY, by_key, fill, key, numbers, rows, sound
 from node import keys, told
 
 from fourfold import limits
-from fourfold.archive import manifests, runs
+from fourfold.archive import index_runs
+from fourfold.archive.manifest import encode, manifest_key
 from fourfold.errors import InvalidInput
-from fourfold.models.streams.archive import Policy, compacting
-from fourfold.models.streams.archive.checks import object_problems
-from fourfold.models.streams.archive.indexes import building
+from fourfold.models.streams.archive import Policy, compaction
+from fourfold.models.streams.archive.indexes import builder
+from fourfold.models.streams.archive.verify import object_problems
 
 
 @pytest.fixture
@@ -60,12 +61,12 @@ def test_what_was_built_twice_counts_once(node):
     (incarnation,) = rows(node, "SELECT incarnation FROM streams")[0]
     upkeep, folder = node.archive.upkeep, node.root / "elsewhere"
     with node.database.read() as snapshot:
-        (task,) = building.tasks(snapshot, "a", incarnation, TINY, folder, everything=True)
-        (group,) = compacting.due(snapshot, TINY)
-    built = [building.build(node.archive.segments, task, folder / str(n)) for n in range(2)]
+        (task,) = builder.tasks(snapshot, "a", incarnation, TINY, folder, everything=True)
+        (group,) = compaction.due(snapshot, TINY)
+    built = [builder.build(node.archive.segments, task, folder / str(n)) for n in range(2)]
     assert [upkeep.adopt_run(each) for each in built] == [True, False]
     made = [
-        compacting.build(node.archive.segments, group, folder / str(n), folder) for n in range(2)
+        compaction.build(node.archive.segments, group, folder / str(n), folder) for n in range(2)
     ]
     assert upkeep.adopt_segment(made[0])
     upkeep.publish("a")
@@ -96,11 +97,11 @@ def test_runs_are_merged_level_by_level_and_the_old_ones_deleted_after_grace(nod
 def test_a_merge_in_parts_is_the_same(node, monkeypatch):
     monkeypatch.setattr(limits, "INDEX_MERGE_ROWS", 7)
     monkeypatch.setattr(limits, "INDEX_GROUP_ROWS", 4)
-    runs._options.cache_clear()
+    index_runs._options.cache_clear()
     fill(node, "a", 16 * 9, key)
     node.archive.publish_all()
     node.archive.index()
-    runs._options.cache_clear()
+    index_runs._options.cache_clear()
     for wanted in ("key-0", "key-3", "nobody"):
         assert by_key(node, "a", wanted) == numbers(16 * 9, wanted)
 
@@ -142,11 +143,11 @@ def test_a_run_that_says_something_else_than_its_segments_is_named(node):
     sound(node)
     (one,) = told(node.objects, "a").index.runs
     (other,) = told(node.objects, "b").index.runs
-    name = manifests.manifest_key("a")
+    name = manifest_key("a")
     manifest = told(node.objects, "a")
     wrong = msgspec.structs.replace(other, start_offset=one.start_offset)
     index = msgspec.structs.replace(manifest.index, runs=[wrong])
-    node.objects.put(name, manifests.encode(msgspec.structs.replace(manifest, index=index)))
+    node.objects.put(name, encode(msgspec.structs.replace(manifest, index=index)))
     with node.database.read() as snapshot:
         (problem,) = object_problems(snapshot, node.objects)
     assert "does not say what its segments hold" in problem

@@ -10,8 +10,8 @@ import pytest
 from node import Node
 
 from fourfold import limits
-from fourfold.models.streams.archive import Policy, sealing
-from fourfold.models.streams.archive.pace import NO_PACE, Pace
+from fourfold.models.streams.archive import Policy, sealer
+from fourfold.models.streams.archive.throttle import NO_PACE, Pace
 from fourfold.objects import MemoryStore
 
 
@@ -233,7 +233,7 @@ def test_a_segment_is_the_same_at_any_pace(tmp_path):
         for number in range(9):
             stream.append([b"%d" % number * 40_000] * 10)
         folder = node.root / "made"
-        done = sealing.seal(node.database, "a", policy=policy, folder=folder, now_ms=0, pace=pace)
+        done = sealer.seal(node.database, "a", policy=policy, folder=folder, now_ms=0, pace=pace)
         node.close()
         sealed.append(done)
     assert sealed[0] == sealed[1]

@@ -25,9 +25,9 @@ import fourfold
 from fourfold import limits
 from fourfold.errors import ObjectStoreError, PublisherFenced, ReadOnly, WriterLocked
 from fourfold.objects import FaultyStore, MemoryStore
-from fourfold.objects.faulty import Fault
 from fourfold.store import layout
-from fourfold.store.continuous import Continuous
+from fourfold.store.background_publisher import Continuous
+from fourfold.testing.faulty_store import Fault
 
 NAME = f"spaces/{DID}"
 POISON = "UPDATE \"commit\" SET local_seq = CAST('x' AS BLOB) WHERE seq = 1"

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from published_stores import Life, contents, open_store, published, rebuilt, verified
 
-from fourfold.store import keeping
+from fourfold.store import retention
 from fourfold.testing import crash
 
 CHILD = Path(__file__).with_name("published_child.py")
@@ -106,9 +106,9 @@ def check_kept(folder, points):
         assert points[-1] in known
         assert set(points[-4:]) <= set(known)
         for grace in (1e9, 0.0):
-            done = keeping.collect(store, keep=keeping.Keep(points=3), grace_s=grace)
+            done = retention.collect(store, keep=retention.Keep(points=3), grace_s=grace)
             assert not done.failures
-        assert not keeping.merge(store).failures
+        assert not retention.merge(store).failures
         assert store.verify(objects=True).problems == []
     check(folder, points[-2:])
 

@@ -21,13 +21,13 @@ from published_stores import (
 )
 
 from fourfold import limits
-from fourfold.archive import publications
+from fourfold.archive import database_manifest
 from fourfold.errors import ObjectStoreError, PublisherFenced
 from fourfold.objects import FaultyStore, open_objects
-from fourfold.objects.faulty import Fault
-from fourfold.store import keeping
-from fourfold.store.keeping import Keep
-from fourfold.store.publishing import now_ms
+from fourfold.store import retention
+from fourfold.store.publish import now_ms
+from fourfold.store.retention import Keep
+from fourfold.testing.faulty_store import Fault
 from fourfold.testing.s3_server import serve_s3
 
 NAME = f"spaces/{DID}"
@@ -85,9 +85,9 @@ def objects_at(place):
 def kept_in_order(store, keep):
     """Merge, give up, and delete, as if the time of grace were over."""
     for report in (
-        keeping.merge(store),
-        keeping.collect(store, keep=keep),
-        keeping.collect(store, keep=keep, at_ms=now_ms() + LATER_MS),
+        retention.merge(store),
+        retention.collect(store, keep=keep),
+        retention.collect(store, keep=keep, at_ms=now_ms() + LATER_MS),
     ):
         assert not report.failures
 
@@ -136,13 +136,13 @@ def test_a_part_that_was_cut_short_is_put_again_and_never_named(place, tmp_path,
         restores(tmp_path / "meanwhile", place, was)
         space.set("b", {"n": 4})
         was[published(store).point.id] = contents(store.root), {}
-        assert not keeping.merge(store).failures
+        assert not retention.merge(store).failures
         assert store.verify(objects=True).problems == []
     restores(tmp_path, place, was)
 
 
 def test_a_manifest_that_went_back_behind_a_merge_is_brought_up_again(place, tmp_path):
-    key = publications.manifest_key(NAME)
+    key = database_manifest.manifest_key(NAME)
     with open_store(tmp_path / "store", place) as store:
         space, was = store.space(DID), {}
         for number in range(5):
@@ -151,13 +151,13 @@ def test_a_manifest_that_went_back_behind_a_merge_is_brought_up_again(place, tmp
         before = objects_at(place)[key]
         space.set("a", {"n": 5})
         was[published(store).point.id] = contents(store.root), {}
-        assert not keeping.merge(store).failures
+        assert not retention.merge(store).failures
         with open_objects(place) as objects:
             objects.put(key, before)
         # The old manifest names objects that are retired and still there.
         restores(tmp_path / "meanwhile", place, dict(list(was.items())[:5]))
-        assert not keeping.merge(store).failures
-        assert not keeping.collect(store, at_ms=now_ms() + LATER_MS).failures
+        assert not retention.merge(store).failures
+        assert not retention.collect(store, at_ms=now_ms() + LATER_MS).failures
         space.set("b", {"n": 6})
         was[published(store).point.id] = contents(store.root), {}
         kept_in_order(store, Keep())
@@ -180,8 +180,8 @@ def test_of_two_publishers_one_merges_and_the_other_is_told(place, tmp_path):
         later = now_ms() + LATER_MS
         failures = [
             two.publish().failures,
-            keeping.merge(two).failures,
-            keeping.collect(two, keep=Keep(points=1), grace_s=0.0, at_ms=later).failures,
+            retention.merge(two).failures,
+            retention.collect(two, keep=Keep(points=1), grace_s=0.0, at_ms=later).failures,
         ]
         for found in failures:
             assert isinstance(found[NAME], PublisherFenced)
@@ -200,7 +200,7 @@ def test_a_store_of_the_past_gives_up_nothing(place, tmp_path):
         was = lives(store, place, Random(6), 4)
     past = rebuilt(tmp_path / "past", place, at=next(iter(was)))
     with open_store(past, place) as store:
-        report = keeping.collect(store, keep=Keep(points=1), grace_s=0.0)
+        report = retention.collect(store, keep=Keep(points=1), grace_s=0.0)
         assert {type(error) for error in report.failures.values()} == {PublisherFenced}
         assert [each.id for each in store.points()] == list(was)
     restores(tmp_path, place, was)
@@ -212,8 +212,8 @@ def test_two_copies_of_a_disk_that_both_merge_agree_on_one(place, tmp_path):
         was = lives(store, place, Random(5), 5)
     shutil.copytree(tmp_path / "store", tmp_path / "copy")
     with open_store(tmp_path / "store", place) as one, open_store(tmp_path / "copy", place) as two:
-        assert not keeping.merge(one).failures
-        for error in keeping.merge(two).failures.values():
+        assert not retention.merge(one).failures
+        for error in retention.merge(two).failures.values():
             assert isinstance(error, PublisherFenced)
         assert one.verify(objects=True).problems == []
     restores(tmp_path, place, was)

@@ -18,16 +18,16 @@ from published_stores import (
     rebuilt,
 )
 
-from fourfold.archive import manifest_text, publications
-from fourfold.archive.points import LIST
+from fourfold.archive import database_manifest, manifest_format
+from fourfold.archive.restore_points import LIST
 from fourfold.errors import (
     CorruptData,
     FutureFormat,
     ObjectStoreError,
 )
 from fourfold.objects import FaultyStore, FolderStore, MemoryStore
-from fourfold.objects.faulty import Fault, seeded
-from fourfold.store.rebuilding import rebuild
+from fourfold.store.restoration import rebuild
+from fourfold.testing.faulty_store import Fault, seeded
 
 # What is wrong
 
@@ -65,7 +65,7 @@ def test_an_object_store_that_fails_now_and_then_loses_and_overwrites_nothing(tm
                 store.publish()
             for info in inner.list():
                 data = inner.get(info.key).data
-                if manifest_text.token_of(data) is None and info.key != LIST:
+                if manifest_format.token_of(data) is None and info.key != LIST:
                     seen.setdefault(info.key, set()).add(data)
         plan[0] = None
         published(store)
@@ -83,7 +83,7 @@ def test_an_object_store_that_fails_now_and_then_loses_and_overwrites_nothing(tm
 @pytest.mark.parametrize("then", [[], [Fault.FAIL], [Fault.TIME_OUT], [Fault.TEAR, Fault.FAIL]])
 def test_a_manifest_that_was_cut_short_gives_way_to_the_next_one(tmp_path, first, then):
     """At the first publication and at a later one; what is tried next may fail as well."""
-    key = publications.manifest_key(f"spaces/{DID}")
+    key = database_manifest.manifest_key(f"spaces/{DID}")
     plan = [None]
     inner = MemoryStore()
     with open_store(tmp_path / "store", "memory:") as store:
@@ -102,7 +102,7 @@ def test_a_manifest_that_was_cut_short_gives_way_to_the_next_one(tmp_path, first
             assert list(store.publish().failures) == failed
             if number == 0:
                 with pytest.raises(CorruptData):
-                    publications.decode(inner.get(key).data, key)
+                    database_manifest.decode(inner.get(key).data, key)
         plan[0] = None
         published(store)
         assert store.verify(objects=True).problems == []
@@ -136,7 +136,7 @@ def test_a_missing_and_a_damaged_object_are_named(store, url, tmp_path):
     published(store)
     assert store.verify(objects=True).problems == []
     key = next(key for key in objects_of(url) if "/revision/" in key)
-    value = publications.blob_key(blob.removeprefix("sha256:"))
+    value = database_manifest.blob_key(blob.removeprefix("sha256:"))
     with FolderStore(url) as objects:
         whole = objects.get(key).data
         objects.put(key, whole[:-3] + b"bad")
@@ -182,7 +182,7 @@ def test_what_is_there_stays_as_it_is(store, url, tmp_path):
 def test_what_a_later_fourfold_published_is_refused(store, url, tmp_path):
     store.space(DID).set("a", {"n": 1})
     published(store)
-    key = publications.manifest_key(f"spaces/{DID}")
+    key = database_manifest.manifest_key(f"spaces/{DID}")
     with FolderStore(url) as objects:
         data = objects.get(key).data
         objects.put(key, data.replace(b'"migrations":2', b'"migrations":9'))
@@ -207,7 +207,7 @@ def test_an_object_store_that_went_back_is_brought_up_again(store, url, tmp_path
     space.set("a", {"n": 1})
     published(store)
     with FolderStore(url) as objects:
-        key = publications.manifest_key(f"spaces/{DID}")
+        key = database_manifest.manifest_key(f"spaces/{DID}")
         old = objects.get(key).data
         space.set("a", {"n": 2})
         published(store)

@@ -26,15 +26,15 @@ from published_stores import (
 
 import fourfold
 from fourfold import limits
-from fourfold.archive import publications
-from fourfold.archive.rowfiles import read_rows
+from fourfold.archive import database_manifest
+from fourfold.archive.row_files import read_rows
 from fourfold.errors import HistoryTruncated, NotFound, PublisherFenced
 from fourfold.models.documents import GcPolicy
 from fourfold.objects import AccountingStore, FolderStore, RequestCounter
-from fourfold.store import keeping, rebuilding
-from fourfold.store.keeping import Keep
-from fourfold.store.publishing import now_ms
-from fourfold.store.rebuilding import rebuild
+from fourfold.store import restoration, retention
+from fourfold.store.publish import now_ms
+from fourfold.store.restoration import rebuild
+from fourfold.store.retention import Keep
 
 NAME = f"spaces/{DID}"
 DAY_MS = 86_400_000
@@ -89,7 +89,7 @@ def fetched(folder, url):
 
 def test_every_point_is_what_it_was_after_its_publications_were_merged(store, url, tmp_path):
     was = lives(store, url, Random(21), 18)
-    sound(keeping.merge(store))
+    sound(retention.merge(store))
     names = ("spaces/did:key:revisions", "spaces/did:key:facts", "sessions", "graphs")
     levels = {page.level for name in names for page in manifest_of(url, name).pages}
     assert 0 not in levels
@@ -103,7 +103,7 @@ def test_a_restore_reads_few_objects_however_often_was_published(store, url, tmp
     for number in range(60):
         space.set(f"e{number % 7}", {"n": number})
         published(store)
-    sound(keeping.merge(store))
+    sound(retention.merge(store))
     assert fetched(tmp_path / "again", url) < 45
     assert contents(tmp_path / "again") == contents(store.root)
 
@@ -129,13 +129,13 @@ def test_merging_is_off_where_it_is_switched_off(tmp_path, url):
 
 def test_merged_objects_are_deleted_after_their_grace_and_only_then(store, url, tmp_path):
     was = lives(store, url, Random(22), 10)
-    sound(keeping.merge(store))
+    sound(retention.merge(store))
     before = objects_of(url)
-    would = sound(keeping.collect(store, dry_run=True, at_ms=now_ms() + 2 * DAY_MS)).deleted
+    would = sound(retention.collect(store, dry_run=True, at_ms=now_ms() + 2 * DAY_MS)).deleted
     assert objects_of(url) == before
-    assert sound(keeping.collect(store)).deleted == []
+    assert sound(retention.collect(store)).deleted == []
     assert objects_of(url) == before
-    gone = sound(keeping.collect(store, at_ms=now_ms() + 2 * DAY_MS)).deleted
+    gone = sound(retention.collect(store, at_ms=now_ms() + 2 * DAY_MS)).deleted
     assert gone == would
     assert {each.key for each in gone} <= set(before)
     after = objects_of(url)
@@ -143,18 +143,18 @@ def test_merged_objects_are_deleted_after_their_grace_and_only_then(store, url, 
     assert not [key for key in after if "/retired/" in key]
     assert store.verify(objects=True).problems == []
     restores(tmp_path, url, was, list(was)[::4])
-    assert sound(keeping.collect(store, at_ms=now_ms() + 2 * DAY_MS)).deleted == []
+    assert sound(retention.collect(store, at_ms=now_ms() + 2 * DAY_MS)).deleted == []
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_points_that_are_kept_are_what_they_were_and_others_are_gone(store, url, tmp_path, seed):
     was = lives(store, url, Random(seed), 11)
     kept = list(was)[-4:]
-    sound(keeping.merge(store))
-    report = sound(keeping.collect(store, keep=Keep(points=4)))
+    sound(retention.merge(store))
+    report = sound(retention.collect(store, keep=Keep(points=4)))
     assert report.points == len(was) - 4
     assert [each.id for each in store.points()] == kept
-    sound(keeping.collect(store, at_ms=now_ms() + 3 * DAY_MS, keep=Keep(points=4)))
+    sound(retention.collect(store, at_ms=now_ms() + 3 * DAY_MS, keep=Keep(points=4)))
     assert store.verify(objects=True).problems == []
     restores(tmp_path, url, was, kept)
     with open_store(tmp_path / "gone", url) as other, pytest.raises(NotFound):
@@ -176,8 +176,8 @@ def test_a_point_that_a_database_has_given_up_is_refused_and_never_answered_wron
         space.set("a", {"n": number})
         points.append(published(store).point)
     with open_store(tmp_path / "again", url) as other:
-        running = rebuilding._Rebuilding(other, points[0].id, take_over=False)
-        sound(keeping.collect(store, keep=Keep(points=2)))
+        running = restoration._Rebuilding(other, points[0].id, take_over=False)
+        sound(retention.collect(store, keep=Keep(points=2)))
         failures = running.run(None).failures
     assert isinstance(failures[NAME], HistoryTruncated)
     assert other.spaces() == []
@@ -191,7 +191,7 @@ def test_what_was_purged_before_the_first_point_is_in_no_object(store, url):
     store.sessions.create_session({"id": "s"})
     store.sessions.append_event("s", {"type": "turn/started", "turn": {"n": secret}})
     published(store)
-    value = publications.blob_key(blob.removeprefix("sha256:"))
+    value = database_manifest.blob_key(blob.removeprefix("sha256:"))
     assert value in objects_of(url)
     space.delete("a")
     space.set("b", {"n": 1})
@@ -199,8 +199,8 @@ def test_what_was_purged_before_the_first_point_is_in_no_object(store, url):
     store.sessions.delete_session("s")
     store.sessions.gc(0)
     published(store)
-    sound(keeping.collect(store, keep=Keep(points=1)))
-    sound(keeping.collect(store, keep=Keep(points=1), at_ms=now_ms() + 3 * DAY_MS))
+    sound(retention.collect(store, keep=Keep(points=1)))
+    sound(retention.collect(store, keep=Keep(points=1), at_ms=now_ms() + 3 * DAY_MS))
     assert value not in objects_of(url)
     for key in objects_of(url):
         if key.endswith(".parquet"):
@@ -222,8 +222,8 @@ def test_a_value_that_another_database_names_stays(store, url):
     one.gc(GcPolicy(keep_seqs=1, blobs=True, blob_age_s=0))
     published(store)
     for later in (0, 3 * DAY_MS):
-        sound(keeping.collect(store, keep=Keep(points=1), at_ms=now_ms() + later))
-    assert publications.blob_key(blob.removeprefix("sha256:")) in objects_of(url)
+        sound(retention.collect(store, keep=Keep(points=1), at_ms=now_ms() + later))
+    assert database_manifest.blob_key(blob.removeprefix("sha256:")) in objects_of(url)
     assert store.verify(objects=True).problems == []
 
 
@@ -234,12 +234,12 @@ def test_points_are_kept_by_their_age_or_by_their_number(store):
         space.set("a", {"n": number})
         points.append(published(store).point)
     later = points[-1].started_ms + 1000 * 3600
-    assert keeping.kept_points(points, Keep(), later) == points
-    assert keeping.kept_points(points, Keep(for_s=7200), later) == points
-    assert keeping.kept_points(points, Keep(for_s=60), later) == points[-1:]
-    assert keeping.kept_points(points, Keep(for_s=60, points=3), later) == points[-3:]
-    assert keeping.kept_points(points, Keep(for_s=7200, points=3), later) == points
-    assert keeping.kept_points(points, Keep(points=9), later) == points
+    assert retention.kept_points(points, Keep(), later) == points
+    assert retention.kept_points(points, Keep(for_s=7200), later) == points
+    assert retention.kept_points(points, Keep(for_s=60), later) == points[-1:]
+    assert retention.kept_points(points, Keep(for_s=60, points=3), later) == points[-3:]
+    assert retention.kept_points(points, Keep(for_s=7200, points=3), later) == points
+    assert retention.kept_points(points, Keep(points=9), later) == points
 
 
 def test_points_that_were_left_behind_are_kept_too(store, url, tmp_path):
@@ -252,11 +252,11 @@ def test_points_that_were_left_behind_are_kept_too(store, url, tmp_path):
         opened.sessions.create_session({"id": "mine"})
         point = published(opened).point.id
         was[point] = contents(other), streams_of(other, settings=at(url))
-        sound(keeping.merge(opened))
+        sound(retention.merge(opened))
         kept = [*list(was)[2:4], point]
         # The point at which it took over is one, too.
-        sound(keeping.collect(opened, keep=Keep(points=4)))
-        sound(keeping.collect(opened, keep=Keep(points=4), at_ms=now_ms() + 3 * DAY_MS))
+        sound(retention.collect(opened, keep=Keep(points=4)))
+        sound(retention.collect(opened, keep=Keep(points=4), at_ms=now_ms() + 3 * DAY_MS))
         assert opened.verify(objects=True).problems == []
     restores(tmp_path, url, was, kept)
 
@@ -271,8 +271,8 @@ def test_a_node_that_was_fenced_merges_and_deletes_nothing(store, url, tmp_path)
         published(other)
         before = objects_of(url)
         later = now_ms() + 3 * DAY_MS
-        assert isinstance(keeping.merge(store).failures[NAME], PublisherFenced)
-        report = keeping.collect(store, keep=Keep(points=1), at_ms=later)
+        assert isinstance(retention.merge(store).failures[NAME], PublisherFenced)
+        report = retention.collect(store, keep=Keep(points=1), at_ms=later)
         assert isinstance(report.failures[NAME], PublisherFenced)
     after = objects_of(url)
     assert {key: data for key, data in after.items() if key.startswith("databases/")} == {
@@ -283,11 +283,11 @@ def test_a_node_that_was_fenced_merges_and_deletes_nothing(store, url, tmp_path)
 def test_what_a_crash_left_behind_is_deleted_once_it_is_old(store, url):
     store.space(DID).set("a", {"n": 1})
     published(store)
-    left = f"{publications.folder(NAME)}revision/00000009-put-0123456789abcdef.parquet"
+    left = f"{database_manifest.folder(NAME)}revision/00000009-put-0123456789abcdef.parquet"
     with FolderStore(url) as objects:
         objects.put(left, b"half of it")
-    assert sound(keeping.collect(store, grace_s=0.0)).deleted == []
-    [gone] = sound(keeping.collect(store, grace_s=0.0, at_ms=now_ms() + 2 * DAY_MS)).deleted
+    assert sound(retention.collect(store, grace_s=0.0)).deleted == []
+    [gone] = sound(retention.collect(store, grace_s=0.0, at_ms=now_ms() + 2 * DAY_MS)).deleted
     assert (gone.key, gone.retired_at_ms) == (left, None)
     assert left not in objects_of(url)
     assert store.verify(objects=True).problems == []
@@ -297,7 +297,7 @@ def test_a_value_that_is_old_enough_to_be_swept_is_made_new_for_who_names_it(sto
     """Whoever sweeps may have looked already, and found that nothing names it."""
     blob = store.space(DID).blobs.put(b"b" * LARGE)
     published(store)
-    key = publications.blob_key(blob.removeprefix("sha256:"))
+    key = database_manifest.blob_key(blob.removeprefix("sha256:"))
     [path] = [each for each in url.rglob("*") if each.name == key.rsplit("/", 1)[1]]
     old = path.stat().st_mtime - limits.PUBLISH_ORPHAN_S
     os.utime(path, (old, old))

@@ -22,10 +22,11 @@ from published_stores import (
 
 import fourfold
 from fourfold import limits
-from fourfold.archive import Retries, capture, manifests
-from fourfold.archive.points import Place
-from fourfold.archive.publications import PUT
-from fourfold.archive.sealing import questions
+from fourfold.archive import Retries, capture
+from fourfold.archive.database_manifest import PUT
+from fourfold.archive.manifest import Index, Manifest, Run, Segments, decode, encode, manifest_key
+from fourfold.archive.restore_points import Place
+from fourfold.archive.sealer import questions
 from fourfold.errors import (
     HistoryTruncated,
     InvalidInput,
@@ -33,12 +34,12 @@ from fourfold.errors import (
     PublisherFenced,
     ReadOnly,
 )
-from fourfold.kernel import faults
+from fourfold.kernel import failpoints
 from fourfold.models.documents import GcPolicy
 from fourfold.models.streams.publication import ObjectsAt
 from fourfold.objects import MemoryStore
-from fourfold.store.published import subject_of
-from fourfold.store.rebuilding import rebuild
+from fourfold.store.published_databases import subject_of
+from fourfold.store.restoration import rebuild
 
 # What a run costs
 
@@ -306,11 +307,11 @@ def test_what_changes_while_it_is_published_is_published_the_next_time(store, ur
         space.set("b", {"n": 1})
         graphs.update_sync_flags(app, "parent", [row], 3)
 
-    faults.arm("archive.manifest.intended", meanwhile)
+    failpoints.arm("archive.manifest.intended", meanwhile)
     try:
         published(store, models=["documents", "graphs"])
     finally:
-        faults.disarm()
+        failpoints.disarm()
     assert store.published()[0].changes > 0
     published(store)
     expected = contents(store.root)
@@ -323,14 +324,11 @@ def test_what_changes_while_it_is_published_is_published_the_next_time(store, ur
 
 def test_the_manifest_of_a_stream_is_shown_as_it_was_at_a_point():
     """Without the segments, and the runs of indexes, that go beyond it."""
-    columns = manifests.Segments(
-        [0, 2, 5], [1, 4, 6], [9] * 3, [7] * 3, [1] * 3, [1] * 3, ["d"] * 3
-    )
+    columns = Segments([0, 2, 5], [1, 4, 6], [9] * 3, [7] * 3, [1] * 3, [1] * 3, ["d"] * 3)
     runs = [
-        manifests.Run(f"run{first}", 0, first, last, 1, 1, 1, "d")
-        for first, last in ((0, 1), (2, 4), (5, 6))
+        Run(f"run{first}", 0, first, last, 1, 1, 1, "d") for first, last in ((0, 1), (2, 4), (5, 6))
     ]
-    newest = manifests.Manifest(
+    newest = Manifest(
         1,
         "0" * 32,
         7,
@@ -344,19 +342,19 @@ def test_the_manifest_of_a_stream_is_shown_as_it_was_at_a_point():
         uploaded_through=6,
         logical_size_bytes=21,
         segments=columns,
-        index=manifests.Index("secret", 7, runs),
-        secondary={"f": manifests.Index("secret", 7, runs[:1])},
+        index=Index("secret", 7, runs),
+        secondary={"f": Index("secret", 7, runs[:1])},
     )
-    key = manifests.manifest_key("s")
+    key = manifest_key("s")
     with MemoryStore() as objects:
-        version = objects.put(key, manifests.encode(newest)).version
+        version = objects.put(key, encode(newest)).version
         shown = {
             through: ObjectsAt(
                 objects, {"s": Place(3, through, "abc")}, take_over=False, retries=Retries()
             ).get(key)
             for through in (-1, 1, 4, 6)
         }
-        told = {through: manifests.decode(read.data, key) for through, read in shown.items()}
+        told = {through: decode(read.data, key) for through, read in shown.items()}
         assert shown[6].info.version == version != shown[4].info.version
         for through, count in ((-1, 0), (1, 1), (4, 2), (6, 3)):
             manifest = told[through]

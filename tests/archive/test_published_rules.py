@@ -7,8 +7,8 @@ import json
 import pytest
 from node import told
 
-from fourfold.archive import Retries, manifests
-from fourfold.archive.points import Place
+from fourfold.archive import Retries, manifest
+from fourfold.archive.restore_points import Place
 from fourfold.errors import InvalidInput
 from fourfold.models.streams.publication import ObjectsAt
 
@@ -171,7 +171,7 @@ def test_an_earlier_point_has_the_registry_of_then(published):
     published.streams.schemas.put("s", rename("b", "c"))
     append(published, "s", c=range(8, 12))
     published.archive.publish_all()
-    key = manifests.manifest_key("s")
+    key = manifest.manifest_key("s")
     incarnation = published.row("s")["incarnation"]
     for through, version in ((3, 2), (7, 3), (11, 3)):
         seen = ObjectsAt(
@@ -180,5 +180,5 @@ def test_an_earlier_point_has_the_registry_of_then(published):
             take_over=False,
             retries=Retries(pause_s=0.0),
         )
-        shown = json.loads(manifests.decode(seen.get(key).data, key).schema_json)
+        shown = json.loads(manifest.decode(seen.get(key).data, key).schema_json)
         assert shown["currentVersion"] == version

@@ -25,8 +25,8 @@ from published_stores import (
 
 import fourfold
 from fourfold import limits
-from fourfold.archive import publications
-from fourfold.archive.publications import GONE
+from fourfold.archive import database_manifest
+from fourfold.archive.database_manifest import GONE
 from fourfold.errors import (
     HistoryTruncated,
     PublisherFenced,
@@ -129,7 +129,7 @@ def test_large_values_are_objects_named_by_their_content_and_uploaded_once(store
     assert blob == other
     report = published(store)
     keys = [key for key in objects_of(url) if key.startswith("blobs/")]
-    assert keys == [publications.blob_key(blob.removeprefix("sha256:"))]
+    assert keys == [database_manifest.blob_key(blob.removeprefix("sha256:"))]
     assert sum(each.bytes >= LARGE for each in report.published) == 1
     with open_store(rebuilt(tmp_path / "again", url), url) as again:
         assert again.space(DID).blobs.get(blob) == b"b" * LARGE

@@ -9,11 +9,11 @@ from keyed_streams import TINY, by_key, fill, key, numbers, rows, sound
 from node import Node
 
 from fourfold import limits
-from fourfold.archive.reading import Wanted
+from fourfold.archive.segment_reader import Wanted
 from fourfold.errors import InvalidInput
 from fourfold.models.streams.archive import Policy
-from fourfold.models.streams.names import show_offset
 from fourfold.models.streams.records import Sought
+from fourfold.models.streams.validation import show_offset
 from fourfold.objects import MemoryStore
 
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fourfold import limits
-from fourfold.archive.described import Column
-from fourfold.archive.rowfiles import read_rows, write_rows
+from fourfold.archive.publication import Column
+from fourfold.archive.row_files import read_rows, write_rows
 from fourfold.errors import CorruptData
 
 COLUMNS = (Column("n", "INTEGER"), Column("t", "TEXT"), Column("r", "REAL"), Column("b", "BLOB"))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from node import Node
 
-from fourfold.models.streams.archive import Policy, sealing
-from fourfold.models.streams.archive.pace import Pace
+from fourfold.models.streams.archive import Policy, sealer
 from fourfold.models.streams.archive.records import SQL
-from fourfold.models.streams.archive.sealing import Sealable
+from fourfold.models.streams.archive.sealer import Sealable
+from fourfold.models.streams.archive.throttle import Pace
 from fourfold.objects import MemoryStore
 
 POLICY = Policy()
@@ -39,7 +39,7 @@ def node(tmp_path):
 
 def seal(node, act):
     folder = node.archive.folder / "local"
-    return sealing.seal(
+    return sealer.seal(
         node.database, "a", policy=POLICY, folder=folder, now_ms=0, pace=Meanwhile(act)
     )
 
@@ -71,7 +71,7 @@ def test_two_that_build_the_same_segment_do_not_take_each_others_file(node):
         found = Sealable._make(snapshot.one(SQL.sealable, ("a",)))
 
         def build(pace):
-            return sealing.build(snapshot, "a", found, policy=POLICY, folder=folder, pace=pace)
+            return sealer.build(snapshot, "a", found, policy=POLICY, folder=folder, pace=pace)
 
         others = []
         first = build(Meanwhile(lambda: others.append(build(Pace(lambda: 0)))))

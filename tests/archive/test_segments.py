@@ -15,11 +15,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fourfold import limits
-from fourfold.archive import DiskCache, Retries, manifest_text, manifests, open_segments
-from fourfold.archive.manifests import Manifest, Segments
-from fourfold.archive.reading import Wanted
+from fourfold.archive import DiskCache, Retries, manifest_format, open_segments
+from fourfold.archive.manifest import (
+    Manifest,
+    Segments,
+    classify,
+    decode,
+    encode,
+    key_of,
+    segment_id,
+)
 from fourfold.archive.records import Row
-from fourfold.archive.segments import write_batches, write_segment
+from fourfold.archive.segment_reader import Wanted
+from fourfold.archive.segment_writer import write_batches, write_segment
 from fourfold.errors import (
     CorruptData,
     FutureFormat,
@@ -28,7 +36,7 @@ from fourfold.errors import (
     ObjectStoreError,
     StorageError,
 )
-from fourfold.kernel import faults
+from fourfold.kernel import failpoints
 from fourfold.objects import AccountingStore, MemoryStore, RequestCounter
 
 ROWS = st.lists(
@@ -55,7 +63,7 @@ def build(folder, rows):
 
 
 def name_of(sealed):
-    return manifests.segment_id("a", "0" * 12, sealed.start_offset, sealed.digest)
+    return segment_id("a", "0" * 12, sealed.start_offset, sealed.digest)
 
 
 @given(drawn=ROWS, first=st.integers(0, 1000), low=st.integers(0, 14), high=st.integers(0, 14))
@@ -85,8 +93,8 @@ def test_a_read_in_the_middle_fetches_a_small_part_of_an_object(tmp_path):
     sealed, path, name = build(tmp_path, rows)
     assert sealed.groups >= 5
     inner, counter = MemoryStore(), RequestCounter()
-    inner.put(manifests.key_of(name), path.read_bytes())
-    objects = AccountingStore(inner, counter, manifests.classify)
+    inner.put(key_of(name), path.read_bytes())
+    objects = AccountingStore(inner, counter, classify)
     source = open_segments(objects, DiskCache(tmp_path / "cache", 0))
     wanted = Wanted(name, sealed.size_bytes, sealed.digest)
     assert [each[0] for each in source.records(wanted, 1500, 1503)] == [1500, 1501, 1502]
@@ -135,12 +143,12 @@ def test_a_segment_that_cannot_be_written_leaves_no_file(tmp_path, rows, error):
 
 
 def test_a_segment_gets_its_name_when_it_is_whole(tmp_path):
-    faults.arm("archive.segment.built")
+    failpoints.arm("archive.segment.built")
     try:
         with pytest.raises(StorageError):
             build(tmp_path, large_rows(10))
     finally:
-        faults.disarm()
+        failpoints.disarm()
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
@@ -237,7 +245,7 @@ def fetched(tmp_path, size, bytes_max):
     """A source over one object, and what is wanted of it."""
     sealed, path, name = build(tmp_path, large_rows(10, size))
     objects = MemoryStore()
-    objects.put(manifests.key_of(name), path.read_bytes())
+    objects.put(key_of(name), path.read_bytes())
     cache = DiskCache(tmp_path / "cache", bytes_max)
     return objects, cache, open_segments(objects, cache), Wanted(name, sealed.size_bytes, "x")
 
@@ -245,11 +253,11 @@ def fetched(tmp_path, size, bytes_max):
 def test_a_segment_is_fetched_once_and_read_from_the_cache_from_then_on(tmp_path):
     sealed, path, name = build(tmp_path, large_rows(10))
     objects = MemoryStore()
-    objects.put(manifests.key_of(name), path.read_bytes())
+    objects.put(key_of(name), path.read_bytes())
     cache = DiskCache(tmp_path / "cache", 1_000_000)
     wanted = Wanted(name, sealed.size_bytes, sealed.digest)
     assert len(list(open_segments(objects, cache).records(wanted, 0, 10))) == 10
-    objects.delete(manifests.key_of(name))
+    objects.delete(key_of(name))
     again = open_segments(objects, DiskCache(tmp_path / "cache", 1_000_000))
     assert len(list(again.records(wanted, 4, 10))) == 6
 
@@ -296,15 +304,15 @@ def manifest(**changes):
 
 def test_a_manifest_comes_back_as_it_was():
     told = manifest()
-    assert manifests.decode(manifests.encode(told), "here") == told
-    assert manifest_text.token_of(manifests.encode(told)[:60]) == "0" * 32
+    assert decode(encode(told), "here") == told
+    assert manifest_format.token_of(encode(told)[:60]) == "0" * 32
 
 
 @given(at=st.integers(0, 300))
 def test_a_manifest_that_is_cut_short_is_refused(at):
-    data = manifests.encode(manifest())
+    data = encode(manifest())
     with pytest.raises(CorruptData, match="here"):
-        manifests.decode(data[: min(at, len(data) - 1)], "here")
+        decode(data[: min(at, len(data) - 1)], "here")
 
 
 @pytest.mark.parametrize(
@@ -319,12 +327,12 @@ def test_a_manifest_that_is_cut_short_is_refused(at):
 )
 def test_a_manifest_that_contradicts_itself_is_refused(broken):
     with pytest.raises(CorruptData):
-        manifests.decode(manifests.encode(manifest(**broken)), "here")
+        decode(encode(manifest(**broken)), "here")
 
 
 def test_a_manifest_of_a_later_fourfold_is_refused_as_such():
     with pytest.raises(FutureFormat):
-        manifests.decode(manifests.encode(manifest(format=2)), "here")
+        decode(encode(manifest(format=2)), "here")
 
 
 # Retries

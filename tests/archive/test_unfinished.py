@@ -7,7 +7,7 @@ import fcntl
 
 import pytest
 
-from fourfold.archive.unfinished import held, put_in_place, sweep, unfinished
+from fourfold.archive.temporary_files import held, put_in_place, sweep, unfinished
 from fourfold.errors import DiskFull, StorageError
 
 

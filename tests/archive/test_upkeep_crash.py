@@ -11,8 +11,8 @@ from keyed_streams import TINY, Crash, by_key, fill, key, numbers, sound
 from node import keys, told
 
 from fourfold import limits
-from fourfold.archive import manifests
-from fourfold.kernel import faults
+from fourfold.archive import manifest
+from fourfold.kernel import failpoints
 from fourfold.models.streams.archive import Policy
 
 POINTS = [
@@ -41,7 +41,7 @@ def test_a_node_that_dies_while_it_compacts_and_indexes_leaves_nothing_behind(ma
     def die(_point):
         raise Crash
 
-    faults.arm(point, die, at=at, repeat=True)
+    failpoints.arm(point, die, at=at, repeat=True)
     try:
         node.archive.index()
         node.archive.compact()
@@ -49,7 +49,7 @@ def test_a_node_that_dies_while_it_compacts_and_indexes_leaves_nothing_behind(ma
     except Crash:
         pass
     finally:
-        faults.disarm()
+        failpoints.disarm()
     node.close()
     again = make(policy=TINY)
     again.now = node.now
@@ -81,9 +81,9 @@ def test_a_log_lets_go_slice_by_slice_and_appends_go_between(make):
         node.streams.open("a").append([b"meanwhile"])
         assert node.read("a")[:50] == records
 
-    faults.arm("archive.manifest.sliced", between, repeat=True)
+    failpoints.arm("archive.manifest.sliced", between, repeat=True)
     node.archive.publish_all()
-    faults.disarm()
+    failpoints.disarm()
     assert len(sizes) == 7
     assert [before - after for before, after in pairwise(sizes)] == [6] * 6
     assert node.read("a") == records + [b"meanwhile"] * 7
@@ -99,10 +99,10 @@ def test_a_node_that_dies_between_slices_keeps_every_invariant(make, at, files):
     def die(_point):
         raise Crash
 
-    faults.arm("archive.manifest.sliced", die, at=at, repeat=True)
+    failpoints.arm("archive.manifest.sliced", die, at=at, repeat=True)
     with pytest.raises(Crash):
         node.archive.publish_all()
-    faults.disarm()
+    failpoints.disarm()
     node.close()
     if not files:
         for path in (node.root / "segments").rglob("*.parquet"):
@@ -122,17 +122,17 @@ def test_a_begun_segment_is_not_lost_when_its_file_is_and_the_manifest_went_back
     node = make(policy=Policy(seal_rows=20, trim_rows=7))
     records = node.write("a", 5)
     node.archive.publish_all()
-    key_of_manifest = manifests.manifest_key("a")
+    key_of_manifest = manifest.manifest_key("a")
     before = node.objects.get(key_of_manifest).data
     records += node.write("a", 20, start=5)
 
     def die(_point):
         raise Crash
 
-    faults.arm("archive.manifest.sliced", die)
+    failpoints.arm("archive.manifest.sliced", die)
     with pytest.raises(Crash):
         node.archive.publish_all()
-    faults.disarm()
+    failpoints.disarm()
     node.close()
     node.objects.put(key_of_manifest, before)
     for path in (node.root / "segments").rglob("*.parquet"):
@@ -154,10 +154,10 @@ def test_retention_keeps_what_it_should_while_a_segment_leaves_the_log(make):
     def die(_point):
         raise Crash
 
-    faults.arm("archive.manifest.sliced", die)
+    failpoints.arm("archive.manifest.sliced", die)
     with pytest.raises(Crash):
         node.archive.publish_all()
-    faults.disarm()
+    failpoints.disarm()
     node.now += 50_000
     node.streams.sweep()
     assert stream.info.first_offset == 0
@@ -193,9 +193,9 @@ def test_retention_gives_up_slice_by_slice(node, monkeypatch):
         with node.database.read() as snapshot:
             firsts.append(snapshot.value("SELECT first_offset FROM streams"))
 
-    faults.arm("kernel.commit.after", look, repeat=True)
+    failpoints.arm("kernel.commit.after", look, repeat=True)
     node.streams.sweep()
-    faults.disarm()
+    failpoints.disarm()
     assert sorted(set(firsts)) == [6, 12, 18, 24, 30, 36, 40]
     assert node.log("a") == list(range(40, 50))
     assert node.streams.verify() == []
@@ -208,9 +208,11 @@ def test_large_records_leave_the_log_few_at_a_time(make, monkeypatch):
     for size in (1, 1, 1, 1, 1, 1, 1, 100, 100, 100, 100, 300, 300, 1):
         stream.append([b"x" * size])
     left = []
-    faults.arm("archive.manifest.sliced", lambda _point: left.append(node.log("a")[0]), repeat=True)
+    failpoints.arm(
+        "archive.manifest.sliced", lambda _point: left.append(node.log("a")[0]), repeat=True
+    )
     node.archive.publish_all()
-    faults.disarm()
+    failpoints.disarm()
     assert left == [7, 10, 12, 13]
     assert node.log("a") == []
     assert node.streams.verify() == []

@@ -11,7 +11,7 @@ from cli_process import Done, finish, start
 from space_calls import DID
 
 import fourfold
-from fourfold.cli import entry
+from fourfold.cli import main
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def run(tmp_path, monkeypatch, capfdbinary):
 
     def call(*arguments, stdin=b""):
         monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(stdin)))
-        code = entry.run(["space", *map(str, arguments)])
+        code = main.run(["space", *map(str, arguments)])
         printed = capfdbinary.readouterr()
         return Done(code, printed.out.decode(), printed.err.decode())
 

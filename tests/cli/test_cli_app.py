@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from cli_process import Done
 
-from fourfold.cli import entry
+from fourfold.cli import main
 
 NOTE = '[{"op": "parent_create", "type_key": "note"}]'
 
@@ -22,7 +22,7 @@ def app(tmp_path, monkeypatch, capfdbinary):
 
     def call(*arguments, stdin=b""):
         monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(stdin)))
-        code = entry.run(["app", *map(str, arguments)])
+        code = main.run(["app", *map(str, arguments)])
         printed = capfdbinary.readouterr()
         return Done(code, printed.out.decode(), printed.err.decode())
 

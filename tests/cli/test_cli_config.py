@@ -7,8 +7,8 @@ import stat
 import tomllib
 from pathlib import Path
 
-from fourfold import config
-from fourfold.version import __version__
+from fourfold import settings
+from fourfold._version import __version__
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,7 +20,7 @@ def rows(done):
 def test_every_setting_is_listed_with_its_value_source_and_default(call):
     plain = call("config")
     assert plain.code == 0
-    for name, setting in config.SETTINGS.items():
+    for name, setting in settings.SETTINGS.items():
         line = next(line for line in plain.out.splitlines() if line.startswith(name))
         assert str(setting.default) in line
         assert "default" in line
@@ -47,9 +47,9 @@ def test_each_value_names_the_layer_that_won(call):
         "value": 0,
         "layer": "flag",
         "source": "--set objects.retries_max",
-        "default": config.SETTINGS["objects.retries_max"].default,
+        "default": settings.SETTINGS["objects.retries_max"].default,
         "unit": "retries",
-        "description": config.SETTINGS["objects.retries_max"].description,
+        "description": settings.SETTINGS["objects.retries_max"].description,
     }
 
 
@@ -74,12 +74,12 @@ def test_a_store_from_the_future_is_refused(call):
 
 def test_init_prints_a_fresh_file_or_writes_it_into_the_root(call):
     printed = call("config", "--init")
-    assert printed.out == config.fresh_file()
+    assert printed.out == settings.fresh_file()
     target = call.folder / "new" / "store"
     written = call("config", target, "--init")
     assert written.code == 0
     path = target / "fourfold.toml"
-    assert path.read_text() == config.fresh_file()
+    assert path.read_text() == settings.fresh_file()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(target.stat().st_mode) == 0o700
     assert [each.name for each in target.iterdir()] == ["fourfold.toml"]
@@ -99,7 +99,7 @@ def test_init_never_replaces_a_file(call):
 def test_init_as_json_says_what_it_wrote(call):
     assert call("config", "--init", "--json").document == {
         "file": None,
-        "text": config.fresh_file(),
+        "text": settings.fresh_file(),
     }
 
 

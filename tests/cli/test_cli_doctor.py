@@ -13,16 +13,19 @@ from dataclasses import replace
 import pytest
 
 import fourfold
-from fourfold import config, limits
+from fourfold import limits
 from fourfold.cli import doctor
-from fourfold.cli.doctor import contents, folder, machine
+from fourfold.cli.doctor import machine
+from fourfold.cli.doctor import store as store_module
 from fourfold.cli.doctor.findings import Finding, Patient, examine
+from fourfold.cli.doctor.store import leftovers, locks, logs, permissions, walk
 from fourfold.errors import StorageError
+from fourfold.settings import load
 
 
 @pytest.fixture
 def patient(root):
-    return Patient(root, dict(os.environ), {}, config.load(root, environ={}))
+    return Patient(root, dict(os.environ), {}, load(root, environ={}))
 
 
 def only(findings):
@@ -175,7 +178,7 @@ def test_the_cost_of_an_fsync_is_measured_and_leaves_nothing_behind(patient, mon
 
 def test_files_that_others_can_read_are_named_with_the_command_that_hides_them(patient):
     (patient.root / "fourfold.toml").chmod(0o644)
-    finding = only(folder.permissions(patient))
+    finding = only(permissions(patient))
     assert finding.status == "warn"
     assert "fourfold.toml" in finding.message
     assert finding.fix == f"chmod -R u=rwX,go= {patient.root}"
@@ -184,15 +187,15 @@ def test_files_that_others_can_read_are_named_with_the_command_that_hides_them(p
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_files_of_another_user_are_a_failure(patient):
     os.chown(patient.root / "fourfold.toml", 12345, -1)
-    finding = only(folder.permissions(patient))
+    finding = only(permissions(patient))
     assert (finding.status, finding.facts["foreign"]) == ("fail", 1)
 
 
 def test_a_held_lock_names_its_holder_and_a_free_one_is_harmless(patient):
-    assert "harmless" in only(folder.locks(patient)).message
+    assert "harmless" in only(locks(patient)).message
     with fourfold.open(patient.root) as store:
         store.database("notes")
-        held, _ = folder.locks(patient)
+        held, _ = locks(patient)
     assert held.status == "ok"
     assert f"process {os.getpid()} on {socket.gethostname()}" in held.message
 
@@ -200,10 +203,10 @@ def test_a_held_lock_names_its_holder_and_a_free_one_is_harmless(patient):
 @pytest.mark.parametrize(("count", "status"), [(1024, "ok"), (4096, "warn"), (8192, "fail")])
 def test_a_write_ahead_log_that_grew_is_judged_by_the_settings(root, count, status):
     values = {"health.wal_degraded_bytes": 4096, "health.wal_failed_bytes": 8192}
-    settings = config.load(root, environ={}, arguments=values)
+    settings = load(root, environ={}, arguments=values)
     with (root / "databases" / "notes.sqlite-wal").open("wb") as file:
         file.truncate(count)
-    assert only(folder.logs(Patient(root, {}, {}, settings))).status == status
+    assert only(logs(Patient(root, {}, {}, settings))).status == status
 
 
 def test_what_stopped_writers_left_is_named_once_it_is_old(patient):
@@ -211,10 +214,10 @@ def test_what_stopped_writers_left_is_named_once_it_is_old(patient):
     left = [databases / ".notes.sqlite.partial", databases / ".notes.sqlite.restoring"]
     for path in left:
         path.write_bytes(b"x")
-    assert only(folder.leftovers(patient)).status == "ok"
+    assert only(leftovers(patient)).status == "ok"
     for path in left:
         age(path)
-    finding = only(folder.leftovers(patient))
+    finding = only(leftovers(patient))
     assert finding.status == "warn"
     assert finding.facts["bytes"] == 2
     for path in left:
@@ -223,13 +226,13 @@ def test_what_stopped_writers_left_is_named_once_it_is_old(patient):
 
 def test_files_that_a_restore_kept_are_named(patient):
     (patient.root / "databases" / "notes.sqlite.replaced-20260101T000000000000").write_bytes(b"x")
-    finding = only(folder.leftovers(patient))
+    finding = only(leftovers(patient))
     assert finding.status == "warn"
     assert "restore" in finding.message
 
 
 def test_a_database_that_opens_states_its_model_and_version(patient):
-    finding = only(contents.databases(patient))
+    finding = only(store_module.databases(patient))
     assert finding.status == "ok"
     assert finding.facts["file"] == "databases/notes.sqlite"
     assert finding.facts["model"] == "plain"
@@ -238,7 +241,7 @@ def test_a_database_that_opens_states_its_model_and_version(patient):
 def test_a_database_that_does_not_open_is_a_failure(patient):
     path = patient.root / "databases" / "notes.sqlite"
     path.write_bytes(path.read_bytes()[:100])
-    failed, none = contents.databases(patient)
+    failed, none = store_module.databases(patient)
     assert failed.status == "fail"
     assert failed.facts["kind"] in {"corrupt_data", "format", "foreign_file"}
     assert none.status == "ok"
@@ -246,14 +249,14 @@ def test_a_database_that_does_not_open_is_a_failure(patient):
 
 def test_a_file_that_only_looks_like_a_database_is_warned_about(patient):
     (patient.root / "databases" / "other.sqlite").write_bytes(b"scrap")
-    assert [finding.status for finding in contents.databases(patient)] == ["ok", "warn"]
+    assert [finding.status for finding in store_module.databases(patient)] == ["ok", "warn"]
 
 
 def test_the_object_store_is_tried_for_real(patient, tmp_path):
-    assert "first needed" in only(contents.objects(patient)).message
+    assert "first needed" in only(store_module.objects(patient)).message
     values = {"objects.url": str(tmp_path / "elsewhere")}
-    settings = config.load(patient.root, environ={}, arguments=values)
-    finding = only(contents.objects(replace(patient, settings=settings)))
+    settings = load(patient.root, environ={}, arguments=values)
+    finding = only(store_module.objects(replace(patient, settings=settings)))
     assert finding.status == "ok"
     assert "conditional writes" in finding.message
 
@@ -267,15 +270,15 @@ def test_an_object_store_that_cannot_be_opened_is_a_failure(call, root):
 
 def test_a_very_large_store_is_looked_at_in_part_and_that_is_said(monkeypatch, patient):
     monkeypatch.setattr(limits, "DOCTOR_ENTRIES_MAX", 3)
-    assert "the first 3" in only(folder.permissions(patient)).message
+    assert "the first 3" in only(permissions(patient)).message
 
 
 def test_links_are_not_followed_out_of_the_store(patient, tmp_path):
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "x.sqlite").write_bytes(b"x")
     (patient.root / "link").symlink_to(tmp_path / "outside")
-    assert all("outside" not in str(entry.path) for entry in folder.walk(patient.root))
-    assert not any(entry.path.name == "x.sqlite" for entry in folder.walk(patient.root))
+    assert all("outside" not in str(entry.path) for entry in walk(patient.root))
+    assert not any(entry.path.name == "x.sqlite" for entry in walk(patient.root))
 
 
 @pytest.mark.slow

@@ -13,8 +13,8 @@ import pytest
 from cli_process import Done, environment, finish, start
 from click.testing import CliRunner
 
-from fourfold.cli import commands as app_module
-from fourfold.cli import entry
+from fourfold.cli import main
+from fourfold.cli import main as app_module
 from fourfold.errors import FourfoldError, InvalidInput, tree
 
 COMMANDS = [name for _, names in app_module.SECTIONS for name in names]
@@ -106,8 +106,8 @@ def boom(error):
 
 @pytest.mark.parametrize("cls", tree(), ids=lambda cls: cls.kind)
 def test_the_exit_code_is_that_of_the_error_class(monkeypatch, capsys, cls):
-    monkeypatch.setattr(entry, "_invoke", boom(cls("the message", hint="the hint")))
-    assert entry.run([]) == cls.exit_code
+    monkeypatch.setattr(main, "_invoke", boom(cls("the message", hint="the hint")))
+    assert main.run([]) == cls.exit_code
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err == f"error[{cls.kind}]: the message\nhint: the hint\n"
@@ -115,22 +115,22 @@ def test_the_exit_code_is_that_of_the_error_class(monkeypatch, capsys, cls):
 
 def test_a_time_to_wait_is_passed_on(monkeypatch, capsys):
     error = FourfoldError("busy", hint="wait", retry_after=0.5)
-    monkeypatch.setattr(entry, "_invoke", boom(error))
-    entry.run([])
+    monkeypatch.setattr(main, "_invoke", boom(error))
+    main.run([])
     assert "retry after: 0.5 s" in capsys.readouterr().err
-    entry.run(["--json"])
+    main.run(["--json"])
     assert json.loads(capsys.readouterr().err)["error"]["retry_after"] == 0.5
 
 
 def test_a_bug_is_exit_code_70_and_shows_its_traceback_only_on_request(monkeypatch, capsys):
-    monkeypatch.setattr(entry, "_invoke", boom(ZeroDivisionError("oops")))
-    assert entry.run([]) == 70
+    monkeypatch.setattr(main, "_invoke", boom(ZeroDivisionError("oops")))
+    assert main.run([]) == 70
     err = capsys.readouterr().err
     assert err.startswith("error[internal]: unexpected ZeroDivisionError: oops\nhint: ")
     assert "Traceback" not in err
-    assert entry.run(["--traceback"]) == 70
+    assert main.run(["--traceback"]) == 70
     assert capsys.readouterr().err.startswith("Traceback")
-    assert entry.run(["--traceback", "--json"]) == 70
+    assert main.run(["--traceback", "--json"]) == 70
     error = json.loads(capsys.readouterr().err)["error"]
     assert error["kind"] == "internal"
     assert error["traceback"].startswith("Traceback")
@@ -145,14 +145,14 @@ def test_a_bug_is_exit_code_70_and_shows_its_traceback_only_on_request(monkeypat
     ],
 )
 def test_an_error_of_the_machine_names_the_file_and_gets_a_kind(monkeypatch, capsys, error, kind):
-    monkeypatch.setattr(entry, "_invoke", boom(error))
-    entry.run([])
+    monkeypatch.setattr(main, "_invoke", boom(error))
+    main.run([])
     assert capsys.readouterr().err.startswith(f"error[{kind}]: a/b: {error.strerror}")
 
 
 def test_options_after_two_dashes_are_no_options(monkeypatch, capsys):
-    monkeypatch.setattr(entry, "_invoke", boom(InvalidInput("x")))
-    entry.run(["config", "--", "--json"])
+    monkeypatch.setattr(main, "_invoke", boom(InvalidInput("x")))
+    main.run(["config", "--", "--json"])
     assert capsys.readouterr().err.startswith("error[")
 
 
@@ -163,7 +163,7 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(tmp_path):
         "config", cwd=tmp_path, home=tmp_path, environ={}, stdout=writing, stderr=subprocess.PIPE
     )
     os.close(writing)
-    assert finish(child) == Done(entry.EXIT_BROKEN_PIPE, "", "")
+    assert finish(child) == Done(main.EXIT_BROKEN_PIPE, "", "")
 
 
 def test_a_full_disk_under_stdout_is_an_error_not_a_success(tmp_path):
@@ -187,7 +187,7 @@ def test_a_full_disk_under_stdout_is_an_error_not_a_success(tmp_path):
 
 def test_ctrl_c_exits_with_130_and_says_that_nothing_is_half_written(tmp_path):
     code = (
-        "import os, signal, sys, fourfold.cli.entry as entry\n"
+        "import os, signal, sys, fourfold.cli.main as entry\n"
         # A shell that starts something in the background has it ignore this signal.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def wait(arguments):\n"
@@ -207,7 +207,7 @@ def test_ctrl_c_exits_with_130_and_says_that_nothing_is_half_written(tmp_path):
             text=True,
             check=False,
         )
-        assert done.returncode == entry.EXIT_INTERRUPTED == 128 + signal.SIGINT
+        assert done.returncode == main.EXIT_INTERRUPTED == 128 + signal.SIGINT
         assert done.stderr.startswith(expected)
         assert "half written" in done.stderr
         assert "Traceback" not in done.stderr

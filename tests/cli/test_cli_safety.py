@@ -9,7 +9,7 @@ import time
 from cli_process import finish, start
 
 import fourfold
-from fourfold.version import __version__
+from fourfold._version import __version__
 
 
 def flip(path, at=-1):

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "server"))
 
 from served_streams import Served
 
-from fourfold.cli import entry
+from fourfold.cli import main
 from fourfold.client import StreamClient
 
 
@@ -54,7 +54,7 @@ def both(places, monkeypatch, capfd):
         printed = []
         for place in places:
             monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(stdin)))
-            assert entry.run(["stream", name, place, *arguments]) == code
+            assert main.run(["stream", name, place, *arguments]) == code
             out, err = capfd.readouterr()
             told = re.sub(r'_ms": \d+', '_ms": 0', out) or err
             # What a client was about to do is said by the client alone.

@@ -29,7 +29,7 @@ from fourfold.errors import (
     StreamSeqBehind,
     Unauthorized,
 )
-from fourfold.server.access import Access
+from fourfold.server.auth import Access
 
 
 def url(served):

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fourfold import errors
-from fourfold.client import answers, calls
-from fourfold.client.answers import Answer
-from fourfold.client.calls import Address
-from fourfold.client.events import Event, EventParser
-from fourfold.client.splitting import MessageSplitter
+from fourfold.client import requests, responses
+from fourfold.client.reader import Event, EventParser, MessageSplitter
+from fourfold.client.requests import Address
+from fourfold.client.responses import Answer
 from fourfold.errors import BadAnswer, InvalidInput
 from fourfold.models.streams import Producer
 
@@ -29,10 +28,10 @@ JSON = st.recursive(
     max_leaves=12,
 )
 ADDRESS = Address("http://127.0.0.1:1")
-APPEND = calls.append(ADDRESS, "s", "text/plain", b"x")
-NUMBERED = calls.append(ADDRESS, "s", "text/plain", b"x", producer=Producer("p", 0, 0))
-READ = calls.read(ADDRESS, "s", "-1")
-CREATE = calls.create(ADDRESS, "s", "text/plain")
+APPEND = requests.append(ADDRESS, "s", "text/plain", b"x")
+NUMBERED = requests.append(ADDRESS, "s", "text/plain", b"x", producer=Producer("p", 0, 0))
+READ = requests.read(ADDRESS, "s", "-1")
+CREATE = requests.create(ADDRESS, "s", "text/plain")
 
 
 def pieces(data, cuts):
@@ -48,7 +47,7 @@ def test_messages_are_the_elements_however_an_array_is_cut(values, cuts, ascii_o
     found = [message for piece in pieces(body, cuts) for message in splitter.feed(piece)]
     splitter.end()
     assert found == texts
-    assert found == [text.strip() for text in answers.whole_messages(body)]
+    assert found == [text.strip() for text in responses.whole_messages(body)]
 
 
 @pytest.mark.parametrize("body", [b"{}", b"1", b"x[1]", b"[1]2", b"[1", b'["', b""])
@@ -106,7 +105,7 @@ def test_events_are_the_same_however_they_are_cut(events, cuts, end):
     ],
 )
 def test_an_error_of_any_server_is_one_of_the_tree(call, status, headers, kind):
-    error = answers.error_of(call, Answer(status, headers, b"<html>"))
+    error = responses.error_of(call, Answer(status, headers, b"<html>"))
     assert error.kind == kind
     for name, key in (("producer-epoch", "epoch"), ("producer-expected-seq", "expected")):
         if name in headers:
@@ -115,12 +114,12 @@ def test_an_error_of_any_server_is_one_of_the_tree(call, status, headers, kind):
 
 def test_the_kind_that_a_server_names_is_believed():
     told = {"kind": "stream_seq_behind", "message": "no", "hint": "go on", "details": {"a": 1}}
-    error = answers.error_of(APPEND, Answer(409, {}, json.dumps({"error": told}).encode()))
+    error = responses.error_of(APPEND, Answer(409, {}, json.dumps({"error": told}).encode()))
     assert type(error) is errors.StreamSeqBehind
     assert (error.hint, error.details) == ("go on", {"a": 1})
     for odd in ({"kind": "of tomorrow"}, {"kind": 7, "details": 3}, [], "text"):
         answer = Answer(404, {}, json.dumps({"error": odd}).encode())
-        assert answers.error_of(APPEND, answer).kind == "not_found"
+        assert responses.error_of(APPEND, answer).kind == "not_found"
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:4437", "ftp://x", "http://", "http://x?y", ""])
@@ -132,10 +131,10 @@ def test_what_is_no_address_is_refused(url):
 @pytest.mark.parametrize("name", ["", "a/../b", "a\nb", "/a"])
 def test_what_is_no_name_is_refused_before_anything_is_sent(name):
     with pytest.raises(InvalidInput):
-        calls.head(ADDRESS, name)
+        requests.head(ADDRESS, name)
 
 
 def test_headers_cannot_be_broken_into():
     for bad in ({"seq": "a\r\nx: y"}, {"producer": Producer("p\nq", 0, 0)}):
         with pytest.raises(InvalidInput):
-            calls.append(ADDRESS, "s", "text/plain", b"x", **bad)
+            requests.append(ADDRESS, "s", "text/plain", b"x", **bad)

@@ -26,9 +26,9 @@ from fourfold.client import (
     Template,
     rules,
 )
-from fourfold.client.answers import Answer
-from fourfold.client.calls import Address
-from fourfold.client.waiting import TouchWaiting
+from fourfold.client.requests import Address
+from fourfold.client.responses import Answer
+from fourfold.client.rules import TouchWaiting
 from fourfold.errors import BadAnswer, InvalidInput, NotFound, Refused
 from fourfold.models.streams import touch
 
@@ -310,7 +310,7 @@ def test_what_a_newer_server_adds_is_passed_over():
 
 def test_the_client_needs_no_database():
     program = (
-        "import sys, fourfold.client.sync, fourfold.client.aio\n"
+        "import sys, fourfold.client.sync_client, fourfold.client.async_client\n"
         "print({'apsw', 'sqlite3', 'fourfold.kernel'} & set(sys.modules))"
     )
     done = subprocess.run(

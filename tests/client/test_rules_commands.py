@@ -13,10 +13,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from fourfold.cli import entry
-from fourfold.cli.stream.remote_rules import RemoteTouches
-from fourfold.client.answers import Answer
-from fourfold.client.calls import Address
+from fourfold.cli import main
+from fourfold.cli.stream.remote import RemoteTouches
+from fourfold.client.requests import Address
+from fourfold.client.responses import Answer
 from fourfold.errors import FourfoldError, NotFound, ServerUnreachable
 from fourfold.models.streams.touch import Entity
 
@@ -50,7 +50,7 @@ def run(places, monkeypatch, capfd):
         printed = []
         for place in places:
             monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(stdin)))
-            assert entry.run(["stream", *command.split(), place, *arguments]) == code
+            assert main.run(["stream", *command.split(), place, *arguments]) == code
             out, err = capfd.readouterr()
             told = re.sub(r'_ms": \d+', '_ms": 0', out) or err
             # What a client was about to do is said by the client alone.
@@ -181,19 +181,19 @@ def test_what_changed_is_waited_for_and_named(run, name, places, capfd):
         over = run("touch wait", name, *asked, "--timeout", seconds)
         assert over == "nothing changed\ncursor: CURSOR:0\n"
     for place in places:
-        entry.run(["stream", "touch", "show", place, name, "--json"])
+        main.run(["stream", "touch", "show", place, name, "--json"])
         cursor = json.loads(capfd.readouterr().out)["cursor"]
-        entry.run(["stream", "append", place, name, change("7", {"list": "é", "n": 2})])
+        main.run(["stream", "append", place, name, change("7", {"list": "é", "n": 2})])
         capfd.readouterr()
         waiting = ["stream", "touch", "wait", place, name, *asked, "--cursor", cursor]
-        assert entry.run(waiting) == 0
+        assert main.run(waiting) == 0
         assert capfd.readouterr().out.splitlines() == [
             "changed: todo",
             "changed: todo 7",
             f'changed: {template} {{"list":"é","n":2}}',
             f"cursor: {cursor.replace(':0', ':1')}",
         ]
-        assert entry.run([*waiting, "--json"]) == 0
+        assert main.run([*waiting, "--json"]) == 0
         assert json.loads(capfd.readouterr().out) == {
             "name": name,
             "touched": True,
@@ -211,15 +211,15 @@ def test_what_changed_is_waited_for_and_named(run, name, places, capfd):
 
 def test_a_wait_without_a_time_goes_on_until_something_changes(name, places, capfd):
     for place in places:
-        entry.run(["stream", "create", place, name])
-        entry.run(["stream", "profile", "set", place, name, "state-protocol", "--touch"])
+        main.run(["stream", "create", place, name])
+        main.run(["stream", "profile", "set", place, name, "state-protocol", "--touch"])
         capfd.readouterr()
-        entry.run(["stream", "touch", "show", place, name, "--json"])
+        main.run(["stream", "touch", "show", place, name, "--json"])
         cursor = json.loads(capfd.readouterr().out)["cursor"]
-        later = threading.Timer(0.2, entry.run, [["stream", "append", place, name, change("7", 1)]])
+        later = threading.Timer(0.2, main.run, [["stream", "append", place, name, change("7", 1)]])
         later.start()
         waiting = ["stream", "touch", "wait", place, name, "--entity", "todo", "--cursor", cursor]
-        assert entry.run(waiting) == 0
+        assert main.run(waiting) == 0
         later.join()
         assert "changed: todo\n" in capfd.readouterr().out
 

@@ -10,8 +10,8 @@ import pytest
 from served_streams import Served
 
 import fourfold
-from fourfold.cli import entry
-from fourfold.server.access import Access
+from fourfold.cli import main
+from fourfold.server.auth import Access
 
 OFFSET = "0000000000000000_000000000000000"
 
@@ -114,14 +114,14 @@ def test_refusals_are_the_same(both, arguments, code):
 
 def test_a_follower_prints_what_comes_until_the_end(places, capfd):
     for place in places[1:]:
-        entry.run(["stream", "create", place, "live"])
-        entry.run(["stream", "append", place, "live", "1"])
+        main.run(["stream", "create", place, "live"])
+        main.run(["stream", "append", place, "live", "1"])
         later = threading.Timer(
-            0.2, entry.run, [["stream", "append", place, "live", "2", "--close"]]
+            0.2, main.run, [["stream", "append", place, "live", "2", "--close"]]
         )
         later.start()
         capfd.readouterr()
-        assert entry.run(["stream", "tail", place, "live", "--follow"]) == 0
+        assert main.run(["stream", "tail", place, "live", "--follow"]) == 0
         later.join()
         assert [line for line in capfd.readouterr().out.splitlines() if len(line) == 1] == [
             "1",
@@ -136,23 +136,23 @@ def test_a_key_comes_from_the_environment_or_an_option(tmp_path, monkeypatch, ca
     served = Served(root)
     try:
         command = ["stream", "create", f"http://127.0.0.1:{served.port}", "x"]
-        assert entry.run(command) == 6
+        assert main.run(command) == 6
         assert "error[unauthorized]" in capfd.readouterr().err
-        assert entry.run([*command, "--key", secret]) == 0
+        assert main.run([*command, "--key", secret]) == 0
         monkeypatch.setenv("FOURFOLD_KEY", secret)
-        assert entry.run(command) == 0
+        assert main.run(command) == 0
     finally:
         served.kill()
 
 
 def test_without_its_library_the_client_says_what_to_install(monkeypatch, capfd):
     monkeypatch.setitem(sys.modules, "httpx", None)
-    assert entry.run(["stream", "list", "http://127.0.0.1:1"]) == 10
+    assert main.run(["stream", "list", "http://127.0.0.1:1"]) == 10
     assert "pip install 'fourfold[client]'" in capfd.readouterr().err
 
 
 def test_a_server_sweeps_by_itself(places, capfd):
-    assert entry.run(["stream", "sweep", places[1]]) == 6
+    assert main.run(["stream", "sweep", places[1]]) == 6
 
 
 def test_records_are_appended_and_read_by_routing_key(both):

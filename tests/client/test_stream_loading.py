@@ -10,7 +10,7 @@ import pytest
 
 import fourfold
 from fourfold import limits
-from fourfold.cli import entry
+from fourfold.cli import main
 from fourfold.cli.stream.remote import RemoteStreams
 from fourfold.models.streams import Producer, Streams
 
@@ -96,16 +96,16 @@ def test_a_bad_line_is_named_and_what_is_before_it_is_appended(places, file, nam
     bad = "x" * (limits.GROUP_BYTES_MAX + 1) if kind == "text/plain" else "{"
     path = file([*(str(n) for n in range(150)), bad, "150"])
     for place in places:
-        entry.run(["stream", "create", place, name, "--type", kind])
+        main.run(["stream", "create", place, name, "--type", kind])
         capfd.readouterr()
-        assert entry.run(["stream", "append", place, name, "--from", path, "--json"]) == 2
+        assert main.run(["stream", "append", place, name, "--from", path, "--json"]) == 2
         error = json.loads(capfd.readouterr().err)["error"]
         assert "line 151: " in error["message"]
         assert "150 records were appended before" in error["message"]
         assert (error["details"]["line"], error["details"]["appended"]) == (151, 150)
         assert f"tail -n +151 {path}" in error["hint"]
         assert "othing was written" not in error["hint"]
-        entry.run(["stream", "read", place, name])
+        main.run(["stream", "read", place, name])
         assert capfd.readouterr().out.split() == [str(n) for n in range(150)]
 
 

@@ -9,17 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fourfold import config, limits
+from fourfold import limits
+from fourfold import settings as settings_module
 from fourfold.errors import FutureFormat, InvalidConfig
 
 
 def write(root, text):
-    (root / config.FILE_NAME).write_text(text, encoding="utf-8")
+    (root / settings_module.FILE_NAME).write_text(text, encoding="utf-8")
     return root
 
 
 def load(root=None, environ=None, **layers):
-    return config.load(root, environ=environ or {}, **layers)
+    return settings_module.load(root, environ=environ or {}, **layers)
 
 
 def test_without_any_layer_every_value_is_the_default_of_its_limit():
@@ -61,7 +62,7 @@ def test_a_folder_without_a_file_has_defaults(tmp_path):
 
 def test_attribute_and_item_access_agree():
     settings = load(arguments={"objects.retries_max": 0})
-    for name in config.SETTINGS:
+    for name in settings_module.SETTINGS:
         section, _, key = name.partition(".")
         assert settings[name] == getattr(getattr(settings, section), key)
 
@@ -91,12 +92,12 @@ def test_a_bad_file_is_refused_by_name(tmp_path, text, message, hint):
     with pytest.raises(InvalidConfig) as caught:
         load(write(tmp_path, text))
     assert message in caught.value.message
-    assert config.FILE_NAME in caught.value.message
+    assert settings_module.FILE_NAME in caught.value.message
     assert hint in caught.value.hint
 
 
 def test_a_file_that_is_not_text_is_refused(tmp_path):
-    (tmp_path / config.FILE_NAME).write_bytes(b"format = 1\n\xff\xfe")
+    (tmp_path / settings_module.FILE_NAME).write_bytes(b"format = 1\n\xff\xfe")
     with pytest.raises(InvalidConfig, match="not valid TOML"):
         load(tmp_path)
 
@@ -108,14 +109,14 @@ def test_a_file_beyond_the_limit_is_refused(tmp_path):
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path):
-    (tmp_path / config.FILE_NAME).mkdir()
+    (tmp_path / settings_module.FILE_NAME).mkdir()
     with pytest.raises(InvalidConfig, match="cannot be read"):
         load(tmp_path)
 
 
 def test_a_store_from_the_future_is_refused_before_its_keys_are_judged(tmp_path):
-    write(tmp_path, f"format = {config.FORMAT + 1}\n[unheard_of]\nkey = 1")
-    with pytest.raises(FutureFormat, match=f"format = {config.FORMAT + 1}"):
+    write(tmp_path, f"format = {settings_module.FORMAT + 1}\n[unheard_of]\nkey = 1")
+    with pytest.raises(FutureFormat, match=f"format = {settings_module.FORMAT + 1}"):
         load(tmp_path)
 
 
@@ -126,7 +127,7 @@ def test_an_unknown_variable_is_an_error_that_names_the_nearest_one():
 
 
 def test_variables_of_other_programs_and_the_listed_exceptions_are_left_alone():
-    environ = dict.fromkeys(config.NOT_SETTINGS, "x") | {"FOUR": "x", "HOME": "x"}
+    environ = dict.fromkeys(settings_module.NOT_SETTINGS, "x") | {"FOUR": "x", "HOME": "x"}
     assert load(environ=environ) == load()
 
 
@@ -164,7 +165,9 @@ def test_an_unknown_argument_or_flag_is_an_error(layer):
 def test_a_value_that_does_not_fit_is_refused_with_its_name_and_what_is_expected(name, value):
     with pytest.raises(InvalidConfig) as caught:
         load(arguments={name: value})
-    assert caught.value.message.startswith(f"{name} must be {config.SETTINGS[name].expects}, not ")
+    assert caught.value.message.startswith(
+        f"{name} must be {settings_module.SETTINGS[name].expects}, not "
+    )
     assert f"argument {name}" in caught.value.message
 
 
@@ -200,7 +203,7 @@ def test_text_from_the_environment_takes_the_type_of_its_setting():
     ],
 )
 def test_two_settings_that_contradict_each_other_are_refused_with_both_sources(small, large):
-    variable = config.SETTINGS[large].variable
+    variable = settings_module.SETTINGS[large].variable
     with pytest.raises(InvalidConfig) as caught:
         load(environ={variable: "2048"}, arguments={small: 4096})
     for word in (small, large, variable, "argument"):
@@ -208,44 +211,44 @@ def test_two_settings_that_contradict_each_other_are_refused_with_both_sources(s
 
 
 def test_a_fresh_file_means_the_defaults(tmp_path):
-    assert load(write(tmp_path, config.fresh_file())) == load()
+    assert load(write(tmp_path, settings_module.fresh_file())) == load()
 
 
 def test_a_fresh_file_with_every_line_uncommented_states_every_default(tmp_path):
     lines = [
         line[1:] if line.startswith("#") and not line.startswith("# ") else line
-        for line in config.fresh_file().splitlines()
+        for line in settings_module.fresh_file().splitlines()
     ]
     settings = load(write(tmp_path, "\n".join(lines)))
-    assert set(settings.sources) == set(config.SETTINGS)
+    assert set(settings.sources) == set(settings_module.SETTINGS)
     assert all(row.value == row.default for row in settings.explain())
 
 
 def test_every_setting_says_what_it_is_for_and_has_its_own_variable():
-    variables = {setting.variable for setting in config.SETTINGS.values()}
-    assert len(variables) == len(config.SETTINGS)
-    assert not variables & set(config.NOT_SETTINGS)
-    for setting in config.SETTINGS.values():
+    variables = {setting.variable for setting in settings_module.SETTINGS.values()}
+    assert len(variables) == len(settings_module.SETTINGS)
+    assert not variables & set(settings_module.NOT_SETTINGS)
+    for setting in settings_module.SETTINGS.values():
         assert setting.description.endswith(".")
         assert setting.choices or isinstance(setting.default, str) or setting.maximum is not None
 
 
 def test_loading_does_not_read_the_process_environment(monkeypatch):
     monkeypatch.setitem(os.environ, "FOURFOLD_NONSENSE", "1")
-    assert load() == config.Settings()
+    assert load() == settings_module.Settings()
 
 
 values = st.one_of(st.integers(), st.floats(), st.text(max_size=20), st.booleans(), st.none())
 
 
-@given(name=st.sampled_from(sorted(config.SETTINGS)), value=values)
+@given(name=st.sampled_from(sorted(settings_module.SETTINGS)), value=values)
 def test_a_value_is_either_kept_as_given_or_refused(name, value):
     try:
         settings = load(arguments={name: value})
     except InvalidConfig:
         return
     assert settings[name] == value
-    assert type(settings[name]) is type(config.SETTINGS[name].default)
+    assert type(settings[name]) is type(settings_module.SETTINGS[name].default)
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=200))

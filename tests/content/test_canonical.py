@@ -15,7 +15,7 @@ import pytest
 
 from fourfold import limits
 from fourfold.content import PayloadRef, decode, encode, encode_each
-from fourfold.content.writing import write_text
+from fourfold.content.canonical import write_text
 from fourfold.errors import ContentError
 
 REF = PayloadRef("sha256:" + "ab" * 32, "vars", 1234)

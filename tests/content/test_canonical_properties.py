@@ -9,8 +9,7 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from fourfold.content import PayloadRef, decode, encode, encode_each, find_refs
-from fourfold.content.integers import integer_text, parse_integer
-from fourfold.content.writing import write_text
+from fourfold.content.canonical import integer_text, parse_integer, write_text
 from fourfold.errors import ContentError
 from fourfold.testing.strategies import (
     confusable_values,

@@ -21,7 +21,7 @@ from pathlib import Path
 import fourfold
 from fourfold import limits
 from fourfold.errors import Conflict, FourfoldError
-from fourfold.models.documents import carrying, exchange
+from fourfold.models.documents import bundle
 from fourfold.testing.crash import acknowledge, ready
 
 SCRIPT = Path(__file__)
@@ -113,7 +113,7 @@ def replay(store, root, history):
     for number in count(len(store.spaces())):
         refused(store.space(SOURCE))
         target = store.space(f"{TARGET}{number}", history=history)
-        exchange.replay(target, lines)
+        bundle.replay(target, lines)
         say("target", target.did)
 
 
@@ -123,7 +123,7 @@ def carry(store, root, history):
     for number in count(len(store.spaces())):
         refused(source)
         target = store.space(f"{TARGET}{number}", history=history)
-        carrying.carry_over(source, target)
+        bundle.carry_over(source, target)
         say("target", target.did)
 
 

@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from space_operations import DOCUMENTS, ENTITIES, ENTITY, OPERATION, PICK
 
 from fourfold.errors import HistoryTruncated, InvalidInput
-from fourfold.models.documents import exchange
+from fourfold.models.documents import bundle
 from fourfold.store import layout
 from fourfold.store.backup import restore
 from fourfold.testing.document_model import Refusal
@@ -145,7 +145,7 @@ class LawRules(RuleBasedStateMachine):
     def recreate_under_the_same_name(self):
         """A new space of that name is empty; an import gives it the life of the old one."""
         self.recreations += 1
-        lines = list(exchange.export(self.space))
+        lines = list(bundle.export(self.space))
         self.close()
         path = layout.space_path(self.root, self.did)
         for file in path.parent.glob(f"{path.name}*"):
@@ -153,7 +153,7 @@ class LawRules(RuleBasedStateMachine):
         self.open()
         assert (self.space.seq(), self.space.ids()) == (0, [])
         assert [self.space.read(entity) for entity in ENTITIES] == [None] * len(ENTITIES)
-        exchange.replay(self.space, lines)
+        bundle.replay(self.space, lines)
 
     @rule(
         pick=PICK,

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from fourfold.errors import HistoryTruncated
 from fourfold.models.documents import HISTORIES
-from fourfold.models.documents.carrying import carry_over
+from fourfold.models.documents.bundle import carry_over
 from fourfold.models.documents.gc.policy import GcPolicy
 from fourfold.testing.document_model import text
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 import fourfold
 from fourfold.errors import CorruptData, InvalidInput, Refused
-from fourfold.models.documents import carrying
+from fourfold.models.documents import bundle
 
 OTHER = {"facts": "revisions", "revisions": "facts"}
 
@@ -58,19 +58,19 @@ def target(store, history):
 
 def test_everything_keeps_its_place_there_and_back(store, source, target, history):
     before = plain(everything(source))
-    carried = carrying.carry_over(source, target)
+    carried = bundle.carry_over(source, target)
     assert (carried.seq, carried.commits) == (source.seq(), source.seq())
     assert same(plain(everything(target)), before)
     assert commits(target) == commits(source)
     assert target.branches.list(deleted=True)[1:] == source.branches.list(deleted=True)[1:]
     back = store.space("did:key:zBack", history=history)
-    carrying.carry_over(target, back)
+    bundle.carry_over(target, back)
     assert back.log() == source.log()
     assert same(plain(everything(back)), before)
 
 
 def test_a_request_sent_again_after_the_carry_over_is_known(source, target):
-    carrying.carry_over(source, target)
+    bundle.carry_over(source, target)
     again = [
         {"op": "patch", "id": "urn:a", "patches": [{"op": "add", "path": "/n", "value": 1.0}]},
         {"op": "delete", "id": "urn:b"},
@@ -79,31 +79,31 @@ def test_a_request_sent_again_after_the_carry_over_is_known(source, target):
 
 
 def test_what_was_written_since_is_brought_over_by_running_it_again(source, target):
-    carrying.carry_over(source, target)
+    bundle.carry_over(source, target)
     source.set("urn:d", {"n": 4})
-    assert carrying.carry_over(source, target).commits == 1
+    assert bundle.carry_over(source, target).commits == 1
     assert target.read("urn:d").document == {"n": 4}
 
 
 def test_a_space_with_a_life_of_its_own_is_refused(source, target):
     target.set("urn:mine", {"n": 1})
     with pytest.raises(Refused, match="another commit"):
-        carrying.carry_over(source, target)
+        bundle.carry_over(source, target)
     assert target.seq() == 1
 
 
 def test_a_space_is_not_carried_into_itself(source):
     with pytest.raises(InvalidInput, match="into itself"):
-        carrying.carry_over(source, source)
+        bundle.carry_over(source, source)
 
 
 def test_a_space_that_came_out_different_is_not_taken_for_the_same(source, target):
-    carrying.carry_over(source, target)
+    bundle.carry_over(source, target)
     with target.database.write() as txn:
         txn.execute('UPDATE "commit" SET original = replace(original, \'"n"\', \'"k"\')')
-    assert "its log has" in carrying.difference(source, target, source.seq())
+    assert "its log has" in bundle.difference(source, target, source.seq())
     with pytest.raises((CorruptData, Refused)):
-        carrying.carry_over(source, target)
+        bundle.carry_over(source, target)
 
 
 @pytest.mark.parametrize("kind", sorted(OTHER))
@@ -112,7 +112,7 @@ def test_a_space_that_came_out_different_is_not_taken_for_the_same(source, targe
 def test_whatever_happened_every_state_at_every_seq_is_kept(kind, script):
     with played(script, kind) as source, fourfold.open(":memory:") as store:
         target = store.space("did:key:zTarget", history=OTHER[kind])
-        carrying.carry_over(source, target)
+        bundle.carry_over(source, target)
         assert same(plain(everything(target)), plain(everything(source)))
         # Both go on in the same way.
         for space in (source, target):

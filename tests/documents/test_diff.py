@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fourfold.errors import InvalidInput, NotFound
-from fourfold.models.documents import HISTORIES, comparing
+from fourfold.models.documents import HISTORIES, comparison
 from fourfold.models.documents.ancestry import Point
-from fourfold.models.documents.difference import identical
+from fourfold.models.documents.diff import identical
 from fourfold.models.documents.patch import apply
 
 
@@ -159,7 +159,7 @@ def test_only_entities_with_changes_on_one_side_are_read(space):
     with space.view() as view:
         traced = Traced(view)
         newest = space.seq()
-        comparing.compare(traced, Point("work", newest), Point("", newest))
+        comparison.compare(traced, Point("work", newest), Point("", newest))
     assert traced.ids_looked_at() == {"urn:3", "urn:5"}
 
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fourfold.models.documents import patch
-from fourfold.models.documents.difference import changed_paths, diff, equal, find_equal, identical
-from fourfold.models.documents.pointer import lookup, parse_pointer
+from fourfold.models.documents.diff import changed_paths, diff, equal, find_equal, identical
+from fourfold.models.documents.json_pointer import lookup, parse_pointer
 
 CONFUSABLE = [
     *(None, False, True, 0, 1, 0.0, -0.0, 1.0, "", "0", [], {}, [0], [False], [0.0], [[]]),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fourfold import limits
 from fourfold.errors import ContentError, InvalidInput
-from fourfold.models.documents import carrying, exchange, patch
+from fourfold.models.documents import bundle, patch
 from fourfold.models.documents.encoding import PATCH_GROWTH, bytes_at_most, trusted
 
 LIMIT = 2_000
@@ -102,9 +102,9 @@ def test_larger_documents_of_earlier_versions_are_carried_over(store, space, his
     space.patch("d", append("y" * 900))
     monkeypatch.setattr(limits, "DOCUMENT_BYTES_MAX", LIMIT)
     other = store.space("did:key:z6MkOther", history="facts")
-    carrying.carry_over(space, other)
+    bundle.carry_over(space, other)
     imported = store.space("did:key:z6MkImported", history=history)
-    exchange.replay(imported, exchange.export(space))
+    bundle.replay(imported, bundle.export(space))
     for each in (other, imported):
         assert each.read("d") == space.read("d")
     # They can be made smaller.

@@ -16,7 +16,7 @@ import fourfold
 from fourfold import limits
 from fourfold.blobs import TableBlobs
 from fourfold.errors import CorruptData, InvalidInput, Refused
-from fourfold.models.documents import HISTORIES, exchange
+from fourfold.models.documents import HISTORIES, bundle
 
 SOURCE, TARGET = "did:web:source", "did:web:target"
 
@@ -96,7 +96,7 @@ def target(store, history):
 
 
 def test_an_imported_space_has_the_same_log_branches_and_states(source, target):
-    done = exchange.replay(target, exchange.export(source))
+    done = bundle.replay(target, bundle.export(source))
     assert done == (source.seq(), source.seq(), 0)
     assert target.log() == source.log()
     assert branches(target) == branches(source)
@@ -105,7 +105,7 @@ def test_an_imported_space_has_the_same_log_branches_and_states(source, target):
 
 
 def test_merges_after_the_import_begin_where_those_before_it_ended(source, target):
-    exchange.replay(target, exchange.export(source))
+    bundle.replay(target, bundle.export(source))
     for space in (source, target):
         space.patch("note", [{"op": "add", "path": "/later", "value": 1}], branch="deep")
     assert source.branches.merge("deep", dry_run=True) == target.branches.merge(
@@ -115,13 +115,13 @@ def test_merges_after_the_import_begin_where_those_before_it_ended(source, targe
 
 def test_a_space_can_be_read_through_the_import_itself(source, target):
     assert target.read("note") is None
-    exchange.replay(target, exchange.export(source))
+    bundle.replay(target, bundle.export(source))
     assert target.read("note") == source.read("note")
     assert target.set("note", {}).seq == source.seq() + 1
 
 
 def test_a_request_sent_again_after_the_import_is_known(source, target):
-    exchange.replay(target, exchange.export(source))
+    bundle.replay(target, bundle.export(source))
     again = {
         "operations": [{"op": "set", "id": "x", "value": {}}],
         "session": "phone",
@@ -138,16 +138,16 @@ def test_each_kind_of_history_can_be_imported_from_each_other(store):
         for other in HISTORIES:
             origin = lived_in(store.space(f"did:web:{one}-for-{other}", history=one))
             copy = store.space(f"did:web:{one}-to-{other}", history=other)
-            exchange.replay(copy, exchange.export(origin))
+            bundle.replay(copy, bundle.export(origin))
             assert every_state(copy) == every_state(origin)
             assert branches(copy) == branches(origin)
 
 
 def test_an_import_of_the_same_file_again_changes_nothing(source, target):
-    lines = list(exchange.export(source))
-    exchange.replay(target, lines)
+    lines = list(bundle.export(source))
+    bundle.replay(target, lines)
     log = target.log()
-    assert exchange.replay(target, lines).commits == 0
+    assert bundle.replay(target, lines).commits == 0
     assert target.log() == log
 
 
@@ -156,10 +156,10 @@ def test_an_import_that_was_cut_off_says_so_and_goes_on_when_run_again(
     source, target, cut, monkeypatch
 ):
     monkeypatch.setattr(limits, "EXPORT_PAGE_COMMITS", 3)
-    lines = list(exchange.export(source))
+    lines = list(bundle.export(source))
     with pytest.raises(InvalidInput, match="cut off"):
-        exchange.replay(target, lines[:cut])
-    exchange.replay(target, lines)
+        bundle.replay(target, lines[:cut])
+    bundle.replay(target, lines)
     assert every_state(target) == every_state(source)
     assert target.log() == source.log()
 
@@ -181,7 +181,7 @@ with fourfold.open(sys.argv[1]) as store, open(sys.argv[2], "rb") as lines:
 def test_an_import_that_was_killed_goes_on_when_run_again(source, history, tmp_path):
     for number in range(3 * limits.EXPORT_PAGE_COMMITS):
         source.patch("note", [{"op": "add", "path": "/n", "value": number}])
-    lines = list(exchange.export(source))
+    lines = list(bundle.export(source))
     (tmp_path / "file").write_bytes(b"".join(lines))
     arguments = [tmp_path / "other", tmp_path / "file", TARGET, history]
     child = subprocess.run([sys.executable, "-c", KILLED, *arguments], check=False)
@@ -190,33 +190,33 @@ def test_an_import_that_was_killed_goes_on_when_run_again(source, history, tmp_p
         target = store.space(TARGET)
         assert 0 < target.seq() < source.seq()
         assert target.verify() == []
-        exchange.replay(target, lines)
+        bundle.replay(target, lines)
         assert target.log(limit=10_000) == source.log(limit=10_000)
         assert target.verify() == []
 
 
 def test_what_came_later_can_be_brought_over_alone(source, target):
     seq = source.seq()
-    exchange.replay(target, exchange.export(source))
+    bundle.replay(target, bundle.export(source))
     source.set("later", {"n": 1})
     source.branches.create("later")
-    more = list(exchange.export(source, after=seq))
+    more = list(bundle.export(source, after=seq))
     assert len(more) == 4
-    assert exchange.replay(target, more).commits == 2
+    assert bundle.replay(target, more).commits == 2
     assert target.log() == source.log()
 
 
 def test_a_later_part_is_refused_while_the_earlier_one_is_missing(source, target):
-    lines = list(exchange.export(source, after=5))
+    lines = list(bundle.export(source, after=5))
     with pytest.raises(Refused, match="begins after seq 5"):
-        exchange.replay(target, lines)
+        bundle.replay(target, lines)
     assert target.seq() == 0
 
 
 def test_a_space_with_other_commits_is_refused_and_left_alone(source, target):
     target.set("mine", {"n": 1})
     with pytest.raises(Refused, match="another commit at seq 1"):
-        exchange.replay(target, exchange.export(source))
+        bundle.replay(target, bundle.export(source))
     assert target.seq() == 1
 
 
@@ -224,13 +224,13 @@ def test_seqs_that_a_restore_skipped_stay_skipped(source, target):
     with source.database.write() as txn:
         txn.execute(source.history_kind.seq.advance, (100,))
     assert source.set("after", {}).seq == 101
-    exchange.replay(target, exchange.export(source))
+    bundle.replay(target, bundle.export(source))
     assert target.read("after").seq == 101
 
 
 def test_blobs_come_along(source, target):
     stored = TableBlobs(source.database).put(b"\x00 bytes", content_type="text/odd")
-    done = exchange.replay(target, exchange.export(source))
+    done = bundle.replay(target, bundle.export(source))
     assert done.blobs == 1
     copied = TableBlobs(target.database)
     assert (copied.get(stored), copied.content_type(stored)) == (b"\x00 bytes", "text/odd")
@@ -266,43 +266,43 @@ def change_value(line):
     ],
 )
 def test_a_changed_line_is_found(store, number, change, error):
-    lines = list(exchange.export(lived_in(store.space(SOURCE))))
+    lines = list(bundle.export(lived_in(store.space(SOURCE))))
     with pytest.raises(error):
-        exchange.replay(store.space(TARGET), changed(lines, range(len(lines))[number], change))
+        bundle.replay(store.space(TARGET), changed(lines, range(len(lines))[number], change))
 
 
 def test_a_missing_commit_is_found(source, target):
-    lines = list(exchange.export(source))
+    lines = list(bundle.export(source))
     with pytest.raises(fourfold.FourfoldError):
-        exchange.replay(target, lines[:3] + lines[4:])
+        bundle.replay(target, lines[:3] + lines[4:])
 
 
 @pytest.mark.parametrize("data", ["%%%", base64.b64encode(b"other").decode()])
 def test_a_damaged_blob_is_found(source, target, data):
     TableBlobs(source.database).put(b"bytes")
-    lines = list(exchange.export(source))
+    lines = list(bundle.export(source))
     with pytest.raises((InvalidInput, CorruptData), match="blob"):
-        exchange.replay(target, changed(lines, 1, lambda line: line.update(data=data)))
+        bundle.replay(target, changed(lines, 1, lambda line: line.update(data=data)))
 
 
 @pytest.mark.parametrize("text", [[], [b"\n"], [b"{}\n"], [b"\xff"], [b"[" * 5000], [b"null\n"]])
 def test_a_file_that_is_no_export_is_refused(target, text):
     with pytest.raises(InvalidInput):
-        exchange.replay(target, text)
+        bundle.replay(target, text)
     assert target.seq() == 0
 
 
 def test_an_export_from_beyond_the_newest_seq_is_refused(source):
     with pytest.raises(InvalidInput):
-        list(exchange.export(source, after=source.seq() + 1))
+        list(bundle.export(source, after=source.seq() + 1))
 
 
 def test_an_export_shows_the_space_as_it_was_when_it_began(source, target):
-    lines = exchange.export(source)
+    lines = bundle.export(source)
     first = next(lines)
     seq = source.seq()
     source.set("meanwhile", {"n": 1})
-    exchange.replay(target, [first, *lines])
+    bundle.replay(target, [first, *lines])
     assert target.seq() == seq
     assert target.read("meanwhile") is None
 
@@ -325,7 +325,7 @@ def test_whatever_happened_to_a_space_it_comes_back_equal(actions, kind):
         for action, entity, number in actions:
             act(space, action, entity, number)
         copy = store.space(TARGET, history=kind)
-        exchange.replay(copy, exchange.export(space))
+        bundle.replay(copy, bundle.export(space))
         assert copy.log() == space.log()
         assert every_state(copy) == every_state(space)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fourfold.errors import InvalidInput
 from fourfold.models.documents import patch
 from fourfold.models.documents.field_merge import FieldConflict, merge
-from fourfold.models.documents.pointer import ABSENT
+from fourfold.models.documents.json_pointer import ABSENT
 
 
 @pytest.mark.parametrize(

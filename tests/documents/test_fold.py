@@ -254,10 +254,10 @@ def test_the_fold_needs_neither_the_kernel_nor_a_database():
     assert {name for name in own if not name.startswith("fourfold.limits.")} == {
         "fourfold",
         "fourfold.errors",
-        "fourfold.lazy",
+        "fourfold._lazy",
         "fourfold.limits",
         "fourfold.models",
         "fourfold.models.documents",
-        "fourfold.version",
+        "fourfold._version",
         *(f"fourfold.models.documents.{name}" for name in pure.split()),
     }

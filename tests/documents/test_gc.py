@@ -18,7 +18,7 @@ from fourfold.errors import (
     ReplayMismatch,
     StaleRead,
 )
-from fourfold.models.documents.gc import sweeping
+from fourfold.models.documents.gc import sweep
 from fourfold.models.documents.gc.policy import GcPolicy
 
 DID = "did:key:z6MkMachine"
@@ -457,7 +457,7 @@ def test_others_write_while_a_collection_runs(space, monkeypatch):
     for number in range(300):
         space.set(f"e{number % 3}", {"n": number})
     between = []
-    taken = sweeping._taken
+    taken = sweep._taken
 
     def slowly(txn, history, batch):
         if len(threads) < 40:
@@ -467,7 +467,7 @@ def test_others_write_while_a_collection_runs(space, monkeypatch):
         return taken(txn, history, batch)
 
     threads = []
-    monkeypatch.setattr(sweeping, "_taken", slowly)
+    monkeypatch.setattr(sweep, "_taken", slowly)
     done = space.gc(NEWEST)
     assert between, "nobody could write before the collection was over"
     for thread in threads:
@@ -483,7 +483,7 @@ def test_branches_that_are_made_meanwhile_fork_where_something_is_left(space, mo
     expected = shown(space, "", fork)
     monkeypatch.setattr(limits, "GC_BATCH_ROWS", 5)
     made = []
-    finish = sweeping.sweep
+    finish = sweep.sweep
 
     def meddled(*arguments):
         if not made:
@@ -492,7 +492,7 @@ def test_branches_that_are_made_meanwhile_fork_where_something_is_left(space, mo
                 space.branches.create("too/late", "", fork + 3)
         return finish(*arguments)
 
-    monkeypatch.setattr("fourfold.models.documents.gc.sweeping.sweep", meddled)
+    monkeypatch.setattr("fourfold.models.documents.gc.sweep.sweep", meddled)
     space.gc(NEWEST)
     assert shown(space, "meanwhile", None) == expected
     space.gc(NEWEST)
@@ -504,7 +504,7 @@ def test_collection_over_many_branches_costs_their_number(space, monkeypatch):
     """Neither a transaction for each branch, nor a list of all of them in each transaction."""
     monkeypatch.setattr(limits, "GC_BATCH_ROWS", 20)
     spelled, listed, transact, transactions = (
-        sweeping.State.spelled,
+        sweep.State.spelled,
         [],
         space.database.transact,
         [],
@@ -525,7 +525,7 @@ def test_collection_over_many_branches_costs_their_number(space, monkeypatch):
         for _ in range(3):
             patches = [{"op": "increment", "path": "/n", "by": 1}]
             space.patch("e", patches, branch=f"b{number}")
-    monkeypatch.setattr(sweeping.State, "spelled", counting)
+    monkeypatch.setattr(sweep.State, "spelled", counting)
     monkeypatch.setattr(space.database, "transact", committing)
     collected = space.gc(GcPolicy(keep_seqs=1))
     assert collected.revisions.count == 2 * branches

@@ -9,7 +9,7 @@ from gc_life import NEWEST
 
 from fourfold import limits
 from fourfold.content import parse_content_id
-from fourfold.models.documents.gc import blob_sweep
+from fourfold.models.documents.gc import sweep
 from fourfold.models.documents.gc.policy import GcPolicy
 
 POLICY = GcPolicy(keep_seqs=1, blobs=True, blob_age_s=0)
@@ -110,13 +110,13 @@ def test_a_blob_goes_once_its_metadata_was_deleted_for_every_reader(space):
 def test_a_mention_that_comes_while_blobs_are_looked_at_keeps_them(space, monkeypatch):
     blob = space.blobs.put(b"bytes")
     space.set("a", {})
-    look = blob_sweep._strike_mentioned
+    look = sweep._strike_mentioned
 
     def late(*arguments):
         look(*arguments)
         space.set("b", {"$blob": blob})
 
-    monkeypatch.setattr(blob_sweep, "_strike_mentioned", late)
+    monkeypatch.setattr(sweep, "_strike_mentioned", late)
     assert swept(space).count == 0
     assert space.blobs.has(blob)
 

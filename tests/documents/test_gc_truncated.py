@@ -11,9 +11,9 @@ from gc_life import lived, refused, shown
 
 import fourfold
 from fourfold.errors import HistoryTruncated, Refused
-from fourfold.models.documents import HISTORIES, exchange
-from fourfold.models.documents.carrying import carry_over, difference
-from fourfold.models.documents.gc import collector
+from fourfold.models.documents import HISTORIES, bundle
+from fourfold.models.documents.bundle import carry_over, difference
+from fourfold.models.documents.gc import sweep
 from fourfold.models.documents.gc.policy import GcPolicy
 
 POLICY = GcPolicy(keep_seqs=6)
@@ -228,14 +228,14 @@ def test_a_branch_that_forks_just_before_the_horizon_moves_keeps_its_fork(space,
     """What stays is decided beside the writers; one of them may fork before it is written down."""
     for number in range(9):
         space.set("a", {"n": number})
-    prepare = collector._prepare
+    prepare = sweep._prepare
 
     def meddled(*arguments):
         if "late" not in {branch.name for branch in space.branches.list()}:
             space.branches.create("late", "", 4)
         return prepare(*arguments)
 
-    monkeypatch.setattr(collector, "_prepare", meddled)
+    monkeypatch.setattr(sweep, "_prepare", meddled)
     space.gc(GcPolicy(keep_seqs=1))
     assert space.read("a", "late").document == {"n": 3}
     assert space.read("a", at=4).document == {"n": 3}
@@ -245,9 +245,9 @@ def test_a_branch_that_forks_just_before_the_horizon_moves_keeps_its_fork(space,
 
 def test_an_export_of_what_is_gone_is_refused(collected):
     space = collected
-    refused(space, lambda: list(exchange.export(space)))
-    refused(space, lambda: list(exchange.export(space, after=space.horizon() - 1)))
-    lines = list(exchange.export(space, after=space.horizon()))
+    refused(space, lambda: list(bundle.export(space)))
+    refused(space, lambda: list(bundle.export(space, after=space.horizon() - 1)))
+    lines = list(bundle.export(space, after=space.horizon()))
     assert len(lines) == 2 + space.seq() - space.horizon()
 
 
@@ -255,7 +255,7 @@ def test_an_export_that_was_overtaken_is_refused(space, monkeypatch):
     monkeypatch.setattr("fourfold.limits.EXPORT_PAGE_COMMITS", 3)
     for number in range(12):
         space.set("a", {"n": number})
-    lines = exchange.export(space)
+    lines = bundle.export(space)
     for _ in range(3):
         next(lines)
     space.gc(GcPolicy(keep_seqs=2))
@@ -265,7 +265,7 @@ def test_an_export_that_was_overtaken_is_refused(space, monkeypatch):
 def test_the_digest_at_the_end_of_an_export_is_refused_when_it_was_overtaken(space):
     for number in range(4):
         space.set("a", {"n": number})
-    lines = exchange.export(space)
+    lines = bundle.export(space)
     for _ in range(5):
         next(lines)
     space.set("a", {"n": 9})
@@ -287,14 +287,14 @@ def test_an_import_goes_on_in_a_space_that_was_collected_meanwhile(store, space,
     for number in range(6):
         space.set("a", {"n": number, "text": "x" * 400})
     copy = store.space("did:key:z6MkCopy", history=history)
-    exchange.replay(copy, exchange.export(space))
+    bundle.replay(copy, bundle.export(space))
     copy.gc(GcPolicy(keep_seqs=2))
     space.set("a", {"n": 7})
     space.branches.create("f", "", 6)
-    exchange.replay(copy, exchange.export(space))
+    bundle.replay(copy, bundle.export(space))
     assert copy.read("a").document == {"n": 7}
     space.branches.create("g", "", 2)
-    refused(copy, lambda: exchange.replay(copy, exchange.export(space)))
+    refused(copy, lambda: bundle.replay(copy, bundle.export(space)))
     assert copy.verify() == []
 
 

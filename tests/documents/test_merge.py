@@ -20,9 +20,10 @@ from fourfold.errors import (
     ReplayMismatch,
     StaleRead,
 )
-from fourfold.models.documents import HISTORIES, merging
+from fourfold.models.documents import HISTORIES
+from fourfold.models.documents import merge as merge_module
 from fourfold.models.documents.ancestry import Point
-from fourfold.models.documents.difference import identical
+from fourfold.models.documents.diff import identical
 from fourfold.models.documents.gc.policy import GcPolicy
 
 
@@ -323,7 +324,7 @@ def test_cost_of_a_merge_does_not_depend_on_earlier_merges(space, back):
         space.patch("urn:a", [{"op": "increment", "path": "/n", "by": 1}], branch="work")
         with space.view() as view:
             traced = Traced(view)
-            merging._propose(traced, merging.ask("work", "", None, field_level=True))
+            merge_module._propose(traced, merge_module.ask("work", "", None, field_level=True))
         space.branches.merge("work", "")
         if back:
             space.set("urn:main", {"n": space.seq()})
@@ -501,7 +502,7 @@ def test_only_what_the_source_changed_is_read(space):
     space.set("urn:7", {"v": 1}, branch="work")
     with space.view() as view:
         traced = Traced(view)
-        merging._propose(traced, merging.ask("work", "", None, field_level=True))
+        merge_module._propose(traced, merge_module.ask("work", "", None, field_level=True))
     assert traced.ids_looked_at() == {"urn:7"}
 
 

@@ -7,7 +7,7 @@ from forked_space import add, shown
 
 from fourfold.content import content_id
 from fourfold.errors import Conflict, InvalidInput, ReplayMismatch
-from fourfold.models.documents import ABSENT, OURS, THEIRS, merging
+from fourfold.models.documents import ABSENT, OURS, THEIRS, merge
 
 
 def both_change(space):
@@ -108,6 +108,6 @@ def test_named_merge_tells_choices_from_values(forked):
 
 
 def test_name_of_a_merge_is_that_of_earlier_versions():
-    asked = merging.ask("work", "", {"urn:a": {"n": 1}}, field_level=True)
+    asked = merge.ask("work", "", {"urn:a": {"n": 1}}, field_level=True)
     text = '{"field_level":true,"resolutions":{"urn:a":{"n":1}},"source":"work","target":""}'
     assert asked.name == content_id(text.encode())

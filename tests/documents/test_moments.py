@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from space_costs import counted
 
 from fourfold.errors import HistoryTruncated, InvalidInput
-from fourfold.models.documents import GcPolicy, carrying, exchange, moments, writer
+from fourfold.models.documents import GcPolicy, bundle, timestamps, writer
 from fourfold.models.documents.facts import log as facts_log
 from fourfold.models.documents.revisions import log as revisions_log
 
@@ -25,8 +25,8 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.us = 0
-        monkeypatch.setattr(moments.time, "time_ns", self.time_ns)
-        monkeypatch.setattr(moments.time, "time", self.time)
+        monkeypatch.setattr(timestamps.time, "time_ns", self.time_ns)
+        monkeypatch.setattr(timestamps.time, "time", self.time)
 
     def time_ns(self):
         return int(EPOCH.timestamp()) * 10**9 + self.us * 10**3
@@ -53,7 +53,7 @@ def milliseconds():
     with pytest.MonkeyPatch.context() as patcher:
 
         def next_time(newest):
-            now = datetime.fromtimestamp(moments.time.time(), UTC).replace(tzinfo=None)
+            now = datetime.fromtimestamp(timestamps.time.time(), UTC).replace(tzinfo=None)
             return now.isoformat(timespec="milliseconds") + "Z"
 
         for module in (writer, facts_log, revisions_log):
@@ -114,7 +114,7 @@ def mixed(space, clock):
 
 def seq_at(space, us):
     with space.view() as view:
-        return moments.seq_at(view, EPOCH + us * US)
+        return timestamps.seq_at(view, EPOCH + us * US)
 
 
 def test_both_widths_of_time_are_compared_as_times(space, mixed):
@@ -157,9 +157,9 @@ def test_both_widths_survive_carry_over_and_exchange(store, space, history, mixe
     other = store.space(
         "did:key:z6MkOther", history={"facts": "revisions", "revisions": "facts"}[history]
     )
-    carrying.carry_over(space, other)
+    bundle.carry_over(space, other)
     imported = store.space("did:key:z6MkImported", history=history)
-    exchange.replay(imported, exchange.export(space))
+    bundle.replay(imported, bundle.export(space))
     for each in (other, imported):
         assert times(each) == times(space)
         assert [seq_at(each, us) for us in range(122_990, 123_510)] == [
@@ -174,7 +174,7 @@ def test_comparable_orders_texts_as_times(drawn):
         return made.isoformat(timespec="milliseconds" if short else "microseconds") + "Z"
 
     texts = [text(us, short) for us, short in drawn]
-    assert sorted(texts, key=moments.comparable) == sorted(texts, key=datetime.fromisoformat)
+    assert sorted(texts, key=timestamps.comparable) == sorted(texts, key=datetime.fromisoformat)
 
 
 def test_a_clock_that_is_set_back_does_not_set_back_the_log(space, clock):
@@ -204,7 +204,7 @@ def test_of_commits_of_the_same_moment_the_newest_counts(space, clock):
 
 def test_an_empty_space_has_no_commit_at_any_moment(space):
     with space.view() as view:
-        assert moments.seq_at(view, EPOCH) == 0
+        assert timestamps.seq_at(view, EPOCH) == 0
 
 
 def test_a_moment_without_a_time_zone_is_refused_and_the_first_of_all_is_not(space):
@@ -255,6 +255,6 @@ def test_any_moment_means_the_last_commit_that_is_not_later(store, history, data
             moment = EPOCH + ms * MS
             expected = max((seq for seq, made in known if made <= moment), default=0)
             with space.view() as view:
-                assert moments.seq_at(view, moment) == expected
+                assert timestamps.seq_at(view, moment) == expected
     finally:
         patcher.undo()

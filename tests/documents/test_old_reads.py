@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from fourfold import limits
 from fourfold.errors import StaleRead
-from fourfold.models.documents import GcPolicy, admission, overlap, writer
+from fourfold.models.documents import GcPolicy, overlap, writer
+from fourfold.models.documents import conflicts as conflicts_module
 
 ROWS = 8
 OTHER = [{"op": "set", "id": "other", "value": {}}]
@@ -93,7 +94,7 @@ def test_what_is_committed_during_the_check_counts(space, few_rows, monkeypatch,
     first = space.set("e", {"a": 0, "b": 0}).seq
     for number in range(5 * ROWS):
         replace(space, "a", number)
-    look_back, rounds = admission.look_back, []
+    look_back, rounds = conflicts_module.look_back, []
 
     def interrupted(view, request, looked):
         result = look_back(view, request, looked)
@@ -103,7 +104,7 @@ def test_what_is_committed_during_the_check_counts(space, few_rows, monkeypatch,
                 replace(space, key, number)
         return result
 
-    monkeypatch.setattr(admission, "look_back", interrupted)
+    monkeypatch.setattr(conflicts_module, "look_back", interrupted)
     if refused:
         with pytest.raises(StaleRead):
             space.transact(OTHER, reads=read_of("b", first))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from fourfold.errors import InvalidInput
 from fourfold.models.documents import patch
 from fourfold.models.documents.fold import fold
+from fourfold.models.documents.json_pointer import ABSENT, as_path
 from fourfold.models.documents.overlap import changed, conflicts
-from fourfold.models.documents.pointer import ABSENT, as_path
 from fourfold.models.documents.records import State
 
 

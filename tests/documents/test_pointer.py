@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from fourfold import limits
 from fourfold.errors import InvalidInput
-from fourfold.models.documents import pointer
-from fourfold.models.documents.pointer import ABSENT
+from fourfold.models.documents import json_pointer
+from fourfold.models.documents.json_pointer import ABSENT
 
 
 @pytest.mark.parametrize(
@@ -36,14 +36,19 @@ from fourfold.models.documents.pointer import ABSENT
     ],
 )
 def test_a_pointer_and_its_path_name_each_other(text, path):
-    assert pointer.parse_pointer(text) == path
-    assert pointer.format_pointer(path) == text
-    assert pointer.as_path(text) == pointer.as_path(list(path)) == pointer.as_path(path) == path
+    assert json_pointer.parse_pointer(text) == path
+    assert json_pointer.format_pointer(path) == text
+    assert (
+        json_pointer.as_path(text)
+        == json_pointer.as_path(list(path))
+        == json_pointer.as_path(path)
+        == path
+    )
 
 
 @given(st.lists(st.text(max_size=5)))
 def test_every_path_has_one_pointer(path):
-    assert pointer.parse_pointer(pointer.format_pointer(path)) == tuple(path)
+    assert json_pointer.parse_pointer(json_pointer.format_pointer(path)) == tuple(path)
 
 
 @pytest.mark.parametrize(
@@ -51,19 +56,19 @@ def test_every_path_has_one_pointer(path):
 )
 def test_a_malformed_pointer_is_refused(text):
     with pytest.raises(InvalidInput, match="JSON pointer"):
-        pointer.parse_pointer(text)
+        json_pointer.parse_pointer(text)
 
 
 @pytest.mark.parametrize("other", [None, 1, True, b"/value", ["value"], {}])
 def test_a_pointer_is_text(other):
     with pytest.raises(InvalidInput, match="a JSON pointer is a str"):
-        pointer.parse_pointer(other)
+        json_pointer.parse_pointer(other)
 
 
 @pytest.mark.parametrize("place", [None, 0, {"a": 1}, b"/a", {"a"}, [0], ["a", None], ["\ud800"]])
 def test_what_is_no_path_is_refused(place):
     with pytest.raises(InvalidInput, match="path"):
-        pointer.as_path(place)
+        json_pointer.as_path(place)
 
 
 @pytest.mark.parametrize(
@@ -89,15 +94,15 @@ def test_what_is_no_path_is_refused(place):
     ],
 )
 def test_an_array_index_has_one_spelling(segment, index):
-    assert pointer.array_index(segment) == index
-    assert pointer.is_index(segment) is (index is not None)
+    assert json_pointer.array_index(segment) == index
+    assert json_pointer.is_index(segment) is (index is not None)
 
 
 @pytest.mark.parametrize("digits", [str(2**32 - 1), "9" * 10, "9" * 5_000])
 def test_an_index_that_no_array_has_is_beyond_them_all(digits):
-    assert pointer.is_index(digits)
-    assert pointer.array_index(digits) == limits.DOCUMENT_ARRAY_INDEX_MAX + 1
-    assert pointer.lookup({"a": [1]}, ("a", digits)) is ABSENT
+    assert json_pointer.is_index(digits)
+    assert json_pointer.array_index(digits) == limits.DOCUMENT_ARRAY_INDEX_MAX + 1
+    assert json_pointer.lookup({"a": [1]}, ("a", digits)) is ABSENT
 
 
 @pytest.mark.parametrize(
@@ -120,13 +125,13 @@ def test_an_index_that_no_array_has_is_beyond_them_all(digits):
     ],
 )
 def test_lookup_tells_null_from_nothing(path, value):
-    assert pointer.lookup({"a": [10, {"": None}], "0": "zero"}, path) == value
+    assert json_pointer.lookup({"a": [10, {"": None}], "0": "zero"}, path) == value
 
 
 @given(st.data(), DOCUMENTS)
 def test_lookup_finds_what_is_there_and_nothing_else(data, document):
     path = data.draw(paths(document))
-    found = pointer.lookup(document, path)
+    found = json_pointer.lookup(document, path)
     assert (found is ABSENT) is (path not in set(places(document)))
     if found is not ABSENT:
         assert found is find(document, path)
@@ -134,8 +139,8 @@ def test_lookup_finds_what_is_there_and_nothing_else(data, document):
 
 @given(st.lists(KEYS, max_size=3).map(tuple), st.lists(KEYS, max_size=3).map(tuple))
 def test_a_path_is_a_prefix_of_what_is_below_it(path, further):
-    assert pointer.is_prefix(path, path + further)
-    assert pointer.is_prefix(path + further, path) is (not further)
+    assert json_pointer.is_prefix(path, path + further)
+    assert json_pointer.is_prefix(path + further, path) is (not further)
 
 
 def test_absence_stays_one_object_across_a_process_border():
@@ -155,7 +160,7 @@ def nested(levels, leaf=None):
     [(None, 0), ("a", 0), ([], 1), ({}, 1), ([[], {"a": [1]}], 3), (nested(500), 500)],
 )
 def test_a_value_is_as_deep_as_its_containers(value, depth):
-    assert pointer.measure(value) == depth
+    assert json_pointer.measure(value) == depth
 
 
 def itself():
@@ -196,20 +201,20 @@ class Text(str):
     ],
 )
 def test_what_json_cannot_hold_is_refused_with_its_place(value, why):
-    with pytest.raises(pointer.Unfit, match=why):
-        pointer.measure(value)
+    with pytest.raises(json_pointer.Unfit, match=why):
+        json_pointer.measure(value)
     with pytest.raises(InvalidInput, match="not a document"):
-        pointer.check_document({"value": value})
+        json_pointer.check_document({"value": value})
 
 
 @pytest.mark.parametrize("other", [None, [], "a", 1, ABSENT, (), itself()])
 def test_a_document_is_an_object(other):
     with pytest.raises(InvalidInput, match="a document is an object"):
-        pointer.check_document(other)
+        json_pointer.check_document(other)
 
 
 def test_a_value_that_shares_its_parts_is_looked_at_once_per_level():
     value = [1]
     for _ in range(400):
         value = [value, value]
-    assert pointer.measure(value) == 401
+    assert json_pointer.measure(value) == 401

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from space_costs import counted
 
 from fourfold.errors import InvalidInput, NotFound
-from fourfold.models.documents import HISTORIES, reading_many
-from fourfold.models.documents.chain import chain, last_seq
+from fourfold.models.documents import HISTORIES, reader
+from fourfold.models.documents.ancestry import chain, last_seq
 
 
 def patch(entity, field, value):
@@ -48,7 +48,7 @@ def test_the_number_of_statements_does_not_grow_with_the_number_of_entities(spac
         with space.view() as view:
             traced = Traced(view)
             links = chain(view, "c2", last_seq(view))
-            states = reading_many.states(traced, links, ids)
+            states = reader.states(traced, links, ids)
             assert all(states[entity].document["value"] for entity in ids)
             return len(traced.asked)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.models.documents import HISTORIES
-from fourfold.models.documents.retention import surplus
+from fourfold.models.documents.snapshots import surplus
 
 
 def snapshots(space, branch=""):

@@ -17,16 +17,16 @@ from space_machine import DID
 import fourfold
 from fourfold import limits
 from fourfold.errors import BranchEnded, FourfoldError, InvalidInput, ReadOnly
-from fourfold.kernel import faults
+from fourfold.kernel import failpoints
 
 CHILD = Path(__file__).with_name("space_child.py")
 
 
 @pytest.fixture(autouse=True)
 def _no_faults():
-    faults.disarm()
+    failpoints.disarm()
     yield
-    faults.disarm()
+    failpoints.disarm()
 
 
 def increment(path="/n", by=1):
@@ -256,10 +256,10 @@ def test_a_refused_transaction_leaves_nothing_in_the_cache(space):
 @pytest.mark.parametrize("point", ["kernel.statement.before", "kernel.commit.before"])
 def test_a_commit_that_fails_on_its_way_to_the_disk_leaves_nothing_in_the_cache(space, point):
     space.set("a", {"n": 1})
-    faults.arm(point, "raise")
+    failpoints.arm(point, "raise")
     with pytest.raises(FourfoldError):
         space.patch("a", increment(by=10))
-    faults.disarm()
+    failpoints.disarm()
     assert space.read("a").document == {"n": 1}
     space.patch("a", increment())
     assert space.read("a").document == space.read_many(["a"])["a"].document == {"n": 2}
@@ -292,7 +292,7 @@ def test_a_reader_never_goes_back_behind_a_commit_that_the_file_has(space):
         seen.extend([space.read_many(["a"])["a"].seq, space.read("a").seq, space.seq()])
 
     # The file has the commit, and its caller has not heard of it yet.
-    faults.arm("kernel.commit.after", look)
+    failpoints.arm("kernel.commit.after", look)
     space.patch("a", increment())
     assert seen == [2, 2, 2]
     assert space.read("a").document == {"n": 2}
@@ -300,7 +300,7 @@ def test_a_reader_never_goes_back_behind_a_commit_that_the_file_has(space):
 
 def test_a_state_that_was_read_during_a_commit_does_not_stay_in_the_cache(space):
     space.set("a", {"n": 1})
-    faults.arm("kernel.commit.before", lambda point: space.read("a"))
+    failpoints.arm("kernel.commit.before", lambda point: space.read("a"))
     space.patch("a", increment())
     assert space.read("a").document == {"n": 2}
     space.patch("a", increment())

@@ -10,7 +10,7 @@ import fourfold
 from fourfold import limits
 from fourfold.content import parse_content_id
 from fourfold.errors import BranchEnded, ContentError, InvalidInput, NotFound
-from fourfold.models.documents.space_blobs import meta_id
+from fourfold.models.documents.blobs import meta_id
 from fourfold.testing.blob_contract import BlobStoreContract
 
 DATA = b"some bytes"

@@ -22,15 +22,15 @@ from space_jobs import (
 )
 
 import fourfold
-from fourfold.kernel import faults
-from fourfold.models.documents import carrying, exchange
+from fourfold.kernel import failpoints
+from fourfold.models.documents import bundle
 from fourfold.testing.crash import Moment, run
 
 IN_ONE_SPACE = ("maintain", "merge", "blobs")
 INTO_NEW_SPACES = ("replay", "carry")
 POINTS = tuple(
     point
-    for point in faults.POINTS
+    for point in failpoints.POINTS
     if not any(part in point for part in (".backup.", ".restore.", ".migration.", ".savepoint."))
 )
 """A space uses no savepoints of its own, and the others are for tools with tests of their own."""
@@ -78,7 +78,7 @@ def prepare(root, history, job):
         source = store.space(SOURCE, history=OTHER[history] if job == "carry" else history)
         lived_in(source)
         source.blobs.put(b"bytes", metadata={"of": "a test"})
-        (root / EXPORTED).write_bytes(b"".join(exchange.export(source)))
+        (root / EXPORTED).write_bytes(b"".join(bundle.export(source)))
 
 
 def check(root, history, job, told):
@@ -127,14 +127,14 @@ def check_new_spaces(store, root, history, job, told):
         assert target.verify() == []
         reached = target.seq()
         assert did not in told.targets or reached == whole
-        assert carrying.difference(source, target, reached) is None
+        assert bundle.difference(source, target, reached) is None
         if reached < whole:
             # What was begun goes on where it stopped.
             if job == "carry":
-                carrying.carry_over(source, target)
+                bundle.carry_over(source, target)
             else:
-                exchange.replay(target, (root / EXPORTED).read_bytes().splitlines(keepends=True))
-        assert carrying.difference(source, target, whole) is None
+                bundle.replay(target, (root / EXPORTED).read_bytes().splitlines(keepends=True))
+        assert bundle.difference(source, target, whole) is None
         assert list(target.blobs.ids()) == list(source.blobs.ids())
 
 

@@ -13,7 +13,7 @@ from space_machine import DID
 import fourfold
 from fourfold.content import content_id
 from fourfold.errors import FourfoldError, InvalidInput
-from fourfold.models.documents import HISTORIES, carrying, exchange
+from fourfold.models.documents import HISTORIES, bundle
 
 CYCLE = {}
 CYCLE["self"] = CYCLE
@@ -119,9 +119,9 @@ CALLS = {
     "blobs.has": lambda space, it: space.blobs.has(it),
     "blobs.stat": lambda space, it: space.blobs.stat(it),
     "blobs.meta": lambda space, it: space.blobs.meta(it),
-    "export after": lambda space, it: list(exchange.export(space, after=it)),
-    "replay lines": exchange.replay,
-    "carry target": carrying.carry_over,
+    "export after": lambda space, it: list(bundle.export(space, after=it)),
+    "replay lines": bundle.replay,
+    "carry target": bundle.carry_over,
 }
 
 

@@ -13,8 +13,8 @@ import fourfold
 from fourfold import limits
 from fourfold.errors import CorruptData
 from fourfold.models.documents import HISTORIES, fold
-from fourfold.models.documents.faults import Fault
-from fourfold.store.soundness import faults_of, rules_of
+from fourfold.models.documents.problems import Fault
+from fourfold.store.space_verify import faults_of, rules_of
 
 
 @pytest.fixture(params=["whole", "in parts"])

@@ -11,8 +11,8 @@ import pytest
 import fourfold
 from fourfold import limits
 from fourfold.errors import Closed, InvalidInput, NotFound
-from fourfold.models.documents import GcPolicy, exchange, writer
-from fourfold.models.documents.watching import Watch
+from fourfold.models.documents import GcPolicy, bundle, writer
+from fourfold.models.documents.feed import Watch
 
 
 def seqs(watch):
@@ -366,7 +366,7 @@ def test_import_wakes_the_watches(store, space, history, looks):
     thread.start()
     while not looks:
         time.sleep(0.001)
-    exchange.replay(copy, exchange.export(space))
+    bundle.replay(copy, bundle.export(space))
     thread.join()
     assert [commit.seq for commit in got] == [1]
     # What is committed next is seen, too, though the import was not counted.

@@ -11,7 +11,7 @@ import pytest
 
 import fourfold
 from fourfold.store import restore, verify_backup
-from fourfold.store.rebuilding import rebuild
+from fourfold.store.restoration import rebuild
 
 HERE = Path(__file__).parent
 VERSIONS = sorted(path.name for path in HERE.iterdir() if (path / "expected.json").exists())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fourfold.kernel import Database
 from fourfold.models.graphs import GLOBAL_SEQ, MIGRATIONS, PROFILE, Graphs, Question
 from fourfold.models.graphs.records import KINDS
-from fourfold.models.graphs.signing import Ed25519Signer
+from fourfold.models.graphs.sync.package import Ed25519Signer
 
 SHARED = 1
 APP = 1

@@ -8,7 +8,7 @@ from test_inserts import attr, parent
 
 from fourfold.errors import MigrationFailed
 from fourfold.kernel import Migration
-from fourfold.models.graphs.verification import problems
+from fourfold.models.graphs.verify import problems
 
 OTHER = 2
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fourfold.errors import FourfoldError, InvalidInput, NotFound, Refused
-from fourfold.models.graphs import batches
+from fourfold.models.graphs import writer
 from fourfold.models.graphs.records import KINDS
 
-MANY = batches.COLUMNS_MIN
+MANY = writer.COLUMNS_MIN
 TIMES = ["2026-01-31T12:00:00+00:00", "2026-02-01T00:00:00+01:00"]
 BAD = ["x", -1, True, 1.5, 1 << 63, b"x", [], None]
 
@@ -124,21 +124,21 @@ def test_columns_and_rows_come_to_the_same(twins, drawn):
     kind, rows = drawn
     by_columns, by_rows = twins
     several = outcome(by_columns, kind, rows)
-    least, batches.COLUMNS_MIN = batches.COLUMNS_MIN, 1 << 60
+    least, writer.COLUMNS_MIN = writer.COLUMNS_MIN, 1 << 60
     try:
         one_by_one = outcome(by_rows, kind, rows)
     finally:
-        batches.COLUMNS_MIN = least
+        writer.COLUMNS_MIN = least
     assert several == one_by_one
 
 
 def test_rows_that_are_alike_do_go_by_columns(graphs, types):
     """Otherwise the test above would compare one way with itself."""
     alike = [{"type_id": types["parent"], "owner_identity": n} for n in range(MANY)]
-    assert batches.read("parent", alike, "now") is not None
-    assert batches.read("parent", [*alike, {"type_id": 1}], "now") is None
+    assert writer.read("parent", alike, "now") is not None
+    assert writer.read("parent", [*alike, {"type_id": 1}], "now") is None
     hidden = [{"type_id": 1, "owner_identity": 1}] * MANY + [{"type_id": 1, "owner_identity": True}]
-    assert batches.read("parent", hidden, "now") is None
+    assert writer.read("parent", hidden, "now") is None
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 from graph_nodes import APP, SHARED, Node, everything, open_graphs, with_notes
 
-from fourfold.models.graphs.verification import problems
+from fourfold.models.graphs.verify import problems
 from fourfold.testing.crash import Moment, random_moment, run
 
 SCRIPT = Path(__file__).with_name("graph_child.py")

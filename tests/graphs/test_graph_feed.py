@@ -9,7 +9,7 @@ import pytest
 from graph_nodes import APP
 from test_inserts import attr, parent
 
-from fourfold.models.graphs.verification import problems
+from fourfold.models.graphs.verify import problems
 
 
 def pages(graphs, **wanted):

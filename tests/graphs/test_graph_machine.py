@@ -26,7 +26,7 @@ from fourfold import limits
 from fourfold.errors import FourfoldError, PackageReplayed, Refused
 from fourfold.kernel.backup import restore
 from fourfold.models.graphs import GLOBAL_SEQ, Question, fold
-from fourfold.models.graphs.verification import problems
+from fourfold.models.graphs.verify import problems
 
 MARKET = 2
 ANY_APP = st.sampled_from([APP, MARKET])

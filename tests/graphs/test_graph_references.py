@@ -6,9 +6,9 @@ import pytest
 from graph_nodes import APP
 from test_inserts import attr, dump, parent
 
-from fourfold.cli.entry import main
+from fourfold.cli.main import main
 from fourfold.errors import CorruptData, NotFound, Refused
-from fourfold.models.graphs.verification import is_dangling, problems
+from fourfold.models.graphs.verify import is_dangling, problems
 from fourfold.store import open_store, restore
 
 

@@ -21,10 +21,10 @@ from fourfold.errors import (
     SequenceRegression,
     StorageError,
 )
-from fourfold.kernel import Database, Migration, faults, inspection
+from fourfold.kernel import Database, Migration, failpoints, inspection
 from fourfold.models.graphs import GLOBAL_SEQ, MIGRATIONS, PROFILE
-from fourfold.models.graphs.signing import Ed25519Signer
-from fourfold.models.graphs.verification import problems
+from fourfold.models.graphs.sync.package import Ed25519Signer
+from fourfold.models.graphs.verify import problems
 from fourfold.testing.crash import Moment, run
 
 SCRIPT = Path(__file__).with_name("graph_child.py")
@@ -142,12 +142,12 @@ def write_from_four_threads(alice):
 
 def fail_and_try_again(alice):
     before = everything(alice.graphs, MESSAGES), alice.graphs.get_global_seq()
-    faults.arm("kernel.statement.before", "raise", at=3)
+    failpoints.arm("kernel.statement.before", "raise", at=3)
     try:
         with pytest.raises(StorageError):
             alice.graphs.apply(alice.envelope(ENVELOPES))
     finally:
-        faults.disarm()
+        failpoints.disarm()
     assert (everything(alice.graphs, MESSAGES), alice.graphs.get_global_seq()) == before
     assert alice.graphs.apply(alice.envelope(ENVELOPES)).global_seq == before[1] + 1
 

@@ -14,7 +14,7 @@ from fourfold.errors import FourfoldError, NotFound, Refused
 from fourfold.kernel import Migration
 from fourfold.models.graphs import Graphs, Question
 from fourfold.models.graphs.feed import Wanted
-from fourfold.models.graphs.verification import problems
+from fourfold.models.graphs.verify import problems
 
 
 def envelope(types, value, *, app=APP, trace_id="t"):

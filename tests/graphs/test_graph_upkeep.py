@@ -27,9 +27,9 @@ from fourfold.errors import (
     StorageError,
     WriterLocked,
 )
-from fourfold.kernel import Options, faults, inspection
+from fourfold.kernel import Options, failpoints, inspection
 from fourfold.models.graphs import GLOBAL_SEQ, Capability, Graphs
-from fourfold.models.graphs.verification import problems
+from fourfold.models.graphs.verify import problems
 
 HERE = str(Path(__file__).parent)
 METRICS = (
@@ -268,7 +268,7 @@ def test_a_start_that_fails_at_any_statement_leaves_a_file_that_starts(tmp_path)
     """On a new file, and on one whose apps are there already."""
     for number in range(1, 200):
         path = tmp_path / f"{number}.db"
-        faults.arm("kernel.statement.before", "raise", at=number)
+        failpoints.arm("kernel.statement.before", "raise", at=number)
         try:
             open_graphs(path).database.close()
         except FourfoldError:
@@ -276,7 +276,7 @@ def test_a_start_that_fails_at_any_statement_leaves_a_file_that_starts(tmp_path)
         else:
             break
         finally:
-            faults.disarm()
+            failpoints.disarm()
         graphs = open_graphs(path)
         with graphs.database.read() as snapshot:
             assert problems(snapshot, str(path), graphs.node) == []
@@ -288,7 +288,7 @@ def test_a_start_that_fails_at_any_statement_leaves_a_file_that_starts(tmp_path)
 def test_an_app_whose_tables_cannot_all_be_made_is_not_there(graphs):
     """A failure in the middle of a registration leaves neither a table nor a row of the app."""
     for number in range(1, 200):
-        faults.arm("kernel.statement.before", "raise", at=number)
+        failpoints.arm("kernel.statement.before", "raise", at=number)
         try:
             graphs.register_app("market", "Market")
         except StorageError:
@@ -299,7 +299,7 @@ def test_an_app_whose_tables_cannot_all_be_made_is_not_there(graphs):
         else:
             break
         finally:
-            faults.disarm()
+            failpoints.disarm()
     assert number > 3
     assert graphs.app("market").app_id == 1
 

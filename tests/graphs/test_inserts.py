@@ -17,7 +17,7 @@ from fourfold.errors import (
     Refused,
     StorageError,
 )
-from fourfold.kernel import faults
+from fourfold.kernel import failpoints
 from fourfold.models.graphs.records import KINDS
 
 
@@ -174,7 +174,7 @@ def test_a_failure_at_any_operation_of_an_envelope_changes_nothing(graphs, types
     before = dump(graphs)
     statements = 0
     while True:
-        faults.arm("kernel.statement.before", "raise", at=statements + 1)
+        failpoints.arm("kernel.statement.before", "raise", at=statements + 1)
         try:
             graphs.apply({"trace_id": "t", "ops": ops})
         except StorageError:
@@ -183,7 +183,7 @@ def test_a_failure_at_any_operation_of_an_envelope_changes_nothing(graphs, types
         else:
             break
         finally:
-            faults.disarm()
+            failpoints.disarm()
     assert statements >= len(ops)
     assert graphs.get_global_seq() == 1
 

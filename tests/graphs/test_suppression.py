@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_inserts import attr, parent
 
-from fourfold.cli.entry import main
+from fourfold.cli.main import main
 from fourfold.models.graphs import Question
 from fourfold.models.graphs.reader import Reader
 from fourfold.store import open_store

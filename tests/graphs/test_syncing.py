@@ -20,7 +20,7 @@ from fourfold.errors import (
     Refused,
 )
 from fourfold.models.graphs import GLOBAL_SEQ, Question
-from fourfold.models.graphs.signing import Ed25519Signer
+from fourfold.models.graphs.sync.package import Ed25519Signer
 
 
 @pytest.fixture

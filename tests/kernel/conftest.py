@@ -5,14 +5,14 @@ from __future__ import annotations
 import ledger
 import pytest
 
-from fourfold.kernel import faults
+from fourfold.kernel import failpoints
 
 
 @pytest.fixture(autouse=True)
 def _no_faults():
-    faults.disarm()
+    failpoints.disarm()
     yield
-    faults.disarm()
+    failpoints.disarm()
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import threading
 import ledger
 import pytest
 
+from fourfold._version import __version__
 from fourfold.errors import (
     AlreadyExists,
     CorruptData,
@@ -18,9 +19,15 @@ from fourfold.errors import (
     NotFound,
     StorageError,
 )
-from fourfold.kernel import Options, faults, inspection, read_sidecar, sqlite_version, verify_backup
+from fourfold.kernel import (
+    Options,
+    failpoints,
+    inspection,
+    read_sidecar,
+    sqlite_version,
+    verify_backup,
+)
 from fourfold.testing.faulty_disk import FaultyDisk
-from fourfold.version import __version__
 
 
 def filled(path, count=10):
@@ -174,7 +181,7 @@ def test_a_backup_that_fails_leaves_nothing_visible_and_can_be_repeated(
 ):
     folder = tmp_path / "backups"
     with filled(path) as db:
-        faults.arm(point, action)
+        failpoints.arm(point, action)
         with pytest.raises(StorageError, match=point):
             db.backup(folder / "copy.db")
         assert visible(folder) == []

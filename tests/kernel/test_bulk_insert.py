@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fourfold import limits
 from fourfold.errors import Conflict, InvalidInput
-from fourfold.kernel import Database, Migration, bulk
+from fourfold.kernel import Database, Migration, bulk_insert
 
 VALUES = (
     None,
@@ -95,7 +95,7 @@ def test_every_width_is_stored_as_a_plain_loop_stores_it(wide_tables, width):
 def test_no_statement_binds_more_variables_than_the_limit(width):
     texts = set()
     for length in (1, 5, 127, 128, 129, 1000):
-        made = list(bulk.row_statements("t", wide(width), [(0,) * width] * length))
+        made = list(bulk_insert.row_statements("t", wide(width), [(0,) * width] * length))
         assert sum(len(params) for _, params in made) == length * width
         assert all(len(params) <= limits.BULK_VARIABLES_MAX for _, params in made)
         texts |= {sql for sql, _ in made}
@@ -319,7 +319,7 @@ def test_rows_that_are_alike_need_as_many_values_as_there_are_rows(wide_tables):
 @pytest.mark.parametrize("own", [0, 1, 15, 100, 2000])
 def test_no_statement_of_rows_that_are_alike_binds_more_variables_than_the_limit(own):
     varying = {f"v{n}": list(range(1000)) for n in range(own)}
-    made = list(bulk.alike_statements("t", {"a": 1, "b": 2}, {("c", "d"): 1}, varying, 1000))
+    made = list(bulk_insert.alike_statements("t", {"a": 1, "b": 2}, {("c", "d"): 1}, varying, 1000))
     assert max(len(params) for _, params in made) <= limits.BULK_VARIABLES_MAX
     assert len({text for text, _ in made}) <= 12
 

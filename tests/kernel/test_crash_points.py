@@ -32,13 +32,13 @@ from kernel_child import (
 )
 
 from fourfold.errors import FormatError
-from fourfold.kernel import Database, faults, holder, inspection, profiles
+from fourfold.kernel import Database, failpoints, holder, inspection, profiles
 from fourfold.testing.crash import Moment, run
 
-MIGRATION_POINTS = tuple(point for point in faults.POINTS if ".migration." in point)
-RESTORE_POINTS = tuple(point for point in faults.POINTS if ".restore." in point)
+MIGRATION_POINTS = tuple(point for point in failpoints.POINTS if ".migration." in point)
+RESTORE_POINTS = tuple(point for point in failpoints.POINTS if ".restore." in point)
 WORK_POINTS = tuple(
-    point for point in faults.POINTS if point not in {*MIGRATION_POINTS, *RESTORE_POINTS}
+    point for point in failpoints.POINTS if point not in {*MIGRATION_POINTS, *RESTORE_POINTS}
 )
 EVERY_GROUP = ("begin.before", "begin.after", "commit.before", "commit.after", "acknowledge.before")
 MANY_HITS = (2, 3, 7, 20, 61, 150)
@@ -287,7 +287,7 @@ def test_a_kill_at_any_moment_of_many_restores_leaves_a_whole_database(tmp_path)
 @pytest.fixture
 def disarmed():
     yield
-    faults.disarm()
+    failpoints.disarm()
 
 
 def test_closing_waits_for_a_checkpoint_in_the_background(tmp_path, disarmed):
@@ -300,7 +300,7 @@ def test_closing_waits_for_a_checkpoint_in_the_background(tmp_path, disarmed):
         finished.wait(0.3)
         finished.set()
 
-    faults.arm("kernel.checkpoint.before", linger)
+    failpoints.arm("kernel.checkpoint.before", linger)
     db = open_database(job)
     Workload(db, lambda *_: None, steps=40).run("thread")
     assert begun.wait(30)
@@ -321,7 +321,7 @@ def test_a_fork_waits_for_a_checkpoint_in_the_background(tmp_path, disarmed):
         finished.set()
 
     with open_database(job) as db:
-        faults.arm("kernel.checkpoint.before", linger)
+        failpoints.arm("kernel.checkpoint.before", linger)
         Workload(db, lambda *_: None, steps=40).run("thread")
         assert begun.wait(30)
         child = os.fork()
@@ -329,7 +329,7 @@ def test_a_fork_waits_for_a_checkpoint_in_the_background(tmp_path, disarmed):
             os._exit(0 if finished.is_set() else 1)
         assert os.waitpid(child, 0)[1] == 0
         # The parent's checkpointer goes on.
-        faults.disarm()
+        failpoints.disarm()
         before = db.metrics().counters["checkpoints"]
         Workload(db, lambda *_: None, steps=40).run("thread")
         ledger.wait_until(lambda: db.metrics().counters["checkpoints"] > before)
@@ -338,8 +338,8 @@ def test_a_fork_waits_for_a_checkpoint_in_the_background(tmp_path, disarmed):
 def test_a_checkpoint_in_the_background_copies_pages_beside_an_open_transaction(tmp_path, disarmed):
     job = work_job(tmp_path, "thread")
     writing, copied = threading.Event(), threading.Event()
-    faults.arm("kernel.checkpoint.before", lambda _point: writing.wait(30))
-    faults.arm("kernel.checkpoint.after", lambda _point: copied.set())
+    failpoints.arm("kernel.checkpoint.before", lambda _point: writing.wait(30))
+    failpoints.arm("kernel.checkpoint.after", lambda _point: copied.set())
     with open_database(job) as db:
         Workload(db, lambda *_: None, steps=40).run("thread")
         before = Path(job.path).stat().st_size

@@ -12,7 +12,7 @@ import ledger
 import pytest
 
 from fourfold.errors import DiskFull, InvalidConfig, StorageError
-from fourfold.kernel import Migration, faults, inspection
+from fourfold.kernel import Migration, failpoints, inspection
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -36,35 +36,35 @@ def everything(folder):
 
 def test_every_point_that_is_listed_is_met(tmp_path):
     met = set()
-    for point in faults.POINTS:
-        faults.arm(point, met.add, repeat=True)
+    for point in failpoints.POINTS:
+        failpoints.arm(point, met.add, repeat=True)
     everything(tmp_path)
-    assert met == set(faults.POINTS)
+    assert met == set(failpoints.POINTS)
 
 
 def test_nothing_happens_at_a_point_that_is_not_armed(tmp_path):
-    faults.arm("kernel.begin.before", "raise")
-    faults.disarm()
-    assert not faults.armed
+    failpoints.arm("kernel.begin.before", "raise")
+    failpoints.disarm()
+    assert not failpoints.armed
     everything(tmp_path)
 
 
 def test_a_point_acts_at_the_hit_that_was_asked_for_and_only_then():
-    faults.arm("kernel.commit.before", "raise", at=3)
+    failpoints.arm("kernel.commit.before", "raise", at=3)
     for _ in range(2):
-        faults.hit("kernel.commit.before")
-        faults.hit("kernel.commit.after")
+        failpoints.hit("kernel.commit.before")
+        failpoints.hit("kernel.commit.after")
     with pytest.raises(StorageError, match=r"injected at kernel\.commit\.before"):
-        faults.hit("kernel.commit.before")
-    faults.hit("kernel.commit.before")
+        failpoints.hit("kernel.commit.before")
+    failpoints.hit("kernel.commit.before")
 
 
 def test_a_point_can_act_at_every_hit_from_then_on():
-    faults.arm("kernel.commit.before", "full", at=2, repeat=True)
-    faults.hit("kernel.commit.before")
+    failpoints.arm("kernel.commit.before", "full", at=2, repeat=True)
+    failpoints.hit("kernel.commit.before")
     for _ in range(3):
         with pytest.raises(DiskFull):
-            faults.hit("kernel.commit.before")
+            failpoints.hit("kernel.commit.before")
 
 
 @pytest.mark.parametrize(
@@ -72,20 +72,20 @@ def test_a_point_can_act_at_every_hit_from_then_on():
 )
 def test_an_unknown_point_or_action_is_refused(point, action):
     with pytest.raises(InvalidConfig, match="unknown fault"):
-        faults.arm(point, action)
-    assert not faults.armed
+        failpoints.arm(point, action)
+    assert not failpoints.armed
 
 
 @pytest.mark.parametrize("text", ["nowhere", "kernel.commit.before=raise@x", "kernel=kill"])
 def test_an_environment_that_makes_no_sense_is_refused(text):
     with pytest.raises(InvalidConfig):
-        faults.arm_from_environment(text)
+        failpoints.arm_from_environment(text)
 
 
 @pytest.mark.parametrize("text", [None, "", " , ,"])
 def test_an_empty_environment_arms_nothing(text):
-    faults.arm_from_environment(text)
-    assert not faults.armed
+    failpoints.arm_from_environment(text)
+    assert not failpoints.armed
 
 
 def test_the_environment_arms_a_process_from_its_start():

@@ -10,7 +10,7 @@ import ledger
 import pytest
 
 from fourfold.errors import DeadlineExceeded, InvalidInput
-from fourfold.kernel.requests import ThreadRequest, Waking, settle
+from fourfold.kernel.commit_request import ThreadRequest, Waking, settle
 
 
 def counters(db):

@@ -16,7 +16,7 @@ from fourfold.errors import (
     Refused,
     StorageError,
 )
-from fourfold.kernel import GroupLimits, Migration, Options, faults
+from fourfold.kernel import GroupLimits, Migration, Options, failpoints
 from fourfold.testing.faulty_disk import FaultyDisk
 
 
@@ -57,7 +57,7 @@ def test_a_work_that_is_interrupted_leaves_nobody_waiting(path, placement):
 
 
 def test_a_fault_while_callers_are_told_leaves_nobody_waiting(db):
-    faults.arm("kernel.acknowledge.before", "raise")
+    failpoints.arm("kernel.acknowledge.before", "raise")
     with ledger.turn_held(db):
         callers = [ledger.Caller(db.transact, ledger.put(n)) for n in range(3)]
         ledger.queued(db, 3)
@@ -79,12 +79,12 @@ def test_a_fault_while_callers_are_told_leaves_nobody_waiting(db):
 )
 def test_a_fault_before_the_commit_fails_who_it_meets_and_writes_nothing_for_them(db, point):
     db.transact(ledger.put("kept"))
-    faults.arm(point, "raise")
+    failpoints.arm(point, "raise")
     outcomes = asyncio.run(ledger.gathered(db, [ledger.put("a"), ledger.put("b")]))
     failed = [outcome for outcome in outcomes if isinstance(outcome, StorageError)]
     assert len(ledger.entries(db)) == 3 - len(failed)
     ledger.assert_dense(db)
-    faults.arm(point, "raise")
+    failpoints.arm(point, "raise")
     with pytest.raises(StorageError, match=point), db.write() as txn:
         ledger.put("x")(txn)
     ledger.assert_dense(db)
@@ -119,8 +119,8 @@ def test_a_request_that_fills_the_disk_does_not_fail_its_neighbours(path):
 
 def test_an_error_on_the_way_one_by_one_does_not_hide_what_was_committed(db):
     # Together they meet a full disk; one by one, the second finds a broken one.
-    faults.arm("kernel.commit.before", "full")
-    faults.arm("kernel.begin.before", "raise", at=3)
+    failpoints.arm("kernel.commit.before", "full")
+    failpoints.arm("kernel.begin.before", "raise", at=3)
     outcomes = asyncio.run(ledger.gathered(db, [ledger.put("a"), ledger.put("b"), ledger.put("c")]))
     assert outcomes[0] == 1
     assert isinstance(outcomes[1], StorageError)
@@ -192,7 +192,7 @@ def test_a_rollback_that_is_cut_short_is_finished_before_the_next_write(db, agai
     def interrupt(_point):
         raise Interrupt
 
-    faults.arm("kernel.rollback.before", interrupt)
+    failpoints.arm("kernel.rollback.before", interrupt)
     with pytest.raises(Interrupt):
         db.transact(ledger.write_then_fail)
     if again == "transact":

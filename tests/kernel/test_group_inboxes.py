@@ -12,7 +12,7 @@ import pytest
 
 from fourfold.errors import Closed, Overloaded
 from fourfold.kernel import GroupLimits, Options
-from fourfold.kernel.requests import Inbox
+from fourfold.kernel.commit_request import Inbox
 from fourfold.limits import CAUTIOUS_GROUPS
 
 

@@ -10,7 +10,7 @@ import ledger
 import pytest
 
 from fourfold.errors import Closed, DeadlineExceeded
-from fourfold.kernel import GroupLimits, Options, threads
+from fourfold.kernel import GroupLimits, Options, commit_request
 
 
 def test_a_coroutine_cancelled_while_queued_is_not_executed(db):
@@ -280,7 +280,7 @@ def _in_child(db, path, pipe):
     except Exception as error:  # noqa: BLE001
         said.append(type(error).__name__)
     # The threads stayed behind in the parent; an executor that counts on them would wait for them.
-    said.append(threads._threads is None)
+    said.append(commit_request._threads is None)
     for placement in ("inline", "thread"):
         options = Options(group=GroupLimits(placement=placement))
         with ledger.open_ledger(path, options=options) as own:

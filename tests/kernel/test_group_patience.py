@@ -8,7 +8,7 @@ import ledger
 import pytest
 
 from fourfold.errors import DeadlineExceeded
-from fourfold.kernel.requests import PatientRequest, ThreadRequest, Waking, settle
+from fourfold.kernel.commit_request import PatientRequest, ThreadRequest, Waking, settle
 
 FOR_EVER = 3_000.0
 """Longer than any test lasts: whoever is this patient is served by somebody else, or not at all."""

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from fourfold import kernel, limits
-from fourfold.kernel import GroupLimits, Options, Profile, Thresholds, faults, profiles
+from fourfold.kernel import GroupLimits, Options, Profile, Thresholds, failpoints, profiles
 from fourfold.kernel.backup import Sidecar
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "kernel.md").read_text(encoding="utf-8")
 PROFILES = {name: each for name, each in vars(profiles).items() if isinstance(each, Profile)}
 
 
-@pytest.mark.parametrize("point", faults.POINTS)
+@pytest.mark.parametrize("point", failpoints.POINTS)
 def test_every_fault_point_is_on_the_page(point):
     assert f"`{point}`" in PAGE
 

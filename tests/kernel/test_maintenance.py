@@ -9,7 +9,7 @@ import ledger
 import pytest
 
 from fourfold.errors import Busy, InvalidInput, Refused, StorageError
-from fourfold.kernel import Options, checkpoint, faults, profiles
+from fourfold.kernel import Options, checkpointer, failpoints, profiles
 
 PAGE = 4096
 FRAME = PAGE + 24
@@ -77,7 +77,7 @@ def test_upkeep_inside_a_transaction_of_the_same_thread_is_refused_at_once(db, u
 @pytest.mark.parametrize("point", ["kernel.checkpoint.before", "kernel.checkpoint.after"])
 def test_a_fault_in_a_checkpoint_loses_nothing(db, point):
     db.transact(ledger.put("x"))
-    faults.arm(point, "raise")
+    failpoints.arm(point, "raise")
     with pytest.raises(StorageError, match=point):
         db.checkpoint("TRUNCATE")
     db.transact(ledger.put("y"))
@@ -138,7 +138,7 @@ def test_most_of_a_checkpoint_is_done_while_a_writer_goes_on(db):
         db.transact(ledger.put(bytes([n]) * PAGE))
     before = db.metrics().db_size_bytes
     with ledger.turn_held(db, "in the middle"):
-        checkpoint.request(db)
+        checkpointer.request(db)
         # The pages arrive in the file although the writer's turn is taken.
         ledger.wait_until(lambda: db.metrics().db_size_bytes >= before + 50 * PAGE)
         assert db._metrics.checkpoints == 0
@@ -277,7 +277,7 @@ def test_a_quick_transaction_is_not_called_slow(path):
 def test_a_database_tells_while_its_log_is_folded_back(db):
     db.transact(ledger.put("a"))
     seen = []
-    faults.arm("kernel.checkpoint.after", lambda _point: seen.append(db.is_checkpointing()))
+    failpoints.arm("kernel.checkpoint.after", lambda _point: seen.append(db.is_checkpointing()))
     assert not db.is_checkpointing()
     db.checkpoint()
     assert seen == [True]

@@ -14,7 +14,7 @@ import pytest
 
 import fourfold
 from fourfold.errors import DiskFull, MigrationFailed, StorageError
-from fourfold.kernel import Database, Migration, faults, inspection, verify_backup
+from fourfold.kernel import Database, Migration, failpoints, inspection, verify_backup
 from fourfold.models import sessions, streams
 from fourfold.models.documents import HISTORIES, GcPolicy
 
@@ -95,10 +95,10 @@ def test_migration_is_refused_when_space_is_short(path, monkeypatch):
 
 def test_disk_that_fails_during_the_backup_stops_the_migration(path):
     fill(path)
-    faults.arm("kernel.backup.copied", "raise")
+    failpoints.arm("kernel.backup.copied", "raise")
     with pytest.raises(StorageError):
         open_at(path, FIRST, SECOND)
-    faults.disarm()
+    failpoints.disarm()
     with open_at(path, FIRST) as db, db.read() as snapshot:
         assert snapshot.all("SELECT x FROM a") == [("one",)]
 

@@ -15,7 +15,7 @@ from fourfold.errors import (
     MigrationFailed,
     StorageError,
 )
-from fourfold.kernel import Database, Migration, Sequence, faults, load_migrations
+from fourfold.kernel import Database, Migration, Sequence, failpoints, load_migrations
 
 FIRST = Migration(1, "first", "CREATE TABLE a (x); INSERT INTO a VALUES ('one')")
 SECOND = Migration(2, "second", "ALTER TABLE a ADD COLUMN y; UPDATE a SET y = x || '!'")
@@ -122,11 +122,11 @@ def test_a_migration_that_fails_on_a_new_path_leaves_no_database(path, broken):
 def test_a_fault_in_a_migration_leaves_the_old_version(path, point, hit):
     open_at(path, FIRST).close()
     before = ledger.content(path)
-    faults.arm(point, "raise", at=hit)
+    failpoints.arm(point, "raise", at=hit)
     with pytest.raises(MigrationFailed, match=point) as caught:
         open_at(path, FIRST, SECOND, THIRD)
     assert isinstance(caught.value.__cause__, StorageError)
-    faults.disarm()
+    failpoints.disarm()
     assert ledger.content(path) == before
     open_at(path, FIRST, SECOND, THIRD).close()
 

@@ -32,7 +32,7 @@ from kernel_child import (
 
 from fourfold import limits
 from fourfold.errors import FormatError, FourfoldError, FutureFormat, NotFound, ReadOnly, Refused
-from fourfold.kernel.log_room import LogRoom
+from fourfold.kernel.writer import LogRoom
 from fourfold.testing.power_cut import DAMAGES, Cut, simulated_disk
 
 MODES = ("requests", "threads", "coroutines", "mixture")

@@ -16,7 +16,7 @@ from fourfold.errors import (
     StorageError,
     WriterLocked,
 )
-from fourfold.kernel import Database, Migration, Sequence, faults, holder, inspection
+from fourfold.kernel import Database, Migration, Sequence, failpoints, holder, inspection
 
 restore = inspection.restore
 
@@ -324,7 +324,7 @@ def test_a_journal_left_by_the_old_file_is_not_played_back(copy, path, tmp_path)
 @pytest.mark.parametrize("action", ["raise", "full"])
 def test_a_restore_that_fails_before_the_swap_leaves_the_old_file(copy, path, action):
     before = path.read_bytes()
-    faults.arm("kernel.restore.copied", action)
+    failpoints.arm("kernel.restore.copied", action)
     with pytest.raises(StorageError, match=r"kernel\.restore\.copied"):
         restore(copy, path)
     assert path.read_bytes() == before
@@ -336,7 +336,7 @@ def test_a_restore_that_fails_before_the_swap_leaves_the_old_file(copy, path, ac
 
 def test_a_restore_that_fails_in_the_middle_of_the_swap_leaves_the_old_file(copy, path):
     grown(path, 2, "newer")
-    faults.arm("kernel.restore.kept", "raise")
+    failpoints.arm("kernel.restore.kept", "raise")
     with pytest.raises(StorageError, match=r"kernel\.restore\.kept"):
         restore(copy, path, advance=True)
     assert leftovers(path) == []
@@ -345,7 +345,7 @@ def test_a_restore_that_fails_in_the_middle_of_the_swap_leaves_the_old_file(copy
 
 
 def test_a_restore_that_fails_after_the_swap_left_the_whole_backup(copy, path):
-    faults.arm("kernel.restore.renamed", "raise")
+    failpoints.arm("kernel.restore.renamed", "raise")
     with pytest.raises(StorageError, match=r"kernel\.restore\.renamed"):
         restore(copy, path)
     assert leftovers(path) == []
@@ -356,7 +356,7 @@ def test_a_restore_that_fails_after_the_swap_left_the_whole_backup(copy, path):
 
 def test_a_restore_that_fails_on_an_empty_path_leaves_nothing(copy, tmp_path):
     target = tmp_path / "new" / "ledger.db"
-    faults.arm("kernel.restore.copied", "raise")
+    failpoints.arm("kernel.restore.copied", "raise")
     with pytest.raises(StorageError):
         restore(copy, target)
     assert [each.name for each in target.parent.iterdir()] == ["ledger.db.lock"]

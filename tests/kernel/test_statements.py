@@ -9,7 +9,7 @@ import pytest
 
 from fourfold.errors import InvalidInput, NotFound
 from fourfold.kernel import load_queries
-from fourfold.kernel.statements import parse_queries
+from fourfold.kernel.named_queries import parse_queries
 
 TEXT = """\
 -- What this file is about.

@@ -313,7 +313,7 @@ def test_readers_do_not_wait_for_the_writer(db):
 
 
 def test_more_readers_than_the_pool_holds_get_an_error_that_can_be_retried(path, monkeypatch):
-    monkeypatch.setattr("fourfold.kernel.readers.READER_WAIT_S", 0.05)
+    monkeypatch.setattr("fourfold.kernel.reader_pool.READER_WAIT_S", 0.05)
     with ledger.open_ledger(path, options=Options(readers_max=2)) as db:
         with db.read(), db.read():
             with pytest.raises(Busy, match="all 2 readers") as caught, db.read():

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-pytest.register_assert_rewrite("fourfold.testing.object_contract", "fourfold.testing.object_model")
+pytest.register_assert_rewrite(
+    "fourfold.testing.object_contract", "fourfold.testing.object_contract"
+)
 
 from fourfold.testing.s3_server import serve_s3  # noqa: E402
 

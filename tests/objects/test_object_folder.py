@@ -23,8 +23,7 @@ from fourfold.errors import (
     StorageError,
 )
 from fourfold.objects import FolderStore
-from fourfold.objects.folder_files import storage_errors
-from fourfold.objects.folder_locks import FolderLocks
+from fourfold.objects.folder import FolderLocks, storage_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

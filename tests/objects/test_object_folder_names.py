@@ -7,8 +7,8 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fourfold.objects.folder_names import decode_entry, path_names
-from fourfold.objects.keys import is_key, position_before
+from fourfold.objects.folder import decode_entry, path_names
+from fourfold.objects.validation import is_key, position_before
 
 CHARACTERS = st.sampled_from("aAbB.+%/ é\u0301!~0zZ-")
 KEYS = (

@@ -24,7 +24,7 @@ from fourfold.objects import (
     RequestCount,
     RequestCounter,
 )
-from fourfold.objects.faulty import at, every, first_of, seeded
+from fourfold.testing.faulty_store import at, every, first_of, seeded
 from fourfold.testing.object_contract import ObjectStoreContract
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import sys
 
 from dying_copies import DyingSource, copied, die, repeated, run
 
-from fourfold.pipeline import ingest
+from fourfold.pipeline.documents import sink
 
 
 def copy(spark, *places):
@@ -36,7 +36,7 @@ class DyingBetweenSpaces(DyingSource):
 
     @staticmethod
     def die_half_way():
-        write = ingest._write
+        write = sink._write
         written = []
 
         def once(space, rows, batch, *, trial=False):
@@ -47,7 +47,7 @@ class DyingBetweenSpaces(DyingSource):
                 written.append(space.did)
             return done
 
-        ingest._write = once
+        sink._write = once
 
 
 if __name__ == "__main__":

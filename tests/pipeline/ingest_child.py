@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 from staged_rows import B, put, row
 
-from fourfold.kernel import faults
+from fourfold.kernel import failpoints
 
 
 def main(root, point):
     if point:
-        faults.arm(point, "kill")
+        failpoints.arm(point, "kill")
     done = put(Path(root), [row("n", {"n": 1}), row("m", {"n": 2}, space=B)])
     print(msgspec.json.encode(done).decode())
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fourfold.errors import FourfoldError
 from fourfold.models.graphs import Question
 from fourfold.models.graphs.records import KINDS
-from fourfold.models.graphs.signing import Ed25519Signer
+from fourfold.models.graphs.sync.package import Ed25519Signer
 
 SHARED = 1
 APPS = ("notes", "mail")

@@ -8,7 +8,7 @@ import json
 import random
 
 import fourfold
-from fourfold.store.addresses import remember
+from fourfold.store.store import remember
 
 KINDS = ("application/json", "text/plain", "application/octet-stream")
 SMALL = {"archive.seal_rows": 5, "archive.seal_bytes": 1024}

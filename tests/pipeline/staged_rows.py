@@ -6,9 +6,9 @@ import json
 
 import pyarrow as pa
 
-from fourfold.pipeline import staging
-from fourfold.pipeline.ingest import ingest
-from fourfold.pipeline.staging import Batch
+from fourfold.pipeline.documents import staging
+from fourfold.pipeline.documents.sink import ingest
+from fourfold.pipeline.documents.staging import Batch
 
 A, B = "did:web:a.example", "did:web:b.example"
 COLUMNS = {

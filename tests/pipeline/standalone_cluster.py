@@ -19,7 +19,7 @@ from pathlib import Path
 import pyspark
 
 import fourfold
-from fourfold.pipeline.session import prepare
+from fourfold.pipeline.spark import prepare
 
 SPARK = Path(pyspark.__file__).parent
 PATIENCE_S = 240

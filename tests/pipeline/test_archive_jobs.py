@@ -17,10 +17,10 @@ import pytest
 from random_streams import SMALL, grown, seen
 
 import fourfold
-from fourfold.archive import manifests
-from fourfold.cli import entry
+from fourfold.archive import manifest
+from fourfold.cli import main
 from fourfold.errors import NotFound, StorageError, WriterLocked
-from fourfold.models.streams.archive import bootstrap, sealing
+from fourfold.models.streams.archive import bootstrap, sealer
 from fourfold.objects import FolderStore
 from fourfold.pipeline import jobs
 from fourfold.store import layout
@@ -80,7 +80,7 @@ def sealed_by_the_node(root):
     with fourfold.open(root, settings=SMALL) as store:
         archive = store.archive
         for info in store.streams.list():
-            while sealing.seal(
+            while sealer.seal(
                 store.streams.database,
                 info.name,
                 policy=archive.policy,
@@ -176,8 +176,8 @@ def test_the_job_builds_the_very_store_that_bootstrap_builds(spark, copy, tmp_pa
 
 def test_a_damaged_object_keeps_its_stream_out_when_contents_are_checked(spark, copy, tmp_path):
     with FolderStore(copy / "objects") as objects:
-        told = manifests.manifest_key("kept/0")
-        key = next(manifests.decode(objects.get(told).data, told).kept()).key
+        told = manifest.manifest_key("kept/0")
+        key = next(manifest.decode(objects.get(told).data, told).kept()).key
         data = objects.get(key).data
         objects.put(key, data[:-20] + bytes(20))
     target = tmp_path / "target"
@@ -204,7 +204,7 @@ def verified(root, spark, url):
 
 def changed(objects, name, **changes):
     """A manifest that says something else."""
-    key = manifests.manifest_key(name)
+    key = manifest.manifest_key(name)
     told = json.loads(objects.get(key).data)
     for what, value in changes.items():
         if what in told["segments"]:
@@ -217,8 +217,8 @@ def changed(objects, name, **changes):
 
 def other_offsets(objects, name):
     """A segment whose records are out of order, under a manifest that knows its bytes; its key."""
-    key = manifests.manifest_key(name)
-    told = manifests.decode(objects.get(key).data, key)
+    key = manifest.manifest_key(name)
+    told = manifest.decode(objects.get(key).data, key)
     table = pq.read_table(pa.BufferReader(objects.get(next(told.kept()).key).data))
     wrong = table.set_column(0, table.schema.field(0), pa.array([0, 2, 1], pa.int64()))
     sink = pa.BufferOutputStream()
@@ -226,7 +226,7 @@ def other_offsets(objects, name):
     data = sink.getvalue().to_pybytes()
     digest = hashlib.sha256(data).hexdigest()
     changed(objects, name, sha256=digest, size_bytes=len(data))
-    made = manifests.segment_key(name, told.incarnation, 0, digest)
+    made = manifest.segment_key(name, told.incarnation, 0, digest)
     objects.put(made, data)
     return made
 
@@ -249,8 +249,8 @@ def test_every_fault_in_what_is_published_is_named(spark, tmp_path):
         objects = store.objects
         keys = {}
         for name in names:
-            key = manifests.manifest_key(name)
-            keys[name] = next(manifests.decode(objects.get(key).data, key).kept()).key
+            key = manifest.manifest_key(name)
+            keys[name] = next(manifest.decode(objects.get(key).data, key).kept()).key
         objects.delete(keys["s0"])
         objects.put(keys["s1"], objects.get(keys["s1"]).data[:-1])
         data = objects.get(keys["s2"]).data
@@ -281,17 +281,17 @@ def test_every_fault_in_what_is_published_is_named(spark, tmp_path):
                 "it says that the stream ended, and not all of it is published",
             ),
             (other_offsets(objects, "s9"), "its offsets do not follow on each other"),
-            (manifests.manifest_key("fork"), "it was forked from 's8', which has no manifest"),
+            (manifest.manifest_key("fork"), "it was forked from 's8', which has no manifest"),
         }
-        objects.delete(manifests.manifest_key("s8"))
+        objects.delete(manifest.manifest_key("s8"))
     count, found = verified(root, spark, root / "objects")
     assert found == wanted
     assert count == len(wanted)
     with FolderStore(root / "objects") as objects:
-        objects.put(manifests.manifest_key("s3"), b"{")
+        objects.put(manifest.manifest_key("s3"), b"{")
     count, found = verified(root, spark, root / "objects")
     assert any(
-        file == manifests.manifest_key("s3") and "no manifest" in what for file, what in found
+        file == manifest.manifest_key("s3") and "no manifest" in what for file, what in found
     )
     done = run("verify", root, spark, objects=str(root / "objects"))
     assert jobs.find("verify").verdict(done.report).kind == "corrupt_data"
@@ -307,13 +307,13 @@ def test_the_commands_say_what_they_did(spark, tmp_path, capfd):
 
     def call(*arguments):
         capfd.readouterr()
-        code = entry.run(["pipeline", "run", *map(str, arguments)])
+        code = main.run(["pipeline", "run", *map(str, arguments)])
         return code, capfd.readouterr().out
 
     assert call("seal", root) == (0, "seal: nothing to do\n")
     told = "seal: 2 records of 1 stream in 1 new segment\n"
     assert call("seal", root, "--everything") == (0, told)
-    assert entry.run(["publish", str(root), "--objects", str(objects)]) == 0
+    assert main.run(["publish", str(root), "--objects", str(objects)]) == 0
     told = "bootstrap: restored 1 stream with 2 records\n"
     assert call("bootstrap", again, "--objects", objects) == (0, told)
     code, out = call("verify", again, "--objects", objects)

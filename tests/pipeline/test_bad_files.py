@@ -15,9 +15,9 @@ import pytest
 import fourfold
 from fourfold import limits
 from fourfold.errors import CorruptData, FourfoldError
-from fourfold.pipeline import cut, planning, scan
-from fourfold.pipeline.failures import typed
+from fourfold.pipeline import cut, plan, scan
 from fourfold.pipeline.options import read_options
+from fourfold.pipeline.spark import typed
 
 GOOD = ["did:web:a.example", "did:web:m.example", "did:web:z.example"]
 BAD = "did:web:bad.example"
@@ -168,7 +168,7 @@ def damaged_page(path):
 def test_damage_that_only_a_scan_finds_names_the_file(root):
     damaged_page(path_of(root))
     taken = cut.take(options(root))
-    works = planning.plan(taken.marks, options(root), options(root).table.chosen())
+    works = plan.plan(taken.marks, options(root), options(root).table.chosen())
     with pytest.raises(CorruptData, match=r"bad\.example"):
         list(chain.from_iterable(map(scan.batches, works)))
 

@@ -11,9 +11,9 @@ import pytest
 from counting_job import Counting
 
 import fourfold
-from fourfold.cli import entry
+from fourfold.cli import main
 from fourfold.pipeline import jobs
-from fourfold.pipeline.jobs.registry import unregister
+from fourfold.pipeline.jobs.runner import unregister
 
 DID = "did:web:shop.example"
 
@@ -30,7 +30,7 @@ def call(capfd):
 
     def run(*arguments):
         capfd.readouterr()
-        code = entry.run(["pipeline", *map(str, arguments)])
+        code = main.run(["pipeline", *map(str, arguments)])
         printed = capfd.readouterr()
         return code, printed.out, printed.err
 

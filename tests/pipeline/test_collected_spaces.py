@@ -9,9 +9,9 @@ import pytest
 import fourfold
 from fourfold.errors import HistoryTruncated
 from fourfold.models.documents.gc.policy import GcPolicy
-from fourfold.pipeline import cut, planning, scan
-from fourfold.pipeline.following import Following
+from fourfold.pipeline import cut, plan, scan
 from fourfold.pipeline.options import read_options
+from fourfold.pipeline.stream_source import Following
 
 DID = "did:web:collected.example"
 
@@ -43,7 +43,7 @@ def collect(root):
 
 def rows(root, table, **more):
     options = read_options({"root": str(root), "table": table, **more})
-    works = planning.plan(cut.take(options).marks, options, options.table.chosen())
+    works = plan.plan(cut.take(options).marks, options, options.table.chosen())
     return [row for work in works for batch in scan.batches(work) for row in batch.to_pylist()]
 
 
@@ -71,7 +71,7 @@ def test_a_collection_between_the_cut_and_the_scan_is_noticed(root):
     options = read_options({"root": str(root), "table": "state", "at": "30"})
     taken = cut.take(options)
     collect(root)
-    [work] = planning.plan(taken.marks, options, options.table.chosen())
+    [work] = plan.plan(taken.marks, options, options.table.chosen())
     with pytest.raises(HistoryTruncated, match="seq 30"):
         list(scan.batches(work))
 

@@ -7,8 +7,8 @@ import sample_store
 
 import fourfold
 from fourfold.errors import InvalidInput
-from fourfold.pipeline.failures import typed
 from fourfold.pipeline.options import read_options
+from fourfold.pipeline.spark import typed
 
 pytestmark = pytest.mark.spark
 

@@ -7,7 +7,7 @@ import pytest
 import fourfold
 from fourfold.models.streams.archive import bootstrap
 from fourfold.pipeline import jobs
-from fourfold.store.addresses import remember
+from fourfold.store.store import remember
 from fourfold.testing.s3_server import serve_s3
 
 delta = pytest.importorskip("deltalake")

@@ -15,7 +15,13 @@ from fourfold import limits
 from fourfold.errors import CorruptData, InvalidInput
 from fourfold.models.documents import fold
 from fourfold.models.documents.encoding import decode, trusted
-from fourfold.pipeline.folding import KEY, fold_history, fold_state, folded_ddl, folded_schema
+from fourfold.pipeline.documents.fold import (
+    KEY,
+    fold_history,
+    fold_state,
+    folded_ddl,
+    folded_schema,
+)
 
 SCHEMA = pa.schema(
     [

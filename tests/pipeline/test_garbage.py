@@ -6,7 +6,7 @@ import gc
 import subprocess
 import sys
 
-from fourfold.pipeline import garbage
+from fourfold.pipeline import scan
 
 _IN_A_WORKER = """
 import gc, importlib.machinery, __main__
@@ -36,5 +36,5 @@ def test_a_worker_settles_when_it_begins_and_once_more_when_all_is_loaded():
 
 def test_outside_of_a_worker_nothing_is_kept_from_the_search():
     before = gc.get_freeze_count()
-    garbage.settle()
+    scan.settle()
     assert gc.get_freeze_count() == before

@@ -17,8 +17,8 @@ from fourfold import limits
 from fourfold.errors import InvalidInput, NotFound
 from fourfold.models.graphs import Question
 from fourfold.models.graphs.records import KINDS
-from fourfold.pipeline import checking, finding, jobs
-from fourfold.pipeline.graphs import verifying
+from fourfold.pipeline import cut, jobs, verify_tasks
+from fourfold.pipeline.graphs import verify
 from fourfold.pipeline.tables import model_tables
 from fourfold.store.kinds import problems_of
 
@@ -114,12 +114,12 @@ def test_the_parts_of_a_large_file_find_what_the_whole_has(sound, tmp_path, monk
     connection.execute("UPDATE app_2_parent SET version = 7 WHERE id = 1")
     connection.execute("UPDATE envelopes SET app_id = 77 WHERE global_seq = 3")
     connection.close()
-    [file] = finding.files([tmp_path / "copy"], model_tables("graphs"))
-    parts = verifying.units(file)
+    [file] = cut.files([tmp_path / "copy"], model_tables("graphs"))
+    parts = verify.units(file)
     assert len(parts) > 3
-    found = {each.problem for unit in parts for each in checking.findings(unit)}
-    whole = checking.Unit(file.path, file.space, file.bytes, model="graphs")
-    assert found == {each.problem for each in checking.findings(whole)}
+    found = {each.problem for unit in parts for each in verify_tasks.findings(unit)}
+    whole = verify_tasks.Unit(file.path, file.space, file.bytes, model="graphs")
+    assert found == {each.problem for each in verify_tasks.findings(whole)}
     assert len(found) >= 3
 
 

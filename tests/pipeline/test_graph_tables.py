@@ -12,7 +12,7 @@ import fourfold
 from fourfold.models.graphs import Question
 from fourfold.models.graphs.records import KINDS, ROWS
 from fourfold.pipeline import sql, views
-from fourfold.pipeline.failures import typed
+from fourfold.pipeline.spark import typed
 from fourfold.pipeline.tables import model_tables
 
 pytestmark = pytest.mark.spark
@@ -130,14 +130,14 @@ def test_every_public_table_is_a_view_and_an_app_can_be_chosen(store, spark):
 
 
 def test_filters_on_the_app_and_the_kind_choose_the_tables_that_are_read(store):
-    from fourfold.pipeline import cut, planning  # noqa: PLC0415
+    from fourfold.pipeline import cut, plan  # noqa: PLC0415
     from fourfold.pipeline.options import read_options  # noqa: PLC0415
 
     for table in ("changes", "current"):
         where = "app = 'mail' and kind = 'edge'"
         asked = {"root": str(store.root), "model": "graphs", "table": table, "where": where}
         options = read_options(asked)
-        [work] = planning.plan(cut.take(options).marks, options, options.table.chosen())
+        [work] = plan.plan(cut.take(options).marks, options, options.table.chosen())
         [piece] = work.pieces
         assert "app_2_edge" in piece.sql
         assert "app_1_" not in piece.sql

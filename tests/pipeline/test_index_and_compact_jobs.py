@@ -10,7 +10,7 @@ import pytest
 
 import fourfold
 from fourfold.errors import InvalidInput, WriterLocked
-from fourfold.kernel import faults
+from fourfold.kernel import failpoints
 from fourfold.models.streams.records import Sought
 from fourfold.pipeline import jobs
 
@@ -69,10 +69,10 @@ def check(root, segments=None):
 
 
 def published(store, name):
-    from fourfold.archive import manifests  # noqa: PLC0415
+    from fourfold.archive.manifest import decode, manifest_key  # noqa: PLC0415
 
-    key = manifests.manifest_key(name)
-    return manifests.decode(store.objects.get(key).data, key)
+    key = manifest_key(name)
+    return decode(store.objects.get(key).data, key)
 
 
 def test_index_covers_everything_and_then_finds_nothing_to_do(root, spark):
@@ -151,12 +151,12 @@ def test_a_job_that_dies_is_completed_by_the_next_run(root, spark, job, point):
     def die(_point):
         raise Dead
 
-    faults.arm(point, die, at=2, repeat=True)
+    failpoints.arm(point, die, at=2, repeat=True)
     try:
         with pytest.raises(Dead):
             jobs.run(job, root, spark=spark)
     finally:
-        faults.disarm()
+        failpoints.disarm()
     complete(root, job, spark)
 
 

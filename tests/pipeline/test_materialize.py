@@ -18,7 +18,7 @@ import fourfold
 from fourfold.errors import CorruptData, InvalidInput, Refused
 from fourfold.pipeline import jobs
 from fourfold.pipeline.jobs import key_ranges
-from fourfold.pipeline.jobs.published import File, Published
+from fourfold.pipeline.jobs.table_folder import File, Published
 
 pytestmark = pytest.mark.spark
 

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 import fourfold
 from fourfold import limits
 from fourfold.errors import InvalidInput
-from fourfold.pipeline import cut, finding, planning, scan
+from fourfold.pipeline import cut, plan, scan
 from fourfold.pipeline.conditions import Condition, Conditions, parse
 from fourfold.pipeline.options import read_options
 from fourfold.pipeline.scan import Piece
@@ -59,7 +59,7 @@ def planned(options, *conditions):
     narrowed = replace(options, conditions=Conditions(conditions)) if conditions else options
     taken = cut.take(narrowed)
     columns = narrowed.table.chosen(narrowed.columns)
-    return planning.plan(taken.marks, narrowed, columns)
+    return plan.plan(taken.marks, narrowed, columns)
 
 
 def open_files(folder):
@@ -168,7 +168,7 @@ def test_the_same_space_in_two_stores_is_folded_apart(many):
 @given(st.lists(st.integers(0, 100 * limits.MIB), max_size=60))
 def test_packing_keeps_every_piece_in_order_and_fills_tasks(costs):
     pieces = [(cost, Piece(str(at), "", (), ())) for at, cost in enumerate(costs)]
-    packed = list(planning.packed(iter(pieces), limits.SOURCE_PARTITION_BYTES))
+    packed = list(plan.packed(iter(pieces), limits.SOURCE_PARTITION_BYTES))
     assert [piece.path for group in packed for piece in group] == [
         str(at) for at in range(len(costs))
     ]
@@ -192,7 +192,7 @@ def test_files_are_found_by_name_alone(many, tmp_path):
     ):
         (root / "spaces" / name).write_bytes(b"")
     (root / "spaces" / "did:web:folder.sqlite").mkdir()
-    found = finding.files(finding.stores(str(root), None), tables)
+    found = cut.files(cut.stores(str(root), None), tables)
     assert {file.space for file in found} == {
         f"did:web:s{number}" for number in range(MANY) if not str(number).startswith("1")
     }
@@ -388,7 +388,7 @@ def contents(works):
     ("cost", "count"), [(0, 0), (10, 1), (11, 2), (20, 2), (21, 4), (45, 6), (60, 6)]
 )
 def test_a_large_file_is_an_even_number_of_parts(cost, count):
-    assert planning.part_count(cost, 10) == count
+    assert plan.part_count(cost, 10) == count
 
 
 def test_python_looks_for_garbage_again_when_a_task_is_through(many):

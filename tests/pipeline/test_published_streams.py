@@ -12,13 +12,13 @@ import pytest
 from random_streams import collected, grown, origins, seen
 
 import fourfold
-from fourfold.archive import manifests
+from fourfold.archive import manifest
 from fourfold.errors import CorruptData, InvalidInput, NotFound
 from fourfold.objects import open_objects
 from fourfold.pipeline import sql, views
 from fourfold.pipeline.conditions import Condition, Conditions
-from fourfold.pipeline.failures import typed
-from fourfold.pipeline.streams import published_cut, published_planning
+from fourfold.pipeline.spark import typed
+from fourfold.pipeline.streams import published_cut, published_plan
 from fourfold.pipeline.streams.published import published
 from fourfold.pipeline.streams.published_tables import PUBLISHED
 from fourfold.testing.s3_server import serve_s3
@@ -67,9 +67,9 @@ def only_published_at(url, rows):
     with open_objects(url) as objects:
         ends = dict.fromkeys(rows, -1)
         for name in rows:
-            key = manifests.manifest_key(name)
+            key = manifest.manifest_key(name)
             if objects.head(key) is not None:
-                ends[name] = manifests.decode(objects.get(key).data, key).uploaded_through
+                ends[name] = manifest.decode(objects.get(key).data, key).uploaded_through
     cut = {name: [row for row in found if row[0] <= ends[name]] for name, found in rows.items()}
     return nonempty(cut)
 
@@ -147,7 +147,7 @@ def test_records_that_were_given_up_inside_of_a_segment_are_left_out(spark, by_s
         log.append([b"%d" % n for n in range(10)])
         objects = opened.objects
         opened.archive.publish_all()
-        key = manifests.manifest_key("log")
+        key = manifest.manifest_key("log")
         told = json.loads(objects.get(key).data)
         told["first_offset"] = 4
         objects.put(key, json.dumps(told).encode())
@@ -193,8 +193,8 @@ def test_a_folder_is_read_by_sparks_own_reader_which_prunes(spark, store):
 def test_the_objects_are_plain_files_for_spark_without_fourfold(spark, store):
     wanted = only_published(store, own(store))["kept/0"]
     with open_objects(str(store / "objects")) as objects:
-        key = manifests.manifest_key("kept/0")
-        kept = list(manifests.decode(objects.get(key).data, key).kept())
+        key = manifest.manifest_key("kept/0")
+        kept = list(manifest.decode(objects.get(key).data, key).kept())
         files = [str(objects.path(each.key)) for each in kept]
     assert len(files) > 1
     rows = spark.read.parquet(*files).orderBy("offset").collect()
@@ -219,16 +219,16 @@ def test_a_damaged_manifest_is_named_or_left_out(spark, by_source, tmp_path):
         for name in ("good", "bad"):
             opened.streams.create(name, "text/plain", body=name.encode())
         opened.archive.publish_all()
-        opened.objects.put(manifests.manifest_key("bad"), b"{}")
+        opened.objects.put(manifest.manifest_key("bad"), b"{}")
     objects = root / "objects"
-    with pytest.raises(CorruptData, match=manifests.manifest_key("bad")):
+    with pytest.raises(CorruptData, match=manifest.manifest_key("bad")):
         published(spark, objects)
-    with pytest.raises(Exception, match=manifests.manifest_key("bad")) as caught:
+    with pytest.raises(Exception, match=manifest.manifest_key("bad")) as caught:
         by_source(objects)
     assert isinstance(typed(caught.value), CorruptData)
     assert [row.text for row in published(spark, objects, skip_bad=True).collect()] == ["good"]
     made = views(spark, objects=objects, skip_bad=True, prefix="damaged_")
-    assert [each.path for each in made.cut.bad] == [manifests.manifest_key("bad")]
+    assert [each.path for each in made.cut.bad] == [manifest.manifest_key("bad")]
 
 
 def test_a_missing_object_is_named(by_source, tmp_path):
@@ -336,7 +336,7 @@ def test_conditions_leave_out_objects_before_any_is_read(store):
     cut = published_cut.take(url)
 
     def parts(*conditions):
-        works = published_planning.works(
+        works = published_plan.works(
             cut,
             url,
             PUBLISHED.table("records").chosen(),
@@ -363,8 +363,8 @@ def test_a_source_that_was_read_too_early_is_read_again(tmp_path, monkeypatch):
     with fourfold.open(root) as opened:
         log = opened.streams.create("log", "text/plain", body=b"one")
         opened.archive.publish_all()
-        key = manifests.manifest_key("log")
-        early = published_cut.told_by(manifests.decode(opened.objects.get(key).data, key))
+        key = manifest.manifest_key("log")
+        early = published_cut.told_by(manifest.decode(opened.objects.get(key).data, key))
         log.append([b"two"])
         log.fork("fork").append([b"three"])
         opened.archive.publish_all()

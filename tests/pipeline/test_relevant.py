@@ -15,7 +15,7 @@ from random_spaces import LIVES, Life, same_states, same_versions
 import fourfold
 from fourfold.models.documents.gc.policy import GcPolicy
 from fourfold.pipeline import cut as cuts
-from fourfold.pipeline import planning
+from fourfold.pipeline import plan
 from fourfold.pipeline.cut import Cut
 from fourfold.pipeline.options import read_options
 from fourfold.pipeline.scan import batches
@@ -34,7 +34,7 @@ def rows_of(root, table, cut, **options):
             **options,
         }
     )
-    works = planning.plan(cut.marks, asked, asked.table.chosen())
+    works = plan.plan(cut.marks, asked, asked.table.chosen())
     return [row for work in works for batch in batches(work) for row in batch.to_pylist()]
 
 
@@ -97,7 +97,7 @@ def read_of(root, table, **options):
     """The rows that reach the fold."""
     asked = read_options({"root": str(root), "table": table, **options})
     cut = cuts.take(asked)
-    works = planning.plan(cut.marks, asked, asked.table.chosen())
+    works = plan.plan(cut.marks, asked, asked.table.chosen())
     raw = [replace(work, fold="", kept=()) for work in works]
     return [row for work in raw for batch in batches(work) for row in batch.to_pylist()]
 
@@ -136,7 +136,7 @@ def test_parts_of_a_file_divide_its_entities(tmp_path):
 def seen(root, table, **options):
     asked = read_options({"root": str(root), "table": table, **options})
     cut = cuts.take(asked)
-    works = planning.plan(cut.marks, asked, asked.table.chosen())
+    works = plan.plan(cut.marks, asked, asked.table.chosen())
     rows = [row for work in works for batch in batches(work) for row in batch.to_pylist()]
     return {(row["id"], row["seq"]): row["document"] for row in rows}
 

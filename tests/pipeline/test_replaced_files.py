@@ -10,11 +10,12 @@ import pytest
 import fourfold
 from fourfold.errors import HistoryTruncated, InvalidInput, NotFound
 from fourfold.models.documents import GcPolicy
-from fourfold.pipeline import cut, following, planning, scan
-from fourfold.pipeline.failures import typed
+from fourfold.pipeline import cut, scan, stream_source
+from fourfold.pipeline import plan as plan_module
 from fourfold.pipeline.jobs import materialize, run
-from fourfold.pipeline.jobs.running import checked_options
+from fourfold.pipeline.jobs.runner import checked_options
 from fourfold.pipeline.options import read_options
+from fourfold.pipeline.spark import typed
 
 A = "did:web:a.example"
 
@@ -35,7 +36,7 @@ def recreate(root, prefix, commits, did=A):
 def rows_of(options, cut_taken, **more):
     """Read a table without Spark: the tasks that Spark would run, one after the other."""
     asked = read_options({**options, "cut": cut_taken.token(), **more})
-    works = planning.plan(cut.take(asked).marks, asked, asked.table.chosen())
+    works = plan_module.plan(cut.take(asked).marks, asked, asked.table.chosen())
     return [row for work in works for batch in scan.batches(work) for row in batch.to_pylist()]
 
 
@@ -90,7 +91,7 @@ def batch(files, start, limit=None):
 
 
 def stream(root):
-    return following.Following(read_options({"root": str(root), "table": "revisions"}))
+    return stream_source.Following(read_options({"root": str(root), "table": "revisions"}))
 
 
 def test_stream_reads_a_space_made_again_from_its_first_commit(tmp_path):

@@ -12,7 +12,7 @@ import pytest
 
 import fourfold
 from fourfold.pipeline import java, session
-from fourfold.pipeline.session import prepare, quick_start
+from fourfold.pipeline.spark import prepare, quick_start
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ import sys
 sys.modules["pyspark"] = sys.modules["pyspark.sql"] = None
 import fourfold.pipeline
 try:
-    fourfold.pipeline.session()
+    fourfold.pipeline.spark()
 except fourfold.MissingDependency as error:
     print(error.hint)
 """

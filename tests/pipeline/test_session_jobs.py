@@ -15,8 +15,8 @@ import fourfold
 from fourfold import limits
 from fourfold.errors import CorruptData, InvalidInput, NotFound
 from fourfold.models.sessions import Payload
-from fourfold.pipeline import checking, finding, jobs
-from fourfold.pipeline.sessions import verifying
+from fourfold.pipeline import cut, jobs, verify_tasks
+from fourfold.pipeline.sessions import verify
 from fourfold.pipeline.tables import model_tables
 from fourfold.store.kinds import problems_of
 from fourfold.testing.session_log_contract import SCRIPT, edge, message
@@ -209,12 +209,12 @@ def test_the_parts_of_a_large_file_find_what_the_whole_has(sound, tmp_path, monk
     connection.execute("DELETE FROM payloads WHERE size < 1000")
     connection.execute("DELETE FROM sessions WHERE session_id = 'gone'")
     connection.close()
-    [file] = finding.files([tmp_path / "copy"], model_tables("sessions"))
-    parts = verifying.units(file)
+    [file] = cut.files([tmp_path / "copy"], model_tables("sessions"))
+    parts = verify.units(file)
     assert len(parts) > 3
-    found = {each.problem for unit in parts for each in checking.findings(unit)}
-    whole = checking.Unit(file.path, file.space, file.bytes, model="sessions")
-    assert found == {each.problem for each in checking.findings(whole)}
+    found = {each.problem for unit in parts for each in verify_tasks.findings(unit)}
+    whole = verify_tasks.Unit(file.path, file.space, file.bytes, model="sessions")
+    assert found == {each.problem for each in verify_tasks.findings(whole)}
     assert len(found) >= 6
 
 

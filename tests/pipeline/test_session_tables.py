@@ -12,9 +12,9 @@ import fourfold
 from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.models.sessions import Payload
-from fourfold.models.sessions.stamping import ENTITY_CODES
+from fourfold.models.sessions.stamps import ENTITY_CODES
 from fourfold.pipeline import sql, views
-from fourfold.pipeline.failures import typed
+from fourfold.pipeline.spark import typed
 from fourfold.pipeline.tables import model_tables
 
 pytestmark = pytest.mark.spark

@@ -9,7 +9,7 @@ import pytest
 import fourfold
 from fourfold.errors import HistoryTruncated
 from fourfold.models.documents.gc.policy import GcPolicy
-from fourfold.pipeline import shuffled
+from fourfold.pipeline.documents import fold
 
 pytestmark = pytest.mark.spark
 
@@ -34,8 +34,8 @@ def documents(frame):
 
 def test_the_same_space_in_two_stores_is_two(stores, spark):
     roots = str(stores / "*")
-    assert documents(shuffled.state(spark, roots=roots)) == [3, 5]
-    assert documents(shuffled.history(spark, roots=roots)) == sorted([*range(4), *range(6)])
+    assert documents(fold.state(spark, roots=roots)) == [3, 5]
+    assert documents(fold.history(spark, roots=roots)) == sorted([*range(4), *range(6)])
 
 
 def test_what_a_collection_gave_up_is_refused_as_a_read_refuses_it(stores, spark):
@@ -48,5 +48,5 @@ def test_what_a_collection_gave_up_is_refused_as_a_read_refuses_it(stores, spark
         with pytest.raises(HistoryTruncated):
             space.read("e", at=horizon - 1)
     with pytest.raises(HistoryTruncated, match="given up"):
-        shuffled.state(spark, root=str(root), at=horizon - 1)
-    assert documents(shuffled.state(spark, root=str(root))) == [5]
+        fold.state(spark, root=str(root), at=horizon - 1)
+    assert documents(fold.state(spark, root=str(root))) == [5]

@@ -8,7 +8,7 @@ import pytest
 
 import fourfold
 from fourfold.errors import InvalidInput, WriterLocked
-from fourfold.pipeline.failures import typed
+from fourfold.pipeline.spark import typed
 
 pytestmark = pytest.mark.spark
 

@@ -9,7 +9,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import fourfold
 from fourfold.errors import FourfoldError, Refused
-from fourfold.pipeline import sink
+from fourfold.pipeline.documents import sink
 
 A = "did:web:a.example"
 ROWS = StructType([StructField("id", StringType()), StructField("data", StringType())])

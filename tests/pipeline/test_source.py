@@ -9,7 +9,7 @@ import pytest
 import sample_store
 
 import fourfold
-from fourfold.pipeline.failures import typed
+from fourfold.pipeline.spark import typed
 
 pytestmark = pytest.mark.spark
 

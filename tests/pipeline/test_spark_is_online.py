@@ -13,8 +13,8 @@ from random_spaces import LIVES, Life, same_states, same_versions
 
 import fourfold
 from fourfold.pipeline import cut as cuts
-from fourfold.pipeline import shuffled
 from fourfold.pipeline.cut import Cut
+from fourfold.pipeline.documents import fold
 from fourfold.pipeline.options import read_options
 
 pytestmark = pytest.mark.spark
@@ -108,8 +108,8 @@ def compare(spark, read, root, count, rounds, seed=None):
             asked = {"branch": "*", "cut": cut.token(), "partition_bytes": 64_000}
             same_for_every_query(read, root, "state", asked, same_states, states)
             same_for_every_query(read, root, "history", asked, same_versions, versions)
-            same_states(rows_of(shuffled.state(spark, root=root, **asked)), states)
-            same_versions(rows_of(shuffled.history(spark, root=root, **asked)), versions)
+            same_states(rows_of(fold.state(spark, root=root, **asked)), states)
+            same_versions(rows_of(fold.history(spark, root=root, **asked)), versions)
             later = later_part_of(cut)
             states, versions = expected(lives, later)
             asked["cut"] = later.token()

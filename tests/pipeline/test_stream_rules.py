@@ -12,14 +12,13 @@ from random_streams import SMALL, collected, origins, seen
 import fourfold
 from fourfold.errors import InvalidInput
 from fourfold.pipeline import cut as cuts
-from fourfold.pipeline import planning, sql, views
-from fourfold.pipeline.failures import typed
+from fourfold.pipeline import plan, sql, views
 from fourfold.pipeline.options import read_options
 from fourfold.pipeline.scan import batches
-from fourfold.pipeline.streams.ingest import Ingested, ingest
+from fourfold.pipeline.spark import typed
 from fourfold.pipeline.streams.published import published, published_state
-from fourfold.pipeline.streams.reading import stream_reader
-from fourfold.pipeline.streams.staged_records import Shape, stage
+from fourfold.pipeline.streams.sink import Ingested, Shape, ingest, stage
+from fourfold.pipeline.streams.stream_source import stream_reader
 
 pytestmark = pytest.mark.spark
 
@@ -182,7 +181,7 @@ def works(root, table, **options):
     """The rows of a table, read without Spark."""
     given = read_options({"root": str(root), "model": "streams", "table": table, **options})
     columns = given.table.chosen(given.columns)
-    planned = planning.plan(cuts.take(given).marks, given, columns)
+    planned = plan.plan(cuts.take(given).marks, given, columns)
     return [row for work in planned for batch in batches(work) for row in batch.to_pylist()]
 
 

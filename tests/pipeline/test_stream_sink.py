@@ -14,10 +14,9 @@ from stream_copy_child import copy
 import fourfold
 from fourfold import limits
 from fourfold.errors import InvalidInput, NotFound, ProducerFenced, StreamClosed, WriterLocked
-from fourfold.pipeline.failures import typed
-from fourfold.pipeline.streams import ingest as ingesting
-from fourfold.pipeline.streams.ingest import Ingested, ingest
-from fourfold.pipeline.streams.staged_records import Shape, stage
+from fourfold.pipeline.spark import typed
+from fourfold.pipeline.streams import sink as ingesting
+from fourfold.pipeline.streams.sink import Ingested, Shape, ingest, stage
 
 pytestmark = pytest.mark.spark
 

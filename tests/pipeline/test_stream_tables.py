@@ -11,11 +11,11 @@ import fourfold
 from fourfold.errors import InvalidInput, NotFound, OffsetGone
 from fourfold.models.streams import Producer
 from fourfold.pipeline import cut as cuts
-from fourfold.pipeline import planning
-from fourfold.pipeline.failures import typed
+from fourfold.pipeline import plan
 from fourfold.pipeline.options import read_options
 from fourfold.pipeline.scan import batches
-from fourfold.pipeline.streams.following import StreamsFollowing
+from fourfold.pipeline.spark import typed
+from fourfold.pipeline.streams.stream_source import StreamsFollowing
 
 pytestmark = pytest.mark.spark
 
@@ -123,7 +123,7 @@ def test_the_state_of_every_stream_is_what_the_engine_says(read, tmp_path):
 def states(root, **options):
     """The table `state`, read without Spark."""
     given = read_options({"root": str(root), "model": "streams", "table": "state", **options})
-    works = planning.plan(cuts.take(given).marks, given, given.table.chosen())
+    works = plan.plan(cuts.take(given).marks, given, given.table.chosen())
     return [row for work in works for batch in batches(work) for row in batch.to_pylist()]
 
 

@@ -8,7 +8,7 @@ import uuid
 import pytest
 
 import fourfold
-from fourfold.pipeline.failures import typed
+from fourfold.pipeline.spark import typed
 
 pytestmark = pytest.mark.spark
 A, B = "did:web:a.example", "did:web:b.example"

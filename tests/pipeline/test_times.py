@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import fourfold
-from fourfold.models.documents import HISTORIES, moments, writer
+from fourfold.models.documents import HISTORIES, timestamps, writer
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 COMMITS = (122_900, 123_400, 123_500, 123_501, 124_000)
@@ -26,7 +26,7 @@ def mixed(request, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patcher, fourfold.open(root) as store:
         space = store.space("did:web:mixed.example", history=request.param)
         for number, us in enumerate(COMMITS):
-            text = moments.stored_time(at(us))
+            text = timestamps.stored_time(at(us))
             short = f"{text[:23]}Z"
             patcher.setattr(writer, "next_moment", lambda _, t=short if number < 2 else text: t)
             space.set("e", {"us": us})

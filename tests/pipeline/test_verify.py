@@ -14,8 +14,8 @@ from seeded_damage import damage, lived_in
 import fourfold
 from fourfold import limits
 from fourfold.models.documents import HISTORIES
-from fourfold.pipeline import checking, finding, jobs
-from fourfold.pipeline.documents import verifying
+from fourfold.pipeline import cut, jobs, verify_tasks
+from fourfold.pipeline.documents import verify
 from fourfold.pipeline.jobs.verify import Verify
 from fourfold.pipeline.tables import model_tables
 
@@ -137,11 +137,11 @@ def test_a_large_file_is_checked_in_parts_that_find_the_same(sound, monkeypatch,
     for path in files[len(sound) :]:
         damage(path, draw)
     for path in files:
-        [file] = finding.files([path.parents[1]], model_tables("documents"))
-        parts = verifying.units(file)
-        found = {each.problem for unit in parts for each in checking.findings(unit)}
-        whole = checking.Unit(file.path, file.space, file.bytes)
-        expected = {each.problem for each in checking.findings(whole)}
+        [file] = cut.files([path.parents[1]], model_tables("documents"))
+        parts = verify.units(file)
+        found = {each.problem for unit in parts for each in verify_tasks.findings(unit)}
+        whole = verify_tasks.Unit(file.path, file.space, file.bytes)
+        expected = {each.problem for each in verify_tasks.findings(whole)}
         assert found == expected
         if path in files[: len(sound)]:
             assert not found

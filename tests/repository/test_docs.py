@@ -17,11 +17,11 @@ import repository_files as tree
 from test_error_tree import CLASSES
 
 import fourfold
-from fourfold import config
+from fourfold import settings
 from fourfold.cli import doctor
-from fourfold.cli.commands import app
+from fourfold.cli.main import app
 from fourfold.content import content_id, encode
-from fourfold.models.graphs.signing import Ed25519Signer
+from fourfold.models.graphs.sync.package import Ed25519Signer
 
 REFERENCE = tree.ROOT / "docs" / "reference"
 PAGES = tree.pages()
@@ -207,7 +207,7 @@ def test_the_json_documents_have_the_keys_that_are_documented(tmp_path):
         assert json.loads(done.stdout).keys() == json.loads(shown.text).keys(), name
 
 
-@pytest.mark.parametrize("setting", list(config.SETTINGS.values()), ids=lambda item: item.name)
+@pytest.mark.parametrize("setting", list(settings.SETTINGS.values()), ids=lambda item: item.name)
 def test_every_setting_is_documented_with_its_variable_default_and_range(setting):
     text = markdown.section(page("config.md"), f"### `{setting.name}`")
     for part in (f"`{setting.variable}`", f"`{setting.default}`", setting.expects):
@@ -215,7 +215,7 @@ def test_every_setting_is_documented_with_its_variable_default_and_range(setting
     assert setting.description in text
 
 
-@pytest.mark.parametrize("variable", list(config.NOT_SETTINGS))
+@pytest.mark.parametrize("variable", list(settings.NOT_SETTINGS))
 def test_every_other_variable_is_documented(variable):
     assert f"`{variable}`" in page("config.md")
 

@@ -8,13 +8,13 @@ import pytest
 import repository_files as tree
 
 from fourfold.models import documents
-from fourfold.models.documents import exchange
+from fourfold.models.documents import bundle
+from fourfold.models.documents.blobs import BlobStat, SpaceBlobs
 from fourfold.models.documents.branches import Branches
-from fourfold.models.documents.comparing import Change, Difference
-from fourfold.models.documents.merging import MergeResult
-from fourfold.models.documents.retention import Maintained
-from fourfold.models.documents.space_blobs import BlobStat, SpaceBlobs
-from fourfold.models.documents.watching import Watch
+from fourfold.models.documents.comparison import Change, Difference
+from fourfold.models.documents.feed import Watch
+from fourfold.models.documents.merge import MergeResult
+from fourfold.models.documents.snapshots import Maintained
 
 PAGE = (tree.ROOT / "docs" / "reference" / "documents.md").read_text(encoding="utf-8")
 CALLS = [
@@ -33,7 +33,7 @@ RECORDS = [
     Difference,
     Maintained,
     MergeResult,
-    exchange.Exported,
+    bundle.Exported,
 ]
 
 

@@ -10,11 +10,11 @@ import time
 import uvicorn
 
 import fourfold
-from fourfold.server.access import Access
-from fourfold.server.asgi import StreamsApp
-from fourfold.server.fast_front import front_of
-from fourfold.server.protocol import Protocol
-from fourfold.server.reading import Timing
+from fourfold.server.app import StreamsApp
+from fourfold.server.auth import Access
+from fourfold.server.fast_append import front_of
+from fourfold.server.stream_reads import Timing
+from fourfold.server.streams import Protocol
 
 JSON = "application/json"
 TEXT = "text/plain"

@@ -13,8 +13,8 @@ from served_streams import Served
 
 import fourfold
 from fourfold.errors import FormatError, InvalidInput, NotFound, Unauthorized
-from fourfold.server.access import Access
-from fourfold.server.exchange import Request
+from fourfold.server.auth import Access
+from fourfold.server.request import Request
 
 TEXT = "text/plain"
 
@@ -276,7 +276,7 @@ def test_what_tells_nothing_of_the_store_needs_no_key(guarded):
 ADD_KEYS = """
 import sys
 from pathlib import Path
-from fourfold.server.access import Access
+from fourfold.server.auth import Access
 for number in range(10):
     print(Access(Path(sys.argv[1])).add(("read",), label=str(number))[0].id)
 """

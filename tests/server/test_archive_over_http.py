@@ -11,7 +11,7 @@ import time
 import pytest
 from served_streams import Served
 
-from fourfold.archive import manifests
+from fourfold.archive import manifest
 from fourfold.objects import FolderStore
 
 JSON = {"content-type": "application/json"}
@@ -36,7 +36,7 @@ def start(tmp_path):
 
 def told(tmp_path, name):
     with FolderStore(tmp_path / "objects") as objects:
-        return json.loads(objects.get(manifests.manifest_key(name)).data)
+        return json.loads(objects.get(manifest.manifest_key(name)).data)
 
 
 def read_all(server, name, offset="-1"):

@@ -9,10 +9,10 @@ import pytest
 
 import fourfold
 from fourfold.errors import FormatError, InvalidInput, NotFound, StorageError
-from fourfold.server.access import Access
-from fourfold.server.discretion import shown
-from fourfold.server.exchange import Request
-from fourfold.server.protocol import Protocol, refusal
+from fourfold.server.auth import Access
+from fourfold.server.errors import shown
+from fourfold.server.request import Request
+from fourfold.server.streams import Protocol, refusal
 
 
 @pytest.mark.parametrize(

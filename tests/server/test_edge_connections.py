@@ -9,9 +9,9 @@ import time
 import pytest
 from both_fronts import JSON, TEXT, Connection, Front, append, request, stored
 
-from fourfold import config, limits
+from fourfold import limits, settings
 from fourfold.server.connections import Connections
-from fourfold.server.patience import Patience
+from fourfold.server.http_protocol import Patience
 
 MIB = 1 << 20
 
@@ -50,7 +50,7 @@ def connections(front):
 
 
 def test_connections_over_the_limit_are_refused(served):
-    front = served(settings=config.Server(connections_max=3))
+    front = served(settings=settings.Server(connections_max=3))
     front.streams.create("s", JSON)
     kept = [front.connect() for _ in range(3)]
     for each in kept:
@@ -76,7 +76,7 @@ def test_connections_over_the_limit_are_refused(served):
 
 
 def test_refused_connection_does_nothing_that_it_sends(served):
-    front = served(settings=config.Server(connections_max=1))
+    front = served(settings=settings.Server(connections_max=1))
     front.streams.create("s", JSON)
     with front.connect() as first:
         first.send(append("s", b"1"))

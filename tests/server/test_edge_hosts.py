@@ -7,10 +7,10 @@ import itertools
 import pytest
 from both_fronts import JSON, Front, append, request, stored
 
-from fourfold import config
-from fourfold.cli import entry
+from fourfold import settings
+from fourfold.cli import main
 from fourfold.errors import InvalidConfig
-from fourfold.server.access import Access
+from fourfold.server.auth import Access
 from fourfold.server.hosts import Hosts
 
 numbers = itertools.count()
@@ -151,13 +151,13 @@ def test_key_can_be_required_before_there_is_one(tmp_path):
 
 
 def test_open_server_is_started_on_purpose_and_on_this_machine_only(tmp_path, capsys):
-    assert entry.run(["key", "add", str(tmp_path / "s")]) == 0
-    assert entry.run(["serve", str(tmp_path / "s"), "--open", "--host", "0.0.0.0"]) == 6
+    assert main.run(["key", "add", str(tmp_path / "s")]) == 0
+    assert main.run(["serve", str(tmp_path / "s"), "--open", "--host", "0.0.0.0"]) == 6
     assert "--open" in capsys.readouterr().err
 
 
 def test_settings_of_the_server_are_known():
-    assert (config.Server().require_key, config.Server().hosts) == ("auto", "auto")
+    assert (settings.Server().require_key, settings.Server().hosts) == ("auto", "auto")
 
 
 def test_append_to_an_open_server_stays_on_the_fast_way(tmp_path):

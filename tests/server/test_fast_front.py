@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fourfold import limits
-from fourfold.models.streams.names import show_offset
-from fourfold.server import front_check, serving
-from fourfold.server.fast_front import FastFront
-from fourfold.server.patience import Patience
-from fourfold.server.protocol import Protocol
+from fourfold.models.streams.validation import show_offset
+from fourfold.server import run, uvicorn_check
+from fourfold.server.fast_append import FastFront
+from fourfold.server.http_protocol import Patience
+from fourfold.server.streams import Protocol
 
 TEXT = "text/plain"
 numbers = itertools.count()
@@ -399,17 +399,17 @@ def test_a_live_reader_is_not_taken_for_a_slow_client(tmp_path, monkeypatch):
 
 
 def test_a_uvicorn_that_is_different_is_not_built_upon(fast, monkeypatch):
-    assert front_check.why_not_fast() is None
+    assert uvicorn_check.why_not_fast() is None
     monkeypatch.delattr(HttpToolsProtocol, "on_response_complete")
-    assert "on_response_complete" in front_check.why_not_fast()
+    assert "on_response_complete" in uvicorn_check.why_not_fast()
     core = Protocol(fast.streams)
-    assert serving._front(core, fast=True) == "h11"
+    assert run._front(core, fast=True) == "h11"
     assert core.front.startswith("asgi: ")
 
 
 def test_another_signature_is_seen(monkeypatch):
     monkeypatch.setattr(HttpToolsProtocol, "on_body", lambda self, body, more: None)
-    assert "on_body" in front_check.why_not_fast()
+    assert "on_body" in uvicorn_check.why_not_fast()
 
 
 def test_everything_that_is_overridden_is_looked_for():
@@ -420,4 +420,4 @@ def test_everything_that_is_overridden_is_looked_for():
         for name in own & theirs
         if getattr(FastFront, name) is not getattr(HttpToolsProtocol, name)
     }
-    assert overridden - {"__init__"} <= set(front_check._METHODS)
+    assert overridden - {"__init__"} <= set(uvicorn_check._METHODS)

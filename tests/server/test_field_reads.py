@@ -12,7 +12,7 @@ from both_fronts import JSON, Front, request
 from fourfold import limits
 from fourfold.models.streams import Append
 from fourfold.models.streams.archive.indexes import fields
-from fourfold.models.streams.names import show_offset
+from fourfold.models.streams.validation import show_offset
 from fourfold.server import listing
 
 ROWS = 60

@@ -11,11 +11,11 @@ from served_streams import Served, free_port
 import fourfold
 from fourfold.errors import ObjectStoreError, PublisherFenced
 from fourfold.objects import ObjectStore
-from fourfold.server.access import FILE_NAME, Access
-from fourfold.server.exchange import Request
-from fourfold.server.protocol import Protocol
-from fourfold.server.publishing import Publishing
-from fourfold.store.continuous import Continuous
+from fourfold.server.auth import FILE_NAME, Access
+from fourfold.server.publisher import Publishing
+from fourfold.server.request import Request
+from fourfold.server.streams import Protocol
+from fourfold.store.background_publisher import Continuous
 
 SECRET_NAME = "customers/acme-merger-plan"
 

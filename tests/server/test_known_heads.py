@@ -15,8 +15,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fourfold import limits
 from fourfold.errors import InvalidInput
-from fourfold.models.streams.messages import split
-from fourfold.server.vigil import Vigil
+from fourfold.models.streams.json_messages import split
+from fourfold.server.fast_append import Vigil
 
 numbers = itertools.count()
 

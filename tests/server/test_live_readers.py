@@ -12,7 +12,7 @@ import pytest
 from both_fronts import JSON, Front, append, request
 
 from fourfold.models.streams import Append, Streams
-from fourfold.models.streams.names import show_offset
+from fourfold.models.streams.validation import show_offset
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ CHILD = """
 import gc, pathlib, sys, weakref
 import uvicorn
 import fourfold
-from fourfold.server.access import Access
-from fourfold.server.serving import serve
+from fourfold.server.auth import Access
+from fourfold.server.run import serve
 
 class Knot:
     def __init__(self):

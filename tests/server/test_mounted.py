@@ -11,9 +11,9 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import fourfold
-from fourfold.server.asgi import StreamsApp
-from fourfold.server.deliverer import address
-from fourfold.server.protocol import Protocol
+from fourfold.server.app import StreamsApp
+from fourfold.server.streams import Protocol
+from fourfold.server.webhooks import address
 
 HOOK = {"type": "webhook", "pattern": "a", "webhook": {"url": "https://hooks.example/in"}}
 SUBSCRIPTION = "/v1/stream/__ds/subscriptions/s"

@@ -6,7 +6,7 @@ import asyncio
 
 from both_fronts import JSON, Front, request
 
-from fourfold.server.one_write import OneWrite
+from fourfold.server.fast_append import OneWrite
 
 
 class Transport:

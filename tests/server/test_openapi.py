@@ -21,8 +21,8 @@ from schemathesis.specs.openapi.checks import (
 
 import fourfold
 from fourfold.server import openapi
-from fourfold.server.protocol import Protocol
 from fourfold.server.routes import RESERVED, ROUTES, find
+from fourfold.server.streams import Protocol
 
 DOCUMENT = json.loads(openapi.document())
 CHECKS = [

@@ -11,12 +11,12 @@ from both_fronts import JSON, Front, append, comparable, request, stored
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from fourfold import limits
-from fourfold.server import front_check, serving
-from fourfold.server.asgi import StreamsApp
-from fourfold.server.fast_front import FastFront
+from fourfold.server import run, uvicorn_check
+from fourfold.server.app import StreamsApp
+from fourfold.server.fast_append import FastFront
 from fourfold.server.headers import ALWAYS
-from fourfold.server.plain_front import PlainFront
-from fourfold.server.protocol import Protocol
+from fourfold.server.http_protocol import PlainFront
+from fourfold.server.streams import Protocol
 
 HEALTH = b"GET /health HTTP/1.1\r\nhost: x\r\n"
 MAX = limits.HTTP_HEAD_MAX
@@ -248,16 +248,16 @@ def test_both_fronts_say_the_same_when_they_refuse(tmp_path, monkeypatch):
 
 def test_what_carries_http_always_bounds_the_head(front, monkeypatch):
     core = Protocol(front.streams)
-    plain = serving._front(core, fast=False)
+    plain = run._front(core, fast=False)
     assert issubclass(plain, PlainFront)
     assert not issubclass(plain, FastFront)
     assert core.front == "asgi: it was switched off"
-    assert issubclass(serving._front(core, fast=True), PlainFront)
+    assert issubclass(run._front(core, fast=True), PlainFront)
     monkeypatch.delattr(HttpToolsProtocol, "send_400_response")
-    assert serving._front(core, fast=False) == "h11"
+    assert run._front(core, fast=False) == "h11"
     assert "send_400_response" in core.front
 
 
 def test_a_cycle_that_is_different_is_seen(monkeypatch):
     monkeypatch.delattr(RequestResponseCycle, "send_500_response")
-    assert "send_500_response" in front_check.why_not_fast()
+    assert "send_500_response" in uvicorn_check.why_not_fast()

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fourfold import limits
-from fourfold.server.plain_front import PlainFront
+from fourfold.server.http_protocol import PlainFront
 
 numbers = itertools.count()
 

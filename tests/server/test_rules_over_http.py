@@ -12,7 +12,7 @@ from both_fronts import Front
 from ruled_streams import Area, Events, call, done
 
 from fourfold import limits
-from fourfold.models.streams.names import show_offset
+from fourfold.models.streams.validation import show_offset
 
 NAMED = {
     "type": "object",

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from fourfold.models.streams.names import show_offset
+from fourfold.models.streams.validation import show_offset
 
 JSON = "application/json"
 

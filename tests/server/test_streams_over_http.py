@@ -11,7 +11,7 @@ from served_streams import Served
 
 import fourfold
 from fourfold import limits
-from fourfold.cli import entry
+from fourfold.cli import main
 
 JSON = "application/json"
 
@@ -176,7 +176,7 @@ def test_the_last_characters_there_are_can_begin_a_name(served, prefix):
 
 
 def test_a_server_listens_on_this_machine_alone(tmp_path, capsys):
-    assert entry.run(["serve", str(tmp_path / "s"), "--host", "0.0.0.0"]) == 6
+    assert main.run(["serve", str(tmp_path / "s"), "--host", "0.0.0.0"]) == 6
     assert "without a key" in capsys.readouterr().err
     assert not (tmp_path / "s").exists()
 

@@ -9,7 +9,7 @@ from served_streams import Served
 
 import fourfold
 from fourfold.models.streams.subscriptions import Subscribe
-from fourfold.server.access import Access
+from fourfold.server.auth import Access
 
 JSON = "application/json"
 SUBSCRIPTIONS = "/v1/stream/__ds/subscriptions"

@@ -15,8 +15,8 @@ from webhook_receiver import Receiver
 
 import fourfold
 from fourfold.errors import FormatError, Unauthorized
-from fourfold.server.access import Access
-from fourfold.server.signing import Keys
+from fourfold.server.auth import Access
+from fourfold.server.signing_keys import Keys
 
 JSON = "application/json"
 CONTROL = "/v1/stream/__ds"

@@ -9,7 +9,7 @@ import pytest
 from both_fronts import Front
 
 from fourfold.errors import StorageError
-from fourfold.server.serving import Sweeper
+from fourfold.server.run import Sweeper
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from ruled_streams import TOUCHABLE, Area, call, done
 
 import fourfold
 from fourfold import limits
-from fourfold.models.streams.names import show_offset
-from fourfold.server.exchange import Request
-from fourfold.server.protocol import Protocol
-from fourfold.server.reading import Timing
+from fourfold.models.streams.validation import show_offset
+from fourfold.server.request import Request
+from fourfold.server.stream_reads import Timing
+from fourfold.server.streams import Protocol
 
 
 @pytest.fixture(scope="module", params=["fast", "plain"])

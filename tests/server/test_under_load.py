@@ -11,7 +11,7 @@ import time
 import pytest
 from both_fronts import JSON, Front, append, request
 
-from fourfold.kernel import faults
+from fourfold.kernel import failpoints
 
 WAITING = 3
 """Requests that may wait for a commit."""
@@ -24,7 +24,7 @@ def front(request, tmp_path, monkeypatch):
     made = Front(tmp_path / "store", fast=request.param)
     made.streams.create("s", JSON)
     yield made
-    faults.disarm()
+    failpoints.disarm()
     made.stop()
 
 
@@ -78,12 +78,12 @@ def test_what_waits_is_bounded_and_whoever_is_turned_away_is_told_when_to_come(f
 @pytest.mark.parametrize(("action", "kind"), [("raise", b"storage"), ("full", b"disk_full")])
 def test_an_append_that_the_disk_does_not_take_is_not_answered_as_if_it_did(front, action, kind):
     # Room is made where there is none, and the commit tried again: it fails then too.
-    faults.arm("kernel.commit.before", action, repeat=True)
+    failpoints.arm("kernel.commit.before", action, repeat=True)
     status, headers, body = front.ask(append("s", b"1"))[0]
     assert status == 503
     assert int(dict(headers)["retry-after"]) >= 1
     assert b'"kind": "%s"' % kind in body
-    faults.disarm()
+    failpoints.disarm()
     assert stored(front) == []
     assert front.ask(append("s", b"2"))[0][0] == 204
     assert stored(front) == [b"2"]

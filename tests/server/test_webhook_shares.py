@@ -10,9 +10,8 @@ import pytest
 import fourfold
 from fourfold.models.streams.subscriptions import Owner, Subscribe
 from fourfold.server import webhooks
-from fourfold.server.deliverer import Deliverer
-from fourfold.server.signing import Keys
-from fourfold.server.webhooks import Answer
+from fourfold.server.signing_keys import Keys
+from fourfold.server.webhooks import Answer, Deliverer
 
 JSON = "application/json"
 SLOTS = 8

@@ -22,7 +22,7 @@ from fourfold.errors import (
     PreconditionFailed,
     ReplayMismatch,
 )
-from fourfold.kernel import faults
+from fourfold.kernel import failpoints
 from fourfold.models.sessions import Event, Payload, Sessions
 from fourfold.models.sessions.fold import fold
 from fourfold.testing.mutation import mutate
@@ -358,7 +358,7 @@ class StoreMachine(MemoryMachine):
         call=st.sampled_from(["events", "head", "payload", "create"]),
     )
     def fail(self, sid, events, point, action, at, call):
-        faults.arm(point, action, at=at, repeat=True)
+        failpoints.arm(point, action, at=at, repeat=True)
         calls = {
             "events": lambda: self.sessions.append_events(sid, events),
             "head": lambda: self.sessions.publish_head(sid, {"note": 1}),
@@ -385,4 +385,4 @@ class StoreMachine(MemoryMachine):
             if call == "create":
                 self.model.order.append((done.id, 1))
         finally:
-            faults.disarm()
+            failpoints.disarm()

@@ -18,7 +18,7 @@ from fourfold.errors import (
 )
 from fourfold.models.sessions import Payload, Sessions, bundle
 from fourfold.models.sessions.runtime import Final, Runtime
-from fourfold.models.sessions.stamping import header_of, next_digest
+from fourfold.models.sessions.stamps import header_of, next_digest
 
 
 def step(turn):

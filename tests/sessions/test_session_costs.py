@@ -13,7 +13,7 @@ from fourfold.kernel import Options
 from fourfold.kernel.database import Database
 from fourfold.models import sessions as model
 from fourfold.models.sessions import Sessions, TableLog
-from fourfold.models.sessions.slots import Slots
+from fourfold.models.sessions.reader import Slots
 from fourfold.testing.session_log_contract import message, turn
 
 SHORT, LONG = 3_000, 30_000

@@ -12,7 +12,7 @@ import pytest
 import fourfold
 from fourfold.errors import CorruptData, FourfoldError, PayloadMissing
 from fourfold.models.sessions import Payload
-from fourfold.models.sessions.stamping import first_digest, header_of, next_digest
+from fourfold.models.sessions.stamps import first_digest, header_of, next_digest
 from fourfold.testing.session_log_contract import SCRIPT, edge, message
 
 COLUMNS = {

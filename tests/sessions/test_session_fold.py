@@ -197,7 +197,7 @@ def test_events_out_of_order_are_refused():
 def test_the_fold_and_its_events_load_no_database():
     """So that workers of the pipeline can fold without one."""
     program = (
-        "import sys, fourfold.models.sessions.fold, fourfold.models.sessions.stamping\n"
+        "import sys, fourfold.models.sessions.fold, fourfold.models.sessions.stamps\n"
         "assert not {'apsw', 'sqlite3', 'fourfold.kernel', 'fourfold.store'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -9,7 +9,7 @@ import pytest
 import fourfold
 from fourfold import limits
 from fourfold.errors import Closed, Conflict, FourfoldError, InvalidInput, NotFound, StorageError
-from fourfold.kernel import faults
+from fourfold.kernel import failpoints
 from fourfold.models.sessions import UNSET, Payload, Sessions, TableLog, writer
 from fourfold.testing.session_log_contract import message, turn
 
@@ -29,7 +29,7 @@ def sessions(store):
 @pytest.fixture(autouse=True)
 def disarmed():
     yield
-    faults.disarm()
+    failpoints.disarm()
 
 
 BLOCKER = (
@@ -70,13 +70,13 @@ def test_a_failure_at_any_point_leaves_the_state_before(sessions, point, at, act
         lambda: sessions.create_session({"id": "t", "model": "m"}),
     ]
     for call in calls:
-        faults.arm(point, action, at=at, repeat=True)
+        failpoints.arm(point, action, at=at, repeat=True)
         failed = False
         try:
             call()
         except StorageError:
             failed = True
-        faults.disarm()
+        failpoints.disarm()
         if failed:
             assert sessions.current_view("s").state == state
             assert sessions.position() == state.counters.event + len(sessions.list_sessions()) - 1

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import fourfold
-from fourfold.kernel import readers
-from fourfold.models.graphs.upkeep import DIAGNOSTICS
+from fourfold.kernel import reader_pool
+from fourfold.models.graphs.maintenance import DIAGNOSTICS
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def verify_graphs(store):
 )
 def test_verify_outlasts_the_deadline_of_transactions(root, verify, monkeypatch):
     # Each step of a query asks for the time, and every default deadline has passed.
-    monkeypatch.setattr(readers, "DEADLINE_CHECK_STEPS", 1)
+    monkeypatch.setattr(reader_pool, "DEADLINE_CHECK_STEPS", 1)
     with fourfold.open(root) as store:
         for database in opened(store):
             database._deadline_s = -1.0

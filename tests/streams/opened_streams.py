@@ -5,7 +5,7 @@ from __future__ import annotations
 from fourfold.kernel import Database
 from fourfold.models.streams import MIGRATIONS, PROFILE, Streams
 from fourfold.models.streams.subscriptions import Subscribe
-from fourfold.models.streams.subscriptions.wakes import Fence
+from fourfold.models.streams.subscriptions.leases import Fence
 
 JSON = "application/json"
 PULL = Subscribe("work", "pull-wake", "in/*", wake_stream="wakes")

@@ -18,7 +18,7 @@ from fourfold.errors import (
 )
 from fourfold.kernel import Database
 from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Producer, Streams
-from fourfold.models.streams.names import show_offset
+from fourfold.models.streams.validation import show_offset
 
 
 @pytest.fixture

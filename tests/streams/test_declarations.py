@@ -8,7 +8,7 @@ import pytest
 
 import fourfold
 from fourfold.errors import InvalidInput
-from fourfold.models.streams import declarations
+from fourfold.models.streams import rules
 from fourfold.models.streams.profiles import GENERIC, EventLog, StateProtocol
 from fourfold.models.streams.schemas.registry import RoutingKey, Search
 
@@ -56,14 +56,14 @@ def test_a_stream_has_a_profile_by_its_handle(orders):
 
 
 def test_a_schema_may_be_any_json_and_is_told_from_none():
-    assert declarations.registry_change(False) == {"schema": False}
-    assert declarations.registry_change(None) == {"schema": None}
-    assert declarations.registry_change() == {}
+    assert rules.registry_change(False) == {"schema": False}
+    assert rules.registry_change(None) == {"schema": None}
+    assert rules.registry_change() == {}
 
 
 @pytest.mark.parametrize("what", ["search", "redact", "routing_key"])
 def test_one_name_is_not_taken_for_a_list_of_letters(what):
-    build = declarations.registry_change if what == "search" else declarations.profile
+    build = rules.registry_change if what == "search" else rules.profile
     arguments = () if what == "search" else ("evlog",)
     with pytest.raises(InvalidInput, match=f"{what} is a list of names"):
         build(*arguments, **{what: "iban"})

@@ -8,8 +8,8 @@ import pytest
 
 from fourfold import limits
 from fourfold.kernel import Database
-from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Producer, Streams, echoes
-from fourfold.models.streams.names import NOW, show_offset
+from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Producer, Streams, feed
+from fourfold.models.streams.validation import NOW, show_offset
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def listening(streams, name, work):
 
 
 def heard_chunk(streams, heard, at, most=100):
-    return echoes.chunk(streams.info("s"), show_offset(at), heard, most)
+    return feed.chunk(streams.info("s"), show_offset(at), heard, most)
 
 
 def test_what_is_heard_is_what_a_read_gives(streams):
@@ -106,7 +106,7 @@ def test_anything_but_a_few_records_has_to_be_looked_up(streams, change):
     heard = listening(streams, "s", work)
     assert len(heard) == 2
     assert heard[1] is None
-    assert echoes.chunk(info, show_offset(0), heard, 100) is None
+    assert feed.chunk(info, show_offset(0), heard, 100) is None
 
 
 def test_a_stream_of_the_same_name_is_another_one(streams):
@@ -115,8 +115,8 @@ def test_a_stream_of_the_same_name_is_another_one(streams):
     streams.delete("s")
     again = streams.create("s", "text/plain", body=b"1")
     heard = listening(streams, "s", lambda: again.append(b"2"))
-    assert echoes.chunk(before, show_offset(1), heard, 100) is None
-    assert echoes.chunk(streams.info("s"), show_offset(1, 1), heard, 100) is not None
+    assert feed.chunk(before, show_offset(1), heard, 100) is None
+    assert feed.chunk(streams.info("s"), show_offset(1, 1), heard, 100) is not None
 
 
 def test_a_repeated_append_brings_nothing(streams):
@@ -137,7 +137,7 @@ def test_more_than_a_reader_asked_for_is_read(streams):
     stream = streams.create("s", "text/plain")
     heard = listening(streams, "s", lambda: stream.append([b"a", b"b"]))
     assert heard_chunk(streams, heard, 0, most=1) is None
-    assert echoes.chunk(streams.info("s"), NOW, heard, 100) is None
+    assert feed.chunk(streams.info("s"), NOW, heard, 100) is None
 
 
 def test_an_ear_that_nobody_asks_remembers_little(streams):
@@ -156,7 +156,7 @@ def test_nothing_is_said_where_nobody_listens(streams, monkeypatch):
     def refuse(*_):
         raise AssertionError("an echo for nobody")
 
-    monkeypatch.setattr(echoes, "of", refuse)
+    monkeypatch.setattr(feed, "of", refuse)
     stream = streams.create("s", "text/plain")
     streams.create("t", "text/plain")
     stream.append(b"a")

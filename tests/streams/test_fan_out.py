@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from fourfold import limits
-from fourfold.kernel import Database, GroupLimits, Options, bell
+from fourfold.kernel import Database, GroupLimits, Options, notifier
 from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Streams
 
 READERS = 1_000
@@ -75,7 +75,7 @@ def test_appends_that_share_a_commit_are_all_acknowledged_first(streams, readers
 
 def test_other_appends_are_acknowledged_while_readers_are_being_woken(streams, monkeypatch):
     slices, held = [], asyncio.Queue()
-    deliver = bell._FanOut._deliver
+    deliver = notifier._FanOut._deliver
 
     def deliver_first_slice(fan_out):
         # The second slice waits until another append has been acknowledged.
@@ -85,7 +85,7 @@ def test_other_appends_are_acknowledged_while_readers_are_being_woken(streams, m
         else:
             held.put_nowait(fan_out)
 
-    monkeypatch.setattr(bell._FanOut, "_deliver", deliver_first_slice)
+    monkeypatch.setattr(notifier._FanOut, "_deliver", deliver_first_slice)
 
     async def appending(events):
         for number in range(APPENDS):

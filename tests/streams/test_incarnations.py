@@ -8,8 +8,8 @@ from opened_streams import PULL, fence
 from fourfold.errors import AckRefused, InvalidInput, OffsetGone, StreamRecreated
 from fourfold.kernel import Database
 from fourfold.models.streams import MIGRATIONS, PROFILE, Fork, Streams
-from fourfold.models.streams.names import show_offset
 from fourfold.models.streams.subscriptions.records import Ack
+from fourfold.models.streams.validation import show_offset
 
 TEXT = "text/plain"
 

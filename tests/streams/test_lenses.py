@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from fourfold import limits
 from fourfold.errors import InvalidInput
+from fourfold.models.streams.schemas.compatibility import compiled, refuse_unproven
 from fourfold.models.streams.schemas.lens import Lens
-from fourfold.models.streams.schemas.proof import compiled, refuse_unproven
 
 TEXT = {"type": "string"}
 INTEGER = {"type": "integer"}

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fourfold.client.answers import whole_messages
+from fourfold.client.responses import whole_messages
 from fourfold.errors import InvalidInput
-from fourfold.models.streams import messages
-from fourfold.models.streams.names import JSON
+from fourfold.models.streams import json_messages
+from fourfold.models.streams.validation import JSON
 
 LONE = rb'{"t":"abc\ud83d"}'
 
@@ -44,18 +44,18 @@ def test_text_that_is_no_json_is_refused_all_the_same(stream, body):
 
 
 def test_escaped_backslash_before_a_u_is_no_surrogate():
-    assert not messages.has_lone_surrogate(rb'"\\ud83d"')
-    assert not messages.has_lone_surrogate(rb'"\ud83d\ude00"')
-    assert messages.has_lone_surrogate(rb'"\\\ud83d"')
+    assert not json_messages.has_lone_surrogate(rb'"\\ud83d"')
+    assert not json_messages.has_lone_surrogate(rb'"\ud83d\ude00"')
+    assert json_messages.has_lone_surrogate(rb'"\\\ud83d"')
 
 
 @given(st.lists(st.recursive(st.text(st.characters()), st.lists, max_leaves=5), min_size=1))
 def test_every_list_that_json_writes_is_split_as_python_reads_it(values):
     """Also those with halves of pairs, which `json.dumps` writes as escapes."""
     body = json.dumps(values).encode()
-    found = messages.split(body, JSON)
+    found = json_messages.split(body, JSON)
     assert [json.loads(each) for each in found] == values
-    assert [messages.decode(each) for each in found] == values
+    assert [json_messages.decode(each) for each in found] == values
     assert whole_messages(body) == found
 
 

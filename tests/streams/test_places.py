@@ -11,7 +11,7 @@ from fourfold import limits
 from fourfold.errors import FourfoldError
 from fourfold.kernel import Database, load_queries
 from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Streams
-from fourfold.models.streams.names import show_offset
+from fourfold.models.streams.validation import show_offset
 
 SQL = load_queries("fourfold.models.streams")
 ARCHIVE = load_queries("fourfold.models.streams.archive")

@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from fourfold.errors import InvalidInput, Refused
 from fourfold.kernel import Database
 from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Fork, Streams, Wanted
-from fourfold.models.streams.names import JSON
+from fourfold.models.streams.validation import JSON
 
 NAMES = st.sampled_from(["a", "a", "a", "b", "c/d"])
 NUMBER, TEXT = {"type": "integer"}, {"type": "string"}

@@ -6,8 +6,8 @@ import pytest
 
 from fourfold import limits
 from fourfold.errors import InvalidInput
-from fourfold.models.streams.schemas import unfolding
-from fourfold.models.streams.schemas.proof import compiled
+from fourfold.models.streams.schemas import unfolded_size
+from fourfold.models.streams.schemas.compatibility import compiled
 
 TEXT = {"type": "string"}
 INTEGER = {"type": "integer"}
@@ -154,7 +154,7 @@ def test_unfolded_size_is_that_of_the_schema_written_out():
         inner = [*part.get("allOf", []), *part.get("properties", {}).values()]
         return 1 + written_out(inner)
 
-    assert unfolding.measure(schema).parts == written_out({"$ref": schema["$ref"]})
+    assert unfolded_size.measure(schema).parts == written_out({"$ref": schema["$ref"]})
 
 
 def test_reason_is_not_searched_for_where_that_takes_for_ever():

@@ -30,8 +30,8 @@ from fourfold.errors import (
 )
 from fourfold.kernel import Database
 from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Fork, Producer, Streams, Wanted
-from fourfold.models.streams.names import show_offset
 from fourfold.models.streams.settings import Settings
+from fourfold.models.streams.validation import show_offset
 
 NAMES = st.sampled_from(["a", "b", "c/d", "é"])
 RECORDS = st.lists(st.binary(min_size=1, max_size=6), min_size=1, max_size=4)

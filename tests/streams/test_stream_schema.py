@@ -10,7 +10,7 @@ import pytest
 import fourfold
 from fourfold.kernel import load_queries
 from fourfold.models.streams import Fork
-from fourfold.models.streams.verification import problems
+from fourfold.models.streams.verify import problems
 from fourfold.models.streams.writer import SQL
 
 ARCHIVE = load_queries("fourfold.models.streams.archive")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fourfold.errors import InvalidInput, NotFound, OffsetGone
-from fourfold.models.streams.names import show_offset
+from fourfold.models.streams.validation import show_offset
 
 
 @pytest.fixture

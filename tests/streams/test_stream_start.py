@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from fourfold.errors import OffsetGone
-from fourfold.models.streams.names import show_offset
+from fourfold.models.streams.validation import show_offset
 
 
 @pytest.fixture

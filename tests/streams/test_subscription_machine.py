@@ -9,8 +9,8 @@ from opened_streams import JSON, PULL, Opened, fence
 
 from fourfold.errors import AckRefused, AlreadyClaimed, NothingPending, WakeFenced
 from fourfold.models.streams import Append
-from fourfold.models.streams.names import show_offset
 from fourfold.models.streams.subscriptions import Ack
+from fourfold.models.streams.validation import show_offset
 
 
 class SubscriptionMachine(RuleBasedStateMachine):

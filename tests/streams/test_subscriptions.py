@@ -21,10 +21,10 @@ from fourfold.errors import (
     WakeFenced,
 )
 from fourfold.models.streams import Fork
-from fourfold.models.streams.names import show_offset
 from fourfold.models.streams.subscriptions import Ack, Subscribe
-from fourfold.models.streams.subscriptions.globs import check_pattern, literal_prefix, matches
-from fourfold.models.streams.subscriptions.wakes import Fence, pause_ms
+from fourfold.models.streams.subscriptions.leases import Fence, pause_ms
+from fourfold.models.streams.subscriptions.members import check_pattern, literal_prefix, matches
+from fourfold.models.streams.validation import show_offset
 
 HOOK = Subscribe("hook", "webhook", "in/*", webhook_url="https://example.org/", lease_ttl_ms=1000)
 

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from fourfold.models.streams import fold
-from fourfold.models.streams.touch import changes
-from fourfold.models.streams.touch.changes import Compared
+from fourfold.models.streams.touch import keys
+from fourfold.models.streams.touch.keys import Compared
 
 BY_CITY = Compared("by-city", ("city",))
 BY_BOTH = Compared("by-both", ("age", "city"))
@@ -20,19 +20,19 @@ def change(operation, *, entity="user", key="1", **parts):
 
 
 def touched(message):
-    return changes.touched_by(json.dumps(message).encode(), TEMPLATES)
+    return keys.touched_by(json.dumps(message).encode(), TEMPLATES)
 
 
 def cities(*values):
-    return {changes.rows_mark("by-city", [value]) for value in values}
+    return {keys.rows_mark("by-city", [value]) for value in values}
 
 
 def both(*values):
-    return {changes.rows_mark("by-both", value) for value in values}
+    return {keys.rows_mark("by-both", value) for value in values}
 
 
-ROW = {changes.entity_mark("user"), changes.row_mark("user", "1")}
-ALL = {changes.all_rows_mark("by-city"), changes.all_rows_mark("by-both")}
+ROW = {keys.entity_mark("user"), keys.row_mark("user", "1")}
+ALL = {keys.all_rows_mark("by-city"), keys.all_rows_mark("by-both")}
 
 
 def test_an_insert_touches_its_type_its_key_and_the_rows_that_it_joins():
@@ -84,7 +84,7 @@ def test_nobody_can_wait_for_an_object_or_an_array():
 
 def test_other_types_touch_none_of_the_templates():
     found = touched(change("delete", entity="place"))
-    assert found == {changes.entity_mark("place"), changes.row_mark("place", "1")}
+    assert found == {keys.entity_mark("place"), keys.row_mark("place", "1")}
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_what_may_concern_everything_touches_everything(message):
 
 @pytest.mark.parametrize("payload", [b"{", b"1e999", b"[" * 100_000, b"\xff"])
 def test_what_cannot_be_read_touches_everything(payload):
-    assert changes.touched_by(payload, TEMPLATES) is None
+    assert keys.touched_by(payload, TEMPLATES) is None
 
 
 @pytest.mark.parametrize(
@@ -129,8 +129,8 @@ def test_whatever_changes_the_fold_touches_its_type_and_its_key():
         assert fold.fold([message]) == {("user", "1"): {"city": "Ulm"}}
         assert touched(message) >= ROW
     assert touched({"key": "1", "value": 1, "headers": {"operation": "insert"}}) == {
-        changes.entity_mark(""),
-        changes.row_mark("", "1"),
+        keys.entity_mark(""),
+        keys.row_mark("", "1"),
     }
 
 
@@ -151,12 +151,12 @@ def test_whatever_changes_the_fold_touches_its_type_and_its_key():
 def test_numbers_that_are_worth_the_same_are_the_same(written, asked):
     message = change("insert", entity="order", value={"total": "WRITTEN"})
     payload = json.dumps(message).replace('"WRITTEN"', written).encode()
-    found = changes.touched_by(payload, TEMPLATES)
-    assert changes.rows_mark("by-total", [asked]) in found
+    found = keys.touched_by(payload, TEMPLATES)
+    assert keys.rows_mark("by-total", [asked]) in found
 
 
 def test_different_values_have_different_marks():
     values = [None, True, False, 0, 1, -1, -2, 1.5, "1", "", "None", "True", 2**60, 10**400]
-    assert len({changes.rows_mark("t", [value]) for value in values}) == len(values)
-    assert changes.rows_mark("t", ["a", "b"]) != changes.rows_mark("t", ["b", "a"])
-    assert changes.rows_mark("t", ["a"]) != changes.rows_mark("u", ["a"])
+    assert len({keys.rows_mark("t", [value]) for value in values}) == len(values)
+    assert keys.rows_mark("t", ["a", "b"]) != keys.rows_mark("t", ["b", "a"])
+    assert keys.rows_mark("t", ["a"]) != keys.rows_mark("u", ["a"])

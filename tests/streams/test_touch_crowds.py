@@ -11,7 +11,7 @@ from touched_streams import TOUCHED, change
 
 from fourfold import limits
 from fourfold.models.streams.touch import Entity, Row
-from fourfold.models.streams.touch.ears import Seat, _Room
+from fourfold.models.streams.touch.waiters import Seat, _Room
 
 ROWS = 12
 LATE_S = 40

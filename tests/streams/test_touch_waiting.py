@@ -12,15 +12,18 @@ from touched_streams import BY_CITY, TOUCHED, change
 from fourfold import limits
 from fourfold.errors import NotFound
 from fourfold.models.streams import reader
-from fourfold.models.streams.touch import Entity, Row, Rows, changes
+from fourfold.models.streams.touch import Entity, Row, Rows
+from fourfold.models.streams.touch import keys as keys_module
 
 # Journals
 
 
 def test_each_change_is_looked_at_once_however_many_wait(touches, stream, monkeypatch):
     seen = []
-    touched_by = changes.touched_by
-    monkeypatch.setattr(changes, "touched_by", lambda *given: seen.append(1) or touched_by(*given))
+    touched_by = keys_module.touched_by
+    monkeypatch.setattr(
+        keys_module, "touched_by", lambda *given: seen.append(1) or touched_by(*given)
+    )
     cursor = touches.meta("s").cursor
     for count in range(1, 4):
         stream.append(change())

@@ -8,7 +8,7 @@ import pytest
 
 from fourfold.errors import Busy, NotFound
 from fourfold.kernel import Database
-from fourfold.models.streams import MIGRATIONS, PROFILE, Streams, sweeping
+from fourfold.models.streams import MIGRATIONS, PROFILE, Streams, expiry
 
 
 class Clock:
@@ -96,5 +96,5 @@ def test_a_use_between_two_steps_of_a_sweep_is_seen_by_the_second(streams, clock
     clock.ms += 1_900
     streams.read("s")
     clock.ms += 200
-    assert streams.database.transact(partial(sweeping._expire, streams, "s")) == 0
+    assert streams.database.transact(partial(expiry._expire, streams, "s")) == 0
     assert streams.info("s").name == "s"

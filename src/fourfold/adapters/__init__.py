@@ -1,6 +1,6 @@
 """Sessions in the shapes that other libraries expect.
 
-    fourfold.adapters.langgraph        a checkpointer of LangGraph; needs fourfold[langgraph]
+    fourfold.adapters.langgraph.saver        a checkpointer of LangGraph; needs fourfold[langgraph]
     fourfold.adapters.openai_agents    a session of the OpenAI Agents SDK
 
 Everything that an adapter keeps is events and payloads of ordinary sessions: views of the past,

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
-from fourfold.adapters.naming import Generations, checked
+from fourfold.adapters.session_ids import Generations, checked
 from fourfold.content import encode, encode_each
 from fourfold.errors import (
     CorruptData,

@@ -9,11 +9,11 @@ knows. Parquet is written and read by pyarrow, which is imported when it is firs
 from __future__ import annotations
 
 from fourfold.archive.cache import DiskCache
-from fourfold.archive.manifests import Manifest, PublishedSegment, manifest_key, segment_key
-from fourfold.archive.reading import SegmentSource, open_segments
+from fourfold.archive.manifest import Manifest, PublishedSegment, manifest_key, segment_key
 from fourfold.archive.records import Row, Sealed
-from fourfold.archive.retrying import Retries
-from fourfold.archive.segments import write_segment
+from fourfold.archive.retry import Retries
+from fourfold.archive.segment_reader import SegmentSource, open_segments
+from fourfold.archive.segment_writer import write_segment
 
 __all__ = [
     "DiskCache",

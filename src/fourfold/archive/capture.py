@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from fourfold.archive.described import Column, Description, Table
-from fourfold.archive.publications import Publication
+from fourfold.archive.database_manifest import Publication
+from fourfold.archive.publication import Column, Description, Table
 from fourfold.errors import CorruptData
 from fourfold.kernel import Database, Snapshot, Transaction, load_queries
-from fourfold.kernel.bulk import quoted
+from fourfold.kernel.bulk_insert import quoted
 
 SQL = load_queries("fourfold.archive", "tables.sql")
 SCHEMA = "schema"

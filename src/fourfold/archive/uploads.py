@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fourfold import limits
-from fourfold.archive.retrying import Retries
+from fourfold.archive.retry import Retries
 from fourfold.errors import AlreadyExists, CorruptData, NotFound
-from fourfold.kernel import faults
+from fourfold.kernel import failpoints
 from fourfold.objects import ObjectStore
 
 
@@ -39,11 +39,11 @@ def put_once(objects: ObjectStore, wanted: Upload, retries: Retries) -> bool:
     """Bring an object to the store, unless it is there. Whether it was not: of several that bring
     the same one at the same moment, one did.
     """
-    if faults.armed:
-        faults.hit("archive.upload.before")
+    if failpoints.armed:
+        failpoints.hit("archive.upload.before")
     new = retries.run(lambda: _put(objects, wanted))
-    if faults.armed:
-        faults.hit("archive.upload.after")
+    if failpoints.armed:
+        failpoints.hit("archive.upload.after")
     return new
 
 

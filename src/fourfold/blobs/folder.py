@@ -27,7 +27,10 @@ from pathlib import Path
 from typing import Final
 
 from fourfold import limits
-from fourfold.blobs.checks import (
+from fourfold.blobs.protocol import (
+    Data,
+    Source,
+    Usage,
     check_age,
     check_data,
     is_leftover,
@@ -36,10 +39,9 @@ from fourfold.blobs.checks import (
     verified,
     verified_chunks,
 )
-from fourfold.blobs.protocol import Data, Source, Usage
 from fourfold.content import Hasher, content_id, parse_content_id
-from fourfold.objects.arguments import check_chunk_bytes, check_range
-from fourfold.objects.folder_files import DurableFolders, storage_errors, sync_folder
+from fourfold.objects.folder import DurableFolders, storage_errors, sync_folder
+from fourfold.objects.validation import check_chunk_bytes, check_range
 
 _SHARD = re.compile(r"[0-9a-f]{2}")
 _BLOB = re.compile(r"([0-9a-f]{64})\.blob")

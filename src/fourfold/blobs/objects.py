@@ -16,7 +16,10 @@ from functools import partial
 from typing import IO
 
 from fourfold import limits
-from fourfold.blobs.checks import (
+from fourfold.blobs.protocol import (
+    Data,
+    Source,
+    Usage,
     check_age,
     check_data,
     corrupt,
@@ -26,12 +29,11 @@ from fourfold.blobs.checks import (
     verified,
     verified_chunks,
 )
-from fourfold.blobs.protocol import Data, Source, Usage
 from fourfold.content import Hasher, content_id, parse_content_id
 from fourfold.errors import AlreadyExists, NotFound
 from fourfold.objects import ObjectInfo, ObjectStore, check_prefix
-from fourfold.objects.arguments import check_chunk_bytes, check_range
-from fourfold.objects.folder_files import storage_errors
+from fourfold.objects.folder import storage_errors
+from fourfold.objects.validation import check_chunk_bytes, check_range
 
 _NAME = re.compile(r"([0-9a-f]{2})/(\1[0-9a-f]{62})\.blob")
 

@@ -14,13 +14,21 @@ from collections.abc import Iterator
 from typing import Final
 
 from fourfold import limits
-from fourfold.blobs.checks import check_age, check_data, not_found, pieces_of, verified
-from fourfold.blobs.protocol import Data, Source, Usage
+from fourfold.blobs.protocol import (
+    Data,
+    Source,
+    Usage,
+    check_age,
+    check_data,
+    not_found,
+    pieces_of,
+    verified,
+)
 from fourfold.content import Hasher, content_id, parse_content_id
 from fourfold.errors import CorruptData
 from fourfold.kernel import Database, Migration, Snapshot, Transaction, load_queries
-from fourfold.kernel.statements import read_sql
-from fourfold.objects.arguments import check_chunk_bytes, check_range
+from fourfold.kernel.named_queries import read_sql
+from fourfold.objects.validation import check_chunk_bytes, check_range
 
 _SQL = load_queries("fourfold.blobs")
 

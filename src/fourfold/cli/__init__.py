@@ -6,6 +6,6 @@ an exit code, `output.py` is the only place that prints.
 
 from __future__ import annotations
 
-from fourfold.cli.entry import main
+from fourfold.cli.main import main
 
 __all__ = ["main"]

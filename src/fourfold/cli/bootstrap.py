@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fourfold.cli.archived import objects_option, remember
 from fourfold.cli.options import command as _command
-from fourfold.cli.options import root_argument
+from fourfold.cli.options import objects_option, remember, root_argument
 from fourfold.cli.output import counted, size
 from fourfold.store import open_store
 
 if TYPE_CHECKING:
     from fourfold.cli.output import Output
     from fourfold.models.streams.archive import Bootstrapped
-    from fourfold.store.rebuilding import RebuildReport
+    from fourfold.store.restoration import RebuildReport
 
 
 @_command("bootstrap")
@@ -43,7 +42,7 @@ def command(
     """
     if take_over and at is None:
         raise click.UsageError("--take-over goes with --at.")
-    from fourfold.store.rebuilding import rebuild  # noqa: PLC0415 - imports every model
+    from fourfold.store.restoration import rebuild  # noqa: PLC0415 - imports every model
 
     with open_store(root):
         remember(root, objects)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from fourfold import config
 from fourfold.cli.options import command as fourfold_command
 from fourfold.cli.options import root_argument, set_option
 from fourfold.errors import AlreadyExists, InvalidInput, NotFound
+from fourfold.settings import FILE_NAME, fresh_file, load
 
 if TYPE_CHECKING:
     from fourfold.cli.output import Output
@@ -39,10 +39,10 @@ def command(out: Output, root: Path | None, *, init: bool, flags: dict[str, str]
         return
     if root is not None and not root.is_dir():
         raise NotFound(f"{root} is not a folder", hint="Give the folder of a store as ROOT.")
-    settings = config.load(root, environ=os.environ, flags=flags)
+    settings = load(root, environ=os.environ, flags=flags)
     rows = settings.explain()
     if out.as_json:
-        file = None if root is None else root / config.FILE_NAME
+        file = None if root is None else root / FILE_NAME
         out.document(
             {
                 "root": None if root is None else str(root),
@@ -58,8 +58,8 @@ def command(out: Output, root: Path | None, *, init: bool, flags: dict[str, str]
 
 
 def _initialise(out: Output, root: Path | None) -> None:
-    text = config.fresh_file()
-    path = None if root is None else root / config.FILE_NAME
+    text = fresh_file()
+    path = None if root is None else root / FILE_NAME
     if path is not None:
         _create(path, text)
     if out.as_json:

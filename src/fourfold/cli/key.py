@@ -9,7 +9,7 @@ import click
 from fourfold.cli.options import command as _command
 from fourfold.cli.options import root_argument
 from fourfold.cli.output import Output
-from fourfold.server.access import SCOPES, Access, Scope
+from fourfold.server.auth import SCOPES, Access, Scope
 from fourfold.store import open_store
 
 

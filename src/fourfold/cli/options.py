@@ -1,15 +1,28 @@
-"""The options that commands share, and the decorator that gives every command `--json`."""
+"""The options that commands share, and the decorator that gives every command `--json`.
+
+What the commands around the archive share: the address of the objects, and opening a store that
+publishes to them.
+
+Lengths of time, and amounts of history, as options take them.
+"""
 
 from __future__ import annotations
 
 import functools
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from fourfold.cli.output import Output
-from fourfold.errors import InvalidConfig
+from fourfold.errors import InvalidConfig, NotFound, Refused
+from fourfold.objects import ObjectStore, check_conditional_writes
+from fourfold.settings import FILE_NAME
+from fourfold.store import Store, open_store
+from fourfold.store.store import remember
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,3 +84,85 @@ def _pairs(
             )
         pairs[name.strip()] = value
     return pairs
+
+
+__all__ = ["objects_option", "published_store", "refuse_without_conditions", "remember"]
+
+
+def objects_option(function: Callable[..., None]) -> Callable[..., None]:
+    return click.option(
+        "--objects",
+        metavar="URL",
+        help="Where objects live: a folder, or s3://bucket/prefix; if not given, `objects.url`.",
+    )(function)
+
+
+@contextmanager
+def published_store(
+    root: Path,
+    objects: str | None,
+    *,
+    publish_first: bool = False,
+    make: bool = False,
+    check: bool = True,
+) -> Iterator[Store]:
+    """Open a store that is published. Unless `check` is False, the object store must answer and
+    honour conditional writes.
+    """
+    if not make and not (root / FILE_NAME).exists():
+        raise NotFound(f"{root}: is not a Fourfold store", hint="Check the path.")
+    with open_store(root):
+        remember(root, objects)
+    settings = {"archive.acknowledge": "published"} if publish_first else {}
+    with open_store(root, settings=settings) as store:
+        if check:
+            refuse_without_conditions(store.objects)
+        yield store
+
+
+def refuse_without_conditions(objects: ObjectStore) -> None:
+    """Two nodes on an object store that ignores conditions would overwrite each other."""
+    found = check_conditional_writes(objects)
+    if not found.honoured:
+        raise Refused(
+            f"the object store does not keep conditions: {found.faults[0]}",
+            hint="Publish to a store that honours If-Match and If-None-Match.",
+        )
+
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
+_AGE: Final = re.compile(r"(\d{1,9})([smhdw])")
+
+
+class Age(click.ParamType):  # type: ignore[type-arg]
+    """A length of time: 90s, 30m, 12h, 7d, 4w."""
+
+    name = "AGE"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        match = _AGE.fullmatch(str(value))
+        if match is None:
+            self.fail(f"{value!r} is not a length of time (90s, 30m, 12h, 7d, 4w).", param, ctx)
+        return float(match[1]) * _UNITS[match[2]]
+
+
+class Kept(click.ParamType):  # type: ignore[type-arg]
+    """How much stays: so many of the newest (1000), as a whole number, or so much time (30d), as a
+    number of seconds that is not whole.
+    """
+
+    def __init__(self, noun: str) -> None:
+        self._noun = noun
+        self.name = f"{noun.upper()}|AGE"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | float:
+        if str(value).isdecimal() and len(str(value)) < 19:
+            return int(value)
+        if _AGE.fullmatch(str(value)) is None:
+            said = f"{value!r} is neither a number of {self._noun} (1000) nor a time (30d)."
+            self.fail(said, param, ctx)
+        return Age().convert(value, param, ctx)

@@ -8,17 +8,16 @@ from pathlib import Path
 import click
 
 from fourfold import limits
-from fourfold.cli.archived import published_store, refuse_without_conditions
 from fourfold.cli.options import command as _command
-from fourfold.cli.options import root_argument
+from fourfold.cli.options import published_store, refuse_without_conditions, root_argument
 from fourfold.cli.output import Output
 from fourfold.errors import Refused
-from fourfold.server.access import Access
-from fourfold.server.control import Control
-from fourfold.server.publishing import Publishing
-from fourfold.server.reading import Timing
-from fourfold.server.serving import is_this_machine, refuse_other_machines, serve
-from fourfold.server.signing import Keys
+from fourfold.server.auth import Access
+from fourfold.server.publisher import Publishing
+from fourfold.server.run import is_this_machine, refuse_other_machines, serve
+from fourfold.server.signing_keys import Keys
+from fourfold.server.stream_reads import Timing
+from fourfold.server.subscriptions import Control
 from fourfold.store import Store, open_store
 
 
@@ -123,7 +122,7 @@ def command(
 
 
 def _publishing(store: Store) -> Publishing:
-    from fourfold.store.continuous import Continuous  # noqa: PLC0415 - imports every model
+    from fourfold.store.background_publisher import Continuous  # noqa: PLC0415 - imports every model
 
     return Publishing(
         Continuous(store), store.archive, lambda: refuse_without_conditions(store.objects)

@@ -7,8 +7,8 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Final
 
 from fourfold import kernel
+from fourfold._version import __version__
 from fourfold.cli.options import command as fourfold_command
-from fourfold.version import __version__
 
 if TYPE_CHECKING:
     from fourfold.cli.output import Output

@@ -14,13 +14,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fourfold.lazy import exports
+from fourfold._lazy import exports
 
 if TYPE_CHECKING:
-    from fourfold.client.aio import AsyncFollowing, AsyncStream, AsyncStreamClient
-    from fourfold.client.answers import Appended, Listed, Part, StreamFacts
-    from fourfold.client.delivery import Batching
-    from fourfold.client.producer import AsyncProducer, StreamProducer
+    from fourfold.client.async_client import AsyncFollowing, AsyncStream, AsyncStreamClient
+    from fourfold.client.producer import AsyncProducer, Batching, StreamProducer
+    from fourfold.client.responses import Appended, Listed, Part, StreamFacts
     from fourfold.client.rules import (
         Boundary,
         LiveTemplate,
@@ -29,33 +28,33 @@ if TYPE_CHECKING:
         StreamProfile,
         TouchFacts,
     )
-    from fourfold.client.sync import Following, Stream, StreamClient
+    from fourfold.client.sync_client import Following, Stream, StreamClient
     from fourfold.models.streams.records import Producer
     from fourfold.models.streams.touch.records import Entity, Row, Rows, Template, Touched
 else:
     __getattr__, __dir__ = exports(
         __name__,
         {
-            "Appended": "fourfold.client.answers",
-            "AsyncFollowing": "fourfold.client.aio",
+            "Appended": "fourfold.client.responses",
+            "AsyncFollowing": "fourfold.client.async_client",
             "AsyncProducer": "fourfold.client.producer",
-            "AsyncStream": "fourfold.client.aio",
-            "AsyncStreamClient": "fourfold.client.aio",
-            "Batching": "fourfold.client.delivery",
+            "AsyncStream": "fourfold.client.async_client",
+            "AsyncStreamClient": "fourfold.client.async_client",
+            "Batching": "fourfold.client.producer",
             "Boundary": "fourfold.client.rules",
             "Entity": "fourfold.models.streams.touch.records",
-            "Following": "fourfold.client.sync",
-            "Listed": "fourfold.client.answers",
+            "Following": "fourfold.client.sync_client",
+            "Listed": "fourfold.client.responses",
             "LiveTemplate": "fourfold.client.rules",
-            "Part": "fourfold.client.answers",
+            "Part": "fourfold.client.responses",
             "Producer": "fourfold.models.streams.records",
             "RoutingKey": "fourfold.client.rules",
             "Row": "fourfold.models.streams.touch.records",
             "Rows": "fourfold.models.streams.touch.records",
             "SchemaRegistry": "fourfold.client.rules",
-            "Stream": "fourfold.client.sync",
-            "StreamClient": "fourfold.client.sync",
-            "StreamFacts": "fourfold.client.answers",
+            "Stream": "fourfold.client.sync_client",
+            "StreamClient": "fourfold.client.sync_client",
+            "StreamFacts": "fourfold.client.responses",
             "StreamProducer": "fourfold.client.producer",
             "StreamProfile": "fourfold.client.rules",
             "Template": "fourfold.models.streams.touch.records",

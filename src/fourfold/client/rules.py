@@ -3,17 +3,39 @@ requests, and as what a Fourfold server answers. Pure.
 
 What a newer server tells beside this is passed over. Nothing here needs the database, as little as
 the rest of the client.
+
+The calls of both clients on the rules of a stream: schemas, profiles, and waiting for changes.
+
+    client.set_schema("orders", {"type": "object", "required": ["id"]})
+    client.set_profile("todos", "state-protocol", touch=True)
+    told = client.touch_wait("todos", [Row("todo", "7")], timeout=60)
+
+They are of Fourfold's own server.
+
+One who waits for changes at a server, request after request.
+
+A server lets a request wait for so long only, and connections break. With the cursor of the last
+answer the next request goes on where it ended, so no change is missed. One who comes without a
+cursor asks for it first, and then waits: if it waited at once and the connection broke, it would
+begin anew at a later end of the stream, and never be told of what came in between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from fourfold.client import answers, calls
-from fourfold.client.answers import Answer
-from fourfold.client.calls import Address, Call
+from fourfold import limits
+from fourfold.client import requests, responses
+from fourfold.client.requests import Address, Call
+from fourfold.client.responses import Answer
+from fourfold.client.transport import Settings
 from fourfold.errors import BadAnswer, InvalidInput
+from fourfold.models.streams import rules
+from fourfold.models.streams.rules import UNCHANGED, FieldsGiven, KeyGiven
 from fourfold.models.streams.touch.records import Entity, Key, Row, Rows, Template, Touched
 
 Out = TypeVar("Out")
@@ -169,7 +191,7 @@ def _tell(
 ) -> Call:
     url = f"{address.stream(name)}/{part}"
     headers = {"content-type": "application/json"}
-    return Call("POST", url, what, headers, {}, calls.as_json(told), repeatable)
+    return Call("POST", url, what, headers, {}, requests.as_json(told), repeatable)
 
 
 def _key(key: Key) -> dict[str, Any]:
@@ -187,7 +209,7 @@ def _key(key: Key) -> dict[str, Any]:
 
 
 def _read(answer: Answer, understand: Callable[[Any], Out], what: str) -> Out:
-    told = answers.document(answer)
+    told = responses.document(answer)
     try:
         return understand(told)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -240,3 +262,204 @@ def _facts(told: Any) -> TouchFacts:
 
 def _touched(told: Any) -> Touched:
     return Touched(told["touched"], told["stale"], told["cursor"], tuple(told["keys"]))
+
+
+# The client gives up on a silent connection after CLIENT_LIVE_TIMEOUT_S; the answer comes before.
+_ONE_REQUEST_S = limits.CLIENT_LIVE_TIMEOUT_S / 2
+
+
+class TouchWaiting:
+    """Ask for the next `call` until `take` finds that the wait is over."""
+
+    def __init__(
+        self,
+        address: Address,
+        name: str,
+        keys: Sequence[Key],
+        cursor: str | None,
+        timeout: float | None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if timeout is not None and not 0 <= timeout < math.inf:
+            raise InvalidInput(f"a wait takes a number of seconds from 0 on, not {timeout!r:.80}")
+        if isinstance(keys, tuple) and hasattr(keys, "_fields"):
+            raise InvalidInput("the keys of a wait are a list", hint=f"Wait for [{keys!r:.80}].")
+        self._address = address
+        self._name = name
+        self._keys = list(keys)
+        self._cursor = cursor
+        self._clock = clock
+        self._until = math.inf if timeout is None else clock() + timeout
+
+    def call(self) -> Call:
+        """The next request."""
+        pause = 0.0 if self._cursor is None else min(max(self._left_s(), 0.0), _ONE_REQUEST_S)
+        # Rounded up, or the last moment would be spent on requests that do not wait.
+        return touch_wait(
+            self._address, self._name, self._keys, self._cursor, math.ceil(1000 * pause)
+        )
+
+    def take(self, answer: Answer) -> Touched | None:
+        """What became of the wait; None when it goes on."""
+        told = touched_of(answer)
+        self._cursor = told.cursor
+        return told if told.touched or told.stale or self._left_s() <= 0 else None
+
+    def _left_s(self) -> float:
+        return self._until - self._clock()
+
+
+class RuleCalls(ABC):
+    """For threads."""
+
+    settings: Settings
+
+    @abstractmethod
+    def send(self, call: Call) -> Answer:
+        """One request, repeated while that is safe."""
+
+    def schema(self, name: str) -> SchemaRegistry:
+        """The schemas of a stream, and what else is declared of its messages."""
+        return registry_of(self.send(schema(self.settings.address, name)))
+
+    def set_schema(
+        self,
+        name: str,
+        schema: Any = UNCHANGED,
+        *,
+        lens: Any = None,
+        routing_key: KeyGiven = UNCHANGED,
+        search: FieldsGiven = UNCHANGED,
+    ) -> SchemaRegistry:
+        """A new version of the schema of a stream, with a lens that brings messages of the version
+        before into it; and where messages have their routing key, and by which fields they are
+        found. What is not given stays as it is. A schema is not sent again when no answer comes:
+        that raises OutcomeUnknown.
+        """
+        change = rules.registry_change(schema, lens, routing_key, search)
+        call = set_schema(self.settings.address, name, change)
+        return registry_of(self.send(call))
+
+    def profile(self, name: str) -> StreamProfile:
+        """What a stream is used as."""
+        return profile_of(self.send(profile(self.settings.address, name)))
+
+    def set_profile(
+        self,
+        name: str,
+        kind: str,
+        *,
+        touch: bool | None = None,
+        redact: Sequence[str] | None = None,
+        routing_key: Sequence[str] | None = None,
+    ) -> StreamProfile:
+        """Use a stream as something: "generic", "state-protocol" (with `touch`), or "evlog" (with
+        `redact` and `routing_key`). What is not given is as it is by default.
+        """
+        given = rules.profile(kind, touch, redact, routing_key)
+        call = set_profile(self.settings.address, name, given)
+        return profile_of(self.send(call))
+
+    def touch(self, name: str) -> TouchFacts:
+        """Where a stream is for those who wait for changes of it, and its live templates."""
+        return touch_of(self.send(touch(self.settings.address, name)))
+
+    def touch_wait(
+        self,
+        name: str,
+        keys: Sequence[Key],
+        *,
+        cursor: str | None = None,
+        timeout: float | None = None,
+    ) -> Touched:
+        """Wait until one of the keys is touched by a change behind the cursor, from now on if there
+        is none; at most `timeout` seconds, for ever if not given. It goes on over the limits of the
+        server and over connections that break, and misses nothing.
+        """
+        waiting = TouchWaiting(self.settings.address, name, keys, cursor, timeout)
+        while True:
+            told = waiting.take(self.send(waiting.call()))
+            if told is not None:
+                return told
+
+    def touch_templates(self, name: str, wanted: Sequence[Template]) -> tuple[LiveTemplate, ...]:
+        """Make live templates active, so that somebody can wait with them; in the order given."""
+        call = touch_templates(self.settings.address, name, wanted)
+        return templates_of(self.send(call))
+
+
+class AsyncRuleCalls(ABC):
+    """The same for coroutines."""
+
+    settings: Settings
+
+    @abstractmethod
+    async def send(self, call: Call) -> Answer:
+        """One request, repeated while that is safe."""
+
+    async def schema(self, name: str) -> SchemaRegistry:
+        """The schemas of a stream, and what else is declared of its messages."""
+        return registry_of(await self.send(schema(self.settings.address, name)))
+
+    async def set_schema(
+        self,
+        name: str,
+        schema: Any = UNCHANGED,
+        *,
+        lens: Any = None,
+        routing_key: KeyGiven = UNCHANGED,
+        search: FieldsGiven = UNCHANGED,
+    ) -> SchemaRegistry:
+        """A new version of the schema of a stream, and other declarations; what is not given stays
+        as it is.
+        """
+        change = rules.registry_change(schema, lens, routing_key, search)
+        call = set_schema(self.settings.address, name, change)
+        return registry_of(await self.send(call))
+
+    async def profile(self, name: str) -> StreamProfile:
+        """What a stream is used as."""
+        return profile_of(await self.send(profile(self.settings.address, name)))
+
+    async def set_profile(
+        self,
+        name: str,
+        kind: str,
+        *,
+        touch: bool | None = None,
+        redact: Sequence[str] | None = None,
+        routing_key: Sequence[str] | None = None,
+    ) -> StreamProfile:
+        """Use a stream as something; what is not given is as it is by default."""
+        given = rules.profile(kind, touch, redact, routing_key)
+        call = set_profile(self.settings.address, name, given)
+        return profile_of(await self.send(call))
+
+    async def touch(self, name: str) -> TouchFacts:
+        """Where a stream is for those who wait for changes of it, and its live templates."""
+        return touch_of(await self.send(touch(self.settings.address, name)))
+
+    async def touch_wait(
+        self,
+        name: str,
+        keys: Sequence[Key],
+        *,
+        cursor: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - a wait that is over gives a cursor
+    ) -> Touched:
+        """Wait until one of the keys is touched by a change behind the cursor. Cancel it to end
+        it.
+        """
+        waiting = TouchWaiting(self.settings.address, name, keys, cursor, timeout)
+        while True:
+            told = waiting.take(await self.send(waiting.call()))
+            if told is not None:
+                return told
+
+    async def touch_templates(
+        self, name: str, wanted: Sequence[Template]
+    ) -> tuple[LiveTemplate, ...]:
+        """Make live templates active, so that somebody can wait with them; in the order given."""
+        call = touch_templates(self.settings.address, name, wanted)
+        return templates_of(await self.send(call))

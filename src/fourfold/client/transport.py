@@ -2,11 +2,18 @@
 
 It is httpx, from the extra `client`; nothing else in Fourfold knows it. A failure before anything
 was sent may always be followed by another try. After that, only where the call may be repeated.
+
+How long a request is repeated, and with which pauses between.
+
+Pauses grow, and are partly up to chance, so that clients which lost one server do not all come
+back at the same moment. A server that says when to come back is believed, within reason.
 """
 
 from __future__ import annotations
 
+import random
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -14,9 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from fourfold import limits
-from fourfold.client import answers
-from fourfold.client.answers import Answer
-from fourfold.client.calls import Address, Call
+from fourfold._version import __version__
+from fourfold.client import responses
+from fourfold.client.requests import Address, Call
+from fourfold.client.responses import Answer
 from fourfold.errors import (
     Closed,
     FourfoldError,
@@ -25,7 +33,6 @@ from fourfold.errors import (
     OutcomeUnknown,
     ServerUnreachable,
 )
-from fourfold.version import __version__
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +110,7 @@ class Transport:
             with self._client.stream(call.method, call.url, **asked) as response:
                 answer = Answer(response.status_code, response.headers)
                 if not 200 <= answer.status < 300:
-                    raise answers.error_of(call, answer._replace(body=response.read()))
+                    raise responses.error_of(call, answer._replace(body=response.read()))
                 yield answer, response.iter_bytes()
         except self._httpx.HTTPError as error:
             raise _failure(self._httpx, call, error) from error
@@ -139,7 +146,7 @@ class AsyncTransport:
             async with self._client.stream(call.method, call.url, **asked) as response:
                 answer = Answer(response.status_code, response.headers)
                 if not 200 <= answer.status < 300:
-                    raise answers.error_of(call, answer._replace(body=await response.aread()))
+                    raise responses.error_of(call, answer._replace(body=await response.aread()))
                 yield answer, response.aiter_bytes()
         except self._httpx.HTTPError as error:
             raise _failure(self._httpx, call, error) from error
@@ -168,3 +175,32 @@ def _failure(httpx: Any, call: Call, error: Exception) -> FourfoldError:
             details={"sent": not unsent},
         )
     return OutcomeUnknown(f"{call.what}: the connection broke before an answer came: {reason}")
+
+
+class Patience:
+    """The repetitions of one request."""
+
+    def __init__(self, for_s: float | None) -> None:
+        self._for_s = for_s
+        self.restart()
+
+    def restart(self) -> None:
+        """It went well: the next failure is a first one again."""
+        self._until: float | None = None
+        self._pause = limits.CLIENT_BACKOFF_S
+
+    def pause(self, error: FourfoldError) -> float:
+        """How long to wait before the next try; the error itself when there is none."""
+        if not error.retryable:
+            raise error
+        now = time.monotonic()
+        if self._until is None:
+            self._until = float("inf") if self._for_s is None else now + self._for_s
+        left = self._until - now
+        if left <= 0:
+            raise error
+        wanted = random.uniform(0.5, 1.0) * self._pause  # noqa: S311 - no secret
+        self._pause = min(2 * self._pause, limits.CLIENT_BACKOFF_S_MAX)
+        if error.retry_after is not None:
+            wanted = max(wanted, min(error.retry_after, limits.CLIENT_BACKOFF_S_MAX))
+        return min(wanted, left)

@@ -6,7 +6,7 @@ bytes and the same name on every machine.
 
 from __future__ import annotations
 
-from fourfold.content.canonical import VERSION, decode, encode, encode_each, encode_flat
+from fourfold.content.canonical import VERSION, decode, encode, encode_each, encode_flat, encode_jcs
 from fourfold.content.hashes import (
     EMPTY_ID,
     Hasher,
@@ -15,9 +15,8 @@ from fourfold.content.hashes import (
     is_content_id,
     parse_content_id,
 )
-from fourfold.content.jcs import encode_jcs
 from fourfold.content.merkle import Reference, digest, digest_of_map, refer
-from fourfold.content.payload import (
+from fourfold.content.payload_refs import (
     Decision,
     Inline,
     Interned,

@@ -44,7 +44,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 from fourfold import limits
-from fourfold.content.paths import Refusal
+from fourfold.content.canonical import Refusal
 from fourfold.errors import ContentError
 
 _DIGEST_BYTES: Final = 32

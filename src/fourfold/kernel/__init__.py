@@ -7,23 +7,22 @@ them up. It knows nothing of documents, streams, graphs or sessions.
 
 from __future__ import annotations
 
-from fourfold.kernel import faults, inspection, profiles
+from fourfold.kernel import failpoints, inspection, profiles
 from fourfold.kernel.backup import Sidecar, read_sidecar
 from fourfold.kernel.backup import verify as verify_backup
-from fourfold.kernel.bell import Bell, Ear
-from fourfold.kernel.bootstrap import sync_folder
 from fourfold.kernel.database import Database, Options, Work
 from fourfold.kernel.driver import SQLITE_VERSION_MIN, sqlite_version
-from fourfold.kernel.following import Following
-from fourfold.kernel.group import GroupLimits
+from fourfold.kernel.files import sync_folder
+from fourfold.kernel.group_commit import GroupLimits
 from fourfold.kernel.health import Finding, Health, Thresholds
 from fourfold.kernel.lock import holder
 from fourfold.kernel.maintenance import Checkpoint
 from fourfold.kernel.metrics import Reading, prometheus_text
 from fourfold.kernel.migrations import Migration, load_migrations
+from fourfold.kernel.named_queries import Queries, load_queries
+from fourfold.kernel.notifier import Bell, Ear, Following
 from fourfold.kernel.profiles import Profile
 from fourfold.kernel.sequences import Sequence
-from fourfold.kernel.statements import Queries, load_queries
 from fourfold.kernel.transaction import Snapshot, Transaction
 
 __all__ = [
@@ -47,7 +46,7 @@ __all__ = [
     "Thresholds",
     "Transaction",
     "Work",
-    "faults",
+    "failpoints",
     "holder",
     "inspection",
     "load_migrations",

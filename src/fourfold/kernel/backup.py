@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 
 from fourfold import limits
+from fourfold._version import __version__
 from fourfold.errors import (
     AlreadyExists,
     CorruptData,
@@ -31,14 +32,7 @@ from fourfold.errors import (
     SequenceRegression,
     StorageError,
 )
-from fourfold.kernel import faults
-from fourfold.kernel.bootstrap import (
-    APPLICATION_ID,
-    FILE_MODE,
-    holds_nothing,
-    make_folder,
-    sync_folder,
-)
+from fourfold.kernel import failpoints
 from fourfold.kernel.driver import (
     CHECKPOINT_MODES,
     Connection,
@@ -47,11 +41,11 @@ from fourfold.kernel.driver import (
     sqlite_version,
     translate,
 )
+from fourfold.kernel.files import APPLICATION_ID, FILE_MODE, holds_nothing, make_folder, sync_folder
 from fourfold.kernel.lock import WriterLock
 from fourfold.kernel.migrations import applied_version
 from fourfold.kernel.sequences import Sequence, current
 from fourfold.kernel.transaction import SQL, Snapshot
-from fourfold.version import __version__
 
 SIDECAR_FORMAT = 1
 _SIDES = ("-wal", "-shm", "-journal")
@@ -101,14 +95,14 @@ def take(
     try:
         _create_private(partial)
         _copy(source, partial, progress)
-        if faults.armed:
-            faults.hit("kernel.backup.copied")
+        if failpoints.armed:
+            failpoints.hit("kernel.backup.copied")
         sidecar = _inspect(partial, destination.name, sequences)
         _write_durably(partial_note, msgspec.json.format(msgspec.json.encode(sidecar)) + b"\n")
         partial.rename(destination)
         try:
-            if faults.armed:
-                faults.hit("kernel.backup.renamed")
+            if failpoints.armed:
+                failpoints.hit("kernel.backup.renamed")
             partial_note.rename(note)
         except BaseException:
             destination.unlink()
@@ -217,8 +211,8 @@ def restore(
         _duplicate(copy, partial)
         if lower:
             _lift(partial, lower, sequences)
-        if faults.armed:
-            faults.hit("kernel.restore.copied")
+        if failpoints.armed:
+            failpoints.hit("kernel.restore.copied")
         _swap(partial, target)
     except DriverError as error:
         raise translate(error, str(target)) from error
@@ -393,11 +387,11 @@ def _swap(partial: Path, target: Path) -> None:
         side = Path(f"{target}{suffix}")
         if side.exists():
             side.rename(f"{kept}{suffix}")
-    if faults.armed:
-        faults.hit("kernel.restore.kept")
+    if failpoints.armed:
+        failpoints.hit("kernel.restore.kept")
     partial.rename(target)
-    if faults.armed:
-        faults.hit("kernel.restore.renamed")
+    if failpoints.armed:
+        failpoints.hit("kernel.restore.renamed")
     sync_folder(target.parent)
 
 

@@ -34,22 +34,21 @@ from fourfold.errors import (
     Refused,
     StorageError,
 )
-from fourfold.kernel import backup, bootstrap, checkpoint, maintenance, migration_backups
-from fourfold.kernel.bootstrap import Plan
+from fourfold.kernel import backup, checkpointer, files, maintenance, migration_backups
 from fourfold.kernel.driver import Connection
-from fourfold.kernel.group import GroupCommit, GroupLimits
+from fourfold.kernel.files import Plan
+from fourfold.kernel.group_commit import GroupCommit, GroupLimits
 from fourfold.kernel.health import Health, Thresholds
 from fourfold.kernel.lock import WriterLock
-from fourfold.kernel.log_room import LogRoom
 from fourfold.kernel.metrics import Metrics, Reading
 from fourfold.kernel.migrations import Migration, in_order
 from fourfold.kernel.pauses import Pauses
 from fourfold.kernel.profiles import PLAIN, Profile
-from fourfold.kernel.readers import ReaderPool
+from fourfold.kernel.reader_pool import ReaderPool
 from fourfold.kernel.sequences import Sequence as Counter
 from fourfold.kernel.sequences import current
 from fourfold.kernel.transaction import SQL, Snapshot, Transaction
-from fourfold.kernel.writer import Writer
+from fourfold.kernel.writer import LogRoom, Writer
 
 T = TypeVar("T")
 Work: TypeAlias = Callable[[Transaction], T]
@@ -98,7 +97,7 @@ class Database:
         if writable:
             self._start_writer()
         self._readers = ReaderPool(
-            lambda: bootstrap.connect_reader(plan), plan.subject, options.readers_max
+            lambda: files.connect_reader(plan), plan.subject, options.readers_max
         )
         if not writable:
             self._check_readable()
@@ -133,7 +132,7 @@ class Database:
         return cls(plan, options or Options(), writable=mode == "rw")
 
     def _start_writer(self) -> None:
-        self._lock, connection = bootstrap.open_for_writing(
+        self._lock, connection = files.open_for_writing(
             self._plan, migration_backups.take_before_migrations
         )
         migration_backups.drop_expired(self._plan)
@@ -158,11 +157,11 @@ class Database:
         return LogRoom(maintenance.log_path(self.path), page_size, self._plan.vfs)
 
     def _check_readable(self) -> None:
-        bootstrap.must_exist(self.path)
+        files.must_exist(self.path)
         try:
-            connection = bootstrap.connect_reader(self._plan)
+            connection = files.connect_reader(self._plan)
             try:
-                bootstrap.check_for_reading(connection, self._plan)
+                files.check_for_reading(connection, self._plan)
             finally:
                 connection.close()
         except BaseException:
@@ -298,7 +297,7 @@ class Database:
         answer.
         """
         self._refuse_if_closed()
-        connection = bootstrap.connect_reader(self._plan)
+        connection = files.connect_reader(self._plan)
         try:
             problems = maintenance.integrity_problems(connection, self._plan.subject)
         finally:
@@ -313,7 +312,7 @@ class Database:
         sidecar.
         """
         self._refuse_if_closed()
-        connection = bootstrap.connect_reader(self._plan)
+        connection = files.connect_reader(self._plan)
         try:
             sidecar = backup.take(
                 connection, Path(destination).absolute(), self._plan.sequences, progress
@@ -471,7 +470,7 @@ class Database:
         if self._closed or group is None:
             return
         try:
-            connection = bootstrap.connect_writer(self._plan)
+            connection = files.connect_writer(self._plan)
             try:
                 self._fold_most(connection)
             finally:
@@ -509,7 +508,7 @@ class Database:
             self._checkpoint_pending = True
             # If it fails, or a reader stops it half-way, the next waits for as much growth again.
             self._checkpoint_at = pages + self._checkpoint_pages
-            checkpoint.request(self)
+            checkpointer.request(self)
 
     def _until(self, deadline_s: float | None) -> float:
         if self._closed:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fourfold.errors import ForeignFile, FourfoldError, WriterLocked
-from fourfold.kernel import backup, bootstrap, maintenance, sequences
-from fourfold.kernel.bootstrap import APPLICATION_ID, Plan
+from fourfold.kernel import backup, files, maintenance, sequences
 from fourfold.kernel.driver import Connection, DriverError, translate
+from fourfold.kernel.files import APPLICATION_ID, Plan
 from fourfold.kernel.lock import holder
 from fourfold.kernel.migrations import applied_version
 from fourfold.kernel.profiles import PLAIN
@@ -152,8 +152,8 @@ def _connect(path: Path) -> Connection:
     """Only SQLite opens the file: closing a plain descriptor of it would drop every lock that this
     process, and so the SQLite in it, holds on it.
     """
-    bootstrap.must_exist(path)
-    connection = bootstrap.connect_reader(Plan(path, PLAIN, (), ()))
+    files.must_exist(path)
+    connection = files.connect_reader(Plan(path, PLAIN, (), ()))
     try:
         mark = connection.pragma("application_id")
     except DriverError as error:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from fourfold.errors import Busy, FourfoldError, InvalidInput, StorageError
-from fourfold.kernel import backup, faults
+from fourfold.kernel import backup, failpoints
 from fourfold.kernel.driver import CHECKPOINT_MODES, Connection, DriverError, translate
 from fourfold.kernel.health import Health, Thresholds, assess
 from fourfold.kernel.metrics import Metrics, Reading
@@ -43,8 +43,8 @@ def checkpoint(connection: Connection, mode: str, subject: str) -> Checkpoint:
     """
     if mode not in CHECKPOINT_MODES:
         raise InvalidInput(f"checkpoint mode {mode!r} is not one of {', '.join(CHECKPOINT_MODES)}")
-    if faults.armed:
-        faults.hit("kernel.checkpoint.before")
+    if failpoints.armed:
+        failpoints.hit("kernel.checkpoint.before")
     try:
         # A connection that has read nothing does not know of the log, and would fold nothing back.
         connection.execute(SQL.fix_snapshot).fetchall()
@@ -54,8 +54,8 @@ def checkpoint(connection: Connection, mode: str, subject: str) -> Checkpoint:
         if isinstance(translated, Busy):
             return Checkpoint(busy=True, log_pages=-1, done_pages=-1)
         raise translated from error
-    if faults.armed:
-        faults.hit("kernel.checkpoint.after")
+    if failpoints.armed:
+        failpoints.hit("kernel.checkpoint.after")
     return Checkpoint(busy=done < log, log_pages=log, done_pages=done)
 
 

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from fourfold import limits
 from fourfold.errors import DiskFull, ReadOnly, StorageError
-from fourfold.kernel import backup, faults
+from fourfold.kernel import backup, failpoints
 from fourfold.kernel import migrations as steps
-from fourfold.kernel.bootstrap import Plan
 from fourfold.kernel.driver import Connection
+from fourfold.kernel.files import Plan
 from fourfold.kernel.transaction import SQL, Snapshot
 
 _NAME = re.compile(r"v\d+-(\d{8}T\d{12})\.sqlite(\.json)?")
@@ -56,8 +56,8 @@ def take_before_migrations(connection: Connection, plan: Plan) -> None:
             f"The file was not changed. Make room for the backup in {folder}, and open it again."
         )
         raise
-    if faults.armed:
-        faults.hit("kernel.migration.backed_up")
+    if failpoints.armed:
+        failpoints.hit("kernel.migration.backed_up")
     # A migration that fails is tried again: the newest copy of a version replaces earlier ones.
     for path in folder.glob(f"v{version}-*"):
         if not path.name.startswith(name):

@@ -4,18 +4,27 @@ of what ran.
 A database whose history this version does not know (a higher number, another text under a known
 number, a hole) is refused untouched. A migration that fails rolls back together with all that ran
 before it: the old version and the data stay, and the database does not open.
+
+Whether the tables, indexes, views and triggers of a database are those that its migrations make.
+
+One wrong byte in the text of a schema can change what a table accepts without making any page of
+the file unsound. So the schema is made again, in memory, and compared.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from importlib import resources
+from typing import NamedTuple
 
 from fourfold.errors import FormatError, FourfoldError, FutureFormat, InvalidInput, MigrationFailed
-from fourfold.kernel import faults
+from fourfold.kernel import failpoints
+from fourfold.kernel.driver import Connection
+from fourfold.kernel.named_queries import load_queries, read_sql
 from fourfold.kernel.transaction import SQL, Snapshot, Transaction
 
 
@@ -94,8 +103,8 @@ def migrate(txn: Transaction, migrations: Sequence[Migration], subject: str) -> 
     """Run what is pending, inside the caller's transaction."""
     for migration in pending(txn, migrations, subject):
         try:
-            if faults.armed:
-                faults.hit("kernel.migration.before")
+            if failpoints.armed:
+                failpoints.hit("kernel.migration.before")
             txn.execute(migration.sql)
             if migration.apply is not None:
                 migration.apply(txn)
@@ -103,10 +112,61 @@ def migrate(txn: Transaction, migrations: Sequence[Migration], subject: str) -> 
             txn.execute(
                 SQL.migration_record, (migration.version, migration.name, migration.checksum, now)
             )
-            if faults.armed:
-                faults.hit("kernel.migration.after")
+            if failpoints.armed:
+                failpoints.hit("kernel.migration.after")
         except Exception as error:
             reason = error.message if isinstance(error, FourfoldError) else repr(error)
             raise MigrationFailed(
                 f"{subject}: migration {migration.version} ({migration.name}) failed: {reason}"
             ) from error
+
+
+_SQL = load_queries("fourfold.kernel")
+_Schema = dict[tuple[str, str], str]
+
+
+class Difference(NamedTuple):
+    """Something that the schema must have, and the text of it in the file, if it is there."""
+
+    kind: str
+    name: str
+    expected: str
+    found: str | None
+
+
+def differences(
+    snapshot: Snapshot, migrations: Sequence[Migration], optional: Sequence[str] = ()
+) -> Iterator[Difference]:
+    """Where the schema of a database is not that of its migrations.
+
+    `optional` are statements that may have run or not. What the file has beyond them is the
+    business of whoever put it there.
+    """
+    found: _Schema = {(kind, name): sql for kind, name, sql in snapshot.rows(_SQL.schema_objects)}
+    needed, allowed = _made(tuple(migrations), tuple(optional))
+    for key, expected in needed.items():
+        if found.get(key) != expected:
+            yield Difference(*key, expected, found.get(key))
+    for key, expected in allowed.items():
+        if key in found and found[key] != expected:
+            yield Difference(*key, expected, found[key])
+
+
+@lru_cache(maxsize=8)
+def _made(migrations: tuple[Migration, ...], optional: tuple[str, ...]) -> tuple[_Schema, _Schema]:
+    """The schema that the migrations make, and what the optional statements add to it."""
+    connection = Connection(":memory:")
+    try:
+        connection.execute(read_sql("fourfold.kernel", "schema.sql"))
+        for migration in migrations:
+            connection.execute(migration.sql)
+        needed = _read(connection)
+        for statement in optional:
+            connection.execute(statement)
+        return needed, {key: sql for key, sql in _read(connection).items() if key not in needed}
+    finally:
+        connection.close()
+
+
+def _read(connection: Connection) -> _Schema:
+    return {(kind, name): sql for kind, name, sql in connection.execute(_SQL.schema_objects)}

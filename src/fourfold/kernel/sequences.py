@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fourfold.errors import InvalidInput, SequenceCorrupt
-from fourfold.kernel.statements import load_queries
+from fourfold.kernel.named_queries import load_queries
 
 if TYPE_CHECKING:
     from fourfold.kernel.transaction import Snapshot

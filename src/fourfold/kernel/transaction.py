@@ -21,7 +21,7 @@ from fourfold.errors import (
     Refused,
     SequenceCorrupt,
 )
-from fourfold.kernel import bulk, faults
+from fourfold.kernel import bulk_insert, failpoints
 from fourfold.kernel.driver import (
     LENGTH_LIMIT,
     Confinement,
@@ -31,9 +31,9 @@ from fourfold.kernel.driver import (
     TooBig,
     translate,
 )
-from fourfold.kernel.faults import armed
+from fourfold.kernel.failpoints import armed
+from fourfold.kernel.named_queries import load_queries
 from fourfold.kernel.pauses import Pauses
-from fourfold.kernel.statements import load_queries
 
 if TYPE_CHECKING:
     from fourfold.kernel.sequences import Sequence as Counter
@@ -213,38 +213,38 @@ class Transaction(Snapshot):
         """Run one statement for its effect."""
         self._touched = True
         if armed:
-            faults.hit("kernel.statement.before")
+            failpoints.hit("kernel.statement.before")
         try:
             self._cursor.execute(sql, params)
         except _REFUSALS as error:
             raise self._failed(error) from error
         if armed:
-            faults.hit("kernel.statement.after")
+            failpoints.hit("kernel.statement.after")
 
     def execute_many(self, sql: str, params: Iterable[Params]) -> None:
         """Run one statement once for each set of parameters."""
         self._touched = True
-        if faults.armed:
-            faults.hit("kernel.statement.before")
+        if failpoints.armed:
+            failpoints.hit("kernel.statement.before")
         try:
             self._cursor.executemany(sql, params)
         except _REFUSALS as error:
             raise self._failed(error) from error
-        if faults.armed:
-            faults.hit("kernel.statement.after")
+        if failpoints.armed:
+            failpoints.hit("kernel.statement.after")
 
     def execute_rows(self, template: str, rows: Sequence[Row], rest: Row = ()) -> None:
         """Run a statement that takes the values of many rows where it says `{rows}`, and the
         parameters `rest` behind them; for very many rows it is run several times.
         """
-        for sql, params in bulk.filled_statements(template, rows, rest):
+        for sql, params in bulk_insert.filled_statements(template, rows, rest):
             self.execute(sql, params)
 
     def insert_many(
         self, table: str, columns: tuple[str, ...], rows: Sequence[Row], *, verb: str = "INSERT"
     ) -> None:
         """Insert rows of any mix of keys, several to a statement: near the speed of C."""
-        for sql, params in bulk.row_statements(table, columns, rows, verb):
+        for sql, params in bulk_insert.row_statements(table, columns, rows, verb):
             self.execute(sql, params)
 
     def insert_series(
@@ -264,11 +264,13 @@ class Transaction(Snapshot):
         """
         if not values[1]:
             return
-        array = bulk.as_array(values[1])
+        array = bulk_insert.as_array(values[1])
         if array is None:
-            self.insert_many(*bulk.series_rows(table, fixed, counter, values, lengths))
+            self.insert_many(*bulk_insert.series_rows(table, fixed, counter, values, lengths))
             return
-        statement = bulk.series_statement(table, tuple(fixed), counter[0], values[0], lengths)
+        statement = bulk_insert.series_statement(
+            table, tuple(fixed), counter[0], values[0], lengths
+        )
         self.execute(statement, (*fixed.values(), counter[1], array))
 
     def insert_alike(
@@ -283,7 +285,7 @@ class Transaction(Snapshot):
         """Insert `count` rows that share the values of `fixed`. The columns of each group in
         `counted` go up by one from row to row; those of `varying` have a value for each row.
         """
-        for sql, params in bulk.alike_statements(table, fixed, counted, varying, count):
+        for sql, params in bulk_insert.alike_statements(table, fixed, counted, varying, count):
             self.execute(sql, params)
 
     @property
@@ -383,8 +385,8 @@ class Transaction(Snapshot):
         self._run(SQL.savepoint)
 
     def _savepoint_release(self) -> None:
-        if faults.armed:
-            faults.hit("kernel.savepoint.release")
+        if failpoints.armed:
+            failpoints.hit("kernel.savepoint.release")
         self._run(SQL.release)
 
     def _savepoint_undo(self) -> None:

@@ -4,6 +4,16 @@ Exactly one thread holds the turn at any time. `begin`, `commit` and `rollback` 
 by that thread. A commit that fails while it reaches the disk leaves an outcome that nobody can
 know, so from then on the writer refuses to work: after an error from fsync the operating system may
 have dropped the pages, and going on would acknowledge what is not there.
+
+Room in the write-ahead log: zeros written ahead of the commits that will need the place.
+
+A sync of a file that has grown also writes where the file now ends and which blocks are its own,
+and costs nearly twice what a sync of bytes written over others costs. So a log that grows is made
+longer in steps, and the commits between two steps write over zeros. SQLite reads a log up to the
+first frame that is not whole, and zeros are never one: a log with room reads as the same log.
+
+Room is only made by whoever holds SQLite's lock for writing, and only beyond the end of the file,
+so no frame can be where the zeros go. Where it cannot be made, nothing is lost but time.
 """
 
 from __future__ import annotations
@@ -12,7 +22,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
+from fourfold import limits
 from fourfold.errors import (
     CommitUncertain,
     DeadlineExceeded,
@@ -22,12 +34,71 @@ from fourfold.errors import (
     Refused,
     StorageError,
 )
-from fourfold.kernel import faults
-from fourfold.kernel.driver import Connection, DriverError, translate
-from fourfold.kernel.log_room import LogRoom
+from fourfold.kernel import failpoints
+from fourfold.kernel.driver import Connection, DriverError, LogFile, log_file, translate
 from fourfold.kernel.metrics import Metrics
 from fourfold.kernel.transaction import SQL, Transaction
 from fourfold.limits import DEADLINE_CHECK_STEPS
+
+_LOG_HEADER_BYTES = 32
+_FRAME_HEADER_BYTES = 24
+_WRITE_BYTES = 65_536
+"""The largest page: SQLite's file layer refuses to write 128 KiB at once."""
+
+
+class LogRoom:
+    """Keeps the log of one database longer than its frames."""
+
+    def __init__(self, log: Path, page_size: int, vfs: str | None) -> None:
+        self._log = log
+        self._vfs = vfs
+        self._frame = page_size + _FRAME_HEADER_BYTES
+        self._pages = 0
+        self._enough = self._frames(limits.LOG_ROOM_FIRST_BYTES)
+        """The number of pages in the log from which on more room is wanted."""
+        self.wanted = False
+
+    def grew(self, pages: int) -> None:
+        """After a commit that left `pages` in the log."""
+        # A log that begins anew may have been cut.
+        if pages > self._enough or pages < self._pages:
+            self.wanted = True
+        self._pages = pages
+
+    def make(self) -> None:
+        """Write zeros behind the log. The caller holds the lock for writing."""
+        self.wanted = False
+        used = _LOG_HEADER_BYTES + self._pages * self._frame
+        try:
+            with log_file(self._log, self._vfs) as file:
+                end = file.xFileSize()
+                if used < limits.LOG_ROOM_FIRST_BYTES or end < used:
+                    # A short log, or one that somebody else has cut since.
+                    self._enough = self._frames(limits.LOG_ROOM_FIRST_BYTES)
+                    return
+                step = min(used, limits.LOG_ROOM_STEP_BYTES)
+                if end - used < step // 2:
+                    self._extend(file, end, step)
+                    end += step
+                self._enough = self._frames(end - step // 4)
+        except DriverError:
+            # The log is as good without room. What ails the disk is told to the next commit, if it
+            # concerns that too.
+            self._enough = self._pages + self._frames(limits.CHECKPOINT_BYTES)
+
+    @staticmethod
+    def _extend(file: LogFile, end: int, step: int) -> None:
+        try:
+            for at in range(end, end + step, _WRITE_BYTES):
+                file.xWrite(bytes(min(_WRITE_BYTES, end + step - at)), at)
+        except DriverError:
+            # On a full disk the zeros must not keep the place from the frames.
+            file.xTruncate(end)
+            raise
+
+    def _frames(self, size: int) -> int:
+        return (size - _LOG_HEADER_BYTES) // self._frame
+
 
 _log = logging.getLogger("fourfold.kernel")
 
@@ -111,8 +182,8 @@ class Writer:
         if self._began > deadline:
             raise DeadlineExceeded(f"{self.subject}: the deadline passed before the write began")
         self.deadline = deadline
-        if faults.armed:
-            faults.hit("kernel.begin.before")
+        if failpoints.armed:
+            failpoints.hit("kernel.begin.before")
         try:
             if self.connection.in_transaction:
                 # What an interrupt left when it cut a rollback short.
@@ -127,15 +198,15 @@ class Writer:
             self._room.make()
         self.owner = threading.get_ident()
         self.transaction = Transaction(self.connection, self.subject, self.acknowledged)
-        if faults.armed:
-            faults.hit("kernel.begin.after")
+        if failpoints.armed:
+            failpoints.hit("kernel.begin.after")
         return self.transaction
 
     def commit(self) -> None:
         """COMMIT. When this returns, the transaction is as durable as the profile promises."""
         self.deadline = float("inf")
-        if faults.armed:
-            faults.hit("kernel.commit.before")
+        if failpoints.armed:
+            failpoints.hit("kernel.commit.before")
         started = time.monotonic()
         try:
             self.connection.execute(SQL.commit)
@@ -144,16 +215,16 @@ class Writer:
         now = time.monotonic()
         self.commit_seconds += 0.1 * (now - started - self.commit_seconds)
         self._finish()
-        if faults.armed:
-            faults.hit("kernel.commit.after")
+        if failpoints.armed:
+            failpoints.hit("kernel.commit.after")
         self._account(now - self._began)
 
     def rollback(self) -> None:
         """Undo whatever is left of the transaction; never raises for one that is gone already."""
         self.deadline = float("inf")
         try:
-            if faults.armed:
-                faults.hit("kernel.rollback.before")
+            if failpoints.armed:
+                failpoints.hit("kernel.rollback.before")
             if self.connection.in_transaction:
                 self.connection.execute(SQL.rollback)
                 self.metrics.rolled_back += 1

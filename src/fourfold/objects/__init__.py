@@ -9,16 +9,15 @@ S3 needs the package obstore, which is imported by the first S3 store: `pip inst
 
 from __future__ import annotations
 
-from fourfold.objects.accounting import AccountingStore, Recorder, RequestCount, RequestCounter
-from fourfold.objects.conditional import ConditionalWrites, check_conditional_writes
-from fourfold.objects.faulty import Call, Fault, FaultyStore, Injection
+from fourfold.objects.conditional_writes import ConditionalWrites, check_conditional_writes
 from fourfold.objects.folder import FolderStore
-from fourfold.objects.keys import check_key, check_prefix
-from fourfold.objects.location import open_objects
 from fourfold.objects.memory import MemoryStore
 from fourfold.objects.protocol import Data, Object, ObjectInfo, ObjectStore
-from fourfold.objects.s3 import S3Store
-from fourfold.objects.s3_settings import S3Settings
+from fourfold.objects.request_counts import AccountingStore, Recorder, RequestCount, RequestCounter
+from fourfold.objects.s3 import S3Settings, S3Store
+from fourfold.objects.url import open_objects
+from fourfold.objects.validation import check_key, check_prefix
+from fourfold.testing.faulty_store import Call, Fault, FaultyStore, Injection
 
 __all__ = [
     "AccountingStore",

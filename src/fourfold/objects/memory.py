@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 
 from fourfold import limits
 from fourfold.errors import AlreadyExists, NotFound, PreconditionFailed
-from fourfold.objects.arguments import (
+from fourfold.objects.protocol import Handle, Object, ObjectInfo
+from fourfold.objects.validation import (
     check_chunk_bytes,
     check_conditions,
     check_data,
+    check_key,
+    check_prefix,
     check_range,
     checked_chunks,
 )
-from fourfold.objects.handle import Handle
-from fourfold.objects.keys import check_key, check_prefix
-from fourfold.objects.protocol import Object, ObjectInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -8,6 +8,8 @@ checks them:
   read.
 - A write that returned is durable to the degree that the backend is.
 - Keys are plain strings in UTF-8 byte order; a prefix is a plain string prefix, not a folder.
+
+The open or closed state that every store has, and its use as a context manager.
 """
 
 from __future__ import annotations
@@ -15,10 +17,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
 
+from fourfold.errors import Closed
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from datetime import datetime
     from types import TracebackType
+
 
 Data: TypeAlias = bytes | bytearray | memoryview
 
@@ -104,3 +109,33 @@ class ObjectStore(Protocol):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None: ...
+
+
+class Handle:
+    """Raises Closed from every call after `close()`; closing twice is no error."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._name}{' closed' if self._closed else ''}>"
+
+    def close(self) -> None:
+        self._closed = True
+
+    def __enter__(self) -> Self:
+        self._check_open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed(f"object store {self._name} is closed", hint="Open the store again.")

@@ -14,59 +14,225 @@ these headers without a word; `check_conditional_writes` finds out.
 - A streamed read asks for one window at a time, each with If-Match, so that a slow reader holds no
   connection open and never sees a mix of two versions: PreconditionFailed tells that the object
   was replaced meanwhile.
+
+What a failed S3 request means: obstore's exceptions in our tree, each with a hint.
+
+obstore tells most causes only in its text, so the text is read here and nowhere else.
+
+Where an S3 bucket is and how to reach it, checked before the first request.
+
+What is not given comes from the environment: AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, AWS_REGION
+or AWS_DEFAULT_REGION, and the credentials from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and
+AWS_SESSION_TOKEN, or else from the web identity, container or instance that the process runs in.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import mmap
 import os
+import re
 import tempfile
 import time
 import uuid
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from fourfold import limits
 from fourfold.errors import (
     AlreadyExists,
     Closed,
+    FourfoldError,
+    InvalidConfig,
     InvalidInput,
+    MissingDependency,
     NotFound,
+    ObjectStoreDenied,
     ObjectStoreError,
     PreconditionFailed,
     Refused,
 )
-from fourfold.objects.arguments import (
+from fourfold.objects.folder import storage_errors
+from fourfold.objects.protocol import Handle, Object, ObjectInfo
+from fourfold.objects.validation import (
     check_chunk_bytes,
     check_conditions,
     check_data,
+    check_key,
+    check_prefix,
     check_range,
     checked_chunks,
+    is_key,
+    position_before,
     regrouped,
-)
-from fourfold.objects.folder_files import storage_errors
-from fourfold.objects.handle import Handle
-from fourfold.objects.keys import check_key, check_prefix, is_key, position_before
-from fourfold.objects.protocol import Object, ObjectInfo
-from fourfold.objects.s3_errors import (
-    Failure,
-    caught,
-    import_obstore,
-    read_failure,
-    translated,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
+    from types import ModuleType
 
     from obstore import GetResult, ObjectMeta
     from obstore.store import S3Store as Client
 
     from fourfold.objects.protocol import Data
-    from fourfold.objects.s3_settings import S3Settings
+
+
+_STATUS: Final = re.compile(r"status code: (\d{3})")
+_CODE: Final = re.compile(r"<Code>([A-Za-z0-9.]+)</Code>")
+_RETRIES: Final = re.compile(r"after (\d+) retries")
+_REQUEST: Final = re.compile(r"Error performing ([A-Z]+) (\S+)")
+
+_CREDENTIALS: Final = (
+    "This is about credentials, not the network: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY "
+    "(and AWS_SESSION_TOKEN for temporary ones), and allow them to read, write, list and delete."
+)
+_CLOCK: Final = "This machine's clock is wrong, so its signatures are refused: set the clock."
+_NETWORK: Final = (
+    "This is about the network, not credentials: check the endpoint, DNS, proxy and firewall, "
+    "and that the server runs. A write that failed this way may still have happened."
+)
+_BUCKET: Final = "Create the bucket, or correct its name, its region or the endpoint."
+_REGION: Final = "The bucket is in another region: give `region=...` or set AWS_REGION."
+_SLOW: Final = "The store asks for fewer requests: wait, then try again with less at once."
+_CONDITIONAL: Final = (
+    "The server does not implement this request; conditional writes need If-None-Match and "
+    "If-Match: see `check_conditional_writes`."
+)
+_COLLISION: Final = "Other writes of the same object are under way: try again in a moment."
+_SERVER: Final = "The server failed, and went on failing when asked again: look at its log."
+
+_HINT_BY_CODE: Final = {
+    "NoSuchBucket": _BUCKET,
+    "RequestTimeTooSkewed": _CLOCK,
+    "PermanentRedirect": _REGION,
+    "AuthorizationHeaderMalformed": _REGION,
+    "IllegalLocationConstraintException": _REGION,
+    "SlowDown": _SLOW,
+    "NotImplemented": _CONDITIONAL,
+    "InvalidAccessKeyId": _CREDENTIALS,
+    "SignatureDoesNotMatch": _CREDENTIALS,
+    "ExpiredToken": _CREDENTIALS,
+    "InvalidToken": _CREDENTIALS,
+    "AccessDenied": _CREDENTIALS,
+}
+
+
+def import_obstore() -> ModuleType:
+    """The object-store client, imported by the first S3 store and by nothing else."""
+    try:
+        import obstore  # noqa: PLC0415
+        import obstore.exceptions  # noqa: PLC0415
+        import obstore.store  # noqa: PLC0415
+    except ImportError as exc:
+        raise MissingDependency(
+            "S3 object stores need the package obstore",
+            hint="Install it: pip install 'fourfold[s3]'",
+        ) from exc
+    return obstore
+
+
+def caught() -> tuple[type[Exception], ...]:
+    """The exceptions that obstore raises; some of its failures are built-in errors."""
+    obstore = import_obstore()
+    return (
+        obstore.exceptions.BaseError,
+        FileNotFoundError,
+        NotImplementedError,
+        PermissionError,
+        ValueError,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failed request, as far as obstore's text tells."""
+
+    error: Exception
+    text: str
+    status: int | None
+    code: str | None
+    retries: int
+
+    @property
+    def name(self) -> str:
+        return type(self.error).__name__
+
+    @property
+    def is_conflict(self) -> bool:
+        return self.name in {"AlreadyExistsError", "PreconditionError"}
+
+    @property
+    def is_absent(self) -> bool:
+        return isinstance(self.error, FileNotFoundError) and self.code != "NoSuchBucket"
+
+
+def read_failure(error: Exception) -> Failure:
+    # What follows is a dump of the same facts for developers, many screens long.
+    text = str(error).partition("\n\nDebug source")[0]
+    status = _STATUS.search(text)
+    code = _CODE.search(text)
+    retries = _RETRIES.search(text)
+    return Failure(
+        error=error,
+        text=text,
+        status=int(status[1]) if status else None,
+        code=code[1] if code else None,
+        retries=int(retries[1]) if retries else 0,
+    )
+
+
+def translated(failure: Failure, what: str, *, key: str | None = None) -> FourfoldError:
+    """The error to raise for a failure. With a key, absence and conflict are about that object."""
+    if key is not None and failure.is_absent:
+        return NotFound(f"object {key!r} does not exist")
+    if key is not None and failure.status != 409 and failure.code != "NoSuchBucket":
+        if failure.name == "AlreadyExistsError":
+            return AlreadyExists(f"object {key!r} exists")
+        if failure.name == "PreconditionError":
+            return PreconditionFailed(f"object {key!r} is not at the expected version")
+    hint = _hint(failure)
+    # Asking again with the same credentials, bucket and region would only be refused again.
+    final = any(cause in hint for cause in (_CREDENTIALS, _CLOCK, _BUCKET, _REGION, _CONDITIONAL))
+    kind = ObjectStoreDenied if final else ObjectStoreError
+    return kind(f"cannot {what}: {_reason(failure)}", hint=hint)
+
+
+def _reason(failure: Failure) -> str:
+    tries = f" after {failure.retries} retries" if failure.retries else ""
+    request = _REQUEST.search(failure.text)
+    asked = f"{request[1]} {request[2].partition('?')[0]} " if request else ""
+    if failure.status is not None:
+        code = f" {failure.code}" if failure.code else ""
+        return f"{asked}was answered with {failure.status}{code}{tries}"
+    if request:
+        return f"{asked}failed{tries}: {failure.text.rpartition(' - ')[2]}"
+    return failure.text
+
+
+def _hint(failure: Failure) -> str:
+    text, status = failure.text, failure.status
+    if failure.code in _HINT_BY_CODE:
+        return _HINT_BY_CODE[failure.code]
+    denied = failure.name in {"PermissionDeniedError", "UnauthenticatedError"}
+    # Without credentials obstore asks the cloud machine's metadata service, which is not there.
+    nameless = any(sign in text for sign in ("/latest/api/token", "/latest/meta-data"))
+    rules = (
+        (denied or status in {401, 403}, _CREDENTIALS),
+        (nameless, "No credentials were found. " + _CREDENTIALS),
+        ("configured region" in text or status in {301, 307}, _REGION),
+        (status in {429, 503}, _SLOW),
+        (status == 409, _COLLISION),
+        (status == 501 or isinstance(failure.error, NotImplementedError), _CONDITIONAL),
+        (status is not None and status >= 500, _SERVER),
+        (status is not None, ObjectStoreError.default_hint),
+    )
+    return next((hint for applies, hint in rules if applies), _NETWORK)
+
 
 _MARK: Final = "fourfold-write"
 _PART: Final = limits.OBJECT_UPLOAD_CHUNK_BYTES
@@ -453,3 +619,127 @@ def _refuse_after_fork() -> None:
             f"process {_first_process[0]} opened an S3 store and then forked process {os.getpid()}",
             hint="Start worker processes with 'spawn' or 'forkserver', not 'fork'.",
         )
+
+
+_S3_SETTINGS_BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]")
+_REGION_DEFAULT: Final = "us-east-1"
+
+
+@dataclass(frozen=True, slots=True)
+class S3Settings:
+    """One bucket, the prefix in it that belongs to the store, and the way there."""
+
+    bucket: str
+    prefix: str = ""
+    endpoint: str | None = None
+    region: str | None = None
+    access_key_id: str | None = None
+    secret_access_key: str | None = field(default=None, repr=False)
+    session_token: str | None = field(default=None, repr=False)
+    allow_http: bool = False
+    timeout_s: float = limits.OBJECT_TIMEOUT_S
+    retries_max: int = limits.OBJECT_RETRIES_MAX
+
+    def __post_init__(self) -> None:
+        if not _S3_SETTINGS_BUCKET.fullmatch(self.bucket):
+            raise InvalidConfig(
+                f"{self.bucket!r} is not a bucket name",
+                hint="A bucket name has 3 to 63 letters, digits, dots and hyphens.",
+            )
+        if self.prefix:
+            try:
+                check_key(self.prefix)
+            except InvalidInput as exc:
+                raise InvalidConfig(f"the prefix of the store: {exc.message}") from exc
+        if (self.access_key_id is None) != (self.secret_access_key is None):
+            raise InvalidConfig(
+                "access_key_id and secret_access_key belong together",
+                hint="Give both, or neither and set them in the environment.",
+            )
+        if self.session_token is not None and self.access_key_id is None:
+            raise InvalidConfig(
+                "session_token needs access_key_id and secret_access_key",
+                hint="Give all three, or none and set them in the environment.",
+            )
+        if not 0 < self.timeout_s < 86_400:
+            raise InvalidConfig(f"timeout_s is {self.timeout_s!r}, not a number of seconds")
+        if not 0 <= self.retries_max <= limits.OBJECT_RETRIES_MAX:
+            raise InvalidConfig(
+                f"retries_max is {self.retries_max}, not 0 to {limits.OBJECT_RETRIES_MAX}"
+            )
+
+    def client_arguments(self, timeout_s: float) -> dict[str, Any]:
+        """The arguments of obstore's own S3 store."""
+        endpoint = self.endpoint or _environment(
+            "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"
+        )
+        region = self.region or _environment("AWS_REGION", "AWS_DEFAULT_REGION")
+        arguments: dict[str, Any] = {
+            "bucket": self.bucket,
+            "region": region or _REGION_DEFAULT,
+            "conditional_put": "etag",
+            "client_options": {
+                "allow_http": _http_allowed(endpoint, asked=self.allow_http),
+                "timeout": timedelta(seconds=timeout_s),
+            },
+            "retry_config": {
+                "max_retries": self.retries_max,
+                "retry_timeout": timedelta(seconds=limits.OBJECT_RETRY_WINDOW_S),
+            },
+        }
+        if endpoint:
+            arguments["aws_endpoint_url_s3"] = endpoint
+        if self.access_key_id is not None:
+            # A provider, since plain arguments would be joined with a session token of the
+            # environment.
+            arguments["credential_provider"] = self._credentials
+        return arguments
+
+    def _credentials(self) -> dict[str, str | None]:
+        return {
+            "access_key_id": self.access_key_id,
+            "secret_access_key": self.secret_access_key,
+            "token": self.session_token,
+            "expires_at": None,
+        }
+
+
+def _environment(*names: str) -> str | None:
+    return next((value for name in names if (value := os.environ.get(name))), None)
+
+
+def _http_allowed(endpoint: str | None, *, asked: bool) -> bool:
+    """Whether plain HTTP may be spoken: to this machine, or where the user asked for it."""
+    if endpoint is None:
+        return False
+    if "@" in endpoint:
+        raise InvalidConfig(
+            "the endpoint holds a user name or password",
+            hint="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY instead.",
+        )
+    try:
+        parts = urlsplit(endpoint)
+        host = parts.hostname
+        _ = parts.port
+    except ValueError as exc:
+        raise InvalidConfig(f"endpoint {endpoint!r} is not a URL: {exc}") from exc
+    if parts.scheme not in {"http", "https"} or not host or parts.query or parts.fragment:
+        raise InvalidConfig(
+            f"endpoint {endpoint!r} is not an http or https URL",
+            hint="Write it like https://s3.example.org or http://localhost:9000.",
+        )
+    if parts.scheme == "http" and not (asked or _is_loopback(host)):
+        raise InvalidConfig(
+            f"endpoint {endpoint!r} is not encrypted and not on this machine",
+            hint="Use https, or give allow_http=True if the network between is trusted.",
+        )
+    return parts.scheme == "http"
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

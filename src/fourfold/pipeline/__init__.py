@@ -12,8 +12,8 @@ to install.
 
 from __future__ import annotations
 
-from fourfold.pipeline.reading import read
-from fourfold.pipeline.session import register, session
+from fourfold.pipeline.reader import read
+from fourfold.pipeline.spark import register, session
 from fourfold.pipeline.views import Views, sql, views
 
 __all__ = ["Views", "read", "register", "session", "sql", "views"]

@@ -10,16 +10,24 @@ adbc takes the type of a column from the first rows, and calls one that is empty
 the first row of every result is one that was put there to fix the types; it is dropped here.
 
 Every result is one statement, so it is one state of its file, however long it is read.
+
+What Spark's Python workers keep out of the search for garbage.
+
+Spark collects garbage after every task and after every step of planning. In a process that has
+loaded as much as a worker this takes tens of milliseconds, and finds nothing: modules, classes and
+functions stay. `settle` takes them out of the search, so that a collection looks at what the last
+task left, and at nothing else.
 """
 
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from fourfold import limits
@@ -33,13 +41,34 @@ from fourfold.errors import (
     NotFound,
     StorageError,
 )
-from fourfold.pipeline import garbage
-from fourfold.pipeline.failures import carried
-from fourfold.pipeline.finding import is_closed, stands_still
+from fourfold.pipeline.cut import is_closed, stands_still
+from fourfold.pipeline.spark import carried
 from fourfold.pipeline.tables import Column, arrow, arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+_SETTLINGS: Final = 2
+"""The first work of a process loads more (adbc, folds), so there is a second time."""
+_settled = 0
+
+
+def settle() -> None:
+    """Called where a piece of work begins, which is right after a collection of Spark's: whatever
+    is there now is in use. Elsewhere than in a worker it does nothing, since a cycle that is taken
+    out of the search is never freed.
+    """
+    global _settled  # noqa: PLW0603 - the state of the process, as the garbage collector is
+    if _settled < _SETTLINGS and _in_worker():
+        _settled += 1
+        gc.freeze()
+
+
+def _in_worker() -> bool:
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return spec is not None and spec.name.startswith("pyspark.")
+
 
 _BATCH_ROWS = "adbc.sqlite.query.batch_rows"
 
@@ -106,7 +135,7 @@ def batches(work: Work) -> Iterator[pa.RecordBatch]:
 @contextmanager
 def _few_collections() -> Iterator[None]:
     """Rows make no cycles, so no garbage is searched for while they are read and folded."""
-    garbage.settle()
+    settle()
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -45,10 +45,10 @@ from pyspark.sql.types import (
 
 from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput
-from fourfold.pipeline import garbage
-from fourfold.pipeline.failures import carried
+from fourfold.pipeline import scan
 from fourfold.pipeline.options import ReadOptions, is_table, plain_options, read_options
 from fourfold.pipeline.scan import Work, batches
+from fourfold.pipeline.spark import carried
 from fourfold.pipeline.tables import (
     DEFAULT_MODEL,
     FILES,
@@ -61,8 +61,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
 
-    from fourfold.pipeline.cut import Cut
-    from fourfold.pipeline.finding import Found
+    from fourfold.pipeline.cut import Cut, Found
 
 NAME = "fourfold"
 _OPTIONS = "fourfold.options"
@@ -82,7 +81,7 @@ class FourfoldSource(DataSource):
 
     def schema(self) -> str | StructType:
         """The columns; and, since this is asked once for each DataFrame, the cut."""
-        garbage.settle()
+        scan.settle()
         try:
             options = read_options(self.options)
             if options.table.name != FILES:
@@ -96,7 +95,7 @@ class FourfoldSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader takes the cut, since Spark sends what is left of this to every worker."""
-        garbage.settle()
+        scan.settle()
         try:
             given = _table_options(schema) | dict(self.options)
             if not given:
@@ -129,10 +128,10 @@ class FourfoldSource(DataSource):
         return writer
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        from fourfold.pipeline import streaming  # noqa: PLC0415 - a batch does without it
+        from fourfold.pipeline.documents import stream_source  # noqa: PLC0415 - a batch does without it
 
         own = _model(self.options).stream_reader
-        make = streaming.stream_reader
+        make = stream_source.stream_reader
         if own:
             module, _, name = own.partition(":")
             make = getattr(import_module(module), name)
@@ -164,11 +163,11 @@ class FourfoldReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         try:
-            from fourfold.pipeline import planning  # noqa: PLC0415 - workers do without the kernel
+            from fourfold.pipeline import plan  # noqa: PLC0415 - workers do without the kernel
 
             assert self._cut is not None
             columns = self._options.table.chosen(self._columns)
-            works = planning.plan(self._cut.marks, self._options, columns)
+            works = plan.plan(self._cut.marks, self._options, columns)
         except FourfoldError as error:
             raise carried(error) from error
         # Out of an empty list Spark makes a task of its own, which means nothing to `read`.
@@ -201,12 +200,12 @@ class FilesReader(DataSourceReader):
         self._columns = columns
 
     def partitions(self) -> Sequence[InputPartition]:
-        from fourfold.pipeline import finding  # noqa: PLC0415 - as in all that runs on the driver
+        from fourfold.pipeline import cut as cut_module  # noqa: PLC0415 - as in all that runs on the driver
 
         options = self._options
         try:
-            found = finding.files(
-                finding.stores(options.root, options.roots), options.tables, options.space
+            found = cut_module.files(
+                cut_module.stores(options.root, options.roots), options.tables, options.space
             )
         except FourfoldError as error:
             raise carried(error) from error
@@ -268,7 +267,7 @@ def _model(options: Mapping[str, str]) -> ModelTables:
 
 def _sink(options: Mapping[str, str]) -> Any:
     """The sink of a model; it is only imported by those who write."""
-    return import_module(_model(options).sink or "fourfold.pipeline.sink")
+    return import_module(_model(options).sink or "fourfold.pipeline.documents.sink")
 
 
 def _nothing(columns: Any) -> Work:
@@ -288,12 +287,12 @@ def _refuse_unknown(options: ReadOptions, cut: Any) -> None:
     """Refuse options that no file can answer, before a DataFrame is made of them."""
     if options.objects is not None:
         return
-    from fourfold.pipeline import lines  # noqa: PLC0415 - workers do without the kernel
+    from fourfold.pipeline.documents import fold  # noqa: PLC0415 - workers do without the kernel
 
     if options.tables.check is not None:
         options.tables.check(cut.marks, options)
     if options.branch:
-        lines.check_branch(cut.marks, options)
+        fold.check_branch(cut.marks, options)
 
 
 def _published() -> Any:

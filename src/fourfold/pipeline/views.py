@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fourfold.errors import CorruptData, FourfoldError, InvalidInput
 from fourfold.pipeline import driver
-from fourfold.pipeline.failures import typed
 from fourfold.pipeline.options import point
 from fourfold.pipeline.query_plan import EmptyTable, Need, needs
-from fourfold.pipeline.reading import frame
+from fourfold.pipeline.reader import frame
+from fourfold.pipeline.spark import typed
 from fourfold.pipeline.streams.published_tables import MESSAGES, RECORDS, published_tables
 from fourfold.pipeline.streams.published_tables import MODEL as STREAMS
 from fourfold.pipeline.tables import DEFAULT_MODEL, Table, model_tables
@@ -285,13 +285,7 @@ def cut_of(spark: SparkSession, options: Mapping[str, str]) -> Cut:
     """The cut of all files that the options of a read name, taken by Spark: on a cluster the
     workers open the files.
     """
-    from fourfold.pipeline.cut import (  # noqa: PLC0415 - it needs the kernel
-        Bad,
-        Cut,
-        Mark,
-        check_reach,
-        refusal,
-    )
+    from fourfold.pipeline.cut import Bad, Cut, Mark, check_reach, refusal
 
     ignored = {"since", "branch", "columns", "where", "cut"}
     given = {name: value for name, value in options.items() if name not in ignored}

@@ -13,10 +13,10 @@ from msgspec import UnsetType
 from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput, UnsupportedEncoding
 from fourfold.models.streams import Producer, StreamInfo
-from fourfold.models.streams.declarations import UNCHANGED
-from fourfold.models.streams.names import JSON, check_key, plain_type, show_offset
+from fourfold.models.streams.rules import UNCHANGED
 from fourfold.models.streams.settings import Settings
-from fourfold.server.exchange import Headers, Request
+from fourfold.models.streams.validation import JSON, check_key, plain_type, show_offset
+from fourfold.server.request import Headers, Request
 
 STREAM_PREFIX: Final = "/v1/stream/"
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,15}")

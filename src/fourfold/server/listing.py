@@ -16,10 +16,10 @@ import msgspec
 from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.models.streams import Chunk, StreamInfo
-from fourfold.models.streams.messages import decode
-from fourfold.models.streams.names import show_offset
+from fourfold.models.streams.json_messages import decode
 from fourfold.models.streams.records import Sought
 from fourfold.models.streams.stream import sought as asked_for
+from fourfold.models.streams.validation import show_offset
 
 
 def row(info: StreamInfo) -> dict[str, Any]:

@@ -10,11 +10,11 @@ from urllib.parse import quote
 
 import msgspec
 
-from fourfold.server.control import ClaimBody, StreamsBody, SubscribeBody, WorkBody
+from fourfold._version import __version__
 from fourfold.server.headers import ALWAYS
 from fourfold.server.routes import OFFSET, ROUTES, Answer, Parameter, Route
-from fourfold.server.rules import TemplatesBody, WaitBody
-from fourfold.version import __version__
+from fourfold.server.stream_rules import TemplatesBody, WaitBody
+from fourfold.server.subscriptions import ClaimBody, StreamsBody, SubscribeBody, WorkBody
 
 _BODIES: Final = (SubscribeBody, StreamsBody, ClaimBody, WorkBody, WaitBody, TemplatesBody)
 _TEXT: Final = {"type": "string"}

@@ -13,9 +13,9 @@ from functools import cached_property, lru_cache
 from typing import Any, Final, Literal, NamedTuple
 
 from fourfold.errors import InvalidInput, NotFound
-from fourfold.server import control, rules
-from fourfold.server.access import Scope
-from fourfold.server.exchange import Request
+from fourfold.server import stream_rules, subscriptions
+from fourfold.server.auth import Scope
+from fourfold.server.request import Request
 
 Guard = Literal["stream", "list", "admin", "open", "control"]
 """Whose key a route asks for: one for the stream, for those that begin so, for everything, none, or
@@ -272,7 +272,7 @@ _RULES: Final = (
     Route(
         *("POST", f"{_STREAM}{TOUCH}/wait", "touch_wait", "Wait for a change of some rows."),
         _told(_MISSING, _GONE, {200: Answer("What was touched.", _document("Touched"))}),
-        body=rules.WaitBody,
+        body=stream_rules.WaitBody,
         scope="read",
     ),
     Route(
@@ -285,7 +285,7 @@ _RULES: Final = (
                 409: _error("There are too many."),
             },
         ),
-        body=rules.TemplatesBody,
+        body=stream_rules.TemplatesBody,
         scope="read",
     ),
 )
@@ -343,7 +343,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         ),
         "control",
         (),
-        control.SubscribeBody,
+        subscriptions.SubscribeBody,
     ),
     Route(
         *("GET", _SUB, "subscription", "A subscription, and a page of the streams it follows."),
@@ -361,7 +361,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         _told(_MISSING, {204: Answer("They are followed, from their end on.")}),
         "control",
         (),
-        control.StreamsBody,
+        subscriptions.StreamsBody,
     ),
     Route(
         *("DELETE", f"{_SUB}/streams/{{link}}", "unfollow", "Follow a stream no longer by name."),
@@ -379,7 +379,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         ),
         "control",
         (),
-        control.ClaimBody,
+        subscriptions.ClaimBody,
     ),
     *(
         Route(
@@ -393,7 +393,7 @@ ROUTES: Final[tuple[Route, ...]] = (
             ),
             "control",
             (),
-            control.WorkBody,
+            subscriptions.WorkBody,
         )
         for name, says in (
             ("callback", "A webhook says how far it is."),
@@ -405,7 +405,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         _told(_MISSING, {204: Answer("Given back."), 409: _error("The wake is over.")}),
         "control",
         (),
-        control.WorkBody,
+        subscriptions.WorkBody,
     ),
     Route(
         *("GET", f"{_STREAM}{DETAILS}", "details", "A stream, and what is counted of it."),

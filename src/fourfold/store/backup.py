@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from fourfold._version import __version__
 from fourfold.errors import AlreadyExists, CorruptData, FutureFormat, InvalidInput, NotFound
 from fourfold.kernel import Sidecar, inspection, sync_folder
 from fourfold.kernel import verify_backup as verify_database
@@ -25,7 +26,6 @@ from fourfold.models.streams import incarnations
 from fourfold.store import layout
 from fourfold.store.kinds import counters_of, counters_of_model
 from fourfold.store.verification import Checked, Progress, VerifyReport
-from fourfold.version import __version__
 
 MANIFEST = "backup.json"
 FORMAT = 1

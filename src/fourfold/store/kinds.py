@@ -16,9 +16,9 @@ from fourfold.errors import FourfoldError
 from fourfold.kernel import Database, Migration, Profile, Sequence, inspection
 from fourfold.models import documents, graphs, sessions, streams
 from fourfold.models.documents import History
-from fourfold.models.graphs import verification as graph_verification
-from fourfold.models.sessions.verification import contents
-from fourfold.store.soundness import faults_of
+from fourfold.models.graphs import verify as graph_verification
+from fourfold.models.sessions.verify import contents
+from fourfold.store.space_verify import faults_of
 
 _HISTORIES: dict[str, History] = {kind.profile.name: kind for kind in documents.HISTORIES.values()}
 

@@ -1,9 +1,16 @@
 """The store: one folder, its settings, its databases and its object store, opened and closed
 together.
+
+What the settings of a store say to its parts.
+
+Where the objects of a store are, written down: records that are published leave the log, so a
+store must find its objects again. The first address that is given for it is written into its
+`fourfold.toml`, and another one is refused.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -14,16 +21,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from fourfold import config
 from fourfold.archive import DiskCache, open_segments
-from fourfold.archive.points import PointInfo, Points
+from fourfold.archive.restore_points import PointInfo, Points
 from fourfold.blobs import FolderBlobs
 from fourfold.errors import Closed, InvalidInput, NotFound, ReadOnly, Refused, StorageError
 from fourfold.kernel import (
     Database,
+    GroupLimits,
     Health,
     Migration,
+    Options,
     Profile,
+    Thresholds,
     profiles,
     prometheus_text,
     sync_folder,
@@ -37,16 +46,53 @@ from fourfold.models.graphs import Graphs
 from fourfold.models.sessions import Sessions
 from fourfold.models.streams import Streams
 from fourfold.models.streams.archive import CACHE, LOCAL, Archive, Cold, Policy
-from fourfold.models.streams.archive.checks import object_problems, unclaimed_problems
+from fourfold.models.streams.archive.verify import object_problems, unclaimed_problems
 from fourfold.objects import ObjectStore, open_objects
+from fourfold.settings import FILE_NAME, Settings, fresh_file, load
 from fourfold.store import backup, kinds, layout, verification
 from fourfold.store.backup import BackupReport
-from fourfold.store.opening import options_of, policy_of
 from fourfold.store.verification import Progress
 
 if TYPE_CHECKING:
-    from fourfold.archive.publishing import Standing
-    from fourfold.store.publishing import PublishReport
+    from fourfold.archive.publisher import Standing
+    from fourfold.store.publish import PublishReport
+
+
+def policy_of(settings: Settings) -> Policy:
+    archive = settings.archive
+    return Policy(
+        seal_bytes=archive.seal_bytes,
+        seal_rows=archive.seal_rows,
+        seal_age_s=archive.seal_age_s,
+        cache_bytes=archive.cache_bytes,
+        grace_s=archive.grace_s,
+        concurrency=archive.concurrency,
+        index=archive.index == "on",
+        compact=archive.compact == "on",
+        compact_bytes=archive.compact_bytes,
+    )
+
+
+def options_of(settings: Settings) -> Options:
+    kernel = settings.kernel
+    return Options(
+        readers_max=kernel.readers_max,
+        transaction_deadline_s=kernel.transaction_deadline_s,
+        slow_transaction_ms=kernel.slow_transaction_ms,
+        checkpoint_bytes=kernel.checkpoint_bytes,
+        group=GroupLimits(
+            group_requests_max=kernel.group_requests_max,
+            group_bytes_max=kernel.group_bytes_max,
+            queue_requests_max=kernel.queue_requests_max,
+            queue_bytes_max=kernel.queue_bytes_max,
+            placement=kernel.commit_placement,
+        ),
+        thresholds=Thresholds(
+            wal_degraded_bytes=settings.health.wal_degraded_bytes,
+            wal_failed_bytes=settings.health.wal_failed_bytes,
+        ),
+    )
+
 
 MEMORY = ":memory:"
 
@@ -56,9 +102,7 @@ class Store:
     block.
     """
 
-    def __init__(
-        self, root: Path, settings: config.Settings, *, mode: str, temporary: bool
-    ) -> None:
+    def __init__(self, root: Path, settings: Settings, *, mode: str, temporary: bool) -> None:
         self.root = root
         self.settings = settings
         self.mode = mode
@@ -266,9 +310,9 @@ class Store:
             found += tuple(unclaimed_problems(self.streams.database, self.objects))
             report = report.with_(verification.Checked("objects", "published streams", found))
         if objects:
-            from fourfold.store import publishing  # noqa: PLC0415 - few stores publish
+            from fourfold.store import publish as publish_module  # noqa: PLC0415 - few stores publish
 
-            for name, problems in publishing.object_problems(self, progress):
+            for name, problems in publish_module.object_problems(self, progress):
                 what = "published database"
                 report = report.with_(verification.Checked(f"objects/{name}", what, problems))
         return report
@@ -279,17 +323,17 @@ class Store:
         """Publish what is new in every space, the sessions, the graphs and the streams to the
         objects of this store; a point to which it can be restored. `models` names some of them.
         """
-        from fourfold.store import publishing  # noqa: PLC0415 - few stores publish
+        from fourfold.store import publish as publish_module  # noqa: PLC0415 - few stores publish
 
         self._refuse_if_closed()
-        return publishing.publish(self, models, progress)
+        return publish_module.publish(self, models, progress)
 
     def published(self, models: Sequence[str] | None = None) -> list[Standing]:
         """How far each database is published: what lies behind that would be lost with the disk."""
-        from fourfold.store import publishing  # noqa: PLC0415 - few stores publish
+        from fourfold.store import publish as publish_module  # noqa: PLC0415 - few stores publish
 
         self._refuse_if_closed()
-        return publishing.standings(self, models)
+        return publish_module.standings(self, models)
 
     def points(self) -> list[PointInfo]:
         """The points to which this store can be restored, oldest first."""
@@ -416,7 +460,7 @@ def open_store(
     try:
         if temporary:
             _prepare(folder, create=True)
-        loaded = config.load(folder, environ=os.environ, arguments=settings)
+        loaded = load(folder, environ=os.environ, arguments=settings)
     except BaseException:
         if temporary:
             shutil.rmtree(folder)
@@ -424,7 +468,7 @@ def open_store(
     return Store(folder, loaded, mode=mode, temporary=temporary)
 
 
-def objects_of(root: Path, settings: config.Settings) -> ObjectStore:
+def objects_of(root: Path, settings: Settings) -> ObjectStore:
     """The object store of the store in `root`, opened as its settings say."""
     return open_objects(
         objects_url(root, settings),
@@ -433,7 +477,7 @@ def objects_of(root: Path, settings: config.Settings) -> ObjectStore:
     )
 
 
-def objects_url(root: Path, settings: config.Settings) -> str:
+def objects_url(root: Path, settings: Settings) -> str:
     """Where the objects are: a relative path is meant from the store's folder."""
     url = settings.objects.url
     return url if ":" in url else str(root / url)
@@ -449,12 +493,12 @@ def _memory_folder() -> Path:
 
 
 def _prepare(root: Path, *, create: bool) -> None:
-    toml = root / config.FILE_NAME
+    toml = root / FILE_NAME
     if toml.exists():
         return
     if not create:
         raise NotFound(
-            f"{root}: is not a Fourfold store (it has no {config.FILE_NAME})",
+            f"{root}: is not a Fourfold store (it has no {FILE_NAME})",
             hint="Check the path, or create a store by opening it with mode='rw'.",
         )
     try:
@@ -464,9 +508,9 @@ def _prepare(root: Path, *, create: bool) -> None:
                 f"{root}: is not empty and not a Fourfold store",
                 hint="Choose an empty or new folder.",
             )
-        partial = root / f".{config.FILE_NAME}.{os.getpid()}.partial"
+        partial = root / f".{FILE_NAME}.{os.getpid()}.partial"
         with partial.open("w", encoding="utf-8") as file:
-            file.write(config.fresh_file())
+            file.write(fresh_file())
             file.flush()
             os.fsync(file.fileno())
         partial.chmod(0o600)
@@ -486,3 +530,32 @@ def _refuse_other_history(did: str, found: str, wanted: str | None) -> None:
             f"the space {did} keeps its history in {found}, not in {wanted}",
             hint="Open it without naming a history, or carry it over into a new space.",
         )
+
+
+_SETTING = "objects.url"
+_DEFAULT_LINE = "#url = "
+
+
+def remember(root: Path, objects: str | None) -> None:
+    """Write down where the objects of a store are, unless that is known."""
+    if objects is None:
+        return
+    # A folder that is given on the command line is meant from where the caller stands.
+    url = objects if ":" in objects else str(Path(objects).absolute())
+    settings = load(root, environ=os.environ)
+    known = settings.objects.url
+    if url in {known, str(root.absolute() / known)}:
+        return
+    file = root / FILE_NAME
+    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    found = [number for number, line in enumerate(lines) if line.startswith(_DEFAULT_LINE)]
+    if settings.source(_SETTING).layer != "default" or len(found) != 1:
+        raise Refused(
+            f"{root}: has its objects at {known!r} ({settings.source(_SETTING)}), not at {url!r}",
+            hint=f"Change {_SETTING} in {file}, once the objects are there.",
+        )
+    lines[found[0]] = f"url = {json.dumps(url)}\n"
+    partial = file.with_name(f".{file.name}.partial")
+    partial.write_text("".join(lines), encoding="utf-8")
+    partial.chmod(0o600)
+    partial.replace(file)

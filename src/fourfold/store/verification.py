@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fourfold.errors import CorruptData, NotFound
 from fourfold.kernel import inspection
-from fourfold.models.graphs.verification import is_dangling
+from fourfold.models.graphs.verify import is_dangling
 from fourfold.store import layout
 from fourfold.store.kinds import problems_of
 

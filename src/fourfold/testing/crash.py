@@ -29,7 +29,7 @@ from pathlib import Path
 from random import Random
 from typing import IO
 
-from fourfold.kernel import faults
+from fourfold.kernel import failpoints
 
 READY = "ready"
 _PIPE_BYTES = 1 << 16
@@ -126,10 +126,10 @@ def _environment(fault: str) -> dict[str, str]:
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(part for part in (here, path) if part),
-        faults.ENVIRONMENT: fault,
+        failpoints.ENVIRONMENT: fault,
     }
     if not fault:
-        del environment[faults.ENVIRONMENT]
+        del environment[failpoints.ENVIRONMENT]
     return environment
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from fourfold.cli.demo.acts import ACTS, Stage
+from fourfold.cli.demo.steps import ACTS, Stage
 from fourfold.cli.options import command as _command
 from fourfold.cli.output import Output
 from fourfold.errors import AlreadyExists

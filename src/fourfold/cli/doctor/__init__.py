@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from fourfold import config
-from fourfold.cli.doctor import contents, folder, machine
+from fourfold.cli.doctor import machine, store
 from fourfold.cli.doctor.findings import Finding, Patient, examine
 from fourfold.cli.options import command as fourfold_command
 from fourfold.cli.options import root_argument, set_option
 from fourfold.errors import FourfoldError
+from fourfold.settings import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -29,14 +29,14 @@ CHECKS: Final[Mapping[str, Callable[[Patient], Iterable[Finding]]]] = {
     "file system": machine.file_system,
     "fsync": machine.fsync,
     "server": machine.server,
-    "store": folder.store,
-    "settings": folder.settings,
-    "permissions": folder.permissions,
-    "locks": folder.locks,
-    "write-ahead log": folder.logs,
-    "leftovers": folder.leftovers,
-    "databases": contents.databases,
-    "objects": contents.objects,
+    "store": store.store,
+    "settings": store.settings,
+    "permissions": store.permissions,
+    "locks": store.locks,
+    "write-ahead log": store.logs,
+    "leftovers": store.leftovers,
+    "databases": store.databases,
+    "objects": store.objects,
 }
 
 
@@ -52,7 +52,7 @@ def command(out: Output, root: Path | None, *, start_spark: bool, flags: dict[st
     Exits with 1 when a check fails. A warning or a skipped check is no failure.
     """
     try:
-        settings = config.load(root, environ=os.environ, flags=flags)
+        settings = load(root, environ=os.environ, flags=flags)
     except FourfoldError:
         # The check of the settings reports it; here it only means that there are none.
         settings = None

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from fourfold.config import Settings
+    from fourfold.settings import Settings
 
 Status = Literal["ok", "warn", "fail", "skip"]
 

@@ -19,8 +19,8 @@ from fourfold.cli.doctor.findings import Finding
 from fourfold.cli.output import size
 from fourfold.errors import FourfoldError, MissingDependency
 from fourfold.pipeline import java as pipeline_java
-from fourfold.pipeline import trial
-from fourfold.server.front_check import why_not_fast
+from fourfold.pipeline import self_test
+from fourfold.server.uvicorn_check import why_not_fast
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -143,7 +143,7 @@ def server(_patient: Patient) -> Iterator[Finding]:
 
 def _spark_runs(patient: Patient, facts: dict[str, object]) -> Finding:
     try:
-        report = trial.run(patient.environ)
+        report = self_test.run(patient.environ)
     except FourfoldError as error:
         return Finding("spark", "fail", error.message, error.hint, facts)
     facts |= report

@@ -9,17 +9,8 @@ from typing import Final
 
 import click
 
-from fourfold.cli.groups import SectionedGroup, Sections
-from fourfold.cli.space import (
-    blobs,
-    branches,
-    changes,
-    collecting,
-    comparing,
-    exchange,
-    reads,
-    spaces,
-)
+from fourfold.cli.main import SectionedGroup, Sections
+from fourfold.cli.space import blobs, branches, documents, maintenance
 
 SECTIONS: Final[Sections] = (
     ("Spaces", ("create", "list", "verify", "maintain", "gc")),
@@ -58,25 +49,25 @@ def command() -> None:
 
 
 for _each in (
-    spaces.create,
-    spaces.list_spaces,
-    spaces.verify,
-    spaces.maintain,
-    collecting.gc,
-    changes.set_document,
-    changes.patch_document,
-    changes.delete_document,
-    reads.get,
-    reads.ids,
-    reads.log,
-    reads.history,
-    comparing.diff,
-    comparing.revert,
-    comparing.merge,
+    maintenance.create,
+    maintenance.list_spaces,
+    maintenance.verify,
+    maintenance.maintain,
+    maintenance.gc,
+    documents.set_document,
+    documents.patch_document,
+    documents.delete_document,
+    documents.get,
+    documents.ids,
+    documents.log,
+    documents.history,
+    branches.diff,
+    branches.revert,
+    branches.merge,
     branches.branch,
     blobs.blob,
-    exchange.export_space,
-    exchange.import_space,
-    exchange.carry,
+    maintenance.export_space,
+    maintenance.import_space,
+    maintenance.carry,
 ):
     command.add_command(_each)

@@ -1,4 +1,7 @@
-"""What the commands on a space share: ROOT and DID, `--branch`, `--at`, and JSON as an argument."""
+"""What the commands on a space share: ROOT and DID, `--branch`, `--at`, and JSON as an argument.
+
+How documents, branches and commits look to people.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +20,7 @@ import msgspec
 
 from fourfold.cli.options import command, root_argument
 from fourfold.errors import AlreadyExists, InvalidInput, NotFound
-from fourfold.models.documents import Space, check_did
+from fourfold.models.documents import Revision, Space, check_did
 from fourfold.store import open_store
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
@@ -196,3 +199,79 @@ def file_bytes(path: Path) -> bytes:
         raise NotFound(f"{path}: there is no such file") from None
     except IsADirectoryError:
         raise InvalidInput(f"{path} is a folder, not a file") from None
+
+
+_WIDTH: Final = 72
+_OPERATIONS_SHOWN: Final = 3
+
+
+def pretty(value: Any) -> str:
+    """JSON over several lines, in its own letters. What a terminal would not print is escaped as
+    JSON escapes it, so that the text stays JSON.
+    """
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    return "".join(
+        char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text
+    )
+
+
+def compact(value: Any, width: int = _WIDTH) -> str:
+    """JSON on one line, cut where it becomes too long for a table."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= width else f"{text[: width - 3]}..."
+
+
+def branch_name(name: str | None) -> str:
+    return name or "(default)"
+
+
+def on_branch(name: str) -> str:
+    """ " on draft"; nothing for the default branch."""
+    return f" on {name}" if name else ""
+
+
+def change(revision: Revision) -> str:
+    """What a revision did, in one line."""
+    if revision.op == "set":
+        return compact(revision.data)
+    if revision.op == "patch":
+        return "; ".join(patch_line(patch) for patch in revision.data)
+    return ""
+
+
+def patch_line(patch: Mapping[str, Any]) -> str:
+    """`replace /title "b"`: a patch as it would be read out."""
+    words = [str(patch["op"])]
+    if patch["op"] == "move":
+        words += [where(patch["from"]), "->"]
+    words.append(where(patch["path"]))
+    if patch["op"] == "splice":
+        words.append(f"at {patch['index']} remove {patch['remove']} add")
+        words.append(compact(patch["add"]))
+    words += [compact(patch[key]) for key in ("value", "values", "by") if key in patch]
+    return " ".join(words)
+
+
+def where(pointer: str) -> str:
+    """A JSON pointer; the whole document has an empty one, which nobody would see."""
+    return pointer or "(all)"
+
+
+def request_line(original: Mapping[str, Any]) -> str:
+    """What a commit was asked to do, in one line."""
+    command = original.get("cmd")
+    if command == "branch/create":
+        parent = branch_name(original.get("parent"))
+        return f"create branch {original['name']} from {parent} at {original['at']}"
+    if command == "branch/delete":
+        return f"delete branch {original['name']}"
+    done = operations_line(original.get("operations", ()))
+    if "merge" in original:
+        return f"merge {branch_name(original['merge']['source'])}: {done or 'no difference'}"
+    return done
+
+
+def operations_line(operations: Sequence[Mapping[str, Any]]) -> str:
+    shown = [f"{each['op']} {each['id']}" for each in operations[:_OPERATIONS_SHOWN]]
+    more = len(operations) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from fourfold.cli.groups import SectionedGroup
+from fourfold.cli.main import SectionedGroup
 from fourfold.cli.output import Output, size
 from fourfold.cli.space.arguments import (
     branch_option,

@@ -6,8 +6,8 @@ from typing import Final
 
 import click
 
-from fourfold.cli.groups import SectionedGroup, Sections
-from fourfold.cli.stream import reads, rules, touch, whole, writes
+from fourfold.cli.main import SectionedGroup, Sections
+from fourfold.cli.stream import records, rules, streams, touch
 
 SECTIONS: Final[Sections] = (
     ("Streams", ("create", "list", "stats", "set", "fork", "close", "delete", "sweep")),
@@ -40,18 +40,18 @@ def command() -> None:
 
 
 for _each in (
-    whole.create,
-    whole.list_streams,
-    whole.stats,
-    whole.configure,
-    whole.fork,
-    whole.close,
-    whole.delete,
-    whole.sweep,
-    writes.append,
-    reads.read,
-    reads.tail,
-    reads.state,
+    streams.create,
+    streams.list_streams,
+    streams.stats,
+    streams.configure,
+    streams.fork,
+    streams.close,
+    streams.delete,
+    streams.sweep,
+    records.append,
+    records.read,
+    records.tail,
+    records.state,
     rules.schema,
     rules.profile,
     touch.touch,

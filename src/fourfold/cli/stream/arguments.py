@@ -14,7 +14,7 @@ from fourfold import limits
 from fourfold.cli.options import command
 from fourfold.errors import NotFound
 from fourfold.models.streams import StreamInfo, Streams
-from fourfold.models.streams.names import show_offset
+from fourfold.models.streams.validation import show_offset
 from fourfold.store import open_store
 from fourfold.store.layout import streams_path
 

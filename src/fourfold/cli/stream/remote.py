@@ -1,33 +1,151 @@
 """The streams of a server, with the calls that the commands make on those of a folder.
 
 So a command does not know where its streams are, and prints the same for both.
+
+The rules of a server's streams, with the calls that the commands make on those of a folder.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import math
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal, cast
+
+import msgspec
 
 from fourfold import limits
-from fourfold.cli.stream.remote_rules import (
-    RemoteProfiles,
-    RemoteSchemas,
-    RemoteTouches,
-    offset_of,
-)
-from fourfold.client import StreamClient, answers, calls
-from fourfold.client.answers import Answer, Listed
-from fourfold.client.patience import Patience
-from fourfold.errors import BadAnswer, FourfoldError, NotFound, Refused
+from fourfold.client import StreamClient, requests, responses
+from fourfold.client import rules as calls
+from fourfold.client.requests import Call
+from fourfold.client.responses import Answer, Listed
+from fourfold.client.rules import LiveTemplate, TouchWaiting
+from fourfold.client.transport import Patience
+from fourfold.errors import BadAnswer, FourfoldError, InvalidInput, NotFound, Refused
 from fourfold.models.streams import Append, Appended, Chunk, Record, StreamInfo, Wanted, fold
-from fourfold.models.streams.messages import join
-from fourfold.models.streams.names import START, Offset, show_offset
+from fourfold.models.streams.json_messages import join
 from fourfold.models.streams.records import Made, Sought, Totals
+from fourfold.models.streams.schemas.registry import Registry
 from fourfold.models.streams.settings import Settings
+from fourfold.models.streams.touch import (
+    ActiveTemplate,
+    Encoding,
+    Key,
+    Meta,
+    Template,
+    Touched,
+)
+from fourfold.models.streams.validation import START, Offset, read_offset, show_offset
+
+
+class RemoteSchemas:
+    """`Schemas` over HTTP."""
+
+    def __init__(self, client: StreamClient) -> None:
+        self._client = client
+        self._address = client.settings.address
+
+    def get(self, name: str) -> Registry:
+        return self._registry(calls.schema(self._address, name))
+
+    def put(self, name: str, change: dict[str, Any]) -> Registry:
+        return self._registry(calls.set_schema(self._address, name, change))
+
+    def _registry(self, call: Call) -> Registry:
+        told = responses.document(self._client.send(call))
+        try:
+            return msgspec.convert(told, Registry)
+        except msgspec.ValidationError as error:
+            raise BadAnswer(f"the schemas of the stream cannot be read: {error}") from None
+
+
+class RemoteProfile:
+    """A profile as the server tells it; it may be of a kind that is not known here."""
+
+    def __init__(self, told: dict[str, Any]) -> None:
+        self._told = told
+
+    def plain(self) -> dict[str, Any]:
+        return self._told
+
+
+class RemoteProfiles:
+    """`Profiles` over HTTP."""
+
+    def __init__(self, client: StreamClient) -> None:
+        self._client = client
+        self._address = client.settings.address
+
+    def get(self, name: str) -> RemoteProfile:
+        return self._profile(calls.profile(self._address, name))
+
+    def put(self, name: str, given: dict[str, Any]) -> RemoteProfile:
+        return self._profile(calls.set_profile(self._address, name, given))
+
+    def _profile(self, call: Call) -> RemoteProfile:
+        told = responses.document(self._client.send(call))
+        if not isinstance(told, dict) or "kind" not in told:
+            raise BadAnswer("the profile of the stream cannot be read")
+        return RemoteProfile(told)
+
+
+class RemoteTouches:
+    """`Touches` over HTTP."""
+
+    def __init__(self, client: StreamClient) -> None:
+        self._client = client
+
+    def meta(self, name: str) -> Meta:
+        """How many wait is known to the server alone."""
+        found = self._client.touch(name)
+        active = sum(each.state == "active" for each in found.templates)
+        return Meta(found.cursor, offset_of(found.processed_offset).record - 1, active, 0)
+
+    def templates(self, name: str) -> tuple[ActiveTemplate, ...]:
+        return tuple(map(_template, self._client.touch(name).templates))
+
+    def activate(self, name: str, wanted: Sequence[Template]) -> tuple[ActiveTemplate, ...]:
+        return tuple(map(_template, self._client.touch_templates(name, wanted)))
+
+    def wait(self, name: str, cursor: str | None, keys: Sequence[Key], timeout_s: float) -> Touched:
+        """As patient as a follower is, with a server that has answered once."""
+        timeout = None if timeout_s == math.inf else timeout_s
+        waiting = TouchWaiting(self._client.settings.address, name, keys, cursor, timeout)
+        told = waiting.take(self._client.send(waiting.call()))
+        patience = Patience(limits.CLIENT_FOLLOW_RETRY_S)
+        while told is None:
+            try:
+                told = waiting.take(self._client.send(waiting.call()))
+                patience.restart()
+            except FourfoldError as error:
+                time.sleep(patience.pause(error))
+        return told
+
+
+def offset_of(text: str) -> Offset:
+    """An offset of a server as the record and the incarnation that it names."""
+    try:
+        return read_offset(text) or Offset(0, 0)
+    except InvalidInput:
+        raise BadAnswer(
+            f"{text!r:.80} is not an offset of a Fourfold server",
+            hint="The command line works with Fourfold's own server.",
+        ) from None
+
+
+def _template(told: LiveTemplate) -> ActiveTemplate:
+    return ActiveTemplate(
+        told.id,
+        told.entity,
+        cast("dict[str, Encoding]", told.fields),
+        cast("Literal['active', 'retired']", told.state),
+        offset_of(told.active_from_offset).record,
+        told.last_seen_at_ms or 0,
+        told.inactivity_ttl_ms or 0,
+    )
 
 
 class RemoteStreams:
@@ -43,7 +161,7 @@ class RemoteStreams:
     def make(self, wanted: Wanted) -> Made:
         fork = wanted.fork
         end = wanted.expires_at_ms
-        call = calls.create(
+        call = requests.create(
             self._address,
             wanted.name,
             wanted.content_type,
@@ -81,7 +199,7 @@ class RemoteStreams:
         return tuple(found)
 
     def totals(self) -> Totals:
-        told = answers.document(self._client.send(calls.totals(self._address)))
+        told = responses.document(self._client.send(requests.totals(self._address)))
         try:
             return Totals(**told)
         except TypeError:
@@ -90,8 +208,8 @@ class RemoteStreams:
     def append(self, name: str, request: Append) -> Appended:
         """One request. Of a stream of bytes it is one record, whatever its body."""
         kind = request.content_type or self.info(name).content_type
-        assert len(request.records) < 2 or calls.is_json(kind)
-        call = calls.append(
+        assert len(request.records) < 2 or requests.is_json(kind)
+        call = requests.append(
             self._address,
             name,
             kind,
@@ -100,7 +218,7 @@ class RemoteStreams:
             close=request.close,
             key=_text(request.routing_key),
         )
-        done = answers.appended(call, self._client.send(call))
+        done = responses.appended(call, self._client.send(call))
         end = offset_of(done.next_offset)
         return Appended(
             end.record, done.duplicate, done.closed, done.producer, end.incarnation_number
@@ -108,7 +226,7 @@ class RemoteStreams:
 
     def configure(self, name: str, settings: Settings) -> StreamInfo:
         end = settings.expires_at_ms
-        call = calls.configure(
+        call = requests.configure(
             self._address,
             name,
             ttl=settings.ttl_seconds,
@@ -116,7 +234,7 @@ class RemoteStreams:
             retention_seconds=settings.retention_seconds,
             retention_bytes=settings.retention_bytes,
         )
-        facts = answers.facts(name, self._client.send(call))
+        facts = responses.facts(name, self._client.send(call))
         return self.info(name)._replace(
             retention_seconds=facts.retention_seconds, retention_bytes=facts.retention_bytes
         )
@@ -136,7 +254,7 @@ class RemoteStreams:
         records_max: int = limits.STREAM_READ_RECORDS,
         sought: Sought | None = None,
     ) -> tuple[None, Chunk]:
-        call = calls.read(
+        call = requests.read(
             self._address,
             name,
             offset,
@@ -148,7 +266,7 @@ class RemoteStreams:
 
     def wait(self, name: str, offset: str) -> Chunk:
         """What comes behind an offset, as soon as there is something, or nothing for long."""
-        call = calls.read(self._address, name, offset, "long-poll", records=True)
+        call = requests.read(self._address, name, offset, "long-poll", records=True)
         patience = Patience(limits.CLIENT_FOLLOW_RETRY_S)
         while True:
             try:
@@ -166,7 +284,9 @@ class RemoteStreams:
         raise Refused("a server sweeps by itself", hint="Give the folder of a store.")
 
     def _page(self, prefix: str, after: str, limit: int) -> tuple[Sequence[Listed], str | None]:
-        return answers.listed(self._client.send(calls.page(self._address, prefix, after, limit)))
+        return responses.listed(
+            self._client.send(requests.page(self._address, prefix, after, limit))
+        )
 
 
 class RemoteStream:
@@ -221,7 +341,7 @@ def _info(row: Listed) -> StreamInfo:
 
 
 def _chunk(answer: Answer, offset: str) -> Chunk:
-    closed = answers.is_true(answer.headers, "stream-closed")
+    closed = responses.is_true(answer.headers, "stream-closed")
     end, number = offset_of(answer.headers.get("stream-next-offset", offset))
     found = []
     try:
@@ -235,7 +355,7 @@ def _chunk(answer: Answer, offset: str) -> Chunk:
             hint="The command line reads from Fourfold's own server.",
         ) from None
     start = found[0].offset if found else end
-    current = closed or answers.is_true(answer.headers, "stream-up-to-date")
+    current = closed or responses.is_true(answer.headers, "stream-up-to-date")
     return Chunk(tuple(found), start, end, current, closed, number)
 
 

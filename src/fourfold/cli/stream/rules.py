@@ -10,11 +10,11 @@ from typing import Any, Final
 import click
 import msgspec
 
-from fourfold.cli.groups import SectionedGroup
+from fourfold.cli.main import SectionedGroup
 from fourfold.cli.output import Output
 from fourfold.cli.stream.arguments import Place, streams_command
 from fourfold.errors import InvalidInput, NotFound
-from fourfold.models.streams import declarations
+from fourfold.models.streams import rules
 from fourfold.models.streams.schemas.registry import Registry, RoutingKey
 
 _STDIN: Final = "-"
@@ -65,7 +65,7 @@ def set_schema(out: Output, streams: Place, *, name: str, file: str, lens: str |
     """
     if file == lens == _STDIN:
         raise click.UsageError("FILE and --lens cannot both come from stdin.")
-    change = declarations.registry_change(
+    change = rules.registry_change(
         _json_in(file, "a schema"), None if lens is None else _json_in(lens, "a lens")
     )
     before = streams.schemas.get(name)
@@ -103,7 +103,7 @@ def set_key(
         raise click.UsageError("--required is about a POINTER, and there is none.")
     place = None if pointer is None else RoutingKey(pointer, required)
     before = streams.schemas.get(name)
-    after = streams.schemas.put(name, declarations.registry_change(routing_key=place))
+    after = streams.schemas.put(name, rules.registry_change(routing_key=place))
     if out.as_json:
         _document_change(out, name, before, after)
     else:
@@ -121,7 +121,7 @@ def set_fields(
     if nothing == bool(fields):
         raise click.UsageError("Give FIELDs, or --none, and not both.")
     before = streams.schemas.get(name)
-    change = declarations.registry_change(search=None if nothing else fields)
+    change = rules.registry_change(search=None if nothing else fields)
     after = streams.schemas.put(name, change)
     if out.as_json:
         _document_change(out, name, before, after)
@@ -176,7 +176,7 @@ def set_profile(
 
     What is not said is as it is by default, whatever the profile was before.
     """
-    given = declarations.profile(kind, touch, redact or None, routing_key or None)
+    given = rules.profile(kind, touch, redact or None, routing_key or None)
     _show_profile(out, name, streams.profiles.put(name, given).plain())
 
 

@@ -8,11 +8,11 @@ from typing import Any, Final, cast, get_args
 import click
 import msgspec
 
-from fourfold.cli.groups import SectionedGroup
+from fourfold.cli.main import SectionedGroup
 from fourfold.cli.output import Output
 from fourfold.cli.stream.arguments import Place, streams_command
-from fourfold.models.streams.names import show_offset
 from fourfold.models.streams.touch import ActiveTemplate, Encoding, Entity, Key, Row, Rows, Template
+from fourfold.models.streams.validation import show_offset
 
 _ENCODINGS: Final = get_args(Encoding)
 

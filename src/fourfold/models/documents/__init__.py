@@ -7,19 +7,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fourfold.lazy import exports
+from fourfold._lazy import exports
 
 if TYPE_CHECKING:
     from fourfold.models.documents.ancestry import Point
-    from fourfold.models.documents.comparing import Change, Difference
+    from fourfold.models.documents.blobs import BlobStat
+    from fourfold.models.documents.comparison import Change, Difference
+    from fourfold.models.documents.feed import Watch
     from fourfold.models.documents.field_merge import OURS, THEIRS
     from fourfold.models.documents.gc.policy import GcPolicy
     from fourfold.models.documents.gc.records import Collected, Removed
     from fourfold.models.documents.histories import DEFAULT_HISTORY, HISTORIES
     from fourfold.models.documents.history import History
-    from fourfold.models.documents.merging import MergeConflict, MergeResult
-    from fourfold.models.documents.names import check_did
-    from fourfold.models.documents.pointer import ABSENT
+    from fourfold.models.documents.json_pointer import ABSENT
+    from fourfold.models.documents.merge import MergeConflict, MergeResult
     from fourfold.models.documents.records import (
         Branch,
         Commit,
@@ -30,30 +31,29 @@ if TYPE_CHECKING:
         Revision,
         State,
     )
-    from fourfold.models.documents.retention import Maintained
+    from fourfold.models.documents.snapshots import Maintained
     from fourfold.models.documents.space import Space
-    from fourfold.models.documents.space_blobs import BlobStat
-    from fourfold.models.documents.watching import Watch
+    from fourfold.models.documents.validation import check_did
 else:
     __getattr__, __dir__ = exports(
         __name__,
         {
-            "ABSENT": "fourfold.models.documents.pointer",
-            "BlobStat": "fourfold.models.documents.space_blobs",
+            "ABSENT": "fourfold.models.documents.json_pointer",
+            "BlobStat": "fourfold.models.documents.blobs",
             "Branch": "fourfold.models.documents.records",
-            "Change": "fourfold.models.documents.comparing",
+            "Change": "fourfold.models.documents.comparison",
             "Collected": "fourfold.models.documents.gc.records",
             "Commit": "fourfold.models.documents.records",
             "ConfirmedRead": "fourfold.models.documents.records",
             "DEFAULT_HISTORY": "fourfold.models.documents.histories",
-            "Difference": "fourfold.models.documents.comparing",
+            "Difference": "fourfold.models.documents.comparison",
             "GcPolicy": "fourfold.models.documents.gc.policy",
             "HISTORIES": "fourfold.models.documents.histories",
             "History": "fourfold.models.documents.history",
             "LogEntry": "fourfold.models.documents.records",
-            "Maintained": "fourfold.models.documents.retention",
-            "MergeConflict": "fourfold.models.documents.merging",
-            "MergeResult": "fourfold.models.documents.merging",
+            "Maintained": "fourfold.models.documents.snapshots",
+            "MergeConflict": "fourfold.models.documents.merge",
+            "MergeResult": "fourfold.models.documents.merge",
             "PendingRead": "fourfold.models.documents.records",
             "OURS": "fourfold.models.documents.field_merge",
             "Point": "fourfold.models.documents.ancestry",
@@ -63,8 +63,8 @@ else:
             "Space": "fourfold.models.documents.space",
             "State": "fourfold.models.documents.records",
             "THEIRS": "fourfold.models.documents.field_merge",
-            "Watch": "fourfold.models.documents.watching",
-            "check_did": "fourfold.models.documents.names",
+            "Watch": "fourfold.models.documents.feed",
+            "check_did": "fourfold.models.documents.validation",
         },
     )
 

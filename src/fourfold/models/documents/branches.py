@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from fourfold import limits
 from fourfold.errors import AlreadyExists, BranchEnded, InvalidInput, Refused
 from fourfold.kernel import Transaction
-from fourfold.models.documents import comparing, merging
-from fourfold.models.documents.ancestry import Point
-from fourfold.models.documents.chain import At, branch_named, chain, target_of
+from fourfold.models.documents import comparison
+from fourfold.models.documents import merge as merge_module
+from fourfold.models.documents.ancestry import At, Point, branch_named, chain, target_of
 from fourfold.models.documents.encoding import trusted
 from fourfold.models.documents.history import Appended, History
-from fourfold.models.documents.names import check_branch
 from fourfold.models.documents.records import Branch
 from fourfold.models.documents.resolutions import Resolutions
+from fourfold.models.documents.validation import check_branch
 
 if TYPE_CHECKING:
     from fourfold.models.documents.space import Space
@@ -83,7 +83,7 @@ class Branches:
             found = [Branch(*row) for row in view.rows(view.sql.branches)]
         return [branch for branch in found if branch.active or deleted]
 
-    def diff(self, a: str, b: str, at_a: At = None, at_b: At = None) -> comparing.Difference:
+    def diff(self, a: str, b: str, at_a: At = None, at_b: At = None) -> comparison.Difference:
         """What two branches show differently, each now or at a point of its own.
 
         Each change says which of the two moved away from what both have behind them.
@@ -93,7 +93,7 @@ class Branches:
                 branch_named(view, name)
             one = Point(a, target_of(view, a, at_a))
             other = Point(b, target_of(view, b, at_b))
-            return comparing.compare(view, one, other)
+            return comparison.compare(view, one, other)
 
     def merge(
         self,
@@ -105,7 +105,7 @@ class Branches:
         session: str | None = None,
         local_seq: int | None = None,
         dry_run: bool = False,
-    ) -> merging.MergeResult:
+    ) -> merge_module.MergeResult:
         """Bring what `source` changed into `target`, as one commit there.
 
         Conflicts raise MergeConflicted, with all of them in its details, and nothing is written.
@@ -115,8 +115,8 @@ class Branches:
         `dry_run` the result says what would be written and where the conflicts are. A deleted
         branch can be a source. A merge cannot undo: see the module `merging`.
         """
-        asked = merging.ask(source, target, resolutions, field_level=field_level)
-        return merging.merge(
+        asked = merge_module.ask(source, target, resolutions, field_level=field_level)
+        return merge_module.merge(
             self._space, asked, session=session, local_seq=local_seq, dry_run=dry_run
         )
 

@@ -14,7 +14,7 @@ import msgspec
 
 from fourfold import limits
 from fourfold.errors import ContentError, CorruptData
-from fourfold.models.documents.pointer import Unfit, measure
+from fourfold.models.documents.json_pointer import Unfit, measure
 
 _encoder = msgspec.json.Encoder(order="sorted")
 _decoder = msgspec.json.Decoder()

@@ -19,14 +19,13 @@ from typing import Any, NamedTuple
 
 from fourfold import limits
 from fourfold.errors import HistoryTruncated
-from fourfold.models.documents import field_merge, reading_many
-from fourfold.models.documents.ancestry import Point, Since, common_bases, since
-from fourfold.models.documents.chain import chain
+from fourfold.models.documents import field_merge, reader
+from fourfold.models.documents.ancestry import Point, Since, chain, common_bases, since
 from fourfold.models.documents.field_merge import UNKNOWN, Choice, FieldMerge, Side, Verdict
 from fourfold.models.documents.gc.horizon import check_point
 from fourfold.models.documents.history import View
+from fourfold.models.documents.json_pointer import ABSENT
 from fourfold.models.documents.operation_merge import Combiner, SideLog, read_log
-from fourfold.models.documents.pointer import ABSENT
 from fourfold.models.documents.records import State
 
 Points = tuple[Point, ...]
@@ -83,7 +82,7 @@ class EntityMerger:
         """Return the documents that several bases, merged with each other, have."""
         if len(bases) == 1:
             check_point(self._view, *bases[0])
-            states = reading_many.states(self._view, chain(self._view, *bases[0]), entities)
+            states = reader.states(self._view, chain(self._view, *bases[0]), entities)
             return {entity: side_of(state) for entity, state in states.items()}
         ends = Ends((), bases[:-1], bases[-1:])
         ours, theirs = (

@@ -31,8 +31,8 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from fourfold.errors import InvalidInput
-from fourfold.models.documents.difference import identical
-from fourfold.models.documents.pointer import (
+from fourfold.models.documents.diff import identical
+from fourfold.models.documents.json_pointer import (
     ABSENT,
     Absence,
     Path,

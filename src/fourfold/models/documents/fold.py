@@ -19,8 +19,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 from fourfold.errors import CorruptData, InvalidInput
+from fourfold.models.documents.json_pointer import kind_of
 from fourfold.models.documents.patch import Draft, Program, compile  # noqa: A004
-from fourfold.models.documents.pointer import kind_of
 from fourfold.models.documents.records import Document, Op, State
 
 SEMANTICS: Final = 1

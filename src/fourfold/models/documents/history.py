@@ -16,8 +16,8 @@ import msgspec
 
 from fourfold.kernel import Migration, Profile, Queries, Snapshot, Transaction
 from fourfold.kernel import Sequence as Counter
-from fourfold.models.documents.faults import WHOLE, Rule
 from fourfold.models.documents.gc.records import Tally
+from fourfold.models.documents.problems import WHOLE, Rule
 from fourfold.models.documents.request import Step
 
 Row = tuple[Any, ...]

@@ -34,13 +34,13 @@ from typing import Any, Final, NamedTuple
 from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.models.documents.ancestry import Since
-from fourfold.models.documents.difference import find_equal, identical
+from fourfold.models.documents.diff import find_equal, identical
 from fourfold.models.documents.encoding import stored, trusted
 from fourfold.models.documents.field_merge import CONTESTED, UNDECIDED, UNKNOWN
 from fourfold.models.documents.history import View
+from fourfold.models.documents.json_pointer import ABSENT, END, Path, is_prefix, lookup
 from fourfold.models.documents.overlap import touches
 from fourfold.models.documents.patch import Draft, Program, Step, compile  # noqa: A004
-from fourfold.models.documents.pointer import ABSENT, END, Path, is_prefix, lookup
 
 _COMMUTING: Final = frozenset({"increment", "append", "add-unique", "remove-by-value"})
 _ACCUMULATING: Final = frozenset({"increment", "append"})

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from fourfold.archive.described import Content, Description, Table
+from fourfold.archive.publication import Content, Description, Table
 from fourfold.kernel import Database, load_queries
 from fourfold.models.documents.facts.log import FACTS
 from fourfold.models.documents.history import History
-from fourfold.models.documents.retention import maintain
 from fourfold.models.documents.revisions.log import REVISIONS
+from fourfold.models.documents.snapshots import maintain
 from fourfold.models.documents.space import Space
 
 _SQL = load_queries("fourfold.models.documents", "publication.sql")

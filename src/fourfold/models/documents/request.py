@@ -11,8 +11,8 @@ from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.models.documents import patch
 from fourfold.models.documents.encoding import checked, decode, trusted
-from fourfold.models.documents.names import check_entity, check_known_branch, check_session
 from fourfold.models.documents.records import Op, Reads, Revision
+from fourfold.models.documents.validation import check_entity, check_known_branch, check_session
 
 _FIELDS: dict[str, frozenset[str]] = {
     "set": frozenset({"op", "id", "value"}),

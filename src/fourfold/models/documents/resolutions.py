@@ -16,9 +16,9 @@ import msgspec
 from fourfold.errors import InvalidInput
 from fourfold.models.documents.encoding import checked
 from fourfold.models.documents.field_merge import Choice
-from fourfold.models.documents.names import check_entity
-from fourfold.models.documents.pointer import ABSENT, as_path, format_pointer, show_pointer
+from fourfold.models.documents.json_pointer import ABSENT, as_path, format_pointer, show_pointer
 from fourfold.models.documents.records import Document
+from fourfold.models.documents.validation import check_entity
 
 Resolutions = Mapping[Any, Any]
 

@@ -24,32 +24,25 @@ import msgspec
 from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.kernel import Database, Transaction
-from fourfold.models.documents import (
-    admission,
-    comparing,
-    reader,
-    reading_many,
-    verification,
-    writer,
-)
-from fourfold.models.documents.admission import ReadTooOld
-from fourfold.models.documents.ancestry import Point
+from fourfold.models.documents import comparison, conflicts, reader, writer
+from fourfold.models.documents.ancestry import At, Point, branch_named, chain, last_seq, target_of
+from fourfold.models.documents.blobs import SpaceBlobs
 from fourfold.models.documents.branches import Branches
 from fourfold.models.documents.cache import DocumentCache, Entry
-from fourfold.models.documents.chain import At, branch_named, chain, last_seq, target_of
-from fourfold.models.documents.gc import collector
+from fourfold.models.documents.conflicts import ReadTooOld
+from fourfold.models.documents.feed import Watch
+from fourfold.models.documents.gc import sweep
 from fourfold.models.documents.gc.horizon import horizon
 from fourfold.models.documents.gc.policy import GcPolicy
 from fourfold.models.documents.gc.policy import stored as stored_policy
 from fourfold.models.documents.gc.records import Collected
 from fourfold.models.documents.history import History, View
-from fourfold.models.documents.names import check_entity, check_known_branch, check_several
 from fourfold.models.documents.records import Commit, LogEntry, Reads, Revision, State
 from fourfold.models.documents.request import Request, make_request
-from fourfold.models.documents.retention import Maintained, Retention, maintain
-from fourfold.models.documents.space_blobs import SpaceBlobs
+from fourfold.models.documents.snapshots import Maintained, Retention, maintain
+from fourfold.models.documents.validation import check_entity, check_known_branch, check_several
+from fourfold.models.documents.verify import faults_by_parts
 from fourfold.models.documents.waiters import Waiters
-from fourfold.models.documents.watching import Watch
 
 
 class Space:
@@ -143,14 +136,14 @@ class Space:
         """Commit a request that was checked already. `before` runs first, in the same transaction,
         and may refuse it.
         """
-        looked: dict[int, admission.Looked] = {}
+        looked: dict[int, conflicts.Looked] = {}
         for _ in range(limits.STALE_CHECK_ATTEMPTS):
             work = self._work(request, before, looked, rows_max=limits.STALE_CHECK_ROWS)
             try:
                 return self._run(work, request.size + size)
             except ReadTooOld:
                 with self.background_view() as view:
-                    looked = admission.look_back(view, request, looked)
+                    looked = conflicts.look_back(view, request, looked)
         return self._run(self._work(request, before, looked), request.size + size)
 
     def _run(self, work: Callable[[Transaction], Commit], size: int) -> Commit:
@@ -164,14 +157,14 @@ class Space:
         self,
         request: Request,
         before: Callable[[View], None] | None = None,
-        looked: Mapping[int, admission.Looked] | None = None,
+        looked: Mapping[int, conflicts.Looked] | None = None,
         *,
         rows_max: int | None = None,
     ) -> Callable[[Transaction], Commit]:
         def work(txn: Transaction) -> Commit:
             if before is not None:
                 before(self.history_kind.view(txn))
-            lookback = admission.Lookback(looked, rows_max)
+            lookback = conflicts.Lookback(looked, rows_max)
             commit = writer.commit(txn, self.history_kind, request, self._cache, lookback)
             if not commit.replayed:
                 entities = (step.id for step in request.steps)
@@ -223,7 +216,7 @@ class Space:
         with self.view() as view:
             branch_named(view, branch)
             links = chain(view, branch, target_of(view, branch, at))
-            return reading_many.states(view, links, wanted)
+            return reader.states(view, links, wanted)
 
     def ids(
         self,
@@ -270,7 +263,7 @@ class Space:
             newest = last_seq(view)
             return reader.log(view, after, newest if until is None else until, limit)
 
-    def diff(self, branch: str = "", at1: At = None, at2: At = None) -> comparing.Difference:
+    def diff(self, branch: str = "", at1: At = None, at2: At = None) -> comparison.Difference:
         """What changed on a branch between two points; `at2` is now if not given.
 
         `.operations` of the result turn the first state into the second. So what brings the state
@@ -279,7 +272,7 @@ class Space:
         with self.view() as view:
             branch_named(view, branch)
             points = (Point(branch, target_of(view, branch, at)) for at in (at1, at2))
-            return comparing.compare(view, *points)
+            return comparison.compare(view, *points)
 
     def watch(
         self,
@@ -305,7 +298,7 @@ class Space:
         from it agree.
         """
         problems = self.database.integrity_check()
-        faults = verification.faults_by_parts(
+        faults = faults_by_parts(
             self.background_view,
             self.history_kind,
             self.database.path.stat().st_size,
@@ -323,7 +316,7 @@ class Space:
         done = maintain(self, retention, pinned)
         if self.gc_policy() is None:
             return done
-        collected = collector.collect(self, None, pins=pinned)
+        collected = sweep.collect(self, None, pins=pinned)
         return msgspec.structs.replace(done, collected=collected)
 
     def gc(self, policy: GcPolicy | None = None, *, dry_run: bool = False) -> Collected:
@@ -333,7 +326,7 @@ class Space:
         Reads below the new horizon raise HistoryTruncated, but for the points that branches, merges
         and pins need. A dry run reports what would go; it works on a copy of the space.
         """
-        return collector.collect(self, policy, dry_run=dry_run)
+        return sweep.collect(self, policy, dry_run=dry_run)
 
     def gc_policy(self) -> GcPolicy | None:
         """What the space gives up whenever it is maintained; None, as at first, if nothing."""
@@ -342,7 +335,7 @@ class Space:
 
     def set_gc_policy(self, policy: GcPolicy | None) -> None:
         """Keep a policy in the space, or none. Nothing is collected now."""
-        collector.keep_policy(self, policy)
+        sweep.keep_policy(self, policy)
 
     def horizon(self) -> int:
         """The oldest seq from which on every state of every branch can be read."""

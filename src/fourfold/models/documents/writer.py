@@ -14,9 +14,9 @@ from collections.abc import Callable
 from fourfold import limits
 from fourfold.errors import FourfoldError
 from fourfold.kernel import Transaction
-from fourfold.models.documents import admission, patch, reader
+from fourfold.models.documents import conflicts, patch, reader
+from fourfold.models.documents.ancestry import chain
 from fourfold.models.documents.cache import DocumentCache, Entry, Key, Standing, Tip
-from fourfold.models.documents.chain import chain
 from fourfold.models.documents.encoding import (
     PATCH_GROWTH,
     bytes_at_most,
@@ -24,9 +24,9 @@ from fourfold.models.documents.encoding import (
     trusted,
 )
 from fourfold.models.documents.history import Appended, History, View
-from fourfold.models.documents.moments import next_moment
 from fourfold.models.documents.records import Commit
 from fourfold.models.documents.request import Request, Step, Written
+from fourfold.models.documents.timestamps import next_moment
 
 _SCRATCH = "documents"
 _TIP = "documents.tip"
@@ -38,12 +38,12 @@ def commit(
     history: History,
     request: Request,
     cache: DocumentCache,
-    lookback: admission.Lookback | None = None,
+    lookback: conflicts.Lookback | None = None,
 ) -> Commit:
     """Admit `request` and write it; the commit that it became."""
     view = history.view(txn)
     if request.replayable:
-        accepted = admission.replayed(view, request)
+        accepted = conflicts.replayed(view, request)
         if accepted is not None:
             return accepted
     shared: dict[Key, Entry] = txn.scratch.setdefault(_SCRATCH, {})
@@ -52,9 +52,9 @@ def commit(
         return shared.get(key) or cache.get(key)
 
     standing = _standing(txn, view, request.branch, cache)
-    admission.check_preconditions(view, request, standing.newest)
-    resolved = admission.check_reads(
-        view, request, standing.newest, known, lookback or admission.Lookback()
+    conflicts.check_preconditions(view, request, standing.newest)
+    resolved = conflicts.check_reads(
+        view, request, standing.newest, known, lookback or conflicts.Lookback()
     )
     # The log is the counter, and nobody else can append to it before this transaction ends.
     seq = standing.newest + 1
@@ -90,7 +90,7 @@ def _standing(txn: Transaction, view: View, branch: str, cache: DocumentCache) -
     tip: Tip | None = txn.scratch.get(_TIP) or cache.tip
     if tip is not None and tip.mark == txn.total_changes and tip.branch == branch:
         return tip.standing
-    return admission.standing(view, branch)
+    return conflicts.standing(view, branch)
 
 
 def _apply(

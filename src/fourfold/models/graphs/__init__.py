@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fourfold.lazy import exports
+from fourfold._lazy import exports
 
 if TYPE_CHECKING:
     from fourfold.models.graphs.feed import Feed, Wanted
     from fourfold.models.graphs.graphs import Graphs
+    from fourfold.models.graphs.maintenance import Capability
+    from fourfold.models.graphs.model import GLOBAL_SEQ, MIGRATIONS, PROFILE
     from fourfold.models.graphs.reader import Question, Reader
     from fourfold.models.graphs.records import (
         App,
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
         Type,
         Usage,
     )
-    from fourfold.models.graphs.sequence import GLOBAL_SEQ, MIGRATIONS, PROFILE
-    from fourfold.models.graphs.upkeep import Capability
     from fourfold.models.graphs.writer import GraphTransaction
 else:
     _RECORDS = (
@@ -50,13 +50,13 @@ else:
         __name__,
         {
             **dict.fromkeys(_RECORDS, "fourfold.models.graphs.records"),
-            "Capability": "fourfold.models.graphs.upkeep",
+            "Capability": "fourfold.models.graphs.maintenance",
             "Feed": "fourfold.models.graphs.feed",
-            "GLOBAL_SEQ": "fourfold.models.graphs.sequence",
+            "GLOBAL_SEQ": "fourfold.models.graphs.model",
             "GraphTransaction": "fourfold.models.graphs.writer",
             "Graphs": "fourfold.models.graphs.graphs",
-            "MIGRATIONS": "fourfold.models.graphs.sequence",
-            "PROFILE": "fourfold.models.graphs.sequence",
+            "MIGRATIONS": "fourfold.models.graphs.model",
+            "PROFILE": "fourfold.models.graphs.model",
             "Question": "fourfold.models.graphs.reader",
             "Reader": "fourfold.models.graphs.reader",
             "Wanted": "fourfold.models.graphs.feed",

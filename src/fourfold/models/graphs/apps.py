@@ -20,7 +20,7 @@ from fourfold.errors import (
     SequenceCorrupt,
 )
 from fourfold.kernel import Migration, Snapshot, Transaction
-from fourfold.models.graphs import checks, upgrades
+from fourfold.models.graphs import upgrades, validation
 from fourfold.models.graphs.records import (
     KINDS,
     ROWS,
@@ -61,14 +61,14 @@ class Apps:
             self.app(snapshot, app_id)
 
     def app(self, snapshot: Snapshot, app_id: int) -> App:
-        checks.integer(app_id, "app_id")
+        validation.check_integer(app_id, "app_id")
         row = snapshot.one(SQL.app_by_id, (app_id,))
         if row is None:
             raise NotFound(f"there is no app {app_id}", hint="`fourfold app list` shows them all.")
         return App._make(row)
 
     def by_slug(self, snapshot: Snapshot, slug: str) -> App | None:
-        row = snapshot.one(SQL.app_by_slug, (checks.slug(slug),))
+        row = snapshot.one(SQL.app_by_slug, (validation.check_slug(slug),))
         return None if row is None else App._make(row)
 
     def all(self, snapshot: Snapshot) -> tuple[App, ...]:
@@ -78,10 +78,10 @@ class Apps:
         self, txn: Transaction, slug: str, title: str, now: str, app_id: int | None = None
     ) -> App:
         """A new app with its tables; the same one again when it is there already."""
-        checks.slug(slug)
-        checks.text(title, "title")
+        validation.check_slug(slug)
+        validation.check_text(title, "title")
         if app_id is not None:
-            checks.integer(app_id, "app_id")
+            validation.check_integer(app_id, "app_id")
         found = self.by_slug(txn, slug)
         if found is not None:
             if app_id not in {None, found.app_id}:
@@ -138,7 +138,7 @@ class Apps:
     def register_type(self, txn: Transaction, app_id: int, kind: Kind, type_key: str) -> int:
         """The id of a type, which is made when it is first asked for and never changes."""
         self.must_exist(txn, app_id)
-        kind, key = checks.kind(kind), checks.text(type_key, "type_key")
+        kind, key = validation.check_kind(kind), validation.check_text(type_key, "type_key")
         sql = app_statements(app_id)
         found = txn.value(sql.type_by_key, (kind, key))
         if found is None:
@@ -155,8 +155,8 @@ class Apps:
         if known is not None:
             return known
         self.must_exist(txn, app_id)
-        key = checks.text(type_key, "type_key")
-        found = txn.value(app_statements(app_id).type_by_key, (checks.kind(kind), key))
+        key = validation.check_text(type_key, "type_key")
+        found = txn.value(app_statements(app_id).type_by_key, (validation.check_kind(kind), key))
         if found is None:
             raise NotFound(
                 f"app {app_id} has no type {type_key!r} of {kind}",
@@ -199,9 +199,9 @@ class Apps:
         level, event, context = entry
         sql = app_statements(app_id)
         params = (
-            checks.text(level, "level"),
-            checks.text(event, "event_type"),
-            checks.json_text(context, "context_json"),
+            validation.check_text(level, "level"),
+            validation.check_text(event, "event_type"),
+            validation.check_json_text(context, "context_json"),
             now,
         )
         txn.execute(sql.add_log, params)

@@ -17,7 +17,7 @@ import msgspec
 
 from fourfold import limits
 from fourfold.errors import InvalidInput, NotFound, Refused
-from fourfold.models.graphs import checks
+from fourfold.models.graphs import validation
 from fourfold.models.graphs.apps import Apps
 from fourfold.models.graphs.records import KINDS, Applied, Kind
 from fourfold.models.graphs.statements import REFERENCES
@@ -57,8 +57,8 @@ class Parsed(msgspec.Struct, frozen=True):
 
 def parse(envelope: Any) -> Parsed:
     """An envelope whose shape is right; nothing of the database is asked."""
-    given = checks.fields(envelope, "envelope", _ENVELOPE)
-    trace_id = checks.text(given.get("trace_id"), "envelope.trace_id")
+    given = validation.check_fields(envelope, "envelope", _ENVELOPE)
+    trace_id = validation.check_text(given.get("trace_id"), "envelope.trace_id")
     ops = given.get("ops")
     if not isinstance(ops, Sequence) or isinstance(ops, str | bytes) or not ops:
         raise InvalidInput("envelope.ops must be a list of at least one operation")
@@ -134,11 +134,11 @@ def _apply_some(
 def _checked(given: Any) -> Operation:
     op = given
     if type(given) is not dict or not _OPERATION.issuperset(given):
-        op = checks.fields(given, "operation", _OPERATION)
+        op = validation.check_fields(given, "operation", _OPERATION)
     name = op.get("op")
     if type(name) is not str or name not in _OPERATIONS:
         raise InvalidInput(
-            f"{checks.shown(name)} is not an operation",
+            f"{validation.format_value(name)} is not an operation",
             hint="One of parent, attr, edge, rating, then _create or _update.",
         )
     kind, update = _OPERATIONS[name]
@@ -146,19 +146,19 @@ def _checked(given: Any) -> Operation:
     if (type_key is None) == (type_id is None):
         raise InvalidInput("an operation has type_key or type_id, and not both")
     if type_key is not None:
-        checks.text(type_key, "type_key")
+        validation.check_text(type_key, "type_key")
     else:
-        checks.integer(type_id, "type_id", least=1)
+        validation.check_integer(type_id, "type_id", least=1)
     payload = op.get("payload", _EMPTY)
     if type(payload) is not dict and not isinstance(payload, Mapping):
-        raise InvalidInput(f"payload must be a mapping, not {checks.shown(payload)}")
+        raise InvalidInput(f"payload must be a mapping, not {validation.format_value(payload)}")
     if not _FORBIDDEN.isdisjoint(payload):
         own = sorted(_FORBIDDEN & payload.keys())
         raise InvalidInput(f"payload cannot set {', '.join(own)}")
     app_id, owner = op.get("app_id"), op.get("owner_identity")
     if type(app_id) is not int or type(owner) is not int or app_id < 0 or owner < 0:
-        checks.integer(app_id, "app_id")
-        checks.integer(owner, "owner_identity")
+        validation.check_integer(app_id, "app_id")
+        validation.check_integer(owner, "owner_identity")
     return Operation(kind, update, app_id, type_key, type_id, owner, payload)
 
 
@@ -202,7 +202,7 @@ def _columns(
         value = row.pop("value")
         column = _VALUES.get(type(value))
         if column is None:
-            column, value = "value_json", checks.as_json(value, "payload.value")
+            column, value = "value_json", validation.encode_json(value, "payload.value")
         if column in row:
             raise InvalidInput(f"payload has both value and {column}")
         row[column] = value
@@ -216,7 +216,7 @@ def _columns(
 def _made(pointed: Mapping[str, Any], made: _Made, name: str, target: Kind) -> int:
     at = pointed.get("$op")
     if len(pointed) != 1 or type(at) is not int or not 0 <= at < len(made.ids):
-        raise InvalidInput(f"{name}: {checks.shown(pointed)} names no earlier operation")
+        raise InvalidInput(f"{name}: {validation.format_value(pointed)} names no earlier operation")
     if made.kinds[at] != target:
         raise InvalidInput(f"{name}: operation {at} is about a {made.kinds[at]}, not a {target}")
     return made.ids[at]

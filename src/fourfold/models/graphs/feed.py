@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from fourfold import limits
 from fourfold.errors import InvalidInput, Refused
-from fourfold.models.graphs import checks
+from fourfold.models.graphs import validation
 from fourfold.models.graphs.reader import Reader
 from fourfold.models.graphs.records import BITS, KINDS, ROWS, Change, Kind, Row
 from fourfold.models.graphs.statements import SQL, statements_of
@@ -54,9 +54,11 @@ class Wanted(NamedTuple):
         apps: Iterable[int] | None, kinds: Iterable[Kind] | None, flag_mask: int | None
     ) -> Wanted:
         return Wanted(
-            None if apps is None else frozenset(checks.integer(each, "app_id") for each in apps),
-            None if kinds is None else frozenset(checks.kind(each) for each in kinds),
-            None if flag_mask is None else checks.integer(flag_mask, "flag_mask"),
+            None
+            if apps is None
+            else frozenset(validation.check_integer(each, "app_id") for each in apps),
+            None if kinds is None else frozenset(validation.check_kind(each) for each in kinds),
+            None if flag_mask is None else validation.check_integer(flag_mask, "flag_mask"),
         )
 
     @property
@@ -232,11 +234,11 @@ class Feed:
         timeout: float | None,
     ) -> None:
         newest = graphs.get_global_seq()
-        if checks.integer(after, "after") > newest:
+        if validation.check_integer(after, "after") > newest:
             raise InvalidInput(f"{after} is in the future: the newest number is {newest}")
         self._graphs = graphs
         self._wanted = wanted
-        self._limit = checks.integer(limit, "limit", least=1)
+        self._limit = validation.check_integer(limit, "limit", least=1)
         self._durable = durable
         self._timeout = timeout
         self._position = after

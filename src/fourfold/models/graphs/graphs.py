@@ -23,9 +23,11 @@ from typing import Any, TypeVar, cast
 from fourfold import limits
 from fourfold.errors import NotFound, Refused
 from fourfold.kernel import Bell, Database, Migration, Snapshot, Transaction
-from fourfold.models.graphs import checks, envelopes, feed, syncing
+from fourfold.models.graphs import envelopes, feed, validation
 from fourfold.models.graphs.apps import Apps
 from fourfold.models.graphs.feed import Feed, Page, Wanted
+from fourfold.models.graphs.maintenance import Upkeep
+from fourfold.models.graphs.model import GLOBAL_SEQ
 from fourfold.models.graphs.reader import Reader
 from fourfold.models.graphs.records import (
     SYSTEM_APP,
@@ -37,11 +39,10 @@ from fourfold.models.graphs.records import (
 )
 from fourfold.models.graphs.registers import Registers
 from fourfold.models.graphs.selections import Selections
-from fourfold.models.graphs.sequence import GLOBAL_SEQ
-from fourfold.models.graphs.signing import Signer
 from fourfold.models.graphs.statements import SQL, statements_of
-from fourfold.models.graphs.syncing import Export, Ingested
-from fourfold.models.graphs.upkeep import Upkeep
+from fourfold.models.graphs.sync import sync
+from fourfold.models.graphs.sync.package import Signer
+from fourfold.models.graphs.sync.sync import Export, Ingested
 from fourfold.models.graphs.writer import GraphTransaction
 
 T = TypeVar("T")
@@ -84,7 +85,7 @@ class Graphs(Selections, Registers, Upkeep):
         """A transaction that commits at the end of the block, and leaves nothing when it raises.
         Inside another one of the same thread it is a step of that.
         """
-        trace = None if trace_id is None else checks.text(trace_id, "trace_id")
+        trace = None if trace_id is None else validation.check_text(trace_id, "trace_id")
         self._refuse_if_unsound()
         outer = self._joined()
         with self.database.write() as txn:
@@ -251,7 +252,7 @@ class Graphs(Selections, Registers, Upkeep):
         """What an app may hold; None is no limit. What it holds already stays."""
         for name, value in (("rows_max", rows_max), ("bytes_max", bytes_max)):
             if value is not None:
-                checks.integer(value, name)
+                validation.check_integer(value, name)
 
         def work(handle: GraphTransaction) -> Usage:
             self._apps.must_exist(handle.txn, app_id)
@@ -275,7 +276,7 @@ class Graphs(Selections, Registers, Upkeep):
         Raises:
             NotFound: a row refers to an object that the app does not have.
         """
-        known, given = checks.kind(kind), list(rows)
+        known, given = validation.check_kind(kind), list(rows)
         return self._write(txn, lambda handle: handle.insert(app_id, known, given))
 
     def update(
@@ -288,7 +289,7 @@ class Graphs(Selections, Registers, Upkeep):
         txn: GraphTransaction | None = None,
     ) -> int:
         """Add a version of an object; the versions before it stay readable."""
-        known = checks.kind(kind)
+        known = validation.check_kind(kind)
         return self._write(txn, lambda handle: handle.update(app_id, known, object_id, changes))
 
     def insert_parent(
@@ -393,8 +394,8 @@ class Graphs(Selections, Registers, Upkeep):
         """Set the flags of rows; how many there were. A strict store forbids it."""
         if self.strict:
             raise Refused("this store is strict: the flags of a row never change")
-        known, wanted = checks.kind(table), checks.integer(flags, "flags")
-        ids = checks.ids(row_ids, "row_ids")
+        known, wanted = validation.check_kind(table), validation.check_integer(flags, "flags")
+        ids = validation.check_ids(row_ids, "row_ids")
         return self._write(txn, lambda handle: handle.set_flags(app_id, known, ids, wanted))
 
     # Synchronisation
@@ -411,11 +412,11 @@ class Graphs(Selections, Registers, Upkeep):
         """The next window of a domain behind `after`, signed; None when there is nothing to tell.
         Rows that the node `for_node` wrote itself are left out.
         """
-        return syncing.export(self, domain, signer, after=after, limit=limit, for_node=for_node)
+        return sync.export(self, domain, signer, after=after, limit=limit, for_node=for_node)
 
     def ingest_package(self, peer_id: int, data: bytes) -> Ingested:
         """Take in a package of a peer: all of it and the cursor in one transaction, or nothing."""
-        return syncing.ingest(self, peer_id, data)
+        return sync.ingest(self, peer_id, data)
 
     # The change feed
 

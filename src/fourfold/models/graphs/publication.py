@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 
-from fourfold.archive.described import Description, Table
+from fourfold.archive.publication import Description, Table
 from fourfold.kernel import Database, Snapshot, load_queries
-from fourfold.models.graphs import identities
 from fourfold.models.graphs.records import KINDS
 from fourfold.models.graphs.statements import SQL
+from fourfold.models.graphs.sync import identities
 
 _SQL = load_queries("fourfold.models.graphs", "publication.sql")
 _OF_APP = re.compile(r"app_([0-9]+)_(\w+)")

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from fourfold.errors import InvalidInput, NotFound
 from fourfold.kernel import Queries, Snapshot
-from fourfold.models.graphs import checks, fold
+from fourfold.models.graphs import fold, validation
 from fourfold.models.graphs.apps import Apps
 from fourfold.models.graphs.records import (
     ROWS,
@@ -101,7 +101,7 @@ class Reader:
     def newest(self, app_id: int, kind: Kind, object_id: int, at: int | None = None) -> Row:
         """The newest version of one object up to a number."""
         self._apps.must_exist(self._snapshot, app_id)
-        checks.integer(object_id, f"{kind}.object_id", least=1)
+        validation.check_integer(object_id, f"{kind}.object_id", least=1)
         last = self._last_id(app_id, kind, at)
         sql = statements_of(app_id, kind).newest
         found = self._snapshot.one(sql, (object_id, last))
@@ -113,7 +113,7 @@ class Reader:
     def versions(self, app_id: int, kind: Kind, object_id: int) -> tuple[Row, ...]:
         """Every version of one object, oldest first."""
         self._apps.must_exist(self._snapshot, app_id)
-        checks.integer(object_id, f"{kind}.object_id", least=1)
+        validation.check_integer(object_id, f"{kind}.object_id", least=1)
         rows = self._snapshot.all(statements_of(app_id, kind).versions, (object_id,))
         found = [ROWS[kind]._make(row) for row in rows]
         return tuple(sorted(found, key=lambda row: fold.rank(row, self._node)))
@@ -185,9 +185,9 @@ class Reader:
         so many, and never a part of a number.
         """
         self._apps.must_exist(self._snapshot, app_id)
-        checks.integer(flag_mask, "flag_mask")
-        checks.integer(after_seq, "after_seq")
-        checks.integer(limit, "limit", least=1)
+        validation.check_integer(flag_mask, "flag_mask")
+        validation.check_integer(after_seq, "after_seq")
+        validation.check_integer(limit, "limit", least=1)
         found: list[Row] = []
         rows = self._snapshot.rows(statements_of(app_id, kind).pending, (after_seq, flag_mask))
         for values in rows:
@@ -241,7 +241,7 @@ class Reader:
     ) -> Iterator[tuple[Any, ...]]:
         owner = question.owner
         if owner is not None:
-            checks.integer(owner, "owner")
+            validation.check_integer(owner, "owner")
         ending = "_current" if current else ""
 
         def walk(name: str, *given: int) -> Iterator[tuple[Any, ...]]:
@@ -282,7 +282,7 @@ class Reader:
         """The ids between which the rows lie; None when there are none."""
         above = 0
         if question.since is not None:
-            since = checks.integer(question.since, "since_seq")
+            since = validation.check_integer(question.since, "since_seq")
             sql = statements_of(question.app_id, question.kind).first_after
             first = self._snapshot.value(sql, (since,))
             if first is None:
@@ -295,7 +295,7 @@ class Reader:
         if at is None:
             return _LAST_ID
         newest = int(self._snapshot.value(SQL.last_seq))
-        if checks.integer(at, "at") > newest:
+        if validation.check_integer(at, "at") > newest:
             raise InvalidInput(f"{at} is in the future: the newest number is {newest}")
         found = self._snapshot.value(statements_of(app_id, kind).last_until, (at,))
         return 0 if found is None else int(found)
@@ -305,8 +305,8 @@ def _ids(given: Iterable[int] | None, name: str) -> list[int] | None:
     if given is None:
         return None
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise InvalidInput(f"{name} must be several ids, not {checks.shown(given)}")
-    return sorted({checks.integer(each, name, least=1) for each in given})
+        raise InvalidInput(f"{name} must be several ids, not {validation.format_value(given)}")
+    return sorted({validation.check_integer(each, name, least=1) for each in given})
 
 
 def _about(row: Row, kind: Kind) -> frozenset[Target]:
@@ -318,4 +318,4 @@ def _about(row: Row, kind: Kind) -> frozenset[Target]:
 
 
 def _limit(given: int | None) -> int:
-    return _NO_LIMIT if given is None else checks.integer(given, "limit")
+    return _NO_LIMIT if given is None else validation.check_integer(given, "limit")

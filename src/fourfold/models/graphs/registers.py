@@ -10,10 +10,11 @@ from typing import Any, TypeVar, cast
 
 from fourfold.errors import AlreadyExists, NotFound, SequenceRegression
 from fourfold.kernel import Database, Snapshot
-from fourfold.models.graphs import checks, identities
-from fourfold.models.graphs.identities import Rebuilt
+from fourfold.models.graphs import validation
 from fourfold.models.graphs.records import Identity, Peer, Progress
 from fourfold.models.graphs.statements import SQL
+from fourfold.models.graphs.sync import identities
+from fourfold.models.graphs.sync.identities import Rebuilt
 from fourfold.models.graphs.writer import GraphTransaction
 
 T = TypeVar("T")
@@ -30,12 +31,14 @@ class Registers:
     # Settings
 
     def upsert_setting(self, key: str, value: str, *, txn: GraphTransaction | None = None) -> None:
-        params = (checks.text(key, "key"), checks.stored_text(value, "value"))
+        params = (validation.check_text(key, "key"), validation.check_stored_text(value, "value"))
         self._write(txn, lambda handle: handle.txn.execute(SQL.put_setting, params))
 
     def get_setting(self, key: str) -> str | None:
         with self.database.read() as snapshot:
-            return cast("str | None", snapshot.value(SQL.setting, (checks.text(key, "key"),)))
+            return cast(
+                "str | None", snapshot.value(SQL.setting, (validation.check_text(key, "key"),))
+            )
 
     def list_settings(self) -> Mapping[str, str]:
         with self.database.read() as snapshot:
@@ -49,9 +52,9 @@ class Registers:
         """The identity of a public key, which is made when it is first asked for: an object of
         the system's own app, under a number of the log.
         """
-        checks.text(pubkey, "pubkey", most=4096)
+        validation.check_text(pubkey, "pubkey", most=4096)
         if label is not None:
-            checks.text(label, "label")
+            validation.check_text(label, "label")
 
         def work(handle: GraphTransaction) -> Identity:
             found = handle.txn.one(SQL.identity, (handle.identity(pubkey, label),))
@@ -81,9 +84,9 @@ class Registers:
         *,
         txn: GraphTransaction | None = None,
     ) -> Peer:
-        checks.integer(identity_id, "identity_id", least=1)
-        checks.text(endpoint, "endpoint", most=4096)
-        checks.json_text(meta_json, "meta_json")
+        validation.check_integer(identity_id, "identity_id", least=1)
+        validation.check_text(endpoint, "endpoint", most=4096)
+        validation.check_json_text(meta_json, "meta_json")
 
         def work(handle: GraphTransaction) -> Peer:
             if handle.txn.one(SQL.identity, (identity_id,)) is None:
@@ -108,9 +111,9 @@ class Registers:
         self, peer_id: int, domain: str, last_seq: int, *, txn: GraphTransaction | None = None
     ) -> None:
         """How far this node has taken in what a peer wrote. It never goes back."""
-        checks.integer(peer_id, "peer_id")
-        checks.text(domain, "domain", most=64)
-        checks.integer(last_seq, "last_seq")
+        validation.check_integer(peer_id, "peer_id")
+        validation.check_text(domain, "domain", most=64)
+        validation.check_integer(last_seq, "last_seq")
 
         def work(handle: GraphTransaction) -> None:
             known = handle.txn.value(SQL.progress, (peer_id, domain)) or 0
@@ -131,8 +134,8 @@ class Registers:
         """Share rows that have one of the bits of `mask` under a name. What a domain means never
         changes, since others have taken it in.
         """
-        key = checks.text(domain, "domain", most=64)
-        bits = checks.integer(mask, "mask", least=1)
+        key = validation.check_text(domain, "domain", most=64)
+        bits = validation.check_integer(mask, "mask", least=1)
 
         def work(handle: GraphTransaction) -> None:
             handle.txn.execute(SQL.put_domain, (key, bits))
@@ -154,9 +157,9 @@ class Registers:
     ) -> None:
         """A peer has taken in what this node wrote, up to a number."""
         params = (
-            checks.integer(peer_id, "peer_id"),
-            checks.text(domain, "domain", most=64),
-            checks.integer(last_seq, "last_seq"),
+            validation.check_integer(peer_id, "peer_id"),
+            validation.check_text(domain, "domain", most=64),
+            validation.check_integer(last_seq, "last_seq"),
         )
         self._write(txn, lambda handle: handle.txn.execute(SQL.put_sent, params))
 
@@ -167,11 +170,11 @@ class Registers:
     def load_domain_seq(self, domain: str) -> int:
         """The watermark of a domain; 0 when it has none."""
         with self.database.read() as snapshot:
-            key = checks.text(domain, "domain", most=64)
+            key = validation.check_text(domain, "domain", most=64)
             return int(snapshot.value(SQL.domain_seq, (key,)) or 0)
 
     def increment_domain_seq(self, domain: str, *, txn: GraphTransaction | None = None) -> int:
-        key = checks.text(domain, "domain", most=64)
+        key = validation.check_text(domain, "domain", most=64)
 
         def work(handle: GraphTransaction) -> int:
             handle.txn.execute(SQL.raise_domain_seq, (key,))
@@ -192,10 +195,10 @@ class Registers:
     ) -> None:
         """Keep a result, and the number up to which it was computed."""
         params = (
-            checks.text(owner, "owner"),
-            checks.text(key, "key"),
-            checks.json_text(value, "value"),
-            checks.integer(source_global_seq, "source_global_seq"),
+            validation.check_text(owner, "owner"),
+            validation.check_text(key, "key"),
+            validation.check_json_text(value, "value"),
+            validation.check_integer(source_global_seq, "source_global_seq"),
             time.time_ns() // 1_000_000,
         )
         self._write(txn, lambda handle: handle.txn.execute(SQL.put_cached, params))
@@ -207,5 +210,5 @@ class Registers:
             return None if found is None else (str(found[0]), int(found[1]))
 
     def drop_cached(self, owner: str, *, txn: GraphTransaction | None = None) -> None:
-        params = (checks.text(owner, "owner"),)
+        params = (validation.check_text(owner, "owner"),)
         self._write(txn, lambda handle: handle.txn.execute(SQL.drop_cached, params))

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from typing import cast
 
 from fourfold.errors import InvalidInput
-from fourfold.models.graphs import checks
+from fourfold.models.graphs import validation
 from fourfold.models.graphs.reader import Question, Reader
 from fourfold.models.graphs.records import (
     Attr,
@@ -67,14 +67,14 @@ class Selections:
     ) -> Row:
         """The newest version of one object, now or up to a number."""
         with self._reader(txn) as reader:
-            return reader.newest(app_id, checks.kind(kind), object_id, at)
+            return reader.newest(app_id, validation.check_kind(kind), object_id, at)
 
     def versions(
         self, app_id: int, kind: Kind, object_id: int, *, txn: GraphTransaction | None = None
     ) -> tuple[Row, ...]:
         """Every version of one object, oldest first."""
         with self._reader(txn) as reader:
-            return reader.versions(app_id, checks.kind(kind), object_id)
+            return reader.versions(app_id, validation.check_kind(kind), object_id)
 
     def select_parents(
         self,
@@ -157,7 +157,9 @@ class Selections:
         """The app's own log, from an entry on."""
         with self._reader(None) as reader:
             return reader.log(
-                app_id, checks.integer(after, "after"), checks.integer(limit, "limit")
+                app_id,
+                validation.check_integer(after, "after"),
+                validation.check_integer(limit, "limit"),
             )
 
     def select_pending_rows(
@@ -174,7 +176,7 @@ class Selections:
         longer than `limit`: it never cuts what was written under one number.
         """
         with self._reader(txn) as reader:
-            return reader.pending(app_id, checks.kind(table), flag_mask, limit, after_seq)
+            return reader.pending(app_id, validation.check_kind(table), flag_mask, limit, after_seq)
 
     def current_parents(
         self,

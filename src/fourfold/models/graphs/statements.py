@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 from fourfold.kernel import Queries, load_queries
-from fourfold.kernel.bulk import values_statement
-from fourfold.models.graphs import checks
+from fourfold.kernel.bulk_insert import values_statement
+from fourfold.models.graphs import validation
 from fourfold.models.graphs.records import KINDS, ROWS, Kind
 
 _APP = load_queries("fourfold.models.graphs", "app.sql")
@@ -36,7 +36,7 @@ def statements_of(app_id: int, kind: Kind) -> Queries:
     """The queries of one table. Those that read have a twin `..._current`, which leaves out rows
     that a newer version has replaced; those that follow a pointer have one for each.
     """
-    checks.integer(app_id, "app_id")
+    validation.check_integer(app_id, "app_id")
     columns = ", ".join(f"r.{name}" for name in ROWS[kind]._fields)
     made: dict[str, str] = {}
     for name in _TEMPLATES:
@@ -63,7 +63,7 @@ def app_statements(app_id: int) -> Queries:
     """The queries about an app as a whole; `tables` makes its tables and indexes where they are
     missing.
     """
-    number = str(checks.integer(app_id, "app_id"))
+    number = str(validation.check_integer(app_id, "app_id"))
     filled = {name: getattr(_APP, name).replace("{n}", number) for name in _APP}
     return Queries(f"app {number}", filled)
 
@@ -76,4 +76,4 @@ def insert_statement(app_id: int, kind: Kind, rows: int) -> str:
 
 @lru_cache(maxsize=16384)
 def table_of(app_id: int, noun: str) -> str:
-    return f"app_{checks.integer(app_id, 'app_id')}_{noun}"
+    return f"app_{validation.check_integer(app_id, 'app_id')}_{noun}"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from fourfold.errors import FourfoldError, MigrationFailed
 from fourfold.kernel import Migration, Transaction
-from fourfold.kernel.schema_check import Difference, differences
+from fourfold.kernel.migrations import Difference, differences
 from fourfold.models.graphs.statements import NOUNS, SQL, app_statements, table_of
 
 _HINT = (

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fourfold.lazy import exports
+from fourfold._lazy import exports
 
 if TYPE_CHECKING:
-    from fourfold.models.sessions.comparing import compare_heads
-    from fourfold.models.sessions.feeds import Feed, Subscription
+    from fourfold.models.sessions.comparison import compare_heads
+    from fourfold.models.sessions.feed import Feed, Subscription
     from fourfold.models.sessions.fold import (
         Counters,
         State,
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         apply_event,
         kept_messages,
     )
-    from fourfold.models.sessions.handle import Session
+    from fourfold.models.sessions.reader import SessionView
     from fourfold.models.sessions.records import (
         UNSET,
         Bundled,
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
         Transient,
     )
     from fourfold.models.sessions.request import Payload
+    from fourfold.models.sessions.session import Session
     from fourfold.models.sessions.sessions import Sessions
-    from fourfold.models.sessions.table import MIGRATIONS, POSITION, PROFILE, TableLog
-    from fourfold.models.sessions.view import SessionView
+    from fourfold.models.sessions.sqlite_log import MIGRATIONS, POSITION, PROFILE, TableLog
 else:
     __getattr__, __dir__ = exports(
         __name__,
@@ -47,27 +47,27 @@ else:
             "Counters": "fourfold.models.sessions.fold",
             "Edge": "fourfold.models.sessions.records",
             "Event": "fourfold.models.sessions.records",
-            "Feed": "fourfold.models.sessions.feeds",
+            "Feed": "fourfold.models.sessions.feed",
             "Gap": "fourfold.models.sessions.records",
             "Head": "fourfold.models.sessions.records",
             "HeadComparison": "fourfold.models.sessions.records",
             "LineageGraph": "fourfold.models.sessions.records",
-            "MIGRATIONS": "fourfold.models.sessions.table",
-            "POSITION": "fourfold.models.sessions.table",
-            "PROFILE": "fourfold.models.sessions.table",
+            "MIGRATIONS": "fourfold.models.sessions.sqlite_log",
+            "POSITION": "fourfold.models.sessions.sqlite_log",
+            "PROFILE": "fourfold.models.sessions.sqlite_log",
             "Payload": "fourfold.models.sessions.request",
-            "Session": "fourfold.models.sessions.handle",
+            "Session": "fourfold.models.sessions.session",
             "SessionInfo": "fourfold.models.sessions.records",
-            "SessionView": "fourfold.models.sessions.view",
+            "SessionView": "fourfold.models.sessions.reader",
             "Sessions": "fourfold.models.sessions.sessions",
             "State": "fourfold.models.sessions.fold",
-            "Subscription": "fourfold.models.sessions.feeds",
-            "TableLog": "fourfold.models.sessions.table",
+            "Subscription": "fourfold.models.sessions.feed",
+            "TableLog": "fourfold.models.sessions.sqlite_log",
             "Transient": "fourfold.models.sessions.records",
             "UNSET": "fourfold.models.sessions.records",
             "View": "fourfold.models.sessions.fold",
             "apply_event": "fourfold.models.sessions.fold",
-            "compare_heads": "fourfold.models.sessions.comparing",
+            "compare_heads": "fourfold.models.sessions.comparison",
             "kept_messages": "fourfold.models.sessions.fold",
         },
     )

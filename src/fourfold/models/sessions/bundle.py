@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fourfold import limits
 from fourfold.content import Interned, PayloadRef, content_id, decode, encode, find_refs
 from fourfold.errors import AlreadyExists, ContentError, FourfoldError, InvalidInput, NotFound
-from fourfold.models.sessions import lineage, payloads, writer
+from fourfold.models.sessions import heads, payloads, writer
 from fourfold.models.sessions.fold import HELD, MINTING, State
 from fourfold.models.sessions.log import Reading, SessionRow, Writing
+from fourfold.models.sessions.reader import Slot, Slots, existing
 from fourfold.models.sessions.records import ENTITY_OF, Bundled, Event
 from fourfold.models.sessions.request import Draft, check_key, check_session_id, check_type
-from fourfold.models.sessions.slots import Slot, Slots, existing
-from fourfold.models.sessions.stamping import Appended, stamp
+from fourfold.models.sessions.stamps import Appended, stamp
 
 if TYPE_CHECKING:
     from fourfold.models.sessions.sessions import Sessions
@@ -45,7 +45,7 @@ def subtree(sessions: Sessions, sid: str) -> list[str]:
     found = [sessions.open_session(sid).id]
     with sessions.log.read() as reading:
         for each in found:
-            for edge in lineage.edges_of(reading, each):
+            for edge in heads.edges_of(reading, each):
                 row = reading.session(edge.to_session)
                 alive = row is not None and row.deleted_at is None
                 if edge.from_session == each and alive and edge.to_session not in found:

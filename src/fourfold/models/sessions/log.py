@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from fourfold.content import Interned, encode
-from fourfold.models.sessions.stamping import Appended, Row
+from fourfold.models.sessions.stamps import Appended, Row
 
 T = TypeVar("T")
 

@@ -28,9 +28,9 @@ from fourfold.content import (
 from fourfold.content.refs import check_kind
 from fourfold.errors import CorruptData, NotFound, PayloadMissing
 from fourfold.models.sessions.log import Log, PayloadRow, Reading, SessionRow, Writing
+from fourfold.models.sessions.reader import existing
 from fourfold.models.sessions.records import Collected
-from fourfold.models.sessions.slots import existing
-from fourfold.models.sessions.stamping import event_of
+from fourfold.models.sessions.stamps import event_of
 from fourfold.models.sessions.writer import is_file
 
 _PAGE = limits.SESSION_PAGE_EVENTS

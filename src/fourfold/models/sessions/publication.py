@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from functools import partial
 
 from fourfold import limits
-from fourfold.archive.described import Content, Description, Table
+from fourfold.archive.publication import Content, Description, Table
 from fourfold.kernel import Database, load_queries
 from fourfold.models.sessions.fold import State, advance
 from fourfold.models.sessions.log import SessionRow, Writing
 from fourfold.models.sessions.records import Event, edge_of, head_of
-from fourfold.models.sessions.stamping import event_of, state_text
-from fourfold.models.sessions.table import SQL as _LOG
-from fourfold.models.sessions.table import TableLog
+from fourfold.models.sessions.sqlite_log import SQL as _LOG
+from fourfold.models.sessions.sqlite_log import TableLog
+from fourfold.models.sessions.stamps import event_of, state_text
 from fourfold.models.sessions.writer import edge_row, head_row
 
 _SQL = load_queries("fourfold.models.sessions", "publication.sql")

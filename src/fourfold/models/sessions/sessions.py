@@ -22,13 +22,12 @@ from fourfold import limits
 from fourfold.blobs import FolderBlobs
 from fourfold.content import PayloadRef, encode, is_ref
 from fourfold.errors import InvalidInput, NotFound, ReadOnly
-from fourfold.models.sessions import bundle, lineage, payloads, verification, writer
-from fourfold.models.sessions.broadcast import Broadcast
-from fourfold.models.sessions.feeds import Feed, Item, Subscription
-from fourfold.models.sessions.handle import Session
+from fourfold.models.sessions import bundle, heads, payloads, writer
+from fourfold.models.sessions.feed import Broadcast, Feed, Item, Subscription
 from fourfold.models.sessions.log import Log, SessionRow, Writing
-from fourfold.models.sessions.memory import MemoryLog
-from fourfold.models.sessions.preparing import Preparing
+from fourfold.models.sessions.memory_log import MemoryLog
+from fourfold.models.sessions.prepared import Preparing
+from fourfold.models.sessions.reader import SessionView, Slot, Slots, existing, state_at
 from fourfold.models.sessions.records import (
     UNSET,
     Bundled,
@@ -41,9 +40,9 @@ from fourfold.models.sessions.records import (
     Unset,
 )
 from fourfold.models.sessions.request import check_count, check_key, check_session_id
-from fourfold.models.sessions.slots import Slot, Slots, existing, state_at
-from fourfold.models.sessions.stamping import event_of
-from fourfold.models.sessions.view import SessionView
+from fourfold.models.sessions.session import Session
+from fourfold.models.sessions.stamps import event_of
+from fourfold.models.sessions.verify import problems
 from fourfold.models.sessions.writer import Append
 
 T = TypeVar("T")
@@ -300,7 +299,7 @@ class Sessions:
             row = existing(reading, sid)
             last = reading.last_event(row.key)
             if isinstance(at, str):
-                found = lineage.head(reading, at)
+                found = heads.head(reading, at)
                 if found.session != sid:
                     raise NotFound(f"session {sid!r} has no head {at}")
                 at = found.event_range[1]
@@ -353,27 +352,27 @@ class Sessions:
     def head(self, head_id: str) -> Head:
         """A published head, by its id."""
         with self.log.read() as reading:
-            return lineage.head(reading, head_id)
+            return heads.head(reading, head_id)
 
     def lineage(self, sid: str) -> list[Edge]:
         """The edges that begin or end at a session, in whichever log they stand."""
         with self.log.read() as reading:
-            return lineage.edges_of(reading, check_session_id(sid))
+            return heads.edges_of(reading, check_session_id(sid))
 
     def lineage_graph(self, sid: str) -> LineageGraph:
         """The heads and edges of everything that hangs together with a session."""
         with self.log.read() as reading:
-            return lineage.graph(reading, check_session_id(sid))
+            return heads.graph(reading, check_session_id(sid))
 
     def ancestors(self, head_id: str) -> list[str]:
         """The ids of all heads that a head goes back to, nearest first."""
         with self.log.read() as reading:
-            return lineage.ancestors(reading, head_id)
+            return heads.ancestors(reading, head_id)
 
     def descendants(self, head_id: str) -> list[str]:
         """The ids of all heads that go back to a head, nearest first."""
         with self.log.read() as reading:
-            return lineage.descendants(reading, head_id)
+            return heads.descendants(reading, head_id)
 
     # Bundles
 
@@ -447,7 +446,7 @@ class Sessions:
 
     def verify(self) -> list[str]:
         """What is wrong with the sessions, in sentences; empty when everything agrees."""
-        return verification.problems(self.log, self.files)
+        return problems(self.log, self.files)
 
     def close(self) -> None:
         """End every feed. What is on disk stays; a log in memory is gone."""

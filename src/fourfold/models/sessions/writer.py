@@ -24,6 +24,7 @@ from fourfold.errors import (
 from fourfold.models.sessions.fold import State
 from fourfold.models.sessions.heads import check_basis, check_boundary, head_content
 from fourfold.models.sessions.log import EdgeRow, HeadRow, Reading, SessionRow, Writing
+from fourfold.models.sessions.reader import Slot, Slots, existing, state_at
 from fourfold.models.sessions.records import (
     ENTITY_OF,
     UNSET,
@@ -35,8 +36,7 @@ from fourfold.models.sessions.records import (
     head_of,
 )
 from fourfold.models.sessions.request import Alike, Draft, encoded
-from fourfold.models.sessions.slots import Slot, Slots, existing, state_at
-from fourfold.models.sessions.stamping import Appended, event_of, stamp, stamp_one, state_text
+from fourfold.models.sessions.stamps import Appended, event_of, stamp, stamp_one, state_text
 
 _PLAIN = frozenset(ENTITY_OF)
 """Events from which nothing is derived, and which are most of a log."""

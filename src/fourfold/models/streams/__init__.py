@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fourfold.lazy import exports
+from fourfold._lazy import exports
 
 if TYPE_CHECKING:
-    from fourfold.models.streams.appending import Append
-    from fourfold.models.streams.files import MIGRATIONS, PROFILE
+    from fourfold.models.streams.append import Append
+    from fourfold.models.streams.model import MIGRATIONS, PROFILE
     from fourfold.models.streams.records import Appended, Chunk, Producer, Record, StreamInfo
     from fourfold.models.streams.stream import Stream
     from fourfold.models.streams.streams import Streams
@@ -21,12 +21,12 @@ else:
     __getattr__, __dir__ = exports(
         __name__,
         {
-            "Append": "fourfold.models.streams.appending",
+            "Append": "fourfold.models.streams.append",
             "Appended": "fourfold.models.streams.records",
             "Chunk": "fourfold.models.streams.records",
             "Fork": "fourfold.models.streams.writer",
-            "MIGRATIONS": "fourfold.models.streams.files",
-            "PROFILE": "fourfold.models.streams.files",
+            "MIGRATIONS": "fourfold.models.streams.model",
+            "PROFILE": "fourfold.models.streams.model",
             "Producer": "fourfold.models.streams.records",
             "Record": "fourfold.models.streams.records",
             "Stream": "fourfold.models.streams.stream",

@@ -18,8 +18,8 @@ from fourfold.errors import (
     StreamClosed,
     StreamSeqBehind,
 )
-from fourfold.models.streams.names import plain_type, show_offset, stored
 from fourfold.models.streams.records import Producer
+from fourfold.models.streams.validation import plain_type, show_offset, stored
 
 PRODUCER_NUMBER_MAX = 2**53 - 1
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from fourfold.archive.manifests import Manifest
+from fourfold.archive.manifest import Manifest
 from fourfold.kernel import Database, Transaction
-from fourfold.models.streams.files import MIGRATIONS, PROFILE
+from fourfold.models.streams.model import MIGRATIONS, PROFILE
 from fourfold.models.streams.writer import SQL
 
 _EVERY_NAME = ""

@@ -15,14 +15,22 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from fourfold.archive import manifests
-from fourfold.archive.manifests import Index, Manifest, Segments
-from fourfold.archive.points import Place
-from fourfold.archive.retrying import Retries
+from fourfold.archive.manifest import (
+    LEFT,
+    MANIFEST,
+    Index,
+    Manifest,
+    Segments,
+    decode,
+    encode,
+    name_hash,
+)
+from fourfold.archive.restore_points import Place
+from fourfold.archive.retry import Retries
 from fourfold.archive.uploads import put_once, upload_of
 from fourfold.errors import HistoryTruncated, NotFound, PreconditionFailed, PublisherFenced
 from fourfold.kernel import Snapshot, load_queries
-from fourfold.models.streams.archive import ruling
+from fourfold.models.streams.archive import manifest_rules
 from fourfold.objects import Object, ObjectInfo, ObjectStore
 
 _SQL = load_queries("fourfold.models.streams", "publication.sql")
@@ -66,9 +74,9 @@ class ObjectsAt:
 
     def get(self, key: str) -> Object:
         read = self._objects.get(key)
-        if not key.endswith(f"/{manifests.MANIFEST}"):
+        if not key.endswith(f"/{MANIFEST}"):
             return read
-        newest = manifests.decode(read.data, key)
+        newest = decode(read.data, key)
         place = self._places.get(newest.name)
         if place is None or not place.incarnation:
             if self._take_over and not newest.deleted:
@@ -81,30 +89,30 @@ class ObjectsAt:
             return self._replace(read, wanted)
         # A version that the object store never gives: a node that has it is refused.
         info = ObjectInfo(key, read.info.size, f'"{uuid.uuid4().hex}"', read.info.modified)
-        return Object(manifests.encode(wanted), info)
+        return Object(encode(wanted), info)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._objects, name)
 
     def _as_of(self, newest: Manifest, place: Place) -> Manifest:
         """The manifest that was written at a generation, or one that continues it."""
-        prefix = f"{manifests.LEFT}/{manifests.name_hash(newest.name)}/"
+        prefix = f"{LEFT}/{name_hash(newest.name)}/"
         for info in self._objects.list(prefix):
             if int(info.key.removeprefix(prefix).split("-")[0]) >= place.generation:
-                return manifests.decode(self._objects.get(info.key).data, info.key)
+                return decode(self._objects.get(info.key).data, info.key)
         return newest
 
     def _replace(self, read: Object, wanted: Manifest) -> Object:
         """Put a manifest in the place of a newer one, which is kept."""
-        key, newest = read.info.key, manifests.decode(read.data, read.info.key)
+        key, newest = read.info.key, decode(read.data, read.info.key)
         digest = hashlib.sha256(read.data).hexdigest()
-        folder = f"{manifests.LEFT}/{manifests.name_hash(newest.name)}"
+        folder = f"{LEFT}/{name_hash(newest.name)}"
         kept = f"{folder}/{newest.generation:012d}-{digest[:16]}.json"
         put_once(self._objects, upload_of(kept, read.data), self._retries)
         told = msgspec.structs.replace(
             wanted, generation=newest.generation + 1, token=uuid.uuid4().hex
         )
-        data = manifests.encode(told)
+        data = encode(told)
         try:
             info = self._objects.put(key, data, if_version=read.info.version)
         except PreconditionFailed as error:
@@ -141,7 +149,7 @@ def _cut(manifest: Manifest, place: Place) -> Manifest:
         closed=manifest.closed and whole,
         closed_by=manifest.closed_by if whole else None,
         stream_seq=manifest.stream_seq if whole else None,
-        schema_json=manifest.schema_json if whole else ruling.until(manifest, through + 1),
+        schema_json=manifest.schema_json if whole else manifest_rules.until(manifest, through + 1),
         index=None if manifest.index is None else _cut_index(manifest.index, through),
         secondary={name: _cut_index(index, through) for name, index in manifest.secondary.items()},
     )

@@ -10,8 +10,8 @@ from fourfold.errors import InvalidInput, OffsetGone
 from fourfold.kernel import Snapshot
 from fourfold.models.streams import rules
 from fourfold.models.streams.archive.indexes import fields
-from fourfold.models.streams.names import read_offset, show_offset
 from fourfold.models.streams.records import Chunk, ColdRecords, Record, Sought, Step, StreamInfo
+from fourfold.models.streams.validation import read_offset, show_offset
 from fourfold.models.streams.writer import SQL, info_of, resolve
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from fourfold.models.streams.names import JSON, plain_type, show_offset
+from fourfold.models.streams.validation import JSON, plain_type, show_offset
 
 if TYPE_CHECKING:
     from fourfold.kernel import Snapshot
-    from fourfold.models.streams.archive.standing import Archived
+    from fourfold.models.streams.archive.status import Archived
 
 
 class Producer(NamedTuple):

@@ -5,23 +5,27 @@
 The profile comes first, since it may change what is written; what is held against the schema, and
 what the key is taken from, is what will be there to read. Most streams have no rules, and their
 appends never come here.
+
+What a caller says about a stream, as the JSON that its registry and its profile are changed by.
+Pure, and the same for a stream of a store and for one of a server.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from fourfold.errors import CorruptData, InvalidInput
 from fourfold.kernel import Snapshot, Transaction, load_queries
 from fourfold.models.streams import profiles
-from fourfold.models.streams.messages import has_lone_surrogate
+from fourfold.models.streams.json_messages import has_lone_surrogate
 from fourfold.models.streams.profiles import Profile
 from fourfold.models.streams.records import Record, StreamInfo
-from fourfold.models.streams.schemas import proof
+from fourfold.models.streams.schemas import compatibility
 from fourfold.models.streams.schemas import registry as registries
 from fourfold.models.streams.schemas.registry import EMPTY, Registry
 
@@ -56,7 +60,7 @@ class Rules(NamedTuple):
         records, keys = self.profile.take(records, now_ms)
         schema = self.registry.schema
         if schema is not None:
-            validator = proof.compiled(schema)
+            validator = compatibility.compiled(schema)
             for number, record in enumerate(records, 1):
                 problem = validator.problem(record)
                 if problem is not None:
@@ -159,3 +163,72 @@ def _promoted(
             yield each
         else:
             yield each._replace(payload=registry.promote(each.payload, each.offset, version))
+
+
+UNCHANGED: Final = UNSET
+"""For what stays as it is: None takes away."""
+
+
+class KeyPlace(Protocol):
+    """Where messages have their routing key, and whether each must have one."""
+
+    @property
+    def json_pointer(self) -> str: ...
+    @property
+    def required(self) -> bool: ...
+
+
+KeyGiven: TypeAlias = str | KeyPlace | UnsetType | None
+"""A place, a JSON pointer that not every message needs something at, or none."""
+FieldsGiven: TypeAlias = Sequence[str] | UnsetType | None
+
+
+def registry_change(
+    schema: Any = UNCHANGED,
+    lens: Any = None,
+    routing_key: KeyGiven = UNCHANGED,
+    search: FieldsGiven = UNCHANGED,
+) -> dict[str, Any]:
+    """A change of a registry: some of `schema`, `lens`, `routingKey` and `search`."""
+    change: dict[str, Any] = {}
+    if schema is not UNCHANGED:
+        change["schema"] = schema
+    if lens is not None:
+        change["lens"] = lens
+    if not isinstance(routing_key, UnsetType):
+        change["routingKey"] = _key_place(routing_key)
+    if not isinstance(search, UnsetType):
+        change["search"] = None if search is None else {"fields": _names(search, "search")}
+    return change
+
+
+def profile(
+    kind: str,
+    touch: bool | None = None,
+    redact: Sequence[str] | None = None,
+    routing_key: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """A profile with what is said of it; the rest is as it is by default."""
+    given: dict[str, Any] = {"kind": kind}
+    if touch is not None:
+        given["touch"] = {"enabled": touch}
+    if redact is not None:
+        given["redact"] = _names(redact, "redact")
+    if routing_key is not None:
+        given["routingKey"] = _names(routing_key, "routing_key")
+    return given
+
+
+def _key_place(given: str | KeyPlace | None) -> dict[str, Any] | None:
+    if given is None:
+        return None
+    if isinstance(given, str):
+        return {"jsonPointer": given, "required": False}
+    return {"jsonPointer": given.json_pointer, "required": given.required}
+
+
+def _names(given: Sequence[str], what: str) -> list[str]:
+    if isinstance(given, str):
+        # Or each of its letters would be taken for a name.
+        raise InvalidInput(f"{what} is a list of names", hint=f"Write [{given!r:.80}].")
+    return list(given)

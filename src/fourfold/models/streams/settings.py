@@ -12,9 +12,9 @@ from msgspec import UnsetType
 from fourfold.errors import InvalidInput
 from fourfold.kernel import Transaction
 from fourfold.models.streams import writer
-from fourfold.models.streams.declarations import UNCHANGED
-from fourfold.models.streams.names import check_name
 from fourfold.models.streams.records import StreamInfo
+from fourfold.models.streams.rules import UNCHANGED
+from fourfold.models.streams.validation import check_name
 from fourfold.models.streams.writer import SQL, Moment
 
 Setting = int | UnsetType | None

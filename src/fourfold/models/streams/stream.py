@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from fourfold import limits
 from fourfold.errors import InvalidInput
-from fourfold.models.streams import declarations, messages, names
-from fourfold.models.streams.appending import Append
+from fourfold.models.streams import json_messages, rules, validation
+from fourfold.models.streams.append import Append
 from fourfold.models.streams.archive.indexes import fields
-from fourfold.models.streams.declarations import UNCHANGED, FieldsGiven, KeyGiven
-from fourfold.models.streams.names import show_offset
 from fourfold.models.streams.profiles import Profile
 from fourfold.models.streams.records import Appended, Chunk, Producer, Sought, StreamInfo
+from fourfold.models.streams.rules import UNCHANGED, FieldsGiven, KeyGiven
 from fourfold.models.streams.settings import Setting, Settings
+from fourfold.models.streams.validation import show_offset
 from fourfold.models.streams.writer import Fork
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def sought(key: str | bytes | None = None, where: tuple[str, Any] | None = None)
     if key is not None and where is not None:
         raise InvalidInput("a read is by routing key or by a field, not both")
     if key is not None:
-        return Sought(names.check_key(key))
+        return Sought(validation.check_key(key))
     if where is None:
         return None
     field, value = where
@@ -83,7 +83,7 @@ class Stream:
 
     def read(
         self,
-        offset: str | int = names.START,
+        offset: str | int = validation.START,
         limit: int | None = None,
         *,
         key: str | bytes | None = None,
@@ -100,7 +100,7 @@ class Stream:
         """A new stream that shares everything up to an offset, the end if not given, and then goes
         its own way. Nothing is copied.
         """
-        offset = at if at is None or type(at) is int else names.read_offset(at)
+        offset = at if at is None or type(at) is int else validation.read_offset(at)
         return self._streams.create(name, fork=Fork(self.name, offset, sub_offset))
 
     def configure(
@@ -135,7 +135,7 @@ class Stream:
         it; and where messages have their routing key, and by which fields they are found. What is
         not given stays as it is.
         """
-        change = declarations.registry_change(schema, lens, routing_key, search)
+        change = rules.registry_change(schema, lens, routing_key, search)
         return self._streams.schemas.put(self.name, change)
 
     def profile(self) -> Profile:
@@ -153,12 +153,12 @@ class Stream:
         """Use the stream as something: "generic", "state-protocol" (with `touch`), or "evlog" (with
         `redact` and `routing_key`). What is not given is as it is by default.
         """
-        given = declarations.profile(kind, touch, redact, routing_key)
+        given = rules.profile(kind, touch, redact, routing_key)
         return self._streams.profiles.put(self.name, given)
 
     def follow(
         self,
-        offset: str | int = names.START,
+        offset: str | int = validation.START,
         *,
         timeout: float | None = None,
         key: str | bytes | None = None,
@@ -199,7 +199,7 @@ class Stream:
             ):
                 return True
 
-    async def follow_async(self, offset: str | int = names.START) -> AsyncIterator[Chunk]:
+    async def follow_async(self, offset: str | int = validation.START) -> AsyncIterator[Chunk]:
         """The same for coroutines, until the stream is closed."""
         at = offset
         with self._streams.bell.heard(self.name) as ear:
@@ -225,9 +225,11 @@ class Stream:
     ) -> Append:
         given = [records] if isinstance(records, bytes) else list(records)
         if self.info.is_json:
-            given = [message for each in given for message in messages.split(each, names.JSON)]
+            given = [
+                message for each in given for message in json_messages.split(each, validation.JSON)
+            ]
         for each in given:
             if not isinstance(each, bytes) or not each:
                 raise InvalidInput("a record is bytes, and not empty")
-        routing_key = None if key is None else names.check_key(key)
+        routing_key = None if key is None else validation.check_key(key)
         return Append(given, None, producer, seq, close, routing_key)

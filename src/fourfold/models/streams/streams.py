@@ -23,23 +23,32 @@ import msgspec
 
 from fourfold import limits
 from fourfold.errors import CorruptData, FourfoldError, Refused
-from fourfold.kernel import Bell, Database, Transaction, faults
+from fourfold.kernel import Bell, Database, Transaction, failpoints
 from fourfold.models.streams import (
-    appending,
-    echoes,
+    expiry,
+    feed,
     fold,
     forks,
-    messages,
-    names,
+    json_messages,
     reader,
     rules,
-    sweeping,
-    verification,
+    validation,
     writer,
 )
-from fourfold.models.streams.appending import Append, Appender, Asked, Outcome
-from fourfold.models.streams.archive.standing import archived
-from fourfold.models.streams.batching import Batch, Batches, Tell, settle, settle_first
+from fourfold.models.streams.append import (
+    Append,
+    Appender,
+    Asked,
+    Batch,
+    Batches,
+    Outcome,
+    Tell,
+    check,
+    settle,
+    settle_first,
+)
+from fourfold.models.streams.archive.status import archived
+from fourfold.models.streams.expiry import Uses
 from fourfold.models.streams.profiles.profiles import Profiles
 from fourfold.models.streams.records import (
     Appended,
@@ -58,7 +67,7 @@ from fourfold.models.streams.settings import check as check_settings
 from fourfold.models.streams.stream import Stream
 from fourfold.models.streams.subscriptions import Subscriptions
 from fourfold.models.streams.touch import Touches
-from fourfold.models.streams.uses import Uses
+from fourfold.models.streams.verify import problems
 from fourfold.models.streams.writer import SQL, Fork, ForkPoint, Moment, Wanted
 
 Clock = Callable[[], int]
@@ -152,7 +161,7 @@ class Streams:
         records = []
         if body:
             kind = checked.content_type or "application/octet-stream"
-            records = messages.split(body, kind, empty_list=True)
+            records = json_messages.split(body, kind, empty_list=True)
 
         def work(point: ForkPoint | None, txn: Transaction) -> Made | None:
             made = writer.create(txn, checked, records, self.moment(), point)
@@ -177,7 +186,7 @@ class Streams:
 
     def info(self, name: str) -> StreamInfo:
         """What is known of a stream. Looking does not count as a use."""
-        names.check_name(name)
+        validation.check_name(name)
         with self.database.read() as snapshot:
             return writer.living(snapshot, name, self.moment())
 
@@ -185,13 +194,15 @@ class Streams:
         self, *, prefix: str = "", after: str = "", limit: int = 1000
     ) -> tuple[StreamInfo, ...]:
         """Streams in the order of their names."""
-        now, end = self.moment(), names.behind(prefix)
+        now, end = self.moment(), validation.behind(prefix)
         found: builtins.list[StreamInfo] = []
         with self.database.read() as snapshot:
             # Those whose time is over leave room on the page for those behind them.
             while len(found) < limit:
                 wanted = limit - len(found)
-                rows = snapshot.all(SQL.streams_after, (names.stored(after), prefix, end, wanted))
+                rows = snapshot.all(
+                    SQL.streams_after, (validation.stored(after), prefix, end, wanted)
+                )
                 page = [writer.info_of(row) for row in rows]
                 found += [each for each in page if not writer.is_expired(each, now)]
                 if len(page) < wanted:
@@ -201,7 +212,7 @@ class Streams:
 
     def details(self, name: str) -> Details:
         """What is known of a stream, and what is counted of it."""
-        names.check_name(name)
+        validation.check_name(name)
         with self.database.read() as snapshot:
             info = writer.living(snapshot, name, self.moment())
             counted = snapshot.one(SQL.details, (info.sid,)) or ()
@@ -214,8 +225,8 @@ class Streams:
         trimmed in small transactions before this returns; `sweep` goes on if it is interrupted.
         """
         self.database.transact(self._deleting(name))
-        if faults.armed:
-            faults.hit("streams.delete.buried")
+        if failpoints.armed:
+            failpoints.hit("streams.delete.buried")
         self.database.drop_migration_backups()
         if self.settle is not None:
             self.settle(name)
@@ -230,7 +241,7 @@ class Streams:
             await asyncio.to_thread(self.settle, name)
 
     def _deleting(self, name: str) -> Callable[[Transaction], None]:
-        names.check_name(name)
+        validation.check_name(name)
 
         def work(txn: Transaction) -> None:
             writer.delete(txn, name, self.moment())
@@ -299,8 +310,8 @@ class Streams:
 
     def _check(self, name: str, request: Append) -> int:
         if not self._appender.knows(name):
-            names.check_name(name)
-        return appending.check(name, request)
+            validation.check_name(name)
+        return check(name, request)
 
     def _append_all(self, txn: Transaction, asked: Sequence[Asked]) -> builtins.list[Outcome]:
         now = self.moment()
@@ -310,7 +321,7 @@ class Streams:
         if self.bell.is_heard():
             for name in filter(self.bell.is_heard, names):
                 sid = self._appender.sid_said(name)
-                said[name] = sid and echoes.of(asked, outcomes, name, sid, now.ms)
+                said[name] = sid and feed.of(asked, outcomes, name, sid, now.ms)
         self.bell.ring_on_commit(txn, names, said)
         return outcomes
 
@@ -322,7 +333,7 @@ class Streams:
     def read(
         self,
         name: str,
-        offset: str | int = names.START,
+        offset: str | int = validation.START,
         *,
         records_max: int = limits.STREAM_READ_RECORDS,
         bytes_max: int = limits.STREAM_READ_BYTES,
@@ -342,7 +353,7 @@ class Streams:
     async def read_async(
         self,
         name: str,
-        offset: str | int = names.START,
+        offset: str | int = validation.START,
         *,
         records_max: int = limits.STREAM_READ_RECORDS,
         sought: Sought | None = None,
@@ -366,7 +377,7 @@ class Streams:
     def read_log(
         self,
         name: str,
-        offset: str | int = names.START,
+        offset: str | int = validation.START,
         *,
         records_max: int = limits.STREAM_READ_RECORDS,
         bytes_max: int = limits.STREAM_READ_BYTES,
@@ -383,7 +394,7 @@ class Streams:
         cold: ColdRecords | None,
         sought: Sought | None = None,
     ) -> tuple[StreamInfo, Chunk]:
-        names.check_name(name)
+        validation.check_name(name)
         with self.database.read() as snapshot:
             info = writer.living(snapshot, name, self.moment())
             most: dict[str, Any] = {"records_max": records_max, "bytes_max": bytes_max}
@@ -403,10 +414,10 @@ class Streams:
         return self.cold
 
     def page(
-        self, name: str, offset: str | int = names.START, *, records_max: int | None = None
+        self, name: str, offset: str | int = validation.START, *, records_max: int | None = None
     ) -> tuple[StreamInfo, Chunk]:
         """The same, without the records: `piece` reads them, as many as fit in memory at a time."""
-        names.check_name(name)
+        validation.check_name(name)
         with self.database.read() as snapshot:
             info = writer.living(snapshot, name, self.moment())
             found = reader.page(snapshot, info, offset, records_max)
@@ -431,7 +442,7 @@ class Streams:
 
     def state(self, name: str) -> dict[fold.Key, Any]:
         """The newest value of each key of a state stream."""
-        names.check_name(name)
+        validation.check_name(name)
         state: dict[fold.Key, Any] = {}
         with self.database.read(deadline_s=float("inf")) as snapshot:
             info = writer.living(snapshot, name, self.moment())
@@ -439,7 +450,7 @@ class Streams:
             found = reader.records(snapshot, info, *ends, self.cold)
             for record in rules.promoted(snapshot, info, found):
                 try:
-                    fold.apply(state, messages.decode(record.payload))
+                    fold.apply(state, json_messages.decode(record.payload))
                 except msgspec.DecodeError as error:
                     # JSON, but with something that no program reads as a value: 1e400.
                     raise CorruptData(
@@ -466,8 +477,8 @@ class Streams:
         and, up to a bound, what deleted streams left; return how many expired.
         """
         self._uses.write_down(self.database)
-        removed = sweeping.expire(self, limit)
-        sweeping.retain(self, limit)
+        removed = expiry.expire(self, limit)
+        expiry.retain(self, limit)
         self.trim_deleted()
         self.touches.write_down()
         self.touches.retire(self.clock())
@@ -477,7 +488,7 @@ class Streams:
         """Trim what deleted streams left, in at most so many transactions; return True while
         there is more.
         """
-        return sweeping.trim_deleted(self, slices)
+        return expiry.trim_deleted(self, slices)
 
     def candidates(self, pending_bytes: int, limit: int = 32) -> tuple[tuple[str, int, int], ...]:
         """Streams with at least so many bytes that are in no segment yet: (name, rows, bytes)."""
@@ -493,4 +504,4 @@ class Streams:
     def verify(self) -> Sequence[str]:
         """What contradicts the invariants of the streams; empty when all is well."""
         with self.database.read_in_background() as snapshot:
-            return verification.problems(snapshot)
+            return problems(snapshot)

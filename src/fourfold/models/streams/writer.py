@@ -14,14 +14,14 @@ from fourfold import limits
 from fourfold.errors import AlreadyExists, InvalidInput, NotFound, StreamGone, StreamRecreated
 from fourfold.kernel import Snapshot, Transaction, load_queries
 from fourfold.models.streams import admission, rules, slices, tombstones
-from fourfold.models.streams.names import (
+from fourfold.models.streams.records import Made, Producer, StreamInfo
+from fourfold.models.streams.validation import (
     Offset,
     check_content_type,
     check_name,
     plain_type,
     show_offset,
 )
-from fourfold.models.streams.records import Made, Producer, StreamInfo
 
 SQL = load_queries("fourfold.models.streams")
 _DELETED = 1

@@ -40,7 +40,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from fourfold.kernel import Queries, Snapshot, load_queries
-from fourfold.models.documents import moments
+from fourfold.models.documents import timestamps
 from fourfold.models.documents.facts.log import FACTS
 from fourfold.models.documents.history import History
 from fourfold.models.documents.revisions.log import REVISIONS
@@ -203,7 +203,7 @@ _TABLES = (
         query="",
         position="seq",
         key=_KEY,
-        fold="fourfold.pipeline.folding:fold_state",
+        fold="fourfold.pipeline.documents.fold:fold_state",
         reads="operations",
         options=("branch",),
     ),
@@ -215,7 +215,7 @@ _TABLES = (
         query="",
         position="seq",
         key=_KEY,
-        fold="fourfold.pipeline.folding:fold_history",
+        fold="fourfold.pipeline.documents.fold:fold_history",
         reads="operations",
         options=("branch",),
     ),
@@ -227,7 +227,7 @@ _FACTS_SQL = load_queries("fourfold.pipeline.documents", "facts.sql").over(_REVI
 
 def _kind(history: History, queries: Queries) -> Kind:
     def position_at(snapshot: Snapshot, moment: datetime) -> int:
-        return moments.seq_at(history.view(snapshot), moment)
+        return timestamps.seq_at(history.view(snapshot), moment)
 
     return Kind(history.profile, history.migrations, history.seq, position_at, queries)
 

@@ -24,10 +24,10 @@ from datetime import UTC, datetime
 
 from fourfold.kernel import Snapshot
 from fourfold.kernel.sequences import current
-from fourfold.models.graphs.sequence import GLOBAL_SEQ, MIGRATIONS, PROFILE
+from fourfold.models.graphs.model import GLOBAL_SEQ, MIGRATIONS, PROFILE
 from fourfold.pipeline.graphs import shapes
-from fourfold.pipeline.graphs.objects import objects
-from fourfold.pipeline.graphs.spreading import SQL, check_app, counted, spread
+from fourfold.pipeline.graphs.app_tables import SQL, check_app, counted, spread
+from fourfold.pipeline.graphs.fold import objects
 from fourfold.pipeline.tables import Column, Kind, ModelTables, Table, listed
 
 MODEL = "graphs"
@@ -62,7 +62,7 @@ _TABLES = (
         says="The newest version of every object at the cut, without what is suppressed.",
         columns=shapes.of_folded(),
         query="",
-        fold="fourfold.pipeline.graphs.folding:fold_current",
+        fold="fourfold.pipeline.graphs.fold:fold_current",
         reads="versions",
         options=("app", "trusted", "suppressed"),
     ),

@@ -6,10 +6,9 @@ for what a job is, `records` for the table of runs, `registry` for adding one.
 
 from __future__ import annotations
 
-from fourfold.pipeline.jobs.records import Run, history, newest
-from fourfold.pipeline.jobs.registry import all_jobs, find, register
-from fourfold.pipeline.jobs.running import Done, is_running, run
-from fourfold.pipeline.jobs.shape import Context, Job, Option, Plan, Range, Report, Skipped
+from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, Skipped
+from fourfold.pipeline.jobs.runner import Done, all_jobs, find, is_running, register, run
+from fourfold.pipeline.jobs.runs import Run, history, newest
 
 __all__ = [
     "Context",

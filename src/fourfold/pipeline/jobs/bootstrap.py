@@ -15,17 +15,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from fourfold import errors, limits
-from fourfold.archive import manifests
-from fourfold.archive.retrying import Retries
+from fourfold.archive.manifest import MANIFEST, ROOT, decode, encode
+from fourfold.archive.retry import Retries
 from fourfold.errors import FourfoldError
-from fourfold.models.streams.archive import bootstrapping
-from fourfold.models.streams.archive.bootstrapping import Bootstrapped, Found
+from fourfold.models.streams.archive import bootstrapper
+from fourfold.models.streams.archive.bootstrapper import Bootstrapped, Found
 from fourfold.objects import open_objects
-from fourfold.pipeline.jobs.shape import Context, Job, Option, Plan, Range, Report, counted
+from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, counted
 from fourfold.pipeline.tables import arrow
 from fourfold.store import open_store
-from fourfold.store.addresses import remember
-from fourfold.store.store import objects_url
+from fourfold.store.store import objects_url, remember
 
 _COLUMNS: Final = (
     "key string, data binary, version string, size bigint, kind string, problem string"
@@ -69,10 +68,10 @@ class Bootstrap(Job):
         found, failures = _read(context, url, keys)
         for key in keys:
             del held[key]
-        unclaimed = bootstrapping.unclaimed_of(found, held)
+        unclaimed = bootstrapper.unclaimed_of(found, held)
         with open_store(context.root) as store:
             streams = store.streams
-            return bootstrapping.restore(
+            return bootstrapper.restore(
                 streams.database,
                 found,
                 unclaimed,
@@ -131,12 +130,12 @@ def objects_address(context: Context) -> str:
 
 def _listed(url: str) -> dict[str, int]:
     with open_objects(url) as objects:
-        found = Retries().run(lambda: list(objects.list(f"{manifests.ROOT}/")))
+        found = Retries().run(lambda: list(objects.list(f"{ROOT}/")))
     return {info.key: info.size for info in found}
 
 
 def _manifests(held: Iterable[str]) -> list[str]:
-    return [key for key in held if key.endswith(f"/{manifests.MANIFEST}")]
+    return [key for key in held if key.endswith(f"/{MANIFEST}")]
 
 
 def _read(
@@ -160,7 +159,7 @@ def _read(
         if row["problem"] is not None:
             failures[row["key"]] = kinds[row["kind"]](row["problem"])
         else:
-            manifest = manifests.decode(bytes(row["data"]), row["key"])
+            manifest = decode(bytes(row["data"]), row["key"])
             found.append(Found(manifest, row["version"], row["size"]))
     return sorted(found, key=lambda each: each.manifest.name), failures
 
@@ -189,19 +188,19 @@ class Reading:
             yield from pool.map(lambda key: self._row(objects, key), keys)
 
     def _row(self, objects: Any, key: str) -> dict[str, Any] | None:
-        read = bootstrapping.read_one(objects, Retries(), key)
+        read = bootstrapper.read_one(objects, Retries(), key)
         if read is None:
             return None
         if isinstance(read, FourfoldError):
             return {"key": key, "kind": read.kind, "problem": read.message}
         if self._contents:
-            from fourfold.pipeline.streams.verifying import problems_of  # noqa: PLC0415 - optional
+            from fourfold.pipeline.streams.verify import problems_of  # noqa: PLC0415 - optional
 
             for problem in problems_of(objects, read.manifest):
                 return {"key": key, "kind": errors.CorruptData.kind, "problem": problem}
         return {
             "key": key,
-            "data": manifests.encode(read.manifest),
+            "data": encode(read.manifest),
             "version": read.version,
             "size": read.size,
         }

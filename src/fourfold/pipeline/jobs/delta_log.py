@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from fourfold.errors import MissingDependency
-from fourfold.pipeline.folding import folded_schema
-from fourfold.pipeline.jobs.published import VERSIONS, Manifest, Published
+from fourfold.pipeline.documents.fold import folded_schema
+from fourfold.pipeline.jobs.table_folder import VERSIONS, Manifest, Published
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

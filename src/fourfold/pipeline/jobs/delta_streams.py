@@ -13,11 +13,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from fourfold.archive.segments import schema as stored_schema
+from fourfold.archive.segment_writer import schema as stored_schema
 from fourfold.errors import MissingDependency
 from fourfold.objects import FolderStore, ObjectStore, S3Store, open_objects
 from fourfold.pipeline.jobs.bootstrap import objects_address
-from fourfold.pipeline.jobs.shape import Context, Job, Option, Plan, Range, Report, counted
+from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, counted
 from fourfold.pipeline.streams import published_cut
 from fourfold.pipeline.streams.published_cut import Part
 from fourfold.pipeline.tables import arrow

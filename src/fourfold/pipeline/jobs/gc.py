@@ -13,9 +13,9 @@ from typing import Any
 
 from fourfold import limits
 from fourfold.errors import FourfoldError
-from fourfold.pipeline import marks
-from fourfold.pipeline.jobs.shape import Context, Job, Option, Plan, Range, Report, model_option
-from fourfold.pipeline.marks import Marked
+from fourfold.pipeline import gc_tasks
+from fourfold.pipeline.gc_tasks import Marked
+from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, model_option
 from fourfold.pipeline.tables import part_of
 
 _SHOWN = 100
@@ -31,7 +31,7 @@ class Gc(Job):
         "says for each space what would go; nothing is changed."
     )
     options = (
-        model_option("marking"),
+        model_option("gc"),
         Option("roots", "Collect in the stores that match this pattern instead of ROOT."),
         Option("space", "Collect only the space with this DID."),
         Option(
@@ -65,18 +65,18 @@ class Gc(Job):
 
     @staticmethod
     def _marked(context: Context) -> list[Marked]:
-        work = marks.tasks(context.files())
+        work = gc_tasks.tasks(context.files())
         if not work:
             return []
         rows = context.spark.range(0, len(work), 1, len(work))
-        marking = marks.Marking(work, context.options["model"], _grace(context))
+        marking = gc_tasks.Marking(work, context.options["model"], _grace(context))
 
         def mark(batches: Iterable[Any]) -> Iterator[Any]:
             return marking(batches)
 
         with context.spark_progress("marking"):
-            found = rows.mapInArrow(mark, marks.COLUMNS).collect()
-        return sorted((marks.decoded(row[0]) for row in found), key=lambda each: each.path)
+            found = rows.mapInArrow(mark, gc_tasks.COLUMNS).collect()
+        return sorted((gc_tasks.decoded(row[0]) for row in found), key=lambda each: each.path)
 
     def commit(self, context: Context, plan: Plan, result: list[Marked]) -> Report:
         """Every space for itself: one that cannot be collected now does not keep the others."""
@@ -115,7 +115,7 @@ class Gc(Job):
 
 
 def _model(context: Context) -> Any:
-    return part_of(context.options["model"], "marking")
+    return part_of(context.options["model"], "gc")
 
 
 def _grace(context: Context) -> float:

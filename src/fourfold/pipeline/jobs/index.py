@@ -16,15 +16,15 @@ from typing import Any
 import msgspec
 
 from fourfold import limits
-from fourfold.archive.reading import StoredSegments
-from fourfold.archive.runs import RunFile
+from fourfold.archive.index_runs import RunFile
+from fourfold.archive.segment_reader import StoredSegments
 from fourfold.errors import FourfoldError, InvalidInput, StorageError
 from fourfold.models.streams.archive import LOCAL
-from fourfold.models.streams.archive.indexes import building
-from fourfold.models.streams.archive.indexes.building import Built, Task
-from fourfold.models.streams.archive.upkeep import Kept
-from fourfold.pipeline.jobs import built_elsewhere
-from fourfold.pipeline.jobs.shape import Context, Job, Option, Plan, Range, Report, counted
+from fourfold.models.streams.archive.indexes import builder
+from fourfold.models.streams.archive.indexes.builder import Built, Task
+from fourfold.models.streams.archive.maintenance import Kept
+from fourfold.pipeline.jobs import compact
+from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, counted
 from fourfold.store import Store, open_store
 from fourfold.store.layout import stream_segments, streams_path
 
@@ -84,14 +84,14 @@ class Index(Job):
             if context.options["field"] is not None:
                 store.archive.upkeep.declare(context.options["stream"], context.options["field"])
             tasks = list(_tasks(store))
-            for wave in built_elsewhere.waves(tasks, limits.INDEX_WAVE):
+            for wave in compact.waves(tasks, limits.INDEX_WAVE):
                 self._wave(context, store, list(wave), done)
                 context.advance("indexing", done.kept.segments, plan.facts["segments"])
         return done
 
     def _wave(self, context: Context, store: Store, wave: list[Task], done: Done) -> None:
         upkeep = store.archive.upkeep
-        outcomes = built_elsewhere.build_all(context, partial(build, context.root), wave)
+        outcomes = compact.build_all(context, partial(build, context.root), wave)
         pairs = zip(wave, outcomes, strict=True)
         for (stream, incarnation), group in groupby(
             pairs, key=lambda pair: (pair[0].stream, pair[0].incarnation)
@@ -132,18 +132,18 @@ def _tasks(store: Store) -> Iterator[Task]:
     root, policy = store.root, store.archive_policy
     folder = stream_segments(root) / LOCAL
     with store.streams.database.read(deadline_s=float("inf")) as snapshot:
-        for stream, incarnation in dict(building.behind(snapshot, policy, everything=True)).items():
-            for task in building.tasks(
+        for stream, incarnation in dict(builder.behind(snapshot, policy, everything=True)).items():
+            for task in builder.tasks(
                 snapshot, stream, incarnation, policy, folder, everything=True
             ):
-                near = tuple(built_elsewhere.cached(root, each) for each in task.segments)
+                near = tuple(compact.cached(root, each) for each in task.segments)
                 yield task._replace(segments=near)
 
 
 def build(root: Path, segments: StoredSegments, task: Any, folder: Path) -> str:
     """In a worker: the run of a task."""
     del root
-    made = building.build(segments, task, folder)
+    made = builder.build(segments, task, folder)
     path = None if made.path is None else str(made.path)
     return msgspec.json.encode((path, made.run)).decode()
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fourfold import limits
 from fourfold.errors import CorruptData
-from fourfold.pipeline.jobs.published import File, Key
+from fourfold.pipeline.jobs.table_folder import File, Key
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,28 +6,103 @@ the results (see `sessions.walking`); it is over when a round finds nothing new.
 before is never followed again, so the job ends whatever is in the files. Every round is written
 down before the next one begins: plans stay small, and a run that was killed goes on with the round
 that it was at.
+
+The lineage of heads over many stores: what a worker does in one round of a walk.
+
+A round follows every head of the frontier through each file to its very end, by one recursive
+query: a chain of ten thousand heads in one store is one step. What is found is the frontier of the
+next round, in which every *other* file goes on from it. So the number of rounds is that of the
+changes from one store to another on the way, and no pair of a head and a file is followed twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
 from fourfold import limits
 from fourfold.content import is_content_id
 from fourfold.errors import InvalidInput, NotFound
+from fourfold.kernel import load_queries
+from fourfold.pipeline import cut as cuts
 from fourfold.pipeline.cut import Cut, Mark, take
-from fourfold.pipeline.jobs.answers import INTO, Answer, Staged
-from fourfold.pipeline.jobs.refreshing import Kept
-from fourfold.pipeline.jobs.rounds import Rounds
-from fourfold.pipeline.jobs.shape import Context, Job, Option, Plan, Range, Report
+from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, Rounds
+from fourfold.pipeline.jobs.refresh import Kept
+from fourfold.pipeline.jobs.reports import INTO, Answer, Staged
 from fourfold.pipeline.options import read_options
-from fourfold.pipeline.sessions import walking
+from fourfold.pipeline.tables import arrow
 
-_DIRECTIONS: Final = {"ancestors": walking.BACK, "descendants": walking.FORTH}
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+T = TypeVar("T")
+
+BACK: Final = "ancestor"
+FORTH: Final = "descendant"
+FOUND: Final = "origin string, relation string, head string, finder int"
+"""What a round finds: the head that was asked for, what the found one is to it, and the number of
+the file that led to it.
+"""
+FRONTIER: Final = "origin string, relation string, head string, finders array<int>"
+_SQL: Final = load_queries("fourfold.pipeline.sessions", "walking.sql")
+_KNOWN: Final = {BACK: _SQL.known_back, FORTH: _SQL.known_forth}
+_WALK: Final = {BACK: _SQL.back, FORTH: _SQL.forth}
+
+
+class Walking:
+    """What a worker does with the numbers of the tasks that it is given: each is some files."""
+
+    def __init__(self, work: Sequence[Sequence[tuple[int, Mark]]], frontier: str) -> None:
+        self._work = work
+        self._frontier = frontier
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow.parquet as pq  # noqa: PLC0415 - an optional dependency
+
+        pa = arrow()
+        asked = pq.read_table(self._frontier).to_pylist()
+        for batch in batches:
+            for place in batch.column(0).to_pylist():
+                for number, mark in self._work[place]:
+                    for rows in _pages(_found(number, mark, asked), limits.SOURCE_BATCH_ROWS):
+                        yield pa.RecordBatch.from_pylist(rows, schema=_schema())
+
+
+def _pages(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    left = iter(items)
+    while page := list(islice(left, size)):
+        yield page
+
+
+def _schema() -> pa.Schema:
+    pa = arrow()
+    texts = [(name, pa.string()) for name in ("origin", "relation", "head")]
+    return pa.schema([*texts, ("finder", pa.int32())])
+
+
+def _found(number: int, mark: Mark, asked: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The heads that one file leads to from those of the frontier that it has not followed yet."""
+    waiting: dict[str, list[tuple[str, str]]] = {BACK: [], FORTH: []}
+    for row in asked:
+        if number not in row["finders"]:
+            waiting[row["relation"]].append((row["origin"], row["head"]))
+    for relation, pairs in waiting.items():
+        known: set[str] = set()
+        for some in _pages(sorted({head for _, head in pairs}), limits.SOURCE_BATCH_ROWS):
+            known.update(row[0] for row in cuts.rows(mark, _KNOWN[relation], (json.dumps(some),)))
+        seeds = [pair for pair in pairs if pair[1] in known]
+        if seeds:
+            for origin, head in cuts.each(mark, _WALK[relation], (json.dumps(seeds), mark.seq)):
+                yield {"origin": origin, "relation": relation, "head": head, "finder": number}
+
+
+_DIRECTIONS: Final = {"ancestors": BACK, "descendants": FORTH}
 _LINEAGE: Final = Kept("lineage", ("origin", "relation", "head"))
 _KEY: Final = list(_LINEAGE.key)
 _SHOWN: Final = 100
@@ -122,7 +197,7 @@ class _Walk:
     def __init__(self, context: Context, marks: list[Mark], plan: Plan) -> None:
         self._context = context
         self._spark = context.spark
-        self._rounds = Rounds(context, "walk", walking.FRONTIER)
+        self._rounds = Rounds(context, "walk", FRONTIER)
         self._plan = plan
         numbered = list(enumerate(marks))
         size = max(1, min(limits.SOURCE_FILES_PER_LOOK, len(marks) // limits.VERIFY_TASKS))
@@ -141,18 +216,18 @@ class _Walk:
         asked, relations = self._plan.facts["heads"], self._plan.facts["relations"]
         none: list[int] = []
         rows = [(head, relation, head, none) for head in asked for relation in relations]
-        return self._spark.createDataFrame(rows, walking.FRONTIER)
+        return self._spark.createDataFrame(rows, FRONTIER)
 
     def _found(self, number: int) -> Any:
         from pyspark.sql import functions as f  # noqa: PLC0415 - an optional dependency
 
-        worker = walking.Walking(self._work, str(self._rounds.folder(number - 1)))
+        worker = Walking(self._work, str(self._rounds.folder(number - 1)))
 
         def walk(batches: Iterable[Any]) -> Iterator[Any]:
             return worker(batches)
 
         tasks = self._spark.range(0, len(self._work), 1, max(len(self._work), 1))
-        rows = tasks.mapInArrow(walk, walking.FOUND)
+        rows = tasks.mapInArrow(walk, FOUND)
         merged = rows.groupBy(*_KEY).agg(f.collect_set("finder").alias("finders"))
         seen = self._rounds.read(range(number))
         return merged.join(seen.select(*_KEY), _KEY, "left_anti")

@@ -1,9 +1,9 @@
 """`load`: files, or any DataFrame, into spaces; or envelopes into graphs (see `graphs.loading`).
 
 Lines of JSON and Parquet files are read by Spark, checked and staged by its tasks, and committed by
-this process, each space in one transaction (see `fourfold.pipeline.ingest`). The job has a name, by
-which each space knows what it has: loading the same again changes nothing, and a load that was
-killed is completed by the next run.
+this process, each space in one transaction (see `fourfold.pipeline.documents.sink`). The job has a
+name, by which each space knows what it has: loading the same again changes nothing, and a load that
+was killed is completed by the next run.
 
 A row is a document (then one of its fields is its id, and the whole row is the document), or an
 operation with the fields `id`, `op`, `data`, and where needed `space` and `branch`.
@@ -20,11 +20,10 @@ import msgspec
 
 from fourfold.errors import InvalidInput, NotFound, ReplayMismatch
 from fourfold.models.documents import HISTORIES
-from fourfold.pipeline import json_lines, staging
-from fourfold.pipeline.ingest import ingest
-from fourfold.pipeline.jobs.running import Done
-from fourfold.pipeline.jobs.running import run as run_job
-from fourfold.pipeline.jobs.shape import (
+from fourfold.pipeline.documents import json_lines, staging
+from fourfold.pipeline.documents.sink import ingest
+from fourfold.pipeline.documents.staging import Batch, Shape, Staged
+from fourfold.pipeline.jobs.job import (
     Context,
     Job,
     Option,
@@ -35,7 +34,8 @@ from fourfold.pipeline.jobs.shape import (
     counted,
     model_option,
 )
-from fourfold.pipeline.staging import Batch, Shape, Staged
+from fourfold.pipeline.jobs.runner import Done
+from fourfold.pipeline.jobs.runner import run as run_job
 from fourfold.pipeline.tables import DEFAULT_MODEL, part_of
 
 _NDJSON: Final = (".ndjson", ".jsonl", ".json")
@@ -54,7 +54,7 @@ class Load(Job):
         "Each space gets its rows in one transaction. The same load again changes nothing."
     )
     options = (
-        model_option("loading"),
+        model_option("load"),
         Option("from", "A file, or a folder of files, to load.", kind="path", many=True),
         Option("format", "Of the files; by their names if not given.", choices=_FORMATS),
         Option("as", "What a row is.", default="documents", choices=("documents", "operations")),
@@ -75,7 +75,7 @@ class Load(Job):
     def plan(self, context: Context) -> Plan:
         options = context.options
         if _is_other(context):
-            part_of(options["model"], "loading").refuse_options(options)
+            part_of(options["model"], "load").refuse_options(options)
         elif options["as"] == "documents" and (options["space"] is None) == (
             options["space_from"] is None
         ):
@@ -92,7 +92,7 @@ class Load(Job):
     def run(self, context: Context, plan: Plan) -> list[Staged] | str:
         if _is_other(context):
             rows = _read_files(context.spark, plan, context.options)
-            return str(part_of(context.options["model"], "loading").staged(context, rows))
+            return str(part_of(context.options["model"], "load").staged(context, rows))
         kept = context.finished.get(_STAGED)
         if kept is not None:
             staged = msgspec.convert(kept, list[Staged])
@@ -110,7 +110,7 @@ class Load(Job):
     def commit(self, context: Context, plan: Plan, result: list[Staged] | str) -> Report:
         del plan
         if isinstance(result, str):
-            done: Report = part_of(context.options["model"], "loading").commit(
+            done: Report = part_of(context.options["model"], "load").commit(
                 context, result, self._job_name(context)
             )
             return done

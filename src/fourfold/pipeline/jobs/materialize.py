@@ -20,9 +20,9 @@ import msgspec
 
 from fourfold.errors import InvalidInput, Refused
 from fourfold.pipeline.cut import Cut, Mark, take
-from fourfold.pipeline.jobs import key_ranges, refreshing
-from fourfold.pipeline.jobs.published import File, Manifest, Published, link_or_copy
-from fourfold.pipeline.jobs.shape import Context, Job, Option, Plan, Range, Report, model_option
+from fourfold.pipeline.jobs import key_ranges, refresh
+from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, model_option
+from fourfold.pipeline.jobs.table_folder import File, Manifest, Published, link_or_copy
 from fourfold.pipeline.options import ReadOptions, read_options
 from fourfold.pipeline.tables import DEFAULT_MODEL
 
@@ -49,7 +49,7 @@ class Materialize(Job):
         "changed since the last one."
     )
     options = (
-        model_option("publishing"),
+        model_option("materialize"),
         Option("into", "The folder of the tables.", kind="path", required=True),
         Option("branch", "The branch whose state it is; * for all of them.", default=""),
         Option("at", "A seq or a time, instead of now."),
@@ -63,7 +63,7 @@ class Materialize(Job):
 
     def plan(self, context: Context) -> Plan:
         if context.options["model"] != DEFAULT_MODEL:
-            return refreshing.plan(context)
+            return refresh.plan(context)
         asked = _asked(context)
         published = Published(Path(self.target(context)))
         before = published.current()
@@ -103,9 +103,9 @@ class Materialize(Job):
             marks=cut.marks,
         )
 
-    def run(self, context: Context, plan: Plan) -> Made | refreshing.Made:
+    def run(self, context: Context, plan: Plan) -> Made | refresh.Made:
         if context.options["model"] != DEFAULT_MODEL:
-            return refreshing.run(context, plan)
+            return refresh.run(context, plan)
         asked = _asked(context)
         published = Published(Path(plan.output))
         before = published.current()
@@ -140,9 +140,9 @@ class Materialize(Job):
         )
         return Made(str(staging), manifest, changed, kept)
 
-    def commit(self, context: Context, plan: Plan, result: Made | refreshing.Made) -> Report:
-        if isinstance(result, refreshing.Made):
-            return refreshing.commit(context, plan, result)
+    def commit(self, context: Context, plan: Plan, result: Made | refresh.Made) -> Report:
+        if isinstance(result, refresh.Made):
+            return refresh.commit(context, plan, result)
         published = Published(Path(plan.output))
         now = published.current()
         if now is None or now.work != result.manifest.work:

@@ -24,11 +24,11 @@ from fourfold.archive.records import Sealed
 from fourfold.errors import FourfoldError, StorageError
 from fourfold.kernel import Database, Snapshot, Transaction
 from fourfold.models.streams import MIGRATIONS, PROFILE
-from fourfold.models.streams.archive import sealing
-from fourfold.models.streams.archive.archive import LOCAL, Archive
+from fourfold.models.streams.archive import sealer
+from fourfold.models.streams.archive.archiver import LOCAL, Archive
 from fourfold.models.streams.archive.records import SQL, Policy
-from fourfold.models.streams.archive.sealing import Sealable
-from fourfold.pipeline.jobs.shape import Context, Job, Option, Plan, Range, Report, counted
+from fourfold.models.streams.archive.sealer import Sealable
+from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, counted
 from fourfold.pipeline.tables import arrow
 from fourfold.store import open_store
 from fourfold.store.layout import streams_path
@@ -187,7 +187,7 @@ class Building:
         found, rows = due.found, due.pending_rows
         policy = self._policy
         while True:
-            built = sealing.build(
+            built = sealer.build(
                 snapshot,
                 due.name,
                 found,
@@ -304,7 +304,7 @@ def _take_in(  # noqa: PLR0917 - these are what it works with
 
         def work(txn: Transaction, some: Any = some) -> list[bool]:
             return [
-                sealing.commit(txn, due.name, found, sealed, now_ms) for due, found, sealed in some
+                sealer.commit(txn, due.name, found, sealed, now_ms) for due, found, sealed in some
             ]
 
         taken = database.transact(work, deadline_s=limits.ARCHIVE_RECORD_DEADLINE_S)
@@ -314,7 +314,7 @@ def _take_in(  # noqa: PLR0917 - these are what it works with
                 done.records += sealed.rows
                 done.bytes += sealed.payload_bytes
             else:
-                path = archive.folder / LOCAL / sealing.local_path(due.name, found, sealed)
+                path = archive.folder / LOCAL / sealer.local_path(due.name, found, sealed)
                 path.unlink(missing_ok=True)
 
 

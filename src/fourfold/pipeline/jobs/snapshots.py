@@ -16,15 +16,15 @@ from typing import Any, Final
 from fourfold import limits
 from fourfold.errors import InvalidInput, WriterLocked
 from fourfold.models.documents import Space
-from fourfold.pipeline import shuffled
 from fourfold.pipeline.cut import Cut, take
-from fourfold.pipeline.jobs.shape import Context, Job, Option, Plan, Range, Report
+from fourfold.pipeline.documents import fold
+from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report
 from fourfold.pipeline.options import ALL_BRANCHES, read_options
 from fourfold.store import Store, open_store
 
 _Snapshot = tuple[str, str, int, str]
 """Branch, entity, seq, document."""
-_MEASURED: Final = (*shuffled.KEY, "seq", "op_index", "op")
+_MEASURED: Final = (*fold.SHUFFLED_KEY, "seq", "op_index", "op")
 
 
 class Snapshots(Job):
@@ -70,9 +70,11 @@ class Snapshots(Job):
         with context.spark_progress("folding"):
             deep = long_chains(context.spark, context.root, cut.token(), plan.facts["depth"])
             asked = {"root": str(context.root), "cut": cut.token(), "branch": ALL_BRANCHES}
-            rows = shuffled.visible_operations(context.spark, **asked)
-            wanted = rows.join(deep.select(*shuffled.KEY), list(shuffled.KEY), "left_semi")
-            shuffled.newest(wanted).write.parquet(str(folder))
+            rows = fold.visible_operations(context.spark, **asked)
+            wanted = rows.join(
+                deep.select(*fold.SHUFFLED_KEY), list(fold.SHUFFLED_KEY), "left_semi"
+            )
+            fold.newest(wanted).write.parquet(str(folder))
         return str(folder)
 
     def commit(self, context: Context, plan: Plan, result: str) -> Report:
@@ -116,8 +118,8 @@ def chains(spark: Any, root: Path, cut: str) -> Any:
     last = f.max_by("op", f.struct("seq", "op_index"))
     patches = f.sum((f.col("op") == "patch").cast("long"))
     return (
-        shuffled.relevant(rows)
-        .groupBy(*shuffled.KEY)
+        fold.relevant(rows)
+        .groupBy(*fold.SHUFFLED_KEY)
         .agg(patches.alias("patches"), last.alias("last"))
     )
 

@@ -21,12 +21,12 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from fourfold import limits
 from fourfold.errors import FourfoldError, StorageError
-from fourfold.pipeline.failures import carried
 from fourfold.pipeline.jobs import key_ranges
-from fourfold.pipeline.jobs.published import File, Key
+from fourfold.pipeline.jobs.table_folder import File, Key
 from fourfold.pipeline.options import read_options
 from fourfold.pipeline.scan import batches
 from fourfold.pipeline.source import FourfoldReader, Task
+from fourfold.pipeline.spark import carried
 from fourfold.pipeline.tables import arrow, arrow_schema
 
 if TYPE_CHECKING:

@@ -2,12 +2,14 @@
 
 What is measured is the model's own: see the `measuring` of each. The job looks at the whole history
 each time, in one cut, and changes nothing.
+
+What a model measures with: the tables of one cut, and a few sums.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,10 +17,44 @@ import msgspec
 
 from fourfold.errors import InvalidInput
 from fourfold.pipeline.cut import Cut, take
-from fourfold.pipeline.jobs.shape import Context, Job, Option, Plan, Range, Report, model_option
-from fourfold.pipeline.measures import Measure
+from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, model_option
 from fourfold.pipeline.options import read_options
+from fourfold.pipeline.reader import frame
 from fourfold.pipeline.tables import part_of
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One cut of the data of one model in a store."""
+
+    spark: Any
+    root: Path
+    model: str
+    cut: Cut
+
+    @property
+    def functions(self) -> Any:
+        """Spark's functions on columns."""
+        from pyspark.sql import functions  # noqa: PLC0415 - an optional dependency
+
+        return functions
+
+    @property
+    def file_bytes(self) -> int:
+        return sum(mark.bytes for mark in self.cut.marks)
+
+    def table(self, name: str, columns: str) -> Any:
+        """Some columns of a table, at the cut."""
+        asked = {"root": str(self.root), "model": self.model, "table": name, "columns": columns}
+        return frame(self.spark, asked, self.cut)
+
+    def summed(self, table: str, column: str, size: Any) -> dict[str, int]:
+        """How many rows a table has, and the sum of their sizes."""
+        f = self.functions
+        total = f.coalesce(f.sum(size), f.lit(0))
+        row = self.table(table, column).agg(f.count("*"), total).first()
+        return {"count": row[0], "bytes": row[1]}
+
 
 _TOP: Final = 10
 
@@ -29,7 +65,7 @@ class Stats(Job):
     name = "stats"
     summary = "Sizes, chain lengths, duplicates and hot entities of all spaces."
     options = (
-        model_option("measuring"),
+        model_option("stats"),
         Option("top", "How many hot entities are listed.", kind="number", default=_TOP),
         Option("into", "A file for the figures, as JSON.", kind="path"),
     )
@@ -77,7 +113,7 @@ class Stats(Job):
 
 
 def _model(context: Context) -> Any:
-    return part_of(context.options["model"], "measuring")
+    return part_of(context.options["model"], "stats")
 
 
 def _cut(context: Context) -> Cut:

@@ -18,11 +18,11 @@ import msgspec
 
 from fourfold import limits
 from fourfold.errors import CorruptData, FourfoldError, InvalidInput
-from fourfold.pipeline import checking
-from fourfold.pipeline.checking import Finding, Unit
-from fourfold.pipeline.finding import Found
-from fourfold.pipeline.jobs.shape import Context, Job, Option, Plan, Range, Report, model_option
+from fourfold.pipeline import verify_tasks
+from fourfold.pipeline.cut import Found
+from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, model_option
 from fourfold.pipeline.tables import DEFAULT_MODEL, part_of
+from fourfold.pipeline.verify_tasks import Finding, Unit
 
 _NOWHERE: Final = "the report of the run"
 
@@ -46,7 +46,7 @@ class Verify(Job):
         "Reads only, also beside running writers. Exits with 8 when something is damaged."
     )
     options = (
-        model_option("verifying"),
+        model_option("verify"),
         Option("roots", "Check the stores that match this pattern instead of ROOT."),
         Option("space", "Check only the space with this DID."),
         Option("objects", "Streams: check what is published there instead of the file of ROOT."),
@@ -74,11 +74,13 @@ class Verify(Job):
         plan, and so this work, holds only while no file changes.
         """
         del plan
-        work = checking.tasks(_units(context))
+        work = verify_tasks.tasks(_units(context))
         folder = context.staging
-        checking.sweep_partial(folder)
+        verify_tasks.sweep_partial(folder)
         waiting = [
-            number for number in range(len(work)) if not checking.result_of(folder, number).exists()
+            number
+            for number in range(len(work))
+            if not verify_tasks.result_of(folder, number).exists()
         ]
         peak = 0
         if waiting:
@@ -93,13 +95,13 @@ class Verify(Job):
         spark = context.spark
         # One row in each partition: the place of a task in the list of those that wait.
         rows = spark.range(0, len(work), 1, len(work))
-        worker = checking.Checking(work, folder, numbers)
+        worker = verify_tasks.Checking(work, folder, numbers)
 
         def check(batches: Iterable[Any]) -> Iterator[Any]:
             return worker(batches)
 
         with context.spark_progress("checking"):
-            done = rows.mapInArrow(check, checking.COLUMNS).collect()
+            done = rows.mapInArrow(check, verify_tasks.COLUMNS).collect()
         return max(int(row["peak_bytes"]) for row in done)
 
     def commit(self, context: Context, plan: Plan, result: Checked) -> Report:
@@ -110,7 +112,7 @@ class Verify(Job):
         partial = Path(f"{into}.{os.getpid()}.partial") if into else None
         file = partial.open("wb") if partial else None
         try:
-            for found in checking.read(context.staging, result.tasks):
+            for found in verify_tasks.read(context.staging, result.tasks):
                 total += 1
                 damaged.add(found.file)
                 if len(shown) < limits.VERIFY_FAULTS_SHOWN:
@@ -152,9 +154,9 @@ class Verify(Job):
 def _units(context: Context) -> list[Unit]:
     """The work that files are, or what is published."""
     if context.options["objects"] is not None:
-        url, streams = _address(context), part_of("streams", "verifying")
+        url, streams = _address(context), part_of("streams", "verify")
         return list(streams.object_units(url, streams.listed(url)))
-    units = part_of(context.options["model"], "verifying").units
+    units = part_of(context.options["model"], "verify").units
     return [unit for file in _found(context) for unit in units(file)]
 
 
@@ -164,7 +166,7 @@ def _plan_of_objects(context: Context) -> Plan:
         raise InvalidInput("--objects checks published streams: leave out --roots and --space")
     _check_into(context)
     url = _address(context)
-    found = part_of("streams", "verifying").listed(url)
+    found = part_of("streams", "verify").listed(url)
     return Plan(
         output=_into(context) or _NOWHERE,
         ranges=(Range(url, 0, found.bytes),),

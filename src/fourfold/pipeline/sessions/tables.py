@@ -19,17 +19,23 @@ everything that does not grow with the log. The lists of a view are the other ta
 
 `tail` is what the fold of `view` reads, and internal: for each session the rows behind its newest
 snapshot, the snapshot itself with the first of them.
+
+The log of a store's sessions, opened for reading, in a worker or on the driver.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
 
-from fourfold.kernel import Snapshot, load_queries
+from fourfold.blobs import FolderBlobs
+from fourfold.kernel import Database, Snapshot, load_queries
 from fourfold.kernel.sequences import current
-from fourfold.models.sessions.preparing import iso
-from fourfold.models.sessions.table import MIGRATIONS, POSITION, PROFILE
-from fourfold.pipeline.sessions.tails import tails
+from fourfold.models.sessions.prepared import iso
+from fourfold.models.sessions.sqlite_log import MIGRATIONS, POSITION, PROFILE, TableLog
+from fourfold.pipeline.sessions.fold import tails
 from fourfold.pipeline.tables import Column, Kind, ModelTables, Table, listed
 
 MODEL = "sessions"
@@ -194,7 +200,7 @@ _TABLES = (
             Column("digest", "string"),
         ),
         query="",
-        fold="fourfold.pipeline.sessions.folding:fold_views",
+        fold="fourfold.pipeline.sessions.fold:fold_views",
         reads="tail",
         options=("event",),
     ),
@@ -239,3 +245,17 @@ SESSIONS = ModelTables(
     folded_parts=tails,
     spaces=False,
 )
+
+
+@contextmanager
+def log_in(path: str) -> Iterator[TableLog]:
+    """The log in a file, beside whoever writes it."""
+    with Database.open(
+        Path(path), profile=PROFILE, migrations=MIGRATIONS, sequences=(POSITION,), mode="r"
+    ) as database:
+        yield TableLog(database)
+
+
+def files_beside(path: str) -> FolderBlobs:
+    """Where the largest payloads of that log lie."""
+    return FolderBlobs(Path(path).parent / "blobs")

@@ -26,11 +26,10 @@ from fourfold.errors import FourfoldError
 from fourfold.objects import FolderStore, open_objects
 from fourfold.pipeline import driver
 from fourfold.pipeline.conditions import parse
-from fourfold.pipeline.failures import typed
 from fourfold.pipeline.options import point
-from fourfold.pipeline.streams import published_cut, published_native, published_planning
-from fourfold.pipeline.streams.folding import fold_states
-from fourfold.pipeline.streams.promoting import Promote, begin_of_version, promoter
+from fourfold.pipeline.spark import typed
+from fourfold.pipeline.streams import published_cut, published_native, published_plan
+from fourfold.pipeline.streams.fold import Promote, begin_of_version, fold_states, promoter
 from fourfold.pipeline.streams.published_cut import Part, PublishedCut
 from fourfold.pipeline.streams.published_scan import TailWork, batches
 from fourfold.pipeline.streams.published_tables import MESSAGES, PUBLISHED, RECORDS
@@ -167,7 +166,7 @@ def _native(
                     spark, objects, parts, until, bounded=bounded, promote=promote
                 )
             )
-    works = published_planning.tail_works(
+    works = published_plan.tail_works(
         cut, table.chosen(), until_ms, limits.SOURCE_PARTITION_BYTES, limits.SOURCE_BATCH_ROWS
     )
     if works:

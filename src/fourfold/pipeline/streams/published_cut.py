@@ -19,16 +19,14 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from fourfold import limits
-from fourfold.archive import manifests
-from fourfold.archive.manifests import Manifest
-from fourfold.archive.retrying import Retries
+from fourfold.archive.manifest import MANIFEST, ROOT, Manifest, decode, key_of, manifest_key
+from fourfold.archive.retry import Retries
 from fourfold.errors import CorruptData, FourfoldError, InvalidInput, NotFound
 from fourfold.kernel import load_queries
 from fourfold.objects import ObjectStore, open_objects
 from fourfold.pipeline import cut as cuts
-from fourfold.pipeline import finding
-from fourfold.pipeline.cut import Mark
-from fourfold.pipeline.streams.promoting import Registries, outdated
+from fourfold.pipeline.cut import Mark, files, stores
+from fourfold.pipeline.streams.fold import Registries, outdated
 
 SQL: Final = load_queries("fourfold.pipeline.streams", "published.sql")
 _GLOB: Final = frozenset("*?[")
@@ -261,7 +259,7 @@ class _Reader:
             return {told.name: told for told in read if told is not None}
 
     def one(self, name: str) -> Told | None:
-        return self._told(manifests.manifest_key(name))
+        return self._told(manifest_key(name))
 
     def _told(self, key: str) -> Told | None:
         try:
@@ -279,15 +277,15 @@ class _Reader:
 
 def listed(objects: ObjectStore, retries: Retries) -> list[tuple[str, int]]:
     """The keys of all manifests, and their sizes."""
-    found = retries.run(lambda: list(objects.list(f"{manifests.ROOT}/")))
-    ending = f"/{manifests.MANIFEST}"
+    found = retries.run(lambda: list(objects.list(f"{ROOT}/")))
+    ending = f"/{MANIFEST}"
     return [(info.key, info.size) for info in found if info.key.endswith(ending)]
 
 
 def read_manifest(objects: ObjectStore, retries: Retries, key: str) -> Manifest:
     """One manifest, which must be the one of its key."""
-    manifest = manifests.decode(retries.run(lambda: objects.get(key)).data, key)
-    if manifests.manifest_key(manifest.name) != key:
+    manifest = decode(retries.run(lambda: objects.get(key)).data, key)
+    if manifest_key(manifest.name) != key:
         raise CorruptData(f"{key}: is the manifest of another stream")
     return manifest
 
@@ -323,7 +321,7 @@ def _of_node(root: str) -> tuple[Mark | None, dict[str, Told]]:
     """One state of the node's file; nothing where it has no streams."""
     from fourfold.pipeline.streams.tables import STREAMS  # noqa: PLC0415 - only nodes need it
 
-    found = finding.files(finding.stores(root, None), STREAMS)
+    found = files(stores(root, None), STREAMS)
     marks = cuts.take_of(found, STREAMS).marks
     if not marks:
         return None, {}
@@ -337,7 +335,7 @@ def _of_node(root: str) -> tuple[Mark | None, dict[str, Told]]:
 
 def _with_registries(mark: Mark, known: dict[str, Told]) -> None:
     """Registries only go on, so those that are read after the rest know every version in it."""
-    from fourfold.pipeline.streams.changes import SQL as TABLES  # noqa: PLC0415 - as above
+    from fourfold.pipeline.streams.fold import SQL as TABLES  # noqa: PLC0415 - as above
 
     for _, name, incarnation, text, _ in cuts.each(mark, TABLES.registries, (None,)):
         told = known.get(name)
@@ -349,7 +347,7 @@ def _told(rows: list[tuple[object, ...]]) -> Told:
     first = list(rows[0][:12])
     first[4] = bool(first[4])
     segments = tuple(
-        Held(manifests.key_of(str(row[12])), *row[13:])  # type: ignore[arg-type]
+        Held(key_of(str(row[12])), *row[13:])  # type: ignore[arg-type]
         for row in rows
         if row[12] is not None
     )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fourfold.objects import FolderStore
 from fourfold.pipeline import driver
-from fourfold.pipeline.streams.promoting import Promote
+from fourfold.pipeline.streams.fold import Promote
 from fourfold.pipeline.streams.published_cut import Part
 from fourfold.pipeline.streams.published_scan import is_text
 

@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from fourfold import limits
-from fourfold.archive.reading import RangeFile
-from fourfold.archive.retrying import Retries
-from fourfold.archive.segments import KEY, OFFSET, PAYLOAD, TIME
+from fourfold.archive.retry import Retries
+from fourfold.archive.segment_reader import RangeFile
+from fourfold.archive.segment_writer import KEY, OFFSET, PAYLOAD, TIME
 from fourfold.errors import CorruptData, FourfoldError, NotFound
 from fourfold.objects import FolderStore, ObjectStore, open_objects
 from fourfold.pipeline import scan
-from fourfold.pipeline.failures import carried
 from fourfold.pipeline.scan import Work
-from fourfold.pipeline.streams.promoting import (
+from fourfold.pipeline.spark import carried
+from fourfold.pipeline.streams.fold import (
     Registries,
     begin_of_version,
     columns_read,

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from fourfold.errors import FourfoldError, InvalidInput
-from fourfold.pipeline.failures import carried
 from fourfold.pipeline.options import ReadOptions
-from fourfold.pipeline.streams import published_cut, published_planning
+from fourfold.pipeline.spark import carried
+from fourfold.pipeline.streams import published_cut, published_plan
 from fourfold.pipeline.streams.published_cut import PublishedCut
 from fourfold.pipeline.streams.published_scan import SegmentWork, TailWork, batches
 from fourfold.pipeline.streams.published_tables import MESSAGES
@@ -61,7 +61,7 @@ class PublishedReader(DataSourceReader):
         assert self._cut is not None
         assert options.objects is not None
         try:
-            works = published_planning.works(
+            works = published_plan.works(
                 self._cut,
                 options.objects,
                 options.table.chosen(self._read),

@@ -26,7 +26,7 @@ from fourfold.models.streams import MIGRATIONS, PROFILE
 from fourfold.pipeline.conditions import Condition
 from fourfold.pipeline.cut import Mark
 from fourfold.pipeline.options import ReadOptions
-from fourfold.pipeline.streams.changes import SQL, folded_parts, quoted
+from fourfold.pipeline.streams.fold import SQL, folded_parts, quoted
 from fourfold.pipeline.tables import Column, Kind, ModelTables, Table, listed
 
 MODEL = "streams"
@@ -77,7 +77,7 @@ _TABLES = (
         ),
         query="",
         position="position",
-        fold="fourfold.pipeline.streams.promoting:promoted",
+        fold="fourfold.pipeline.streams.fold:promoted",
         reads="stored",
         options=_ONLY,
     ),
@@ -147,7 +147,7 @@ _TABLES = (
             Column("value", "string", nullable=False),
         ),
         query="",
-        fold="fourfold.pipeline.streams.folding:fold_states",
+        fold="fourfold.pipeline.streams.fold:fold_states",
         reads="changes",
         options=_ONLY,
     ),
@@ -198,6 +198,6 @@ STREAMS = ModelTables(
     tables=listed(MODEL, _TABLES),
     folded_parts=folded_parts,
     spaces=False,
-    stream_reader="fourfold.pipeline.streams.reading:stream_reader",
+    stream_reader="fourfold.pipeline.streams.stream_source:stream_reader",
     sink="fourfold.pipeline.streams.sink",
 )

@@ -15,23 +15,92 @@ A fact covers neither branch nor seq, so equal facts on two branches are one row
 `occurrence` tell where each was said. What is unique about a commit is in the commit's own hash:
 its seq, its session, its time, the request, its facts with their exact texts, and the commit before
 it.
+
+Taking rows out of a log of facts, with the facts and values that nothing refers to then.
+
+A fact goes with the last place where it was said; a value with the last fact and snapshot that
+refer to it. The parent of a fact that stays may be gone: its hash still stands in the fact, and a
+row of `gc_gap` says that it was taken on purpose.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
+from fourfold import limits
 from fourfold.content import Reference, refer
 from fourfold.kernel import Migration, Transaction, load_queries
-from fourfold.kernel.statements import read_sql
-from fourfold.models.documents import files
-from fourfold.models.documents.chain import chain
+from fourfold.kernel.named_queries import read_sql
+from fourfold.models.documents import model
+from fourfold.models.documents.ancestry import chain
 from fourfold.models.documents.encoding import decode, trusted
-from fourfold.models.documents.facts import identity, removal
-from fourfold.models.documents.facts.verification import RULES, sound
-from fourfold.models.documents.history import Appended, Collecting, History, View
-from fourfold.models.documents.moments import next_moment
+from fourfold.models.documents.facts import identity
+from fourfold.models.documents.facts.verify import RULES, sound
+from fourfold.models.documents.gc.records import Tally
+from fourfold.models.documents.history import Appended, Collecting, History, Row, View
 from fourfold.models.documents.request import Step
+from fourfold.models.documents.timestamps import next_moment
+
+_REMOVAL_SQL = load_queries("fourfold.models.documents.facts")
+
+
+def remove(txn: Transaction, branch: str, entity: str, rows: Sequence[Row]) -> Tally:
+    """Take occurrences of facts about an entity of a branch."""
+    places = [(branch, entity, row[2], row[3]) for row in rows]
+    txn.execute_many(_REMOVAL_SQL.delete_occurrence, places)
+    tally = Tally()
+    tally.note("revisions", len(rows), sum(len(row[6] or b"") for row in rows))
+    refs = []
+    for row in rows:
+        named = row[4].decode()
+        value = txn.value(_REMOVAL_SQL.value_of_fact, (named,))
+        txn.execute(_REMOVAL_SQL.delete_fact, (named,))
+        if txn.changes:
+            tally.note("facts", 1, 0)
+            refs.append(value)
+        else:
+            txn.execute(_REMOVAL_SQL.move_fact, (named,))
+    tally.join(release(txn, refs))
+    return tally
+
+
+def release(txn: Transaction, refs: Sequence[str | None]) -> Tally:
+    """Take those of these values to which nothing refers."""
+    tally = Tally()
+    for ref in dict.fromkeys(refs):
+        size = txn.value(_REMOVAL_SQL.orphan, (ref,))
+        if size is not None:
+            txn.execute(_REMOVAL_SQL.delete_value, (ref,))
+            tally.note("values", 1, size)
+    return tally
+
+
+def prepare(txn: Transaction) -> None:
+    """Make what refers to facts and values quick to find; it takes long once, in a large space."""
+    for sql in (
+        _REMOVAL_SQL.index_occurrence,
+        _REMOVAL_SQL.index_head,
+        _REMOVAL_SQL.index_fact,
+        _REMOVAL_SQL.index_snapshot,
+    ):
+        txn.execute(sql)
+
+
+def unreferred(view: Callable[[], AbstractContextManager[View]]) -> Iterator[list[str]]:
+    """The values that nothing refers to, page by page."""
+    last = ""
+    while True:
+        with view() as opened:
+            page = opened.all(_REMOVAL_SQL.values_page, (last, limits.MAINTENANCE_PAGE_ROWS))
+        orphans = [named for named, referred in page if not referred]
+        if orphans:
+            yield orphans
+        if len(page) < limits.MAINTENANCE_PAGE_ROWS:
+            return
+        last = page[-1][0]
+
 
 _PACKAGE = "fourfold.models.documents.facts"
 _COLLECTION = "fourfold.models.documents.gc"
@@ -190,17 +259,15 @@ def keep_snapshot(txn: Transaction, branch: str, entity: str, seq: int, text: st
 
 FACTS = History(
     name="facts",
-    profile=files.profile("documents-facts"),
+    profile=model.profile("documents-facts"),
     migrations=(
         Migration(1, "facts", read_sql(_PACKAGE, "0001_facts.sql")),
         Migration(2, "collection", read_sql(_COLLECTION, "0002_collection.sql")),
     ),
     sql=_SQL,
-    seq=files.counter(_SQL),
+    seq=model.counter(_SQL),
     append=append,
     keep_snapshot=keep_snapshot,
     rules=RULES,
-    collecting=Collecting(
-        sound, removal.remove, removal.release, removal.prepare, removal.unreferred
-    ),
+    collecting=Collecting(sound, remove, release, prepare, unreferred),
 )

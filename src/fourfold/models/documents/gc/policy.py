@@ -15,7 +15,7 @@ from fourfold.errors import CorruptData, InvalidInput
 from fourfold.kernel import Transaction
 from fourfold.models.documents.encoding import trusted
 from fourfold.models.documents.history import View
-from fourfold.models.documents.retention import Retention, check_retention
+from fourfold.models.documents.snapshots import Retention, check_retention
 
 
 class GcPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

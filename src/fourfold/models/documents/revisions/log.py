@@ -1,18 +1,47 @@
 """The log of revisions: one row for each operation, keyed by branch, entity, seq and position in
 its commit.
+
+Taking rows out of a log of revisions.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+
 from fourfold.kernel import Migration, Transaction, load_queries
-from fourfold.kernel.bulk import values_statement
-from fourfold.kernel.statements import read_sql
-from fourfold.models.documents import files
-from fourfold.models.documents.history import Appended, Collecting, History
-from fourfold.models.documents.moments import next_moment
-from fourfold.models.documents.revisions import removal
-from fourfold.models.documents.revisions.digest import resolution, sound
-from fourfold.models.documents.revisions.verification import RULES
+from fourfold.kernel.bulk_insert import values_statement
+from fourfold.kernel.named_queries import read_sql
+from fourfold.models.documents import model
+from fourfold.models.documents.gc.records import Tally
+from fourfold.models.documents.history import Appended, Collecting, History, Row, View
+from fourfold.models.documents.revisions.verify import RULES, resolution, sound
+from fourfold.models.documents.timestamps import next_moment
+
+_REMOVAL_SQL = load_queries("fourfold.models.documents.revisions", "removal.sql")
+
+
+def remove(txn: Transaction, branch: str, entity: str, rows: Sequence[Row]) -> Tally:
+    """Take revisions of an entity of a branch."""
+    places = [(branch, entity, row[2], row[3]) for row in rows]
+    txn.execute_many(_REMOVAL_SQL.delete_revision, places)
+    tally = Tally()
+    tally.note("revisions", len(rows), sum(len(row[5] or b"") for row in rows))
+    return tally
+
+
+def release(_txn: Transaction, _refs: Sequence[str | None]) -> Tally:
+    """A snapshot of a revision holds its own value; there is nothing beside it."""
+    return Tally()
+
+
+def prepare(_txn: Transaction) -> None:
+    """Nothing points at a revision but its head, and a head's revision stays."""
+
+
+def unreferred(_view: Callable[[], AbstractContextManager[View]]) -> Iterator[list[str]]:
+    yield from ()
+
 
 _PACKAGE = "fourfold.models.documents.revisions"
 _COLLECTION = "fourfold.models.documents.gc"
@@ -55,17 +84,15 @@ def keep_snapshot(txn: Transaction, branch: str, entity: str, seq: int, text: st
 
 REVISIONS = History(
     name="revisions",
-    profile=files.profile("documents"),
+    profile=model.profile("documents"),
     migrations=(
         Migration(1, "revisions", read_sql(_PACKAGE, "0001_revisions.sql")),
         Migration(2, "collection", read_sql(_COLLECTION, "0002_collection.sql")),
     ),
     sql=_SQL,
-    seq=files.counter(_SQL),
+    seq=model.counter(_SQL),
     append=append,
     keep_snapshot=keep_snapshot,
     rules=RULES,
-    collecting=Collecting(
-        sound, removal.remove, removal.release, removal.prepare, removal.unreferred
-    ),
+    collecting=Collecting(sound, remove, release, prepare, unreferred),
 )

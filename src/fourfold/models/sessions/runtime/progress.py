@@ -14,13 +14,12 @@ from typing import Any
 from fourfold.content import content_id, encode
 from fourfold.errors import ReplayMismatch
 from fourfold.limits import SESSION_PAGE_EVENTS
+from fourfold.models.sessions.reader import SessionView, existing
 from fourfold.models.sessions.records import Event
 from fourfold.models.sessions.runtime.records import RUNNING, Capability, Settings
 from fourfold.models.sessions.runtime.variables import Vars, restored
 from fourfold.models.sessions.sessions import Sessions
-from fourfold.models.sessions.slots import existing
-from fourfold.models.sessions.stamping import event_of
-from fourfold.models.sessions.view import SessionView
+from fourfold.models.sessions.stamps import event_of
 
 
 @dataclass(slots=True)

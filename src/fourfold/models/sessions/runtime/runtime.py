@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from fourfold import limits
-from fourfold.models.sessions.handle import Session
 from fourfold.models.sessions.records import Head
 from fourfold.models.sessions.runtime import children
 from fourfold.models.sessions.runtime.loop import Turns, running_of
@@ -19,6 +18,7 @@ from fourfold.models.sessions.runtime.ports import Awaiting, Direct, drive
 from fourfold.models.sessions.runtime.progress import interrupted, starting_vars
 from fourfold.models.sessions.runtime.records import Settings, TurnResult, check_capability
 from fourfold.models.sessions.runtime.variables import Vars, restored
+from fourfold.models.sessions.session import Session
 from fourfold.models.sessions.sessions import Sessions
 
 

@@ -9,28 +9,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fourfold.lazy import exports
+from fourfold._lazy import exports
 
 if TYPE_CHECKING:
-    from fourfold.models.streams.archive.archive import CACHE, LOCAL, Archive
-    from fourfold.models.streams.archive.bootstrapping import Bootstrapped, bootstrap
-    from fourfold.models.streams.archive.cold import Cold
+    from fourfold.models.streams.archive.archiver import CACHE, LOCAL, Archive
+    from fourfold.models.streams.archive.bootstrapper import Bootstrapped, bootstrap
+    from fourfold.models.streams.archive.cold_reader import Cold
     from fourfold.models.streams.archive.records import Policy, Published, Round, Standing
 else:
     _HERE = "fourfold.models.streams.archive"
     __getattr__, __dir__ = exports(
         __name__,
         {
-            "CACHE": f"{_HERE}.archive",
-            "LOCAL": f"{_HERE}.archive",
-            "Archive": f"{_HERE}.archive",
-            "Bootstrapped": f"{_HERE}.bootstrapping",
-            "Cold": f"{_HERE}.cold",
+            "CACHE": f"{_HERE}.archiver",
+            "LOCAL": f"{_HERE}.archiver",
+            "Archive": f"{_HERE}.archiver",
+            "Bootstrapped": f"{_HERE}.bootstrapper",
+            "Cold": f"{_HERE}.cold_reader",
             "Policy": f"{_HERE}.records",
             "Published": f"{_HERE}.records",
             "Round": f"{_HERE}.records",
             "Standing": f"{_HERE}.records",
-            "bootstrap": f"{_HERE}.bootstrapping",
+            "bootstrap": f"{_HERE}.bootstrapper",
         },
     )
 

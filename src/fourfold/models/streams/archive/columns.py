@@ -13,7 +13,7 @@ from typing import Any
 
 from fourfold import limits
 from fourfold.archive.parquet import arrow
-from fourfold.archive.segments import schema
+from fourfold.archive.segment_writer import schema
 from fourfold.errors import CorruptData
 from fourfold.kernel import Snapshot
 from fourfold.models.streams.archive.records import SQL, Policy

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fourfold import limits
-from fourfold.archive.manifests import Manifest, Segments
-from fourfold.archive.reading import Wanted
+from fourfold.archive.manifest import Manifest, Segments
+from fourfold.archive.segment_reader import Wanted
 from fourfold.errors import FourfoldError
 from fourfold.kernel import load_queries
 

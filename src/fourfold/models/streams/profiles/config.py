@@ -11,9 +11,14 @@ from typing import Any
 
 from fourfold import limits
 from fourfold.errors import InvalidInput
-from fourfold.models.streams.profiles.evlog import LEVEL, ROUTING_KEY, TIMESTAMP, EventLog
+from fourfold.models.streams.profiles.evlog import (
+    LEVEL,
+    ROUTING_KEY,
+    TIMESTAMP,
+    EventLog,
+    plain_name,
+)
 from fourfold.models.streams.profiles.profile import GENERIC, Profile
-from fourfold.models.streams.profiles.redaction import plain_name
 from fourfold.models.streams.profiles.state import StateProtocol
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from fourfold import limits
 from fourfold.errors import InvalidInput
-from fourfold.models.streams.profiles.json_bytes import deeper_than
+from fourfold.models.streams.json_messages import deeper_than
 
 
 class Taken(NamedTuple):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fourfold.errors import InvalidInput, Refused
 from fourfold.kernel import Transaction
-from fourfold.models.streams import names, rules, writer
+from fourfold.models.streams import rules, validation, writer
 from fourfold.models.streams.profiles import Profile, read
 from fourfold.models.streams.records import StreamInfo
 
@@ -24,7 +24,7 @@ class Profiles:
 
     def get(self, name: str) -> Profile:
         """The profile of a stream; the generic one when none was set."""
-        names.check_name(name)
+        validation.check_name(name)
         with self._streams.database.read() as snapshot:
             info = writer.living(snapshot, name, self._streams.moment())
             return rules.profile_of(snapshot, info)
@@ -45,7 +45,7 @@ class Profiles:
         return done
 
     def _putting(self, name: str, profile: Profile) -> Callable[[Transaction], Profile]:
-        names.check_name(name)
+        validation.check_name(name)
 
         def work(txn: Transaction) -> Profile:
             now = self._streams.moment()

@@ -8,7 +8,7 @@ import msgspec
 
 from fourfold import limits
 from fourfold.errors import InvalidInput
-from fourfold.models.streams.names import check_key
+from fourfold.models.streams.validation import check_key
 
 _ESCAPE = re.compile(r"~(?![01])")
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")

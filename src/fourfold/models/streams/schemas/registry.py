@@ -24,9 +24,9 @@ import msgspec
 from fourfold import limits
 from fourfold.errors import CorruptData, InvalidInput
 from fourfold.models.streams.archive.indexes.fields import check_field
-from fourfold.models.streams.names import show_offset
-from fourfold.models.streams.schemas import pointers, proof
+from fourfold.models.streams.schemas import compatibility, pointers
 from fourfold.models.streams.schemas.lens import Lens
+from fourfold.models.streams.validation import show_offset
 
 Promote = Callable[[bytes], bytes]
 
@@ -183,7 +183,7 @@ class Registry(msgspec.Struct, frozen=True, rename="camel", dict=True):
             if lens is not None and not self._has_lens(lens):
                 raise InvalidInput(f"version {version} is this schema already; it needs no lens")
             return self
-        proof.compiled(schema)
+        compatibility.compiled(schema)
         lenses = dict(self.lenses)
         if version:
             if lens is None:
@@ -194,7 +194,7 @@ class Registry(msgspec.Struct, frozen=True, rename="camel", dict=True):
                     "is.",
                 )
             read = Lens.read(lens)
-            proof.refuse_unproven(self.schema, read, schema)
+            compatibility.refuse_unproven(self.schema, read, schema)
             lenses[str(version)] = read.plain()
         elif lens is not None:
             raise InvalidInput("the first version has nothing that a lens could begin with")

@@ -16,8 +16,8 @@ import msgspec
 
 from fourfold.errors import InvalidInput, PreconditionFailed, Refused
 from fourfold.kernel import Transaction
-from fourfold.models.streams import names, rules, writer
-from fourfold.models.streams.archive.indexes import catalogue
+from fourfold.models.streams import rules, validation, writer
+from fourfold.models.streams.archive.indexes import catalog
 from fourfold.models.streams.records import StreamInfo
 from fourfold.models.streams.schemas import registry as registries
 from fourfold.models.streams.schemas.registry import Registry
@@ -60,7 +60,7 @@ class Schemas:
         return await asyncio.to_thread(self.put, name, change)
 
     def _look(self, name: str) -> tuple[StreamInfo, Registry]:
-        names.check_name(name)
+        validation.check_name(name)
         with self._streams.database.read() as snapshot:
             info = writer.living(snapshot, name, self._streams.moment())
             return info, rules.registry_of(snapshot, info)
@@ -112,7 +112,7 @@ def _write(txn: Transaction, info: StreamInfo, after: Registry, now_ms: int) -> 
         txn.execute(rules.SQL.put_schema, (info.name, text, now_ms))
     txn.execute(rules.SQL.set_schema_version, (info.sid, version, now_ms))
     for field in () if after.search is None else after.search.fields:
-        catalogue.declare(txn, info.name, field, now_ms)
+        catalog.declare(txn, info.name, field, now_ms)
 
 
 def _refuse_records(info: StreamInfo) -> None:

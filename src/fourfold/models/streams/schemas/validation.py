@@ -15,7 +15,7 @@ import msgspec
 
 from fourfold import limits
 from fourfold.errors import InvalidInput, MissingDependency
-from fourfold.models.streams.schemas import unfolding
+from fourfold.models.streams.schemas import unfolded_size
 from fourfold.models.streams.schemas.shape import Schema
 
 _MASK = "the value"
@@ -49,7 +49,7 @@ class Validator:
 
     __slots__ = ("_compiled", "_size")
 
-    def __init__(self, library_validator: Any, size: unfolding.Size) -> None:
+    def __init__(self, library_validator: Any, size: unfolded_size.Size) -> None:
         self._compiled = library_validator
         self._size = size
 
@@ -112,8 +112,8 @@ def _compiled(written: bytes) -> Validator:
         raise InvalidInput(f"the schema is not JSON: {error}") from None
     if not isinstance(schema, dict | bool):
         raise InvalidInput("a schema is a JSON object, or true or false")
-    size = unfolding.measure(schema)
-    unfolding.check(size)
+    size = unfolded_size.measure(schema)
+    unfolded_size.check(size)
     library = schema_library()
     try:
         return Validator(library.validator_for(schema, mask=_MASK, **strictness()), size)

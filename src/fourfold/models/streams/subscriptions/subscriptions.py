@@ -18,9 +18,9 @@ from typing import TypeVar
 from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput
 from fourfold.kernel import Bell, Database, Snapshot, Transaction
-from fourfold.models.streams.names import check_name
-from fourfold.models.streams.subscriptions import membership, wakes
-from fourfold.models.streams.subscriptions.membership import SQL
+from fourfold.models.streams.subscriptions import leases, members
+from fourfold.models.streams.subscriptions.leases import Fence
+from fourfold.models.streams.subscriptions.members import SQL
 from fourfold.models.streams.subscriptions.records import (
     Ack,
     Due,
@@ -30,7 +30,7 @@ from fourfold.models.streams.subscriptions.records import (
     Subscription,
     Wake,
 )
-from fourfold.models.streams.subscriptions.wakes import Fence
+from fourfold.models.streams.validation import check_name
 from fourfold.models.streams.writer import Moment
 
 _R = TypeVar("_R")
@@ -60,12 +60,12 @@ class Subscriptions:
         return await self._database.transact_async(self._creating(wanted))
 
     def _creating(self, wanted: Subscribe) -> _Work[tuple[Subscription, bool]]:
-        checked = membership.check(wanted)
-        return self._ringing(lambda txn: membership.create(txn, checked, self._now().ms))
+        checked = members.check(wanted)
+        return self._ringing(lambda txn: members.create(txn, checked, self._now().ms))
 
     def get(self, subscription_id: str) -> Subscription:
         with self._database.read() as snapshot:
-            return membership.find(snapshot, subscription_id)
+            return members.find(snapshot, subscription_id)
 
     def links(
         self,
@@ -76,8 +76,8 @@ class Subscriptions:
     ) -> tuple[Link, ...]:
         """The streams that a subscription follows, in the order of their names."""
         with self._database.read() as snapshot:
-            found = membership.find(snapshot, subscription_id)
-            return membership.links(snapshot, found, after, limit)
+            found = members.find(snapshot, subscription_id)
+            return members.links(snapshot, found, after, limit)
 
     def list(self, *, after: str = "", limit: int = 100) -> tuple[Subscription, ...]:
         with self._database.read() as snapshot:
@@ -97,7 +97,7 @@ class Subscriptions:
         return self._database.transact(self._deleting(subscription_id))
 
     def _deleting(self, subscription_id: str) -> _Work[bool]:
-        return self._ringing(lambda txn: membership.delete(txn, subscription_id))
+        return self._ringing(lambda txn: members.delete(txn, subscription_id))
 
     def add_streams(self, subscription_id: str, streams: Sequence[str]) -> None:
         self._database.transact(self._adding(subscription_id, streams))
@@ -106,12 +106,12 @@ class Subscriptions:
         await self._database.transact_async(self._adding(subscription_id, streams))
 
     def _adding(self, subscription_id: str, streams: Sequence[str]) -> _Work[None]:
-        checked = membership.check_streams(streams)
+        checked = members.check_streams(streams)
         if not checked:
             raise InvalidInput("streams are at least one name")
 
         def work(txn: Transaction) -> None:
-            membership.add_streams(txn, membership.find(txn, subscription_id), checked)
+            members.add_streams(txn, members.find(txn, subscription_id), checked)
 
         return self._ringing(work)
 
@@ -125,7 +125,7 @@ class Subscriptions:
         name = check_name(stream.strip("/"))
 
         def work(txn: Transaction) -> None:
-            membership.remove_stream(txn, membership.find(txn, subscription_id), name)
+            members.remove_stream(txn, members.find(txn, subscription_id), name)
 
         return work
 
@@ -143,7 +143,7 @@ class Subscriptions:
     def _claiming(self, subscription_id: str, worker: str) -> _Work[Wake]:
         if not 0 < len(worker) <= limits.SUBSCRIPTION_TEXT_MAX or not worker.isprintable():
             raise InvalidInput("a worker has a name, in printable text")
-        return self._ringing(lambda txn: wakes.claim(txn, subscription_id, worker, self._now()))
+        return self._ringing(lambda txn: leases.claim(txn, subscription_id, worker, self._now()))
 
     def acknowledge(
         self,
@@ -184,7 +184,7 @@ class Subscriptions:
 
         def work(txn: Transaction) -> bool:
             now = self._now()
-            return wakes.acknowledge(txn, subscription_id, fence, acks, now, kind=kind, done=done)
+            return leases.acknowledge(txn, subscription_id, fence, acks, now, kind=kind, done=done)
 
         return self._ringing(work)
 
@@ -196,7 +196,7 @@ class Subscriptions:
         await self._database.transact_async(self._releasing(subscription_id, fence))
 
     def _releasing(self, subscription_id: str, fence: Fence) -> _Work[None]:
-        return self._ringing(lambda txn: wakes.release(txn, subscription_id, fence, self._now()))
+        return self._ringing(lambda txn: leases.release(txn, subscription_id, fence, self._now()))
 
     # Whoever tells them
 
@@ -216,7 +216,7 @@ class Subscriptions:
         """Link new streams, take back leases that are over, issue and tell wakes."""
 
         def work(txn: Transaction) -> None:
-            if told := wakes.settle(txn, self._now(), _chance()):
+            if told := leases.settle(txn, self._now(), _chance()):
                 self.streams_bell.ring_on_commit(txn, told)
 
         self._database.transact(work)
@@ -237,17 +237,19 @@ class Subscriptions:
     def is_inside(self, found: Subscription, prefix: str) -> bool:
         """Return True if a subscription follows something, and only streams under `prefix`."""
         with self._database.read() as snapshot:
-            return membership.is_inside(snapshot, found, prefix)
+            return members.is_inside(snapshot, found, prefix)
 
     def attempt(self, subscription_id: str) -> Wake | None:
         """The wake that a webhook is to be told of now, if it still is."""
-        return self._database.transact(lambda txn: wakes.attempt(txn, subscription_id, self._now()))
+        return self._database.transact(
+            lambda txn: leases.attempt(txn, subscription_id, self._now())
+        )
 
     def delivered(self, wake: Wake, *, done: bool) -> None:
-        self._database.transact(lambda txn: wakes.delivered(txn, wake, self._now(), done=done))
+        self._database.transact(lambda txn: leases.delivered(txn, wake, self._now(), done=done))
 
     def failed(self, wake: Wake) -> None:
-        self._database.transact(lambda txn: wakes.failed(txn, wake, self._now(), _chance()))
+        self._database.transact(lambda txn: leases.failed(txn, wake, self._now(), _chance()))
 
     def _ringing(self, work: _Work[_R]) -> _Work[_R]:
         def ringing(txn: Transaction) -> _R:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fourfold.lazy import exports
+from fourfold._lazy import exports
 
 if TYPE_CHECKING:
     from fourfold.models.streams.touch.records import (

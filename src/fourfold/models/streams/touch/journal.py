@@ -3,22 +3,37 @@
 A journal is made from the records of a stream, from an offset on, and reads on as the stream grows:
 each change is looked at once, however many wait. It forgets what is oldest when it has too many
 keys, and then answers for fewer cursors. It can always be made again.
+
+Looking at a stream for those who wait: its journal reads on, or is made from where they are.
+
+Everything that was committed when a look began is seen by it, or by the next one, which it then
+asks for. What cannot be told, because the cursor is of another stream or from too far back, is
+`stale`: everything counts as changed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from fourfold import limits
-from fourfold.models.streams.records import Record
-from fourfold.models.streams.touch import changes
-from fourfold.models.streams.touch.changes import Compared, Mark
+from fourfold.errors import FourfoldError, InvalidInput, NotFound
+from fourfold.kernel import Snapshot
+from fourfold.models.streams import reader, rules, writer
+from fourfold.models.streams.records import ColdRecords, Record, StreamInfo
+from fourfold.models.streams.touch import keys, templates
+from fourfold.models.streams.touch.keys import Compared, Cursor, Mark
 from fourfold.models.streams.touch.records import ActiveTemplate
+from fourfold.models.streams.touch.waiters import Ears, Looked, Wait
+
+if TYPE_CHECKING:
+    from fourfold.models.streams.streams import Streams
 
 
 class Reach(NamedTuple):
@@ -75,7 +90,7 @@ class Journal:
                 return
 
     def _take(self, record: Record) -> None:
-        marks = changes.touched_by(record.payload, self._by_entity)
+        marks = keys.touched_by(record.payload, self._by_entity)
         self.reached = record.offset + 1
         if marks is None:
             # Whoever asks from before this is touched by it, however far back, and nobody else by
@@ -173,3 +188,242 @@ class Desks:
             self._desks.move_to_end(name)
             while len(self._desks) > limits.TOUCH_JOURNALS_MAX:
                 self._desks.popitem(last=False)
+
+
+_Read = Callable[[int, int], Iterator[Record]]
+
+
+class NotOnTheLoop(Exception):
+    """It would take too long for an event loop: a thread has to do it."""
+
+
+class _TooFarBack(Exception):
+    """What changed since the cursor cannot be told."""
+
+
+class _Way(NamedTuple):
+    """How a look is done: how much it reads in one go, from where, and whether it may take long."""
+
+    reach: Reach
+    cold: ColdRecords | None
+    may_take_long: bool
+
+
+class Looking:
+    """Looks at the streams of one store."""
+
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
+        self.desks: Final = Desks()
+        self.ears: Final = Ears(streams.bell, self._scout)
+
+    def enabled(self, snapshot: Snapshot, name: str) -> StreamInfo:
+        """A stream whose changes can be waited for; NotFound when it is none."""
+        info = writer.living(snapshot, name, self._streams.moment())
+        if not rules.profile_of(snapshot, info).touch_enabled:
+            raise NotFound(
+                f"the changes of the stream {name!r} cannot be waited for",
+                hint='Set its profile to {"kind": "state-protocol", "touch": {"enabled": true}}.',
+            )
+        return info
+
+    def look(self, wait: Wait) -> Looked:
+        """A look of a thread."""
+        reach = Reach(limits.TOUCH_BACK_RECORDS, limits.TOUCH_BACK_BYTES)
+        return self._look(wait, _Way(reach, self._streams.cold, may_take_long=True))
+
+    def glance(self, wait: Wait) -> Looked:
+        """A look of an event loop; NotOnTheLoop when it needs a thread."""
+        reach = Reach(limits.TOUCH_LOOP_RECORDS, limits.TOUCH_LOOP_BYTES)
+        return self._look(wait, _Way(reach, None, may_take_long=False))
+
+    def recall(self, wait: Wait) -> Looked | None:
+        """What a look would show, when another one has just looked and nothing came since. None
+        when only a look can tell.
+        """
+        last, desk = wait.last, self.desks.find(wait.name)
+        if last is None or not desk.lock.acquire(blocking=False):
+            return None
+        try:
+            journal, at = desk.journal, last.cursor
+            if (
+                journal is None
+                or journal.sid != last.sid
+                or not journal.covers(at.offset, wait.template_ids)
+                or not self._is_current(wait.name, desk)
+            ):
+                return None
+            found = journal.touched(last.marks, at.offset)
+            reached = journal.reached
+            return last._replace(keys=found, cursor=at._replace(offset=reached), end=reached)
+        finally:
+            desk.lock.release()
+
+    def _is_current(self, name: str, desk: Desk) -> bool:
+        """Whether the journal has all that came. Not everything rings, so it counts for a while."""
+        if desk.stamp is None or desk.stamp is not self.ears.stamp(name):
+            return False
+        return time.monotonic() - desk.looked_at_s < limits.WATCH_HEARTBEAT_S
+
+    def _look(self, wait: Wait, way: _Way) -> Looked:
+        desk = self.desks.find(wait.name)
+        if not desk.lock.acquire(blocking=way.may_take_long):
+            raise NotOnTheLoop
+        try:
+            now_s, stamp = time.monotonic(), self.ears.stamp(wait.name)
+            # A snapshot from before the lock might be behind what the journal has seen.
+            with self._streams.database.read() as snapshot:
+                info = self.enabled(snapshot, wait.name)
+                found = templates.active(snapshot, wait.name)
+                marks = keys.marks_of(wait.keys, found, wait.name)
+                self.desks.keep(wait.name, desk)
+                looked = self._changed(snapshot, info, desk, wait, found, marks, way)
+            desk.looked_at_s, desk.version = now_s, info.schema_version
+            desk.stamp = stamp if desk.has_all_of(info.sid, info.next_offset) else None
+        finally:
+            self._leave(wait.name, desk)
+        self._streams.touch(info)
+        return looked
+
+    def _leave(self, name: str, desk: Desk) -> None:
+        """Tell those who sleep what was read, while nobody else reads on."""
+        news = desk.news()
+        if news is not None:
+            self.ears.tell(name, *news)
+        desk.lock.release()
+
+    def _scout(self, name: str) -> bool:
+        """Read on for those who sleep; False when they have to look by themselves."""
+        desk = self.desks.find(name)
+        if not desk.lock.acquire(blocking=False):
+            return False
+        try:
+            now_s, stamp = time.monotonic(), self.ears.stamp(name)
+            with self._streams.database.read() as snapshot:
+                info = self.enabled(snapshot, name)
+                if not _is_near(desk, info):
+                    return False
+                journal = desk.journal
+                assert journal is not None
+                journal.hold_against(templates.active(snapshot, name))
+                new = reader.records(snapshot, info, journal.reached, info.next_offset)
+                journal.read_on(new, Reach(limits.TOUCH_LOOP_RECORDS, limits.TOUCH_LOOP_BYTES))
+            if not desk.has_all_of(info.sid, info.next_offset):
+                return False
+            desk.looked_at_s, desk.stamp = now_s, stamp
+        except (FourfoldError, reader.NotInTheLog):
+            return False
+        else:
+            return True
+        finally:
+            self._leave(name, desk)
+
+    def _changed(  # noqa: PLR0917 - a stream as it is, and who asks what of it
+        self,
+        snapshot: Snapshot,
+        info: StreamInfo,
+        desk: Desk,
+        wait: Wait,
+        found: Mapping[str, ActiveTemplate],
+        marks: tuple[tuple[int, ...], ...],
+        way: _Way,
+    ) -> Looked:
+        end = info.next_offset
+        at = wait.at or Cursor(info.incarnation, end)
+        read: _Read = partial(reader.records, snapshot, info, cold=way.cold)
+        try:
+            _check_place(snapshot, info, at)
+            journal = _brought_on(desk, info, at.offset, wait, found, read, way)
+        except _TooFarBack:
+            everything = tuple(range(len(marks)))
+            return Looked(
+                everything,
+                stale=True,
+                cursor=Cursor(info.incarnation, end),
+                end=end,
+                sid=info.sid,
+                marks=marks,
+            )
+        touched = journal.touched(marks, at.offset)
+        reached = at._replace(offset=max(at.offset, journal.reached))
+        return Looked(touched, stale=False, cursor=reached, end=end, sid=info.sid, marks=marks)
+
+
+def _is_near(desk: Desk, info: StreamInfo) -> bool:
+    """Whether the journal of a desk is of this stream as it is now, and only a little behind."""
+    journal = desk.journal
+    return (
+        journal is not None
+        and journal.sid == info.sid
+        and desk.version == info.schema_version
+        and info.first_offset <= journal.reached
+        and info.next_offset - journal.reached <= limits.TOUCH_LOOP_RECORDS
+    )
+
+
+def _check_place(snapshot: Snapshot, info: StreamInfo, at: Cursor) -> None:
+    if at.incarnation != info.incarnation or at.offset < info.first_offset:
+        raise _TooFarBack
+    if info.schema_version and at.offset < rules.begin_of_version(snapshot, info):
+        # What is stored before that has other fields than those who wait now know.
+        raise _TooFarBack
+    if at.offset > info.next_offset:
+        raise InvalidInput(
+            f"the stream {info.name!r} ends at {info.next_offset}, before the cursor {at}",
+            hint="Use a cursor that a wait at this stream gave you.",
+        )
+
+
+def _brought_on(  # noqa: PLR0917 - as above
+    desk: Desk,
+    info: StreamInfo,
+    offset: int,
+    wait: Wait,
+    found: Mapping[str, ActiveTemplate],
+    read: _Read,
+    way: _Way,
+) -> Journal:
+    """A journal that covers an offset, and has read on as far as is within reach."""
+    end, journal = info.next_offset, desk.journal
+    if journal is not None and journal.sid == info.sid:
+        journal.hold_against(found)
+        if _reads_on(journal, info, offset, wait, read, way):
+            return journal
+    if end - offset > limits.TOUCH_BACK_RECORDS:
+        raise _TooFarBack
+    journal = Journal(info.sid, offset)
+    journal.hold_against(found)
+    try:
+        journal.read_on(read(offset, end), way.reach)
+    except reader.NotInTheLog:
+        raise _given_up(way) from None
+    if journal.reached < end:
+        raise _given_up(way)
+    desk.journal = journal
+    if journal.floor > offset:
+        # There are more keys than it may have, so it had to forget some of what it read.
+        raise _TooFarBack
+    return journal
+
+
+def _reads_on(  # noqa: PLR0917 - as above
+    journal: Journal, info: StreamInfo, offset: int, wait: Wait, read: _Read, way: _Way
+) -> bool:
+    """Whether a journal covers an offset when it has read on as far as is within reach."""
+    end = info.next_offset
+    if not journal.covers(offset, wait.template_ids):
+        return False
+    if journal.reached < info.first_offset or end - journal.reached > limits.TOUCH_BACK_RECORDS:
+        # It would never come on over what retention gave up; nor may it take so long.
+        return False
+    try:
+        journal.read_on(read(journal.reached, end), way.reach)
+    except reader.NotInTheLog:
+        # What is behind the offset may be there all the same.
+        return False
+    return journal.floor <= offset
+
+
+def _given_up(way: _Way) -> Exception:
+    """Within the reach of this look there is no answer."""
+    return _TooFarBack() if way.may_take_long else NotOnTheLoop()

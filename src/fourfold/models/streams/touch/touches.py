@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING
 from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.kernel import Transaction
-from fourfold.models.streams.names import check_name
-from fourfold.models.streams.touch import retiring, templates
-from fourfold.models.streams.touch.cursors import Cursor
-from fourfold.models.streams.touch.looking import Looking, NotOnTheLoop
+from fourfold.models.streams.touch import templates
+from fourfold.models.streams.touch import templates as templates_module
+from fourfold.models.streams.touch.journal import Looking, NotOnTheLoop
+from fourfold.models.streams.touch.keys import Cursor
 from fourfold.models.streams.touch.records import ActiveTemplate, Key, Meta, Template, Touched
-from fourfold.models.streams.touch.seen import Seen
-from fourfold.models.streams.touch.templates import SQL
-from fourfold.models.streams.touch.waiting import Looked, Wait
+from fourfold.models.streams.touch.templates import SQL, Seen
+from fourfold.models.streams.touch.waiters import Looked, Wait
+from fourfold.models.streams.validation import check_name
 
 if TYPE_CHECKING:
     from fourfold.models.streams.streams import Streams
@@ -166,4 +166,4 @@ class Touches:
         """Retire templates that nobody asked for in their time. One that somebody waits with right
         now is asked for.
         """
-        retiring.retire(self._streams.database, self._seen.last_use, now_ms)
+        templates_module.retire(self._streams.database, self._seen.last_use, now_ms)

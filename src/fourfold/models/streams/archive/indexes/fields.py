@@ -15,7 +15,7 @@ import msgspec
 
 from fourfold import limits
 from fourfold.errors import InvalidInput
-from fourfold.models.streams.messages import decode
+from fourfold.models.streams.json_messages import decode
 from fourfold.models.streams.records import Record, Step
 
 _FIELD_MAX = 200

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from fourfold.archive import runs
-from fourfold.archive.keys import fingerprint
-from fourfold.archive.reading import StoredSegments
-from fourfold.archive.runs import Entry
+from fourfold.archive import index_runs
+from fourfold.archive.index_runs import Entry
+from fourfold.archive.key_filter import fingerprint
+from fourfold.archive.segment_reader import StoredSegments
 from fourfold.errors import CorruptData
 from fourfold.kernel import Snapshot
 from fourfold.models.streams.archive.indexes import fields
@@ -89,7 +89,7 @@ class Search:
         for each in self._snapshot.all(SQL.runs_between, (stream, name, *ends)):
             row = RunRow._make(each)
             try:
-                found = runs.find(self._segments, row.wanted, sought)
+                found = index_runs.find(self._segments, row.wanted, sought)
             except CorruptData:
                 found = [Entry(row.start_offset, row.end_offset, 0)]
             yield from found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fourfold.archive.reading import Wanted
+from fourfold.archive.segment_reader import Wanted
 from fourfold.kernel import load_queries
 
 SQL = load_queries("fourfold.models.streams.archive.indexes")

@@ -1,0 +1,7 @@
+"""LangGraph: a checkpointer that keeps threads as sessions."""
+
+from __future__ import annotations
+
+from fourfold.adapters.langgraph.saver import FourfoldSaver
+
+__all__ = ["FourfoldSaver"]

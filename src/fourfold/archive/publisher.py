@@ -1,0 +1,418 @@
+"""Publishing a database: what is new in it goes to the object store, then its manifest.
+
+    seal (one state) ──> upload files and values ──> intend ──> replace the manifest ──> record
+
+The manifest is the commit point. It is replaced only if it is the version that this node wrote, so
+of two nodes that believe they own a database one publishes; the other one gets PublisherFenced.
+What is intended is written down before, so that a node that does not learn of its success knows its
+manifest again, and goes on behind it. No object but the manifest is ever replaced.
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from fourfold import limits
+from fourfold.archive import capture, database_manifest, manifest_format
+from fourfold.archive.capture import HELD_BACK, SQL, Intent, Record, State
+from fourfold.archive.database_manifest import Manifest, Page, Publication
+from fourfold.archive.publication import Contents, Description
+from fourfold.archive.retry import Retries
+from fourfold.archive.sealer import SealedTable, Sealing, Target, seal
+from fourfold.archive.uploads import Upload, get_checked, put_once, upload_of, upload_of_file
+from fourfold.errors import (
+    AlreadyExists,
+    CorruptData,
+    NotFound,
+    PreconditionFailed,
+    PublisherFenced,
+)
+from fourfold.kernel import Database, Transaction, failpoints
+from fourfold.objects import Object, ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A database to publish, and where its scratch space is."""
+
+    name: str
+    """What it is called in the object store, on every node."""
+    model: str
+    migrations: int
+    database: Database
+    description: Description
+    folder: Path
+    contents: Contents | None = None
+    """The bytes of values that are files beside the database."""
+
+
+class Moment(NamedTuple):
+    """When something is published, and the point of the store that it belongs to."""
+
+    point: str
+    at: str
+
+
+class Published(NamedTuple):
+    """What one publication added."""
+
+    name: str
+    generation: int
+    position: int
+    rows: int
+    objects: int
+    bytes: int
+
+
+class Standing(NamedTuple):
+    """How far a database is published. What is behind `published`, and `changes`, would be lost
+    with the disk.
+    """
+
+    name: str
+    published: int
+    newest: int
+    changes: int
+    """Rows that were changed or removed since, where no position shows it."""
+    generation: int
+
+
+def standing(subject: Subject) -> Standing:
+    with subject.database.read() as snapshot:
+        record = capture.record_of(snapshot)
+        newest = int(snapshot.value(subject.description.newest))
+        changes = 0 if record is None else int(snapshot.value(SQL.count_changes))
+    state = State() if record is None else record.state
+    generation = 0 if record is None else record.generation
+    return Standing(subject.name, state.position, max(newest, state.position), changes, generation)
+
+
+class _ManifestGone(Exception):
+    """The manifest that this node wrote is not there any more."""
+
+
+class DatabasePublisher:
+    """Publishes one database to an object store."""
+
+    def __init__(
+        self, subject: Subject, objects: ObjectStore, retries: Retries | None = None
+    ) -> None:
+        self._subject = subject
+        self._objects = objects
+        self._retries = retries or Retries()
+        self._key = database_manifest.manifest_key(subject.name)
+        self.full = False
+        """Whether what was published last filled a page of the manifest, which may be merged."""
+
+    def publish(self, moment: Moment) -> Published | None:
+        """Publish what is new; None when nothing is."""
+        try:
+            return self._publish_new(moment)
+        except _ManifestGone:
+            # The object store is another one, or has lost everything: it gets everything.
+            self._transact(lambda txn: txn.execute(SQL.forget))
+            return self._publish_new(moment)
+
+    def _publish_new(self, moment: Moment) -> Published | None:
+        subject = self._subject
+        capture.watch(subject.database, subject.description)
+        record = self._adopted(self._settled(self._record()))
+        shutil.rmtree(subject.folder, ignore_errors=True)
+        carried = _Carried(self._objects, self._retries)
+        try:
+            target = Target(subject.folder, carried.carry, subject.contents)
+            sealing = seal(subject.database, subject.description, record.state, target)
+            if not sealing.files:
+                return None
+            return self._publish(record, sealing, carried, moment)
+        finally:
+            shutil.rmtree(subject.folder, ignore_errors=True)
+
+    def _publish(
+        self, record: Record, sealing: Sealing, carried: _Carried, moment: Moment
+    ) -> Published:
+        generation, previous = self._next(record)
+        files = tuple(each.file for each in sealing.files)
+        publication = Publication(
+            generation, previous, moment.point, moment.at, sealing.position, files
+        )
+        manifest, pages = self._manifest(record, publication)
+        self._upload_all(generation, sealing.files, pages)
+        self.full = bool(pages)
+        intent = Intent(manifest.token, publication, sealing.state, sealing.change)
+        self._swap(record, intent, manifest)
+        return Published(
+            self._subject.name,
+            generation,
+            sealing.position,
+            sum(file.rows for file in files),
+            sum(1 for file in files if file.sha256) + carried.count,
+            sum(file.size_bytes for file in files) + carried.bytes,
+        )
+
+    def rewrite(self, change: Callable[[Manifest], Manifest | None]) -> bool:
+        """Let what is published lie elsewhere, or give some of it up: `change` brings objects to
+        their places, and says what the manifest shall be. Nothing new is published. Whether the
+        manifest was replaced; not when this node has none to replace.
+        """
+        manifest = self.owned()
+        if manifest is None:
+            return False
+        record = self._record()
+        changed = change(manifest)
+        if changed is None:
+            return False
+        wanted = msgspec.structs.replace(
+            changed, format=database_manifest.FORMAT, token=uuid.uuid4().hex, node=record.node
+        )
+        # The same publication as before, so that a node that is stopped here goes on behind it.
+        self._swap(record, Intent(wanted.token, wanted.last, record.state, 0), wanted)
+        return True
+
+    def _swap(self, record: Record, intent: Intent, manifest: Manifest) -> None:
+        """Replace the manifest, between the note that it is about to be and the record that it
+        was: a node that is stopped in between finds out which of the two is so.
+        """
+        self._transact(lambda txn: txn.execute(SQL.intend, (_text(intent),)))
+        if failpoints.armed:
+            failpoints.hit("archive.manifest.intended")
+        data = database_manifest.encode(manifest)
+        version = self._replace(record, data)
+        if failpoints.armed:
+            failpoints.hit("archive.manifest.uploaded")
+        self._recorded(intent, data, version)
+
+    def owned(self) -> Manifest | None:
+        """The manifest, when it is the one that this node wrote last; PublisherFenced when another
+        node has written since. None when there is nothing of this node's, or it was cut short, or
+        the object store went back: the next publication mends that.
+        """
+        with self._subject.database.read() as snapshot:
+            known = capture.record_of(snapshot)
+        if known is None or known.manifest is None:
+            return None
+        record = self._settled(known)
+        found = self._look()
+        if found is None or record.manifest is None:
+            return None
+        if record.version == HELD_BACK:
+            raise self._fenced(f"this store was restored to publication {record.generation}")
+        if found.info.version != record.version:
+            self._version_to_replace(record, record.manifest, found)
+            return None
+        if manifest_format.token_of(found.data) != manifest_format.token_of(record.manifest):
+            # A later one of this node's, cut short.
+            return None
+        return database_manifest.decode(found.data, self._key)
+
+    # What is known
+
+    def _record(self) -> Record:
+        with self._subject.database.read() as snapshot:
+            record = capture.record_of(snapshot)
+        assert record is not None
+        return record
+
+    def _settled(self, record: Record) -> Record:
+        """The record, once it is known what became of the last intention."""
+        intent = record.intent
+        if intent is None:
+            return record
+        found = self._look()
+        if found is not None and manifest_format.token_of(found.data) == intent.token:
+            try:
+                manifest = database_manifest.decode(found.data, self._key)
+            except CorruptData:
+                # This node's own, cut short: the next one takes its place, also when it is tried
+                # more than once, and its own intention has taken the place of this one.
+                self._transact(lambda txn: txn.execute(SQL.replaces, (found.info.version,)))
+                return self._record()
+            if manifest.last == intent.publication:
+                self._recorded(intent, found.data, found.info.version)
+                return self._record()
+        return record
+
+    def _adopted(self, record: Record) -> Record:
+        """The record of a database that is published for the first time. Somebody may have gone on
+        from a point at which there was no database of that name; then the name is free.
+        """
+        if record.manifest is not None or record.version is not None:
+            return record
+        found = self._look()
+        if found is not None and database_manifest.decode(found.data, self._key).last.absent:
+            return record._replace(manifest=found.data, version=found.info.version)
+        return record
+
+    def _next(self, record: Record) -> tuple[int, int]:
+        """The generation of the next publication, and the one that it follows."""
+        if record.manifest is None:
+            return 1, 0
+        newest = database_manifest.decode(record.manifest, self._key).newest
+        return newest + 1, record.generation
+
+    def _manifest(
+        self, record: Record, publication: Publication
+    ) -> tuple[Manifest, dict[str, bytes]]:
+        subject = self._subject
+        token = uuid.uuid4().hex
+        if record.manifest is None:
+            manifest = Manifest(
+                database_manifest.FORMAT, token, subject.name, subject.model, 0, record.node, 0
+            )
+        else:
+            manifest = database_manifest.decode(record.manifest, self._key)
+        manifest = msgspec.structs.replace(
+            manifest, token=token, migrations=subject.migrations, node=record.node
+        )
+        return database_manifest.add(manifest, publication)
+
+    # Objects
+
+    def _upload_all(
+        self, generation: int, sealed: list[SealedTable], pages: dict[str, bytes]
+    ) -> None:
+        """Several at a time: each is small, and most of it is waiting."""
+        wanted = [upload_of(key, data) for key, data in pages.items()]
+        for file, path in sealed:
+            if path is not None:
+                key = database_manifest.file_key(self._subject.name, generation, file)
+                wanted.append(upload_of_file(key, path, file.size_bytes, file.sha256))
+        with ThreadPoolExecutor(limits.ARCHIVE_CONCURRENCY) as pool:
+            list(pool.map(lambda each: put_once(self._objects, each, self._retries), wanted))
+
+    def _look(self) -> Object | None:
+        def get() -> Object | None:
+            try:
+                return self._objects.get(self._key)
+            except NotFound:
+                return None
+
+        return self._retries.run(get)
+
+    def _replace(self, record: Record, data: bytes) -> str:
+        """Put the manifest in the place of the one that this node wrote before; its version."""
+        version = record.version
+
+        def put() -> str:
+            nonlocal version
+            try:
+                if version is None:
+                    return self._objects.put(self._key, data, if_absent=True).version
+                return self._objects.put(self._key, data, if_version=version).version
+            except (AlreadyExists, PreconditionFailed):
+                found = self._look()
+                if found is not None and found.data == data:
+                    # An earlier try was through, and its answer was lost.
+                    return found.info.version
+                version = self._version_to_replace(record, data, found)
+                raise
+
+        try:
+            return self._retries.run(lambda: self._again(put))
+        except (PreconditionFailed, AlreadyExists) as error:
+            raise self._fenced("its manifest changed under this node") from error
+
+    def _again(self, put: Callable[[], str]) -> str:
+        """Once more with the version that was found, if that one may be replaced."""
+        try:
+            return put()
+        except (PreconditionFailed, AlreadyExists):
+            return put()
+
+    def _version_to_replace(self, record: Record, data: bytes, found: Object | None) -> str:
+        """The version of a manifest that is in the way, if it is an earlier one of this node's;
+        PublisherFenced when another node wrote it.
+        """
+        if found is None:
+            raise _ManifestGone
+        if manifest_format.token_of(found.data) == manifest_format.token_of(data):
+            return found.info.version
+        other = database_manifest.decode(found.data, self._key)
+        if database_manifest.same_step(other.last, self._own(record, other.newest)):
+            # The object store went back to an earlier manifest of this node.
+            return found.info.version
+        if record.version == HELD_BACK:
+            raise PublisherFenced(
+                f"{self._subject.name!r} was restored to publication {record.generation}, and "
+                f"{other.newest} is published",
+                hint="To go on from there: `fourfold bootstrap --at POINT --take-over`.",
+            )
+        raise self._fenced(f"publication {other.newest} was written by {other.node!r}")
+
+    def _own(self, record: Record, generation: int) -> Publication | None:
+        """A publication as this node knows it; older ones are in pages."""
+        if record.manifest is None:
+            return None
+        manifest = database_manifest.decode(record.manifest, self._key)
+        held = manifest.publications
+        for page in manifest.pages:
+            if page.first <= generation <= page.last:
+                held = read_page(self._objects, manifest.name, page, self._retries)
+        return next((each for each in held if each.generation == generation), None)
+
+    def _fenced(self, why: str) -> PublisherFenced:
+        return PublisherFenced(f"another node publishes {self._subject.name!r}: {why}")
+
+    # The record of it
+
+    def _recorded(self, intent: Intent, data: bytes, version: str) -> None:
+        def work(txn: Transaction) -> None:
+            state = _text(intent.state)
+            txn.execute(SQL.record, (intent.publication.generation, version, data, state))
+            txn.execute(SQL.forget_changes, (intent.change,))
+
+        self._transact(work)
+        if failpoints.armed:
+            failpoints.hit("archive.manifest.recorded")
+
+    def _transact(self, work: Callable[[Transaction], None]) -> None:
+        self._subject.database.transact(work)
+
+
+def read_page(
+    objects: ObjectStore, name: str, page: Page, retries: Retries
+) -> tuple[Publication, ...]:
+    """The publications of a page."""
+    key = database_manifest.page_key(name, page)
+    return database_manifest.decode_page(get_checked(objects, key, page.sha256, retries), page, key)
+
+
+class _Carried:
+    """Brings values to the object store, each once."""
+
+    def __init__(self, objects: ObjectStore, retries: Retries) -> None:
+        self._objects = objects
+        self._retries = retries
+        self.count = 0
+        self.bytes = 0
+
+    def carry(self, digest: str, chunks: Callable[[], Iterator[bytes]], size: int | None) -> None:
+        key = database_manifest.blob_key(digest)
+        found = self._retries.run(lambda: self._objects.head(key))
+        if size is None:
+            size = sum(map(len, chunks()))
+        if found is not None and found.size == size:
+            age = datetime.now(UTC) - found.modified
+            if age.total_seconds() < limits.PUBLISH_ORPHAN_S / 2:
+                return
+            # It may be about to be deleted, for want of anybody who names it: the same bytes are
+            # put once more, which makes it new, and brings it back where it is gone by now.
+            self._retries.run(lambda: self._objects.upload(key, chunks()))
+            return
+        # Another database of this store may bring the same value at this moment.
+        if put_once(self._objects, Upload(key, chunks, size, digest), self._retries):
+            self.count += 1
+            self.bytes += size
+
+
+def _text(value: msgspec.Struct) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,270 @@
+"""Giving up old publications of a database: the earliest one that is kept becomes the first.
+
+    restore it aside ──> all of its rows as files ──> uploaded ──> replace the manifest ──> record
+
+Rows are needed by every state that comes after them, so old publications are not just left out: the
+state that the earliest kept point shows is carried anew, as a whole, and what led to it is retired.
+What was given up or purged before that point is in no object then. Points that are kept show what
+they showed before; `horizon` makes a restore to an earlier one an error, and never a wrong answer.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+import msgspec
+
+from fourfold import limits
+from fourfold.archive import database_manifest
+from fourfold.archive.capture import State
+from fourfold.archive.database_manifest import Manifest, Page, Publication
+from fourfold.archive.publisher import DatabasePublisher, Subject, read_page
+from fourfold.archive.restore import History, Restorer
+from fourfold.archive.retired_objects import Leaving, retire
+from fourfold.archive.retry import Retries
+from fourfold.archive.row_files import RowFile
+from fourfold.archive.sealer import OBJECT, SealedTable, Target, seal
+from fourfold.archive.uploads import get_checked, put_once, upload_of, upload_of_file
+from fourfold.kernel import Database, failpoints
+from fourfold.objects import ObjectStore
+
+Scratch = Callable[[str], AbstractContextManager[Database]]
+"""Opens a new, empty database of the kind that a model names, for as long as it is needed."""
+
+
+class Forgotten(NamedTuple):
+    """What was given up of a database."""
+
+    name: str
+    publications: int
+    retired: int
+    """Objects that are not needed any more."""
+    bytes: int
+
+
+class _Plan(NamedTuple):
+    """What stays of a history: the publications, and the one that becomes the first."""
+
+    kept: list[Publication]
+    first: Publication | None
+    """None when what is kept begins at the beginning anyway."""
+
+
+def plan(found: dict[int, Publication], points: Sequence[str], what: str) -> _Plan:
+    """What some points need. Those of a history that was left behind keep all that led to them,
+    unless they have it in common with the others.
+    """
+    newest = max(found)
+    shown = [database_manifest.shown_at(found, point) for point in points]
+    targets = {newest, *(each.generation for each in shown if each is not None)}
+    main = [each.generation for each in database_manifest.chain(found, newest, what)]
+    first = next((at for at in main if at in targets and not found[at].absent), None)
+    kept: set[int] = set()
+    for target in targets:
+        steps = [each.generation for each in database_manifest.chain(found, target, what)]
+        kept |= set(steps[steps.index(first) :] if first in steps else steps)
+    begins = first is None or not found[first].previous or found[first].previous in kept
+    return _Plan(
+        [found[at] for at in sorted(kept)], None if begins or first is None else found[first]
+    )
+
+
+class Retainer:
+    """Gives up publications of one database."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        objects: ObjectStore,
+        scratch: Scratch,
+        retries: Retries | None = None,
+    ) -> None:
+        self._subject = subject
+        self._objects = objects
+        self._scratch = scratch
+        self._retries = retries or Retries()
+        self._folder = subject.folder.with_name(subject.folder.name + ".base")
+        self._done: Forgotten | None = None
+
+    def retain(
+        self, points: Sequence[str], now_ms: int, *, seldom: bool = False
+    ) -> Forgotten | None:
+        """Keep what these points show, oldest first, and give up what is before them; with `seldom`
+        only if that are as many publications as are kept, since all rows are written again for it.
+        """
+        publisher = DatabasePublisher(self._subject, self._objects, self._retries)
+
+        def change(manifest: Manifest) -> Manifest | None:
+            return self._kept(manifest, points, now_ms, seldom=seldom)
+
+        self._done = None
+        try:
+            return self._done if publisher.rewrite(change) else None
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def would(self, points: Sequence[str]) -> int:
+        """How many publications would be given up."""
+        publisher = DatabasePublisher(self._subject, self._objects, self._retries)
+        manifest = publisher.owned()
+        if manifest is None or not points:
+            return 0
+        history = self._history(manifest)
+        return len(history.found) - len(plan(history.found, points, manifest.name).kept)
+
+    def _history(self, manifest: Manifest) -> History:
+        found = {each.generation: each for each in manifest.publications}
+        for page in manifest.pages:
+            for each in read_page(self._objects, manifest.name, page, self._retries):
+                found[each.generation] = each
+        return History(manifest, found, "", b"")
+
+    def _kept(
+        self, manifest: Manifest, points: Sequence[str], now_ms: int, *, seldom: bool
+    ) -> Manifest | None:
+        history = self._history(manifest)
+        wanted = plan(history.found, points, manifest.name)
+        gone = len(history.found) - len(wanted.kept)
+        enough = max(limits.PUBLISH_FORGET_POINTS, len(wanted.kept)) if seldom else 1
+        if not points or gone < enough:
+            return None
+        kept = {each.generation: each for each in wanted.kept}
+        if wanted.first is not None:
+            kept[wanted.first.generation] = self._first(history, wanted.first)
+        pages, held = self._paged(manifest, kept)
+        name = manifest.name
+        old = set(database_manifest.objects_of(name, history.found.values()))
+        old |= {_leaving(name, page) for page in manifest.pages}
+        new = set(database_manifest.objects_of(name, kept.values()))
+        new |= {_leaving(name, page) for page in pages}
+        leaving = old - new
+        leaving |= self._values(history, [key for key, _ in leaving])
+        retired = retire(
+            self._objects, database_manifest.folder(name), leaving, now_ms, self._retries
+        )
+        if failpoints.armed:
+            failpoints.hit("archive.retired.listed")
+        self._done = Forgotten(name, gone, len(leaving), sum(size for _, size in leaving))
+        return msgspec.structs.replace(
+            manifest,
+            pages=pages,
+            publications=held,
+            horizon=max(manifest.horizon, points[0]),
+            retired=(*manifest.retired, *retired),
+        )
+
+    # The first publication
+
+    def _first(self, history: History, publication: Publication) -> Publication:
+        """A publication with all rows of its state, uploaded."""
+        subject, name = self._subject, history.manifest.name
+        with self._scratch(history.manifest.model) as database:
+            # Large values are objects already, and stay where they are.
+            restorer = Restorer(
+                database, subject.description, self._objects, self._retries, lambda _, __: None
+            )
+            restorer.restore(history, publication, subject.migrations)
+            target = Target(self._folder, lambda _, __, ___: None, subject.contents)
+            sealed = seal(database, subject.description, State(), target)
+        self._upload(name, publication.generation, sealed.files)
+        files = tuple(each.file for each in sealed.files)
+        return msgspec.structs.replace(publication, previous=0, files=files)
+
+    def _upload(self, name: str, generation: int, sealed: list[SealedTable]) -> None:
+        wanted = [
+            upload_of_file(
+                database_manifest.file_key(name, generation, file),
+                path,
+                file.size_bytes,
+                file.sha256,
+            )
+            for file, path in sealed
+            if path is not None
+        ]
+        with ThreadPoolExecutor(limits.ARCHIVE_CONCURRENCY) as pool:
+            list(pool.map(lambda each: put_once(self._objects, each, self._retries), wanted))
+
+    # Pages
+
+    def _paged(
+        self, manifest: Manifest, kept: dict[int, Publication]
+    ) -> tuple[tuple[Page, ...], tuple[Publication, ...]]:
+        """What is kept, in pages as before, without those of which nothing is."""
+        pages: list[Page] = []
+        for page in manifest.pages:
+            steps = tuple(kept[at] for at in range(page.first, page.last + 1) if at in kept)
+            if not steps:
+                continue
+            made, data = database_manifest.page_of(steps, page.level)
+            if made.sha256 != page.sha256:
+                upload = upload_of(database_manifest.page_key(manifest.name, made), data)
+                put_once(self._objects, upload, self._retries)
+            pages.append(page if made.sha256 == page.sha256 else made)
+        held = tuple(
+            kept[each.generation] for each in manifest.publications if each.generation in kept
+        )
+        return tuple(pages), held
+
+    # Large values
+
+    def _values(self, history: History, leaving: list[str]) -> set[Leaving]:
+        """Large values that rows in these objects name. Whether others name them too is asked when
+        they are about to be deleted.
+        """
+        tables = {each.name for each in self._subject.description.tables if each.content}
+        found: set[Leaving] = set()
+        gone, name = set(leaving), history.manifest.name
+        for step in history.found.values():
+            for file in step.files:
+                key = database_manifest.file_key(name, step.generation, file)
+                if file.table in tables and key in gone:
+                    gone.discard(key)
+                    found |= self._named(key, file.sha256)
+        return found
+
+    def _named(self, key: str, digest: str) -> set[Leaving]:
+        found = set()
+        for value in values_of(
+            RowFile(get_checked(self._objects, key, digest, self._retries), key)
+        ):
+            info = self._objects.head(database_manifest.blob_key(value))
+            if info is not None:
+                found.add(Leaving(info.key, info.size))
+        return found
+
+
+def values_of(read: RowFile) -> set[str]:
+    """The digests of the large values that rows name."""
+    found: set[str] = set()
+    for columns, rows in read.rows():
+        if OBJECT in columns:
+            at = columns.index(OBJECT)
+            found |= {row[at] for row in rows}
+    return found - {None}
+
+
+def values_needed(
+    history: History, tables: frozenset[str], objects: ObjectStore, retries: Retries
+) -> frozenset[str]:
+    """The keys of all large values that what is published of a database names; `tables` are those
+    whose rows may name some.
+    """
+    found: set[str] = set()
+    seen: set[str] = set()
+    for step in history.found.values():
+        for file in step.files:
+            key = database_manifest.file_key(history.manifest.name, step.generation, file)
+            if file.table in tables and file.sha256 and key not in seen:
+                seen.add(key)
+                # An object that cannot be read may name any value: then nothing is deleted.
+                data = get_checked(objects, key, file.sha256, retries)
+                found |= values_of(RowFile(data, key))
+    return frozenset(map(database_manifest.blob_key, found))
+
+
+def _leaving(name: str, page: Page) -> Leaving:
+    return Leaving(database_manifest.page_key(name, page), page.size_bytes)

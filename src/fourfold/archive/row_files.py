@@ -1,0 +1,230 @@
+"""Rows of a table as Parquet files, and back.
+
+A column holds text, integers, numbers or bytes, as the database declares it; a value of another
+kind is damage, and is not written. Files are written as segments are: in row groups of bounded
+size, under a temporary name, with checksums, then brought to disk.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fourfold import limits
+from fourfold.archive.parquet import arrow
+from fourfold.archive.publication import Column, Row
+from fourfold.archive.segment_writer import Hashing
+from fourfold.archive.temporary_files import put_in_place, unfinished
+from fourfold.errors import CorruptData, FourfoldError
+from fourfold.kernel import failpoints
+
+_TYPES: dict[str, type] = {"TEXT": str, "INTEGER": int, "REAL": float, "BLOB": bytes}
+
+
+class Written(NamedTuple):
+    """A file of rows that is whole and on disk."""
+
+    path: Path
+    rows: int
+    size_bytes: int
+    digest: str
+
+
+def write_rows(
+    rows: Iterable[Row],
+    columns: Sequence[Column],
+    folder: Path,
+    what: str,
+    named: Callable[[str], str],
+) -> Iterator[Written]:
+    """Write rows as files of bounded size, each given once it is on disk; none for no rows. `named`
+    makes the name of a file from its digest.
+    """
+    groups = _groups(rows)
+    group = next(groups, None)
+    while group is not None:
+        temporary = folder / f".{os.getpid()}.partial"
+        with unfinished(temporary, f"rows of {what}"):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            written, group = _write(group, groups, columns, temporary, what)
+            if failpoints.armed:
+                failpoints.hit("archive.segment.built")
+            final = folder / named(written.digest)
+            put_in_place(temporary, final)
+        if failpoints.armed:
+            failpoints.hit("archive.segment.renamed")
+        yield written._replace(path=final)
+
+
+def _write(
+    group: list[Row] | None,
+    groups: Iterator[list[Row]],
+    columns: Sequence[Column],
+    path: Path,
+    what: str,
+) -> tuple[Written, list[Row] | None]:
+    """One file, and the row group that the next one begins with."""
+    pa, pq = arrow()
+    schema = _schema(columns)
+    count = held = 0
+    with path.open("wb") as file:
+        os.fchmod(file.fileno(), 0o600)
+        hashing = Hashing(file)
+        with pq.ParquetWriter(pa.PythonFile(hashing, mode="w"), schema, **_options()) as writer:
+            while group is not None and held < limits.PUBLISH_SEGMENT_BYTES:
+                writer.write_batch(_batch(group, columns, schema, what), row_group_size=len(group))
+                count += len(group)
+                held += sum(map(_size, group))
+                group = next(groups, None)
+        file.flush()
+        os.fsync(file.fileno())
+        size = file.tell()
+    return Written(path, count, size, hashing.digest.hexdigest()), group
+
+
+class RowFile:
+    """A file of rows that is read in parts, one row group at a time. Parts that follow on each
+    other cost as much as the file.
+    """
+
+    def __init__(self, data: bytes, what: str) -> None:
+        self._what = what
+        self._starts: list[int]
+        self._decoded: tuple[int, list[str], list[Row]] | None = None
+        with _damage(what):
+            _, pq = arrow()
+            self._file = pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True)
+            metadata = self._file.metadata
+            counts = [metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)]
+            self._starts = list(accumulate(counts, initial=0))
+
+    @property
+    def count(self) -> int:
+        return self._starts[-1]
+
+    def rows(self, at: int = 0, count: int | None = None) -> Iterator[tuple[list[str], list[Row]]]:
+        """The rows from `at` on, or as many as `count`, each with the names of its columns."""
+        end = self.count if count is None else at + count
+        if end > self.count:
+            raise CorruptData(f"{self._what}: has {self.count} rows, and not {end}")
+        for group, (first, behind) in enumerate(pairwise(self._starts)):
+            if first < end and behind > at:
+                names, rows = self._group(group)
+                yield names, rows[max(at - first, 0) : end - first]
+
+    def _group(self, at: int) -> tuple[list[str], list[Row]]:
+        if self._decoded is None or self._decoded[0] != at:
+            with _damage(self._what):
+                table = self._file.read_row_group(at, use_threads=False)
+                lists = [column.to_pylist() for column in table.columns]
+                self._decoded = at, table.column_names, list(zip(*lists, strict=True))
+        return self._decoded[1], self._decoded[2]
+
+
+def read_rows(data: bytes, what: str) -> Iterator[tuple[list[str], list[Row]]]:
+    """The rows of a file, row group by row group, each with the names of its columns."""
+    return RowFile(data, what).rows()
+
+
+def read_table(data: bytes, what: str) -> Any:
+    """The rows of a file as an Arrow table."""
+    with _damage(what):
+        _, pq = arrow()
+        return pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True).read(
+            use_threads=False
+        )
+
+
+def write_table(table: Any, folder: Path, what: str, named: Callable[[str], str]) -> Written:
+    """Write an Arrow table as one file, in row groups as `write_rows` makes them."""
+    pa, pq = arrow()
+    temporary = folder / f".{os.getpid()}-{threading.get_ident()}.partial"
+    rows = min(limits.SEGMENT_GROUP_ROWS, _rows_of_a_group(table))
+    with unfinished(temporary, f"rows of {what}"):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            os.fchmod(file.fileno(), 0o600)
+            hashing = Hashing(file)
+            sink = pa.PythonFile(hashing, mode="w")
+            with pq.ParquetWriter(sink, table.schema, **_options()) as writer:
+                writer.write_table(table, row_group_size=rows)
+            file.flush()
+            os.fsync(file.fileno())
+            size = file.tell()
+        digest = hashing.digest.hexdigest()
+        final = folder / named(digest)
+        put_in_place(temporary, final)
+    return Written(final, table.num_rows, size, digest)
+
+
+def _rows_of_a_group(table: Any) -> int:
+    """So many rows that a group has about the bytes that one should have."""
+    each = max(1, table.nbytes // max(1, table.num_rows))
+    return int(max(1, limits.SEGMENT_GROUP_BYTES // each))
+
+
+@contextmanager
+def _damage(what: str) -> Iterator[None]:
+    try:
+        yield
+    except FourfoldError:
+        raise
+    except (OSError, ValueError, UnicodeDecodeError) as error:
+        raise CorruptData(f"{what}: is no file of rows: {error}") from error
+
+
+def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    group: list[Row] = []
+    held = 0
+    for row in rows:
+        size = _size(row)
+        if group and (
+            held + size > limits.SEGMENT_GROUP_BYTES or len(group) >= limits.SEGMENT_GROUP_ROWS
+        ):
+            yield group
+            group, held = [], 0
+        group.append(row)
+        held += size
+    if group:
+        yield group
+
+
+def _size(row: Row) -> int:
+    return sum(len(value) if isinstance(value, str | bytes) else 8 for value in row)
+
+
+def _batch(group: list[Row], columns: Sequence[Column], schema: Any, what: str) -> Any:
+    pa, _ = arrow()
+    arrays = []
+    for column, values, field in zip(columns, zip(*group, strict=True), schema, strict=True):
+        allowed = {_TYPES[column.kind], type(None)}
+        strange = set(map(type, values)) - allowed
+        if strange:
+            raise CorruptData(
+                f"{what}: column {column.name} is {column.kind}, and holds "
+                f"{', '.join(sorted(each.__name__ for each in strange))}"
+            )
+        arrays.append(pa.array(values, type=field.type))
+    return pa.record_batch(arrays, schema=schema)
+
+
+def _schema(columns: Sequence[Column]) -> Any:
+    pa, _ = arrow()
+    kinds = {"TEXT": pa.string(), "INTEGER": pa.int64(), "REAL": pa.float64(), "BLOB": pa.binary()}
+    return pa.schema([pa.field(column.name, kinds[column.kind]) for column in columns])
+
+
+def _options() -> dict[str, Any]:
+    return {
+        "compression": "zstd",
+        "compression_level": limits.SEGMENT_ZSTD_LEVEL,
+        "write_page_index": True,
+        "write_page_checksum": True,
+        "data_page_size": limits.SEGMENT_PAGE_BYTES,
+    }

@@ -1,0 +1,249 @@
+"""Sealing: what is new in a database, as files of rows, from one consistent state of it.
+
+The cost is that of what is new: rows behind the positions that are published, rows whose keys a
+trigger noted, and small tables as a whole if they changed. Values that are objects of their own are
+handed over before the row that names them is written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from fourfold import limits
+from fourfold.archive import capture
+from fourfold.archive.capture import SCHEMA, SQL, State
+from fourfold.archive.database_manifest import GONE, PUT, WHOLE, File
+from fourfold.archive.publication import Column, Content, Contents, Description, Row, Table
+from fourfold.archive.row_files import Written, write_rows
+from fourfold.kernel import Database, Snapshot
+from fourfold.kernel.bulk_insert import quoted
+
+OBJECT, IN_FILE = "object", "in_file"
+_SCHEMA_COLUMNS = (Column("type", "TEXT"), Column("name", "TEXT"), Column("sql", "TEXT"))
+Carry = Callable[[str, Callable[[], Iterator[bytes]], int | None], None]
+"""Takes a value that becomes an object: its digest, its bytes, and how many they are if known."""
+
+
+class SealedTable(NamedTuple):
+    """A file of rows, and what the manifest says of it."""
+
+    file: File
+    path: Path | None
+
+
+class Target(NamedTuple):
+    """Where files are written, and who takes the values that become objects."""
+
+    folder: Path
+    carry: Carry
+    contents: Contents | None
+    """The bytes of values that are files beside the database."""
+
+
+@dataclass(slots=True)
+class Sealing:
+    """What is new in one state of a database."""
+
+    files: list[SealedTable] = field(default_factory=list)
+    state: State = field(default_factory=State)
+    position: int = 0
+    change: int = 0
+
+
+def seal(database: Database, description: Description, state: State, target: Target) -> Sealing:
+    """Write what is new as files."""
+    while True:
+        watched = capture.watch(database, description)
+        with database.read(deadline_s=limits.PUBLISH_DEADLINE_S) as snapshot:
+            tables = capture.tables_of(snapshot, description)
+            # A table that was made meanwhile is watched first: what changes in it must be noted.
+            if {table.name for table in tables} <= watched:
+                return _Sealer(snapshot, description, state, target).run(tables)
+
+
+class _Sealer:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        description: Description,
+        state: State,
+        target: Target,
+    ) -> None:
+        self._snapshot = snapshot
+        self._description = description
+        self._before = state
+        self._target = target
+        self._done = Sealing()
+        self._positions = dict(state.positions)
+        self._wholes = dict(state.wholes)
+
+    def run(self, tables: tuple[Table, ...]) -> Sealing:
+        snapshot, done = self._snapshot, self._done
+        done.change = int(snapshot.value(SQL.last_change))
+        newest = int(snapshot.value(self._description.newest))
+        done.position = max(newest, self._before.position)
+        if self._description.schema is not None:
+            self._whole(SCHEMA, _SCHEMA_COLUMNS, snapshot.all(self._description.schema))
+        for table in tables:
+            columns = capture.columns_of(snapshot, table.name)
+            if table.whole:
+                self._whole(table.name, columns, snapshot.all(_everything(table, columns)))
+            else:
+                self._gone(table, columns)
+                self._put(table, columns)
+        done.state = State(done.position, self._positions, self._wholes)
+        return done
+
+    def _whole(self, name: str, columns: tuple[Column, ...], rows: list[Row]) -> None:
+        digest = _digest(columns, rows)
+        if self._wholes.get(name) == digest:
+            return
+        self._wholes[name] = digest
+        if not rows:
+            self._done.files.append(SealedTable(File(name, WHOLE, 0, 0, ""), None))
+        self._write(name, WHOLE, columns, iter(rows))
+
+    def _gone(self, table: Table, columns: tuple[Column, ...]) -> None:
+        if not table.watch and table.source is None:
+            return
+        key = _key(table, columns)
+        sql = SQL.gone_rows.format(
+            keys=", ".join(capture.picked(column, at) for at, column in enumerate(key)),
+            literal=capture.literal(table.watched),
+            table=quoted(table.watched),
+            match=capture.match(key),
+        )
+        self._write(table.name, GONE, key, self._snapshot.rows(sql, (self._done.change,)))
+
+    def _put(self, table: Table, columns: tuple[Column, ...]) -> None:
+        rows = self._rows(table, columns)
+        if table.content is not None:
+            rows = self._referring(rows, columns, table.content)
+            columns = (*columns, Column(OBJECT, "TEXT"), Column(IN_FILE, "INTEGER"))
+        self._write(table.name, PUT, columns, rows)
+
+    def _rows(self, table: Table, columns: tuple[Column, ...]) -> Iterator[Row]:
+        """What is new in a table, and what was changed."""
+        snapshot, change = self._snapshot, self._done.change
+        before = self._positions.get(table.name)
+        self._positions[table.name] = self._reached(table, before or 0)
+        if before is None:
+            return snapshot.rows(_everything(table, columns))
+        new, changed = questions(table, columns)
+        found = [snapshot.rows(sql, (before,)) for sql in new]
+        found += [snapshot.rows(sql, (change,)) for sql in changed]
+        return chain.from_iterable(found)
+
+    def _reached(self, table: Table, before: int) -> int:
+        """The position up to which the rows of a table are in this state. Rows at the end may have
+        been removed since; their positions do not come again.
+        """
+        if table.position is None:
+            return self._done.position
+        sql = SQL.greatest.format(position=quoted(table.position), table=quoted(table.name))
+        return max(before, int(self._snapshot.value(sql)))
+
+    def _referring(
+        self, rows: Iterator[Row], columns: tuple[Column, ...], content: Content
+    ) -> Iterator[Row]:
+        """Rows whose large values are objects, which are there before the row is."""
+        names = [column.name for column in columns]
+        digest_at, data_at = names.index(content.digest), names.index(content.data)
+        for row in rows:
+            digest, data = row[digest_at], row[data_at]
+            digits = digest.hex() if isinstance(digest, bytes) else digest
+            if data is not None and len(data) <= limits.PUBLISH_INLINE_BYTES:
+                yield (*row, None, None)
+                continue
+            self._carry_one(digits, data)
+            yield (*row[:data_at], None, *row[data_at + 1 :], digits, int(data is None))
+
+    def _carry_one(self, digits: str, data: bytes | None) -> None:
+        carry, contents = self._target.carry, self._target.contents
+        if data is not None:
+            carry(digits, lambda: iter((data,)), len(data))
+        elif contents is not None:
+            carry(digits, lambda: contents(digits), None)
+
+    def _write(
+        self, name: str, action: str, columns: tuple[Column, ...], rows: Iterator[Row]
+    ) -> None:
+        folder = self._target.folder / name
+        for written in write_rows(rows, columns, folder, name, f"{action}-{{}}.parquet".format):
+            self._done.files.append(_told(name, action, written))
+            # Of several files with a whole table, the first makes room for all.
+            action = PUT if action == WHOLE else action
+
+
+def questions(table: Table, columns: tuple[Column, ...]) -> tuple[list[str], list[str]]:
+    """What is asked of a table that was published before: for rows behind a position, and for rows
+    that were changed up to a change. None of it may read history.
+    """
+    own = _names(columns, "t.")
+    new, changed = [], [sql.format(columns=own) for sql in table.changed]
+    if table.new is not None:
+        new.append(table.new.format(columns=own))
+    elif table.position is not None:
+        names = {"columns": _names(columns), "table": quoted(table.name)}
+        new.append(SQL.new_rows.format(**names, position=quoted(table.position)))
+    if table.watch:
+        sql = SQL.changed_rows.format(
+            columns=own,
+            table=quoted(table.name),
+            literal=capture.literal(table.name),
+            match=capture.match(_key(table, columns)),
+        )
+        changed.append(sql)
+    return new, changed
+
+
+def _told(name: str, action: str, written: Written) -> SealedTable:
+    file = File(name, action, written.rows, written.size_bytes, written.digest)
+    return SealedTable(file, written.path)
+
+
+def _everything(table: Table, columns: tuple[Column, ...]) -> str:
+    if table.everything is not None:
+        return table.everything.format(columns=_names(columns, "t."))
+    names = {"columns": _names(columns), "table": quoted(table.name)}
+    if table.position is None:
+        return SQL.all_rows.format(**names)
+    return SQL.all_rows_by_position.format(**names, position=quoted(table.position))
+
+
+def _names(columns: tuple[Column, ...], prefix: str = "") -> str:
+    return ", ".join(f"{prefix}{quoted(column.name)}" for column in columns)
+
+
+def _key(table: Table, columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    kinds = {column.name: column for column in columns}
+    return tuple(kinds[name] for name in table.key)
+
+
+def state_of(snapshot: Snapshot, description: Description, position: int) -> State:
+    """How far a database is published that is all published: one that was just restored."""
+    positions: dict[str, int] = {}
+    wholes: dict[str, str] = {}
+    if description.schema is not None:
+        wholes[SCHEMA] = _digest(_SCHEMA_COLUMNS, snapshot.all(description.schema))
+    for table in capture.tables_of(snapshot, description):
+        columns = capture.columns_of(snapshot, table.name)
+        if table.whole:
+            wholes[table.name] = _digest(columns, snapshot.all(_everything(table, columns)))
+        elif table.position is None:
+            positions[table.name] = position
+        else:
+            names = {"position": quoted(table.position), "table": quoted(table.name)}
+            positions[table.name] = int(snapshot.value(SQL.greatest.format(**names)))
+    return State(position, positions, wholes)
+
+
+def _digest(columns: tuple[Column, ...], rows: list[Row]) -> str:
+    return hashlib.sha256(msgspec.msgpack.encode([columns, rows])).hexdigest()

@@ -1,0 +1,275 @@
+"""Writing a segment: a Parquet file of records in the order of their offsets.
+
+    offset int64, append_time timestamp (ms, UTC), routing_key binary, flags int32, payload binary
+
+It is written under a temporary name, in row groups of bounded size, so in bounded memory; it is
+then brought to disk and gets its name. So a file that has its name is whole. Every page has a
+checksum, the file as a whole a SHA-256, and a bloom filter tells which routing keys a row group
+does not have.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+from fourfold import limits
+from fourfold.archive.parquet import arrow
+from fourfold.archive.records import Row, Sealed
+from fourfold.archive.temporary_files import held, put_in_place, unfinished
+from fourfold.errors import InvalidInput
+from fourfold.kernel import failpoints
+
+OFFSET, TIME, KEY, FLAGS, PAYLOAD = "offset", "append_time", "routing_key", "flags", "payload"
+
+
+@cache
+def schema() -> Any:
+    pa, _ = arrow()
+    return pa.schema(
+        [
+            pa.field(OFFSET, pa.int64(), nullable=False),
+            pa.field(TIME, pa.timestamp("ms", tz="UTC"), nullable=False),
+            pa.field(KEY, pa.binary()),
+            pa.field(FLAGS, pa.int32(), nullable=False),
+            pa.field(PAYLOAD, pa.binary(), nullable=False),
+        ]
+    )
+
+
+def write_segment(
+    rows: Iterable[Row],
+    temporary: Path,
+    named: Callable[[Sealed], Path],
+    *,
+    durable: bool = True,
+) -> tuple[Sealed, Path]:
+    """Write `rows` as a segment, and give it the name that `named` makes of what it became.
+
+    When this raises, there is neither file. Who makes very many of them may say that they need not
+    be `durable` one by one, and bring them to disk together.
+    """
+    return write_batches(map(_batch, _groups(rows)), temporary, named, durable=durable)
+
+
+def write_batches(
+    batches: Iterable[Any],
+    temporary: Path,
+    named: Callable[[Sealed], Path],
+    *,
+    durable: bool = True,
+    beside: bool = True,
+) -> tuple[Sealed, Path]:
+    """The same for rows that are in columns: each batch becomes a row group. It is written `beside`
+    what makes the next one, or before that.
+    """
+    with unfinished(temporary, "a segment"), held(temporary) as file:
+        sealed = _write(batches, file, durable=durable, beside=beside)
+        if failpoints.armed:
+            failpoints.hit("archive.segment.built")
+        final = named(sealed)
+        put_in_place(temporary, final, durable=durable)
+    if failpoints.armed:
+        failpoints.hit("archive.segment.renamed")
+    return sealed, final
+
+
+def _write(batches: Iterable[Any], file: BinaryIO, *, durable: bool, beside: bool) -> Sealed:
+    pa, _ = arrow()
+    first = last = ts = -1
+    count = size = groups = 0
+    hashing = _HashingLater(file)
+    with _Writing(pa.PythonFile(hashing, mode="w"), beside=beside) as writing:
+        for batch in batches:
+            offsets, times, _, _, payloads = batch.columns
+            if not groups:
+                first, last = offsets[0].as_py(), offsets[0].as_py() - 1
+            if not _follow(offsets, last):
+                raise InvalidInput(
+                    f"{file.name}: records behind {last} do not follow on each other"
+                )
+            held = pa.compute.sum(pa.compute.binary_length(payloads)).as_py()
+            writing.add(batch, held)
+            hashing.catch_up()
+            last = offsets[-1].as_py()
+            ts = max(ts, pa.compute.max(times.cast(pa.int64())).as_py())
+            count += len(batch)
+            size += held
+            groups += 1
+    if not count:
+        raise InvalidInput(f"{file.name}: a segment has at least one record")
+    hashing.catch_up()
+    file.flush()
+    if durable:
+        os.fsync(file.fileno())
+    written = file.tell()
+    return Sealed(first, last, count, size, ts, groups, written, hashing.digest.hexdigest())
+
+
+class _Writing:
+    """Writes row groups while the next one is read: Parquet is compressed by one thread. That
+    thread is what a segment waits for, so one more row group lies ready for it, it is not asked to
+    pass on every header of a page, and does nothing that another one can do.
+    """
+
+    def __init__(self, sink: Any, *, beside: bool) -> None:
+        pa, _ = arrow()
+        self._sink = pa.BufferedOutputStream(sink, limits.SEGMENT_GROUP_BYTES)
+        self._beside = beside
+        self._writer: Any = None
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="fourfold-segment")
+        self._under_way: deque[Future[None]] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def add(self, batch: Any, size: int) -> None:
+        """Write a row group of so many bytes, behind those that came before."""
+        if self._writer is None:
+            _, pq = arrow()
+            self._writer = pq.ParquetWriter(self._sink, schema(), **_options())
+        small = size < limits.SEGMENT_GROUP_BYTES // 2 and len(batch) < limits.SEGMENT_GROUP_ROWS
+        if small or not self._beside:
+            # Most likely the last one, and often the only one: that is not worth a thread.
+            self._wait(0)
+            self._write(batch)
+        else:
+            self._under_way.append(self._pool.submit(self._write, batch))
+            self._wait(1)
+
+    def _write(self, batch: Any) -> None:
+        self._writer.write_batch(batch, row_group_size=len(batch))
+
+    def _wait(self, left: int) -> None:
+        """Until at most so many row groups are `left` to be written."""
+        while len(self._under_way) > left:
+            self._under_way.popleft().result()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # After an error, what has not begun need not be written any more.
+        self._pool.shutdown(cancel_futures=kind is not None)
+        try:
+            if kind is None:
+                self._wait(0)
+        finally:
+            try:
+                if self._writer is not None:
+                    self._writer.close()
+            finally:
+                self._sink.close()
+
+
+def _follow(offsets: Any, last: int) -> bool:
+    """Whether offsets go up by one, beginning behind `last`."""
+    pa, _ = arrow()
+    if offsets[0].as_py() != last + 1:
+        return False
+    steps = pa.compute.min_max(pa.compute.pairwise_diff(offsets)).as_py()
+    return steps in ({"min": 1, "max": 1}, {"min": None, "max": None})
+
+
+def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Rows by the row group: so many bytes of payload, or so many rows."""
+    group: list[Row] = []
+    held = 0
+    for row in rows:
+        size = len(row[4])
+        if group and (
+            held + size > limits.SEGMENT_GROUP_BYTES or len(group) >= limits.SEGMENT_GROUP_ROWS
+        ):
+            yield group
+            group, held = [], 0
+        group.append(row)
+        held += size
+    if group:
+        yield group
+
+
+def _batch(group: list[Row]) -> Any:
+    pa, _ = arrow()
+    columns = zip(*group, strict=True)
+    arrays = [
+        pa.array(column, type=field.type) for column, field in zip(columns, schema(), strict=True)
+    ]
+    return pa.record_batch(arrays, schema=schema())
+
+
+@cache
+def _options() -> dict[str, Any]:
+    _, pq = arrow()
+    options: dict[str, Any] = {
+        "compression": "zstd",
+        "compression_level": limits.SEGMENT_ZSTD_LEVEL,
+        "use_dictionary": [TIME, KEY, FLAGS],
+        "column_encoding": {OFFSET: "DELTA_BINARY_PACKED", PAYLOAD: "PLAIN"},
+        "write_statistics": [OFFSET, TIME, KEY],
+        "write_page_index": True,
+        "write_page_checksum": True,
+        "sorting_columns": [pq.SortingColumn(0)],
+        "data_page_size": limits.SEGMENT_PAGE_BYTES,
+    }
+    # Older ones write no bloom filters; everything else is the same.
+    if "bloom_filter_options" in inspect.signature(pq.ParquetWriter.__init__).parameters:
+        ndv = limits.SEGMENT_GROUP_ROWS
+        options["bloom_filter_options"] = {KEY: {"ndv": ndv, "fpp": limits.SEGMENT_BLOOM_FPP}}
+    return options
+
+
+class Hashing:
+    """A file that knows the digest of what was written to it."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.digest = hashlib.sha256()
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data)
+        self.digest.update(view)
+        self._file.write(view)
+        return view.nbytes
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self.closed = True
+
+    def readable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+
+class _HashingLater(Hashing):
+    """The same for a thread that has enough to do: what it wrote is hashed by the one that asks."""
+
+    def __init__(self, file: Any) -> None:
+        super().__init__(file)
+        self._written: deque[bytes] = deque()
+
+    def write(self, data: Any) -> int:
+        # Whoever hands over a view may write to what is behind it again.
+        kept = data if type(data) is bytes else bytes(memoryview(data))
+        self._file.write(kept)
+        self._written.append(kept)
+        return len(kept)
+
+    def catch_up(self) -> None:
+        """Hash what was written."""
+        while self._written:
+            self.digest.update(self._written.popleft())

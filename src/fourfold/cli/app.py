@@ -1,0 +1,672 @@
+"""`fourfold app`: graphs of apps, from the command line.
+
+Every command takes ROOT first, then the app, by its slug or its number.
+
+`fourfold app register`, `list`, `type`, `types`, `limits`, `stats`: apps as a whole.
+
+What the commands on apps share: ROOT, APP, and the graphs that they lead to.
+
+`fourfold app insert`: a batch of operations under one number.
+
+`fourfold app query`, `history`, `feed`: a graph as it is, as it was, and as it changes.
+
+`fourfold app sync`: packages from one store to another, by way of files.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import functools
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import click
+
+from fourfold.cli.main import SectionedGroup, Sections
+from fourfold.cli.options import command as plain_command
+from fourfold.cli.options import root_argument
+from fourfold.cli.output import Output, counted, size
+from fourfold.cli.space.arguments import file_bytes, json_argument, new_file
+from fourfold.errors import AlreadyExists, InvalidInput, NotFound
+from fourfold.models.graphs import App, Change, Graphs, Kind, Question
+from fourfold.models.graphs.records import KINDS
+from fourfold.models.graphs.statements import table_of
+from fourfold.models.graphs.sync.package import Ed25519Signer
+from fourfold.store import open_store
+from fourfold.store.layout import graphs_path
+
+kind_choice: Final = click.Choice(list(KINDS))
+
+
+def graphs_command(
+    name: str, *, writes: bool = False, makes: bool = False
+) -> Callable[[Callable[..., None]], click.Command]:
+    """A command on the graphs of a store; its function gets an `Output` and `Graphs`."""
+
+    def decorate(function: Callable[..., None]) -> click.Command:
+        @functools.wraps(function)
+        def run(out: object, root: Path, **arguments: Any) -> None:
+            with graphs_of(root, writes=writes, makes=makes) as graphs:
+                function(out, graphs, **arguments)
+
+        return plain_command(name)(root_argument(required=True)(run))
+
+    return decorate
+
+
+@contextmanager
+def graphs_of(root: Path, *, writes: bool, makes: bool = False) -> Iterator[Graphs]:
+    """The graphs of a store, for reading beside a writer, or for writing. Only a command that makes
+    something new makes the store, too.
+    """
+    if not makes:
+        with open_store(root, mode="r"):
+            if not graphs_path(root).exists():
+                raise NotFound(
+                    f"{root}: there are no apps yet",
+                    hint=f"Register one: `fourfold app register {root} SLUG`.",
+                )
+    with open_store(root, mode="rw" if writes else "r") as store:
+        yield store.graphs
+
+
+def app_of(graphs: Graphs, given: str) -> App:
+    """An app by its number or its slug."""
+    return graphs.app(int(given) if given.isdecimal() and len(given) < 19 else given)
+
+
+def shown_row(row: Any) -> dict[str, Any]:
+    """A row as JSON: bytes as base64."""
+    return {
+        name: base64.b64encode(value).decode() if isinstance(value, bytes) else value
+        for name, value in row._asdict().items()
+    }
+
+
+def value_of(row: Any) -> str:
+    """The value of a row in a table."""
+    for name in ("value_text", "value_number", "value_json"):
+        if getattr(row, name, None) is not None:
+            return str(getattr(row, name))
+    blob = getattr(row, "value_blob", None)
+    return "" if blob is None else f"{len(blob)} bytes"
+
+
+def points_of(row: Any) -> str:
+    """What a row points at, in a table."""
+    parts = []
+    for name, sign in (
+        ("parent_id", "parent"),
+        ("src_parent_id", "parent"),
+        ("dst_parent_id", "-> parent"),
+        ("dst_attr_id", "-> attr"),
+        ("target_parent_id", "parent"),
+        ("target_attr_id", "attr"),
+    ):
+        if getattr(row, name, None) is not None:
+            parts.append(f"{sign} {getattr(row, name)}")
+    return " ".join(parts)
+
+
+@graphs_command("register", writes=True, makes=True)
+@click.argument("slug")
+@click.option("--title", help="What people call the app; its slug if not given.")
+def register(out: Output, graphs: Graphs, *, slug: str, title: str | None) -> None:
+    """Register the app SLUG in ROOT, and the store too if there is none.
+
+    An app that is registered already stays as it is.
+    """
+    app = graphs.register_app(slug, title or slug)
+    if out.as_json:
+        out.document(app._asdict())
+    else:
+        out.line(f"{app.slug} is app {app.app_id}")
+
+
+@graphs_command("list")
+def list_apps(out: Output, graphs: Graphs) -> None:
+    """List the apps of ROOT."""
+    apps = graphs.list_apps()
+    if out.as_json:
+        found = [{**app._asdict(), **_usage(graphs, app.app_id)} for app in apps]
+        out.document({"apps": found, "global_seq": graphs.get_global_seq()})
+        return
+    rows = []
+    for app in apps:
+        usage = graphs.usage(app.app_id)
+        rows.append((app.slug, app.app_id, app.title, app.version, usage.rows, size(usage.bytes)))
+    out.table(("app", "number", "title", "version", "rows", "values"), rows)
+
+
+@graphs_command("type", writes=True)
+@click.argument("app")
+@click.argument("kind", type=kind_choice)
+@click.argument("type_key")
+def add_type(out: Output, graphs: Graphs, *, app: str, kind: Kind, type_key: str) -> None:
+    """Register a type of an app: KIND is parent, attr, edge or rating.
+
+    Ratings of the type `suppress` hide what they are about.
+    """
+    app_id = app_of(graphs, app).app_id
+    number = graphs.register_type(app_id, kind, type_key)
+    if out.as_json:
+        out.document({"app_id": app_id, "kind": kind, "type_key": type_key, "type_id": number})
+    else:
+        out.line(f"{type_key} is type {number} of {kind}")
+
+
+@graphs_command("types")
+@click.argument("app")
+def types(out: Output, graphs: Graphs, *, app: str) -> None:
+    """List the types of an app."""
+    found = graphs.list_types(app_of(graphs, app).app_id)
+    if out.as_json:
+        out.document({"types": [each._asdict() for each in found]})
+    else:
+        rows = [(each.type_key, each.kind, each.id) for each in found]
+        out.table(("type", "kind", "number"), rows)
+
+
+@graphs_command("limits", writes=True)
+@click.argument("app")
+@click.option("--rows", metavar="NUMBER|none", help="Rows that the app may hold.")
+@click.option("--bytes", "size_max", metavar="NUMBER|none", help="Bytes that its values may have.")
+def limits(
+    out: Output, graphs: Graphs, *, app: str, rows: str | None, size_max: str | None
+) -> None:
+    """Show what an app may hold, or change it.
+
+    A write that would cross a limit is refused whole. What an app holds already stays.
+    """
+    app_id = app_of(graphs, app).app_id
+    usage = graphs.usage(app_id)
+    if rows is not None or size_max is not None:
+        usage = graphs.set_limits(
+            app_id,
+            rows_max=usage.rows_max if rows is None else _limit(rows),
+            bytes_max=usage.bytes_max if size_max is None else _limit(size_max),
+        )
+    if out.as_json:
+        out.document(usage._asdict())
+    else:
+        out.table(
+            ("of app " + app, "held", "limit"),
+            [
+                ("rows", usage.rows, "none" if usage.rows_max is None else usage.rows_max),
+                ("bytes", usage.bytes, "none" if usage.bytes_max is None else usage.bytes_max),
+            ],
+        )
+
+
+@graphs_command("stats")
+@click.argument("app", required=False)
+def stats(out: Output, graphs: Graphs, *, app: str | None) -> None:
+    """Count what each table holds, and show how far the log is.
+
+    The durable number is the newest that a power cut cannot take back.
+    """
+    chosen = [app_of(graphs, app)] if app else list(graphs.list_apps())
+    with graphs.database.read() as snapshot:
+        tables = [
+            {
+                "app": each.slug,
+                "kind": kind,
+                "rows": graphs.count(snapshot, each.app_id, kind),
+                "table": table_of(each.app_id, kind),
+            }
+            for each in chosen
+            for kind in KINDS
+        ]
+    log = {"global_seq": graphs.get_global_seq(), "node": graphs.node}
+    if out.as_json:
+        out.document({"tables": tables, **log})
+        return
+    columns = ("table", "app", "kind", "rows")
+    out.table(columns, [tuple(each[name] for name in columns) for each in tables])
+    out.line(f"global_seq is {log['global_seq']}; this node is {log['node']}")
+
+
+def _usage(graphs: Graphs, app_id: int) -> dict[str, Any]:
+    return graphs.usage(app_id)._asdict()
+
+
+def _limit(text: str) -> int | None:
+    if text == "none":
+        return None
+    if not text.isdecimal():
+        raise click.BadParameter(f"{text!r} is neither a number nor none")
+    return int(text)
+
+
+@graphs_command("insert", writes=True)
+@click.argument("app")
+@click.argument("operations")
+@click.option("--owner", type=click.IntRange(min=0), default=0, help="Who owns what is written.")
+@click.option(
+    "--trace", help="A name by which this batch can be found again; a new one if not given."
+)
+def insert(
+    out: Output, graphs: Graphs, *, app: str, operations: str, owner: int, trace: str | None
+) -> None:
+    """Write OPERATIONS, a list as JSON, @FILE, or - for stdin: all of them, or none.
+
+    Each is like {"op": "parent_create", "type_key": "note", "payload": {}}. Operations are
+    parent, attr, edge or rating, then _create or _update. {"$op": 0} in a payload points at what
+    operation 0 of the same batch makes.
+    """
+    app_id = app_of(graphs, app).app_id
+    given = json_argument(operations, "OPERATIONS")
+    ops = given.get("ops") if isinstance(given, dict) and "ops" in given else given
+    ops = [ops] if isinstance(ops, dict) else ops
+    if not isinstance(ops, list):
+        raise InvalidInput("OPERATIONS must be a list of operations")
+    envelope = {"trace_id": trace or uuid4().hex, "ops": [_full(op, app_id, owner) for op in ops]}
+    done = graphs.apply(envelope)
+    if out.as_json:
+        out.document({**done._asdict(), "app_id": app_id, "trace_id": envelope["trace_id"]})
+    else:
+        ids = ", ".join(str(each) for each in done.object_ids)
+        out.line(f"{counted(len(ops), 'operation')} under {done.global_seq}; objects: {ids}")
+
+
+def _full(op: Any, app_id: int, owner: int) -> Any:
+    """An operation with what the command line says once for all of them."""
+    if not isinstance(op, dict):
+        return op
+    return {"app_id": app_id, "owner_identity": owner, "payload": {}, **op}
+
+
+_COLUMNS = ("object", "type", "owner", "number", "version", "points at", "value")
+
+
+@graphs_command("query")
+@click.argument("app")
+@click.option("--kind", type=kind_choice, default="parent", show_default=True, help="Which table.")
+@click.option("--type", "type_keys", multiple=True, metavar="KEY", help="Only of this type.")
+@click.option("--owner", type=int, help="Only parents of this owner.")
+@click.option(
+    "--parent", "parents", multiple=True, type=int, metavar="ID", help="Only of this parent."
+)
+@click.option("--at", type=click.IntRange(min=0), metavar="NUMBER", help="As it was then.")
+@click.option("--raw", is_flag=True, help="Every version, as it was written.")
+@click.option("--suppressed", is_flag=True, help="Also what its owner suppresses.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most."
+)
+def query(
+    out: Output,
+    graphs: Graphs,
+    *,
+    app: str,
+    kind: Kind,
+    type_keys: tuple[str, ...],
+    owner: int | None,
+    parents: tuple[int, ...],
+    at: int | None,
+    raw: bool,
+    suppressed: bool,
+    limit: int,
+) -> None:
+    """Show the objects of an app, now or at an earlier number.
+
+    Of each object the newest version; with --raw every version.
+    """
+    app_id = app_of(graphs, app).app_id
+    names = {each.id: each.type_key for each in graphs.list_types(app_id)}
+    wanted = [each for each, key in names.items() if key in type_keys] if type_keys else None
+    pointer = {"attr": "parent_id", "edge": "src_parent_id", "rating": "target_parent_id"}.get(kind)
+    question = Question(
+        app_id,
+        kind,
+        wanted,
+        owner,
+        pointer if parents else None,
+        parents or None,
+        at=at,
+        limit=limit + 1,
+    )
+    rows = graphs.select(question) if raw else graphs.current(question, suppressed=suppressed)
+    shown = rows[:limit]
+    if out.as_json:
+        found = [{**shown_row(row), "type_key": names.get(row.type_id)} for row in shown]
+        out.document({"app_id": app_id, "kind": kind, "rows": found, "at": at})
+    else:
+        out.table(_COLUMNS, [_cells(row, names) for row in shown])
+        if len(rows) > len(shown):
+            out.line(f"There are more: --limit {limit * 10}")
+
+
+@graphs_command("history")
+@click.argument("app")
+@click.argument("kind", type=kind_choice)
+@click.argument("object_id", type=int)
+def history(out: Output, graphs: Graphs, *, app: str, kind: Kind, object_id: int) -> None:
+    """Show every version of one object, oldest first."""
+    app_id = app_of(graphs, app).app_id
+    graphs.newest(app_id, kind, object_id)
+    names = {each.id: each.type_key for each in graphs.list_types(app_id)}
+    rows = graphs.versions(app_id, kind, object_id)
+    if out.as_json:
+        out.document({"app_id": app_id, "versions": [shown_row(row) for row in rows]})
+    else:
+        out.table(_COLUMNS, [_cells(row, names) for row in rows])
+
+
+@graphs_command("feed")
+@click.option(
+    "--after", type=click.IntRange(min=0), default=0, metavar="NUMBER", help="From there on."
+)
+@click.option("--app", "apps", multiple=True, help="Only of this app.")
+@click.option("--kind", "kinds", multiple=True, type=kind_choice, help="Only of this kind.")
+@click.option("--flags", type=click.IntRange(min=1), help="Only rows with one of these bits.")
+@click.option("--follow", is_flag=True, help="Wait for more, until interrupted.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="A page."
+)
+def feed(
+    out: Output,
+    graphs: Graphs,
+    *,
+    after: int,
+    apps: tuple[str, ...],
+    kinds: tuple[Kind, ...],
+    flags: int | None,
+    follow: bool,
+    limit: int,
+) -> None:
+    """Print every row written after a number, one JSON object a line, in the order of the log.
+
+    What was written under one number comes together. Go on later with --after the last number.
+    With --json the lines of one page become one document.
+    """
+    chosen = [app_of(graphs, each).app_id for each in apps] or None
+    changes = graphs.feed(
+        after=after,
+        apps=chosen,
+        kinds=kinds or None,
+        flag_mask=flags,
+        limit=limit,
+        timeout=None if follow else 0.0,
+    )
+    if out.as_json and not follow:
+        page = changes.next(0.0)
+        out.document({"changes": [_change(each) for each in page], "next": changes.position})
+        return
+    for page in changes:
+        for each in page:
+            out.text(json.dumps(_change(each), ensure_ascii=False) + "\n")
+
+
+def _change(change: Change) -> dict[str, Any]:
+    return {
+        "global_seq": change.global_seq,
+        "app_id": change.app_id,
+        "kind": change.kind,
+        "row": shown_row(change.row),
+    }
+
+
+def _cells(row: Any, names: dict[int, str]) -> tuple[object, ...]:
+    return (
+        row.object_id,
+        names.get(row.type_id, row.type_id),
+        row.owner_identity,
+        row.global_seq,
+        row.version,
+        points_of(row),
+        value_of(row),
+    )
+
+
+_SYNC_EPILOG = """\b
+Two stores, A and B:
+  fourfold app sync key a.key                     a key pair; the public part is printed
+  fourfold app sync domain A messages 1           share rows with flag 1, on both sides
+  fourfold app sync peer B PUBLIC-KEY-OF-A        B knows A
+  fourfold app sync export A messages out.json --key a.key
+  fourfold app sync import B out.json --peer 1
+"""
+
+
+@click.command(
+    "sync",
+    cls=SectionedGroup,
+    sections=(
+        ("Prepare", ("key", "domain", "peer", "identities")),
+        ("Exchange", ("export", "import", "status")),
+    ),
+    epilog=_SYNC_EPILOG,
+)
+def sync_command() -> None:
+    """Exchange what is shared with other stores, in signed packages.
+
+    A domain names what is shared: rows that have one of its flags. A package covers a whole window
+    of the sender's numbers, and is taken in whole, in order, and once.
+    """
+
+
+@plain_command("key")
+@click.argument("file", type=click.Path(path_type=Path))
+def key(out: Output, *, file: Path) -> None:
+    """Make a new key pair in FILE, which only you can read, and print its public part.
+
+    Keys are kept outside of stores. With a FILE that exists its public part is printed.
+    """
+    if file.exists():
+        signer = signer_of(file)
+    else:
+        signer = Ed25519Signer.generate()
+        _write_secret(file, base64.b64encode(signer.private_bytes()) + b"\n")
+    if out.as_json:
+        out.document({"file": str(file), "public_key": signer.public_key})
+    else:
+        out.line(signer.public_key)
+
+
+@graphs_command("domain", writes=True)
+@click.argument("domain", required=False)
+@click.argument("mask", type=click.IntRange(min=1), required=False)
+def domain(out: Output, graphs: Graphs, *, domain: str | None, mask: int | None) -> None:
+    """Share rows that have one of the bits of MASK under the name DOMAIN, or list what is shared.
+
+    What a domain means never changes.
+    """
+    if domain is not None:
+        if mask is None:
+            raise click.UsageError("A domain needs its MASK, for example 1.")
+        graphs.define_domain(domain, mask)
+    found = graphs.domains()
+    if out.as_json:
+        out.document({"domains": found})
+    else:
+        out.table(("domain", "mask"), list(found.items()))
+
+
+@graphs_command("peer", writes=True)
+@click.argument("public_key", required=False)
+@click.option("--endpoint", default="file:", show_default=True, help="Where the peer is found.")
+@click.option("--label", help="What people call it.")
+def peer(
+    out: Output, graphs: Graphs, *, public_key: str | None, endpoint: str, label: str | None
+) -> None:
+    """Make a peer known by its PUBLIC_KEY, or list those that are."""
+    if public_key is not None:
+        identity = graphs.add_identity(public_key, label)
+        graphs.add_peer(identity.id, endpoint)
+    keys = {each.id: each for each in graphs.list_identities()}
+    found = [
+        {**each._asdict(), "public_key": keys[each.identity_id].pubkey}
+        for each in graphs.list_peers()
+    ]
+    if out.as_json:
+        out.document({"peers": found})
+    else:
+        rows = [(each["id"], each["public_key"], each["endpoint"]) for each in found]
+        out.table(("peer", "public key", "endpoint"), rows)
+
+
+@graphs_command("identities", writes=True)
+@click.option("--rebuild", is_flag=True, help="Make the cache of keys anew from the graph.")
+@click.option("--drop-unknown", is_flag=True, help="Also drop what only the cache knows.")
+def identities(out: Output, graphs: Graphs, *, rebuild: bool, drop_unknown: bool) -> None:
+    """List who is known here, by number and public key.
+
+    The authority is the graph of the system's app; the list comes from a cache, which --rebuild
+    makes anew.
+    """
+    if drop_unknown and not rebuild:
+        raise click.UsageError("--drop-unknown goes with --rebuild")
+    done = graphs.rebuild_identities(drop_unknown=drop_unknown) if rebuild else None
+    found = [each._asdict() for each in graphs.list_identities()]
+    if out.as_json:
+        out.document({"identities": found, "rebuilt": None if done is None else done._asdict()})
+        return
+    if done is not None:
+        out.line(f"{done.kept} kept, {done.restored} restored, {done.dropped} dropped")
+    columns = ("id", "label", "pubkey")
+    out.table(columns, [tuple(each[name] or "" for name in columns) for each in found])
+
+
+@graphs_command("export", writes=True)
+@click.argument("domain")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--key", "key_file", required=True, type=click.Path(path_type=Path), help="Your private key."
+)
+@click.option("--after", type=click.IntRange(min=0), help="Begin behind this number.")
+@click.option("--peer", "peer_id", type=int, help="Begin behind what this peer has confirmed.")
+@click.option("--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="Rows.")
+def export(
+    out: Output,
+    graphs: Graphs,
+    *,
+    domain: str,
+    file: Path,
+    key_file: Path,
+    after: int | None,
+    peer_id: int | None,
+    limit: int,
+) -> None:
+    """Write the next package of DOMAIN to the new FILE.
+
+    Only what is safely on disk leaves the store. The next package begins behind this one's
+    `to_seq`.
+    """
+    signer = signer_of(key_file)
+    if after is None:
+        after = 0 if peer_id is None else graphs.confirmed_sent(peer_id, domain)
+    graphs.add_identity(signer.public_key)
+    sent = graphs.export_package(domain, signer, after=after, limit=limit)
+    if sent is None:
+        raise NotFound(
+            f"domain {domain!r} has nothing behind {after}", hint="Write something first."
+        )
+    with new_file(file) as opened:
+        opened.write(sent.data)
+    if peer_id is not None:
+        graphs.confirm_sent(peer_id, domain, sent.to_seq)
+    facts = {"from_seq": sent.from_seq, "to_seq": sent.to_seq, "rows": sent.rows}
+    if out.as_json:
+        out.document({"file": str(file), "domain": domain, **facts})
+    else:
+        window = f"{sent.from_seq} to {sent.to_seq}"
+        out.line(f"{file}: {counted(sent.rows, 'row')} of {domain}, {window}")
+
+
+@graphs_command("import", writes=True)
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--peer", "peer_id", required=True, type=int, help="Whose package it is.")
+def import_package(out: Output, graphs: Graphs, *, file: Path, peer_id: int) -> None:
+    """Take in the package FILE of a peer: all of it, or nothing."""
+    done = graphs.ingest_package(peer_id, file_bytes(file))
+    if out.as_json:
+        out.document({"file": str(file), "peer_id": peer_id, **done._asdict()})
+    else:
+        out.line(f"{counted(done.added, 'row')} taken in; peer {peer_id} is at {done.to_seq}")
+
+
+@graphs_command("status")
+def status(out: Output, graphs: Graphs) -> None:
+    """Show how far each peer's packages were taken in."""
+    found = graphs.sync_progress()
+    if out.as_json:
+        progress = [each._asdict() for each in found]
+        out.document({"progress": progress, "global_seq": graphs.get_global_seq()})
+    else:
+        out.table(("peer", "domain", "taken in up to"), [tuple(each) for each in found])
+
+
+def signer_of(file: Path) -> Ed25519Signer:
+    try:
+        return Ed25519Signer(base64.b64decode(file_bytes(file).strip(), validate=True))
+    except binascii.Error:
+        raise InvalidInput(f"{file} does not hold a private key") from None
+
+
+def _write_secret(file: Path, data: bytes) -> None:
+    try:
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise AlreadyExists(f"{file} exists already") from None
+    except FileNotFoundError:
+        raise NotFound(f"{file.parent}: there is no such folder") from None
+    with os.fdopen(handle, "wb") as opened:
+        opened.write(data)
+        opened.flush()
+        os.fsync(opened.fileno())
+
+
+for _each in (key, domain, peer, identities, export, import_package, status):
+    sync_command.add_command(_each)
+
+
+SECTIONS: Final[Sections] = (
+    ("Apps", ("register", "list", "type", "types", "limits", "stats")),
+    ("Change a graph", ("insert",)),
+    ("Read it, now or then", ("query", "history", "feed")),
+    ("Exchange it with others", ("sync",)),
+)
+
+_EPILOG: Final = """\b
+Examples:
+  fourfold app register ROOT notes --title "Notes"
+  fourfold app type ROOT notes parent note
+  fourfold app insert ROOT notes '[{"op": "parent_create", "type_key": "note"}]'
+  fourfold app query ROOT notes --at 1
+  fourfold app feed ROOT --follow
+
+With FOURFOLD_ROOT set to a store, write it out as "$FOURFOLD_ROOT" where more
+arguments follow. A point in history (--at) is a number of the store's log.
+Every command takes --json and --traceback.
+"""
+
+
+@click.command("app", cls=SectionedGroup, sections=SECTIONS, epilog=_EPILOG)
+def command() -> None:
+    """Graphs: parents, attributes, edges and ratings of apps.
+
+    An app has its own tables in the store ROOT. A batch of operations is accepted whole, under one
+    number, or not at all; every past number stays readable.
+    """
+
+
+for _each in (
+    register,
+    list_apps,
+    add_type,
+    types,
+    limits,
+    stats,
+    insert,
+    query,
+    history,
+    feed,
+    sync_command,
+):
+    command.add_command(_each)

@@ -1,0 +1,299 @@
+"""Checks of a store's folder: settings, permissions, locks, logs, leftovers.
+
+Checks of what a store holds: its databases, and the object store that its settings name.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+import stat
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from fourfold import kernel, limits
+from fourfold.cli.doctor.findings import Finding
+from fourfold.cli.output import counted, size
+from fourfold.errors import ForeignFile, FourfoldError
+from fourfold.kernel import inspection
+from fourfold.objects import check_conditional_writes
+from fourfold.settings import FILE_NAME, FORMAT, load
+from fourfold.store.store import objects_of, objects_url
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from fourfold.cli.doctor.findings import Patient
+
+
+_LEFTOVER_AGE_S: Final = 3_600.0
+"""A temporary file younger than this may belong to somebody who is still writing it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    path: Path
+    status: os.stat_result
+
+    @property
+    def is_folder(self) -> bool:
+        return stat.S_ISDIR(self.status.st_mode)
+
+
+def store(patient: Patient) -> Iterator[Finding]:
+    """Whether there is a store at all; the other checks of this module keep quiet when not."""
+    root = patient.root
+    if root is None:
+        yield Finding("store", "skip", "no ROOT was given: only the machine is examined")
+    elif not root.exists():
+        yield Finding(
+            "store",
+            "fail",
+            f"{root} does not exist",
+            f'python -c "import fourfold; fourfold.open({str(root)!r}).close()"',
+        )
+    elif not root.is_dir():
+        yield Finding("store", "fail", f"{root} is a file, not a folder", f"ls -l {quoted(root)}")
+    elif not (root / FILE_NAME).exists():
+        yield Finding(
+            "store",
+            "warn",
+            f"{root} has no {FILE_NAME}, so it may not be a store",
+            f"fourfold config {quoted(root)} --init",
+        )
+    else:
+        yield Finding("store", "ok", f"{root.absolute()}, format {FORMAT}")
+
+
+def settings(patient: Patient) -> Iterator[Finding]:
+    """An error is raised, and becomes the finding with the hint that mends it."""
+    loaded = load(patient.root, environ=patient.environ, flags=patient.flags)
+    changed = {name: str(source) for name, source in loaded.sources.items()}
+    message = f"{len(changed)} are set, the rest are defaults" if changed else "all are defaults"
+    yield Finding("settings", "ok", message, "", {"set": changed})
+
+
+def permissions(patient: Patient) -> Iterator[Finding]:
+    if (root := present(patient)) is None:
+        return
+    foreign, open_to_others, looked_at = [], [], 0
+    for entry in walk(root):
+        looked_at += 1
+        if entry.status.st_uid != os.geteuid():
+            foreign.append(entry.path)
+        elif not stat.S_ISLNK(entry.status.st_mode) and entry.status.st_mode & 0o077:
+            open_to_others.append(entry.path)
+    facts = {"looked_at": looked_at, "foreign": len(foreign), "open": len(open_to_others)}
+    if foreign:
+        yield Finding(
+            "permissions",
+            "fail",
+            f"{examples(root, foreign)} belong to another user",
+            f"sudo chown -R {os.geteuid()} {quoted(root)}",
+            facts,
+        )
+    if open_to_others:
+        yield Finding(
+            "permissions",
+            "warn",
+            f"{examples(root, open_to_others)} can be read or written by other users",
+            f"chmod -R u=rwX,go= {quoted(root)}",
+            facts,
+        )
+    if not foreign and not open_to_others:
+        limited = looked_at == limits.DOCTOR_ENTRIES_MAX
+        which = f"the first {looked_at}" if limited else f"all {looked_at}"
+        yield Finding("permissions", "ok", f"{which} entries are private to this user", "", facts)
+
+
+def locks(patient: Patient) -> Iterator[Finding]:
+    if (root := present(patient)) is None:
+        return
+    free = 0
+    for entry in walk(root):
+        if entry.is_folder or not entry.path.name.endswith(".lock"):
+            continue
+        database = entry.path.with_name(entry.path.name.removesuffix(".lock"))
+        owner = kernel.holder(database)
+        if owner is None:
+            free += 1
+            continue
+        name = database.relative_to(root)
+        facts = {"database": str(name), **owner}
+        here = owner.get("host") in {None, socket.gethostname()}
+        who = f"process {owner.get('pid', 'unknown')} on {owner.get('host', 'this host')}"
+        message = f"{name} is open for writing by {who} since {owner.get('since', 'some time')}"
+        yield Finding(
+            "locks",
+            "ok" if here else "warn",
+            message if here else f"{message}: a store belongs on a disk of one machine",
+            "" if here else f"ssh {owner['host']} ps -p {owner.get('pid')}",
+            facts,
+        )
+    unheld = f"; {counted(free, 'lock file')} without a holder, harmless as it is" if free else ""
+    yield Finding("locks", "ok", f"no lock is in the way{unheld}", "", {"free": free})
+
+
+def logs(patient: Patient) -> Iterator[Finding]:
+    """A large write-ahead log means that a reader never ends or that no checkpoint ran."""
+    if (root := present(patient)) is None or patient.settings is None:
+        return
+    degraded = patient.settings.health.wal_degraded_bytes
+    failed = patient.settings.health.wal_failed_bytes
+    largest = 0
+    for entry in walk(root):
+        if entry.is_folder or not entry.path.name.endswith("-wal"):
+            continue
+        count = entry.status.st_size
+        largest = max(largest, count)
+        if count >= degraded:
+            name = entry.path.relative_to(root)
+            yield Finding(
+                "write-ahead log",
+                "fail" if count >= failed else "warn",
+                f"{name} has {size(count)}; stop long readers, then open and close the store",
+                f'python -c "import fourfold; fourfold.open({str(root)!r}).close()"',
+                {"file": str(name), "bytes": count},
+            )
+    if largest < degraded:
+        message = f"the largest has {size(largest)}" if largest else "all folded back"
+        yield Finding("write-ahead log", "ok", message, "", {"largest_bytes": largest})
+
+
+def leftovers(patient: Patient) -> Iterator[Finding]:
+    if (root := present(patient)) is None:
+        return
+    young = time.time() - _LEFTOVER_AGE_S
+    found = [
+        entry
+        for entry in walk(root)
+        if not entry.is_folder and is_temporary(entry.path) and entry.status.st_mtime < young
+    ]
+    replaced = [
+        entry for entry in walk(root) if not entry.is_folder and ".replaced-" in entry.path.name
+    ]
+    for entries, what in (
+        (found, "left by writers that were stopped; they hold nothing that was acknowledged"),
+        (replaced, "kept by a restore; delete them once the restored store has proved itself"),
+    ):
+        if entries:
+            total = sum(entry.status.st_size for entry in entries)
+            paths = [entry.path for entry in entries]
+            yield Finding(
+                "leftovers",
+                "warn",
+                f"{examples(root, paths)} ({size(total)}) were {what}",
+                "rm " + " ".join(quoted(path) for path in paths[:5]),
+                {"files": [str(path.relative_to(root)) for path in paths], "bytes": total},
+            )
+    if not found and not replaced:
+        yield Finding("leftovers", "ok", "none")
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether a writer of this package makes files of that name only while it writes them."""
+    name = path.name
+    return (
+        name.endswith((".partial", ".restoring", ".tmp"))
+        or name.startswith(".fourfold-")
+        or path.parent.parts[-2:] == (".fourfold", "tmp")
+    )
+
+
+def present(patient: Patient) -> Path | None:
+    """The root if there is a folder to look into."""
+    return patient.root if patient.root is not None and patient.root.is_dir() else None
+
+
+def walk(root: Path) -> Iterator[Entry]:
+    """The root and what is below it, up to a limit; links are not followed."""
+    yield Entry(root, root.lstat())
+    seen, folders = 1, [root]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for item in sorted(entries, key=lambda entry: entry.name):
+                if seen == limits.DOCTOR_ENTRIES_MAX:
+                    return
+                try:
+                    status = item.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    # A store in use makes and removes files all the time.
+                    continue
+                seen += 1
+                path = Path(item.path)
+                yield Entry(path, status)
+                if stat.S_ISDIR(status.st_mode):
+                    folders.append(path)
+
+
+def examples(root: Path, paths: Iterable[Path]) -> str:
+    names = [str(path.relative_to(root)) for path in paths]
+    shown = ", ".join(names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
+
+
+def quoted(path: Path) -> str:
+    return shlex.quote(str(path))
+
+
+def databases(patient: Patient) -> Iterator[Finding]:
+    """Opens each database for reading; whether all its pages are sound is for `fourfold verify`."""
+    if (root := present(patient)) is None:
+        return
+    sound = 0
+    for entry in walk(root):
+        name = entry.path.relative_to(root)
+        if entry.is_folder or entry.path.suffix not in {".sqlite", ".db"}:
+            continue
+        finding = _database(entry.path, str(name))
+        sound += finding.status == "ok"
+        yield finding
+    if not sound:
+        yield Finding("databases", "ok", "the store has none that can be opened yet")
+
+
+def _database(path: Path, name: str) -> Finding:
+    try:
+        found = inspection.inspect(path)
+    except ForeignFile as error:
+        return Finding("databases", "warn", error.message, f"file {quoted(path)}", {"file": name})
+    except FourfoldError as error:
+        return Finding("databases", "fail", error.message, error.hint, {"kind": error.kind})
+    facts = {
+        "file": name,
+        "model": found.model,
+        "database_id": found.database_id,
+        "schema_version": found.schema_version,
+        "page_size": found.page_size,
+        "sequences": found.sequences,
+        "bytes": found.size_bytes,
+    }
+    message = f"{name} opens: {found.model}, schema version {found.schema_version}"
+    return Finding("databases", "ok", message, "", facts)
+
+
+def objects(patient: Patient) -> Iterator[Finding]:
+    """Writes and removes one small object, to see that conditional writes are honoured."""
+    if (root := present(patient)) is None or patient.settings is None:
+        return
+    url = objects_url(root, patient.settings)
+    if url == str(root / "objects") and not (root / "objects").exists():
+        yield Finding("objects", "ok", "the folder for objects is made when it is first needed")
+        return
+    with objects_of(root, patient.settings) as store:
+        found = check_conditional_writes(store)
+    if not found.honoured:
+        yield Finding(
+            "objects",
+            "fail",
+            f"{url} would let two writers overwrite each other: {'; '.join(found.faults)}",
+            f"fourfold config {quoted(root)}",
+            {"url": url},
+        )
+    else:
+        message = f"{url} answers and honours conditional writes"
+        yield Finding("objects", "ok", message, "", {"url": url})

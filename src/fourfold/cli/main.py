@@ -1,0 +1,234 @@
+"""The entry point: runs one command and turns every outcome into an exit code and a message.
+
+0 is success. A Fourfold error gives the exit code of its class, a wrong call 2 like any bad input,
+Ctrl-C 130, a reader that went away 141, and a bug in Fourfold 70, with a traceback only on request.
+
+The list of commands, and the help screen that shows them in groups.
+
+To add a command, write `cli/<name>.py` with a click command (or group) called `command`, and name
+it in `SECTIONS`. A command's module is imported only when it runs, or when help is asked for.
+
+Commands in groups: a help screen that lists them by what they are for, shown also when no
+command is named.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import io
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import click
+
+from fourfold._version import __version__
+from fourfold.cli.output import Output
+from fourfold.errors import DiskFull, FourfoldError, InvalidInput, ReadOnly, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+Sections = Sequence[tuple[str, Sequence[str]]]
+"""The title of each section, and the names of the commands in it."""
+
+
+class SectionedGroup(click.Group):
+    """Lists its commands by section, in the order that is given."""
+
+    def __init__(self, *args: Any, sections: Sections, **attributes: Any) -> None:
+        attributes |= {
+            "callback": _help_if_nothing_is_asked_for,
+            "invoke_without_command": True,
+            "subcommand_metavar": "COMMAND [ARGS]...",
+        }
+        super().__init__(*args, **attributes)
+        self.sections = sections
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """A command by its name; `ls` is `list`, as hands expect it to be."""
+        found = super().get_command(ctx, cmd_name)
+        return super().get_command(ctx, "list") if found is None and cmd_name == "ls" else found
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return [name for _, names in self.sections for name in names]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, names in self.sections:
+            commands = [(name, self.get_command(ctx, name)) for name in names]
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(name, found.get_short_help_str(80)) for name, found in commands if found]
+                )
+
+
+def _help_if_nothing_is_asked_for() -> None:
+    context = click.get_current_context()
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+SECTIONS: Final[Sections] = (
+    ("Start here", ("demo",)),
+    ("Work with documents", ("space",)),
+    ("Work with graphs", ("app",)),
+    ("Work with streams", ("stream", "serve", "key")),
+    ("Work with sessions", ("session",)),
+    ("Work over all history", ("sql", "pipeline")),
+    ("Keep the data safe", ("backup", "restore", "publish", "bootstrap", "verify")),
+    ("Look at the installation", ("doctor", "config", "version")),
+)
+
+_EPILOG: Final = """\b
+Examples:
+  fourfold demo                      see what it does, in a few seconds
+  fourfold doctor                    is this machine ready?
+  fourfold space --help              documents with branches and time travel
+  fourfold config ROOT               every setting, its value and its source
+  fourfold backup ROOT DEST          a verified copy, while the store is in use
+  fourfold verify DEST --json        is the copy sound? as JSON
+
+Every command takes --json. Errors go to stderr with their kind and a hint,
+and the exit code follows the kind.
+"""
+
+
+class _Commands(SectionedGroup):
+    """Loads commands by name from their files."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command: click.Command = importlib.import_module(f"fourfold.cli.{cmd_name}").command
+        return command
+
+
+@click.command(
+    "fourfold",
+    cls=_Commands,
+    sections=SECTIONS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=_EPILOG,
+)
+@click.version_option(__version__, message="%(prog)s %(version)s")
+def app() -> None:
+    """Application state as append-only logs in SQLite files that you own.
+
+    A store is one folder (ROOT). It keeps documents, streams, graphs and sessions, each as the
+    fold of a log, so that every past state stays readable.
+    """
+
+
+EXIT_INTERNAL: Final = 70
+EXIT_INTERRUPTED: Final = 130
+EXIT_BROKEN_PIPE: Final = 141
+
+_INTERRUPTED: Final[Mapping[str, object]] = {
+    "kind": "interrupted",
+    "message": "stopped by Ctrl-C",
+    "hint": "Nothing is half written: each file is as it was, or complete. Run it again to finish.",
+    "retryable": True,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the program and leave the process."""
+    sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command; returns its exit code and never raises."""
+    if "_FOURFOLD_COMPLETE" in os.environ:
+        app.main(arguments, prog_name="fourfold")
+    # A name that this terminal's encoding lacks must not stop a command that is half-way through.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    output = Output(as_json="--json" in options)
+    try:
+        code = _invoke(arguments)
+        # A failing write must be noticed here, not by the interpreter on its way out.
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _discard_stdout()
+        return EXIT_BROKEN_PIPE
+    except (KeyboardInterrupt, click.Abort):
+        code, report = EXIT_INTERRUPTED, _INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - the last line of defence turns all into a message
+        code, report = _describe(error)
+        if "--traceback" in options:
+            lines = "".join(traceback.format_exception(error))
+            report = {**report, "traceback": lines}
+    else:
+        return code
+    _settle_stdout()
+    output.error(report)
+    return code
+
+
+def _invoke(arguments: list[str]) -> int:
+    try:
+        with app.make_context("fourfold", arguments) as context:
+            app.invoke(context)
+    except click.exceptions.Exit as leave:
+        return leave.exit_code
+    return 0
+
+
+def _describe(error: Exception) -> tuple[int, Mapping[str, object]]:
+    """The exit code and the report of an error that ended a command."""
+    if isinstance(error, click.ClickException):
+        error = _wrong_call(error)
+    elif isinstance(error, OSError) and not isinstance(error, FourfoldError):
+        error = _machine_failed(error)
+    if isinstance(error, FourfoldError):
+        return error.exit_code, error.as_dict()
+    return EXIT_INTERNAL, {
+        "kind": "internal",
+        "message": f"unexpected {type(error).__name__}: {error}",
+        "hint": "This is a bug in Fourfold: run again with --traceback and report what it shows.",
+        "retryable": False,
+    }
+
+
+def _wrong_call(error: click.ClickException) -> InvalidInput:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "fourfold"
+    return InvalidInput(
+        error.format_message(), hint=f"Run `{path} --help` to see how it is called."
+    )
+
+
+def _machine_failed(error: OSError) -> FourfoldError:
+    """An operating system error that no layer below gave a name to."""
+    where = f"{error.filename}: " if error.filename else ""
+    message = f"{where}{error.strerror or error}"
+    if error.errno == errno.ENOSPC:
+        return DiskFull(message)
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return ReadOnly(message)
+    return StorageError(message)
+
+
+def _settle_stdout() -> None:
+    """Print what a failed command has printed so far, if stdout takes it."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _discard_stdout()
+
+
+def _discard_stdout() -> None:
+    """Let what is still buffered go nowhere: the interpreter would fail on it on its way out."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except (OSError, ValueError):
+        return
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, descriptor)
+    os.close(null)

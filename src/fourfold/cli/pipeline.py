@@ -1,0 +1,228 @@
+"""`fourfold pipeline`: the jobs that work over all history, on Spark.
+
+`fourfold pipeline list`, `status` and `history`: which jobs there are, and what they did.
+
+`fourfold pipeline run JOB ROOT ...`: one command for each job, made from what the job says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+
+from fourfold.cli.main import SectionedGroup, Sections
+from fourfold.cli.options import command as plain_command
+from fourfold.cli.options import root_argument
+from fourfold.cli.output import Output
+from fourfold.pipeline import jobs
+from fourfold.store import open_store
+
+
+@plain_command("list")
+def list_jobs(out: Output) -> None:
+    """List the jobs."""
+    found = [
+        {
+            "name": job.name,
+            "summary": job.summary,
+            "options": [option.name for option in job.options],
+        }
+        for job in jobs.all_jobs().values()
+    ]
+    if out.as_json:
+        out.document({"jobs": found})
+    else:
+        out.table(("job", "what it does"), [(each["name"], each["summary"]) for each in found])
+
+
+@plain_command("status")
+@root_argument(required=True)
+def status(out: Output, root: Path) -> None:
+    """Show how each job of ROOT stands: its newest run for each place that it writes to."""
+    folder = _checked(root)
+    _show(out, folder, jobs.newest(folder))
+
+
+@plain_command("history")
+@root_argument(required=True)
+@click.option("--job", help="Only the runs of this job.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=50,
+    show_default=True,
+    help="How many, from the newest on.",
+)
+def history(out: Output, root: Path, *, job: str | None, limit: int) -> None:
+    """List the runs of ROOT, newest first."""
+    folder = _checked(root)
+    if job is not None:
+        jobs.find(job)
+    _show(out, folder, jobs.history(folder, job, limit))
+
+
+def _checked(root: Path) -> Path:
+    with open_store(root, mode="r") as store:
+        return store.root
+
+
+def _show(out: Output, root: Path, runs: list[jobs.Run]) -> None:
+    found = [_facts(root, run) for run in runs]
+    if out.as_json:
+        out.document({"root": str(root), "runs": found})
+    elif not found:
+        out.line(f"{root}: no job has run yet. See `fourfold pipeline list`.")
+    else:
+        out.table(
+            ("run", "job", "state", "started", "seconds", "read", "written", "output"),
+            [
+                (
+                    each["id"],
+                    each["job"],
+                    each["state"],
+                    each["started_at"],
+                    "" if each["duration_ms"] is None else f"{each['duration_ms'] / 1000:.1f}",
+                    each["rows_in"],
+                    each["rows_out"],
+                    each["output"],
+                )
+                for each in found
+            ],
+        )
+
+
+def _facts(root: Path, run: jobs.Run) -> dict[str, Any]:
+    facts: dict[str, Any] = msgspec.to_builtins(run)
+    if run.state == "running" and not jobs.is_running(root, run.job, run.target):
+        # Its process is gone; the next run of the job will say so in the table.
+        facts["state"] = "interrupted"
+    return facts
+
+
+class _Jobs(SectionedGroup):
+    """The jobs, as commands; looked up when somebody asks."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(jobs.all_jobs())
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.sections = (("Jobs", self.list_commands(ctx)),)
+        super().format_commands(ctx, formatter)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        found = jobs.all_jobs().get(cmd_name)
+        return None if found is None else _command(found)
+
+
+@click.command("run", cls=_Jobs, sections=())
+def run() -> None:
+    """Run a job over the store ROOT."""
+
+
+def _command(job: jobs.Job) -> click.Command:
+    def call(
+        out: Output,
+        root: Path,
+        *,
+        master: str | None,
+        remote: str | None,
+        dry_run: bool,
+        skip_bad: bool,
+        **options: Any,
+    ) -> None:
+        with out.progress(job.name) as advance:
+            done = jobs.run(
+                job,
+                root,
+                {key: value for key, value in options.items() if value is not None},
+                master=master,
+                remote=remote,
+                dry_run=dry_run,
+                skip_bad=skip_bad,
+                progress=advance,
+            )
+        _running_show(out, done)
+        verdict = job.verdict(done.report)
+        if verdict is not None:
+            raise verdict
+
+    call.__doc__ = f"{job.summary}\n\n{job.explanation}"
+    decorated: Callable[..., None] = call
+    for option in reversed(job.options):
+        decorated = _option(option)(decorated)
+    for decorate in reversed(_SHARED):
+        decorated = decorate(decorated)
+    return plain_command(job.name)(root_argument(required=True)(decorated))
+
+
+_SHARED: tuple[Callable[[Callable[..., None]], Callable[..., None]], ...] = (
+    click.option("--master", help="Where Spark runs: local[*], spark://..., yarn, k8s://..."),
+    click.option("--remote", help="A Spark Connect server instead: sc://HOST:PORT."),
+    click.option("--dry-run", is_flag=True, help="Only say what would be done."),
+    click.option("--skip-bad", is_flag=True, help="Leave out what is bad, and report it."),
+)
+
+
+def _option(option: jobs.Option) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    name = f"--{option.name}"
+    help_ = option.help
+    if option.kind == "flag":
+        return click.option(name, option.key, is_flag=True, default=None, help=help_)
+    kind: Any = {"number": int, "path": click.Path(path_type=Path)}.get(option.kind, str)
+    return click.option(
+        name,
+        option.key,
+        type=click.Choice(option.choices) if option.choices else kind,
+        required=option.required,
+        multiple=option.many,
+        default=None,
+        help=help_ if option.default is None else f"{help_}  [default: {option.default}]",
+    )
+
+
+def _running_show(out: Output, done: jobs.Done) -> None:
+    if out.as_json:
+        out.document(msgspec.to_builtins(done))
+        return
+    taken_up = " (taken up where an earlier run left it)" if done.resumed else ""
+    out.line(f"{done.job}: {done.sentence}{taken_up}")
+    for line in done.lines:
+        out.line(line)
+    for each in done.skipped:
+        out.line(f"left out: {each['source']}: {each['problem']}")
+
+
+SECTIONS: Final[Sections] = (
+    ("Jobs", ("list", "run")),
+    ("What was done", ("status", "history")),
+)
+
+_EPILOG: Final = """\b
+Examples:
+  fourfold pipeline list
+  fourfold pipeline run load ROOT --from notes.ndjson --space did:web:shop.example
+  fourfold pipeline run load ROOT --from notes.ndjson --space did:web:shop.example --dry-run
+  fourfold pipeline history ROOT
+
+Spark runs on this machine unless --master or --remote says otherwise.
+Every command takes --json and --traceback.
+"""
+
+
+@click.command("pipeline", cls=SectionedGroup, sections=SECTIONS, epilog=_EPILOG)
+def command() -> None:
+    """Jobs over all history, on Spark.
+
+    A job works off what is new since its last run, makes its result visible all at once, and leaves
+    a row that says what it did. One that was killed is taken up by the next run.
+    """
+
+
+for _each in (list_jobs, run, status, history):
+    command.add_command(_each)

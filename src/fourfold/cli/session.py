@@ -1,0 +1,484 @@
+"""`fourfold session`: what agents did, from the command line.
+
+Every command takes ROOT first, and most of them the id of a session.
+
+What the commands on sessions share: ROOT and SID, and values as JSON has them.
+
+`fourfold session export` and `import`: a session and what came out of it, in one file.
+
+`fourfold session tree` and `diff`: where sessions went, and what changed on the way.
+
+`fourfold session list`, `show` and `log`: sessions, their views, and the events behind them.
+
+`fourfold session verify` and `gc`.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+
+from fourfold import limits
+from fourfold.cli.main import SectionedGroup, Sections
+from fourfold.cli.options import command as plain_command
+from fourfold.cli.options import root_argument
+from fourfold.cli.output import Output, counted, size
+from fourfold.cli.space.arguments import new_file
+from fourfold.content import PayloadRef, encode, parse_content_id
+from fourfold.content.canonical import integer_text
+from fourfold.errors import CorruptData, InvalidInput, NotFound, PayloadMissing
+from fourfold.models.sessions import Edge, Event, Sessions, SessionView, compare_heads
+from fourfold.store import open_store
+
+_CELL_CHARS = 60
+_INTEGER_BITS_MAX = 8_192
+"""A longer integer is shown as a text of its digits: most JSON parsers cannot read it."""
+
+
+class RootMayBeLeftOut(click.Command):
+    """A command that takes ROOT and one thing more, such as SID. With one of them only, it is the
+    other thing, and FOURFOLD_ROOT stands in for ROOT.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given, _, _ = self.make_parser(ctx).parse_args(list(args))
+        root = os.environ.get("FOURFOLD_ROOT")
+        _, other = [each.name for each in self.params if isinstance(each, click.Argument)]
+        if root and isinstance(given.get("root"), str) and not isinstance(given.get(other), str):
+            args = [str(Path(root).absolute()), *args]
+        return super().parse_args(ctx, args)
+
+
+def session_command(name: str) -> Callable[[Callable[..., None]], click.Command]:
+    """A command that reads one session: its function gets an `Output`, the `Sessions`, the id."""
+
+    def decorate(function: Callable[..., None]) -> click.Command:
+        @functools.wraps(function)
+        def run(out: object, root: Path, sid: str, **arguments: Any) -> None:
+            with sessions_of(root) as sessions:
+                function(out, sessions, sid, **arguments)
+
+        with_sid = click.argument("sid")(run)
+        return plain_command(name, RootMayBeLeftOut)(root_argument(required=True)(with_sid))
+
+    return decorate
+
+
+@contextmanager
+def sessions_of(root: Path, *, writes: bool = False) -> Iterator[Sessions]:
+    """The sessions of a store that has some; none are ever made here."""
+    with open_store(root, mode="r") as store:
+        try:
+            sessions = store.sessions
+        except NotFound:
+            raise NotFound(
+                f"{root}: there are no sessions yet",
+                hint="A program makes them: `store.sessions.create_session()`.",
+            ) from None
+        if not writes:
+            yield sessions
+            return
+    with open_store(root) as store:
+        yield store.sessions
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: a reference is a dict that says so, other tags stay as they are."""
+    if isinstance(value, PayloadRef):
+        return value.as_dict()
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if type(value) is int and value.bit_length() > _INTEGER_BITS_MAX:
+        return integer_text(value)
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    return json.loads(encode(value))
+
+
+def brief(value: Any) -> str:
+    """A value in a line."""
+    text = json.dumps(plain(value), ensure_ascii=True)
+    return text if len(text) <= _CELL_CHARS else text[: _CELL_CHARS - 3] + "..."
+
+
+@session_command("export")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write this new file, which appears when it is complete; stdout if not given.",
+)
+def export_session(out: Output, sessions: Sessions, sid: str, output: Path | None) -> None:
+    """Write the session SID, and all that came out of it, as lines of JSON.
+
+    Every event, every head and edge, every payload.
+    """
+    if output is None:
+        if out.as_json:
+            raise InvalidInput(
+                "--json needs --output FILE: without a file, stdout holds the export itself"
+            )
+        for line in sessions.export_bundle(sid):
+            sys.stdout.buffer.write(line)
+        return
+    written = 0
+    line = b"{}"
+    sessions.open_session(sid)
+    with new_file(output) as file:
+        for line in sessions.export_bundle(sid):
+            written += file.write(line)
+    end = json.loads(line)
+    counts = {name: end[name] for name in ("sessions", "events", "payloads")}
+    if out.as_json:
+        out.document({"id": sid, "file": str(output), **counts, "bytes": written})
+        return
+    out.line(f"exported {sid} to {output}: {_told(counts)}, {size(written)}")
+
+
+@plain_command("import", RootMayBeLeftOut)
+@root_argument(required=True)
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+def import_sessions(out: Output, root: Path, file: Path) -> None:
+    """Add the sessions of the bundle FILE to the store ROOT, under their ids.
+
+    Every digest in the file is checked before anything is written. A session that is there already
+    must have the same history; it gets what it does not have yet.
+    """
+    if not file.is_file():
+        raise NotFound(f"{file}: there is no such file")
+    with open_store(root) as store:
+        done = store.sessions.import_bundle(file)
+    if out.as_json:
+        out.document({"root": str(root), "file": str(file), **msgspec.to_builtins(done)})
+        return
+    out.line(f"imported {file} into {root}: {_told(msgspec.to_builtins(done))}")
+
+
+def _told(counts: dict[str, int]) -> str:
+    return ", ".join(counted(count, name.removesuffix("s")) for name, count in counts.items())
+
+
+_SHORT = len("sha256:") + 12
+
+
+@session_command("tree")
+def tree(out: Output, sessions: Sessions, sid: str) -> None:
+    """Draw what came out of the session SID: its children, and the sessions that start from it.
+
+    A session that several lead to is drawn once, and named after that.
+    """
+    sessions.open_session(sid)
+    edges: dict[str, list[Edge]] = {}
+    for edge in sessions.lineage_graph(sid).edges:
+        edges.setdefault(edge.from_session, []).append(edge)
+    seen: dict[str, dict[str, Any]] = {}
+    lines, drawn = [], []
+    # Each entry: the session, the edge that leads there, what stands left of it, is it the last.
+    waiting: list[tuple[str, Edge | None, str, bool]] = [(sid, None, "", True)]
+    while waiting:
+        name, through, left, last = waiting.pop()
+        mark = "" if through is None else ("└─ " if last else "├─ ")
+        kind = "" if through is None else f"  {through.type}"
+        if name in seen:
+            lines.append(f"{left}{mark}{name}{kind}  (see above)")
+            continue
+        seen[name] = _session(sessions, name)
+        lines.append(f"{left}{mark}{name}{kind}  {_lineage_told(seen[name])}")
+        below = left + ("" if through is None else ("   " if last else "│  "))
+        following = edges.get(name, [])
+        drawn += following
+        waiting += [
+            (edge.to_session, edge, below, edge is following[-1]) for edge in reversed(following)
+        ]
+    if out.as_json:
+        shown = [{**msgspec.to_builtins(edge), "extra": plain(edge.extra)} for edge in drawn]
+        out.document({"id": sid, "sessions": list(seen.values()), "edges": shown})
+        return
+    for line in lines:
+        out.line(line)
+
+
+def _session(sessions: Sessions, sid: str) -> dict[str, Any]:
+    facts: dict[str, Any] = {"id": sid, "status": "elsewhere", "events": 0, "heads": []}
+    try:
+        view = sessions.current_view(sid)
+    except NotFound:
+        return facts  # An edge may lead to another store, or to a session that was deleted.
+    status = (view.session or {}).get("status", "not started")
+    heads = [{"id": head.id, "kind": head.kind, "turn_id": head.turn_id} for head in view.heads]
+    return {"id": sid, "status": status, "events": view.counters.event, "heads": heads}
+
+
+def _lineage_told(session: dict[str, Any]) -> str:
+    text = f"{session['status']}, {counted(session['events'], 'event')}"
+    heads = session["heads"]
+    return f"{text}, {counted(len(heads), 'head')}, {heads[-1]['id'][:_SHORT]}" if heads else text
+
+
+@session_command("diff")
+@click.option("--from", "one", metavar="HEAD", help="The head before; the one below --to.")
+@click.option("--to", "other", metavar="HEAD", help="The head after; the current one of SID.")
+def diff(out: Output, sessions: Sessions, sid: str, one: str | None, other: str | None) -> None:
+    """Show what changed from one head to another: variables and messages.
+
+    The heads may be of any sessions; without options, it is the last step of SID.
+    """
+    other = other or sessions.current_view(sid).current_head
+    if other is None:
+        raise NotFound(f"session {sid!r} has no head yet", hint="Finish a turn of it first.")
+    one = one or sessions.head(other).basis
+    if one is None:
+        raise InvalidInput(
+            f"head {other} is the first of its session", hint="Name another one: --from HEAD."
+        )
+    found = compare_heads(sessions, one, other)
+    if out.as_json:
+        out.document(plain(msgspec.structs.asdict(found)))
+        return
+    out.line(f"from {found.one}")
+    out.line(f"to   {found.other}")
+    if found.common != found.one:
+        out.line(f"both go back to {found.common or 'nothing'}")
+    for mark, names in (("+", found.added), ("-", found.removed), ("~", found.changed)):
+        for name in names:
+            out.line(f"{mark} {name}")
+    for mark, messages in (("+", found.new_messages), ("-", found.gone_messages)):
+        for message in messages:
+            out.line(f"{mark} message {message['id']}: {message.get('role', '')}: {brief(message)}")
+
+
+@plain_command("list")
+@root_argument(required=True)
+@click.option("--after", metavar="SID", help="Begin behind this session.")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most.")
+@click.option("--deleted", is_flag=True, help="Show deleted sessions too.")
+def list_sessions(out: Output, root: Path, after: str | None, limit: int, *, deleted: bool) -> None:
+    """List the sessions of ROOT, in the order of their creation."""
+    with sessions_of(root) as sessions:
+        found = sessions.list_sessions(after=after, limit=limit, deleted=deleted)
+        more = bool(found) and bool(
+            sessions.list_sessions(after=found[-1].id, limit=1, deleted=deleted)
+        )
+    if out.as_json:
+        out.document(
+            {
+                "root": str(root),
+                "sessions": [msgspec.to_builtins(each) for each in found],
+                "next_after": found[-1].id if more else None,
+            }
+        )
+        return
+    out.table(
+        ("session", "events", "created", "deleted"),
+        [(each.id, each.events, each.created_at, each.deleted_at or "") for each in found],
+    )
+    if more:
+        out.line(f"There are more: --after {found[-1].id}")
+
+
+@session_command("show")
+@click.option("--at", metavar="EVENT|HEAD", help="As of this event, or of this head.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="Turns and messages at most, the newest.",
+)
+def show(out: Output, sessions: Sessions, sid: str, at: str | None, limit: int) -> None:
+    """Show the session SID, now or at a point in the past."""
+    if at is None:
+        view = sessions.current_view(sid)
+    else:
+        view = sessions.view_at(sid, int(at) if at.isdecimal() and len(at) < 19 else at)
+    kept = list(view.kept_messages())[-limit:]
+    if out.as_json:
+        out.document(_facts(view, limit, kept))
+        return
+    status = (view.session or {}).get("status", "not started")
+    out.line(f"{sid}: {status}, {counted(view.counters.event, 'event')}")
+    out.line(f"current head: {view.current_head or 'none'}")
+    for turn in view.turns[-limit:]:
+        out.line(f"turn {turn['id']}: {turn.get('status', '')}")
+    for message in kept:
+        out.line(f"message {message['id']}: {message.get('role', '')}: {brief(message)}")
+
+
+def _facts(view: SessionView, limit: int, kept: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "id": view.id,
+        "session": plain(view.session),
+        "counters": msgspec.to_builtins(view.counters),
+        "current_head": view.current_head,
+        "vars_ref": plain(view.vars_ref),
+        "compact_from_event_id": view.compact_from_event_id,
+        "error": plain(view.error),
+        "turns": plain(view.turns[-limit:]),
+        "kept_messages": plain(kept),
+    }
+
+
+@session_command("log")
+@click.option(
+    "--after",
+    type=click.IntRange(min=0),
+    metavar="EVENT",
+    help="Begin behind this event; without it, the newest are shown.",
+)
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most.")
+@click.option("--follow", is_flag=True, help="Go on with those that come, until interrupted.")
+def log(
+    out: Output, sessions: Sessions, sid: str, after: int | None, limit: int, *, follow: bool
+) -> None:
+    """List the events of the session SID, the newest last.
+
+    With --follow, --json prints one JSON document a line.
+    """
+    newest = sessions.peek_next_id(sid) - 1
+    start = max(0, newest - limit) if after is None else after
+    if follow:
+        for item in sessions.follow(sid, after=min(start, newest)):
+            if isinstance(item, Event):
+                out.line(json.dumps(_event(item)) if out.as_json else _line(item))
+                # Whoever reads a pipe wants each event when it comes.
+                sys.stdout.flush()
+        return
+    events = sessions.events_since(sid, start, limit=limit)
+    if out.as_json:
+        more = bool(events) and events[-1].id < newest
+        out.document(
+            {
+                "id": sid,
+                "events": [_event(event) for event in events],
+                "next_after": events[-1].id if more else None,
+            }
+        )
+        return
+    for event in events:
+        out.line(_line(event))
+
+
+def _event(event: Event) -> dict[str, Any]:
+    return {**plain(event.as_dict()), "position": event.position}
+
+
+def _line(event: Event) -> str:
+    return f"{event.id:>6}  {event.at}  {event.type}  {brief(event.data)}"
+
+
+@plain_command("payload", RootMayBeLeftOut)
+@root_argument(required=True)
+@click.argument("payload")
+def read_payload(out: Output, root: Path, payload: str) -> None:
+    """Print the value of PAYLOAD, an id that `show` and `log` give as `payload_id`."""
+    digest = bytes.fromhex(parse_content_id(payload))
+    with sessions_of(root) as sessions:
+        with sessions.log.read() as reading:
+            size = reading.payload_size(digest)
+        if size is None:
+            raise PayloadMissing(f"payload {payload} is not in this store")
+        value = plain(sessions.read_payload(PayloadRef(payload, "message", size)))
+    if out.as_json:
+        out.document({"id": payload, "size": size, "value": value})
+    else:
+        out.line(value if isinstance(value, str) else json.dumps(value, indent=2))
+
+
+@plain_command("verify")
+@root_argument(required=True)
+def verify(out: Output, root: Path) -> None:
+    """Check every event, and everything derived from them.
+
+    Nothing is changed, and the store may be in use. Exits with 8 when something is damaged.
+    """
+    with sessions_of(root) as sessions:
+        position = sessions.position()
+        problems = sessions.verify()
+    if out.as_json:
+        document = {"root": str(root), "position": position, "ok": not problems}
+        out.document({**document, "problems": problems})
+    elif problems:
+        for problem in problems:
+            out.line(problem)
+    else:
+        out.line(f"the sessions of {root} are sound ({counted(position, 'event')} checked)")
+    if problems:
+        raise CorruptData(
+            f"{root}: {counted(len(problems), 'problem')}; first: {problems[0]}",
+            hint="Restore the newest backup that verifies: `fourfold restore BACKUP ROOT`.",
+        )
+
+
+@plain_command("gc")
+@root_argument(required=True)
+@click.option(
+    "--grace",
+    type=click.FloatRange(min=0),
+    default=limits.SESSION_GRACE_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="What is younger stays, for whoever is about to refer to it.",
+)
+def gc(out: Output, root: Path, grace: float) -> None:
+    """Remove payloads that no event leads to, and the events of deleted sessions."""
+    with sessions_of(root, writes=True) as sessions:
+        done = sessions.gc(grace)
+    if out.as_json:
+        out.document({"root": str(root), **msgspec.to_builtins(done)})
+        return
+    out.line(
+        f"{counted(done.payloads, 'payload')} ({size(done.bytes)}) and "
+        f"{counted(done.events, 'event')} of {counted(done.sessions, 'deleted session')} removed"
+    )
+
+
+SECTIONS: Final[Sections] = (
+    ("Look at sessions", ("list", "show", "log", "payload", "tree", "diff")),
+    ("Take them elsewhere", ("export", "import")),
+    ("Keep them sound", ("verify", "gc")),
+)
+
+_EPILOG: Final = """\b
+Examples:
+  fourfold session list ROOT
+  fourfold session show ROOT SID --at 12
+  fourfold session log ROOT SID --follow
+  fourfold session tree ROOT SID
+
+With FOURFOLD_ROOT set, ROOT may be left out. Every command takes --json and
+--traceback.
+"""
+
+
+@click.command("session", cls=SectionedGroup, sections=SECTIONS, epilog=_EPILOG)
+def command() -> None:
+    """Sessions: events, views, heads.
+
+    A session is a log of events; what is shown of it is folded from them, now or as of any event or
+    head.
+    """
+
+
+for _each in (
+    list_sessions,
+    show,
+    log,
+    read_payload,
+    tree,
+    diff,
+    export_session,
+    import_sessions,
+    verify,
+    gc,
+):
+    command.add_command(_each)

@@ -1,0 +1,257 @@
+"""`fourfold space get`, `ids`, `log` and `history`: states and the log behind them.
+
+`fourfold space set`, `patch` and `delete`: one operation, one commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import click
+import msgspec
+
+from fourfold.cli.output import Output, printable
+from fourfold.cli.space.arguments import (
+    at_option,
+    branch_name,
+    branch_option,
+    change,
+    json_argument,
+    limit_option,
+    on_branch,
+    pretty,
+    request_line,
+    space_command,
+)
+from fourfold.errors import NotFound
+from fourfold.models.documents import Revision, Space
+
+At = int | datetime | None
+_branch: Final = branch_option("The branch to read; the default branch if not given.")
+_at: Final = at_option("Read as of this seq, or as of this time.")
+
+
+@space_command("get")
+@click.argument("entity", metavar="ID")
+@_branch
+@_at
+def get(out: Output, space: Space, entity: str, branch: str, at: At) -> None:
+    """Print the document of the entity ID, now or at a point in the past."""
+    state = space.read(entity, branch, at)
+    if state is None:
+        raise NotFound(
+            f"{entity!r} was never written{on_branch(branch)}{_as_of(at)}",
+            hint="`fourfold space ids` names every entity.",
+        )
+    if state.document is None:
+        raise NotFound(
+            f"{entity!r} was deleted at seq {state.seq}",
+            hint=f"Read it as it was before: --at {state.seq - 1}.",
+            details={"entity": entity, "deleted_seq": state.seq},
+        )
+    if out.as_json:
+        out.document({"id": entity, "branch": branch, **msgspec.to_builtins(state)})
+    else:
+        out.text(pretty(state.document) + "\n")
+
+
+@space_command("ids")
+@_branch
+@_at
+@click.option("--prefix", default="", metavar="TEXT", help="Only ids that begin with this.")
+@click.option("--after", default="", metavar="ID", help="Begin after this id.")
+@click.option("--limit", type=click.IntRange(min=1), help="At most.")
+def ids(  # noqa: PLR0917
+    out: Output, space: Space, branch: str, at: At, prefix: str, after: str, limit: int | None
+) -> None:
+    """List the entities that exist, now or at a point in the past, sorted."""
+    # One more than asked for tells whether there are more.
+    more = None if limit is None else limit + 1
+    found = space.ids(branch, at, prefix=prefix, after=after, limit=more)
+    shown = found[:limit]
+    if out.as_json:
+        following = shown[-1] if len(found) > len(shown) else None
+        out.document({"branch": branch, "ids": shown, "next": following})
+        return
+    for entity in shown:
+        out.line(entity)
+
+
+@space_command("log")
+@click.option(
+    "--after",
+    type=click.IntRange(min=0),
+    metavar="SEQ",
+    help="Begin after this seq; without it, the newest commits are shown.",
+)
+@limit_option(50)
+def log(out: Output, space: Space, after: int | None, limit: int) -> None:
+    """List the commits of the space, the newest last."""
+    newest = space.seq()
+    start = max(0, newest - limit) if after is None else after
+    entries = space.log(after=start, limit=limit)
+    if out.as_json:
+        following = entries[-1].seq if entries and entries[-1].seq < newest else None
+        out.document(
+            {"commits": [msgspec.to_builtins(each) for each in entries], "next": following}
+        )
+    elif entries:
+        out.table(
+            ("seq", "time", "branch", "change"),
+            [
+                (each.seq, each.created_at, branch_name(each.branch), request_line(each.original))
+                for each in entries
+            ],
+        )
+    else:
+        out.line("no commits" + (f" after seq {start}" if start else " yet"))
+
+
+@space_command("history")
+@click.argument("entity", metavar="ID")
+@_branch
+@click.option(
+    "--after", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Begin after this seq."
+)
+@at_option("End at this seq, or at this time.")
+@limit_option(100)
+def history(
+    out: Output,
+    space: Space,
+    entity: str,
+    *,
+    branch: str,
+    after: int,
+    at: At,
+    limit: int,
+) -> None:
+    """List the revisions of the entity ID that a branch shows, the newest last."""
+    found = space.history(entity, branch, after=after, at=at, limit=limit + 1)
+    revisions = _whole_commits(found, limit)
+    following = revisions[-1].seq if len(found) > len(revisions) else None
+    if out.as_json:
+        out.document(
+            {
+                "id": entity,
+                "branch": branch,
+                "revisions": [msgspec.to_builtins(each) for each in revisions],
+                "next": following,
+            }
+        )
+        return
+    if not revisions:
+        beyond = f" after seq {after}" if after else ""
+        raise NotFound(
+            f"{entity!r} has no revisions{on_branch(branch)}{beyond}{_as_of(at)}",
+            hint="`fourfold space ids` names every entity.",
+        )
+    out.table(
+        ("seq", "branch", "op", "change"),
+        [(each.seq, branch_name(each.branch), each.op, change(each)) for each in revisions],
+    )
+    if following is not None:
+        out.line(f"There are more: --after {following}")
+
+
+def _whole_commits(found: Sequence[Revision], limit: int) -> Sequence[Revision]:
+    """At most `limit` rows, and no part of a commit: the next page begins with a whole one.
+
+    A single commit with more rows than that is shown as far as it goes.
+    """
+    if len(found) <= limit:
+        return found
+    cut = found[limit].seq
+    return [each for each in found[:limit] if each.seq != cut] or found[:limit]
+
+
+def _as_of(at: At) -> str:
+    if at is None:
+        return ""
+    return f" as of seq {at}" if isinstance(at, int) else f" as of {at.isoformat()}"
+
+
+_changes_branch: Final = branch_option("The branch to write; the default branch if not given.")
+_if_seq: Final = click.option(
+    "--if-seq",
+    type=click.IntRange(min=0),
+    metavar="SEQ",
+    help="Only if the entity was last changed at this seq; 0: only if it was never written.",
+)
+
+
+@space_command("set", writes=True)
+@click.argument("entity", metavar="ID")
+@click.argument("document")
+@_changes_branch
+@_if_seq
+def set_document(
+    out: Output,
+    space: Space,
+    entity: str,
+    document: str,
+    *,
+    branch: str,
+    if_seq: int | None,
+) -> None:
+    """Replace the whole document of the entity ID.
+
+    DOCUMENT is a JSON object, or @FILE, or - for stdin.
+    """
+    value = json_argument(document, "the document")
+    _commit(out, space, {"op": "set", "id": entity, "value": value}, branch, if_seq)
+
+
+@space_command("patch", writes=True)
+@click.argument("entity", metavar="ID")
+@click.argument("patches")
+@_changes_branch
+@_if_seq
+def patch_document(
+    out: Output,
+    space: Space,
+    entity: str,
+    patches: str,
+    *,
+    branch: str,
+    if_seq: int | None,
+) -> None:
+    """Change parts of the document of the entity ID.
+
+    PATCHES is a JSON list of patches, or a single one, or @FILE, or - for stdin. For example
+    '{"op": "replace", "path": "/title", "value": "New"}'.
+    """
+    value = json_argument(patches, "the patches")
+    listed = [value] if isinstance(value, dict) else value
+    _commit(out, space, {"op": "patch", "id": entity, "patches": listed}, branch, if_seq)
+
+
+@space_command("delete", writes=True)
+@click.argument("entity", metavar="ID")
+@_changes_branch
+@_if_seq
+def delete_document(
+    out: Output,
+    space: Space,
+    entity: str,
+    branch: str,
+    if_seq: int | None,
+) -> None:
+    """Mark the entity ID as deleted. Its past stays readable."""
+    _commit(out, space, {"op": "delete", "id": entity}, branch, if_seq)
+
+
+def _commit(
+    out: Output, space: Space, operation: Mapping[str, Any], branch: str, if_seq: int | None
+) -> None:
+    entity, op = operation["id"], operation["op"]
+    only_if = () if if_seq is None else ({"kind": "seq", "id": entity, "seq": if_seq},)
+    commit = space.transact([operation], branch=branch, preconditions=only_if)
+    if out.as_json:
+        out.document(
+            {"did": space.did, "branch": branch, "id": entity, "op": op, "seq": commit.seq}
+        )
+        return
+    done = {"set": "set", "patch": "patched", "delete": "deleted"}[op]
+    out.line(printable(f"seq {commit.seq}: {done} {entity}{on_branch(branch)}"))

@@ -1,0 +1,395 @@
+"""The client for coroutines: the same calls as of the one for threads.
+
+async with AsyncStreamClient("http://127.0.0.1:4437", key=None) as client:
+    orders = await client.create("orders")
+    await orders.append_json([{"id": 1}])
+    async with orders.follow("now") as parts:
+        async for part in parts: ...
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from msgspec import UnsetType
+
+from fourfold import limits
+from fourfold.client import requests, responses
+from fourfold.client.producer import AsyncProducer, Batching
+from fourfold.client.reader import BytesReading, LiveReading, MessagesReading, Reading, TextReading
+from fourfold.client.requests import Address, Call, Live
+from fourfold.client.responses import Answer, Appended, Listed, Part, StreamFacts
+from fourfold.client.rules import AsyncRuleCalls
+from fourfold.client.sync_client import was_sent
+from fourfold.client.transport import AsyncTransport, Patience, Settings
+from fourfold.errors import FourfoldError, NotFound, ServerUnreachable
+from fourfold.models.streams.records import Producer
+from fourfold.models.streams.rules import UNCHANGED
+from fourfold.models.streams.validation import JSON, START
+
+Out = TypeVar("Out")
+
+
+class AsyncStreamClient(AsyncRuleCalls):
+    """A server, for the coroutines of one event loop.
+
+    `retry_for` says for how many seconds a request that may be repeated is repeated while the
+    server cannot be reached or is busy; None is for ever. `verify` is whose certificates are
+    believed: the usual ones, a file, a context, or with False any.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        key: str | None = None,
+        timeout: float = limits.CLIENT_TIMEOUT_S,
+        retry_for: float | None = limits.CLIENT_RETRY_S,
+        verify: bool | str | Path | ssl.SSLContext = True,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.settings = Settings(
+            address=Address(url),
+            key=key,
+            timeout=timeout,
+            retry_for=retry_for,
+            verify=verify,
+            headers=tuple((headers or {}).items()),
+        )
+        self.transport = AsyncTransport(self.settings)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End the connections. Producers and followers have their own, and are closed by
+        themselves.
+        """
+        await self.transport.close()
+
+    async def create(
+        self,
+        name: str,
+        content_type: str = JSON,
+        *,
+        ttl: int | None = None,
+        expires_at: datetime | str | None = None,
+        closed: bool = False,
+        body: bytes = b"",
+        retention_seconds: int | None = None,
+        retention_bytes: int | None = None,
+    ) -> AsyncStream:
+        """A new stream; the same one again when it is there and is like that. Retention is an
+        option of Fourfold's server.
+        """
+        call = requests.create(
+            self.settings.address,
+            name,
+            content_type,
+            ttl=ttl,
+            expires_at=expires_at,
+            closed=closed,
+            body=body,
+            retention_seconds=retention_seconds,
+            retention_bytes=retention_bytes,
+        )
+        return AsyncStream(self, responses.facts(name, await self.send(call)))
+
+    async def open(self, name: str) -> AsyncStream:
+        """A stream that is there; NotFound when it is not."""
+        found = await self.send(requests.head(self.settings.address, name))
+        return AsyncStream(self, responses.facts(name, found))
+
+    async def list(self, prefix: str = "", *, after: str = "") -> AsyncIterator[Listed]:
+        """The streams of a Fourfold server in the order of their names, page by page."""
+        start: str | None = after
+        while start is not None:
+            call = requests.page(self.settings.address, prefix, start, limits.LIST_STREAMS_MAX)
+            found, start = responses.listed(await self.send(call))
+            for each in found:
+                yield each
+
+    async def delete(self, name: str) -> None:
+        """Remove a stream; those that were forked from it go on."""
+        call = requests.delete(self.settings.address, name)
+        patience = Patience(self.settings.retry_for)
+        asked = False
+        while True:
+            try:
+                await self.transport.send(call)
+            except NotFound:
+                # Asked again since no answer came: it was the first request that did it.
+                if not asked:
+                    raise
+            except FourfoldError as error:
+                asked = asked or (isinstance(error, ServerUnreachable) and was_sent(error))
+                await asyncio.sleep(patience.pause(error))
+                continue
+            return
+
+    async def send(self, call: Call) -> Answer:
+        """One request, repeated while that is safe."""
+        patience = Patience(self.settings.retry_for)
+        while True:
+            try:
+                return await self.transport.send(call)
+            except FourfoldError as error:
+                await asyncio.sleep(patience.pause(error))
+
+    async def run(self, reading: Reading[Out]) -> AsyncIterator[Out]:
+        """What a reader finds, connection after connection."""
+        patience = Patience(self.settings.retry_for)
+        while not reading.ended():
+            try:
+                async with self.transport.open(reading.call()) as (answer, pieces):
+                    reading.begin(answer.headers)
+                    async for piece in pieces:
+                        for each in reading.feed(piece):
+                            yield each
+                        patience.restart()
+                for each in reading.end():
+                    yield each
+            except FourfoldError as error:
+                await asyncio.sleep(patience.pause(error))
+
+
+class AsyncStream:
+    """One stream of a server. It holds nothing open."""
+
+    def __init__(self, client: AsyncStreamClient, facts: StreamFacts) -> None:
+        self._client = client
+        self._address = client.settings.address
+        self.facts = facts
+        """As the server told when this handle was made; `head()` asks again."""
+        self.name = facts.name
+        self.content_type = facts.content_type
+
+    async def head(self) -> StreamFacts:
+        """What the server says of the stream now. Looking does not count as a use."""
+        answer = await self._client.send(requests.head(self._address, self.name))
+        self.facts = responses.facts(self.name, answer)
+        return self.facts
+
+    async def append(
+        self,
+        data: bytes | str,
+        *,
+        producer: Producer | None = None,
+        seq: str | None = None,
+        close: bool = False,
+        key: str | None = None,
+    ) -> Appended:
+        """Add bytes, or text; to a JSON stream a message or an array of messages. It returns when
+        they are on disk. `key` is the routing key that they can be read by. Without a producer it
+        is not repeated when no answer comes, and raises OutcomeUnknown.
+        """
+        call = requests.append(
+            self._address,
+            self.name,
+            self.content_type,
+            requests.as_bytes(data),
+            producer=producer,
+            seq=seq,
+            close=close,
+            key=key,
+        )
+        return responses.appended(call, await self._client.send(call))
+
+    async def append_json(
+        self,
+        values: list[Any] | tuple[Any, ...],
+        *,
+        producer: Producer | None = None,
+        seq: str | None = None,
+        close: bool = False,
+        key: str | None = None,
+    ) -> Appended:
+        """Add values, each as a message of its own."""
+        return await self.append(
+            requests.json_body(values), producer=producer, seq=seq, close=close, key=key
+        )
+
+    async def close(self) -> Appended:
+        """No more appends; readers learn that they have reached the end."""
+        return await self.append(b"", close=True)
+
+    async def delete(self) -> None:
+        await self._client.delete(self.name)
+
+    async def configure(
+        self,
+        *,
+        ttl: int | UnsetType | None = UNCHANGED,
+        expires_at: datetime | str | UnsetType | None = UNCHANGED,
+        retention_seconds: int | UnsetType | None = UNCHANGED,
+        retention_bytes: int | UnsetType | None = UNCHANGED,
+    ) -> StreamFacts:
+        """Change the lifetime or the retention of a stream of a Fourfold server.
+
+        None removes a setting; what is not given stays as it is. A time to live and a fixed end
+        replace each other. What retention has trimmed stays trimmed.
+        """
+        call = requests.configure(
+            self._address,
+            self.name,
+            ttl=ttl,
+            expires_at=expires_at,
+            retention_seconds=retention_seconds,
+            retention_bytes=retention_bytes,
+        )
+        self.facts = responses.facts(self.name, await self._client.send(call))
+        return self.facts
+
+    async def fork(
+        self, name: str, at: str | None = None, *, sub_offset: int | None = None
+    ) -> AsyncStream:
+        """A new stream that shares everything up to an offset, the end if not given, and then goes
+        its own way.
+        """
+        call = requests.create(
+            self._address,
+            name,
+            None,
+            fork_from=self.name,
+            fork_offset=at,
+            fork_sub_offset=sub_offset,
+        )
+        return AsyncStream(self._client, responses.facts(name, await self._client.send(call)))
+
+    async def read(self, offset: str = START, *, key: str | None = None) -> Part:
+        """The next part behind an offset: as much as the server gives at once. With `key`, of the
+        records with that routing key; there may be none in it.
+        """
+        call = requests.read(self._address, self.name, offset, key=key)
+        answer = await self._client.send(call)
+        headers = answer.headers
+        closed = responses.is_true(headers, "stream-closed")
+        return Part(
+            answer.body,
+            headers.get("content-type", self.content_type),
+            headers.get("stream-next-offset", offset),
+            closed or responses.is_true(headers, "stream-up-to-date"),
+            closed,
+            headers.get("stream-first-offset"),
+        )
+
+    def read_bytes(self, offset: str = START, *, key: str | None = None) -> AsyncIterator[bytes]:
+        """The bytes from an offset to the end, in pieces: memory does not grow with the stream."""
+        return self._client.run(BytesReading(self._address, self.name, offset, key))
+
+    def read_text(self, offset: str = START, *, key: str | None = None) -> AsyncIterator[str]:
+        """The same as text."""
+        return self._client.run(TextReading(self._address, self.name, offset, key))
+
+    def messages(self, offset: str = START, *, key: str | None = None) -> AsyncIterator[bytes]:
+        """The messages of a JSON stream from an offset to the end, as the bytes that came."""
+        return self._client.run(MessagesReading(self._address, self.name, offset, key))
+
+    async def items(
+        self, offset: str = START, *, loads: Callable[[bytes], Any] = json.loads
+    ) -> AsyncIterator[Any]:
+        """The messages as values."""
+        async for message in self.messages(offset):
+            yield loads(message)
+
+    def follow(
+        self,
+        offset: str = START,
+        *,
+        live: Live | None = None,
+        key: str | None = None,
+        retry_for: float | None = limits.CLIENT_FOLLOW_RETRY_S,
+    ) -> AsyncFollowing:
+        """Part by part, waiting for more, until the stream is closed. When a
+        connection breaks it goes on from the last offset.
+
+        `live` is how to wait: "sse" or "long-poll". If it is not given, text is polled for, since
+        events change the ends of its lines, and everything else comes as events.
+        """
+        reading = LiveReading(self._address, self.name, offset, live, key=key)
+        return AsyncFollowing(self._client.transport, reading, retry_for)
+
+    def producer(
+        self,
+        producer_id: str,
+        *,
+        epoch: int | None = None,
+        auto_claim: bool = False,
+        batching: Batching | None = None,
+        retry_for: float | None = limits.CLIENT_FOLLOW_RETRY_S,
+    ) -> AsyncProducer:
+        """A producer: messages in batches, several under way at once, each on the stream once.
+
+        Without an `epoch` it begins a new one, and so takes over from an earlier producer of the
+        same id. `auto_claim` lets it take over again when another one has.
+        """
+        return AsyncProducer(
+            self._client.settings,
+            self.name,
+            self.content_type,
+            producer_id,
+            epoch=epoch,
+            auto_claim=auto_claim,
+            batching=batching or Batching(),
+            retry_for=retry_for,
+        )
+
+
+class AsyncFollowing:
+    """A follower of a stream: iterate over it, and leave its block to end it. Cancelling the task
+    that waits for it ends it as well.
+    """
+
+    def __init__(
+        self, transport: AsyncTransport, reading: LiveReading, retry_for: float | None
+    ) -> None:
+        self._transport = transport
+        self._reading = reading
+        self._patience = Patience(retry_for)
+        self._parts = self._run()
+
+    @property
+    def offset(self) -> str:
+        """Behind the last part that was received."""
+        return self._reading.offset
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Part:
+        return await anext(self._parts)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._parts.aclose()
+
+    async def _run(self) -> AsyncGenerator[Part, None]:
+        reading = self._reading
+        while not reading.ended():
+            try:
+                async with self._transport.open(reading.call()) as (answer, pieces):
+                    reading.begin(answer.headers)
+                    async for piece in pieces:
+                        for part in reading.feed(piece):
+                            self._patience.restart()
+                            yield part
+                        if reading.ended():
+                            break
+                for part in reading.end():
+                    yield part
+                if not reading.progress:
+                    raise reading.silence()
+                self._patience.restart()
+            except FourfoldError as error:
+                await asyncio.sleep(self._patience.pause(error))

@@ -1,0 +1,300 @@
+"""Whether a transaction may go in: replays, branches, preconditions, and what its author had read.
+
+A conflict is found by path: a later set or delete of an entity conflicts with any read of it, a
+later patch only with reads of what it touches. The check may call a conflict where there is none,
+never the other way round. It looks through the whole chain of a branch, since a write that a child
+inherits can be as new to the reader as one of the child's own.
+
+What lies far back is not looked at with the writer held: past a number of revisions a transaction
+ends with `ReadTooOld`. `look_back` then checks what is committed without the writer, and the next
+attempt has only the rest to look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fourfold.errors import (
+    BranchEnded,
+    InvalidInput,
+    PreconditionFailed,
+    ReplayMismatch,
+    StaleRead,
+)
+from fourfold.models.documents import overlap, reader
+from fourfold.models.documents.ancestry import Link, branch_named, chain, last_seq, no_such_branch
+from fourfold.models.documents.cache import Entry, Key, Standing
+from fourfold.models.documents.encoding import stored
+from fourfold.models.documents.gc.commit_digests import same_request
+from fourfold.models.documents.history import View
+from fourfold.models.documents.records import Branch, Commit, ConfirmedRead, PendingRead
+from fourfold.models.documents.request import Request, Written
+
+
+def replayed(view: View, request: Request) -> Commit | None:
+    """The commit that this very request became when it came before; refuses another one under its
+    name.
+
+    This comes before every other check: what was accepted stays accepted, also when the branch has
+    ended since.
+    """
+    row = view.one(view.sql.commit_of_session, (request.session, request.local_seq))
+    if row is None:
+        return None
+    seq, branch, original, _ = row
+    if not same_request(original, branch, request.local_seq, request.original):
+        raise ReplayMismatch(
+            f"session {request.session!r} already sent another transaction as local_seq "
+            f"{request.local_seq}; it became seq {seq}",
+            details={"session": request.session, "local_seq": request.local_seq, "seq": seq},
+        )
+    # Its rows may have been collected since, but it is this request that wrote them.
+    revisions = Written(request, seq)
+    return Commit(seq, branch, request.session, request.local_seq, revisions, replayed=True)
+
+
+def standing(view: View, name: str) -> Standing:
+    """Where the log is, if the branch `name` can be written."""
+    row = view.one(view.sql.standing, (name,))
+    if row is None:
+        raise no_such_branch(name)
+    status, newest, moment = row
+    if status != "active":
+        raise _ended(name)
+    return Standing(newest, moment)
+
+
+def active_branch(view: View, name: str) -> Branch:
+    branch = branch_named(view, name)
+    if not branch.active:
+        raise _ended(name)
+    return branch
+
+
+def _ended(name: str) -> BranchEnded:
+    return BranchEnded(f"the branch {name!r} was deleted; it can be read, not written")
+
+
+class ReadTooOld(Exception):
+    """A transaction builds on a read so old that the writer would be held for long."""
+
+
+class Looked(NamedTuple):
+    """The result of a check without the writer: it holds for every revision up to `until`."""
+
+    until: int
+    conflict_seq: int | None
+    """The newest revision among them that overlaps the read."""
+
+
+class Lookback:
+    """What a transaction knows of its old reads, and how many revisions it may look at itself.
+
+    `looked` has a result for each read that was checked before, by its place among all reads.
+    """
+
+    def __init__(
+        self, looked: Mapping[int, Looked] | None = None, rows_max: int | None = None
+    ) -> None:
+        self.looked = looked or {}
+        self._left = rows_max
+
+    def count(self) -> None:
+        """Count one more revision."""
+        if self._left is None:
+            return
+        if not self._left:
+            raise ReadTooOld
+        self._left -= 1
+
+
+def check_reads(
+    view: View,
+    request: Request,
+    newest: int,
+    known: Callable[[Key], Entry | None],
+    lookback: Lookback,
+) -> list[dict[str, int]]:
+    """Refuse a transaction whose author read something that has changed since; the resolved pending
+    reads. `known` gives the newest state of an entity, if that is in memory.
+    """
+    confirmed = request.reads.confirmed
+    for place, read in enumerate(confirmed):
+        branch = request.branch
+        if read.branch is not None and read.branch != branch:
+            branch = branch_named(view, read.branch).name
+        if not 0 <= read.seq <= newest:
+            raise InvalidInput(
+                f"the read of {read.id!r} is at seq {read.seq}; the newest is {newest}"
+            )
+        entry = known((branch, read.id))
+        if entry is not None and entry.seq <= read.seq:
+            # What the branch shows has not changed since.
+            continue
+        _refuse_stale(view, chain(view, branch, newest), read, read.seq, (), place, lookback)
+    return [
+        resolved
+        for place, read in enumerate(request.reads.pending, len(confirmed))
+        for resolved in _check_pending(view, request, read, newest, place, lookback)
+    ]
+
+
+def _check_pending(  # noqa: PLR0917
+    view: View, request: Request, read: PendingRead, newest: int, place: int, lookback: Lookback
+) -> list[dict[str, int]]:
+    if not read.local_seqs or not 0 <= read.basis_seq <= newest:
+        raise InvalidInput(
+            f"the pending read of {read.id!r} needs local_seqs and a basis_seq up to {newest}"
+        )
+    resolved = []
+    for local_seq in sorted(set(read.local_seqs)):
+        row = view.one(view.sql.commit_of_session, (request.session, local_seq))
+        if row is None:
+            raise StaleRead(
+                f"the read of {read.id!r} builds on local_seq {local_seq}, which was not accepted",
+                details={"entity": read.id, "local_seq": local_seq},
+            )
+        resolved.append({"local_seq": local_seq, "seq": row[0]})
+    own = [each["seq"] for each in resolved]
+    links = chain(view, request.branch, newest)
+    _refuse_stale(view, links, read, read.basis_seq, own, place, lookback)
+    return resolved
+
+
+def _refuse_stale(  # noqa: PLR0917
+    view: View,
+    links: Sequence[Link],
+    read: ConfirmedRead | PendingRead,
+    after: int,
+    own: Sequence[int],
+    place: int,
+    lookback: Lookback,
+) -> None:
+    before = lookback.looked.get(place, Looked(after, None))
+    seq = _newest_conflict(view, links, read, max(after, before.until), own, lookback)
+    if seq is None:
+        seq = before.conflict_seq
+    if seq is not None:
+        raise StaleRead(
+            f"{read.id!r} was read at seq {after} and changed at seq {seq}",
+            details={"entity": read.id, "read_seq": after, "conflict_seq": seq},
+        )
+
+
+def _newest_conflict(  # noqa: PLR0917
+    view: View,
+    links: Sequence[Link],
+    read: ConfirmedRead | PendingRead,
+    after: int,
+    own: Sequence[int],
+    lookback: Lookback,
+) -> int | None:
+    """Return the newest revision after a seq that overlaps what was read, of others' revisions."""
+    for link in links:
+        if link.cap <= after:
+            # The caps shrink along the chain, so older branches have nothing newer either.
+            return None
+        changed = False
+        params = (link.branch, read.id, after, link.cap)
+        for seq, op, data, _ in view.rows(view.sql.later_revisions, params):
+            changed = True
+            if seq in own:
+                continue
+            lookback.count()
+            patches = stored(data) if op == "patch" else ()
+            if overlap.conflicts(op, patches, read.path, shape=read.shape):
+                return int(seq)
+        # What was collected is gone, but there is always a newer change that stayed.
+        if changed and (lost := view.value(view.sql.lost_revision, params)) is not None:
+            return int(lost)
+    return None
+
+
+def look_back(view: View, request: Request, looked: Mapping[int, Looked]) -> dict[int, Looked]:
+    """Check the reads against all that is committed, beyond what was looked at before."""
+    newest = last_seq(view)
+    found = dict(looked)
+    for place, (read, branch, after, own) in enumerate(_reads_of(view, request)):
+        before = looked.get(place, Looked(after, None))
+        # A read that is wrong in itself is refused when the transaction comes to it.
+        if 0 <= after <= newest and view.one(view.sql.branch, (branch,)) is not None:
+            links = chain(view, branch, newest)
+            seq = _newest_conflict(view, links, read, max(after, before.until), own, Lookback())
+            found[place] = Looked(newest, before.conflict_seq if seq is None else seq)
+    return found
+
+
+def _reads_of(
+    view: View, request: Request
+) -> Iterator[tuple[ConfirmedRead | PendingRead, str, int, list[int]]]:
+    """Yield every read with its branch, its seq, and the commits that do not count against it."""
+    for confirmed in request.reads.confirmed:
+        branch = request.branch if confirmed.branch is None else confirmed.branch
+        yield confirmed, branch, confirmed.seq, []
+    for pending in request.reads.pending:
+        rows = (
+            view.one(view.sql.commit_of_session, (request.session, local_seq))
+            for local_seq in pending.local_seqs
+        )
+        own = [row[0] for row in rows if row is not None]
+        yield pending, request.branch, pending.basis_seq, own
+
+
+def check_preconditions(view: View, request: Request, newest: int) -> None:
+    for condition in request.preconditions:
+        kind = condition.get("kind")
+        if kind == "committed":
+            _committed(view, request, condition)
+        elif kind == "absent":
+            _absent(view, chain(view, request.branch, newest), condition)
+        elif kind == "seq":
+            _at_seq(view, chain(view, request.branch, newest), condition)
+        elif kind == "in_order":
+            _in_order(view, request)
+        else:
+            raise InvalidInput(
+                f"{kind!r} is not a precondition", hint="Use committed, absent, seq or in_order."
+            )
+
+
+def _committed(view: View, request: Request, condition: dict[str, Any]) -> None:
+    local_seq = condition.get("local_seq")
+    if view.one(view.sql.commit_of_session, (request.session, local_seq)) is None:
+        raise PreconditionFailed(
+            f"local_seq {local_seq} of session {request.session!r} was not accepted"
+        )
+
+
+def _in_order(view: View, request: Request) -> None:
+    """Whether the session has not gone on already: what overtook this request was made without
+    it.
+    """
+    latest = view.value(view.sql.latest_local_seq, (request.session,))
+    if latest is not None and latest > request.local_seq:
+        raise PreconditionFailed(
+            f"local_seq {request.local_seq} of session {request.session!r} comes too late: "
+            f"{latest} was accepted before it",
+            details={"session": request.session, "local_seq": request.local_seq},
+        )
+
+
+def _absent(view: View, links: Sequence[Link], condition: dict[str, Any]) -> None:
+    entity = condition.get("id", "")
+    found = reader.entry(view, links, entity)
+    if found is not None:
+        raise PreconditionFailed(
+            f"{entity!r} was written at seq {found.seq}, so it is not absent",
+            details={"entity": entity, "conflict_seq": found.seq},
+        )
+
+
+def _at_seq(view: View, links: Sequence[Link], condition: dict[str, Any]) -> None:
+    entity = condition.get("id", "")
+    found = reader.entry(view, links, entity)
+    at = 0 if found is None else found.seq
+    if at != condition.get("seq"):
+        raise PreconditionFailed(
+            f"{entity!r} is at seq {at}, not {condition.get('seq')}",
+            details={"entity": entity, "conflict_seq": at},
+        )

@@ -1,0 +1,273 @@
+"""Checking a log of facts: every hash is made again from what it names, and every chain walked.
+
+    value         its text, as we would write it, has its hash
+    fact          its hash follows from its type, entity, value and parent
+    occurrence    it says a fact about its entity, and follows what its branch showed before
+    commit        its hash follows from its row, its facts with their texts, and the commit before
+    head          it is the newest occurrence of its entity
+
+Each finding names the row. One wrong byte is usually found in several places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fourfold.content import Reference, refer
+from fourfold.errors import ContentError, FourfoldError
+from fourfold.models.documents.ancestry import chain
+from fourfold.models.documents.encoding import decode, trusted
+from fourfold.models.documents.facts import identity
+from fourfold.models.documents.gc.commit_digests import broken
+from fourfold.models.documents.history import Row, View
+from fourfold.models.documents.problems import Fault, Part, Rule, seal_broken
+
+_UNREADABLE = (FourfoldError, ValueError, TypeError, AttributeError, RecursionError)
+"""What damaged text and damaged references raise when they are read."""
+
+
+def _rows(view: View, sql: str, params: Row = ()) -> Iterator[Row]:
+    """Rows whose texts come as bytes. What is no text any more is shown; it then equals nothing."""
+    for row in view.rows(sql, params):
+        yield tuple(
+            each.decode(errors="backslashreplace") if isinstance(each, bytes) else each
+            for each in row
+        )
+
+
+def _values(view: View, part: Part) -> Iterator[str]:
+    for named, data in _rows(view, view.sql.verify_values, part.bounds):
+        if named == identity.EMPTY_VALUE:
+            continue
+        made = _name_of(data)
+        if made != named:
+            yield Fault(
+                f"value {named}: its data is not what its hash says",
+                "value",
+                {"hash": named},
+                expected=named,
+                found=made or data,
+            )
+
+
+def _empty(view: View, part: Part) -> Iterator[str]:
+    del part
+    if not view.value(view.sql.verify_empty):
+        yield Fault(
+            f"value {identity.EMPTY_VALUE}: is missing, or has data",
+            "value",
+            {"hash": identity.EMPTY_VALUE},
+        )
+
+
+def _spellings(view: View, part: Part) -> Iterator[str]:
+    for row in _rows(view, view.sql.verify_spellings, part.bounds):
+        branch, entity, seq, value_ref, text = row
+        made = _name_of(text)
+        if made != value_ref:
+            yield Fault(
+                f"snapshot of {entity!r} on {branch!r} at seq {seq}: its text is not its value's",
+                "snapshot",
+                {"branch": branch, "id": entity, "seq": seq},
+                expected=value_ref,
+                found=made or text,
+            )
+
+
+def _name_of(text: object) -> str | None:
+    """The name of the value that this text is; None for a text that was not written by us."""
+    try:
+        value = decode(text)  # type: ignore[arg-type]
+        return str(refer(value)) if trusted(value) == text else None
+    except _UNREADABLE:
+        return None
+
+
+def _facts(view: View, part: Part) -> Iterator[str]:
+    for row in _rows(view, view.sql.verify_facts, part.bounds):
+        named, entity, value_ref, parent, fact_type, *first, said_on, said_at, commit = row
+        made = None
+        try:
+            made = str(
+                identity.fact_reference(
+                    fact_type,
+                    entity,
+                    None if value_ref == identity.EMPTY_VALUE else Reference.parse(value_ref),
+                    None if parent is None else Reference.parse(parent),
+                )
+            )
+            same = made == named
+            same &= (fact_type == "delete") == (value_ref == identity.EMPTY_VALUE)
+        except _UNREADABLE:
+            same = False
+        if not same:
+            yield Fault(
+                f"fact {named} about {entity!r}: its hash does not follow from what it says",
+                "fact",
+                {"hash": named},
+                expected=named,
+                found=made,
+            )
+        if first != [said_on, said_at, commit]:
+            yield Fault(
+                f"fact {named} about {entity!r}: was not first said where its row says",
+                "fact",
+                {"hash": named},
+                expected=[said_on, said_at, commit],
+                found=first,
+            )
+
+
+def _occurrences(view: View, part: Part) -> Iterator[str]:
+    """Every entity of every branch, from its first fact on."""
+    last: tuple[Any, ...] | None = None
+    before: str | None = None
+    for row in _rows(view, view.sql.verify_occurrences, part.bounds):
+        branch, entity, seq, op_index, fact, fact_type, text, *found = row
+        where = f"occurrence of {entity!r} on {branch!r} at seq {seq}, operation {op_index}"
+        key = {"branch": branch, "id": entity, "seq": seq, "op_index": op_index}
+        said_of, said_type, parent, value_ref, value_there, data, commit_branch = found
+        if last != (branch, entity):
+            last = (branch, entity)
+            try:
+                before = _inherited(view, branch, entity, seq)
+            except _UNREADABLE as error:
+                sentence = f"{where}: what it follows cannot be found: {error}"
+                yield Fault(sentence, "occurrence", key)
+                before = parent
+        wrong: str | None = None
+        expected: Any = None
+        there: Any = None
+        if said_of is None or not value_there:
+            # The row that is at fault is the one that is not there.
+            missing, named = ("fact", fact) if said_of is None else ("value", value_ref)
+            sentence = f"{where}: its fact, or the value of that, is missing"
+            yield Fault(sentence, missing, {"hash": named}, expected=named)
+        elif (said_of, said_type) != (entity, fact_type):
+            wrong, expected, there = "its fact says another thing", row[1:6:4], found[:2]
+        elif parent != before and not _taken_before(view, branch, entity, seq, op_index):
+            wrong, expected, there = "its fact does not follow the one before it", before, parent
+        elif text is not None and (text == data or _name_of(text) != value_ref):
+            wrong, expected, there = "its text is not its value's", value_ref, text
+        if wrong is not None:
+            yield Fault(f"{where}: {wrong}", "occurrence", key, expected=expected, found=there)
+        yield from _belongs(where, key, commit_branch)
+        before = fact
+
+
+def _belongs(where: str, key: dict[str, Any], commit_branch: str | None) -> Iterator[str]:
+    """An occurrence is part of a commit on its branch."""
+    seq, branch = key["seq"], key["branch"]
+    if commit_branch is None:
+        sentence = f"{where}: belongs to no commit"
+        yield Fault(sentence, "commit", {"seq": seq}, expected=f"a commit {seq}")
+    elif commit_branch != branch:
+        sentence = f"{where}: belongs to no commit of its branch"
+        yield Fault(sentence, "occurrence", key, expected=commit_branch, found=branch)
+
+
+def _taken_before(view: View, branch: str, entity: str, seq: int, op_index: int) -> bool:
+    """Whether a collection took what an occurrence followed."""
+    return view.value(view.sql.gap, (branch, entity, seq, op_index)) is not None
+
+
+def _inherited(view: View, branch: str, entity: str, seq: int) -> str | None:
+    """The fact that a branch showed before it said anything itself."""
+    for link in chain(view, branch, seq)[1:]:
+        found = view.value(view.sql.newest_fact, (link.branch, entity, link.cap))
+        if found is not None:
+            return str(found)
+    return None
+
+
+def _commits(view: View, part: Part) -> Iterator[str]:
+    [before] = next(_rows(view, view.sql.verify_commit_before, part.low), (None,))
+    for row in _rows(view, view.sql.verify_commits, part.bounds):
+        named, seq, *_, previous, _, _ = row
+        if previous != before:
+            yield Fault(
+                f"commit {seq}: does not follow the commit before it",
+                "commit",
+                {"seq": seq},
+                expected=before,
+                found=previous,
+            )
+        wrong = broken(view, seq)
+        if wrong:
+            yield seal_broken(seq)
+        elif wrong is None:
+            wrong = not _as_committed(view, row)
+        if wrong:
+            yield Fault(
+                f"commit {seq}: its hash does not follow from its row and its facts",
+                "commit",
+                {"seq": seq},
+                expected=named,
+            )
+        before = named
+
+
+def _heads(view: View, part: Part) -> Iterator[str]:
+    for branch, entity in _rows(view, view.sql.verify_heads, part.bounds):
+        yield Fault(
+            f"head of {entity!r} on {branch!r} is not its newest fact",
+            "head",
+            {"branch": branch, "id": entity},
+        )
+
+
+def sound(view: View, seq: int) -> bool:
+    """Whether a commit is what was committed, as long as nothing was taken from it."""
+    rows = list(_rows(view, view.sql.sealed_commit, (seq,)))
+    return len(rows) == 1 and _as_committed(view, rows[0])
+
+
+def _as_committed(view: View, row: Row) -> bool:
+    try:
+        return bool(_made_again(view, row) == row[0])
+    except _UNREADABLE:
+        return False
+
+
+def _made_again(view: View, row: Row) -> str:
+    """The hash of a commit, from what is stored of it."""
+    named, seq, branch, session, local_seq, original, resolution, previous, reads, created_at = row
+    occurrences = list(_rows(view, view.sql.occurrences_of_commit, (branch, seq)))
+    if [op_index for op_index, _, _ in occurrences] != list(range(len(occurrences))):
+        raise ContentError(f"commit {seq} has holes")
+    asked = decode(original).get("reads")
+    if reads != (None if asked is None else trusted(asked)):
+        raise ContentError(f"the reads of commit {seq} are not those of its request")
+    decided = decode(resolution)
+    resolved = decided.get("resolved_pending_reads", [])
+    expected = {"seq": seq, "hash": named}
+    if resolved:
+        expected["resolved_pending_reads"] = resolved
+    if trusted(expected) != resolution:
+        raise ContentError(f"the resolution of commit {seq} is not its own")
+    return str(
+        identity.commit_reference(
+            seq=seq,
+            branch=branch,
+            session=session,
+            local_seq=local_seq,
+            created_at=created_at,
+            original=original,
+            resolved=resolved,
+            facts=[Reference.parse(fact) for _, fact, _ in occurrences],
+            texts=[data for _, _, data in occurrences],
+            previous=None if previous is None else Reference.parse(previous),
+        )
+    )
+
+
+RULES = (
+    Rule("values", "hash", _values),
+    Rule("empty value", "", _empty),
+    Rule("spellings", "entity", _spellings),
+    Rule("facts", "hash", _facts),
+    Rule("occurrences", "entity", _occurrences),
+    Rule("commits", "seq", _commits),
+    Rule("heads", "entity", _heads),
+)

@@ -1,0 +1,281 @@
+"""What a collection must leave readable, and where it may find something to take.
+
+At or above the horizon everything stays. Below it, a branch is still read at certain points:
+
+    forks       a branch shows its parent as it was there, and so do the branches forked from it
+    merges      the base of the next merge, or of a diff, of any two branches
+    pins        seqs that the policy names, on every branch that existed then
+
+Branches that were deleted count like the others: they can be read, merged and forked. The seq 0,
+before everything, is always readable.
+
+Which rows of an entity's log a collection takes, and what the others need to be read without
+them.
+
+Of the rows up to the horizon, those stay that are the last word at a point that stays readable. The
+rows between two that stay are a run. A row after a run that is a set or a delete needs nothing; one
+that is a patch needs a whole document in its place. If that would be larger than the patches that
+lead to it, these stay instead.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import msgspec
+
+from fourfold.errors import InvalidInput
+from fourfold.models.documents import timestamps
+from fourfold.models.documents.ancestry import Point, extend, last_seq, merged_by
+from fourfold.models.documents.gc.horizon import horizon, truncated
+from fourfold.models.documents.gc.policy import GcPolicy
+from fourfold.models.documents.history import View
+from fourfold.models.documents.records import Branch
+
+Points = dict[str, list[int]]
+"""For each branch the seqs below the horizon at which it stays readable, in order."""
+
+
+class Window(msgspec.Struct, frozen=True):
+    """A part of a branch's log, beyond one seq and up to another, whose entities may have rows that
+    nobody needs any more.
+    """
+
+    branch: str
+    after: int
+    until: int
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A collection: the new horizon, the points below it that stay, and where to look."""
+
+    horizon: int
+    points: Points
+    windows: list[Window]
+    newest: int
+    """The seq at which it was made."""
+
+
+def stored_points(view: View) -> Points:
+    found: Points = {}
+    for branch, seq in view.all(view.sql.gc_points):
+        found.setdefault(branch, []).append(seq)
+    return found
+
+
+def make_plan(view: View, policy: GcPolicy, pins: tuple[int, ...]) -> Plan:
+    """What a collection under this policy would give up now."""
+    before, old = horizon(view), stored_points(view)
+    newest = last_seq(view)
+    branches = [Branch(*row) for row in view.all(view.sql.branches)]
+    _check_pins(branches, pins, newest, before, old)
+    least = max(before, _horizon(view, policy, newest))
+    points: Points = {}
+    for point in sorted(_wanted(view, branches, pins, least, newest)):
+        # What an earlier collection gave up cannot be promised again.
+        known = point.seq >= before or point.seq in old.get(point.branch, ())
+        if 0 < point.seq < least and known:
+            points.setdefault(point.branch, []).append(point.seq)
+    return Plan(least, points, _windows(branches, before, least, old, points), newest)
+
+
+def is_current(view: View, made: Plan) -> bool:
+    """Whether a plan is still good, though others may have committed since it was made."""
+    return not view.value(view.sql.forks_or_merges_since, (made.newest,))
+
+
+def _horizon(view: View, policy: GcPolicy, newest: int) -> int:
+    bounds = []
+    if policy.keep_seqs is not None:
+        bounds.append(newest - policy.keep_seqs + 1)
+    if policy.keep_seconds is not None:
+        since = max(time.time() - policy.keep_seconds, 0.0)
+        bounds.append(timestamps.seq_at(view, datetime.fromtimestamp(since, UTC)))
+    return max(min(bounds), 0) if bounds else 0
+
+
+def _check_pins(
+    branches: list[Branch], pins: tuple[int, ...], newest: int, before: int, old: Points
+) -> None:
+    for pin in pins:
+        if pin > newest:
+            raise InvalidInput(f"seq {pin} cannot be pinned; the newest is {newest}")
+        for branch in branches:
+            gone = 0 < pin < before and pin not in old.get(branch.name, ())
+            if gone and branch.created_seq <= pin:
+                raise truncated(f"seq {pin} cannot be pinned", before, branch.name, pin)
+
+
+def _wanted(
+    view: View, branches: list[Branch], pins: tuple[int, ...], least: int, newest: int
+) -> set[Point]:
+    """Every point that somebody reads, whether it lies below the horizon or not."""
+    lineage = _Known(view, branches)
+    read: dict[str, set[int]] = {branch.name: set() for branch in branches}
+    for branch in branches:
+        # What can become the base of a merge, or of a diff of two states that stay, lies behind
+        # both sides; and what lies behind a branch only grows from the horizon up to now.
+        read[branch.name] |= {max(least, branch.created_seq), newest}
+        read[branch.name] |= {pin for pin in pins if pin >= branch.created_seq}
+        if branch.parent is not None and branch.fork_seq is not None:
+            read[branch.parent].add(branch.fork_seq)
+    wanted: set[Point] = set()
+    for branch in branches:
+        wanted.update(Point(branch.name, seq) for seq in read[branch.name])
+        # Behind a branch that nothing was merged into lies its fork, and that is read already.
+        if branch.parent is not None and lineage.never_merged(branch.name):
+            continue
+        reached: dict[str, int] = {}
+        for seq in sorted(read[branch.name]):
+            wanted |= extend(reached, Point(branch.name, seq), lineage)
+    return wanted
+
+
+class _Known:
+    """All forks and merges of a space, read once: every branch is asked about."""
+
+    def __init__(self, view: View, branches: list[Branch]) -> None:
+        self._forks = {
+            each.name: Point(each.parent, each.fork_seq)
+            for each in branches
+            if each.parent is not None and each.fork_seq is not None
+        }
+        self._seqs: dict[str, list[int]] = {}
+        self._sources: dict[str, list[Point]] = {}
+        for branch, seq, text in view.rows(view.sql.all_merges):
+            for source in merged_by(text):
+                self._seqs.setdefault(branch, []).append(seq)
+                self._sources.setdefault(branch, []).append(source)
+
+    def fork(self, name: str) -> Point | None:
+        return self._forks.get(name)
+
+    def merges(self, name: str, after: int, until: int) -> list[Point]:
+        seqs = self._seqs.get(name, [])
+        return self._sources.get(name, [])[bisect_right(seqs, after) : bisect_right(seqs, until)]
+
+    def never_merged(self, name: str) -> bool:
+        """Whether nothing was ever merged into a branch."""
+        return name not in self._seqs
+
+
+def _windows(
+    branches: list[Branch], before: int, least: int, old: Points, points: Points
+) -> list[Window]:
+    """Where rows may have become superfluous: between the two horizons, and behind each point that
+    is not kept any more, up to the next that is.
+    """
+    windows = []
+    for branch in branches:
+        if least > before:
+            windows.append(Window(branch.name, before, least))
+        kept = [*points.get(branch.name, ()), least]
+        windows += [
+            Window(branch.name, seq, kept[bisect_right(kept, seq)])
+            for seq in old.get(branch.name, ())
+            if seq not in kept
+        ]
+    return windows
+
+
+Place = tuple[int, int]
+"""A seq, and the position of an operation in it."""
+BEGINNING: Place = (0, -1)
+
+
+class LogRow(NamedTuple):
+    """A row of an entity's log on one branch; `based` when the log begins with it."""
+
+    seq: int
+    op_index: int
+    op: str
+    size: int
+    based: bool
+
+    @property
+    def place(self) -> Place:
+        return self.seq, self.op_index
+
+    @property
+    def whole(self) -> bool:
+        """Whether the state after it is known without what comes before."""
+        return self.op != "patch" or self.based
+
+
+class Run(NamedTuple):
+    """Rows between `after` and `until` that nobody needs. `until` stays."""
+
+    after: Place
+    until: Place
+    rows: int
+    leading: int
+    """The bytes of those rows from which the state at `until` follows; 0 when it needs none."""
+    leading_from: Place
+    """The first of these."""
+    rest: int
+    """How many rows go even when these stay."""
+
+
+def runs(rows: Iterable[LogRow], points: list[int]) -> Iterator[Run]:
+    """The runs in an entity's log up to the horizon, which is the last of `points`. Oldest first.
+
+    `points` are the seqs, in order, at which the branch stays readable.
+    """
+    gathering = _Gathering()
+    reading = iter(rows)
+    row = next(reading, None)
+    at = 0
+    while row is not None:
+        following = next(reading, None)
+        while at < len(points) and points[at] < row.seq:
+            at += 1
+        stays = at < len(points) and (following is None or points[at] < following.seq)
+        if not stays:
+            gathering.take(row)
+        else:
+            run = gathering.end(row)
+            if run is not None:
+                yield run
+        row = following
+
+
+class _Gathering:
+    """The rows since the last one that stays."""
+
+    def __init__(self) -> None:
+        self._start(BEGINNING)
+
+    def _start(self, after: Place) -> None:
+        self._after = after
+        self._count = 0
+        self._leading = 0
+        self._leading_from = after
+        self._rest = 0
+
+    def take(self, row: LogRow) -> None:
+        if row.whole or not self._count:
+            # Nothing before it, in the run, is needed for what follows.
+            self._leading_from = row.place
+            self._leading = 0
+            self._rest = self._count
+        self._leading += max(row.size, 1)
+        self._count += 1
+
+    def end(self, row: LogRow) -> Run | None:
+        """The run before a row that stays; None when there is nothing in it."""
+        run = None
+        if self._count:
+            run = Run(
+                self._after,
+                row.place,
+                self._count,
+                0 if row.whole else self._leading,
+                self._leading_from,
+                self._rest,
+            )
+        self._start(row.place)
+        return run

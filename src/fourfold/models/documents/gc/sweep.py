@@ -1,0 +1,499 @@
+"""Taking rows out of the log, in short transactions.
+
+What is to be taken was decided from a snapshot. That holds good later: states up to the horizon
+never change, and nobody but a collection takes anything. A transaction leaves the space whole. It
+writes the document that a surviving row needs before it takes what led there; it takes the newest
+row of a run first, so that older ones, which may have snapshots of their own, still stand on what
+they stood on; and it takes the snapshots along with their rows.
+
+Garbage collection of a space: `space.gc(policy)`, and `space.maintain()` where a policy is kept.
+
+A collection first moves the horizon, and writes down which points below it stay readable: from then
+on nobody can ask for what is about to go. Then it works through the log, the requests, the
+snapshots, the values and the blobs, in transactions that are short enough for others to write in
+between. One that is stopped, or killed, leaves a space that is whole; the next one finishes it.
+
+Seqs, commits, heads and the newest state of every entity on every branch always stay.
+
+Blobs that nothing readable mentions.
+
+A blob is mentioned where its 64 digits stand in the text of a document, of patches or in the id of
+an entity, in anything that the log or a snapshot still holds; so `{"$blob": ...}` is found, and any
+other way to write it. The entity with its metadata mentions it too. A blob therefore goes only when
+its metadata was deleted, or never written, and nothing readable shows it any more: both are out of
+reach, or none is.
+
+Looking for mentions reads everything that is left of the log. It is done only when there are blobs
+that are old enough and whose metadata is gone, and ends when all of them were found.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from fourfold import limits
+from fourfold.content import content_id
+from fourfold.errors import CorruptData, Refused
+from fourfold.kernel import Database, Transaction
+from fourfold.models.documents import reader, snapshots
+from fourfold.models.documents.ancestry import Link, chain, last_seq
+from fourfold.models.documents.blobs import META_PREFIX
+from fourfold.models.documents.encoding import trusted
+from fourfold.models.documents.gc import commit_digests, plan, policy
+from fourfold.models.documents.gc.commit_digests import Seals
+from fourfold.models.documents.gc.horizon import horizon
+from fourfold.models.documents.gc.plan import LogRow, Place, Points, Run, Window, runs
+from fourfold.models.documents.gc.policy import GcPolicy
+from fourfold.models.documents.gc.records import Collected, Tally
+from fourfold.models.documents.history import History, Row, View
+
+if TYPE_CHECKING:
+    from fourfold.models.documents.space import Space
+
+
+class State(msgspec.Struct):
+    """A collection under way, as the space keeps it until it is finished."""
+
+    horizon: int
+    requests: bool
+    windows: list[Window]
+
+    def spelled(self) -> str:
+        return trusted(self)
+
+
+class Doomed(NamedTuple):
+    """The rows of an entity between two places, and what the row behind them needs."""
+
+    branch: str
+    entity: str
+    after: Place
+    until: Place
+    base: str | None
+    rows: int
+
+
+class _Done(NamedTuple):
+    tally: Tally
+    left: list[Doomed]
+
+
+def sweep(space: Space, state: State, points: Points, tally: Tally) -> None:
+    """Take what nobody needs out of every window.
+
+    In batches: many small runs to a transaction, or many transactions to a long run.
+    """
+    waiting: list[Doomed] = []
+    rows = size = since_note = 0
+    for doomed in _doomed(space, state, points):
+        waiting.append(doomed)
+        rows += doomed.rows
+        size += len(doomed.base or "")
+        if rows >= limits.GC_BATCH_ROWS or size >= limits.GC_BATCH_BYTES:
+            # To write down what is left costs the number of windows. A collection that is stopped
+            # does again what it did since, and finds nothing there.
+            since_note += rows
+            noted = since_note >= len(state.windows)
+            _take(space, waiting, tally, state if noted else None)
+            waiting, rows, size, since_note = [], 0, 0, 0 if noted else since_note
+    _take(space, waiting, tally, state)
+
+
+def _doomed(space: Space, state: State, points: Points) -> Iterator[Doomed]:
+    """Yield what goes out of every window. A window leaves the state once all of it was yielded."""
+    while state.windows:
+        window = state.windows[-1]
+        done: set[str] = set()
+        kept = [*points.get(window.branch, ()), state.horizon]
+        place = (window.after, "\U0010ffff")
+        while True:
+            with space.background_view() as view:
+                page = view.all(
+                    view.sql.window_page,
+                    (window.branch, *place, window.until, limits.MAINTENANCE_PAGE_ROWS),
+                )
+            if len(done) > limits.GC_ENTITIES_REMEMBERED:
+                done.clear()
+            entities = dict.fromkeys(entity for _, entity in page if entity not in done)
+            done.update(entities)
+            yield from doomed_in(space, window.branch, entities, kept)
+            if len(page) < limits.MAINTENANCE_PAGE_ROWS:
+                break
+            place = page[-1]
+            state.windows[-1] = msgspec.structs.replace(window, after=max(place[0] - 1, 0))
+        state.windows.pop()
+
+
+def doomed_in(
+    space: Space, branch: str, entities: dict[str, None], points: list[int]
+) -> Iterator[Doomed]:
+    """What goes of the logs of some entities on a branch. Only reads."""
+    waiting = list(entities)
+    while waiting:
+        found: list[Doomed] = []
+        size = 0
+        with space.background_view() as view:
+            # A snapshot is held only for a short while, or the log of the database would grow.
+            while waiting and size < limits.GC_BATCH_BYTES:
+                entity = waiting.pop(0)
+                rows = view.rows(view.sql.entity_rows, (branch, entity, points[-1]))
+                for run in runs((LogRow(*row) for row in rows), points):
+                    doomed = _decided(view, branch, entity, run)
+                    if doomed is not None:
+                        found.append(doomed)
+                        size += len(doomed.base or "")
+        yield from found
+
+
+def _decided(view: View, branch: str, entity: str, run: Run) -> Doomed | None:
+    """What goes of a run, and what the row behind it needs instead."""
+    if not run.leading:
+        return Doomed(branch, entity, run.after, run.until, None, run.rows)
+    seq = run.until[0]
+    found = reader.entry(view, [Link(branch, seq), *chain(view, branch, seq)[1:]], entity)
+    assert found is not None
+    assert found.document is not None
+    text = trusted(found.document)
+    if len(text.encode()) <= run.leading:
+        return Doomed(branch, entity, run.after, run.until, text, run.rows)
+    if not run.rest:
+        return None
+    return Doomed(branch, entity, run.after, run.leading_from, None, run.rest)
+
+
+def _take(space: Space, waiting: list[Doomed], tally: Tally, state: State | None) -> None:
+    """Take a batch; with the last of it, write down the state if that is given."""
+    history = space.history_kind
+    while waiting:
+        batch = waiting
+
+        def work(txn: Transaction, batch: list[Doomed] = batch) -> _Done:
+            done = _taken(txn, history, batch)
+            if state is not None and not done.left:
+                txn.execute(history.sql.note_run, (state.spelled(),))
+            return done
+
+        done = space.database.transact(work, size=sum(len(each.base or "") for each in batch))
+        tally.join(done.tally)
+        waiting = done.left
+        space.database.pauses.rest()
+
+
+def _taken(txn: Transaction, history: History, batch: list[Doomed]) -> _Done:
+    taking = _Taking(txn, history)
+    left = list(batch)
+    while left and not taking.full:
+        doomed = left.pop(0)
+        count = taking.take(doomed)
+        if 0 < count < doomed.rows:
+            left.insert(0, doomed._replace(rows=doomed.rows - count))
+    taking.seals.write()
+    return _Done(taking.tally, left)
+
+
+class _Taking:
+    """One transaction of a collection."""
+
+    def __init__(self, txn: Transaction, history: History) -> None:
+        self.seals = Seals(txn, history)
+        self.tally = Tally()
+        self._txn = txn
+        self._history = history
+        self._rows = 0
+        self._size = 0
+        self._until = time.perf_counter() + limits.GC_TRANSACTION_S
+
+    @property
+    def full(self) -> bool:
+        return (
+            time.perf_counter() >= self._until
+            or self._rows >= limits.GC_BATCH_ROWS
+            or self._size >= limits.GC_BATCH_BYTES
+            or self.seals.rows_read >= limits.GC_SEAL_ROWS
+        )
+
+    def take(self, doomed: Doomed) -> int:
+        """Take the newest of the doomed rows, as many as still fit; how many that were."""
+        rows = []
+        for row in self._newest(doomed):
+            # A seal needs all of its commit, so this is what takes the time.
+            self.seals.take(row[2], row)
+            rows.append(row)
+            if self.full:
+                break
+        if not rows:
+            return 0
+        txn, sql, key = self._txn, self._history.sql, (doomed.branch, doomed.entity)
+        newest, oldest, stays = rows[0][2], rows[-1][2], doomed.until[0]
+        if doomed.base is not None:
+            self._history.keep_snapshot(txn, *key, stays, doomed.base)
+            txn.execute(sql.insert_base, (*key, stays, content_id(doomed.base.encode())))
+        txn.execute(sql.insert_gap, (*key, *doomed.until, newest))
+        txn.execute_many(sql.delete_gap, [(*key, row[2], row[3]) for row in rows])
+        snapshots = [
+            row for row in txn.all(sql.snapshots_between, (*key, oldest, newest)) if row[0] != stays
+        ]
+        for seq, size, _ in snapshots:
+            txn.execute(sql.delete_base, (*key, seq))
+            txn.execute(sql.remove_snapshot, (*key, seq))
+            self.tally.note("snapshots", 1, size)
+        collecting = self._history.collecting
+        self.tally.join(collecting.remove(txn, *key, rows))
+        self.tally.join(collecting.release(txn, [ref for _, _, ref in snapshots]))
+        return len(rows)
+
+    def _newest(self, doomed: Doomed) -> Iterator[Row]:
+        place = (doomed.branch, doomed.entity, *doomed.after, *doomed.until)
+        most = limits.GC_BATCH_ROWS - self._rows
+        for row in self._txn.rows(self._history.sql.doomed_rows, (*place, most)):
+            self._rows += 1
+            self._size += sum(len(each) for each in row if isinstance(each, bytes))
+            yield row
+
+
+_DIGITS = re.compile(r"(?=([0-9a-f]{64}))")
+
+
+def sweep_blobs(space: Space, age_s: float, tally: Tally) -> None:
+    moment = time_before(age_s)
+    with space.background_view() as view:
+        scanned = last_seq(view)
+    listed = list_unreferenced(space, moment)
+    for start in range(0, len(listed), limits.MAINTENANCE_PAGE_ROWS):
+        batch = listed[start : start + limits.MAINTENANCE_PAGE_ROWS]
+
+        def work(txn: Transaction, batch: list[str] = batch) -> Tally:
+            return _removed(txn, space, batch, moment, scanned)
+
+        tally.join(space.database.transact(work))
+
+
+def time_before(age_s: float) -> str:
+    """When it was so many seconds ago, as the table of blobs writes it."""
+    before = datetime.fromtimestamp(max(time.time() - age_s, 0.0), UTC)
+    return before.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+
+
+def list_unreferenced(space: Space, moment: str) -> list[str]:
+    """The blobs from before a moment that nothing readable mentions now. Only reads."""
+    candidates = _candidates(space, moment)
+    _strike_mentioned(space, candidates)
+    return sorted(candidates)
+
+
+def _candidates(space: Space, moment: str) -> set[str]:
+    """The blobs that are old enough, and of which no metadata is left."""
+    found: set[str] = set()
+    last = ""
+    while True:
+        with space.background_view() as view:
+            page = view.all(view.sql.blobs_page, (last, moment, limits.MAINTENANCE_PAGE_ROWS))
+            found.update(digits for (digits,) in page if not _described(view, digits))
+        if len(page) < limits.MAINTENANCE_PAGE_ROWS:
+            return found
+        last = page[-1][0]
+
+
+def _described(view: View, digits: str) -> bool:
+    entity = f"{META_PREFIX}{digits}"
+    return any(
+        view.value(view.sql.says_something, (branch, entity))
+        for branch, *_ in view.all(view.sql.branches)
+    )
+
+
+def _strike_mentioned(space: Space, candidates: set[str]) -> None:
+    size = limits.MAINTENANCE_PAGE_ROWS
+    for query, place in (("texts_page", ("", "", 0, -1)), ("snapshots_page", ("", "", 0))):
+        last: Row = place
+        while candidates:
+            with space.background_view() as view:
+                page = view.all(getattr(view.sql, query), (*last, size))
+            for row in page:
+                _strike(candidates, (row[1], row[-1]))
+            if len(page) < size:
+                break
+            last = page[-1][:-1]
+
+
+def _strike(candidates: set[str], texts: Iterable[str | None]) -> None:
+    for text in texts:
+        for match in _DIGITS.finditer(text or ""):
+            candidates.discard(match[1])
+
+
+def _removed(txn: Transaction, space: Space, batch: list[str], moment: str, scanned: int) -> Tally:
+    """Take the blobs that are still as they were when they were looked at."""
+    view, tally = space.history_kind.view(txn), Tally()
+    left = set(batch)
+    for (seq,) in view.all(view.sql.seqs_since, (scanned,)):
+        for row in view.rows(view.sql.revisions_of_commit, (seq,)):
+            _strike(left, (row[1], row[5]))
+    for digits in sorted(left):
+        size = view.value(view.sql.old_blob, (digits, moment))
+        if size is not None:
+            txn.execute(view.sql.delete_blob, (digits,))
+            tally.note("blobs", 1, size)
+    return tally
+
+
+def collect(
+    space: Space, asked: GcPolicy | None, *, pins: tuple[int, ...] = (), dry_run: bool = False
+) -> Collected:
+    """Collect what `asked` allows or, if it is None, what the policy of the space does."""
+    if asked is not None:
+        asked = policy.checked(asked)
+    if dry_run:
+        return _on_a_copy(space, asked, pins)
+    with space.upkeep:
+        with space.background_view() as view:
+            stored, before = policy.stored(view), horizon(view)
+        chosen = asked or stored
+        if chosen is None:
+            raise Refused(
+                f"{space.did} gives up nothing: it has no policy for collections",
+                hint="Say what may go: `fourfold space gc ROOT DID --keep 1000`, or "
+                "`space.gc(GcPolicy(keep_seqs=1000))`.",
+            )
+        # Whoever collects by another policy for once may not know what was pinned.
+        pinned = tuple({*chosen.pins, *(stored.pins if stored else ()), *pins})
+        tally = Tally()
+        _finish(space, tally)
+        _begin(space, chosen, pinned)
+        _finish(space, tally)
+        if chosen.snapshots != "all":
+            _drop_snapshots(space, chosen.snapshots, pinned, tally)
+        _orphans(space, tally)
+        if chosen.blobs:
+            sweep_blobs(space, chosen.blob_age_s, tally)
+        with space.background_view() as view:
+            kept = sum(map(len, plan.stored_points(view).values()))
+            report = tally.report(horizon(view), before, kept)
+        if tally:
+            space.database.drop_migration_backups()
+        return report
+
+
+def keep_policy(space: Space, asked: GcPolicy | None) -> None:
+    """Keep a policy in the space, if it can be followed as things are."""
+    chosen = None if asked is None else policy.checked(asked)
+    kind = space.history_kind
+
+    def work(txn: Transaction) -> None:
+        view = kind.view(txn)
+        if chosen is not None:
+            plan.make_plan(view, chosen, chosen.pins)
+        policy.store(txn, view, chosen)
+
+    space.database.transact(work)
+
+
+def _on_a_copy(space: Space, asked: GcPolicy | None, pins: tuple[int, ...]) -> Collected:
+    """What a collection would do, by doing it to a copy: nothing else counts shared facts and
+    values as exactly, and the space itself, opened only to be read, cannot change.
+    """
+    kind = space.history_kind
+    opened = {"profile": kind.profile, "migrations": kind.migrations, "sequences": (kind.seq,)}
+    with tempfile.TemporaryDirectory(prefix="fourfold-gc-") as folder:
+        copy = Path(folder) / "copy.sqlite"
+        with Database.open(space.database.path, mode="r", **opened) as source:  # type: ignore[arg-type]
+            source.backup(copy)
+        with Database.open(copy, **opened) as database:  # type: ignore[arg-type]
+            done = collect(type(space)(space.did, database, kind), asked, pins=pins)
+    return msgspec.structs.replace(done, dry_run=True)
+
+
+def _begin(space: Space, chosen: GcPolicy, pins: tuple[int, ...]) -> None:
+    """Move the horizon, and write down which points stay. What needs these is decided beside the
+    writers, and once more among them if somebody forked or merged meanwhile.
+    """
+    kind = space.history_kind
+    with space.background_view() as view:
+        planned = plan.make_plan(view, chosen, pins)
+        _, shortened, _, _ = view.all(view.sql.gc_state)[0]
+    requests = chosen.requests and shortened < planned.horizon
+    if not planned.windows and not requests:
+        return
+    _prepare(space)
+
+    def work(txn: Transaction) -> None:
+        view = kind.view(txn)
+        made = planned if plan.is_current(view, planned) else plan.make_plan(view, chosen, pins)
+        txn.execute(view.sql.forget_points)
+        kept = [(branch, seq) for branch, seqs in made.points.items() for seq in seqs]
+        txn.execute_many(view.sql.insert_point, kept)
+        state = State(made.horizon, requests, made.windows)
+        txn.execute(view.sql.begin_run, (made.horizon, state.spelled()))
+
+    space.database.transact(work)
+
+
+def _prepare(space: Space) -> None:
+    """Indexes, which in a large space take longer to make than a transaction may otherwise."""
+    space.database.transact(space.history_kind.collecting.prepare, deadline_s=limits.GC_PREPARE_S)
+
+
+def _finish(space: Space, tally: Tally) -> None:
+    """Do what a collection that has begun still has to do; nothing if there is none."""
+    with space.background_view() as view:
+        _, shortened, _, run = view.all(view.sql.gc_state)[0]
+        kept = plan.stored_points(view)
+    if run is None:
+        return
+    try:
+        state = msgspec.json.decode(run, type=State)
+    except msgspec.MsgspecError as error:
+        raise CorruptData(f"the collection that is under way cannot be read: {error}") from error
+    sweep(space, state, kept, tally)
+    if state.requests:
+        commit_digests.shorten(space, shortened, state.horizon, tally)
+    space.database.transact(lambda txn: txn.execute(space.history_kind.sql.note_run, (None,)))
+
+
+# Snapshots and values
+
+
+def _drop_snapshots(
+    space: Space, keep: snapshots.Retention, pins: tuple[int, ...], tally: Tally
+) -> None:
+    kind = space.history_kind
+    for doomed in snapshots.superfluous(space, keep, pins):
+
+        def work(txn: Transaction, doomed: list[snapshots.Key] = doomed) -> Tally:
+            done, refs = Tally(), []
+            for branch, entity, seq in doomed:
+                place = (branch, entity, seq, seq)
+                for _, size, ref in txn.all(kind.sql.snapshots_between, place):
+                    done.note("snapshots", 1, size)
+                    refs.append(ref)
+            txn.execute_many(kind.sql.delete_snapshot, doomed)
+            done.join(kind.collecting.release(txn, refs))
+            return done
+
+        _prepare(space)
+        tally.join(space.database.transact(work))
+
+
+def _orphans(space: Space, tally: Tally) -> None:
+    """Values of snapshots that maintenance dropped: nobody looked after them then."""
+    kind = space.history_kind
+    with space.background_view() as view:
+        _, _, loose, _ = view.all(view.sql.gc_state)[0]
+    if not loose:
+        return
+    _prepare(space)
+    for refs in kind.collecting.unreferred(space.background_view):
+
+        def work(txn: Transaction, refs: list[str] = refs) -> Tally:
+            return kind.collecting.release(txn, refs)
+
+        tally.join(space.database.transact(work))
+    space.database.transact(lambda txn: txn.execute(kind.sql.tighten, (loose,)))

@@ -1,0 +1,389 @@
+"""Three-way merge of one branch into another.
+
+The base is the newest commit that both branches have in their past; earlier merges count, so
+merging again, or back, brings only what is new. When merges crossed each other there are several,
+which are merged into a virtual base first. For each entity that the source changed since the base:
+
+    the target has it as it was at the base     the source's state is taken
+    both changed it                             field by field, and within a field by operation
+
+What only one side changed is taken from that side, what both made the same of is taken once.
+Increments, appends and the like on both sides are all kept; see `operation_merge`. Where both sides
+did something else to the same field there is a conflict. Deleting is a change like any other: what
+one side deleted and the other changed is a conflict. A conflict stops the whole merge, and nothing
+is written, unless a resolution decides it, for the entity or for the path.
+
+A merge is one commit on the target. It was computed from a snapshot, so it names what it saw there,
+and is computed again if that has changed in between. Its request carries a field `merge`, from
+which later merges take their base.
+
+Two things a merge does not do. It does not undo: a branch that was kept as a save-point has no
+changes of its own, so merging it brings nothing; `space.diff(branch, now, then).operations` is what
+brings an old state back. And it does not repeat: what was merged and then undone on the target
+stays undone, however often the source is merged again, until the source changes it again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from fourfold import limits
+from fourfold.content import content_id
+from fourfold.errors import InvalidInput, MergeConflicted, ReplayMismatch, StaleRead
+from fourfold.models.documents import reader
+from fourfold.models.documents.ancestry import (
+    Point,
+    branch_named,
+    chain,
+    common_bases,
+    last_seq,
+    since,
+)
+from fourfold.models.documents.conflicts import active_branch
+from fourfold.models.documents.diff import diff, identical
+from fourfold.models.documents.encoding import decode, trusted
+from fourfold.models.documents.entity_merge import Ends, EntityMerger, side_of
+from fourfold.models.documents.field_merge import Side
+from fourfold.models.documents.gc.horizon import horizon
+from fourfold.models.documents.history import View
+from fourfold.models.documents.json_pointer import ABSENT, format_pointer
+from fourfold.models.documents.records import (
+    Commit,
+    ConfirmedRead,
+    Operation,
+    Reads,
+    Revision,
+    State,
+)
+from fourfold.models.documents.request import Request, Step, make_request
+from fourfold.models.documents.resolutions import (
+    Decisions,
+    Resolutions,
+    as_facts,
+    check_resolutions,
+)
+from fourfold.models.documents.validation import check_session
+
+if TYPE_CHECKING:
+    from fourfold.models.documents.space import Space
+
+
+class MergeConflict(msgspec.Struct, frozen=True):
+    """An entity that both sides changed, and not alike. The paths are where; "" is all of it."""
+
+    id: str
+    paths: tuple[str, ...]
+    base: State | None
+    source: State | None
+    target: State | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The conflict without the documents, as the error's details have it."""
+        seqs = {
+            f"{name}_seq": 0 if state is None else state.seq
+            for name, state in (
+                ("base", self.base),
+                ("source", self.source),
+                ("target", self.target),
+            )
+        }
+        return {"entity": self.id, "paths": list(self.paths), **seqs}
+
+
+class MergeResult(msgspec.Struct, frozen=True):
+    """What a merge did or, when it was a dry run, would do.
+
+    `source`, `target` and `base` are the points that were merged. There is no commit when there was
+    nothing to merge, or in a dry run; only a dry run can have conflicts.
+    """
+
+    source: Point
+    target: Point
+    base: Point
+    operations: tuple[Operation, ...]
+    conflicts: tuple[MergeConflict, ...] = ()
+    commit: Commit | None = None
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A merge as it was asked for."""
+
+    source: str
+    target: str
+    resolutions: Decisions
+    field_level: bool
+
+    @property
+    def name(self) -> str:
+        """What tells this request from another one under the same session and local_seq."""
+        facts = {"source": self.source, "target": self.target, "field_level": self.field_level}
+        return content_id(trusted(facts | as_facts(self.resolutions)).encode())
+
+
+class _Proposal(msgspec.Struct):
+    """A merge, computed from one consistent state."""
+
+    source: Point
+    target: Point
+    bases: list[Point]
+    operations: list[Operation] = msgspec.field(default_factory=list)
+    conflicts: list[MergeConflict] = msgspec.field(default_factory=list)
+    brought: list[str] = msgspec.field(default_factory=list)
+    """The entities that the source changed since the base."""
+
+    @property
+    def base(self) -> Point:
+        return self.bases[0]
+
+    def result(self, commit: Commit | None = None) -> MergeResult:
+        return MergeResult(
+            self.source,
+            self.target,
+            self.base,
+            tuple(self.operations),
+            tuple(self.conflicts),
+            commit,
+        )
+
+
+def ask(source: str, target: str, resolutions: Resolutions | None, *, field_level: bool) -> Asked:
+    """Check what can be checked without the database."""
+    if source == target:
+        raise InvalidInput(f"the branch {source!r:.100} cannot be merged into itself")
+    return Asked(source, target, check_resolutions(resolutions), field_level)
+
+
+def merge(
+    space: Space,
+    asked: Asked,
+    *,
+    session: str | None = None,
+    local_seq: int | None = None,
+    dry_run: bool = False,
+) -> MergeResult:
+    """Merge, or say what a merge would do."""
+    if (session is None) != (local_seq is None):
+        raise InvalidInput("session and local_seq belong together: give both, or neither")
+    if session is not None and local_seq is not None:
+        check_session(session, local_seq)
+    for attempt in range(1, limits.MERGE_ATTEMPTS_MAX + 1):
+        with space.view() as view:
+            if session is not None and local_seq is not None and not dry_run:
+                known = _replayed(view, asked, session, local_seq)
+                if known is not None:
+                    return known
+            proposal = _propose(view, asked)
+        if dry_run or not (proposal.brought or proposal.conflicts):
+            return proposal.result()
+        if proposal.conflicts:
+            raise _refused(proposal)
+        name = space.next_local() if session is None or local_seq is None else (session, local_seq)
+        request = _request(asked, proposal, *name, replayable=session is not None)
+        try:
+            return proposal.result(_submit(space, proposal, request))
+        except StaleRead:
+            if attempt == limits.MERGE_ATTEMPTS_MAX:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _propose(view: View, asked: Asked) -> _Proposal:
+    branch_named(view, asked.source)
+    active_branch(view, asked.target)
+    newest = last_seq(view)
+    source, target = Point(asked.source, newest), Point(asked.target, newest)
+    proposal = _Proposal(source, target, common_bases(view, [source], [target]))
+    ends = Ends(tuple(proposal.bases), (target,), (source,))
+    merger = EntityMerger(view, field_level=asked.field_level)
+    ids = _touched_since(view, source, proposal.bases)
+    before = merger.base_documents(ends.bases, ids)
+    theirs = reader.states(view, chain(view, *source), ids)
+    proposal.brought = [each for each in ids if not identical(before[each], side_of(theirs[each]))]
+    _refuse_unneeded(asked, proposal.brought)
+    ours = reader.states(view, chain(view, *target), proposal.brought)
+    conflicts: dict[str, tuple[str, ...]] = {}
+    for entity in proposal.brought:
+        sides = before[entity], side_of(ours[entity]), side_of(theirs[entity])
+        merged, paths = _decide(asked, merger, entity, sides, ends)
+        if paths:
+            conflicts[entity] = paths
+        elif entity in asked.resolutions.entities or not identical(merged, sides[1]):
+            # What was resolved is written even if the target looks so already: it is the author's
+            # word, and later merges look only at entities that commits since their base wrote.
+            proposal.operations.append(_operation(entity, sides[1], merged))
+    if conflicts:
+        bases = reader.states(view, chain(view, *proposal.base), conflicts)
+        proposal.conflicts = [
+            MergeConflict(entity, paths, bases[entity], theirs[entity], ours[entity])
+            for entity, paths in conflicts.items()
+        ]
+    return proposal
+
+
+def _refuse_unneeded(asked: Asked, brought: list[str]) -> None:
+    unknown = asked.resolutions.entities - set(brought)
+    if unknown:
+        raise InvalidInput(
+            f"the resolution of {min(unknown)!r} is not needed: {asked.source!r} has not changed "
+            f"it since the base of this merge",
+            hint="Try the merge with dry_run=True to see what it brings.",
+            details={"entity": min(unknown)},
+        )
+
+
+def _touched_since(view: View, source: Point, bases: list[Point]) -> list[str]:
+    """Return the entities that commits wrote which the source has and a base has not.
+
+    Others look alike at both: a merge writes every entity that it changes on its target.
+    """
+    found: set[str] = set()
+    for base in bases:
+        for interval in since(view, [source], [base]).intervals:
+            found.update(row[0] for row in view.rows(view.sql.ids_touched, interval))
+    return sorted(found)
+
+
+def _decide(
+    asked: Asked, merger: EntityMerger, entity: str, sides: tuple[Side, Side, Side], ends: Ends
+) -> tuple[Side, tuple[str, ...]]:
+    """Return the merged document of an entity, and the paths of the conflicts that are left."""
+    decided = asked.resolutions
+    if entity in decided.documents:
+        document = decided.documents[entity]
+        return (ABSENT if document is None else document), ()
+    outcome = merger.merge(entity, sides, ends)
+    paths = tuple(format_pointer(conflict.path) for conflict in outcome.conflicts)
+    if entity not in decided.entities:
+        return outcome.document, paths
+    chosen = decided.places.get(entity, {})
+    needless = sorted(chosen.keys() - set(paths))
+    if needless or not paths:
+        where = f"path {needless[0]!r} of " if needless else ""
+        raise InvalidInput(
+            f"the resolution of {where}{entity!r} is not needed: there is no conflict",
+            hint="Try the merge with dry_run=True to see the conflicts.",
+            details={"entity": entity, "paths": needless, "conflicts": list(paths)},
+        )
+    otherwise = decided.sides.get(entity)
+    outcome = merger.merge(entity, sides, ends, chosen, otherwise)
+    return outcome.document, tuple(format_pointer(each.path) for each in outcome.conflicts)
+
+
+def _operation(entity: str, ours: Side, merged: Side) -> Operation:
+    """Return the smaller of the whole document and the patches that make it."""
+    if not isinstance(merged, dict):
+        return {"op": "delete", "id": entity}
+    if isinstance(ours, dict) and not identical(ours, merged):
+        patches = diff(ours, merged)
+        if len(trusted(patches)) < len(trusted(merged)):
+            return {"op": "patch", "id": entity, "patches": patches}
+    return {"op": "set", "id": entity, "value": merged}
+
+
+def _request(
+    asked: Asked, proposal: _Proposal, session: str, local_seq: int, *, replayable: bool
+) -> Request:
+    """The merge as a transaction that depends on everything that it looked at on the target."""
+    seq = proposal.target.seq
+    reads = Reads(confirmed=[ConfirmedRead(each, seq) for each in proposal.brought])
+    original = {
+        "branch": asked.target,
+        "local_seq": local_seq,
+        "merge": {
+            "source": asked.source,
+            "source_seq": proposal.source.seq,
+            "target_seq": seq,
+            "base": {"branch": proposal.base.branch, "seq": proposal.base.seq},
+            "asked": asked.name,
+        },
+        "operations": proposal.operations,
+        "preconditions": [],
+        "reads": msgspec.to_builtins(reads),
+    }
+    # When both sides made the same changes there is nothing to write, but that they have met must
+    # be on record, or the next change of one of them would look like a conflict.
+    steps: tuple[Step, ...] = ()
+    if proposal.operations:
+        steps = make_request(
+            proposal.operations,
+            branch=asked.target,
+            session=session,
+            local_seq=local_seq,
+            replayable=replayable,
+        ).steps
+    return Request(
+        asked.target, session, local_seq, steps, reads, (), trusted(original), replayable
+    )
+
+
+def _submit(space: Space, proposal: _Proposal, request: Request) -> Commit:
+    def check(view: View) -> None:
+        """Another merge of these branches may have come first, and moved the base."""
+        seq = last_seq(view)
+        source, target = proposal.source._replace(seq=seq), proposal.target._replace(seq=seq)
+        named = (request.session, request.local_seq)
+        if common_bases(view, [source], [target]) != proposal.bases or (
+            request.replayable and view.one(view.sql.commit_of_session, named)
+        ):
+            raise StaleRead(
+                f"another merge of {source.branch!r} and {target.branch!r} came first",
+                hint="Merge again.",
+            )
+        if proposal.source.seq < horizon(view):
+            # The next merge will read the source as it was for this one, so that must be there.
+            raise StaleRead(
+                f"a collection gave up {source.branch!r} as it was for this merge",
+                hint="Merge again.",
+            )
+
+    return space.submit(request, check)
+
+
+def _replayed(view: View, asked: Asked, session: str, local_seq: int) -> MergeResult | None:
+    """The merge that this very request became when it came before."""
+    row = view.one(view.sql.commit_of_session, (session, local_seq))
+    if row is None:
+        return None
+    seq, branch, text, _ = row
+    original = decode(text)
+    merged = original.get("merge")
+    if branch != asked.target or merged is None or merged["asked"] != asked.name:
+        raise ReplayMismatch(
+            f"session {session!r} already sent another request as local_seq {local_seq}; "
+            f"it became seq {seq}",
+            details={"session": session, "local_seq": local_seq, "seq": seq},
+        )
+    # Its rows may have been collected since; the request of a merge is not.
+    revisions = tuple(
+        Revision(branch, each["id"], seq, index, each["op"], each.get("value", each.get("patches")))
+        for index, each in enumerate(original["operations"])
+    )
+    return MergeResult(
+        Point(merged["source"], merged["source_seq"]),
+        Point(branch, merged["target_seq"]),
+        Point(merged["base"]["branch"], merged["base"]["seq"]),
+        tuple(original["operations"]),
+        commit=Commit(seq, branch, session, local_seq, revisions, replayed=True),
+    )
+
+
+def _refused(proposal: _Proposal) -> MergeConflicted:
+    source, target, conflicts = proposal.source, proposal.target, proposal.conflicts
+    first = conflicts[0]
+    more = f" and {len(conflicts) - 1} more" if len(conflicts) > 1 else ""
+    return MergeConflicted(
+        f"{source.branch!r} cannot be merged into {target.branch!r}: both changed "
+        f"{first.id!r}{more}",
+        hint="Give `resolutions` for these entities or paths, or make the branches agree on them "
+        "first.",
+        details={
+            "source": source.branch,
+            "source_seq": source.seq,
+            "target": target.branch,
+            "target_seq": target.seq,
+            "base": {"branch": proposal.base.branch, "seq": proposal.base.seq},
+            "conflicts": [each.as_dict() for each in conflicts],
+        },
+    )

@@ -1,0 +1,159 @@
+"""Checking a log of revisions: every commit against its digest, every revision and head against
+the log.
+
+A digest says that something in a commit is wrong, not what. The request of the commit says what its
+revisions must be, so the row that differs from it is named too.
+
+What vouches for a commit of revisions: a digest of its row and of its revisions, in the row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from fourfold.models.documents.encoding import decode, trusted
+from fourfold.models.documents.gc.commit_digests import broken
+from fourfold.models.documents.history import Row, View
+from fourfold.models.documents.problems import Fault, Part, Rule, seal_broken, text
+
+_ENCODER = msgspec.json.Encoder()
+
+
+def resolution(row: Row, rows: Iterable[Row], resolved: Sequence[dict[str, int]]) -> str:
+    """What was decided about a commit, with a digest of its row, of that and of its revisions, so
+    that a changed byte in any of them is found.
+    """
+    pending = list(resolved)
+    # One line of JSON for each, so that no two logs have the same text.
+    digest = hashlib.sha256(_ENCODER.encode_lines((pending, row, *rows))).hexdigest()
+    shown = f',"resolved_pending_reads":{trusted(pending)}' if pending else ""
+    return f'{{"digest":"sha256:{digest}"{shown},"seq":{row[0]}}}'
+
+
+def sound(view: View, seq: int) -> bool:
+    """Whether a commit is what was committed, as long as nothing was taken from it."""
+    rows = view.all(view.sql.sealed_commit, (seq,))
+    return len(rows) == 1 and made_again(view, rows[0]) == as_written(rows[0][-1])
+
+
+def made_again(view: View, row: Row) -> str | None:
+    """The resolution that a commit's row and revisions lead to; None when they cannot be read."""
+    *own, decided = row
+    rows = view.all(view.sql.verify_revisions, (own[0],))
+    try:
+        read = [tuple(map(as_written, each)) for each in (own, *rows)]
+        resolved = decode(decided).get("resolved_pending_reads", ())
+        return resolution(read[0], read[1:], resolved)
+    except (AttributeError, TypeError, ValueError):
+        return None
+
+
+def as_written(value: Any) -> Any:
+    """A column as it was written. Verification reads bytes, since damaged ones may be no text."""
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+_KEY = ("branch", "id", "seq", "op_index")
+
+
+def _commits(view: View, part: Part) -> Iterator[str]:
+    for row in view.rows(view.sql.verify_commits, part.bounds):
+        seq = row[0]
+        wrong = broken(view, seq)
+        made = None
+        if wrong:
+            yield seal_broken(seq)
+        elif wrong is None:
+            made = made_again(view, row)
+            wrong = made is None or made != as_written(row[-1])
+            if wrong:
+                yield from _other_than_asked(view, row)
+        if wrong:
+            yield Fault(
+                f"commit {seq}: its row, or a revision of it, is not what was committed",
+                "commit",
+                {"seq": seq},
+                expected=row[-1],
+                found=made,
+            )
+
+
+def _other_than_asked(view: View, commit: Row) -> Iterator[str]:
+    """The revisions of a commit that are not what its request says, as far as that can be read."""
+    seq, branch, original = commit[0], text(commit[1]), commit[6]
+    try:
+        asked = decode(original)["operations"]
+        expected = [
+            (branch, operation["id"], seq, index, operation["op"], _data(operation), seq)
+            for index, operation in enumerate(asked)
+        ]
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return
+    found = {row[3]: tuple(map(text, row)) for row in view.all(view.sql.verify_revisions, (seq,))}
+    for wanted in expected:
+        there = found.pop(wanted[3], None)
+        if there != wanted:
+            yield _differs(wanted, wanted, there)
+    for there in found.values():
+        yield _differs(there, None, there)
+
+
+def _data(operation: dict[str, Any]) -> str | None:
+    if operation["op"] == "delete":
+        return None
+    return trusted(operation["value" if operation["op"] == "set" else "patches"])
+
+
+def _differs(named: Row, wanted: Row | None, there: Row | None) -> Fault:
+    branch, entity, seq, index = named[:4]
+    where = f"revision of {entity!r} on {branch!r} at seq {seq}, operation {index}"
+    key = dict(zip(_KEY, named, strict=False))
+    if there is None:
+        return Fault(f"{where}: is missing", "revision", key, expected=wanted)
+    if wanted is None:
+        return Fault(f"{where}: was never asked for", "revision", key, found=there)
+    return Fault(
+        f"{where}: is not what was asked for", "revision", key, expected=wanted, found=there
+    )
+
+
+def _strays(view: View, part: Part) -> Iterator[str]:
+    for branch, entity, seq, commit_seq, same in view.rows(view.sql.verify_strays, part.bounds):
+        where = f"revision of {text(entity)!r} on {text(branch)!r} at seq {seq}"
+        if same:
+            # The row that is at fault is the one that is not there.
+            sentence = f"{where} belongs to no commit"
+            yield Fault(sentence, "commit", {"seq": seq}, expected=f"a commit {seq}")
+        else:
+            yield Fault(
+                f"{where} belongs to no commit of that seq",
+                "revision",
+                {"branch": branch, "id": entity, "seq": seq},
+                expected=seq,
+                found=commit_seq,
+            )
+
+
+def _heads(view: View, part: Part) -> Iterator[str]:
+    for branch, entity in view.rows(view.sql.verify_heads, part.bounds):
+        yield Fault(
+            f"head of {text(entity)!r} on {text(branch)!r} is not its newest revision",
+            "head",
+            {"branch": branch, "id": entity},
+        )
+
+
+RULES = (
+    Rule("commits", "seq", _commits),
+    Rule("strays", "entity", _strays),
+    Rule("heads", "entity", _heads),
+)

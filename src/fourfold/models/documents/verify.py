@@ -1,0 +1,513 @@
+"""Checking a space: every commit against its digest, every derived row against the log.
+
+What must hold is a list of rules, the same for `space.verify`, for `fourfold verify` and for the
+job `verify` of the pipeline. A large space is checked in parts: rules, and ranges of the keys that
+a rule goes by. The job spreads them over its workers; the other two check one after the other, each
+in a read transaction of its own, because the write-ahead log of a space that is written meanwhile
+cannot be shortened while an older state of it is being read.
+
+Checking that the log can be replayed, and that every snapshot is what replay gives there.
+
+The rows of an entity are folded once, in order, from its first one on, and compared with each
+snapshot on the way. So the cost is that of the log, however many snapshots there are, and one
+document is in memory at a time.
+
+Checking what lies beside the log of a space: its blobs, its tables that nobody writes yet, and
+the times of its branches.
+
+The bytes and the size of a blob follow from its hash. Its content type and its time are remarks
+that nothing vouches for, so only their form is checked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import re
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+from fourfold import limits
+from fourfold.content import content_id
+from fourfold.errors import FourfoldError
+from fourfold.kernel import load_queries
+from fourfold.kernel.transaction import SQL
+from fourfold.models.documents import fold, reader
+from fourfold.models.documents.ancestry import Link, chain
+from fourfold.models.documents.encoding import decode, trusted
+from fourfold.models.documents.history import History, Row, View
+from fourfold.models.documents.problems import WHOLE, Fault, Kind, Part, Rule, text
+from fourfold.models.documents.records import State
+
+UNREADABLE: Final = (
+    FourfoldError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+)
+"""What damaged rows raise when they are read. A text that is no text is a ValueError."""
+_AFTER_ALL: Final = 2**31
+"""The place of a snapshot among the operations of its seq: it holds all of them."""
+
+
+class _Lost:
+    """The state after a row that cannot be folded: nobody knows it until the next whole one."""
+
+
+_LOST: Final = _Lost()
+_State = State | None | _Lost
+
+
+class _Step(NamedTuple):
+    seq: int
+    op: str
+    data: bytes | None
+
+
+def replays(view: View, part: Part) -> Iterator[str]:
+    """Every entity of a part, from its first row to its last."""
+    parents: dict[str, list[Link]] = {}
+    log = view.rows(view.sql.verify_operations, part.bounds)
+    wholes = (
+        (branch, entity, seq, _AFTER_ALL, value, digest)
+        for branch, entity, seq, value, digest in view.rows(view.sql.verify_snapshots, part.bounds)
+    )
+    merged = heapq.merge(log, wholes, key=lambda row: row[:4])
+    for (branch, entity), rows in groupby(merged, key=lambda row: row[:2]):
+        named, of = text(branch), text(entity)
+        if named not in parents:
+            # The caps of the ancestors do not depend on where in the branch one looks.
+            try:
+                parents[named] = chain(view, named, limits.SEQ_MAX)[1:]
+            except UNREADABLE as error:
+                yield Fault(
+                    f"branch {named!r}: what it was forked from cannot be found: {error}",
+                    "branch",
+                    {"name": named},
+                )
+                parents[named] = []
+        yield from _Entity(view, parents[named], named, of).check(rows)
+
+
+class _Entity:
+    """One entity of one branch."""
+
+    def __init__(self, view: View, parents: list[Link], branch: str, entity: str) -> None:
+        self._view = view
+        self._parents = parents
+        self._branch = branch
+        self._entity = entity
+        self._started = False
+        self._state: _State = None
+        self._waiting: list[_Step] = []
+        self._bytes = 0
+
+    def check(self, rows: Iterable[Row]) -> Iterator[str]:
+        for _, _, seq, place, *rest in rows:
+            if place == _AFTER_ALL:
+                value, digest = rest
+                yield from self._whole(seq, value, digest)
+                continue
+            op, data = rest
+            self._waiting.append(_Step(seq, text(op), data))
+            self._bytes += len(data or b"")
+            full = (
+                len(self._waiting) >= limits.VERIFY_WAITING_ROWS
+                or self._bytes >= limits.VERIFY_WAITING_BYTES
+            )
+            # The rows of the last seq wait on: a snapshot that the log begins with may follow.
+            if full and self._waiting[0].seq < seq:
+                older = [step for step in self._waiting if step.seq < seq]
+                yield from self._fold(older)
+                self._waiting = self._waiting[len(older) :]
+                self._bytes = sum(len(step.data or b"") for step in self._waiting)
+        yield from self._fold(self._waiting)
+
+    def _whole(self, seq: int, value: bytes | None, digest: bytes | None) -> Iterator[str]:
+        """A snapshot: one that is derived is compared, one that the log begins with is taken."""
+        where = f"snapshot of {self._entity!r} on {self._branch!r} at seq {seq}"
+        key = {"branch": self._branch, "id": self._entity, "seq": seq}
+        if digest is not None:
+            yield from self._fold([step for step in self._waiting if step.seq < seq])
+            self._waiting = []
+            self._started = True
+            found = content_id(value or b"")
+            if text(digest) != found:
+                # Nobody can say whether the document or the note of its digest is damaged.
+                sentence = f"{where} is not what a collection left there"
+                yield Fault(sentence, "snapshot", key, expected=digest, found=found)
+                yield Fault(f"the digest of the {where} is not its own", "gc_base", key)
+            self._state = _whole_state(value, seq)
+            return
+        yield from self._fold(self._waiting)
+        self._waiting = []
+        state = self._state
+        if isinstance(state, _Lost):
+            yield Fault(f"{where} cannot be checked: the log before it is damaged", "snapshot", key)
+            return
+        expected = None
+        if state is not None and state.seq == seq and state.document is not None:
+            expected = trusted(state.document)
+        if expected is None or expected != text(value):
+            yield Fault(
+                f"{where} is not what the log says",
+                "snapshot",
+                key,
+                expected="none at this seq" if expected is None else expected,
+                found=value,
+            )
+
+    def _fold(self, steps: list[_Step]) -> Iterator[str]:
+        if not steps:
+            return
+        if not self._started:
+            self._started = True
+            if steps[0].op == "patch":
+                yield from self._inherit(steps[0].seq)
+        try:
+            self._state = _folded(self._state, steps)
+        except UNREADABLE:
+            yield from self._one_by_one(steps)
+
+    def _one_by_one(self, steps: list[_Step]) -> Generator[str, None, None]:
+        """The same again, to find the rows that cannot be folded."""
+        for step in steps:
+            try:
+                self._state = _folded(self._state, [step])
+            except UNREADABLE as error:
+                self._state = _LOST
+                yield Fault(
+                    f"revision of {self._entity!r} on {self._branch!r} at seq {step.seq} "
+                    f"cannot be replayed: {error}",
+                    "revision",
+                    {"branch": self._branch, "id": self._entity, "seq": step.seq},
+                    found=step.data,
+                )
+
+    def _inherit(self, seq: int) -> Iterator[str]:
+        """What the branch showed before it said anything itself."""
+        try:
+            found = reader.entry(self._view, self._parents, self._entity, derived=False)
+        except UNREADABLE as error:
+            self._state = _LOST
+            yield Fault(
+                f"revision of {self._entity!r} on {self._branch!r} at seq {seq}: what it builds on "
+                f"cannot be read: {error}",
+                "revision",
+                {"branch": self._branch, "id": self._entity, "seq": seq},
+            )
+            return
+        self._state = None if found is None else State(found.document, found.op, found.seq)
+
+
+def _folded(state: _State, steps: list[_Step]) -> _State:
+    rows: list[_Step] = steps
+    if isinstance(state, _Lost):
+        first = next((at for at, step in enumerate(steps) if step.op != "patch"), None)
+        if first is None:
+            return state
+        state, rows = None, steps[first:]
+    return fold.fold(state, ((step.seq, step.op, _read(step.data)) for step in rows))
+
+
+def _read(data: bytes | None) -> Any:
+    return None if data is None else decode(data)
+
+
+def _whole_state(value: bytes | None, seq: int) -> _State:
+    try:
+        document = _read(value)
+    except UNREADABLE:
+        return _LOST
+    return State(document, "patch", seq) if isinstance(document, dict) else _LOST
+
+
+_MOMENT = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+
+
+def _reserved(view: View, part: Part) -> Iterator[str]:
+    del part
+    for table, ref in view.rows(view.sql.verify_reserved):
+        sentence = f"{table} {_shown(ref)}: this table is reserved, and nothing writes it"
+        yield Fault(sentence, table, {"ref": ref})
+
+
+def _births(view: View, part: Part) -> Iterator[str]:
+    del part
+    for name, created_at, expected in view.rows(view.sql.verify_births):
+        if created_at != expected:
+            yield Fault(
+                f"branch {_shown(name)}: was not made when its row says",
+                "branch",
+                {"name": name},
+                expected=expected,
+                found=created_at,
+            )
+
+
+def _blobs(view: View, part: Part) -> Iterator[str]:
+    for row in view.rows(view.sql.verify_blobs, part.bounds):
+        named, data, kind, size, content_type, created_at = row
+        digits = hashlib.sha256(data).hexdigest()
+        wrong, expected, found = None, None, None
+        if digits.encode() != named or kind != "blob":
+            wrong, expected, found = "its bytes are not what its hash says", named, digits
+        elif size != len(data):
+            wrong = f"has {len(data)} bytes, and its row says {size}"
+            expected, found = str(len(data)), str(size)
+        elif not _is_text(content_type) or not _MOMENT.fullmatch(created_at):
+            wrong, found = "its content type or its time cannot be read", created_at
+        if wrong is not None:
+            yield Fault(
+                f"blob {_shown(named)}: {wrong}",
+                "blob_store",
+                {"hash": named},
+                expected=expected,
+                found=found,
+            )
+
+
+def _metadata(view: View, part: Part) -> Iterator[str]:
+    for branch, entity in view.rows(view.sql.verify_metadata, part.bounds):
+        yield Fault(
+            f"blob {_shown(entity.rpartition(b':')[2])}: is missing, and {_shown(entity)} "
+            f"on {_shown(branch)} says what it is",
+            "blob_store",
+            {"hash": entity.rpartition(b":")[2]},
+        )
+
+
+def _is_text(value: bytes | None) -> bool:
+    try:
+        return value is None or bool(value.decode().isprintable())
+    except UnicodeDecodeError:
+        return False
+
+
+def _shown(name: Any) -> str:
+    """A name from the file as a message gives it, also when it is damaged."""
+    return repr(name.decode(errors="backslashreplace")) if isinstance(name, bytes) else repr(name)
+
+
+RULES = (
+    Rule("blobs", "hash", _blobs),
+    Rule("metadata of blobs", "entity", _metadata),
+    Rule("reserved tables", "", _reserved),
+    Rule("births of branches", "", _births),
+)
+
+
+_SQL: Final = load_queries("fourfold.models.documents", "verify_parts.sql")
+_DIVIDED_BY_FACTS: Final = ("values", "facts")
+"""The rules of a log of facts whose keys are spread like the hashes of the facts."""
+
+
+def problems(view: View, history: History) -> list[str]:
+    """Everything that is wrong, in sentences: in the log itself, and in what is derived from it."""
+    return [str(fault) for fault in faults(view, history)]
+
+
+def faults_by_parts(
+    open_view: Callable[[], AbstractContextManager[View]], history: History, size_bytes: int
+) -> Iterator[Fault]:
+    """Yield everything that is wrong; a large space is checked part by part, each part in a view
+    of its own.
+    """
+    count = -(-size_bytes // limits.VERIFY_SLICE_BYTES)
+    with open_view() as view:
+        if count <= 1:
+            yield from faults(view, history)
+            return
+        divided = list(parts(view, rules(history), count))
+    for names, part in divided:
+        with open_view() as view:
+            yield from faults(view, history, names, part)
+
+
+def parts(
+    view: View, checked: Iterable[Rule], count: int
+) -> Iterator[tuple[tuple[str, ...], Part | None]]:
+    """Divide the rules into about `count` parts for each kind of key: names of rules, and the
+    range of keys to apply them to.
+    """
+    by: dict[Kind, list[str]] = {}
+    for rule in checked:
+        by.setdefault(rule.by, []).append(rule.name)
+    for name in by.pop("", []):
+        yield (name,), None
+    by_facts = tuple(name for name in by.get("hash", ()) if name in _DIVIDED_BY_FACTS)
+    others = tuple(name for name in by.pop("hash", ()) if name not in _DIVIDED_BY_FACTS)
+    if others:
+        yield others, WHOLE["hash"]
+    if by_facts:
+        for part in _between("hash", _bounds(view, _SQL.hash_count, _SQL.hashes, count)):
+            yield by_facts, part
+    for part in _between("seq", view.all(_SQL.seqs, (count,))):
+        yield tuple(by["seq"]), part
+    for part in _between("entity", _bounds(view, _SQL.entity_count, _SQL.entities, count)):
+        yield tuple(by["entity"]), part
+
+
+def _bounds(view: View, counting: str, keys: str, count: int) -> list[tuple[Any, ...]]:
+    """Keys that leave about as many rows between them: one fewer than parts, or none."""
+    width = -(-int(view.value(counting)) // count)
+    return view.all(keys, (width,))[: count - 1] if width else []
+
+
+def _between(kind: Kind, bounds: Iterable[tuple[Any, ...]]) -> Iterator[Part]:
+    """Yield the parts between keys, from the least to the greatest that there can be."""
+    low, highest = WHOLE[kind]
+    for bound in bounds:
+        if bound > low:
+            yield Part(low, bound)
+            low = bound
+    yield Part(low, highest)
+
+
+def faults(
+    view: View, history: History, only: Collection[str] = (), part: Part | None = None
+) -> Iterator[Fault]:
+    """Everything that is wrong, row by row. With `only` by the rules of these names; they are then
+    applied to `part`, if it is given.
+    """
+    for rule in rules(history):
+        if only and rule.name not in only:
+            continue
+        try:
+            for found in rule.check(view, WHOLE[rule.by] if part is None else part):
+                yield found if isinstance(found, Fault) else Fault(found, rule.name)
+        except UNREADABLE as error:
+            if getattr(error, "retryable", False):
+                # Somebody was in the way, which says nothing about the space.
+                raise
+            yield Fault(f"the {rule.name} cannot be checked to the end: {error}", rule.name)
+
+
+def rules(history: History) -> tuple[Rule, ...]:
+    """All that must hold in a space."""
+    return (*history.rules, *_RULES, *RULES)
+
+
+def _dense(view: View, part: Part) -> Iterator[str]:
+    """Seqs are given out one after the other; only a restore may have left some out."""
+    before = None
+    floor = view.value(view.sql.verify_floor) or 0
+    for (seq,) in view.rows(view.sql.verify_seqs, part.bounds):
+        if before is None:
+            row = view.one(view.sql.commit_before, (seq - 1,))
+            before = 0 if row is None else row[0]
+        if seq != before + 1 and seq > floor + 1:
+            yield Fault(
+                f"commit {before + 1}: is missing; after {before} comes {seq}",
+                "commit",
+                {"seq": before + 1},
+                expected=before + 1,
+                found=seq,
+            )
+        before = seq
+
+
+def _kinds_of_values(view: View, part: Part) -> Iterator[str]:
+    """Every column holds the kind of value that it is declared to: a text that became bytes reads
+    the same, and is found by no key.
+    """
+    del part
+    tables: dict[str, list[tuple[str, str, bool, int]]] = {}
+    for table, *column in view.rows(SQL.table_columns):
+        tables.setdefault(table, []).append((column[0], column[1], bool(column[2]), column[3]))
+    for table, columns in tables.items():
+        key = [name for name, *_, place in sorted(columns, key=lambda each: each[3]) if place]
+        conditions = [
+            f'typeof("{name}") NOT IN ({_KINDS[declared] if needed else _OR_NULL[declared]})'
+            for name, declared, needed, _ in columns
+            if declared in _KINDS
+        ]
+        sql = SQL.rows_of_other_types.format(
+            table=table,
+            key=", ".join(f'CAST("{name}" AS BLOB)' for name in key),
+            conditions=" OR ".join(conditions) or "0",
+        )
+        for row in view.rows(sql):
+            named = dict(zip(key, row, strict=True))
+            shown = ", ".join(repr(text(each)) for each in row)
+            sentence = f"{table} {shown}: a column holds another kind of value than it should"
+            yield Fault(sentence, table, named)
+
+
+_KINDS = {"TEXT": "'text'", "INTEGER": "'integer'", "BLOB": "'blob'"}
+_OR_NULL = {declared: f"{kind}, 'null'" for declared, kind in _KINDS.items()}
+
+
+def _branches(view: View, part: Part) -> Iterator[str]:
+    """The branches are what the commits that made and ended them say."""
+    del part
+    expected: dict[str, list[Any]] = {"": [None, None, 0, 0, "active"]}
+    for seq, name, original in view.rows(view.sql.verify_lines):
+        branch = text(name)
+        asked = {} if original is None else decode(original)
+        cmd = asked.get("cmd")
+        if cmd == "branch/create":
+            expected[asked["name"]] = [asked["parent"], asked["at"], seq, seq, "active"]
+        elif cmd == "branch/delete":
+            expected[asked["name"]][4] = "deleted"
+        elif branch in expected:
+            expected[branch][3] = seq
+        else:
+            sentence = f"commit {seq}: its branch {branch!r} was never made"
+            yield Fault(sentence, "commit", {"seq": seq}, found=branch)
+    known = set(expected)
+    for name, parent, *rest, status in view.rows(view.sql.verify_branches):
+        branch, found = text(name), [text(parent), *rest, text(status)]
+        wanted = expected.pop(branch, None)
+        key = {"name": branch}
+        if found != wanted:
+            sentence = f"branch {branch!r} is not what the log says"
+            yield Fault(sentence, "branch", key, expected=wanted, found=found)
+        if found[0] is not None and found[0] not in known:
+            sentence = f"branch {branch!r}: was forked from {found[0]!r}, which is not there"
+            yield Fault(sentence, "branch", key, found=found[0])
+        elif type(found[1]) is int and found[1] > found[2]:
+            sentence = f"branch {branch!r}: was forked at seq {found[1]}, before that was there"
+            yield Fault(sentence, "branch", key, found=found[1])
+    for branch, wanted in expected.items():
+        sentence = f"branch {branch!r} is missing"
+        yield Fault(sentence, "branch", {"name": branch}, expected=wanted)
+
+
+def _collections(view: View, part: Part) -> Iterator[str]:
+    """What was taken is on record, and what is left can be read without it."""
+    del part
+    for (seq,) in view.rows(view.sql.verify_seals):
+        sentence = f"commit {seq} is sealed, but is not there or not below the horizon"
+        yield Fault(sentence, "gc_seal", {"seq": seq})
+    for named, seq in view.rows(view.sql.verify_points):
+        sentence = f"{text(named)!r} at seq {seq} is a kept point, but was never one"
+        yield Fault(sentence, "gc_point", {"branch": named, "seq": seq})
+    for named, seq in view.rows(view.sql.verify_forks):
+        sentence = f"{text(named)!r} at seq {seq} is a fork, but not a kept point"
+        yield Fault(sentence, "gc_point", {"branch": named, "seq": seq})
+    for row in view.rows(view.sql.verify_gaps):
+        named, of, seq, op_index, lost, least, op, based, sealed = row
+        where = f"{text(of)!r} on {text(named)!r} at seq {seq}"
+        key = {"branch": named, "id": of, "seq": seq, "op_index": op_index}
+        if op is None or seq > least or lost > seq or not sealed:
+            sentence = f"what was taken before {where} cannot have been there"
+            yield Fault(sentence, "gc_gap", key, expected=f"before {least}", found=lost)
+        elif text(op) == "patch" and not based:
+            yield Fault(f"{where} has lost what it builds on", "gc_base", key)
+    for named, of, seq in view.rows(view.sql.verify_bases):
+        sentence = f"snapshot of {text(of)!r} on {text(named)!r} at seq {seq} is missing"
+        yield Fault(sentence, "snapshot", {"branch": named, "id": of, "seq": seq})
+
+
+_RULES = (
+    Rule("seqs", "seq", _dense),
+    Rule("branches", "", _branches),
+    Rule("replay", "entity", replays),
+    Rule("collections", "", _collections),
+    Rule("kinds of values", "", _kinds_of_values),
+)

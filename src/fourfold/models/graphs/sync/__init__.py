@@ -1,0 +1,1 @@
+"""Sync of graphs: signed packages of rows, exchanged between nodes."""

@@ -1,0 +1,312 @@
+"""What callers hand in, checked and brought into the order of the columns.
+
+A row is a mapping of the columns that a caller may set. Numbers, versions and origins are not among
+them: they are given by the transaction. One function for each kind, because a bulk insert runs it
+once for every row.
+
+What is asked of every value before it is written. An error names the field.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from fourfold import limits
+from fourfold.errors import InvalidInput
+from fourfold.models.graphs.records import KINDS, ROWS, Kind
+
+_SLUG = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
+
+def check_integer(value: Any, name: str, *, least: int = 0) -> int:
+    if type(value) is not int or not least <= value <= limits.INTEGER_MAX:
+        raise InvalidInput(f"{name} must be an integer from {least} to 2**63 - 1, not {value!r}")
+    return value
+
+
+def check_text(value: Any, name: str, *, most: int = limits.GRAPH_NAME_MAX) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= most:
+        raise InvalidInput(
+            f"{name} must be text of 1 to {most} characters, not {format_value(value)}"
+        )
+    return value if value.isascii() else check_stored_text(value, name)
+
+
+def check_stored_text(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidInput(f"{name} must be text, not {format_value(value)}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput(f"{name} holds half a surrogate pair, which is no text") from None
+    return value
+
+
+def check_timestamp(value: Any, name: str) -> str:
+    """An ISO 8601 time with its zone."""
+    try:
+        parsed = datetime.fromisoformat(check_stored_text(value, name))
+    except ValueError:
+        parsed = None
+    if parsed is None or parsed.tzinfo is None:
+        raise InvalidInput(
+            f"{name} must be an ISO 8601 time with a zone, not {format_value(value)}",
+            hint="For example 2026-01-31T12:00:00+00:00.",
+        )
+    return str(value)
+
+
+def check_json_text(value: Any, name: str) -> str:
+    """Text that is JSON, as it stands."""
+    try:
+        json.loads(check_stored_text(value, name), parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"{name} is not JSON: {error}") from None
+    return str(value)
+
+
+def check_number(value: Any, name: str) -> float:
+    if type(value) not in {int, float} or value != value or abs(value) == float("inf"):  # noqa: PLR0124
+        raise InvalidInput(f"{name} must be a finite number, not {format_value(value)}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise InvalidInput(f"{name} is too large for a number") from None
+
+
+def check_blob(value: Any, name: str) -> bytes:
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise InvalidInput(f"{name} must be bytes, not {format_value(value)}")
+    return bytes(value)
+
+
+def check_kind(value: Any) -> Kind:
+    for known in KINDS:
+        if value == known:
+            return known
+    raise InvalidInput(
+        f"{format_value(value)} is not a kind of object", hint=f"One of: {', '.join(KINDS)}."
+    )
+
+
+def check_slug(value: Any) -> str:
+    if not isinstance(value, str) or not _SLUG.fullmatch(value):
+        raise InvalidInput(
+            f"{format_value(value)} cannot be the slug of an app",
+            hint="Use 1 to 64 lower-case letters, digits, '_' and '-'; begin with no sign.",
+        )
+    return value
+
+
+def check_fields(row: Any, name: str, known: frozenset[str]) -> Mapping[str, Any]:
+    """A mapping with no field that is unknown, so that a slip of the pen is not lost."""
+    if type(row) is dict and known.issuperset(row):
+        return row
+    if not isinstance(row, Mapping):
+        raise InvalidInput(f"a row of {name} must be a mapping, not {format_value(row)}")
+    unknown = [str(field) for field in row if field not in known]
+    if unknown:
+        raise InvalidInput(
+            f"a row of {name} has no {', '.join(sorted(unknown))}",
+            hint=f"It may have: {', '.join(sorted(known))}.",
+        )
+    return row
+
+
+def format_value(value: Any) -> str:
+    """A value in an error: enough to recognise it."""
+    return repr(value) if len(repr(value)) <= 80 else f"{repr(value)[:77]}..."
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def encode_json(value: Any, name: str) -> str:
+    """A value as JSON text, which must give the same value back."""
+    try:
+        written = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"{name} cannot be written as JSON: {error}") from None
+    return check_stored_text(written, name)
+
+
+def check_ids(given: Any, name: str) -> str:
+    """Several ids, as the JSON list that a statement takes."""
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise InvalidInput(f"{name} must be several ids, not {format_value(given)}")
+    return json.dumps([check_integer(each, name, least=1) for each in given])
+
+
+Values = tuple[Any, ...]
+"""The columns of one kind between `id` and `object_id`, with a hole for `global_seq`."""
+
+_OTHER_VALUES = frozenset({"value_number", "value_blob", "value_json"})
+_OWN = frozenset({"type_id", "owner_identity", "sync_flags", "created_at"})
+
+
+class Shape(NamedTuple):
+    """How rows of one kind are read."""
+
+    table: str
+    columns: tuple[str, ...]
+    fields: frozenset[str]
+    read: Callable[[Mapping[str, Any], int, str], tuple[Values, int]]
+    """A row, the number and the time of its transaction: its values, and the bytes they hold."""
+    fixed: tuple[str, ...]
+    """What no later version of an object may change."""
+    at_type: int
+    at_flags: int
+    """Where the type and the flags stand among the columns."""
+
+
+_BELOW = 1 << 62
+"""Numbers below need no second look; those above are left to the check that names the field."""
+
+
+def _bad_flags(flags: Any, kind: str) -> int:
+    raise InvalidInput(f"{kind}.sync_flags must be a set of bits, not {format_value(flags)}")
+
+
+def _id(value: Any, field: str) -> int:
+    if type(value) is int and 0 < value < _BELOW:
+        return value
+    return check_integer(value, field, least=1)
+
+
+def _own(row: Mapping[str, Any], kind: str, now: str) -> tuple[int, int, int, str]:
+    """What every kind has: type, owner, flags, and the time when it was made."""
+    get = row.get
+    type_id, owner = get("type_id"), get("owner_identity")
+    flags, created = get("sync_flags", 0), get("created_at")
+    if type(type_id) is not int or not 0 < type_id < _BELOW:
+        type_id = check_integer(type_id, f"{kind}.type_id", least=1)
+    if type(owner) is not int or not 0 <= owner < _BELOW:
+        owner = check_integer(owner, f"{kind}.owner_identity")
+    if type(flags) is not int or not 0 <= flags < _BELOW:
+        flags = _bad_flags(flags, kind)
+    if created is None:
+        created = now
+    else:
+        check_timestamp(created, f"{kind}.created_at")
+    return type_id, owner, flags, created
+
+
+def _parent(row: Mapping[str, Any], seq: int, now: str) -> tuple[Values, int]:
+    type_id, owner, flags, created = _own(row, "parent", now)
+    updated = row.get("updated_at")
+    if updated is None:
+        updated = created
+    else:
+        check_timestamp(updated, "parent.updated_at")
+    return (type_id, owner, seq, flags, created, updated), 0
+
+
+def _attr(row: Mapping[str, Any], seq: int, now: str) -> tuple[Values, int]:
+    type_id, owner, flags, created = _own(row, "attr", now)
+    parent, text = row.get("parent_id"), row.get("value_text")
+    if type(parent) is not int or not 0 < parent < _BELOW:
+        parent = check_integer(parent, "attr.parent_id", least=1)
+    if type(text) is str and text.isascii() and _OTHER_VALUES.isdisjoint(row):
+        # Most attributes are this: a text and nothing else.
+        return (parent, type_id, owner, seq, flags, text, None, None, None, created), len(text)
+    text, number, blob, document, size = _payload(row, "attr")
+    values = (parent, type_id, owner, seq, flags, text, number, blob, document, created)
+    return values, size
+
+
+def _edge(row: Mapping[str, Any], seq: int, now: str) -> tuple[Values, int]:
+    type_id, owner, flags, created = _own(row, "edge", now)
+    source = _id(row.get("src_parent_id"), "edge.src_parent_id")
+    parent, attr = _one_of(row, "dst_parent_id", "dst_attr_id", "edge")
+    return (source, parent, attr, type_id, owner, seq, flags, created), 0
+
+
+def _rating(row: Mapping[str, Any], seq: int, now: str) -> tuple[Values, int]:
+    type_id, owner, flags, created = _own(row, "rating", now)
+    parent, attr = _one_of(row, "target_parent_id", "target_attr_id", "rating")
+    text, number, _, document, size = _payload(row, "rating")
+    return (parent, attr, type_id, owner, seq, flags, text, number, document, created), size
+
+
+def _one_of(
+    row: Mapping[str, Any], first: str, second: str, kind: str
+) -> tuple[int | None, int | None]:
+    one, other = row.get(first), row.get(second)
+    if (one is None) == (other is None):
+        raise InvalidInput(f"{kind} must have {first} or {second}, and not both")
+    if one is not None:
+        return _id(one, f"{kind}.{first}"), None
+    return None, _id(other, f"{kind}.{second}")
+
+
+def _payload(
+    row: Mapping[str, Any], kind: str
+) -> tuple[str | None, float | None, bytes | None, str | None, int]:
+    """At most one value; and how many bytes it has."""
+    get = row.get
+    text, number = get("value_text"), get("value_number")
+    blob, document = get("value_blob"), get("value_json")
+    if (text is not None) + (number is not None) + (blob is not None) + (document is not None) > 1:
+        raise InvalidInput(f"{kind} must have at most one of the columns value_*")
+    if text is not None:
+        if type(text) is str and text.isascii():
+            return text, None, None, None, len(text)
+        text = check_stored_text(text, f"{kind}.value_text")
+        return text, None, None, None, len(text.encode())
+    if number is not None:
+        return None, check_number(number, f"{kind}.value_number"), None, None, 8
+    if blob is not None:
+        blob = check_blob(blob, f"{kind}.value_blob")
+        return None, None, blob, None, len(blob)
+    if document is not None:
+        document = check_json_text(document, f"{kind}.value_json")
+        return None, None, None, document, len(document.encode())
+    return None, None, None, None, 0
+
+
+def _shape(
+    kind: Kind,
+    fields: frozenset[str],
+    read: Callable[[Mapping[str, Any], int, str], tuple[Values, int]],
+    fixed: tuple[str, ...],
+) -> Shape:
+    columns = ROWS[kind]._fields
+    return Shape(
+        kind,
+        columns,
+        fields | _OWN,
+        read,
+        (*fixed, "type_id", "owner_identity"),
+        columns.index("type_id"),
+        columns.index("sync_flags"),
+    )
+
+
+SHAPES: dict[Kind, Shape] = {
+    "parent": _shape("parent", frozenset({"updated_at"}), _parent, ("created_at",)),
+    "attr": _shape(
+        "attr",
+        frozenset({"parent_id", "value_text", "value_number", "value_blob", "value_json"}),
+        _attr,
+        ("parent_id",),
+    ),
+    "edge": _shape(
+        "edge",
+        frozenset({"src_parent_id", "dst_parent_id", "dst_attr_id"}),
+        _edge,
+        ("src_parent_id",),
+    ),
+    "rating": _shape(
+        "rating",
+        frozenset(
+            {"target_parent_id", "target_attr_id", "value_text", "value_number", "value_json"}
+        ),
+        _rating,
+        ("target_parent_id", "target_attr_id"),
+    ),
+}

@@ -1,0 +1,378 @@
+"""Live events: every durable event once, in order, from any point on.
+
+A feed is a position in the log and nothing more. Events are not queued for it: it reads them from
+the log when its consumer is ready, so a slow one costs no memory, delays nobody, and misses none.
+Transient items (tokens, progress) are not kept anywhere, so each feed has a short queue for them;
+what does not fit is dropped, oldest first, and a Gap says so. They come in their place: after the
+events that were there when they were sent.
+
+    for item in sessions.follow(sid, after=0): ...          blocks until there is more
+    async for item in sessions.follow(sid): ...             the same for coroutines
+    stop = sessions.subscribe(sid, callback, after=0)       a thread that calls back
+
+Who listens to which session, and what a feed needs from the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+from weakref import WeakSet, WeakValueDictionary
+
+from fourfold import limits
+from fourfold.errors import InvalidInput, Refused
+from fourfold.kernel import Bell, Following
+from fourfold.limits import SESSION_FEED_PAGE_EVENTS
+from fourfold.models.sessions.log import Log
+from fourfold.models.sessions.reader import existing
+from fourfold.models.sessions.records import Event, Gap, Transient, copied
+from fourfold.models.sessions.request import check_count, check_session_id
+from fourfold.models.sessions.stamps import event_of
+
+Item: TypeAlias = Event | Transient | Gap
+
+
+class Feed(Following[Item]):
+    """One consumer's place in the log of a session, or of all sessions; an iterator.
+
+    `timeout` ends the iteration after so many seconds of silence; without it, it goes on until
+    `close`, which another thread may call.
+    """
+
+    def __init__(
+        self,
+        broadcast: Broadcast,
+        sid: str | None,
+        after: int | None,
+        *,
+        bound: int = limits.SESSION_FEED_TRANSIENTS_MAX,
+        timeout: float | None = None,
+    ) -> None:
+        if type(bound) is not int or bound < 1:
+            raise InvalidInput(f"the bound of a feed is {bound!r}, not a number of items")
+        _until(timeout)
+        self._broadcast = broadcast
+        self._sid = sid
+        self._timeout = timeout
+        self._bound = bound
+        self._lock = threading.Lock()
+        self._transients: deque[Transient] = deque()
+        self._dropped = 0
+        self._page: deque[Event] = deque()
+        self._closed = False
+        self._finishing = False
+        self._bell = broadcast.bell(sid)
+        self._cursor = broadcast.start(sid, after)
+
+    @property
+    def wakes(self) -> int:
+        """How often something was committed that concerns it, so that it looked at the log."""
+        return self._bell.rings
+
+    @property
+    def session(self) -> str | None:
+        """The session that it follows; None for all of them."""
+        return self._sid
+
+    def finish(self) -> None:
+        """Hand out what is there by now, and then end."""
+        self._finishing = True
+        self._bell.ring()
+
+    @property
+    def cursor(self) -> int:
+        """Everything up to here was handed out: an event id, or a position in the log of all
+        sessions. Where the next feed goes on.
+        """
+        return self._cursor
+
+    def offer(self, item: Transient) -> None:
+        """Called by the store: a transient item for whoever is fast enough."""
+        with self._lock:
+            self._transients.append(item)
+            if len(self._transients) > self._bound:
+                self._transients.popleft()
+                self._dropped += 1
+
+    def next(self, timeout: float | None = None) -> Item | None:
+        """The next item; None when none came in time, or the feed is closed."""
+        until = _until(timeout)
+        bell = self._bell
+        while not self._closed:
+            rings = bell.rings
+            # Looked at first: what came before the wish to end is still handed out.
+            finishing = self._finishing
+            found = self._take(self._look(self._cursor))
+            left = self._pause(until)
+            if found is not None or left <= 0 or finishing:
+                return found
+            bell.wait(rings, left)
+        return None
+
+    async def next_async(self, timeout: float | None = None) -> Item | None:  # noqa: ASYNC109
+        """The same for coroutines. One that is cancelled while it waits misses nothing."""
+        until = _until(timeout)
+        with self._bell.heard() as ear:
+            while not self._closed:
+                ear.forget()
+                # Only what has arrived here counts as handed out, so a cancelled look is repeated.
+                page: list[Event] = []
+                if not self._page:
+                    page = await asyncio.to_thread(self._look, self._cursor)
+                found = self._take(page)
+                left = self._pause(until)
+                if found is not None or left <= 0:
+                    return found
+                await ear.wait(left)
+        return None
+
+    def close(self) -> None:
+        """End the feed: whoever waits for the next item gets none."""
+        self._closed = True
+        self._broadcast.leave(self)
+        self._bell.ring()
+
+    def _look(self, cursor: int) -> list[Event]:
+        """The next events of the log, unless some are at hand."""
+        return [] if self._page else self._broadcast.page(self._sid, cursor)
+
+    def _take(self, page: list[Event]) -> Item | None:
+        self._page.extend(page)
+        with self._lock:
+            # What was sent while fewer events were there than were handed out is due.
+            due = self._transients and self._place(self._transients[0]) <= self._cursor
+            if self._dropped and (due or not self._transients):
+                dropped, self._dropped = self._dropped, 0
+                return Gap(self._cursor, dropped)
+            if due:
+                return self._transients.popleft()
+        if not self._page:
+            return None
+        event = self._page.popleft()
+        self._cursor = event.id if self._sid is not None else event.position
+        return event
+
+    def _place(self, item: Transient) -> int:
+        return item.event_id if self._sid is not None else item.position
+
+    def _pause(self, until: float | None) -> float:
+        """How long to wait for the bell before looking again."""
+        # A writer hears of every commit, but must notice when its store is closed.
+        writable = self._broadcast.writable
+        most = limits.WATCH_HEARTBEAT_S if writable else limits.WATCH_POLL_S
+        return most if until is None else min(most, until - time.monotonic())
+
+    def __repr__(self) -> str:
+        return f"<Feed of {self._sid or 'all sessions'} after {self._cursor}>"
+
+
+def _until(timeout: float | None) -> float | None:
+    """When a wait ends that begins now."""
+    if timeout is None:
+        return None
+    if type(timeout) not in {int, float} or math.isnan(timeout):
+        raise InvalidInput(f"a timeout is a number of seconds, not {repr(timeout)[:100]}")
+    return time.monotonic() + timeout
+
+
+class Subscription:
+    """A feed and a thread that hands its items to a callback. Call it, or `close` it, to end it.
+
+    A callback that raises is called no more; `error` keeps what it raised. It may append to any
+    session but those that it hears of, since that would never end.
+    """
+
+    def __init__(self, broadcast: Broadcast, feed: Feed, callback: Callable[[Item], Any]) -> None:
+        self._broadcast = broadcast
+        self._feed = feed
+        self._callback = callback
+        self.error: Exception | None = None
+        self._thread = threading.Thread(
+            target=self._run, name=f"fourfold-feed-{feed.session or 'all'}", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def cursor(self) -> int:
+        """The last event that was handed to the callback: see `Feed.cursor`."""
+        return self._feed.cursor
+
+    @property
+    def active(self) -> bool:
+        return self._thread.is_alive()
+
+    def close(self) -> None:
+        """Call back no more."""
+        self._feed.close()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(limits.SESSION_DRAIN_S)
+
+    __call__ = close
+
+    def drain(self) -> None:
+        """Hand out what is there by now, then end; as long as `limits.SESSION_DRAIN_S` allows."""
+        self._feed.finish()
+        self._thread.join(limits.SESSION_DRAIN_S)
+        self._feed.close()
+
+    def _run(self) -> None:
+        try:
+            with self._broadcast.delivering(self._feed.session):
+                while (item := self._feed.next()) is not None:
+                    self._callback(item)
+        except Exception as error:  # noqa: BLE001  (a callback may raise anything)
+            self.error = error
+        finally:
+            self._feed.close()
+
+    def __repr__(self) -> str:
+        state = "active" if self.active else "ended"
+        return f"<Subscription to {self._feed.session or 'all sessions'}, {state}>"
+
+
+class _Thread(threading.local):
+    """What a thread is busy with: whose events it hands out, if it does."""
+
+    heard: tuple[str | None, ...] = ()
+
+
+class Broadcast:
+    """The feeds of one store."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._bells: WeakValueDictionary[str | None, Bell] = WeakValueDictionary()
+        """One for each session that is followed, and one, under None, for all of them. A feed holds
+        the one that it waits for.
+        """
+        # Weak, since a feed may simply be dropped.
+        self._feeds: dict[str | None, WeakSet[Feed]] = {}
+        self._subscriptions: list[Subscription] = []
+        self._lock = threading.Lock()
+        self._thread = _Thread()
+
+    @property
+    def writable(self) -> bool:
+        return self._log.writable
+
+    def bell(self, sid: str | None) -> Bell:
+        """The bell of a session; None is for all sessions."""
+        with self._lock:
+            return self._bells.setdefault(sid, Bell())
+
+    def ring(self, sid: str) -> None:
+        """Wake the feeds of a session, and those of all sessions: something was committed. A feed
+        has its bell before it reads for the first time, so one that is not there needs no ring.
+        """
+        if self._bells:
+            with self._lock:
+                bells = [self._bells.get(sid), self._bells.get(None)]
+            for bell in bells:
+                if bell is not None:
+                    bell.ring()
+
+    def ring_all(self) -> None:
+        """Wake every feed."""
+        with self._lock:
+            bells = list(self._bells.values())
+        for bell in bells:
+            bell.ring()
+
+    def join(self, feed: Feed) -> Feed:
+        """Let a feed hear of transient items from now on."""
+        with self._lock:
+            for name in [name for name, feeds in self._feeds.items() if not feeds]:
+                del self._feeds[name]
+            self._feeds.setdefault(feed.session, WeakSet()).add(feed)
+        return feed
+
+    def leave(self, feed: Feed) -> None:
+        with self._lock:
+            feeds = self._feeds.get(feed.session)
+            if feeds is not None:
+                feeds.discard(feed)
+                if not feeds:
+                    del self._feeds[feed.session]
+
+    def keep(self, subscription: Subscription) -> Subscription:
+        """Remember a subscription, so that it ends with the store."""
+        with self._lock:
+            alive = [each for each in self._subscriptions if each.active]
+            self._subscriptions = [*alive, subscription]
+        return subscription
+
+    def send(self, sid: str, item: Any, event_id: int) -> None:
+        """Hand a transient item to whoever listens."""
+        with self._lock:
+            feeds = [*self._feeds.get(sid, ()), *self._feeds.get(None, ())]
+        if not feeds:
+            return
+        position = 0
+        if self._feeds.get(None):
+            with self._log.read() as reading:
+                position = reading.position()
+        for feed in feeds:
+            feed.offer(Transient(sid, copied(item), event_id, position))
+        self.ring(sid)
+
+    def start(self, sid: str | None, after: int | None) -> int:
+        """Where a feed begins: behind `after`, or behind what is there by now."""
+        if sid is not None:
+            check_session_id(sid)
+        with self._log.read() as reading:
+            if sid is None:
+                newest = reading.position()
+            else:
+                newest = reading.last_event(existing(reading, sid).key)
+        if after is None:
+            return newest
+        if check_count(after, "after") > newest:
+            raise InvalidInput(
+                f"cannot follow {sid or 'all sessions'} from {after} on: the newest is {newest}",
+                hint="Give the cursor of an earlier feed, or 0 for the beginning.",
+            )
+        return after
+
+    def page(self, sid: str | None, cursor: int) -> list[Event]:
+        """The next events behind a feed's cursor."""
+        most = SESSION_FEED_PAGE_EVENTS
+        with self._log.read() as reading:
+            if sid is None:
+                found = reading.all_events(cursor, most)
+                return [event_of(owner, row) for owner, row in found]
+            rows = reading.events(existing(reading, sid).key, cursor, 2**62, most)
+            return [event_of(sid, row) for row in rows]
+
+    @contextmanager
+    def delivering(self, sid: str | None) -> Iterator[None]:
+        """While this thread calls back for a session, or for all of them."""
+        self._thread.heard = (sid,)
+        try:
+            yield
+        finally:
+            self._thread.heard = ()
+
+    def refuse_reentry(self, sid: str) -> None:
+        heard = self._thread.heard
+        if heard and heard[0] in {None, sid}:
+            raise Refused(
+                f"a subscriber of session {sid!r} cannot write to it: it would hear of it for ever",
+                hint="Write from another thread, or to another session.",
+            )
+
+    def close(self) -> None:
+        """End every feed. Subscriptions first hand out what is there by now."""
+        with self._lock:
+            subscriptions, self._subscriptions = self._subscriptions, []
+        for subscription in subscriptions:
+            subscription.drain()
+        with self._lock:
+            feeds = [feed for several in self._feeds.values() for feed in several]
+        for feed in feeds:
+            feed.close()

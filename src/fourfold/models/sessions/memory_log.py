@@ -1,0 +1,382 @@
+"""The log of sessions in memory, for tests and for what need not outlive the process.
+
+It keeps the same rows as the one in a database, encoded in the same way: nothing that a caller
+holds is shared with it. A transaction that fails is undone step by step.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from fourfold.content import Interned, encode, parse_content_id
+from fourfold.errors import Closed, Refused
+from fourfold.models.sessions.log import (
+    EdgeRow,
+    HeadRow,
+    PayloadRow,
+    SessionRow,
+    Writing,
+    seal_of,
+)
+from fourfold.models.sessions.stamps import Appended, Row, position_check
+
+T = TypeVar("T")
+
+
+class _Tables:
+    """All that there is."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[int, SessionRow] = {}
+        self.keys: dict[str, int] = {}
+        self.events: dict[int, list[Row]] = {}
+        self.order: list[tuple[int, int]] = []
+        """Session key and event id, by position; a purged session's stay as holes."""
+        self.entities: dict[tuple[int, int, int], list[int]] = {}
+        self.requests: dict[tuple[int, str], list[int]] = {}
+        self.heads: dict[str, tuple[int, HeadRow]] = {}
+        self.edges: dict[tuple[int, str], EdgeRow] = {}
+        self.marks: dict[tuple[str, int], list[int]] = {}
+        self.snapshots: dict[int, dict[int, str]] = {}
+        self.payloads: dict[bytes, tuple[int, int, bytes]] = {}
+
+
+class MemoryReading:
+    """Questions to the tables, while nobody changes them."""
+
+    def __init__(self, tables: _Tables) -> None:
+        self._tables = tables
+
+    def session(self, sid: str) -> SessionRow | None:
+        key = self._tables.keys.get(sid)
+        return None if key is None else self._tables.sessions[key]
+
+    def session_by_key(self, key: int) -> SessionRow | None:
+        return self._tables.sessions.get(key)
+
+    def sessions(
+        self, after: int, limit: int, *, deleted: bool, prefix: str = ""
+    ) -> list[SessionRow]:
+        rows = (row for key, row in self._tables.sessions.items() if key > after)
+        named = (row for row in rows if row.id.startswith(prefix))
+        return [row for row in named if deleted or row.deleted_at is None][:limit]
+
+    def sessions_of_run(self, family: str, run_id: str) -> list[SessionRow]:
+        marks = (encode(run_id).decode(), '"metadata_item"')
+        return [
+            row
+            for row in self.sessions(0, 2**62, deleted=False, prefix=family)
+            if any(mark in each.body for each in self._tables.events[row.key] for mark in marks)
+        ]
+
+    def position(self) -> int:
+        return len(self._tables.order)
+
+    def last_event(self, key: int) -> int:
+        return len(self._tables.events.get(key, ()))
+
+    def events(self, key: int, after: int, until: int, limit: int) -> list[Row]:
+        return self._tables.events.get(key, [])[after : max(after, min(until, after + limit))]
+
+    def events_of_request(self, key: int, request_key: str) -> list[Row]:
+        return self._at(key, self._tables.requests.get((key, request_key), []))
+
+    def all_events(self, after: int, limit: int) -> list[tuple[str, Row]]:
+        found: list[tuple[str, Row]] = []
+        for key, event_id in self._tables.order[after:]:
+            row = self._tables.sessions[key]
+            if row.deleted_at is None:
+                found.append((row.id, self._tables.events[key][event_id - 1]))
+                if len(found) == limit:
+                    break
+        return found
+
+    def events_with_refs(self, key: int | None, after: int, limit: int) -> list[tuple[int, Row]]:
+        if key is not None:
+            rows = [(key, row) for row in self._tables.events.get(key, [])[after:]]
+        else:
+            rows = [
+                (owner, self._tables.events[owner][event_id - 1])
+                for owner, event_id in self._tables.order[after:]
+                if event_id <= self.last_event(owner)
+            ]
+        return [each for each in rows if '"~ref"' in each[1].body][:limit]
+
+    def entities(self, key: int, code: int, first: int, last: int, until: int) -> list[Row]:
+        found = []
+        for entity_id in range(first, last + 1):
+            ids = self._tables.entities.get((key, code, entity_id), [])
+            newest = max((each for each in ids if each <= until), default=None)
+            if newest is not None:
+                found.append(newest)
+        return self._at(key, found)
+
+    def messages_from(self, key: int, event_id: int, until: int, limit: int) -> list[Row]:
+        rows = self._tables.events.get(key, [])[max(event_id - 1, 0) : until]
+        return [row for row in rows if row.entity == 1][:limit]
+
+    def snapshot_before(self, key: int, event_id: int) -> tuple[int, str] | None:
+        kept = self._tables.snapshots.get(key, {})
+        at = max((each for each in kept if each <= event_id), default=None)
+        return None if at is None else (at, kept[at])
+
+    def head(self, head_id: str) -> tuple[int, int] | None:
+        found = self._tables.heads.get(head_id)
+        return None if found is None else (found[0], found[1].event_id)
+
+    def heads_on(self, head_id: str) -> list[str]:
+        rows = self._tables.heads.values()
+        found = [(key, row.event_id, row.head_id) for key, row in rows if row.basis == head_id]
+        return [each[2] for each in sorted(found) if self._shown(each[0])]
+
+    def heads_joined(self, head_id: str, *, forward: bool) -> list[str]:
+        edges = [edge for (key, _), edge in self._tables.edges.items() if self._shown(key)]
+        if forward:
+            return sorted({edge.to_head for edge in edges if edge.from_head == head_id})
+        return sorted({e.from_head for e in edges if e.to_head == head_id and e.from_head})
+
+    def _shown(self, key: int) -> bool:
+        """Whether a session is there and not deleted."""
+        row = self._tables.sessions.get(key)
+        return row is not None and row.deleted_at is None
+
+    def edge(self, key: int, edge_id: str) -> int | None:
+        found = self._tables.edges.get((key, edge_id))
+        return None if found is None else found.event_id
+
+    def edges_of_session(self, sid: str) -> list[tuple[int, int]]:
+        return sorted(
+            (key, edge.event_id)
+            for (key, _), edge in self._tables.edges.items()
+            if sid in {edge.from_session, edge.to_session}
+        )
+
+    def marks(self, what: str, key: int, until: int, offset: int, limit: int) -> list[int]:
+        ids = [each for each in self._tables.marks.get((what, key), []) if each <= until]
+        return ids[offset : offset + limit]
+
+    def marks_count(self, what: str, key: int, until: int) -> int:
+        return sum(each <= until for each in self._tables.marks.get((what, key), []))
+
+    def payload_size(self, digest: bytes) -> int | None:
+        found = self._tables.payloads.get(digest)
+        return None if found is None else found[0]
+
+    def payload(self, digest: bytes) -> tuple[int, bytes | None] | None:
+        found = self._tables.payloads.get(digest)
+        return None if found is None else (found[0], found[2])
+
+    def payloads(self, after: bytes, limit: int) -> list[PayloadRow]:
+        hashes = sorted(each for each in self._tables.payloads if each > after)[:limit]
+        rows = self._tables.payloads
+        return [PayloadRow(each, rows[each][0], rows[each][1], False) for each in hashes]
+
+    def _at(self, key: int, event_ids: list[int]) -> list[Row]:
+        rows = self._tables.events.get(key, [])
+        return [rows[event_id - 1] for event_id in event_ids]
+
+
+class MemoryWriting(MemoryReading):
+    """Changes, with what undoes each of them."""
+
+    def __init__(self, tables: _Tables) -> None:
+        super().__init__(tables)
+        self.scratch: dict[str, Any] = {}
+        self.hooks: list[Callable[[], None]] = []
+        self._undo: list[Callable[[], object]] = []
+
+    def after_commit(self, hook: Callable[[], None]) -> None:
+        self.hooks.append(hook)
+
+    def undo(self) -> None:
+        while self._undo:
+            self._undo.pop()()
+
+    def insert_session(self, sid: str, created_at: str) -> int:
+        key = len(self._tables.sessions) + 1
+        self._set(self._tables.sessions, key, SessionRow(key, sid, created_at))
+        self._set(self._tables.keys, sid, key)
+        return key
+
+    def mark_session(self, row: SessionRow) -> None:
+        self._set(self._tables.sessions, row.key, row)
+
+    def insert_events(self, key: int, appended: Appended) -> None:
+        for row in appended.rows():
+            self.insert_event(key, row)
+
+    def insert_event(self, key: int, row: Row) -> None:
+        self._append(self._tables.events, key, row)
+        self._tables.order.append((key, row.event_id))
+        self._undo.append(self._tables.order.pop)
+        if row.entity is not None and row.entity_id is not None:
+            self._append(self._tables.entities, (key, row.entity, row.entity_id), row.event_id)
+        if row.request_key is not None:
+            self._append(self._tables.requests, (key, row.request_key), row.event_id)
+
+    def insert_head(self, key: int, head: HeadRow) -> None:
+        self._set(self._tables.heads, head.head_id, (key, head))
+        self._append(self._tables.marks, ("heads", key), head.event_id)
+
+    def insert_edge(self, key: int, edge: EdgeRow) -> None:
+        self._set(self._tables.edges, (key, edge.edge_id), edge)
+        self._append(self._tables.marks, ("edges", key), edge.event_id)
+
+    def insert_snapshot(self, key: int, event_id: int, state: str) -> None:
+        self._set(self._tables.snapshots.setdefault(key, {}), event_id, state)
+
+    def put_payload(self, payload: Interned, now: int, *, is_file: bool) -> None:
+        assert not is_file
+        digest = bytes.fromhex(parse_content_id(payload.ref.id))
+        self._set(self._tables.payloads, digest, (payload.ref.size, now, payload.data))
+
+    def delete_payload(self, digest: bytes) -> None:
+        self._set(self._tables.payloads, digest, None)
+
+    def purge(self, key: int, limit: int) -> int:
+        tables = self._tables
+        events = tables.events.get(key, [])
+        last = max(0, len(events) - limit)
+        for head_id, (owner, head) in list(tables.heads.items()):
+            if owner == key and head.event_id > last:
+                self._set(tables.heads, head_id, None)
+        for (owner, edge_id), edge in list(tables.edges.items()):
+            if owner == key and edge.event_id > last:
+                self._set(tables.edges, (owner, edge_id), None)
+        for what in ("heads", "edges"):
+            ids = [each for each in tables.marks.get((what, key), []) if each <= last]
+            self._set(tables.marks, (what, key), ids or None)
+        kept = {at: text for at, text in tables.snapshots.get(key, {}).items() if at <= last}
+        self._set(tables.snapshots, key, kept or None)
+        self._set(tables.events, key, events[:last] or None)
+        return len(events) - last
+
+    def _set(self, table: dict[Any, Any], key: Any, value: Any) -> None:
+        """Change an entry; None removes it."""
+        before = table.get(key)
+        if value is None:
+            table.pop(key, None)
+        else:
+            table[key] = value
+        if before is None:
+            self._undo.append(lambda: table.pop(key, None))
+        else:
+            self._undo.append(lambda: table.__setitem__(key, before))
+
+    def _append(self, table: dict[Any, list[Any]], key: Any, value: Any) -> None:
+        items = table.setdefault(key, [])
+        items.append(value)
+        self._undo.append(items.pop)
+
+
+class MemoryAudit:
+    """The rows as the one of a database shows them."""
+
+    def __init__(self, tables: _Tables) -> None:
+        self._tables = tables
+
+    def sessions(self) -> Iterator[tuple[Any, ...]]:
+        for row in self._tables.sessions.values():
+            yield (*map(_bytes, row), seal_of(row))
+
+    def events(self, key: int) -> Iterator[tuple[Any, ...]]:
+        for row in self._tables.events.get(key, ()):
+            yield (*map(_bytes, row), position_check(row))
+
+    def digest(self, key: int, event_id: int) -> bytes | None:
+        rows = self._tables.events.get(key, [])
+        return rows[event_id - 1].digest if 0 < event_id <= len(rows) else None
+
+    def heads(self, key: int) -> Iterator[tuple[Any, ...]]:
+        rows = [row for owner, row in self._tables.heads.values() if owner == key]
+        for row in sorted(rows, key=lambda each: each.event_id):
+            yield tuple(map(_bytes, row))
+
+    def edges(self, key: int) -> Iterator[tuple[Any, ...]]:
+        rows = [row for (owner, _), row in self._tables.edges.items() if owner == key]
+        for row in sorted(rows, key=lambda each: each.event_id):
+            yield tuple(map(_bytes, row))
+
+    def snapshots(self, key: int) -> Iterator[tuple[Any, ...]]:
+        for event_id, state in sorted(self._tables.snapshots.get(key, {}).items()):
+            yield event_id, state.encode()
+
+    def strays(self) -> Iterator[tuple[Any, ...]]:
+        return iter(())
+
+    def payloads(self) -> Iterator[tuple[Any, ...]]:
+        for digest, (size, touched, data) in sorted(self._tables.payloads.items()):
+            yield digest, size, touched, data
+
+
+class MemoryLog:
+    """A log that ends with its process."""
+
+    writable = True
+
+    def __init__(self) -> None:
+        self.tables = _Tables()
+        self._lock = threading.RLock()
+        self._writing = False
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return "<MemoryLog>"
+
+    @contextmanager
+    def read(self) -> Iterator[MemoryReading]:
+        with self._lock:
+            self.check_open()
+            yield MemoryReading(self.tables)
+
+    def transact(self, work: Callable[[Writing], T], size: int = 0) -> T:
+        del size
+        with self._lock:
+            self.check_open()
+            if self._writing:
+                raise Refused("a transaction cannot begin inside another one of this log")
+            self._writing = True
+            writing = MemoryWriting(self.tables)
+            try:
+                result = work(writing)
+            except BaseException:
+                writing.undo()
+                raise
+            finally:
+                self._writing = False
+            for hook in writing.hooks:
+                hook()
+        return result
+
+    def transact_alone(self, work: Callable[[Writing], T]) -> T:
+        return self.transact(work)
+
+    async def transact_async(self, work: Callable[[Writing], T], size: int = 0) -> T:
+        return self.transact(work, size)
+
+    def drop_copies(self) -> None:
+        """Do nothing: a log in memory has no copies."""
+
+    @contextmanager
+    def audit(self) -> Iterator[MemoryAudit]:
+        with self._lock:
+            self.check_open()
+            yield MemoryAudit(self.tables)
+
+    def problems(self) -> list[str]:
+        return []
+
+    def check_open(self) -> None:
+        if self._closed:
+            raise Closed("the sessions in memory were closed")
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+
+
+def _bytes(value: Any) -> Any:
+    return value.encode() if isinstance(value, str) else value

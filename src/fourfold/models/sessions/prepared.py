@@ -1,0 +1,156 @@
+"""Requests made of what callers give: checked, encoded, and stamped with the time.
+
+Whatever is wrong with a call is said here, before there is a transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from fourfold import limits
+from fourfold.blobs import BlobStore
+from fourfold.blobs.protocol import check_age
+from fourfold.content import Interned
+from fourfold.errors import InvalidInput
+from fourfold.models.sessions.heads import check_expected_basis, check_head, edge_content
+from fourfold.models.sessions.payloads import Cutoff
+from fourfold.models.sessions.records import UNSET, Unset
+from fourfold.models.sessions.request import (
+    Alike,
+    Draft,
+    check_count,
+    check_key,
+    check_session_id,
+    draft_of,
+    drafts_of,
+    drafts_of_one,
+    encoded,
+    fresh_id,
+    settle,
+)
+from fourfold.models.sessions.writer import Append, Publish
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Preparing:
+    """Knows the clock, and where large payloads go."""
+
+    def __init__(self, clock: Callable[[], datetime], files: BlobStore | None) -> None:
+        self._clock = clock
+        self._files = files
+        self._second = (0, "1970-01-01T00:00:00.")
+
+    def now(self) -> tuple[str, int]:
+        """The time as events carry it, and in whole seconds."""
+        moment = self._clock()
+        if moment.tzinfo is not UTC:
+            moment = moment.astimezone(UTC)
+        since = moment - _EPOCH
+        second = since.days * 86_400 + since.seconds
+        known, text = self._second
+        if known != second:
+            # Many events come in one second, and to write it out takes longer than all the rest.
+            text = iso(moment)[: -len("000Z")]
+            self._second = (second, text)
+        return f"{text}{since.microseconds // 1_000:03d}Z", second
+
+    def creation(self, session: Mapping[str, Any] | None) -> Append:
+        if session is not None and not isinstance(session, Mapping):
+            raise InvalidInput(
+                f"a session is described by a dict, not {type(session).__name__}",
+                hint='As in create_session({"id": "s-1"}).',
+            )
+        given = dict(session or {})
+        sid = given.pop("id", None)
+        sid = fresh_id() if sid is None else check_session_id(sid)
+        started = [draft_of(sid, {"type": "session/started", "session": given})] if given else []
+        payloads = tuple(started[0].payloads) if started else ()
+        return Append(sid, started, *self.now(), files=self._files, payloads=payloads)
+
+    def appending(
+        self,
+        sid: str,
+        events: Iterable[Mapping[str, Any]] | Alike,
+        expected_last_id: int | Unset,
+        key: str | None,
+    ) -> Append:
+        check_session_id(sid)
+        return self._appending(sid, drafts_of(sid, events), expected_last_id, key)
+
+    def appending_one(
+        self, sid: str, event: Mapping[str, Any], expected_last_id: int | Unset, key: str | None
+    ) -> Append:
+        check_session_id(sid)
+        return self._appending(sid, drafts_of_one(sid, event), expected_last_id, key)
+
+    def _appending(
+        self,
+        sid: str,
+        drafts: Sequence[Draft],
+        expected_last_id: int | Unset,
+        key: str | None,
+    ) -> Append:
+        if expected_last_id is not UNSET:
+            check_count(expected_last_id, "expected_last_id")
+        if key is not None:
+            check_key(key)
+        payloads: Sequence[Interned] = ()
+        if type(drafts) is not Alike:
+            payloads = [each for draft in drafts if draft.payloads for each in draft.payloads]
+        return Append(sid, drafts, *self.now(), expected_last_id, key, self._files, payloads)
+
+    def publishing(
+        self,
+        sid: str,
+        head: Mapping[str, Any] | None,
+        expected_basis: str | Unset | None,
+        to_event_id: int | None,
+        key: str | None,
+        *,
+        events: Iterable[Mapping[str, Any]] = (),
+    ) -> Publish:
+        check_session_id(sid)
+        check_key(key)
+        check_expected_basis(expected_basis)
+        given = check_head({} if head is None else head)
+        stored = settle(given)
+        # Encoded once to no purpose but this: what cannot be is refused before the transaction.
+        draft = encoded("head/published", {"head": given})
+        append = Append(sid, [draft], *self.now(), UNSET, key, self._files, stored)
+        covered = self._appending(sid, drafts_of(sid, events), UNSET, None)
+        if not covered.drafts:
+            return Publish(append, given, expected_basis, to_event_id)
+        if to_event_id is not None:
+            raise InvalidInput(
+                "pass `events` or `to_event_id`: a head with new events ends at the last of them"
+            )
+        # The payloads are stored with the events, which come first.
+        covered = covered._replace(payloads=[*covered.payloads, *stored], at=append.at)
+        append = append._replace(payloads=())
+        return Publish(append, given, expected_basis, None, covered)
+
+    def joining(self, sid: str, edge: Mapping[str, Any]) -> Append:
+        given = dict(edge) if isinstance(edge, Mapping) else edge
+        stored = settle(given) if isinstance(given, dict) else []
+        content = edge_content(check_session_id(sid), given)
+        draft = encoded("lineage/edge-added", {"edge": content})
+        return Append(sid, [draft], *self.now(), files=self._files, payloads=stored)
+
+    def cutoff(self, grace_s: float) -> Cutoff:
+        """What a collection with this grace age may remove."""
+        if type(grace_s) not in {int, float}:
+            raise InvalidInput(f"the grace age is {repr(grace_s)[:100]}, not a number of seconds")
+        check_age(grace_s)
+        try:
+            moment = self._clock() - timedelta(seconds=grace_s)
+        except OverflowError:
+            raise InvalidInput(f"a grace age of {grace_s!r} seconds is too long") from None
+        slack = limits.SESSION_PAYLOAD_TOUCH_S if grace_s else 0
+        return Cutoff(iso(moment), moment.timestamp(), int(moment.timestamp()) - slack)
+
+
+def iso(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,378 @@
+"""The newest state of the sessions in use, in bounded memory.
+
+It holds committed states only. A commit marks its session as moving before the log has the new
+events, and publishes the new state after that and before its caller hears of it. So a writer reads
+its own writes. Whoever is inside a transaction and finds its session moving asks the transaction
+itself: the state in here may be behind what an earlier request of the same transaction wrote.
+
+A session as one moment shows it: the small things at once, the lists when they are asked for.
+
+The lists look like lists and are read from the log a page at a time, so that a view of a session of
+a million events costs no more than one of ten. A view never changes: what was appended later is not
+in it, and what it hands out is a copy. It can be read for as long as its store is open.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar, overload
+
+from msgspec.structs import replace
+
+from fourfold.errors import CorruptData, NotFound
+from fourfold.limits import SESSION_PAGE_EVENTS, SESSION_SLOTS_MAX
+from fourfold.models.sessions.fold import LISTS, Counters, State, View, advance, fold
+from fourfold.models.sessions.log import Log, Reading, SessionRow, Writing
+from fourfold.models.sessions.records import Edge, Event, Head, copied, edge_of, head_of
+from fourfold.models.sessions.stamps import ENTITY_CODES, event_of, state_of
+
+_SCRATCH = "sessions"
+_POSITION = "position of the sessions"
+
+
+class Slot(NamedTuple):
+    """A session, its state, and the event of its newest snapshot."""
+
+    row: SessionRow
+    state: State
+    snapshot_at: int
+
+
+class Slots:
+    """Least recently used first out."""
+
+    def __init__(self, most: int = SESSION_SLOTS_MAX) -> None:
+        self._slots: OrderedDict[str, Slot] = OrderedDict()
+        self._moving: set[str] = set()
+        self._published = 0
+        self._position: int | None = None
+        self._most = most
+        self._lock = threading.Lock()
+
+    def committed(self, reading: Reading, sid: str, mark: int) -> Slot:
+        """The newest committed state. `mark` is `published`, taken before the reading began."""
+        known = self.get(sid)
+        found = load(reading, sid, known)
+        if found is not known:
+            with self._lock:
+                # Something may have been published since the reading began, and be newer.
+                if mark == self._published and sid not in self._moving:
+                    self._put(sid, found)
+        return found
+
+    def get(self, sid: str) -> Slot | None:
+        with self._lock:
+            found = self._slots.get(sid)
+            if found is not None:
+                self._slots.move_to_end(sid)
+            return found
+
+    def inside(self, writing: Writing, sid: str) -> Slot:
+        """The state that a transaction sees, with what it wrote itself."""
+        shared: Slot | None = writing.scratch.get(_SCRATCH, {}).get(sid)
+        if shared is not None:
+            return shared
+        with self._lock:
+            known = None if sid in self._moving else self._slots.get(sid)
+        return known or load(writing, sid, None)
+
+    def position(self, writing: Writing) -> int:
+        """The newest position that a transaction sees."""
+        shared: int | None = writing.scratch.get(_POSITION)
+        if shared is not None:
+            return shared
+        with self._lock:
+            known = None if self._moving else self._position
+        return writing.position() if known is None else known
+
+    def move(self, writing: Writing, sid: str, slot: Slot, position: int | None = None) -> None:
+        """The last thing that a request does: others see the new state once it is committed, those
+        of the same transaction at once.
+        """
+        with self._lock:
+            self._moving.add(sid)
+        scratch = writing.scratch
+        scratch.setdefault(_SCRATCH, {})[sid] = slot
+        if position is not None:
+            scratch[_POSITION] = position
+        writing.after_commit(lambda: self.publish(sid, slot, position))
+
+    def leave(self, writing: Writing, sid: str) -> None:
+        """The same for a session that is deleted: requests of the same transaction must not find it
+        here any more.
+        """
+        with self._lock:
+            self._moving.add(sid)
+        writing.scratch.get(_SCRATCH, {}).pop(sid, None)
+        writing.after_commit(lambda: self.publish(sid, None))
+
+    @property
+    def published(self) -> int:
+        return self._published
+
+    def publish(self, sid: str, slot: Slot | None, position: int | None = None) -> None:
+        """The newest state now; None forgets the session. One transaction is on its way at a time,
+        so whatever else was moving is in the log by now, or never will be.
+        """
+        with self._lock:
+            self._published += 1
+            self._moving.clear()
+            if position is not None:
+                self._position = position
+            if slot is None:
+                self._slots.pop(sid, None)
+            else:
+                self._put(sid, slot)
+
+    def _put(self, sid: str, slot: Slot) -> None:
+        self._slots[sid] = slot
+        self._slots.move_to_end(sid)
+        while len(self._slots) > self._most:
+            self._slots.popitem(last=False)
+
+
+def load(reading: Reading, sid: str, known: Slot | None) -> Slot:
+    """The state of a session as a reading sees it: the newest of a known state and a snapshot,
+    folded up to the end. The same object as `known` when nothing came since.
+    """
+    if known is not None and reading.last_event(known.row.key) == known.state.counters.event:
+        row = reading.session(sid)
+        if row is not None and row.deleted_at is None:
+            return known
+    row = existing(reading, sid)
+    if known is None:
+        return state_at(reading, row, reading.last_event(row.key))
+    return _folded(reading, known._replace(row=row), reading.last_event(row.key))
+
+
+def state_at(reading: Reading, row: SessionRow, event_id: int) -> Slot:
+    """The state as it was at an event, from the nearest snapshot before it."""
+    snapshot = reading.snapshot_before(row.key, event_id)
+    if snapshot is None:
+        return _folded(reading, Slot(row, State(), 0), event_id)
+    at, text = snapshot
+    try:
+        state = state_of(text)
+    except (TypeError, ValueError, KeyError) as error:
+        raise CorruptData(f"the snapshot of session {row.id!r} at event {at} is damaged") from error
+    return _folded(reading, Slot(row, state, at), event_id)
+
+
+def existing(reading: Reading, sid: str) -> SessionRow:
+    """The row of a session that is there and not deleted."""
+    row = reading.session(sid)
+    if row is None:
+        raise NotFound(
+            f"there is no session {sid!r}", hint="Create it with create_session(), or list them."
+        )
+    if row.deleted_at is not None:
+        raise NotFound(
+            f"session {sid!r} was deleted at {row.deleted_at}", hint="Its id is used up."
+        )
+    return row
+
+
+def _folded(reading: Reading, slot: Slot, until: int) -> Slot:
+    row, state, snapshot_at = slot
+    while state.counters.event < until:
+        rows = reading.events(row.key, state.counters.event, until, SESSION_PAGE_EVENTS)
+        if not rows:
+            raise CorruptData(
+                f"the log of session {row.id!r} has no event {state.counters.event + 1}"
+            )
+        state = advance(state, *(event_of(row.id, each) for each in rows))
+    return Slot(row, state, snapshot_at)
+
+
+T = TypeVar("T")
+
+
+class Listed(Sequence[T], Generic[T]):
+    """A list that lies in the log. `load(reading, first, last)` reads items of it, from 0."""
+
+    def __init__(
+        self,
+        log: Log,
+        size: Callable[[Reading], int] | int,
+        load: Callable[[Reading, int, int], list[T]],
+    ) -> None:
+        self._log = log
+        self._size = size
+        self._load = load
+
+    def __len__(self) -> int:
+        if not isinstance(self._size, int):
+            with self._log.read() as reading:
+                self._size = self._size(reading)
+        return self._size
+
+    @overload
+    def __getitem__(self, at: int) -> T: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[T]: ...
+    def __getitem__(self, at: int | slice) -> T | list[T]:
+        if isinstance(at, slice):
+            start, stop, step = at.indices(len(self))
+            if step == 1:
+                return [item for page in self._pages(start, stop) for item in page]
+            return [self[each] for each in range(start, stop, step)]
+        place = at + len(self) if at < 0 else at
+        if not 0 <= place < len(self):
+            raise IndexError(at)
+        with self._log.read() as reading:
+            return self._load(reading, place, place + 1)[0]
+
+    def __iter__(self) -> Iterator[T]:
+        for page in self._pages(0, len(self)):
+            yield from page
+
+    def _pages(self, start: int, stop: int) -> Iterator[list[T]]:
+        for first in range(start, stop, SESSION_PAGE_EVENTS):
+            with self._log.read() as reading:
+                page = self._load(reading, first, min(first + SESSION_PAGE_EVENTS, stop))
+            yield page
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, (list, tuple, Listed)):
+            return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+        return NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} items in the log>"
+
+
+class SessionView:
+    """A session at one event. Made by `current_view`, `read_state` and `view_at`."""
+
+    def __init__(self, log: Log, row: SessionRow, state: State) -> None:
+        self._log = log
+        self._row = row
+        self._state = state
+
+    @property
+    def id(self) -> str:
+        return self._row.id
+
+    @property
+    def state(self) -> State:
+        """Everything that does not grow with the log: a copy."""
+        return replace(self._state, session=self.session, vars_ref=self.vars_ref, error=self.error)
+
+    @property
+    def session(self) -> dict[str, Any] | None:
+        """The session entity: a copy, each time."""
+        found: dict[str, Any] | None = copied(self._state.session)
+        return found
+
+    @property
+    def counters(self) -> Counters:
+        return self._state.counters
+
+    @property
+    def current_head(self) -> str | None:
+        return self._state.current_head
+
+    @property
+    def covered(self) -> int:
+        """The last event that the current head covers; 0 without a head."""
+        return self._state.covered
+
+    @property
+    def vars_ref(self) -> Any:
+        """The newest snapshot of the variables: a copy, each time."""
+        return copied(self._state.vars_ref)
+
+    @property
+    def compact_from_event_id(self) -> int | None:
+        return self._state.compact_from_event_id
+
+    @property
+    def error(self) -> Any:
+        """The error of the session: a copy, each time."""
+        return copied(self._state.error)
+
+    @property
+    def messages(self) -> Listed[dict[str, Any]]:
+        return self._entities("message", self.counters.message)
+
+    @property
+    def turns(self) -> Listed[dict[str, Any]]:
+        return self._entities("turn", self.counters.turn)
+
+    @property
+    def steps(self) -> Listed[dict[str, Any]]:
+        return self._entities("step", self.counters.step)
+
+    @property
+    def evals(self) -> Listed[dict[str, Any]]:
+        return self._entities("eval", self.counters.eval)
+
+    @property
+    def heads(self) -> Listed[Head]:
+        return self._marked("heads", lambda event: head_of(event.data["head"]))
+
+    @property
+    def edges(self) -> Listed[Edge]:
+        return self._marked("edges", lambda event: edge_of(event.data["edge"]))
+
+    @property
+    def events(self) -> Listed[Event]:
+        def load(reading: Reading, first: int, last: int) -> list[Event]:
+            rows = reading.events(self._row.key, first, last, last - first)
+            return [event_of(self.id, row) for row in rows]
+
+        return Listed(self._log, self.counters.event, load)
+
+    def kept_messages(self) -> Iterator[dict[str, Any]]:
+        """The transcript that still counts: from the compaction boundary on, oldest first."""
+        after, until = (self.compact_from_event_id or 1) - 1, self.counters.event
+        while after < until:
+            with self._log.read() as reading:
+                rows = reading.messages_from(self._row.key, after + 1, until, SESSION_PAGE_EVENTS)
+            if not rows:
+                return
+            for row in rows:
+                yield event_of(self.id, row).data["message"]
+            after = rows[-1].event_id
+
+    def materialize(self) -> View:
+        """The same view with plain lists, folded from the events themselves."""
+        return fold(None, self.events)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, (SessionView, View)):
+            state = other._state if isinstance(other, SessionView) else other.state
+            return self._state == state and all(
+                getattr(self, name) == getattr(other, name) for name in LISTS
+            )
+        return NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<SessionView of {self.id} at event {self.counters.event}>"
+
+    def _entities(self, entity: str, count: int) -> Listed[dict[str, Any]]:
+        code, until = ENTITY_CODES[entity], self.counters.event
+
+        def load(reading: Reading, first: int, last: int) -> list[dict[str, Any]]:
+            rows = reading.entities(self._row.key, code, first + 1, last, until)
+            return [event_of(self.id, row).data[entity] for row in rows]
+
+        return Listed(self._log, count, load)
+
+    def _marked(self, what: str, made: Callable[[Event], T]) -> Listed[T]:
+        key, until = self._row.key, self.counters.event
+
+        def load(reading: Reading, first: int, last: int) -> list[T]:
+            found = []
+            for event_id in reading.marks(what, key, until, first, last - first):
+                [row] = reading.events(key, event_id - 1, event_id, 1)
+                found.append(made(event_of(self.id, row)))
+            return found
+
+        return Listed(self._log, lambda reading: reading.marks_count(what, key, until), load)

@@ -1,0 +1,317 @@
+"""The log of sessions in a database, under the kernel's guarantees."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from fourfold import limits
+from fourfold.content import Interned, parse_content_id
+from fourfold.errors import FourfoldError
+from fourfold.kernel import (
+    Database,
+    Migration,
+    Snapshot,
+    Transaction,
+    load_queries,
+    profiles,
+)
+from fourfold.kernel import Sequence as Counter
+from fourfold.kernel.named_queries import read_sql
+from fourfold.models.sessions.log import (
+    EdgeRow,
+    HeadRow,
+    PayloadRow,
+    SessionRow,
+    Writing,
+    seal_of,
+)
+from fourfold.models.sessions.stamps import Appended, Row, position_check
+
+T = TypeVar("T")
+
+_PACKAGE = "fourfold.models.sessions"
+SQL = load_queries(_PACKAGE)
+
+PROFILE = profiles.SESSIONS
+MIGRATIONS = (
+    Migration(1, "sessions", read_sql(_PACKAGE, "0001_sessions.sql")),
+    Migration(2, "indexes", read_sql(_PACKAGE, "0002_indexes.sql")),
+)
+POSITION = Counter(
+    "position",
+    read=SQL.last_position,
+    claim=SQL.claim_position,
+    advance=SQL.lift_position,
+    seed=SQL.seed_position,
+)
+"""The store-wide position. The log itself is the counter; the kernel's row is only a floor."""
+
+_MARKS = {
+    "heads": (SQL.head_events, SQL.heads_count),
+    "edges": (SQL.edge_events, SQL.edges_count),
+}
+
+
+class TableReading:
+    """Questions to one snapshot of the database."""
+
+    __slots__ = ("_snapshot",)
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def session(self, sid: str) -> SessionRow | None:
+        row = self._snapshot.one(SQL.session, (sid,))
+        return None if row is None else SessionRow(*row)
+
+    def session_by_key(self, key: int) -> SessionRow | None:
+        row = self._snapshot.one(SQL.session_by_key, (key,))
+        return None if row is None else SessionRow(*row)
+
+    def sessions(
+        self, after: int, limit: int, *, deleted: bool, prefix: str = ""
+    ) -> list[SessionRow]:
+        if prefix.find("/") == len(prefix) - 1 > 0 and not deleted:
+            rows = self._snapshot.all(SQL.sessions_of_family, (after, limit, prefix))
+        elif prefix:
+            beyond = prefix[:-1] + chr(ord(prefix[-1]) + 1)
+            named = (after, deleted, limit, prefix, beyond)
+            rows = self._snapshot.all(SQL.sessions_with_prefix, named)
+        else:
+            rows = self._snapshot.all(SQL.sessions, (after, deleted, limit))
+        return [SessionRow(*row) for row in rows]
+
+    def sessions_of_run(self, family: str, run_id: str) -> list[SessionRow]:
+        rows = self._snapshot.all(SQL.sessions_of_run, (family, run_id))
+        return [SessionRow(*row) for row in rows]
+
+    def position(self) -> int:
+        return int(self._snapshot.value(SQL.last_position))
+
+    def last_event(self, key: int) -> int:
+        return int(self._snapshot.value(SQL.last_event, (key,)))
+
+    def events(self, key: int, after: int, until: int, limit: int) -> list[Row]:
+        return self._rows(SQL.events, (key, after, until, limit))
+
+    def events_of_request(self, key: int, request_key: str) -> list[Row]:
+        return self._rows(SQL.events_of_request, (key, request_key))
+
+    def all_events(self, after: int, limit: int) -> list[tuple[str, Row]]:
+        rows = self._snapshot.all(SQL.all_events, (after, limit))
+        return [(sid, Row(*row)) for sid, *row in rows]
+
+    def events_with_refs(self, key: int | None, after: int, limit: int) -> list[tuple[int, Row]]:
+        if key is None:
+            rows = self._snapshot.all(SQL.events_with_refs, (after, limit))
+        else:
+            rows = self._snapshot.all(SQL.session_events_with_refs, (key, after, limit))
+        return [(owner, Row(*row)) for owner, *row in rows]
+
+    def entities(self, key: int, code: int, first: int, last: int, until: int) -> list[Row]:
+        return self._rows(SQL.entities, (key, code, first, last, until))
+
+    def messages_from(self, key: int, event_id: int, until: int, limit: int) -> list[Row]:
+        return self._rows(SQL.messages_from, (key, event_id, until, limit))
+
+    def snapshot_before(self, key: int, event_id: int) -> tuple[int, str] | None:
+        row = self._snapshot.one(SQL.snapshot_before, (key, event_id))
+        return None if row is None else (row[0], row[1])
+
+    def head(self, head_id: str) -> tuple[int, int] | None:
+        row = self._snapshot.one(SQL.head, (head_id,))
+        return None if row is None else (row[0], row[1])
+
+    def heads_on(self, head_id: str) -> list[str]:
+        return [row[0] for row in self._snapshot.all(SQL.heads_on, (head_id,))]
+
+    def heads_joined(self, head_id: str, *, forward: bool) -> list[str]:
+        sql = SQL.heads_after if forward else SQL.heads_before
+        return [row[0] for row in self._snapshot.all(sql, (head_id,))]
+
+    def edge(self, key: int, edge_id: str) -> int | None:
+        found: int | None = self._snapshot.value(SQL.edge, (key, edge_id))
+        return found
+
+    def edges_of_session(self, sid: str) -> list[tuple[int, int]]:
+        return [(row[0], row[1]) for row in self._snapshot.all(SQL.edges_of_session, (sid,))]
+
+    def marks(self, what: str, key: int, until: int, offset: int, limit: int) -> list[int]:
+        rows = self._snapshot.all(_MARKS[what][0], (key, until, offset, limit))
+        return [row[0] for row in rows]
+
+    def marks_count(self, what: str, key: int, until: int) -> int:
+        return int(self._snapshot.value(_MARKS[what][1], (key, until)))
+
+    def payload_size(self, digest: bytes) -> int | None:
+        found: int | None = self._snapshot.value(SQL.payload_size, (digest,))
+        return found
+
+    def payload(self, digest: bytes) -> tuple[int, bytes | None] | None:
+        row = self._snapshot.one(SQL.payload, (digest,))
+        return None if row is None else (row[0], row[1])
+
+    def payloads(self, after: bytes, limit: int) -> list[PayloadRow]:
+        rows = self._snapshot.all(SQL.payloads, (after, limit))
+        return [PayloadRow(row[0], row[1], row[2], bool(row[3])) for row in rows]
+
+    def _rows(self, sql: str, params: tuple[Any, ...]) -> list[Row]:
+        return list(map(Row._make, self._snapshot.all(sql, params)))
+
+
+class TableWriting(TableReading):
+    """The same with changes, in one transaction."""
+
+    __slots__ = ("_txn", "scratch")
+
+    def __init__(self, txn: Transaction) -> None:
+        self._snapshot = self._txn = txn
+        self.scratch: dict[str, Any] = txn.scratch
+
+    def after_commit(self, hook: Callable[[], None]) -> None:
+        self._txn.after_commit(hook)
+
+    def insert_session(self, sid: str, created_at: str) -> int:
+        key = int(self._snapshot.value(SQL.next_session_key))
+        seal = seal_of(SessionRow(key, sid, created_at))
+        self._txn.execute(SQL.insert_session, (key, sid, created_at, seal))
+        return key
+
+    def mark_session(self, row: SessionRow) -> None:
+        self._txn.execute(SQL.mark_session, (row.key, row.deleted_at, row.purged, seal_of(row)))
+
+    def insert_event(self, key: int, row: Row) -> None:
+        self._txn.execute(SQL.insert_event, (row[0], key, *row[1:], position_check(row)))
+
+    def insert_events(self, key: int, appended: Appended) -> None:
+        found = appended
+        count = len(found)
+        if count == 1:
+            self.insert_event(key, found.rows()[0])
+            return
+        fixed = {"session_key": key, "at": found.at, "request_key": found.key}
+        counted: dict[tuple[str, ...], int] = {
+            ("position",): found.position,
+            ("event_id",): found.event_id,
+        }
+        varying: dict[str, Sequence[Any]] = {
+            "body": found.bodies,
+            "digest": found.digests,
+            "position_check": found.position_checks(),
+        }
+        about = {"type": found.types, "entity": found.codes}
+        if found.alike and found.entity_ids[0] is not None:
+            fixed.update({name: column[0] for name, column in about.items()})
+            counted["entity_id",] = found.entity_ids[0]
+        else:
+            varying.update(about, entity_id=found.entity_ids)
+        self._txn.insert_alike("events", count, fixed=fixed, counted=counted, varying=varying)
+
+    def insert_head(self, key: int, head: HeadRow) -> None:
+        self._txn.execute(SQL.insert_head, (head.head_id, key, head.event_id, head.basis))
+
+    def insert_edge(self, key: int, edge: EdgeRow) -> None:
+        self._txn.execute(SQL.insert_edge, (key, *edge))
+
+    def insert_snapshot(self, key: int, event_id: int, state: str) -> None:
+        self._txn.execute(SQL.insert_snapshot, (key, event_id, state))
+
+    def put_payload(self, payload: Interned, now: int, *, is_file: bool) -> None:
+        digest = bytes.fromhex(parse_content_id(payload.ref.id))
+        data = None if is_file else payload.data
+        slack = limits.SESSION_PAYLOAD_TOUCH_S
+        self._txn.execute(SQL.put_payload, (digest, payload.ref.size, now, data, slack))
+
+    def delete_payload(self, digest: bytes) -> None:
+        self._txn.execute(SQL.delete_payload, (digest,))
+
+    def purge(self, key: int, limit: int) -> int:
+        # The newest events may be among them, and their positions must not come again.
+        self._txn.execute(SQL.lift_position, (self.position(),))
+        last = max(0, self.last_event(key) - limit)
+        for sql in (SQL.purge_heads, SQL.purge_edges, SQL.purge_snapshots, SQL.purge_events):
+            self._txn.execute(sql, (key, last))
+        return self._txn.changes
+
+
+class TableAudit:
+    """Every row as it lies there."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def sessions(self) -> Iterator[tuple[Any, ...]]:
+        return self._snapshot.rows(SQL.verify_sessions)
+
+    def events(self, key: int) -> Iterator[tuple[Any, ...]]:
+        return self._snapshot.rows(SQL.verify_events, (key,))
+
+    def digest(self, key: int, event_id: int) -> bytes | None:
+        found: bytes | None = self._snapshot.value(SQL.verify_digest, (key, event_id))
+        return found
+
+    def heads(self, key: int) -> Iterator[tuple[Any, ...]]:
+        return self._snapshot.rows(SQL.verify_heads, (key,))
+
+    def edges(self, key: int) -> Iterator[tuple[Any, ...]]:
+        return self._snapshot.rows(SQL.verify_edges, (key,))
+
+    def snapshots(self, key: int) -> Iterator[tuple[Any, ...]]:
+        return self._snapshot.rows(SQL.verify_snapshots, (key,))
+
+    def strays(self) -> Iterator[tuple[Any, ...]]:
+        return self._snapshot.rows(SQL.verify_strays)
+
+    def payloads(self) -> Iterator[tuple[Any, ...]]:
+        return self._snapshot.rows(SQL.verify_payloads)
+
+
+class TableLog:
+    """The log in the tables of a database."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    def __repr__(self) -> str:
+        return f"<TableLog {self.database.path}>"
+
+    @property
+    def writable(self) -> bool:
+        return self.database.writable
+
+    def drop_copies(self) -> None:
+        self.database.drop_migration_backups()
+
+    @contextmanager
+    def read(self) -> Iterator[TableReading]:
+        with self.database.read() as snapshot:
+            yield TableReading(snapshot)
+
+    def transact(self, work: Callable[[Writing], T], size: int = 0) -> T:
+        if size >= limits.GROUP_BYTES_MAX:
+            # Too large to share a commit with others.
+            return self.transact_alone(work)
+        return self.database.transact(lambda txn: work(TableWriting(txn)), size=size)
+
+    def transact_alone(self, work: Callable[[Writing], T]) -> T:
+        with self.database.write(deadline_s=limits.SESSION_UPKEEP_DEADLINE_S) as txn:
+            return work(TableWriting(txn))
+
+    def transact_async(self, work: Callable[[Writing], T], size: int = 0) -> Awaitable[T]:
+        if size >= limits.GROUP_BYTES_MAX:
+            return asyncio.to_thread(self.transact_alone, work)
+        return self.database.transact_async(lambda txn: work(TableWriting(txn)), size=size)
+
+    @contextmanager
+    def audit(self) -> Iterator[TableAudit]:
+        with self.database.read_in_background() as snapshot:
+            yield TableAudit(snapshot)
+
+    def problems(self) -> list[str]:
+        try:
+            return self.database.integrity_check()
+        except FourfoldError as error:
+            return [error.message]

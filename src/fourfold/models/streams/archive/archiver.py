@@ -1,0 +1,508 @@
+"""The archive of one store's streams: looks which are due, seals and publishes them.
+
+    archive = Archive(streams, objects, folder)
+    archive.round()              one look at all streams
+    archive.publish_all()        everything, now
+    with archive.running(): ...  in the background
+
+Streams are worked on a few at a time, each on its own: one that fails is left alone for a while,
+then tried again, and keeps no other waiting. A stream that another node publishes is left alone
+for good.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fourfold import limits
+from fourfold.archive import manifest, temporary_files
+from fourfold.archive.cache import DiskCache
+from fourfold.archive.parquet import arrow
+from fourfold.archive.retry import Retries
+from fourfold.archive.segment_reader import StoredSegments, open_segments
+from fourfold.errors import Busy, FourfoldError, MissingDependency, PublisherFenced, StorageError
+from fourfold.kernel import Database, Transaction
+from fourfold.models.streams.archive import sealer, sweep
+from fourfold.models.streams.archive.cold_reader import Cold
+from fourfold.models.streams.archive.maintenance import Kept, Upkeep
+from fourfold.models.streams.archive.publisher import LocalSegmentLost, Publisher
+from fourfold.models.streams.archive.records import SQL, Policy, Published, Retired, Round, Standing
+from fourfold.models.streams.archive.throttle import NO_PACE, Pace, come_last
+from fourfold.objects import AccountingStore, ObjectStore, RequestCounter
+
+LOCAL = "local"
+CACHE = "cache"
+
+
+class _Rest(NamedTuple):
+    """Until when a stream is left alone, after how many failures, and why."""
+
+    until: float
+    failures: int
+    error: FourfoldError
+
+
+class _Turn(NamedTuple):
+    sealed: int
+    published: list[Published]
+
+
+class Archive:
+    """Seals and publishes the streams of one database, which this process writes."""
+
+    def __init__(
+        self,
+        database: Database,
+        objects: ObjectStore,
+        folder: Path,
+        *,
+        clock: Callable[[], int],
+        policy: Policy | None = None,
+        retries: Retries | None = None,
+        cache: DiskCache | None = None,
+    ) -> None:
+        self.policy = policy or Policy()
+        self.folder = folder
+        self._database = database
+        self._clock = clock
+        self._counter = RequestCounter()
+        self._objects = AccountingStore(objects, self._counter, manifest.classify)
+        self._local = folder / LOCAL
+        self._retries = retries or Retries()
+        self._cache = cache or DiskCache(folder / CACHE, self.policy.cache_bytes)
+        self._segments = open_segments(self._objects, self._cache, self._retries)
+        self._resting: dict[str, _Rest] = {}
+        self._locks = tuple(threading.Lock() for _ in range(limits.ARCHIVE_LOCKS))
+        self._round = threading.Lock()
+        self._trimmed = False
+        self._checkpointed = time.monotonic()
+        self._publisher = Publisher(
+            database,
+            self._objects,
+            self._local,
+            self._cache,
+            name=self._open(),
+            clock=clock,
+            retries=self._retries,
+            trim_rows=self.policy.trim_rows,
+        )
+        self.upkeep = Upkeep(
+            database,
+            self._publisher,
+            self._segments,
+            self._cache,
+            folder,
+            policy=self.policy,
+            clock=clock,
+            lock=self._lock,
+            publish=self._publish_one,
+        )
+        """Indexes what is published, and compacts it."""
+
+    @property
+    def cold(self) -> Cold:
+        """Reads what is published."""
+        return Cold(lambda: self._segments, self._local)
+
+    @property
+    def segments(self) -> StoredSegments:
+        return self._segments
+
+    @property
+    def objects(self) -> ObjectStore:
+        return self._objects
+
+    @property
+    def failures(self) -> dict[str, FourfoldError]:
+        """Why streams are not published at the moment, by name."""
+        return {name: rest.error for name, rest in list(self._resting.items())}
+
+    # Opening
+
+    def _open(self) -> str:
+        """Clear what a crash may have left; the name under which this node publishes."""
+
+        def work(txn: Transaction) -> str:
+            txn.execute(SQL.put_state, (uuid.uuid4().hex,))
+            txn.execute(SQL.unclaim_all)
+            for key, stream, size in txn.all(SQL.all_pending):
+                # Nobody is uploading it any more.
+                sweep.give_up(txn, key, stream, size, self._clock())
+            return str(txn.value(SQL.state))
+
+        name = self._database.transact(work)
+        for path in sorted(self._local.rglob("*")) if self._local.is_dir() else ():
+            if path.is_file():
+                self._clear(path)
+        return name
+
+    def _clear(self, path: Path) -> None:
+        if path.name.endswith(".partial"):
+            temporary_files.sweep(path)
+            return
+        segment = str(path.relative_to(self._local)).removesuffix(".parquet")
+        with self._database.read() as snapshot:
+            row = snapshot.one(SQL.local_segment, (segment,))
+        if row is None:
+            path.unlink(missing_ok=True)
+        elif row[0] is not None:
+            self._cache.adopt(segment, path)
+
+    # Rounds
+
+    def round(self, *, everything: bool = False, pace: Pace = NO_PACE) -> Round:
+        """Seal and publish what is due; with `everything`, all that there is."""
+        with self._round:
+            done = Round()
+            self._notice()
+            due = self._due(everything=everything)
+            done.waiting = len(self._resting)
+            if due:
+                with ThreadPoolExecutor(
+                    self.policy.concurrency, thread_name_prefix="fourfold-archive"
+                ) as pool:
+                    turns = [
+                        (name, pool.submit(self._take_turn, name, everything, pace)) for name in due
+                    ]
+                    for name, turn in turns:
+                        self._gather(done, name, turn.result)
+            self._keep_counts(pace)
+            self._checkpoint()
+            return done
+
+    def publish_all(self, progress: Callable[[Round], None] | None = None) -> Round:
+        """Seal and publish everything that is there now; what failed is in the result, and so is
+        what is not published because another node publishes its stream.
+        """
+        total = Round()
+        self._resting = {
+            name: rest for name, rest in self._resting.items() if rest.until == float("inf")
+        }
+        while True:
+            done = self.round(everything=True)
+            total.sealed += done.sealed
+            total.published += done.published
+            total.failures |= done.failures
+            total.waiting = done.waiting
+            if progress is not None:
+                progress(done)
+            if done.idle or (done.failures and not done.sealed and not done.published):
+                total.failures |= self._fenced()
+                return total
+
+    @contextmanager
+    def running(self, every_s: float = limits.ARCHIVE_EVERY_S) -> Iterator[Archive]:
+        """Rounds in the background, until the end of the `with` block; then a last one."""
+        stop = threading.Event()
+
+        database = self._database
+        pace = Pace(
+            lambda: database.transactions,
+            writing=database.is_writing,
+            pressing=database.is_checkpointing,
+        )
+        with suppress(MissingDependency):
+            # It takes a while, in which nothing else runs, so it is done before anything else does.
+            # The first array that is made of values brings in more than the module itself did.
+            pa, _ = arrow()
+            pa.array([0])
+
+        def run() -> None:
+            come_last()
+            while not stop.wait(every_s):
+                try:
+                    while not stop.is_set() and not self.round(pace=pace).idle:
+                        pass
+                except Exception as error:  # noqa: BLE001 - the next round may succeed
+                    # It is told by `failures`, under no stream's name, until then.
+                    failure = error if isinstance(error, FourfoldError) else None
+                    told = failure or StorageError(f"publishing failed: {error!r}")
+                    self._resting[""] = _Rest(0.0, 1, told)
+
+        threads = [threading.Thread(target=run, name="fourfold-archive", daemon=True)]
+        if self.policy.index or self.policy.compact:
+            name = "fourfold-upkeep"
+            threads.append(
+                threading.Thread(target=self._keep_up, args=(stop,), name=name, daemon=True)
+            )
+        for thread in threads:
+            thread.start()
+        try:
+            yield self
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+
+    def _keep_up(self, stop: threading.Event) -> None:
+        """Index and compact, now and then, if it shall be so; beside the rounds, which must not
+        wait for it.
+        """
+        come_last()
+        while not stop.wait(limits.ARCHIVE_UPKEEP_S):
+            try:
+                if self.policy.compact:
+                    self._rest_all(self.upkeep.compact(stop=stop.is_set))
+                if self.policy.index:
+                    self._rest_all(self.upkeep.index(everything=False, stop=stop.is_set))
+            except Exception as error:  # noqa: BLE001 - the next time may succeed
+                failure = error if isinstance(error, FourfoldError) else None
+                told = failure or StorageError(f"the archive cannot be kept up: {error!r}")
+                self._resting[""] = _Rest(0.0, 1, told)
+
+    def _rest_all(self, kept: Kept) -> None:
+        for name, error in kept.failures.items():
+            self._rest(name, error)
+
+    def index(self, *, everything: bool = True) -> Kept:
+        """Index what is published, and merge runs."""
+        return self.upkeep.index(everything=everything)
+
+    def compact(self) -> Kept:
+        """Make large segments of small ones."""
+        return self.upkeep.compact()
+
+    def settle(self, name: str) -> None:
+        """Publish a stream as it is now, before its writer hears of it. Callers that come together
+        share the work.
+        """
+        idle = 0
+        while True:
+            with self._database.read() as snapshot:
+                open_ends = snapshot.value(SQL.unsettled, (name,))
+            if not open_ends:
+                return
+            rest = self._resting.get(name)
+            if rest is not None and rest.until == float("inf"):
+                raise rest.error
+            with self._lock(name):
+                with self._database.read() as snapshot:
+                    if not snapshot.value(SQL.unsettled, (name,)):
+                        return
+                self._note(name)
+            try:
+                turn = self._take_turn(name, True)
+            except PublisherFenced as error:
+                self._rest(name, error)
+                raise
+            idle = 0 if turn.sealed or turn.published else idle + 1
+            if idle > limits.ARCHIVE_RETRIES_MAX:
+                raise Busy(f"the stream {name!r} cannot be published now", retry_after=1.0)
+
+    # One stream
+
+    def _take_turn(self, name: str, everything: bool, pace: Pace = NO_PACE) -> _Turn:
+        """Seal a stream if it is due, and publish what is sealed."""
+        with self._database.read() as snapshot:
+            source = snapshot.value(SQL.fork_source, (name,))
+        if source is not None:
+            # A fork is nothing without what it shares.
+            self._note(source)
+            self._take_turn(source, True, pace)
+        with self._lock(name):
+            sealed = self._seal(name, everything=everything, pace=pace)
+            with self._database.read() as snapshot:
+                if snapshot.value(SQL.fork_source, (name,)) is not None:
+                    return _Turn(sealed, [])
+            published: list[Published] = []
+            try:
+                self._publish(name, published, pace)
+            except LocalSegmentLost:
+                # Its records are in the log. They are sealed again in this very turn: one that
+                # ended here would look as if there were nothing left to do.
+                sealer.unseal(self._database, name)
+                sealed += self._seal(name, everything=everything, pace=pace)
+                self._publish_anew(name, published, pace)
+            return _Turn(sealed, published)
+
+    def _seal(self, name: str, *, everything: bool, pace: Pace) -> int:
+        sealed = 0
+        while sealed < limits.ARCHIVE_TURN_SEGMENTS and self._is_due(name, everything=everything):
+            done = sealer.seal(
+                self._database,
+                name,
+                policy=self.policy,
+                folder=self._local,
+                now_ms=self._clock(),
+                pace=pace,
+            )
+            if done is None:
+                break
+            sealed += 1
+        return sealed
+
+    def _is_due(self, name: str, *, everything: bool) -> bool:
+        with self._database.read() as snapshot:
+            row = snapshot.one(SQL.pending, (name,))
+        if row is None:
+            return False
+        rows, size, cut = row
+        if everything:
+            return bool(rows)
+        old = rows > 0 and cut <= self._clock() - 1000 * self.policy.seal_age_s
+        return size >= self.policy.seal_bytes or rows >= self.policy.seal_rows or bool(old)
+
+    def _publish_anew(self, name: str, published: list[Published], pace: Pace) -> None:
+        """Publish what was sealed just now; a file that is lost so soon is lost again and again."""
+        try:
+            self._publish(name, published, pace)
+        except LocalSegmentLost as error:
+            raise StorageError(f"the stream {name!r} cannot be published: {error}") from error
+
+    def _publish_one(self, name: str) -> None:
+        """Publish what there is to tell of a stream."""
+        with self._lock(name):
+            try:
+                self._publish(name, [])
+            except LocalSegmentLost:
+                # The next round seals it again.
+                return
+
+    def _publish(self, name: str, published: list[Published], pace: Pace = NO_PACE) -> None:
+        """Add to `published` what was done, also when it ends with an error."""
+        while len(published) < limits.ARCHIVE_TURN_SEGMENTS:
+            with self._database.read() as snapshot:
+                if not snapshot.value(SQL.unpublished, (name,)):
+                    return
+            done = self._publisher.publish(name, pace)
+            if done is None:
+                return
+            self._trimmed = self._trimmed or bool(done.segments)
+            published.append(done)
+
+    def _lock(self, name: str) -> threading.Lock:
+        return self._locks[hash(name) % len(self._locks)]
+
+    # Which streams
+
+    def _notice(self) -> None:
+        """Give a manifest to streams that are new."""
+        while True:
+            if self._database.transact(_notice) < limits.ARCHIVE_STREAMS_PER_ROUND:
+                return
+
+    def _note(self, name: str) -> None:
+        """A stream shall have a manifest now, although nobody has looked for new ones yet."""
+        self._database.transact(lambda txn: txn.execute(SQL.note_stream, (name,)))
+
+    def _due(self, *, everything: bool) -> list[str]:
+        """The names of streams that are due, without those that are left alone."""
+        now = time.monotonic()
+        self._resting.pop("", None)
+        resting = {name for name, rest in self._resting.items() if rest.until > now}
+        # So many more are asked for, or those that rest would take the places of others.
+        limit = limits.ARCHIVE_STREAMS_PER_ROUND + len(resting)
+        policy = self.policy
+        size, rows = (1, 1) if everything else (policy.seal_bytes, policy.seal_rows)
+        oldest = self._clock() - (0 if everything else int(1000 * policy.seal_age_s))
+        with self._database.read() as snapshot:
+            asked: Sequence[tuple[str, tuple[Any, ...]]] = (
+                (SQL.pending_uploads, ("", limit)),
+                (SQL.due_manifests, ("", limit)),
+                (SQL.due_by_bytes, (size, limit)),
+                (SQL.due_by_rows, (rows, limit)),
+                (SQL.due_by_age, (oldest, limit)),
+            )
+            found = [row[0] for sql, params in asked for row in snapshot.all(sql, params)]
+        return [name for name in dict.fromkeys(found) if name not in resting]
+
+    def _gather(self, done: Round, name: str, result: Callable[[], _Turn]) -> None:
+        try:
+            turn = result()
+        except FourfoldError as error:
+            self._rest(name, error)
+            done.failures[name] = error
+            return
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is of this stream alone
+            failure = StorageError(f"the stream {name!r} cannot be published: {error!r}")
+            self._rest(name, failure)
+            done.failures[name] = failure
+            return
+        self._resting.pop(name, None)
+        done.sealed += turn.sealed
+        done.published += turn.published
+
+    def _fenced(self) -> dict[str, FourfoldError]:
+        """Streams that another node publishes, and of which something here is not published."""
+        fenced = {
+            name: rest.error
+            for name, rest in list(self._resting.items())
+            if rest.until == float("inf")
+        }
+        with self._database.read() as snapshot:
+            return {
+                name: error
+                for name, error in fenced.items()
+                if snapshot.value(SQL.unsettled, (name,))
+            }
+
+    def _rest(self, name: str, error: FourfoldError) -> None:
+        before = self._resting.get(name)
+        failures = 1 if before is None else before.failures + 1
+        pause = min(limits.ARCHIVE_BACKOFF_S * 2.0 ** (failures - 1), limits.ARCHIVE_BACKOFF_MAX_S)
+        fenced = isinstance(error, PublisherFenced)
+        until = float("inf") if fenced else time.monotonic() + pause
+        self._resting[name] = _Rest(until, failures, error)
+
+    def forgive(self) -> None:
+        """Try streams again that failed, without waiting; not those of other nodes."""
+        for name, rest in list(self._resting.items()):
+            if rest.until != float("inf"):
+                self._resting[name] = rest._replace(until=0.0)
+
+    # Upkeep
+
+    def collect(self, *, dry_run: bool = False, grace_s: float | None = None) -> list[Retired]:
+        """Delete objects that no manifest speaks of any more, once their grace is over; with
+        `dry_run`, only say which.
+        """
+        grace = self.policy.grace_s if grace_s is None else grace_s
+        before = self._clock() - int(1000 * grace)
+        with self._round, self.upkeep.naming:
+            return sweep.collect(
+                self._database, self._objects, self._cache, before, dry_run=dry_run
+            )
+
+    def standing(self) -> Standing:
+        """How far all streams are."""
+        with self._database.read(deadline_s=float("inf")) as snapshot:
+            return Standing._make(snapshot.one(SQL.status) or (0, 0, 0, 0, 0))
+
+    def _keep_counts(self, pace: Pace) -> None:
+        counts = self._counter.snapshot(reset=True)
+        if counts:
+            now = self._clock()
+            rows = [(*_fields(count), now) for count in counts]
+            pace.transact(self._database, lambda txn: txn.execute_many(SQL.count_request, rows))
+
+    def _checkpoint(self) -> None:
+        """Give back the room of the write-ahead log, now and then, after records were trimmed."""
+        now = time.monotonic()
+        if not self._trimmed or now - self._checkpointed < limits.ARCHIVE_CHECKPOINT_S:
+            return
+        self._checkpointed = now
+        try:
+            self._trimmed = self._database.checkpoint("TRUNCATE").busy
+        except Busy:
+            # A long reader; the next time will do.
+            self._trimmed = True
+
+
+def _notice(txn: Transaction) -> int:
+    _, seen = txn.one(SQL.state) or ("", 0)
+    rows = txn.all(SQL.new_streams, (seen, limits.ARCHIVE_STREAMS_PER_ROUND))
+    if rows:
+        txn.execute_many(SQL.note_stream, [(name,) for _, name in rows])
+        txn.execute(SQL.noticed, (rows[-1][0],))
+    return len(rows)
+
+
+def _fields(count: Any) -> tuple[Any, ...]:
+    return (count.stream_hash, count.artifact, count.op, count.count, count.bytes)

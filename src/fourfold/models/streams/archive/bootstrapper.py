@@ -1,0 +1,346 @@
+"""A node from nothing but manifests: every stream as it was published.
+
+What was not published is gone, and is said for each stream as far as the manifests know: how many
+records were behind the published part when its manifest was written, and which segments are in the
+object store although no manifest speaks of them. Producers begin anew; times to live too.
+
+It may be run again: streams that are there stay as they are, so what a listing did not show the
+first time is added later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+from typing import Any, NamedTuple
+
+from fourfold import limits
+from fourfold.archive.manifest import MANIFEST, ROOT, Manifest, decode, manifest_key
+from fourfold.archive.retry import Retries
+from fourfold.errors import CorruptData, FormatError, FourfoldError, NotFound
+from fourfold.kernel import Database, Transaction
+from fourfold.models.streams import incarnations, validation
+from fourfold.models.streams.archive import manifest_rules
+from fourfold.models.streams.archive.indexes import catalog
+from fourfold.models.streams.archive.records import SQL, meta_of_manifest
+from fourfold.models.streams.archive.sweep import segment_of
+from fourfold.objects import ObjectStore
+
+_READERS = 4 * limits.ARCHIVE_CONCURRENCY
+Progress = Callable[[str, int, int], None]
+"""Called with what is being worked on, steps done, and steps in all."""
+
+
+class Lost(NamedTuple):
+    """Records that were acknowledged when the manifest was written, and are in no segment of it."""
+
+    stream: str
+    first_offset: int
+    next_offset: int
+
+    @property
+    def records(self) -> int:
+        return self.next_offset - self.first_offset
+
+
+class Unclaimed(NamedTuple):
+    """A segment in the object store that no manifest speaks of."""
+
+    key: str
+    size_bytes: int
+
+
+class Bootstrapped(NamedTuple):
+    """What became of every manifest that was found."""
+
+    restored: tuple[str, ...]
+    present: tuple[str, ...]
+    """Streams that were there already, and are left as they are."""
+    deleted: int
+    """Manifests that say that their stream was deleted."""
+    records: int
+    lost: tuple[Lost, ...]
+    unclaimed: tuple[Unclaimed, ...]
+    failures: dict[str, FourfoldError]
+    """Manifests that cannot be read, by key, and forks whose source is missing, by name."""
+
+
+class Found(NamedTuple):
+    """A manifest that is in the object store."""
+
+    manifest: Manifest
+    version: str
+    size: int
+
+
+def bootstrap(
+    database: Database,
+    objects: ObjectStore,
+    *,
+    now_ms: int,
+    retries: Retries | None = None,
+    progress: Progress | None = None,
+) -> Bootstrapped:
+    """Rebuild the streams of a database from the manifests in an object store."""
+    found, unclaimed, failures = _collected(objects, retries or Retries(), progress)
+    return restore(database, found, unclaimed, failures, now_ms=now_ms, progress=progress)
+
+
+def restore(
+    database: Database,
+    found: Sequence[Found],
+    unclaimed: Sequence[Unclaimed],
+    failures: dict[str, FourfoldError],
+    *,
+    now_ms: int,
+    progress: Progress | None = None,
+) -> Bootstrapped:
+    """Rebuild the streams of manifests that were read, many in one transaction."""
+    living = {each.manifest.name: each for each in found if not each.manifest.deleted}
+    ended = [each.manifest for each in found if each.manifest.deleted]
+    database.transact(lambda txn: incarnations.restored(txn, now_ms, ended))
+    restored: list[str] = []
+    present: list[str] = []
+    for batch in _batches(_sources_first(living, failures)):
+        made = database.transact(
+            lambda txn, batch=batch: _restore(txn, batch, now_ms),  # type: ignore[misc]
+            deadline_s=limits.ARCHIVE_RECORD_DEADLINE_S,
+        )
+        for each, outcome in zip(batch, made, strict=True):
+            name = each.manifest.name
+            if isinstance(outcome, FourfoldError):
+                failures[name] = outcome
+            else:
+                (restored if outcome else present).append(name)
+        if progress is not None:
+            progress("streams", len(restored) + len(present), len(living))
+    kept = [living[name].manifest for name in restored]
+    return Bootstrapped(
+        tuple(restored),
+        tuple(present),
+        len(found) - len(living),
+        sum(each.next_offset - each.first_offset for each in map(_extent, kept)),
+        tuple(filter(None, map(_lost, kept))),
+        tuple(unclaimed),
+        failures,
+    )
+
+
+def _collected(
+    objects: ObjectStore, retries: Retries, progress: Progress | None
+) -> tuple[list[Found], list[Unclaimed], dict[str, FourfoldError]]:
+    """Every manifest, what no manifest speaks of, and what cannot be read."""
+    found: list[Found] = []
+    failures: dict[str, FourfoldError] = {}
+    segments = retries.run(lambda: {info.key: info.size for info in objects.list(f"{ROOT}/")})
+    keys = [key for key in segments if key.endswith(f"/{MANIFEST}")]
+    with ThreadPoolExecutor(_READERS) as pool:
+        several = pool.map(
+            lambda some: [read_one(objects, retries, key) for key in some], _parts(keys)
+        )
+        reading = chain.from_iterable(several)
+        for number, (key, read) in enumerate(zip(keys, reading, strict=True)):
+            if progress is not None:
+                progress("manifests", number, len(keys))
+            del segments[key]
+            if isinstance(read, FourfoldError):
+                failures[key] = read
+            elif read is not None:
+                found.append(read)
+    return found, unclaimed_of(found, segments), failures
+
+
+def _parts(keys: list[str]) -> Iterator[list[str]]:
+    """Keys that one reader reads one after the other. All readers have some, and there are not as
+    many tasks as keys: each task waits for its turn in memory.
+    """
+    size = max(1, min(limits.BOOTSTRAP_READ_KEYS, len(keys) // _READERS))
+    return (keys[at : at + size] for at in range(0, len(keys), size))
+
+
+def unclaimed_of(found: Iterable[Found], held: dict[str, int]) -> list[Unclaimed]:
+    """Of objects, by key and size, those that no manifest speaks of."""
+    for each in found:
+        for segment in each.manifest.kept():
+            held.pop(segment.key, None)
+        for run in each.manifest.runs():
+            held.pop(run.key, None)
+    return [Unclaimed(key, size) for key, size in sorted(held.items())]
+
+
+def read_one(objects: ObjectStore, retries: Retries, key: str) -> Found | FourfoldError | None:
+    """One manifest; None when it is gone since it was listed."""
+    try:
+        read = retries.run(lambda: objects.get(key))
+        manifest = decode(read.data, key)
+        if manifest_key(manifest.name) != key:
+            return CorruptData(f"{key}: is the manifest of another stream")
+        validation.check_name(manifest.name)
+    except NotFound:
+        return None
+    except FourfoldError as error:
+        return error
+    return Found(manifest, read.info.version, len(read.data))
+
+
+def _sources_first(living: dict[str, Found], failures: dict[str, FourfoldError]) -> Iterator[Found]:
+    """Streams in an order in which what a fork came from is before it."""
+    done: set[str] = set()
+    for name in sorted(living):
+        chain = [name]
+        while (origin := living[chain[-1]].manifest.origin) is not None and origin.name not in done:
+            source = living.get(origin.name)
+            if source is None or source.manifest.incarnation != origin.incarnation:
+                break
+            chain.append(origin.name)
+        for each in reversed(chain):
+            origin = living[each].manifest.origin
+            if each in done or each in failures:
+                continue
+            if origin is not None and origin.name not in done:
+                failures[each] = NotFound(
+                    f"the stream {each!r} was forked from {origin.name!r}, whose manifest is "
+                    "missing",
+                    hint="Run it again: a listing may be behind.",
+                )
+                continue
+            done.add(each)
+            yield living[each]
+
+
+def _extent(manifest: Manifest) -> Lost:
+    """What there is of a stream after all."""
+    first = max(manifest.first_offset, 0 if manifest.origin is None else manifest.origin.offset)
+    return Lost(manifest.name, first, max(_end(manifest), first))
+
+
+def _end(manifest: Manifest) -> int:
+    """Where a restored stream goes on. What retention gave up is not lost."""
+    return max(manifest.uploaded_through + 1, manifest.first_offset)
+
+
+def _lost(manifest: Manifest) -> Lost | None:
+    end = _end(manifest)
+    if end >= manifest.next_offset:
+        return None
+    return Lost(manifest.name, end, manifest.next_offset)
+
+
+def _batches(ordered: Iterable[Found]) -> Iterator[list[Found]]:
+    """Streams that are made in one transaction: so many of them, or of their segments."""
+    batch: list[Found] = []
+    segments = 0
+    for each in ordered:
+        count = each.manifest.segment_count
+        if batch and (
+            len(batch) >= limits.BOOTSTRAP_STREAMS or segments + count > limits.BOOTSTRAP_SEGMENTS
+        ):
+            yield batch
+            batch, segments = [], 0
+        batch.append(each)
+        segments += count
+    if batch:
+        yield batch
+
+
+def _restore(txn: Transaction, batch: list[Found], now_ms: int) -> list[bool | FormatError]:
+    """Make streams, and say of each whether it was made: not when there is one of that name. Of one
+    that cannot be made, nothing is written.
+
+    Each table gets its rows in the order of its key, so that a page is written once, and not once
+    for each row that falls on it. Segments are called by digests of names, whose order is another.
+    """
+    made = [_restore_stream(txn, each.manifest, now_ms) for each in batch]
+    new = [each for each, outcome in zip(batch, made, strict=True) if outcome is True]
+    segments = sorted(chain.from_iterable(_segments(each.manifest, now_ms) for each in new))
+    txn.execute_many(SQL.restore_segment, segments)
+    txn.execute_many(
+        SQL.put_meta,
+        (
+            (manifest.name, manifest.segment_count, *meta_of_manifest(manifest).packed())
+            for manifest in (each.manifest for each in new)
+            if manifest.segment_count
+        ),
+    )
+    txn.execute_many(SQL.restore_manifest, map(_told, new))
+    for each in new:
+        catalog.restore(txn, each.manifest, now_ms)
+    return made
+
+
+def _restore_stream(txn: Transaction, manifest: Manifest, now_ms: int) -> bool | FormatError:
+    if txn.one(SQL.is_stream, (manifest.name,)) is not None:
+        return False
+    origin, source = manifest.origin, None
+    if origin is not None:
+        row = txn.one(SQL.is_stream, (origin.name,))
+        if row is None or row[1] != origin.incarnation:
+            return FormatError(
+                f"the stream {manifest.name!r} was forked from another {origin.name!r} than "
+                "there is"
+            )
+        source = row[0]
+        txn.execute(SQL.restore_fork, (source,))
+    txn.execute(SQL.restore_stream, _row(manifest, source, now_ms))
+    manifest_rules.restore(txn, manifest, _end(manifest), now_ms)
+    return True
+
+
+def _segments(manifest: Manifest, now_ms: int) -> Iterator[tuple[Any, ...]]:
+    for at, segment in enumerate(manifest.kept(), start=manifest.first_segment):
+        yield (
+            segment_of(segment.key),
+            manifest.name,
+            at,
+            segment.start_offset,
+            segment.end_offset,
+            segment.size_bytes,
+            segment.payload_bytes,
+            segment.groups,
+            segment.last_ts_ms,
+            segment.digest,
+            now_ms,
+        )
+
+
+def _told(found: Found) -> tuple[Any, ...]:
+    """What is known of a manifest that is up."""
+    manifest = found.manifest
+    told = (manifest.generation, manifest.published_at_ms, found.version, found.size)
+    return (manifest.name, *told, manifest.incarnation)
+
+
+def _row(manifest: Manifest, source: int | None, now_ms: int) -> tuple[Any, ...]:
+    by = manifest.closed_by or (None, None, None)
+    origin = manifest.origin
+    expires = manifest.expires_at_ms
+    if manifest.ttl_seconds is not None:
+        expires = now_ms + 1000 * manifest.ttl_seconds
+    return (
+        manifest.name,
+        manifest.created_at_ms,
+        now_ms,
+        manifest.uploaded_through,
+        manifest.segment_count,
+        manifest.content_type,
+        manifest.profile,
+        manifest.stream_seq,
+        int(manifest.closed),
+        *by,
+        manifest.ttl_seconds,
+        expires,
+        int(manifest.hidden),
+        manifest.logical_size_bytes,
+        manifest.first_offset,
+        manifest.retention_seconds,
+        manifest.retention_bytes,
+        source,
+        None if origin is None else origin.offset,
+        None if origin is None else origin.asked,
+        None if origin is None else origin.sub_offset,
+        manifest.incarnation,
+        _end(manifest),
+        manifest_rules.schema_version(manifest),
+        manifest.incarnation_number,
+    )

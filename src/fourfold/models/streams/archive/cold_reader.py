@@ -1,0 +1,91 @@
+"""The cold part of a stream: records that are in segments and no longer in the log.
+
+A snapshot of the database says which segments there are, and they never change, so what it shows
+and what they hold fit together without a seam.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from fourfold.archive.segment_reader import StoredSegments
+from fourfold.errors import CorruptData
+from fourfold.kernel import Snapshot
+from fourfold.models.streams.archive.indexes.lookups import Search
+from fourfold.models.streams.archive.records import SQL, Segment
+from fourfold.models.streams.records import Record, Sought, Step
+
+
+class Cold:
+    """Reads segments; the object store is opened when the first one is read."""
+
+    def __init__(self, segments: Callable[[], StoredSegments], folder: Path) -> None:
+        self._open = segments
+        self._folder = folder
+        self._segments: StoredSegments | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def segments(self) -> StoredSegments:
+        with self._lock:
+            if self._segments is None:
+                self._segments = self._open()
+            return self._segments
+
+    def records(self, snapshot: Snapshot, sid: int, start: int, end: int) -> Iterator[Record]:
+        """The records from `start` up to, and without, `end`; an error when one is missing."""
+        at = start
+        for row in snapshot.all(SQL.segments_between, (sid, start, end)):
+            segment = Segment._make(row)
+            if segment.end_offset < at or segment.start_offset > at:
+                break
+            last = min(segment.end_offset + 1, end)
+            for found in self.segments.records(segment.wanted(self._folder), at, last):
+                at = found[0] + 1
+                yield Record(*found)
+            if at != last:
+                break
+            if at == end:
+                return
+        raise _missing(sid, at)
+
+    def joined(
+        self, snapshot: Snapshot, sid: int, start: int, end: int, separator: bytes
+    ) -> tuple[bytes, int]:
+        """The payloads of the next records from `start` on, as many as lie together and end before
+        `end`, as one; and the offset to go on from.
+        """
+        row = snapshot.one(SQL.segments_between, (sid, start, end))
+        segment = None if row is None else Segment._make(row)
+        if segment is None or not segment.start_offset <= start <= segment.end_offset:
+            raise _missing(sid, start)
+        last = min(segment.end_offset + 1, end)
+        return self.segments.joined(segment.wanted(self._folder), start, last, separator)
+
+    def sought(
+        self, snapshot: Snapshot, sid: int, sought: Sought, start: int, end: int
+    ) -> Iterator[Step]:
+        """The records with a key from `start` up to, and without, `end`."""
+        search = Search(snapshot, self.segments, self._folder)
+        return search.steps(sid, sought, start, end)
+
+    def size_from(self, snapshot: Snapshot, sid: int, start: int, end: int) -> int:
+        """The bytes of the records from `start` up to, and without, `end`."""
+        held = 0
+        for row in snapshot.all(SQL.segments_between, (sid, start, end)):
+            segment = Segment._make(row)
+            if segment.start_offset >= start and segment.end_offset < end:
+                held += segment.payload_bytes
+            elif segment.end_offset >= start:
+                first, last = max(segment.start_offset, start), min(segment.end_offset + 1, end)
+                held += sum(len(each.payload) for each in self.records(snapshot, sid, first, last))
+        return held
+
+
+def _missing(sid: int, offset: int) -> CorruptData:
+    return CorruptData(
+        f"record {offset} of stream {sid} is neither in the log nor in a segment",
+        hint="Run `fourfold verify --objects` to see all that is damaged.",
+    )

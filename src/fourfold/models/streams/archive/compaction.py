@@ -1,0 +1,148 @@
+"""Compacting: small segments that follow on each other become one large one.
+
+    group ──> a segment file on this disk ──> an object ──> one transaction ──> the next manifest
+
+`groups` and `build` need no writer: a node calls them by itself, and Spark calls the same `build`
+in its workers. The new segment has the same records at the same offsets. It waits until the
+manifest that speaks of it is up, and takes the place of the old ones in the transaction that
+records that; readers of the old ones go on with these, which are deleted after their time of grace.
+
+A group at least doubles its largest segment, so a record is rewritten only a few times in its life.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+from fourfold import limits
+from fourfold.archive import manifest
+from fourfold.archive.records import Sealed
+from fourfold.archive.segment_reader import StoredSegments
+from fourfold.archive.segment_writer import write_segment
+from fourfold.kernel import Snapshot, Transaction
+from fourfold.models.streams.archive.records import SQL, Policy, Segment
+
+
+class Group(NamedTuple):
+    """Segments that shall become one."""
+
+    stream: str
+    incarnation: str
+    segments: tuple[Segment, ...]
+
+    def segment_id(self, sealed: Sealed) -> str:
+        start, digest = sealed.start_offset, sealed.digest
+        return manifest.segment_id(self.stream, self.incarnation, start, digest)
+
+
+class Compacted(NamedTuple):
+    """A compacted segment that is on disk."""
+
+    group: Group
+    sealed: Sealed
+    path: Path
+
+    @property
+    def segment_id(self) -> str:
+        return self.group.segment_id(self.sealed)
+
+
+def due(snapshot: Snapshot, policy: Policy) -> Iterator[Group]:
+    """All groups of all streams."""
+    after, page = "", limits.ARCHIVE_STREAMS_PER_ROUND
+    while rows := snapshot.all(SQL.streams_with_segments, (after, policy.compact_segments, page)):
+        for stream, incarnation in rows:
+            yield from groups(snapshot, stream, incarnation, policy)
+        after = rows[-1][0]
+
+
+def groups(snapshot: Snapshot, stream: str, incarnation: str, policy: Policy) -> Iterator[Group]:
+    """The groups of one stream."""
+    if snapshot.one(SQL.swaps, (stream,)) is not None:
+        # What is compacted already waits for its manifest.
+        return
+    held: list[Segment] = []
+    for row in snapshot.rows(SQL.compactable, (stream,)):
+        segment = Segment._make(row)
+        if held and not _follows(held, segment, policy):
+            if _is_worth_it(held, policy):
+                yield Group(stream, incarnation, tuple(held))
+            held = []
+        if _is_small(segment, policy):
+            held.append(segment)
+    if _is_worth_it(held, policy):
+        yield Group(stream, incarnation, tuple(held))
+
+
+def _rows(segment: Segment) -> int:
+    return segment.end_offset - segment.start_offset + 1
+
+
+def _is_small(segment: Segment, policy: Policy) -> bool:
+    few = 2 * _rows(segment) <= policy.compact_rows
+    return few and 2 * segment.payload_bytes <= policy.compact_bytes
+
+
+def _follows(held: list[Segment], segment: Segment, policy: Policy) -> bool:
+    """Whether a segment can be added to those before it."""
+    size = segment.payload_bytes + sum(each.payload_bytes for each in held)
+    rows = _rows(segment) + sum(map(_rows, held))
+    fits = size <= policy.compact_bytes and rows <= policy.compact_rows
+    next_one = segment.start_offset == held[-1].end_offset + 1
+    return fits and next_one and _is_small(segment, policy)
+
+
+def _is_worth_it(held: list[Segment], policy: Policy) -> bool:
+    sizes = [each.size_bytes for each in held]
+    return len(held) >= policy.compact_segments and sum(sizes) >= 2 * max(sizes)
+
+
+def build(segments: StoredSegments, group: Group, folder: Path, local: Path) -> Compacted:
+    """Write the segment of a group into a folder; `local` is where its segments may lie. The stage
+    that the node and Spark share. It holds one row group of each kind at a time.
+    """
+    rows = chain.from_iterable(segments.rows(each.wanted(local)) for each in group.segments)
+    sealed, path = write_segment(
+        rows,
+        # Of its own: Spark's workers build several at once, and one perhaps twice.
+        folder / f".{uuid.uuid4().hex}.partial",
+        lambda sealed: folder / f"{group.segment_id(sealed)}.parquet",
+    )
+    return Compacted(group, sealed, path)
+
+
+def take_in(txn: Transaction, made: Compacted) -> bool:
+    """Whether the segment waits for a manifest now: not when what it was made of has changed."""
+    group, sealed = made.group, made.sealed
+    found = txn.one(SQL.is_stream, (group.stream,))
+    if found is None or found[1] != group.incarnation:
+        return False
+    kept = {row[0] for row in txn.all(SQL.compactable, (group.stream,))}
+    if not kept.issuperset(each.segment_id for each in group.segments):
+        return False
+    if txn.one(SQL.swaps, (group.stream,)) is not None:
+        return _is_the_same(txn, made)
+    params = (
+        made.segment_id,
+        group.stream,
+        sealed.start_offset,
+        sealed.end_offset,
+        sealed.size_bytes,
+        sealed.payload_bytes,
+        sealed.groups,
+        sealed.last_ts_ms,
+        sealed.digest,
+    )
+    txn.execute(SQL.add_swap, params)
+    txn.execute(SQL.due_again, (group.stream,))
+    return True
+
+
+def _is_the_same(txn: Transaction, made: Compacted) -> bool:
+    """Whether this very segment waits already. Others have to wait for their turn."""
+    rows = txn.all(SQL.swaps, (made.group.stream,))
+    return made.segment_id in {row[0] for row in rows}

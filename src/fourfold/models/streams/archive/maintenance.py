@@ -1,0 +1,247 @@
+"""What is done to segments once they are published: they are indexed, and compacted.
+
+Every object that is made here is written down before it is uploaded, and named by a row in the
+transaction after it; so whatever a crash leaves is known, and retired when the archive is opened
+again. Streams are worked on one after the other, and one that fails keeps no other waiting.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fourfold.archive import manifest
+from fourfold.archive.cache import DiskCache
+from fourfold.archive.segment_reader import StoredSegments
+from fourfold.errors import FourfoldError, InvalidInput, NotFound
+from fourfold.kernel import Database, Transaction, failpoints
+from fourfold.models.streams.archive import compaction
+from fourfold.models.streams.archive.compaction import Compacted
+from fourfold.models.streams.archive.indexes import builder, catalog, fields
+from fourfold.models.streams.archive.indexes.builder import Built
+from fourfold.models.streams.archive.publisher import Publisher
+from fourfold.models.streams.archive.records import SQL, Policy
+from fourfold.models.streams.archive.sweep import give_up
+
+Publish = Callable[[str], None]
+Stop = Callable[[], bool]
+Lock = Callable[[str], AbstractContextManager[object]]
+MADE = "made"
+"""The folder of files that are being made, below that of the archive."""
+
+
+def _never() -> bool:
+    return False
+
+
+@dataclass(slots=True)
+class Kept:
+    """What one look at all streams did for their indexes, or their segments."""
+
+    runs: int = 0
+    """New runs, those of merges among them."""
+    segments: int = 0
+    """Segments that were indexed, or that were compacted."""
+    compacted: int = 0
+    """Segments that they became."""
+    streams: set[str] = field(default_factory=set)
+    failures: dict[str, FourfoldError] = field(default_factory=dict)
+
+
+class Upkeep:
+    """Indexes and compacts the published segments of one database."""
+
+    def __init__(
+        self,
+        database: Database,
+        publisher: Publisher,
+        segments: StoredSegments,
+        cache: DiskCache,
+        folder: Path,
+        *,
+        policy: Policy,
+        clock: Callable[[], int],
+        lock: Lock,
+        publish: Publish,
+    ) -> None:
+        self._database = database
+        self._publisher = publisher
+        self._segments = segments
+        self._cache = cache
+        self._folder = folder / MADE
+        self._local = folder / "local"
+        self._policy = policy
+        self._clock = clock
+        self._lock = lock
+        self.publish = publish
+        """Publishes what there is to tell of a stream."""
+        self.naming = threading.Lock()
+        """Held from an upload until a row names its object, and while objects are deleted."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    # Indexes
+
+    def index(self, *, everything: bool = True, stop: Stop = _never) -> Kept:
+        """Index the segments that no run covers, and merge runs. Without `everything`, only streams
+        with enough of them for a whole run. It ends early when `stop` says so.
+        """
+        done = Kept()
+        policy = self._policy
+        with self._database.read() as snapshot:
+            found = dict(builder.behind(snapshot, policy, everything=everything))
+        for stream, incarnation in found.items():
+            if not stop():
+                self._alone(
+                    done,
+                    stream,
+                    lambda: self._index(done, stream, incarnation, everything),  # noqa: B023
+                )
+        return done
+
+    def _index(self, done: Kept, stream: str, incarnation: str, everything: bool) -> None:
+        policy = self._policy
+        with self._database.read() as snapshot:
+            tasks = builder.tasks(
+                snapshot, stream, incarnation, policy, self._local, everything=everything
+            )
+        for task in tasks:
+            built = builder.build(self._segments, task, self._folder)
+            if self.adopt_run(built):
+                done.segments += len(task.segments)
+                done.runs += built.run is not None
+                done.streams.add(stream)
+        self.merge(done, stream, incarnation)
+        self.publish(stream)
+
+    def merge(self, done: Kept, stream: str, incarnation: str) -> None:
+        """Merge runs of a stream until none are left that should be."""
+        while True:
+            with self._database.read() as snapshot:
+                task = builder.next_merge(snapshot, stream, incarnation, self._policy)
+            if task is None:
+                return
+            if not self.adopt_run(builder.build(self._segments, task, self._folder)):
+                return
+            done.runs += 1
+            done.streams.add(stream)
+
+    def adopt_run(self, built: Built) -> bool:
+        """Upload a run and let it count, with the next manifest; whether it does."""
+        now = self._clock()
+
+        def take_in(txn: Transaction) -> bool:
+            return builder.take_in(txn, built, now)
+
+        if built.run is None or built.path is None or not built.run.entries:
+            if built.path is not None:
+                built.path.unlink(missing_ok=True)
+            return self._database.transact(take_in)
+        row = built.task.row(built.run)
+        return self._adopt(
+            row.object_key, row.run_id, built.task.stream, built.path, row.digest, take_in
+        )
+
+    def declare(self, stream: str, name: str) -> None:
+        """Index a field of the JSON messages of a stream from now on, and all that it has."""
+        fields.check_field(name)
+
+        def work(txn: Transaction) -> None:
+            found = txn.one(SQL.published_row, (stream,))
+            if found is None:
+                raise NotFound(f"there is no stream {stream!r}")
+            if not found[3].startswith("application/json"):
+                raise InvalidInput(f"the stream {stream!r} holds {found[3]}, which has no fields")
+            catalog.declare(txn, stream, name, self._clock())
+
+        self._database.transact(work)
+
+    # Segments
+
+    def compact(self, *, stop: Stop = _never) -> Kept:
+        """Make large segments of small ones. It ends early when `stop` says so."""
+        done = Kept()
+        with self._database.read(deadline_s=float("inf")) as snapshot:
+            found = list(compaction.due(snapshot, self._policy))
+        for group in found:
+            if not stop():
+
+                def work(group: compaction.Group = group) -> None:
+                    made = compaction.build(self._segments, group, self._folder, self._local)
+                    if self.adopt_segment(made):
+                        done.segments += len(group.segments)
+                        done.compacted += 1
+                        done.streams.add(group.stream)
+                    self.publish(group.stream)
+
+                self._alone(done, group.stream, work)
+        return done
+
+    def adopt_segment(self, made: Compacted) -> bool:
+        """Upload a compacted segment and let it take its place, with the next manifest; whether it
+        does.
+        """
+        key = manifest.key_of(made.segment_id)
+        return self._adopt(
+            key,
+            made.segment_id,
+            made.group.stream,
+            made.path,
+            made.sealed.digest,
+            lambda txn: compaction.take_in(txn, made),
+        )
+
+    # Objects
+
+    def _adopt(  # noqa: PLR0917 - an object, and what names it
+        self,
+        key: str,
+        held_as: str,
+        stream: str,
+        path: Path,
+        digest: str,
+        take_in: Callable[[Transaction], bool],
+    ) -> bool:
+        size = path.stat().st_size
+
+        def named(txn: Transaction) -> bool:
+            taken = take_in(txn)
+            if taken:
+                txn.execute(SQL.object_is_named, (key,))
+                txn.execute(SQL.forget_object, (key,))
+            else:
+                given_up(txn)
+            return taken
+
+        def given_up(txn: Transaction) -> None:
+            give_up(txn, key, stream, size, self._clock())
+
+        with self.naming:
+            self._database.transact(lambda txn: txn.execute(SQL.expect_object, (key, stream, size)))
+            if failpoints.armed:
+                failpoints.hit("archive.object.expected")
+            try:
+                self._publisher.put_file(key, path, size, digest)
+                if failpoints.armed:
+                    failpoints.hit("archive.object.uploaded")
+                with self._lock(stream):
+                    taken = self._database.transact(named)
+            except FourfoldError:
+                self._database.transact(given_up)
+                raise
+            if failpoints.armed:
+                failpoints.hit("archive.object.named")
+        if taken:
+            self._cache.adopt(held_as, path)
+        else:
+            path.unlink(missing_ok=True)
+        return taken
+
+    def _alone(self, done: Kept, stream: str, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except FourfoldError as error:
+            done.failures[stream] = error

@@ -1,0 +1,187 @@
+"""Sealing: pending records of a stream become a segment file, which then takes their place.
+
+    claim ──> read a snapshot, write the file, bring it to disk, name it ──> one transaction
+
+The transaction adds the segment, appends to the arrays, moves `sealed_through` on, takes the
+records out of the counters of what is pending, and gives the claim back. The records stay in the
+log until the segment is published. A crash at any point leaves a file that nothing speaks of, or a
+claim that nobody holds; both are cleared when the archive is opened again.
+"""
+
+from __future__ import annotations
+
+import uuid
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+from fourfold.archive import manifest
+from fourfold.archive.records import Sealed
+from fourfold.archive.segment_writer import write_batches
+from fourfold.kernel import Database, Snapshot, Transaction, failpoints
+from fourfold.models.streams.archive import columns
+from fourfold.models.streams.archive.records import SQL, Meta, Policy, meta_of
+from fourfold.models.streams.archive.throttle import NO_PACE, Pace
+
+
+class Sealable(NamedTuple):
+    """What there is to seal of a stream."""
+
+    sid: int
+    incarnation: str
+    sealed_through: int
+    start: int
+    next_offset: int
+    pending_bytes: int
+
+
+def seal(
+    database: Database,
+    name: str,
+    *,
+    policy: Policy,
+    folder: Path,
+    now_ms: int,
+    pace: Pace = NO_PACE,
+) -> Sealed | None:
+    """Seal the next segment of a stream; None when there was nothing to seal, or its stream is
+    gone.
+    """
+    claimed = pace.transact(database, lambda txn: _claim(txn, name))
+    if claimed is None:
+        return None
+    path: Path | None = None
+    done = False
+    try:
+        with database.read(deadline_s=float("inf")) as snapshot:
+            built = build(snapshot, name, claimed, policy=policy, folder=folder, pace=pace)
+        if built is None:
+            return None
+        sealed, path = built
+        done = pace.transact(database, lambda txn: commit(txn, name, claimed, sealed, now_ms))
+    finally:
+        if not done:
+            if path is not None:
+                path.unlink(missing_ok=True)
+            database.transact(lambda txn: txn.execute(SQL.unclaim, (claimed.sid,)))
+    if failpoints.armed:
+        failpoints.hit("archive.seal.committed")
+    return sealed
+
+
+def build(
+    snapshot: Snapshot,
+    name: str,
+    found: Sealable,
+    *,
+    policy: Policy,
+    folder: Path,
+    durable: bool = True,
+    pace: Pace = NO_PACE,
+) -> tuple[Sealed, Path] | None:
+    """The file of the next segment of a stream, whole and on disk; None when there are no records
+    for it. Nothing speaks of it until `commit`: this may run anywhere, in many processes. Who makes
+    many files at once may bring them to disk together, before they are committed, instead of having
+    each `durable`.
+    """
+    pending = max(1, found.next_offset - found.start)
+    average = found.pending_bytes // pending
+    between = (found.sid, found.start, found.next_offset)
+    batches = pace.through(columns.batches(snapshot, *between, average=average, policy=policy))
+    first = next(batches, None)
+    if first is None:
+        return None
+    return write_batches(
+        chain((first,), batches),
+        # Of its own: of two that seal the same records, none may take the file of the other.
+        folder / f".{uuid.uuid4().hex}.partial",
+        lambda sealed: folder / local_path(name, found, sealed),
+        durable=durable,
+        beside=pace is NO_PACE,
+    )
+
+
+def _claim(txn: Transaction, name: str) -> Sealable | None:
+    row = txn.one(SQL.sealable, (name,))
+    if row is None:
+        return None
+    found = Sealable._make(row)
+    if found.start >= found.next_offset:
+        return None
+    txn.execute(SQL.claim, (found.sid,))
+    return found if txn.changes else None
+
+
+def local_path(name: str, found: Sealable, sealed: Sealed) -> str:
+    """Where the file of a segment lies, below the folder of local segments."""
+    start = sealed.start_offset
+    return manifest.segment_id(name, found.incarnation, start, sealed.digest) + ".parquet"
+
+
+def commit(txn: Transaction, name: str, claimed: Sealable, sealed: Sealed, now_ms: int) -> bool:
+    """Whether the segment was taken in: not when its stream is gone, or all of it was given up."""
+    row = txn.one(SQL.sealable, (name,))
+    if row is None:
+        return False
+    now = Sealable._make(row)
+    same = (now.sid, now.sealed_through) == (claimed.sid, claimed.sealed_through)
+    if not same or now.start > sealed.end_offset:
+        return False
+    rows, size = sealed.rows, sealed.payload_bytes
+    if now.start != sealed.start_offset:
+        # Retention gave some of them up meanwhile; those are not pending any more.
+        rows, size = txn.one(
+            SQL.held_between, (now.sid, sealed.start_offset, sealed.end_offset)
+        ) or (0, 0)
+    entry = Meta(
+        (sealed.end_offset,),
+        (sealed.groups,),
+        (sealed.last_ts_ms,),
+        (sealed.start_offset,),
+        (sealed.size_bytes,),
+        (sealed.payload_bytes,),
+        (sealed.digest,),
+    )
+    index = txn.value(SQL.segment_count, (name,)) or 0
+    path = local_path(name, claimed, sealed)
+    params = (
+        path.removesuffix(".parquet"),
+        name,
+        index,
+        sealed.start_offset,
+        sealed.end_offset,
+        sealed.size_bytes,
+        sealed.payload_bytes,
+        sealed.groups,
+        sealed.last_ts_ms,
+        sealed.digest,
+        path,
+        now_ms,
+    )
+    txn.execute(SQL.add_segment, params)
+    txn.execute(SQL.append_meta, (name, *entry.packed()))
+    txn.execute(SQL.sealed, (now.sid, sealed.end_offset, rows, size, now_ms))
+    return True
+
+
+def unseal(database: Database, name: str) -> None:
+    """Take back the segments of a stream that are not published: a file of theirs is lost, and
+    their records are still in the log.
+    """
+
+    def work(txn: Transaction) -> None:
+        count = txn.value(SQL.uploaded_count, (name,))
+        if count is None:
+            return
+        txn.execute(SQL.drop_unpublished, (name,))
+        # One that has begun to leave the log stays: its object is up.
+        count = max(count, txn.value(SQL.last_segment, (name,)) or 0)
+        meta = meta_of(txn.one(SQL.meta, (name,))).first(count)
+        if count:
+            txn.execute(SQL.put_meta, (name, count, *meta.packed()))
+        else:
+            txn.execute(SQL.drop_meta, (name,))
+        _, sealed = txn.one(SQL.ends, (name,)) or (-1, -1)
+        txn.execute(SQL.unsealed, (name, sealed))
+
+    database.transact(work)

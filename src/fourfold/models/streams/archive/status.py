@@ -1,0 +1,46 @@
+"""How far one stream is sealed and published, as its details show it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fourfold.archive import manifest
+from fourfold.kernel import Snapshot
+from fourfold.models.streams.archive.indexes.records import SQL as INDEXES
+from fourfold.models.streams.archive.indexes.records import IndexStanding
+from fourfold.models.streams.archive.records import SQL
+
+
+class Requests(NamedTuple):
+    """Requests to the object store, of one kind, as this node counted them."""
+
+    artifact: str
+    op: str
+    number: int
+    bytes: int
+
+
+class Archived(NamedTuple):
+    """What of a stream is in segments, and what of those is published."""
+
+    sealed_through: int
+    uploaded_through: int
+    segments: int
+    uploaded_segments: int
+    generation: int
+    uploaded_generation: int
+    uploaded_at_ms: int | None
+    manifest_bytes: int | None
+    requests: tuple[Requests, ...]
+    indexes: tuple[IndexStanding, ...]
+    swaps: int
+    """Compacted segments that wait for a manifest."""
+
+
+def archived(snapshot: Snapshot, name: str) -> Archived:
+    row = snapshot.one(SQL.status_of, (name,)) or (-1, -1, 0, 0, 0, 0, None, None)
+    counts = snapshot.all(SQL.request_counts, (manifest.name_hash(name),))
+    requests = tuple(Requests._make(each) for each in counts)
+    indexes = tuple(map(IndexStanding._make, snapshot.all(INDEXES.standing, (name,))))
+    swaps = len(snapshot.all(SQL.swaps, (name,)))
+    return Archived._make((*row, requests, indexes, swaps))

@@ -1,0 +1,531 @@
+"""Rows on their way into spaces: checked by the tasks, kept in files until they are committed.
+
+A task checks every row on its own, writes those that are good into an Arrow IPC file under the
+store's `.pipeline/staging`, brings that safely to disk, and says which rows were bad. Nothing of it
+is in any space yet.
+
+Inside a file the rows of one space lie together, sorted by branch and then by the columns that say
+the order. So whoever commits reads the rows of one space, in order, out of many files, in bounded
+memory.
+
+Staged files, read where they are committed: the rows of one space, in order, out of many files.
+
+Memory is bounded, and so is the number of open files, however many tasks have staged how much.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import re
+import shutil
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from fourfold import limits
+from fourfold.errors import ContentError, FourfoldError, InvalidInput, StorageError
+from fourfold.models.documents import patch
+from fourfold.models.documents.encoding import checked, decode
+from fourfold.models.documents.validation import (
+    check_did,
+    check_entity,
+    check_known_branch,
+    check_session,
+)
+from fourfold.pipeline.tables import arrow
+
+COLUMNS: Final = ("space", "branch", "id", "op", "data")
+OPERATIONS: Final = ("set", "patch", "delete")
+DEFAULT_ORDER: Final = ("seq", "op_index")
+_ORDER_TYPES: Final = re.compile(
+    r"tinyint|smallint|int|bigint|string|date|timestamp|timestamp_ntz|decimal\(\d+,\d+\)"
+)
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """What the columns of the rows mean."""
+
+    space: str | None
+    """The space of every row; None when a column says it."""
+    order: tuple[str, ...]
+    """The columns that say in which order the rows of a space happened."""
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """The name of a batch, and how it goes in."""
+
+    session: str
+    number: int = 0
+    history: str | None = None
+    """How a space that does not exist yet shall keep its history."""
+    skip_bad: bool = False
+    wait_s: float = limits.SINK_LOCK_WAIT_S
+
+    def __post_init__(self) -> None:
+        check_session(self.session, self.number)
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """A row that cannot go in, and why."""
+
+    partition: int
+    row: int
+    space: str
+    id: str
+    kind: str
+    cause: str
+    at: str = ""
+    """Its place in the order, where the rows have one."""
+
+    def __str__(self) -> str:
+        at = f"{self.at}, " if self.at else ""
+        return (
+            f"row {self.row} of partition {self.partition} "
+            f"({at}space {self.space!r}, id {self.id!r}): {self.cause}"
+        )
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """The rows of one space in one sorted run of a staged file."""
+
+    space: str
+    first: int
+    """The number of its first record batch in the file."""
+    batches: int
+    rows: int
+    patches: int
+    branches: tuple[str, ...]
+
+
+class Staged(msgspec.Struct, frozen=True):
+    """What a task left: a file, and what was wrong with its rows."""
+
+    path: str
+    rows: int
+    ordered: bool
+    refused: tuple[Refused, ...] = ()
+    refused_rows: int = 0
+
+
+def shape_of(
+    fields: Sequence[tuple[str, str]], *, space: str | None, order: Sequence[str] | None
+) -> Shape:
+    """The meaning of columns, given as names and Spark's names of their types; refuses those that
+    make no sense.
+    """
+    types = dict(fields)
+    if len(types) < len(fields):
+        raise InvalidInput(f"a column comes twice: {', '.join(name for name, _ in fields)}")
+    given = [name for name in (DEFAULT_ORDER if order is None else order) if name in types]
+    if order is not None and len(given) < len(order):
+        missing = ", ".join(name for name in order if name not in given)
+        raise InvalidInput(f"the rows have no column {missing}, which `order` names")
+    _refuse_strange_columns(list(types), given, space)
+    for name in COLUMNS:
+        if types.get(name, "string") != "string":
+            raise InvalidInput(
+                f"the column {name} is {types[name]}, not string",
+                hint="For `data`: `to_json(struct(...))` makes the text of a document.",
+            )
+    for name in given:
+        if not _ORDER_TYPES.fullmatch(types[name]):
+            raise InvalidInput(
+                f"rows cannot be ordered by {name}, which is {types[name]}",
+                hint="Order by whole numbers, strings, dates or times.",
+            )
+    if space is not None:
+        check_did(space)
+    return Shape(space, tuple(given))
+
+
+def _refuse_strange_columns(names: Sequence[str], order: Sequence[str], space: str | None) -> None:
+    strange = [name for name in names if name not in COLUMNS and name not in order]
+    if strange:
+        raise InvalidInput(
+            f"the sink knows no column {', '.join(strange)}",
+            hint=f"Its columns: {', '.join(COLUMNS)}, and those that the option `order` names "
+            f"({', '.join(DEFAULT_ORDER)} if not given). Select those.",
+        )
+    if "id" not in names or "data" not in names:
+        raise InvalidInput("the rows need the columns id and data")
+    if (space is None) != ("space" in names):
+        raise InvalidInput(
+            "each row needs a space: give the option `space`, or the column, and not both"
+        )
+
+
+# In the tasks
+
+
+def stage(
+    batches: Iterable[Any], shape: Shape, folder: str | Path, partition: int, offset: int = 0
+) -> Staged:
+    """Check the rows of a task and keep the good ones in a file below `folder`."""
+    path = Path(folder) / f"{partition:05d}-{uuid.uuid4().hex}.arrow"
+    writing = _Writing(path, shape, partition, offset)
+    try:
+        for batch in batches:
+            writing.take(batch)
+        return writing.close()
+    except BaseException:
+        writing.discard()
+        raise
+
+
+class _Writing:
+    """A staged file under way."""
+
+    def __init__(self, path: Path, shape: Shape, partition: int, offset: int) -> None:
+        self._path = path
+        self._shape = shape
+        self._partition = partition
+        self._row = offset
+        self._file: Any = None
+        self._ipc: Any = None
+        self._schema: Any = None
+        self._parts: list[Part] = []
+        self._batches = 0
+        self._rows = 0
+        self._refused: list[Refused] = []
+        self._refused_rows = 0
+        self._begin_run()
+
+    def _begin_run(self) -> None:
+        self._columns: dict[str, list[Any]] = {
+            name: [] for name in ("space", "branch", *self._shape.order, "row", "id", "op", "text")
+        }
+        self._bytes = 0
+
+    def take(self, batch: Any) -> None:
+        pa = arrow()
+        if self._schema is None:
+            self._schema = _staged_schema(batch.schema, self._shape)
+        size = batch.num_rows
+        names = batch.schema.names
+        spaces = _column(batch, "space", self._shape.space)
+        branches = _column(batch, "branch", "")
+        ops = _column(batch, "op", "set")
+        orders = [batch.column(names.index(name)).to_pylist() for name in self._shape.order]
+        ids, datas = _column(batch, "id", None), _column(batch, "data", None)
+        for index in range(size):
+            row = (spaces[index], branches[index], ids[index], ops[index], datas[index])
+            order = [column[index] for column in orders]
+            try:
+                text = _checked(row, order, self._shape.order)
+            except FourfoldError as error:
+                self._refuse(row, order, error)
+            else:
+                values = (*row[:2], *order, self._row, *row[2:4], text)
+                for column, value in zip(self._columns.values(), values, strict=True):
+                    column.append(value)
+                self._bytes += len(text or "") + len(row[2]) + 64
+            self._row += 1
+            full = len(self._columns["id"]) >= limits.SINK_RUN_ROWS
+            if full or self._bytes >= limits.SINK_RUN_BYTES:
+                self._flush(pa)
+
+    def _refuse(self, row: Sequence[Any], order: Sequence[Any], error: FourfoldError) -> None:
+        self._refused_rows += 1
+        if len(self._refused) < limits.SINK_REFUSED_NAMED:
+            space, _, entity, _, _ = row
+            self._refused.append(
+                Refused(
+                    partition=self._partition,
+                    row=self._row,
+                    space=str(space),
+                    id=str(entity),
+                    kind=error.kind,
+                    cause=error.message,
+                    at=", ".join(
+                        f"{name.lstrip('_')} {value}"
+                        for name, value in zip(self._shape.order, order, strict=True)
+                    ),
+                )
+            )
+
+    def _flush(self, pa: Any) -> None:
+        """Sort what is gathered and write it, the rows of each space together."""
+        if not self._columns["id"]:
+            return
+        table = pa.table(self._columns, schema=self._schema)
+        keys = ("space", "branch", *self._shape.order, "row")
+        table = table.sort_by([(name, "ascending") for name in keys]).combine_chunks()
+        if self._ipc is None:
+            self._open(pa)
+        start = 0
+        for space, rows in _runs_of(table.column("space").to_pylist()):
+            slice_ = table.slice(start, rows)
+            first = self._batches
+            for batch in slice_.to_batches(max_chunksize=limits.SINK_BATCH_ROWS):
+                self._ipc.write_batch(batch)
+                self._batches += 1
+            ops = slice_.column("op").to_pylist()
+            branches = tuple(sorted(set(slice_.column("branch").to_pylist())))
+            patches = sum(op == "patch" for op in ops)
+            self._parts.append(Part(space, first, self._batches - first, rows, patches, branches))
+            start += rows
+        self._rows += table.num_rows
+        self._begin_run()
+
+    def _open(self, pa: Any) -> None:
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        self._file = os.fdopen(descriptor, "wb")
+        self._ipc = pa.ipc.new_file(self._file, self._schema)
+
+    def close(self) -> Staged:
+        self._flush(arrow())
+        path = ""
+        if self._ipc is not None:
+            self._ipc.close()
+            index = index_path(self._path)
+            descriptor = os.open(index, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(msgspec.json.encode(self._parts))
+                _to_disk(file)
+            _to_disk(self._file)
+            self._file.close()
+            _sync_folder(self._path.parent)
+            path = str(self._path)
+        return Staged(
+            path, self._rows, bool(self._shape.order), tuple(self._refused), self._refused_rows
+        )
+
+    def discard(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        remove([Staged(str(self._path), 0, ordered=False)])
+
+
+def _to_disk(file: Any) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    # The kernel has the same; but a worker of Spark's must not need SQLite.
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _column(batch: Any, name: str, default: str | None) -> list[Any]:
+    if name not in batch.schema.names:
+        return [default] * int(batch.num_rows)
+    values: list[Any] = batch.column(batch.schema.names.index(name)).to_pylist()
+    return values
+
+
+def _staged_schema(schema: Any, shape: Shape) -> Any:
+    pa = arrow()
+    text = pa.string()
+    order = [(name, schema.field(name).type) for name in shape.order]
+    names = [("space", text), ("branch", text), *order, ("row", pa.int64())]
+    return pa.schema([*names, ("id", text), ("op", text), ("text", pa.large_string())])
+
+
+def _checked(row: Sequence[Any], order: Sequence[Any], names: Sequence[str]) -> str | None:
+    """The text of a row's data as the log will keep it; refuses what no space would take."""
+    space, branch, entity, op, data = row
+    check_did(space)
+    check_entity(entity)
+    check_known_branch(branch)
+    for name, value in zip(names, order, strict=True):
+        if value is None:
+            raise InvalidInput(f"the column {name} is null, so the row has no place in the order")
+    if op not in OPERATIONS:
+        raise InvalidInput(f"{op!r} is not an operation", hint="Use set, patch or delete.")
+    if op == "delete":
+        if data is not None:
+            raise InvalidInput("a delete has no data")
+        return None
+    if data is None:
+        raise InvalidInput(f"a {op} needs data")
+    try:
+        value = decode(data)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ContentError(f"the data is not JSON: {error}") from error
+    if op == "set":
+        if not isinstance(value, dict):
+            raise InvalidInput("the document is not an object", hint='Wrap it: {"value": ...}.')
+        return checked(value, "the document")[0]
+    text, patches = checked(value, "the list of patches")
+    patch.compile(patches)
+    return text
+
+
+def _runs_of(values: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """Each value of a sorted list, with how often it comes."""
+    start = 0
+    for index in range(1, len(values) + 1):
+        if index == len(values) or values[index] != values[start]:
+            yield values[start], index - start
+            start = index
+
+
+def index_path(path: Path) -> Path:
+    return path.with_suffix(".index")
+
+
+# Cleaning up
+
+
+def remove(staged: Iterable[Staged | None]) -> None:
+    """Remove staged files; those that are gone already are no error."""
+    for each in staged:
+        if each is not None and each.path:
+            Path(each.path).unlink(missing_ok=True)
+            index_path(Path(each.path)).unlink(missing_ok=True)
+
+
+def newest(staged: Iterable[Staged]) -> float:
+    """When the last of these files was written."""
+    times = [Path(each.path).stat().st_mtime for each in staged if each.path]
+    return max(times, default=0.0)
+
+
+def sweep(staging: Path, own: Path, *, until: float, now: float | None = None) -> None:
+    """Remove what is left of a write that is through, and what writes without a name have left in
+    `staging` long ago.
+
+    In the folder `own` only files from before `until` go: a committing process may outlive its
+    driver, and the next one may be staging the same batch there again.
+    """
+    with suppress(FileNotFoundError):
+        for path in own.iterdir():
+            if path.stat().st_mtime <= until:
+                path.unlink(missing_ok=True)
+    with suppress(OSError):
+        # It stays where there is something in it.
+        own.rmdir()
+    moment = time.time() if now is None else now
+    if staging.is_dir():
+        for folder in staging.glob("write-*"):
+            if _age(folder, moment) > limits.SINK_STAGING_AGE_S:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _age(folder: Path, now: float) -> float:
+    try:
+        return now - max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
+    except FileNotFoundError:
+        return 0.0
+
+
+def facts_of(staged: Iterable[Staged]) -> Mapping[str, int]:
+    """How many rows were staged, and how many refused."""
+    listed = list(staged)
+    return {
+        "rows": sum(each.rows for each in listed),
+        "refused": sum(each.refused_rows for each in listed),
+    }
+
+
+Located = tuple[str, Part]
+"""A staged file, and a part of it."""
+
+
+def index_of(staged: Iterable[Staged]) -> dict[str, list[Located]]:
+    """Where the rows of each space are, in the order of the spaces' names."""
+    found: dict[str, list[Located]] = {}
+    for each in staged:
+        if each.path:
+            for part in _parts(Path(each.path)):
+                found.setdefault(part.space, []).append((each.path, part))
+    return dict(sorted(found.items()))
+
+
+def _parts(path: Path) -> list[Part]:
+    try:
+        return msgspec.json.decode(index_path(path).read_bytes(), type=list[Part])
+    except FileNotFoundError:
+        raise StorageError(
+            f"{path}: a task has staged this file, and it is not here",
+            hint="Tasks and the driver must see one folder: mount the store everywhere, or give "
+            "the option `staging`. If it was swept meanwhile, run again; nothing was written.",
+        ) from None
+
+
+class Row(msgspec.Struct, frozen=True, gc=False):
+    """An operation as it was staged."""
+
+    branch: str
+    id: str
+    op: str
+    text: str | None
+    partition: int
+    row: int
+
+    @property
+    def where(self) -> str:
+        return f"row {self.row} of partition {self.partition}"
+
+
+class Reading:
+    """Staged files, read by parts; few are open at a time, however many there are."""
+
+    def __init__(self) -> None:
+        self._files: OrderedDict[str, Any] = OrderedDict()
+
+    def rows(self, parts: Sequence[Located]) -> Iterator[Row]:
+        """The rows of one space: by branch, and then in their order."""
+        step = max(16, limits.SINK_MERGE_ROWS // len(parts))
+        runs = [self._run(number, path, part, step) for number, (path, part) in enumerate(parts)]
+        merged = runs[0] if len(runs) == 1 else heapq.merge(*runs, key=_by_key)
+        for _, row in merged:
+            yield row
+
+    def twice(self, parts: Sequence[Located]) -> tuple[str, str] | None:
+        """A branch and an entity of it that come more than once, if any does."""
+        pa = arrow()
+        batches = [
+            self._batch(path, number).select(["branch", "id"])
+            for path, part in parts
+            for number in range(part.first, part.first + part.batches)
+        ]
+        names = pa.Table.from_batches(batches).group_by(["branch", "id"])
+        counted = names.aggregate([([], "count_all")])
+        if counted.num_rows == sum(part.rows for _, part in parts):
+            return None
+        often = counted.filter(pa.compute.field("count_all") > 1).slice(0, 1).to_pylist()[0]
+        return str(often["branch"]), str(often["id"])
+
+    def _run(
+        self, number: int, path: str, part: Part, step: int
+    ) -> Iterator[tuple[tuple[Any, ...], Row]]:
+        partition = int(Path(path).name.partition("-")[0])
+        for index in range(part.first, part.first + part.batches):
+            start, size = 0, 1
+            while start < size:
+                batch = self._batch(path, index)
+                size = batch.num_rows
+                columns = [column.to_pylist() for column in batch.slice(start, step).columns]
+                del batch
+                _, branches, *order, rows, ids, ops, texts = columns
+                for at, branch in enumerate(branches):
+                    key = (branch, *(column[at] for column in order), number, rows[at])
+                    yield key, Row(branch, ids[at], ops[at], texts[at], partition, rows[at])
+                start += step
+
+    def _batch(self, path: str, number: int) -> Any:
+        file = self._files.pop(path, None)
+        if file is None:
+            pa = arrow()
+            file = pa.ipc.open_file(pa.memory_map(path))
+            if len(self._files) >= limits.SINK_FILES_OPEN:
+                self._files.popitem(last=False)
+        self._files[path] = file
+        return file.get_batch(number)
+
+
+def _by_key(item: tuple[tuple[Any, ...], Row]) -> tuple[Any, ...]:
+    return item[0]

@@ -1,0 +1,101 @@
+"""The figures of documents: how large the spaces are, and where reading and writing are hot.
+
+sizes      files, commits, revisions, snapshots, blobs, and the bytes of each
+chains     how many patches a read of a newest state replays: median, 99 of 100, longest
+dedup      bytes of all documents and patches that were written, against those of distinct ones
+hot        the entities with the most revisions
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fourfold.pipeline.jobs.snapshots import chains
+from fourfold.pipeline.jobs.stats import Measure
+
+TABLE: Final = "revisions"
+"""Its options are those of the cut."""
+
+
+def figures(measure: Measure, top: int) -> dict[str, Any]:
+    documents = _Documents(measure)
+    return {
+        "spaces": len(measure.cut.marks),
+        "file_bytes": measure.file_bytes,
+        **documents.sizes(),
+        "chains": documents.chains(),
+        "dedup": documents.duplicates(),
+        "hot": documents.hot(top),
+    }
+
+
+def sentence(found: dict[str, Any]) -> str:
+    return (
+        f"{found['spaces']} spaces, {found['entities']} entities, "
+        f"{found['revisions']['count']} revisions; longest chain {found['chains']['longest']}, "
+        f"{found['dedup']['ratio']} times the distinct bytes"
+    )
+
+
+def rows(found: dict[str, Any]) -> int:
+    """How many rows of the log the figures are about."""
+    return int(found["revisions"]["count"])
+
+
+class _Documents:
+    """The figures of one cut."""
+
+    def __init__(self, measure: Measure) -> None:
+        self._f = measure.functions
+        self._measure = measure
+        self._table = measure.table
+
+    def sizes(self) -> dict[str, Any]:
+        f = self._f
+        commits = self._table("commits", "seq").count()
+        branches = self._table("branches", "branch").count()
+        revisions = self._table("revisions", "space,branch,id,data")
+        each = revisions.agg(
+            f.count("*"),
+            f.coalesce(f.sum(f.octet_length("data")), f.lit(0)),
+            f.countDistinct("space", "branch", "id"),
+        ).first()
+        snapshots = self._measure.summed("snapshots", "document", f.octet_length("document"))
+        blobs = self._measure.summed("blobs", "size", f.col("size"))
+        return {
+            "commits": commits,
+            "branches": branches,
+            "entities": each[2],
+            "revisions": {"count": each[0], "bytes": each[1]},
+            "snapshots": snapshots,
+            "blobs": blobs,
+        }
+
+    def chains(self) -> dict[str, int]:
+        f = self._f
+        measure = self._measure
+        found = chains(measure.spark, measure.root, measure.cut.token())
+        row = found.agg(
+            f.percentile_approx("patches", [0.5, 0.99]), f.coalesce(f.max("patches"), f.lit(0))
+        ).first()
+        median, most = row[0] or (0, 0)
+        return {"median": median, "p99": most, "longest": row[1]}
+
+    def duplicates(self) -> dict[str, Any]:
+        """Texts count as the same within a space, where a history of facts keeps them once."""
+        f = self._f
+        rows = self._table("revisions", "space,data").where(f.col("data").isNotNull())
+        texts = rows.select(
+            "space", f.sha1("data").alias("text"), f.octet_length("data").alias("n")
+        )
+        once = texts.groupBy("space", "text").agg(f.sum("n").alias("all"), f.first("n").alias("n"))
+        row = once.agg(*(f.coalesce(f.sum(name), f.lit(0)) for name in ("all", "n"))).first()
+        ratio = round(row[0] / row[1], 2) if row[1] else 1.0
+        return {"bytes": row[0], "distinct_bytes": row[1], "ratio": ratio}
+
+    def hot(self, top: int) -> list[dict[str, Any]]:
+        f = self._f
+        rows = self._table("revisions", "space,branch,id")
+        counted = rows.groupBy("space", "branch", "id").agg(f.count("*").alias("revisions"))
+        ordered = counted.orderBy(f.desc("revisions"), "space", "branch", "id").limit(top)
+        return [row.asDict() for row in ordered.collect()]

@@ -1,0 +1,43 @@
+"""The check of a space as units of work: which rules on which part of which file.
+
+A small file is one unit. A large one is divided: its pages, the rules that look at it as a whole,
+and for each kind of key several stretches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from fourfold import limits
+from fourfold.errors import FourfoldError
+from fourfold.models.documents import verify
+from fourfold.pipeline.cut import Found
+from fourfold.pipeline.verify_tasks import Finding, Unit
+from fourfold.store.space_verify import faults_of, history_in, opened, rules_of
+
+
+def units(file: Found) -> list[Unit]:
+    """The work that a file is."""
+    count = -(-file.bytes // limits.VERIFY_PART_BYTES)
+    if count <= 1:
+        return [Unit(file.path, file.space, file.bytes)]
+    path = Path(file.path)
+    try:
+        history = history_in(path)
+        with opened(path, history) as view:
+            parts = list(verify.parts(view, rules_of(history), count))
+    except FourfoldError:
+        # Whoever checks it will meet the same error, and report it.
+        return [Unit(file.path, file.space, file.bytes)]
+    share = file.bytes // len(parts)
+    return [Unit(file.path, file.space, share, only, part) for only, part in parts]
+
+
+def faults(unit: Unit) -> Iterator[Finding]:
+    """What is wrong in a unit."""
+    for fault in faults_of(Path(unit.path), unit.only, unit.part):
+        key = {name: value for name, value in fault.key.items() if value is not None}
+        yield Finding(
+            unit.path, unit.space, fault.table, str(fault), key, fault.expected, fault.found
+        )

@@ -1,0 +1,204 @@
+"""The fold of graphs over Arrow batches: the very functions that say which version is current, and
+what is hidden.
+
+Rows come in the shape of the table `versions`: those about one object together, its versions and
+the ratings that may suppress it or what it points at, in any order. Out comes the newest version of
+each object, unless it is hidden. One object is in memory at a time.
+
+What the fold of current objects reads of a file: for each app and kind, the versions of objects,
+and the ratings that may suppress them, merged by object.
+
+A large table is cut into parts by the ids of its objects. Small ones of many apps share a task.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from fourfold import limits
+from fourfold.models.graphs import fold
+from fourfold.models.graphs.records import KINDS, Kind
+from fourfold.models.graphs.statements import REFERENCES
+from fourfold.pipeline import cut as cuts
+from fourfold.pipeline.cut import Mark
+from fourfold.pipeline.graphs import shapes
+from fourfold.pipeline.graphs.app_tables import SQL, App, apps_of
+from fourfold.pipeline.options import ReadOptions
+from fourfold.pipeline.scan import Piece
+from fourfold.pipeline.tables import ROOT, SPACE, arrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+_SHOWN = [column.name for column in shapes.of_all()]
+
+
+class _Version(NamedTuple):
+    """A row of `versions`, as the fold looks at it."""
+
+    app_id: int
+    target: int
+    kind: str
+    type_id: int
+    object_id: int
+    version: int
+    origin: str
+    owner_identity: int
+    target_parent_id: int | None
+    target_attr_id: int | None
+    value_number: float | None
+    wanted: str
+    via: int
+    """The id of the version, or of the one that a judgement is about."""
+    judged_owner: int | None
+    """The owner of what a judgement suppresses."""
+    place: tuple[Any, int]
+    """The batch that the row is in, and where."""
+
+
+_OWN = _Version._fields[:-1]
+_JUDGEMENT = "judgement"
+_about = attrgetter("app_id", "wanted", "target")
+
+
+def fold_current(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The current objects, as rows of the table `current`."""
+    for _, group in groupby(_newest(batches), lambda row: id(row.place[0])):
+        found = list(group)
+        batch = found[0].place[0].select(_SHOWN)
+        yield batch.take(arrow().array([row.place[1] for row in found]))
+
+
+def _newest(batches: Iterable[pa.RecordBatch]) -> Iterator[_Version]:
+    for _, group in groupby(_rows(batches), _about):
+        rows = list(group)
+        batch, at = rows[0].place
+        node = batch.column("node")[at].as_py()
+        suppressed = batch.column("suppressed")[at].as_py()
+        trusted = frozenset(json.loads(batch.column("trusted")[at].as_py()))
+        versions = [row for row in rows if row.kind == row.wanted]
+        for row in fold.current(versions, node).values():
+            about = [each for each in rows if each.kind == _JUDGEMENT and each.via == row.via]
+            if suppressed or not _is_hidden(fold.current(about, node).values(), trusted):
+                yield row
+
+
+def _is_hidden(judgements: Iterable[_Version], trusted: frozenset[int]) -> bool:
+    """Return True if one of the current ratings of what hides a row counts."""
+    return any(
+        fold.is_hidden(by, judgement.judged_owner, trusted)
+        for judgement in judgements
+        for suppressions in fold.suppressions([judgement], {judgement.type_id})
+        for by in suppressions.values()
+    )
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[_Version]:
+    for batch in batches:
+        columns = [batch.column(name).to_pylist() for name in _OWN]
+        for at, values in enumerate(zip(*columns, strict=True)):
+            yield _Version._make((*values, (batch, at)))
+
+
+_CASTS: Final = {
+    "string": "TEXT",
+    "bigint": "INTEGER",
+    "double": "REAL",
+    "binary": "BLOB",
+    "boolean": "INTEGER",
+}
+_SAMPLES: Final = {"TEXT": "''", "INTEGER": "0", "REAL": "0.0", "BLOB": "x''"}
+_HIDDEN_BY: Final[dict[Kind, tuple[tuple[str, Kind], ...]]] = {
+    "parent": (("object_id", "parent"),),
+    "attr": (("object_id", "attr"),),
+    "edge": REFERENCES["edge"],
+    "rating": REFERENCES["rating"],
+}
+"""What a row is hidden with: by which of its columns, and of which kind. An attribute is hidden
+with its parent as well, and takes along what points at it.
+"""
+_CONSTANT: Final = ("node", "trusted", "suppressed")
+_BLOB: Final = "value_blob"
+_LAST: Final = 2**62
+
+
+def objects(marks: Sequence[Mark], options: ReadOptions) -> Iterator[tuple[int, Piece]]:
+    kinds = [kind for kind in KINDS if options.conditions.allow("kind", kind)]
+    for mark in marks:
+        tables = [
+            (app, kind) for app in apps_of(mark, options, options.conditions.each) for kind in kinds
+        ]
+        if not tables:
+            continue
+        [(node,)] = cuts.rows(mark, SQL.node)
+        share = mark.bytes // len(tables)
+        # With few tables one may be large, and is divided; many share statements.
+        size = 1 if share > options.partition_bytes else limits.SOURCE_SELECTS_MAX // 4
+        for at in range(0, len(tables), size):
+            some = tables[at : at + size]
+            ranges = _ranges(mark, options, some[0], share) if size == 1 else [(0, _LAST)]
+            for between in ranges:
+                cost = share * len(some) // len(ranges)
+                yield cost, _piece(mark, options, str(node), some, between)
+
+
+def _ranges(
+    mark: Mark, options: ReadOptions, table: tuple[App, Kind], share: int
+) -> list[tuple[int, int]]:
+    parts = -(-share // options.partition_bytes)
+    sql = SQL.greatest_object.replace("{n}", str(table[0].app_id)).replace("{kind}", table[1])
+    [(greatest,)] = cuts.rows(mark, sql)
+    width = max(1, -(-greatest // parts))
+    return [(low, low + width) for low in range(0, max(greatest, 1), width)]
+
+
+def _piece(
+    mark: Mark,
+    options: ReadOptions,
+    node: str,
+    tables: Sequence[tuple[App, Kind]],
+    between: tuple[int, int],
+) -> Piece:
+    read = options.tables.table(options.table.reads).chosen()
+    casts = [(each.name, _CASTS[each.type]) for each in read if each.name not in _CONSTANT]
+    blobs = _BLOB in (options.columns or ())
+    columns = ", ".join(_cast(name, cast, blobs=blobs) for name, cast in casts)
+    merged = [SQL.merged.format(columns=columns, parts=_parts(*each, mark)) for each in tables]
+    sql = SQL.folding.format(
+        samples=", ".join(f'{_SAMPLES[cast]} AS "{name}"' for name, cast in casts),
+        merged=" ".join(merged),
+    )
+    constants: tuple[tuple[str, Any], ...] = (
+        (SPACE, mark.space),
+        (ROOT, mark.root),
+        ("node", node),
+        ("trusted", json.dumps(options.trusted)),
+        ("suppressed", options.suppressed),
+    )
+    return Piece(mark.path, sql, between, constants)
+
+
+def _parts(app: App, kind: Kind, mark: Mark) -> str:
+    parts = [_filled(SQL.versions, app, kind, kind, mark)]
+    for column, target in _HIDDEN_BY[kind]:
+        queries = [SQL.judgements] + [SQL.judgements_of_parents] * (target == "attr")
+        for query in queries:
+            judged = query.replace("{column}", column).replace("{target}", target)
+            parts.append(_filled(judged, app, "rating", kind, mark))
+    return " UNION ALL ".join(parts)
+
+
+def _cast(name: str, cast: str, *, blobs: bool) -> str:
+    """A column with its type; bytes that nobody asked for are not read."""
+    value = "NULL" if name == _BLOB and not blobs else f'"{name}"'
+    return f'CAST({value} AS {cast}) AS "{name}"'
+
+
+def _filled(query: str, app: App, table: Kind, kind: Kind, mark: Mark) -> str:
+    text = query.replace("{n}", str(app.app_id)).replace("{kind}", kind)
+    return text.replace("{columns}", shapes.selected(table)).replace("{cut}", str(mark.seq))

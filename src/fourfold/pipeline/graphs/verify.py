@@ -1,0 +1,97 @@
+"""The check of a file of graphs as units of work, by the rules of the model.
+
+    pages        the file itself, and the counter
+    registers    what all apps share: the list of numbers, the identities
+    apps         the tables of some apps
+
+A small file is one unit; a large one has units of several apps each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from fourfold import limits
+from fourfold.errors import FourfoldError
+from fourfold.kernel import Database, Snapshot, inspection
+from fourfold.models.graphs import verify
+from fourfold.models.graphs.apps import Apps
+from fourfold.models.graphs.model import GLOBAL_SEQ, MIGRATIONS, PROFILE
+from fourfold.pipeline.cut import Found
+from fourfold.pipeline.verify_tasks import Finding, Unit
+
+MODEL: Final = "graphs"
+PAGES: Final = "pages"
+REGISTERS: Final = "registers"
+APPS: Final = "apps"
+_ALL: Final = (PAGES, REGISTERS, APPS)
+
+
+def units(file: Found) -> list[Unit]:
+    """The work that a file is."""
+    count = -(-file.bytes // limits.VERIFY_PART_BYTES)
+    whole = Unit(file.path, file.space, file.bytes, model=MODEL)
+    if count <= 1:
+        return [whole]
+    try:
+        with _opened(file.path) as (snapshot, _):
+            apps = [app.app_id for app in Apps().all(snapshot)]
+    except FourfoldError:
+        # Whoever checks it will meet the same error, and report it.
+        return [whole]
+    size = max(1, -(-len(apps) // count))
+    parts = [tuple(apps[at : at + size]) for at in range(0, len(apps), size)]
+    share = file.bytes // (len(parts) + 2)
+
+    def unit(only: str, part: tuple[int, ...] | None = None) -> Unit:
+        return Unit(file.path, file.space, share, (only,), part, MODEL)
+
+    return [unit(PAGES), unit(REGISTERS), *(unit(APPS, part) for part in parts)]
+
+
+def faults(unit: Unit) -> Iterator[Finding]:
+    """What is wrong in a unit. The table of a fault stands at the beginning of its sentence."""
+    only = unit.only or _ALL
+    try:
+        if PAGES in only:
+            damaged = inspection.check(Path(unit.path), (GLOBAL_SEQ,))
+            for problem in damaged:
+                yield Finding(unit.path, unit.space, PAGES, problem)
+            if damaged and not unit.only:
+                # The rules are asked of a file whose pages can be trusted.
+                return
+        with _opened(unit.path) as (snapshot, node):
+            if REGISTERS in only:
+                for problem in verify.of_registers(snapshot, unit.path):
+                    yield _finding(unit, problem)
+            if APPS in only:
+                yield from _apps(unit, snapshot, node)
+    except FourfoldError as error:
+        if error.retryable:
+            raise
+        yield Finding(unit.path, unit.space, "file", error.message, found=error.kind)
+
+
+def _apps(unit: Unit, snapshot: Snapshot, node: str) -> Iterator[Finding]:
+    for app_id in unit.part or [app.app_id for app in Apps().all(snapshot)]:
+        for problem in verify.of_app(snapshot, app_id, node):
+            yield _finding(unit, problem, {"app_id": app_id})
+
+
+def _finding(unit: Unit, problem: str, key: dict[str, int] | None = None) -> Finding:
+    table, _, _ = problem.partition(":")
+    return Finding(unit.path, unit.space, table, problem, dict(key or {}))
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[tuple[Snapshot, str]]:
+    """One committed state of the file, and the name of its node."""
+    with Database.open(
+        Path(path), profile=PROFILE, migrations=MIGRATIONS, sequences=(GLOBAL_SEQ,), mode="r"
+    ) as database:
+        node = database.identity()
+        with database.read(deadline_s=float("inf")) as snapshot:
+            yield snapshot, node

@@ -1,0 +1,234 @@
+"""Several tables of a model as Parquet, kept up to date: what `materialize` does for the models
+whose data lies in one file.
+
+The result is a folder as `published` describes it, with a folder for each table. A run reads what
+is new since the last one. Tables that only grow get new files beside the old ones; of the others
+the rows that changed replace those with the same key. Where rows have gone, which a model says by
+another `generation`, everything is made anew; so it always is where a model says `WHOLE`, because
+what is new does not tell which rows change.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from fourfold import limits
+from fourfold.errors import InvalidInput, Refused
+from fourfold.pipeline.cut import Cut, take
+from fourfold.pipeline.jobs.job import Context, Plan, Range, Report
+from fourfold.pipeline.jobs.table_folder import File, Manifest, Published, link_or_copy
+from fourfold.pipeline.options import ReadOptions, read_options
+from fourfold.pipeline.tables import part_of
+
+
+class Kept(NamedTuple):
+    """A table that is kept, and the columns that name a row of it. One that `grows` never changes
+    a row that it has.
+    """
+
+    name: str
+    key: tuple[str, ...]
+    grows: bool = False
+
+
+class Made(msgspec.Struct, frozen=True):
+    """A version that is ready to be published."""
+
+    staging: str
+    manifest: Manifest
+    kept_files: int
+
+
+def plan(context: Context) -> Plan:
+    for name in ("branch", "variant", "delta"):
+        if context.options[name]:
+            raise InvalidInput(f"--{name} is for documents")
+    model, asked = _model(context), _asked(context)
+    published = Published(Path(context.options["into"]).absolute())
+    before = published.current()
+    _refuse_other_origin(before, context)
+    cut = take(asked)
+    for bad in cut.bad:
+        context.skip(bad.space, bad.problem)
+    now = {mark.space: mark.seq for mark in cut.marks}
+    generations = {mark.space: model.generation(mark) for mark in cut.marks}
+    known = {} if before is None else dict(before.spaces)
+    whole = (
+        before is None
+        or bool(context.options["full"])
+        or dict(before.generations) != generations
+        or any(before.file_ids.get(mark.space, mark.file_id) != mark.file_id for mark in cut.marks)
+        or any(now.get(space, 0) < seq for space, seq in known.items())
+        or (model.WHOLE and now != known)
+    )
+    ranges = tuple(
+        Range(space, 0 if whole else known.get(space, 0), seq)
+        for space, seq in now.items()
+        if whole or known.get(space) != seq
+    )
+    return Plan(
+        output=str(published.into),
+        ranges=ranges,
+        facts={
+            "model": asked.model,
+            "full": whole,
+            "tables": [each.name for each in model.TABLES],
+            "generations": generations,
+            "version": 1 if before is None else before.version + 1,
+        },
+        empty=before is not None and not ranges and not whole,
+        marks=cut.marks,
+    )
+
+
+def run(context: Context, plan: Plan) -> Made:
+    published = Published(Path(plan.output))
+    before = published.current()
+    staging = published.staging(context.work)
+    marks = {mark.space: mark for mark in plan.marks}
+    wanted = tuple(
+        replace(marks[each.source], seq=each.upto, since=each.after) for each in plan.ranges
+    )
+    files: list[File] = []
+    kept = 0
+    for table in _model(context).TABLES:
+        rows = _read(context, table, wanted)
+        with context.spark_progress(table.name):
+            if before is None or plan.facts["full"]:
+                found = written(rows.orderBy(*table.key), staging, table, context.work)
+            else:
+                found, linked = _joined(context, rows, staging, table, before, published)
+                kept += linked
+        files += found
+    spaces = {} if before is None or plan.facts["full"] else dict(before.spaces)
+    spaces.update({each.source: each.upto for each in plan.ranges})
+    manifest = Manifest(
+        version=plan.facts["version"],
+        work=context.work,
+        origin=_origin(context),
+        spaces=spaces,
+        files=tuple(files),
+        tables=tuple(plan.facts["tables"]),
+        generations=plan.facts["generations"],
+        file_ids={mark.space: mark.file_id for mark in plan.marks},
+    )
+    return Made(str(staging), manifest, kept)
+
+
+def commit(context: Context, plan: Plan, result: Made) -> Report:
+    published = Published(Path(plan.output))
+    now = published.current()
+    manifest = result.manifest
+    if now is None or now.work != manifest.work:
+        published.publish(Path(result.staging), manifest)
+    rows = {
+        table: sum(file.rows for file in manifest.files if file.name.startswith(f"{table}/"))
+        for table in manifest.tables
+    }
+    noun = _model(context).NOUN
+    return Report(
+        rows_in=sum(each.upto - each.after for each in plan.ranges),
+        rows_out=manifest.rows,
+        output=plan.output,
+        facts={
+            "version": manifest.version,
+            "rows": rows,
+            "files": len(manifest.files),
+            "files_kept": result.kept_files,
+            "bytes": sum(file.bytes for file in manifest.files),
+        },
+        sentence=(
+            f"version {manifest.version}: {rows[manifest.tables[0]]} {noun}s, "
+            f"{manifest.rows} rows in {len(rows)} tables; "
+            f"{len(manifest.files) - result.kept_files} files written, {result.kept_files} kept"
+        ),
+    )
+
+
+def _model(context: Context) -> Any:
+    return part_of(context.options["model"], "materialize")
+
+
+def _asked(context: Context) -> ReadOptions:
+    return read_options(
+        {
+            "root": str(context.root),
+            "model": context.options["model"],
+            "table": _model(context).TABLES[0].name,
+            "at": context.options["at"] or "",
+            "skip_bad": str(context.skip_bad).lower(),
+        }
+    )
+
+
+def _origin(context: Context) -> dict[str, Any]:
+    return {"root": str(context.root), "model": context.options["model"]}
+
+
+def _refuse_other_origin(before: Manifest | None, context: Context) -> None:
+    if before is not None and dict(before.origin) != _origin(context):
+        raise Refused(
+            f"the tables there were made of {before.origin['root']}, "
+            f"{before.origin.get('model', 'documents')}",
+            hint="Choose another folder for another store or model.",
+        )
+
+
+def _read(context: Context, table: Kept, marks: tuple[Any, ...]) -> Any:
+    source = context.spark.read.format("fourfold").option("root", str(context.root))
+    source = source.option("model", context.options["model"]).option("table", table.name)
+    return source.option("cut", Cut(marks).token()).load()
+
+
+def _joined(  # noqa: PLR0917 - these are the parts that it is made of
+    context: Context, rows: Any, staging: Path, table: Kept, before: Manifest, published: Published
+) -> tuple[list[File], int]:
+    """The table of the version before, with what has changed since; and how many of its files are
+    the same ones.
+    """
+    folder = published.table(table.name)
+    old = [file for file in before.files if file.name.startswith(f"{table.name}/")]
+    if table.grows and len(old) < limits.PUBLISHED_PARTS_MAX:
+        fresh = written(rows.sortWithinPartitions(*table.key), staging, table, context.work)
+        target = staging / table.name
+        target.mkdir(exist_ok=True)
+        for file in old:
+            name = Path(file.name).name
+            link_or_copy(folder / name, target / name)
+        return [*old, *(file for file in fresh if file.rows)], len(old)
+    paths = [str(folder / Path(file.name).name) for file in old]
+    known = context.spark.read.schema(rows.schema).parquet(*paths)
+    changed = rows.localCheckpoint() if not table.grows else rows
+    if not table.grows:
+        known = known.join(changed.select(*table.key), list(table.key), "left_anti")
+    both = known.select(*rows.columns).unionByName(changed)
+    return written(both.orderBy(*table.key), staging, table, context.work), 0
+
+
+def written(rows: Any, staging: Path, table: Kept, work: str) -> list[File]:
+    """The rows as files of the table, under names of their own."""
+    import pyarrow.parquet as pq  # noqa: PLC0415 - an optional dependency
+
+    folder = staging / f"{table.name}-written"
+    writer = rows.write.option("compression", "zstd")
+    writer.option("maxRecordsPerFile", limits.PUBLISHED_FILE_ROWS).parquet(str(folder))
+    target = staging / table.name
+    target.mkdir(exist_ok=True)
+    files = []
+    for number, path in enumerate(sorted(folder.glob("*.parquet"))):
+        name = f"{work[-24:]}-{number:05}.parquet"
+        path.rename(target / name)
+        count = pq.read_metadata(target / name).num_rows
+        files.append(File(f"{table.name}/{name}", count, (target / name).stat().st_size))
+    shutil.rmtree(folder)
+    full = [file for file in files if file.rows]
+    for file in files:
+        # One that is empty is kept only where no other says which columns there are.
+        if full and not file.rows:
+            (staging / file.name).unlink()
+    return full or files[:1]

@@ -1,0 +1,266 @@
+"""The table of runs: a database of the pipeline's own in the store, `databases/pipeline.sqlite`.
+
+It is opened only for the moment of a write, and for longer never, so that jobs that run side by
+side do not lock each other out. Being an ordinary database of the store, it is backed up, restored
+and verified with it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from fourfold import limits
+from fourfold._version import __version__
+from fourfold.errors import FormatError, NotFound, WriterLocked
+from fourfold.kernel import Database, Transaction, holder, load_migrations, load_queries
+from fourfold.pipeline.jobs.job import Plan, Report, Skipped
+from fourfold.store import layout
+
+NAME = "pipeline"
+_PACKAGE = "fourfold.pipeline.jobs"
+_SQL = load_queries(_PACKAGE)
+_MIGRATIONS = load_migrations(_PACKAGE)
+_ENDED_BADLY = frozenset({"failed", "interrupted"})
+
+
+class Run(msgspec.Struct, frozen=True):
+    """A row of the table of runs."""
+
+    id: str
+    job: str
+    target: str
+    work: str
+    state: str
+    options: dict[str, Any]
+    input: dict[str, Any]
+    output: str
+    started_at: str
+    finished_at: str | None
+    duration_ms: int | None
+    rows_in: int | None
+    rows_out: int | None
+    skipped: list[dict[str, str]]
+    report: dict[str, Any]
+    error: dict[str, Any] | None
+    pid: int
+    host: str
+    version: str
+
+
+class Begun(NamedTuple):
+    """What names a run while it runs."""
+
+    run: str
+    job: str
+    target: str
+    work: str
+
+
+def path_of(root: str | Path) -> Path:
+    return layout.database_path(Path(root), NAME)
+
+
+@contextmanager
+def writing(root: str | Path) -> Iterator[Database]:
+    """The database, open for one write; waits a while for another job that is at it."""
+    until = time.monotonic() + limits.JOB_RECORDS_WAIT_S
+    while True:
+        try:
+            database = Database.open(path_of(root), migrations=_MIGRATIONS)
+            break
+        except WriterLocked:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(limits.JOB_RECORDS_POLL_S)
+    with database:
+        yield database
+
+
+@contextmanager
+def _reading(root: str | Path) -> Iterator[Database | None]:
+    path = path_of(root)
+    if not path.exists():
+        yield None
+        return
+    try:
+        database = Database.open(path, migrations=_MIGRATIONS, mode="r")
+    except FormatError:
+        # The first job of this store may be making it right now, and has written no row yet.
+        if holder(path) is None:
+            raise
+        yield None
+        return
+    with database:
+        yield database
+
+
+def prepare(root: Path) -> None:
+    """Make the table, where there is none yet."""
+    if not path_of(root).exists():
+        with writing(root):
+            pass
+
+
+def watermarks(root: str | Path, job: str, target: str) -> dict[str, int]:
+    """How far the job has come in each input of the target."""
+    with _reading(root) as database:
+        if database is None:
+            return {}
+        with database.read() as snapshot:
+            return dict(snapshot.all(_SQL.watermarks, (job, target)))
+
+
+def history(
+    root: str | Path, job: str | None = None, limit: int = limits.HISTORY_PAGE_ROWS
+) -> list[Run]:
+    """The newest runs, newest first."""
+    with _reading(root) as database:
+        if database is None:
+            return []
+        with database.read() as snapshot:
+            return [_run(row) for row in snapshot.all(_SQL.history, (job, limit))]
+
+
+def newest(root: str | Path) -> list[Run]:
+    """The newest run of each job and target."""
+    with _reading(root) as database:
+        if database is None:
+            return []
+        with database.read() as snapshot:
+            return [_run(row) for row in snapshot.all(_SQL.newest)]
+
+
+def run_of(root: str | Path, run: str) -> Run:
+    """One run by its id."""
+    found = [each for each in history(root, limit=2**31) if each.id == run]
+    if not found:
+        raise NotFound(f"{root}: there is no run {run!r}")
+    return found[0]
+
+
+def take_over(root: Path, job: str, target: str, plan: Plan) -> tuple[str | None, dict[str, Any]]:
+    """Mark the runs that were killed, and find the piece of work that this plan takes up.
+
+    The caller holds the lock of the job and target, so whoever is still listed as running is dead.
+    """
+    with writing(root) as database, database.write() as txn:
+        _mark_killed(txn, job, target)
+        last = txn.one(_SQL.last_end, (job, target))
+        if last is None:
+            return None, {}
+        work, key, state = last
+        if state not in _ENDED_BADLY:
+            return None, {}
+        if key != plan.key:
+            # The inputs have moved on, so what was half done fits no longer.
+            txn.execute(_SQL.forget_steps, (work,))
+            return None, {}
+        steps = {name: msgspec.json.decode(data) for name, data in txn.all(_SQL.steps, (work,))}
+        return work, steps
+
+
+def _mark_killed(txn: Transaction, job: str, target: str) -> None:
+    for run, pid, host in txn.all(_SQL.unfinished, (job, target)):
+        error = {"kind": "interrupted", "message": f"process {pid} on {host} ended without a word"}
+        txn.execute(_SQL.interrupt, (run, _now(), _json(error)))
+
+
+def begin(root: Path, begun: Begun, plan: Plan | None, options: Mapping[str, Any]) -> None:
+    """The row of a run, from its start on. Without a plan it is one that could not make its
+    plan.
+    """
+    row = (
+        begun.run,
+        begun.job,
+        begun.target,
+        begun.work,
+        "" if plan is None else plan.key,
+        _json(options),
+        _json({} if plan is None else plan.shown(limits.JOB_RANGES_KEPT)),
+        "" if plan is None else plan.output,
+        _now(),
+        os.getpid(),
+        socket.gethostname(),
+        __version__,
+    )
+    with writing(root) as database, database.write() as txn:
+        _mark_killed(txn, begun.job, begun.target)
+        txn.execute(_SQL.begin_run, row)
+
+
+def keep_step(root: Path, work: str, name: str, data: Any) -> None:
+    with writing(root) as database, database.write() as txn:
+        txn.execute(_SQL.keep_step, (work, name, _json(data)))
+
+
+def end(
+    root: Path,
+    begun: Begun,
+    state: str,
+    duration_s: float,
+    *,
+    report: Report | None = None,
+    skipped: list[Skipped] | None = None,
+    error: Mapping[str, Any] | None = None,
+    reached: Plan | None = None,
+) -> None:
+    """The end of a run. With the plan that it `reached`, in the same transaction, its watermarks go
+    up and its steps are forgotten.
+    """
+    told = report or Report()
+    row = (
+        begun.run,
+        state,
+        _now(),
+        round(duration_s * 1000),
+        told.rows_in if report else None,
+        told.rows_out if report else None,
+        told.output,
+        _json(skipped or []),
+        _json(told.facts),
+        None if error is None else _json(error),
+    )
+    with writing(root) as database, database.write() as txn:
+        txn.execute(_SQL.end_run, row)
+        if reached is not None:
+            left_out = {each.source for each in skipped or []}
+            marks = [
+                (begun.job, begun.target, each.source, each.upto)
+                for each in reached.ranges
+                if each.source not in left_out
+            ]
+            if marks:
+                txn.execute_many(_SQL.raise_watermark, marks)
+            txn.execute(_SQL.forget_steps, (begun.work,))
+
+
+def forget(root: str | Path, job: str, target: str) -> None:
+    """Let the next run begin from the start of every input."""
+    with writing(root) as database, database.write() as txn:
+        txn.execute(_SQL.forget_watermarks, (job, target))
+
+
+def _run(row: tuple[Any, ...]) -> Run:
+    names = Run.__struct_fields__
+    values = dict(zip(names, row, strict=True))
+    for name in ("options", "input", "skipped", "report", "error"):
+        if values[name] is not None:
+            values[name] = msgspec.json.decode(values[name])
+    return Run(**values)
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value, enc_hook=str).decode()
+
+
+def _now() -> str:
+    return datetime.now(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"

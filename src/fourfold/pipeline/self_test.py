@@ -1,0 +1,107 @@
+"""Starts a real local Spark session and runs one SQL job and one Python job in it.
+
+`fourfold doctor --spark` runs this module in a process of its own, because a JVM writes to stderr
+as it likes and a hung session must not hang the caller. The process prints one JSON document.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fourfold import limits
+from fourfold.errors import MissingDependency, StorageError
+from fourfold.pipeline import java
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+ROWS = 1_000
+
+
+def run(environ: Mapping[str, str]) -> dict[str, Any]:
+    """Try Spark in a child process: the versions that ran, or an error that says what to mend."""
+    chosen = java.find(environ)
+    env = {
+        **environ,
+        "JAVA_HOME": str(chosen.home),
+        # Workers would otherwise take whatever `python3` comes first on the PATH.
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYTHONPATH": os.pathsep.join(
+            filter(None, [str(Path(__file__).parents[2]), environ.get("PYTHONPATH")])
+        ),
+    }
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "fourfold.pipeline.self_test"],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=limits.SPARK_TRIAL_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise StorageError(
+            f"Spark gave no answer within {limits.SPARK_TRIAL_TIMEOUT_S:g} seconds",
+            hint="Look for a proxy or a firewall on 127.0.0.1, and for a machine short of memory.",
+        ) from None
+    if done.returncode != 0:
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"]
+        raise StorageError(
+            f"Spark does not run on Java {chosen.version}: {lines[-1]}",
+            hint=f"See the whole report: `JAVA_HOME={chosen.home} {sys.executable} "
+            "-m fourfold.pipeline.self_test`.",
+        )
+    report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return report
+
+
+def try_jobs() -> dict[str, Any]:
+    """In the child: one session, one SQL job, one Python job, and what they computed."""
+    try:
+        from pyspark.sql import SparkSession  # noqa: PLC0415 - Spark is an optional dependency
+    except ImportError as error:
+        raise MissingDependency(
+            "pyspark is not installed", hint="Install it: `pip install 'fourfold[spark]'`."
+        ) from error
+    session = (
+        SparkSession.builder.master("local[1]")
+        .appName("fourfold-trial")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .getOrCreate()
+    )
+    try:
+        numbers = session.range(ROWS)
+        [(version, total)] = numbers.selectExpr(
+            "java_method('java.lang.System', 'getProperty', 'java.version')", "sum(id)"
+        ).collect()
+        [(doubled,)] = numbers.mapInArrow(_double, "id bigint").selectExpr("sum(id)").collect()
+        return {
+            "spark": session.version,
+            "java": version,
+            "sql_ok": total == ROWS * (ROWS - 1) // 2,
+            "arrow_ok": doubled == ROWS * (ROWS - 1),
+        }
+    finally:
+        session.stop()
+
+
+def _double(batches: Iterator[Any]) -> Iterator[Any]:
+    for batch in batches:
+        doubled = [2 * number for number in batch.column(0).to_pylist()]
+        yield type(batch).from_pydict({"id": doubled})
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(try_jobs()) + "\n")

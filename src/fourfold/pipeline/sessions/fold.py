@@ -1,0 +1,176 @@
+"""The fold of sessions over Arrow batches: the very function that answers `current_view`.
+
+Rows come in the shape of the table `tail`: those of one session together, its snapshot with the
+first of them, and events in the order of the log. Out comes one row for each session. A session is
+taken further a page at a time, so that the longest needs no more memory than any other.
+
+What the fold of views reads of a file: of each session, what lies behind its newest snapshot.
+
+A large file is cut into parts by the keys of its sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, islice
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
+
+from fourfold import limits
+from fourfold.content import encode
+from fourfold.errors import CorruptData, FourfoldError
+from fourfold.kernel import load_queries
+from fourfold.models.sessions.fold import State, advance
+from fourfold.models.sessions.stamps import Row, event_of, state_of
+from fourfold.pipeline import cut as cuts
+from fourfold.pipeline.conditions import as_sql
+from fourfold.pipeline.cut import Mark
+from fourfold.pipeline.options import ReadOptions
+from fourfold.pipeline.scan import Piece
+from fourfold.pipeline.tables import ROOT, SPACE, arrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+_READ = (
+    "session",
+    "base",
+    "state",
+    "position",
+    "event_id",
+    "type",
+    "at",
+    "entity",
+    "entity_id",
+    "request_key",
+    "body",
+    "digest",
+)
+_session_of = itemgetter(0)
+
+
+def fold_views(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The state of each session, as a row of the table `view`."""
+    pa = arrow()
+    ready: list[dict[str, Any]] = []
+    for sid, rows in groupby(_rows(batches), _session_of):
+        ready.append(_view(sid, rows))
+        if len(ready) >= limits.FOLD_BATCH_ROWS:
+            yield pa.RecordBatch.from_pylist(ready, schema=_schema())
+            ready = []
+    if ready:
+        yield pa.RecordBatch.from_pylist(ready, schema=_schema())
+
+
+def _schema() -> pa.Schema:
+    pa = arrow()
+    texts = ("session", "status", "info", "current_head", "vars_ref", "error", "digest")
+    numbers = (
+        "event_id",
+        "position",
+        "messages",
+        "turns",
+        "steps",
+        "evals",
+        "covered",
+        "compact_from_event_id",
+    )
+    return pa.schema(
+        [*((name, pa.string()) for name in texts), *((name, pa.int64()) for name in numbers)]
+    )
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
+    for batch in batches:
+        yield from zip(*(batch.column(name).to_pylist() for name in _READ), strict=True)
+
+
+def _view(sid: str, rows: Iterator[tuple[Any, ...]]) -> dict[str, Any]:
+    first = next(rows)
+    position: int | None = first[3]
+    try:
+        state = State() if first[1] is None else state_of(first[2])
+        waiting = [first] if first[4] is not None else []
+        while waiting:
+            state = advance(state, *(event_of(sid, _event(row)) for row in waiting))
+            position = waiting[-1][3]
+            waiting = list(islice(rows, limits.SESSION_PAGE_EVENTS))
+        return _row(sid, state, position)
+    except (FourfoldError, TypeError, ValueError, KeyError) as error:
+        said = error.message if isinstance(error, FourfoldError) else str(error)
+        raise CorruptData(f"session {sid!r} cannot be folded: {said}") from error
+
+
+def _event(row: tuple[Any, ...]) -> Row:
+    _, _, _, position, *event = row
+    return Row(position, *event)
+
+
+def _row(sid: str, state: State, position: int | None) -> dict[str, Any]:
+    session = state.session
+    status = session.get("status") if isinstance(session, dict) else None
+    return {
+        "session": sid,
+        "event_id": state.counters.event,
+        "position": position,
+        "status": status if isinstance(status, str) or status is None else _json(status),
+        "info": None if session is None else _json(session),
+        "messages": state.counters.message,
+        "turns": state.counters.turn,
+        "steps": state.counters.step,
+        "evals": state.counters.eval,
+        "current_head": state.current_head,
+        "covered": state.covered,
+        "vars_ref": None if state.vars_ref is None else _json(state.vars_ref),
+        "compact_from_event_id": state.compact_from_event_id,
+        "error": None if state.error is None else _json(state.error),
+        "digest": f"sha256:{state.digest.hex()}" if state.digest else None,
+    }
+
+
+def _json(value: Any) -> str:
+    return encode(value).decode()
+
+
+_SQL: Final = load_queries("fourfold.pipeline.sessions", "tables.sql")
+_CASTS: Final = {"string": "TEXT", "bigint": "INTEGER", "binary": "BLOB"}
+_SAMPLES: Final = {"string": "''", "bigint": "0", "binary": "x''"}
+_NO_EVENT: Final = 2**62
+
+
+def tails(marks: Sequence[Mark], options: ReadOptions) -> Iterator[tuple[int, Piece]]:
+    for mark in marks:
+        keys = _keys(mark, options)
+        for after, upto in keys:
+            yield mark.bytes // len(keys), tail(mark, options, after, upto)
+
+
+def _keys(mark: Mark, options: ReadOptions) -> list[tuple[int, int]]:
+    count = -(-mark.bytes // options.partition_bytes)
+    if count <= 1 or options.conditions.on("session"):
+        return [(0, _NO_EVENT)]
+    [(greatest,)] = cuts.rows(mark, _SQL.greatest_key)
+    width = max(1, -(-greatest // count))
+    lows = range(0, max(greatest, 1), width)
+    return [(low, low + width) for low in lows]
+
+
+def tail(mark: Mark, options: ReadOptions, after: int, upto: int) -> Piece:
+    """The rows of the sessions with keys beyond one and up to another."""
+    columns = options.tables.table(options.table.reads).chosen()
+    conditions, values = as_sql(options.conditions.on("session"), 3)
+    texts = [text.replace('"session"', "s.session_id") for text in conditions]
+    if mark.since:
+        texts.append(_SQL.touched_since.format(cut=mark.seq, since=mark.since))
+    sql = _SQL.tail.format(
+        samples=", ".join(f'{_SAMPLES[each.type]} AS "{each.name}"' for each in columns),
+        columns=", ".join(
+            f'CAST("{each.name}" AS {_CASTS[each.type]}) AS "{each.name}"' for each in columns
+        ),
+        cut=mark.seq,
+        event=options.event or _NO_EVENT,
+        conditions=" AND ".join(texts) or "1",
+    )
+    constants = ((SPACE, mark.space), (ROOT, mark.root))
+    return Piece(mark.path, sql, (after, upto, *values), constants)

@@ -1,0 +1,110 @@
+"""The check of a file of sessions as units of work, by the rules of `sessions.verify()`.
+
+    pages        the file itself, and the counter
+    payloads     the bytes of every payload, and what payloads refer to
+    sessions     the logs of sessions, from one key up to another: one unit, or several
+
+A damaged payload is named by the unit of the payloads; a unit of sessions names references that
+lead to none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+from fourfold import limits
+from fourfold.content import parse_content_id
+from fourfold.errors import FourfoldError
+from fourfold.kernel import inspection, load_queries
+from fourfold.models.sessions import verify
+from fourfold.models.sessions.sqlite_log import POSITION, TableAudit, TableLog, TableReading
+from fourfold.pipeline.cut import Found
+from fourfold.pipeline.sessions.tables import files_beside, log_in
+from fourfold.pipeline.verify_tasks import Finding, Unit
+
+MODEL: Final = "sessions"
+PAGES: Final = "pages"
+PAYLOADS: Final = "payloads"
+SESSIONS: Final = "sessions"
+_ALL: Final = (PAGES, PAYLOADS, SESSIONS)
+_LOWEST: Final = -(2**63)
+_HIGHEST: Final = 2**63
+_SQL: Final = load_queries("fourfold.pipeline.sessions", "tables.sql")
+
+
+def units(file: Found) -> list[Unit]:
+    """The work that a file is."""
+    count = -(-file.bytes // limits.VERIFY_PART_BYTES)
+    whole = Unit(file.path, file.space, file.bytes, model=MODEL)
+    if count <= 1:
+        return [whole]
+    try:
+        with log_in(file.path) as log, log.database.read() as snapshot:
+            greatest = int(snapshot.value(_SQL.greatest_key))
+    except FourfoldError:
+        # Whoever checks it will meet the same error, and report it.
+        return [whole]
+    width = max(1, -(-greatest // count))
+    lows = range(0, greatest, width)
+    share = file.bytes // (len(lows) + 2)
+
+    def unit(only: str, part: tuple[int, int] | None = None) -> Unit:
+        return Unit(file.path, file.space, share, (only,), part, MODEL)
+
+    # The first and the last have no end: whatever key damage made, or who came since, is checked.
+    bounds = [_LOWEST, *lows[1:], _HIGHEST]
+    parts = list(pairwise(bounds))
+    return [unit(PAGES), unit(PAYLOADS), *(unit(SESSIONS, part) for part in parts)]
+
+
+def faults(unit: Unit) -> Iterator[Finding]:
+    """What is wrong in a unit."""
+    only = unit.only or _ALL
+    try:
+        if PAGES in only:
+            for problem in inspection.check(Path(unit.path), (POSITION,)):
+                yield Finding(unit.path, unit.space, PAGES, problem)
+        with log_in(unit.path) as log:
+            if PAYLOADS in only:
+                yield from _payloads(unit, log)
+            if SESSIONS in only:
+                yield from _sessions(unit, log)
+    except FourfoldError as error:
+        if error.retryable:
+            raise
+        yield Finding(unit.path, unit.space, "file", error.message, found=error.kind)
+
+
+def _payloads(unit: Unit, log: TableLog) -> Iterator[Finding]:
+    with log.audit() as audit:
+        for problem in verify.of_payloads(audit, files_beside(unit.path), set()):
+            yield Finding(unit.path, unit.space, PAYLOADS, problem)
+        for problem in verify.strays(audit):
+            yield Finding(unit.path, unit.space, SESSIONS, problem)
+
+
+def _sessions(unit: Unit, log: TableLog) -> Iterator[Finding]:
+    after, upto = unit.part or (_LOWEST, _HIGHEST)
+    with log.database.read(deadline_s=float("inf")) as snapshot:
+        audit, stored = TableAudit(snapshot), _Stored(TableReading(snapshot))
+        for row in audit.sessions():
+            key, name = row[:2]
+            # A key that is no number any more belongs to the first part.
+            if not (after < key <= upto if isinstance(key, int) else after == _LOWEST):
+                continue
+            sid = name.decode(errors="backslashreplace") if isinstance(name, bytes) else name
+            for problem in verify.of_session(audit, row, stored):
+                yield Finding(unit.path, unit.space, SESSIONS, problem, {"session": sid})
+
+
+class _Stored:
+    """The payloads that are there, asked for one by one: no list of all of them is kept."""
+
+    def __init__(self, reading: TableReading) -> None:
+        self._reading = reading
+
+    def __contains__(self, name: object) -> bool:
+        return self._reading.payload_size(bytes.fromhex(parse_content_id(str(name)))) is not None

@@ -1,0 +1,219 @@
+"""Publishing a whole store: every space, the sessions, the graphs, the streams, and a point that
+names what they were at.
+
+A few databases at a time; one that fails is told, and does not stop the others. Each publication is
+a consistent state of its database; a point holds the states of all of them, which lie as far apart
+in time as it took to publish them. A database that another process writes is not published from
+here: its changes are noted in the database itself, which only its writer may do.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from fourfold.archive import verify
+from fourfold.archive.compaction import Merged, Merger
+from fourfold.archive.publisher import DatabasePublisher, Moment, Published, Standing, standing
+from fourfold.archive.restore_points import Place, Point, PointInfo, Points
+from fourfold.errors import FourfoldError, ReadOnly, StorageError, WriterLocked
+from fourfold.models.streams.publication import Moved, moved_since
+from fourfold.store import layout, published_databases
+from fourfold.store.published_databases import check_models, scratch_of, subject_lent
+
+if TYPE_CHECKING:
+    from fourfold.models.streams.archive import Round
+    from fourfold.store.store import Store
+
+STREAMS = "streams"
+Progress = Callable[[str, int, int], None]
+"""Called with what is being worked on, steps done, and steps in all."""
+
+
+@dataclass(slots=True)
+class PublishReport:
+    """What one run published."""
+
+    point: PointInfo | None = None
+    """The point that it made; None when nothing was new."""
+    published: list[Published] = field(default_factory=list)
+    unchanged: int = 0
+    merged: list[Merged] = field(default_factory=list)
+    """Databases of which many small publications were put together."""
+    streams: Round | None = None
+    failures: dict[str, FourfoldError] = field(default_factory=dict)
+    """Why databases and streams were not published, by name."""
+
+    def raise_if_failed(self) -> None:
+        for error in self.failures.values():
+            raise error
+
+
+def publish(
+    store: Store, models: Sequence[str] | None = None, progress: Progress | None = None
+) -> PublishReport:
+    """Publish everything of a store that is new, or of some of its models."""
+    models = check_models(models)
+    refuse_reader(store)
+    with store.publishing:
+        found = published_databases.names(store, models)
+        return publish_some(store, list(found), progress, streams="streams" in models)
+
+
+def publish_some(
+    store: Store,
+    names: Sequence[str],
+    progress: Progress | None = None,
+    *,
+    streams: bool = False,
+    moved: bool = False,
+) -> PublishReport:
+    """Publish these databases, and with `streams` all streams; and make a point. With `moved` it
+    tells of streams that somebody else publishes. The caller holds `store.publishing`.
+    """
+    points, report = Points(store.objects), PublishReport()
+    if not names and not streams and not moved:
+        return report
+    before = points.newest()
+    started_ms = now_ms()
+    moment = Moment(points.next_id(datetime.now(UTC)), now())
+    _publish_databases(store, names, moment, report, progress)
+    shutil.rmtree(scratch_of(store.root), ignore_errors=True)
+    if streams and layout.streams_path(store.root).exists():
+        _publish_streams(store, report, progress)
+    places: dict[str, Place] = {}
+    if moved or (streams and report.streams is not None):
+        try:
+            places = _moved(store, points, before, started_ms)
+        except WriterLocked as error:
+            # Whoever has the streams open makes points of its own.
+            report.failures[STREAMS] = error
+    if report.published or places:
+        databases = {each.name: Place(each.generation, each.position) for each in report.published}
+        report.point = points.add(Point(moment.point, now(), started_ms, databases, places))
+    return report
+
+
+def _moved(
+    store: Store, points: Points, before: PointInfo | None, started_ms: int
+) -> dict[str, Place]:
+    """Where the streams are that were published since the last point."""
+    # A clock may have gone back since.
+    since = 0 if before is None else min(before.started_ms, started_ms)
+    with store.streams.database.read() as snapshot:
+        found = {each.name: _place(each) for each in moved_since(snapshot, since)}
+    if before is not None and found:
+        known = points.read(before).streams
+        return {name: at for name, at in found.items() if known.get(name) != at}
+    return found
+
+
+def _publish_databases(
+    store: Store,
+    names: Sequence[str],
+    moment: Moment,
+    report: PublishReport,
+    progress: Progress | None,
+) -> None:
+    with ThreadPoolExecutor(
+        store.settings.archive.concurrency, thread_name_prefix="fourfold-publish"
+    ) as pool:
+        turns = {pool.submit(_publish_one, store, name, moment): name for name in names}
+        for number, turn in enumerate(as_completed(turns)):
+            name = turns[turn]
+            if progress is not None:
+                progress(name, number, len(names))
+            try:
+                turn.result()(report)
+            except FourfoldError as error:
+                report.failures[name] = error
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is of this database alone
+                report.failures[name] = StorageError(f"{name!r} cannot be published: {error!r}")
+    report.published.sort()
+
+
+def _publish_one(store: Store, name: str, moment: Moment) -> Callable[[PublishReport], None]:
+    """Publish a database; how that is told."""
+    with subject_lent(store, name) as subject:
+        publisher = DatabasePublisher(subject, store.objects)
+        done = publisher.publish(moment)
+        merged, failure = None, None
+        if publisher.full and store.settings.archive.compact == "on":
+            # Its manifest has begun a new page: the old one is merged while it is at hand.
+            try:
+                merged = Merger(subject, store.objects).merge(now_ms())
+            except FourfoldError as error:
+                failure = error
+
+    def tell(report: PublishReport) -> None:
+        report.published += [] if done is None else [done]
+        report.unchanged += done is None
+        report.merged += [] if merged is None else [merged]
+        if failure is not None:
+            raise failure
+
+    return tell
+
+
+def standings(store: Store, models: Sequence[str] | None = None) -> list[Standing]:
+    """How far each database is published, and how far it is; what lies between would be lost with
+    the disk.
+    """
+    found = []
+    for name in published_databases.names(store, check_models(models)):
+        with subject_lent(store, name) as subject:
+            found.append(standing(subject))
+    return found
+
+
+def object_problems(
+    store: Store, progress: Progress | None = None
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What is wrong in the object store with each database of the store that is published."""
+    names = list(published_databases.names(store, published_databases.MODELS))
+    checked: set[str] = set()
+    for number, name in enumerate(names):
+        if progress is not None:
+            progress(name, number, len(names))
+        with subject_lent(store, name) as subject:
+            if standing(subject).generation:
+                yield name, tuple(verify.object_problems(subject, store.objects, checked))
+
+
+def _publish_streams(store: Store, report: PublishReport, progress: Progress | None) -> None:
+    count = 0
+
+    def tell(done: Round) -> None:
+        nonlocal count
+        count += len(done.published)
+        if progress is not None:
+            progress("streams", count, 0)
+
+    try:
+        report.streams = store.archive.publish_all(tell)
+    except FourfoldError as error:
+        report.failures[STREAMS] = error
+        return
+    report.failures |= {f"streams/{name}": each for name, each in report.streams.failures.items()}
+
+
+def _place(moved: Moved) -> Place:
+    return Place(moved.generation, moved.uploaded_through, moved.incarnation)
+
+
+def refuse_reader(store: Store) -> None:
+    if store.mode != "rw":
+        raise ReadOnly(f"{store.root}: is open for reading; nothing is published")
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,235 @@
+"""A whole store from what is published: every database and every stream, as of the newest point or
+of an earlier one.
+
+Each database is made in a folder aside and gets its place when it is whole, so this may stop
+anywhere and be run again: what is there stays as it is. A store that is restored to an earlier
+point than the newest is read and written like any other, but does not publish, because that would
+leave newer history behind; unless `take_over` says that this is wanted.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from fourfold import limits
+from fourfold.archive import database_manifest, restore_points
+from fourfold.archive.capture import HELD_BACK
+from fourfold.archive.database_manifest import Publication
+from fourfold.archive.publisher import Moment
+from fourfold.archive.restore import History, Restorer, read_history
+from fourfold.archive.restore_points import Place, Point, PointInfo, Points, find
+from fourfold.archive.retry import Retries
+from fourfold.blobs import FolderBlobs
+from fourfold.errors import FourfoldError, NotFound
+from fourfold.kernel import Database, sync_folder
+from fourfold.models.streams.archive import Bootstrapped, bootstrap
+from fourfold.models.streams.publication import ObjectsAt
+from fourfold.store import layout, publish
+from fourfold.store.publish import Progress
+from fourfold.store.published_databases import Kind, kind_of
+
+if TYPE_CHECKING:
+    from fourfold.store.store import Store
+
+_STAGING = ".restoring"
+
+
+class Restored(NamedTuple):
+    """A database that was made from what is published."""
+
+    name: str
+    generation: int
+    position: int
+    at: str
+    """When that was published: what was written later is lost."""
+    rows: int
+
+
+@dataclass(slots=True)
+class RebuildReport:
+    """What became of everything that is published."""
+
+    point: PointInfo | None = None
+    """The point that was asked for."""
+    restored: list[Restored] = field(default_factory=list)
+    present: list[str] = field(default_factory=list)
+    """Databases that were there already, and are left as they are."""
+    absent: list[str] = field(default_factory=list)
+    """Databases that did not exist at the point."""
+    streams: Bootstrapped | None = None
+    failures: dict[str, FourfoldError] = field(default_factory=dict)
+
+
+def rebuild(
+    store: Store,
+    *,
+    at: str | None = None,
+    take_over: bool = False,
+    progress: Progress | None = None,
+) -> RebuildReport:
+    """Make the databases and streams of a store from the objects that it publishes to."""
+    return _Rebuilding(store, at, take_over=take_over).run(progress)
+
+
+class _Rebuilding:
+    def __init__(self, store: Store, at: str | None, *, take_over: bool) -> None:
+        self._store = store
+        self._objects = store.objects
+        self._retries = Retries()
+        self._points = Points(self._objects, self._retries)
+        self._known = self._points.all()
+        self._report = RebuildReport()
+        if at is not None:
+            self._report.point = find(self._known, at)
+        self._take_over = take_over
+        self._moment = Moment(self._points.next_id(datetime.now(UTC)), publish.now())
+        self._branched: dict[str, Place] = {}
+
+    def run(self, progress: Progress | None) -> RebuildReport:
+        report = self._report
+        shutil.rmtree(self._store.root / _STAGING, ignore_errors=True)
+        histories = self._histories()
+        for number, history in enumerate(histories):
+            name = history.manifest.name
+            if progress is not None:
+                progress(name, number, len(histories))
+            try:
+                self._restore(history)
+            except FourfoldError as error:
+                report.failures[name] = error
+        shutil.rmtree(self._store.root / _STAGING, ignore_errors=True)
+        report.streams = self._streams(progress)
+        report.failures |= report.streams.failures
+        point = report.point
+        if point is not None and self._take_over and point.id != self._known[-1].id:
+            told = Point(
+                self._moment.point,
+                publish.now(),
+                _ms(self._moment.at),
+                self._branched,
+                restored=point.id,
+            )
+            self._points.add(told)
+        return report
+
+    # Databases
+
+    def _histories(self) -> list[History]:
+        """The history of every database; what cannot be read is a failure."""
+        listed = self._retries.run(lambda: list(self._objects.list(database_manifest.MANIFESTS)))
+        keys = [info.key for info in listed]
+        # A listing may be behind: the points know names, too.
+        for info in self._known[-1:]:
+            names = self._points.read(info).databases
+            keys += [database_manifest.manifest_key(name) for name in names]
+        keys = sorted(set(keys))
+        found: list[History] = []
+        with ThreadPoolExecutor(4 * limits.ARCHIVE_CONCURRENCY) as pool:
+            for key, read in zip(keys, pool.map(self._read, keys), strict=True):
+                if isinstance(read, FourfoldError):
+                    self._report.failures[key] = read
+                elif read is not None:
+                    found.append(read)
+        return sorted(found, key=lambda each: each.manifest.name)
+
+    def _read(self, key: str) -> History | FourfoldError | None:
+        try:
+            read = self._retries.run(lambda: self._objects.get(key))
+            return read_history(read, self._objects, self._retries)
+        except NotFound:
+            return None
+        except FourfoldError as error:
+            return error
+
+    def _restore(self, history: History) -> None:
+        name, point = history.manifest.name, self._report.point
+        kind = kind_of(self._store, name, history.manifest.model)
+        publication = history.at(None if point is None else point.id)
+        if kind.path.exists():
+            self._report.present.append(name)
+            return
+        if publication is None:
+            self._report.absent.append(name)
+            if self._take_over and point is not None and not history.manifest.last.absent:
+                self._branch_off(history, None)
+            return
+        staged = self._store.root / _STAGING / kind.path.relative_to(self._store.root)
+        with opened_aside(staged, kind) as database:
+            restorer = Restorer(
+                database, kind.description, self._objects, self._retries, self._keep_content
+            )
+            rows = restorer.restore(history, publication, len(kind.migrations))
+            self._remember(restorer, history, publication)
+            database.checkpoint("TRUNCATE")
+        _put_in_place(staged, kind.path)
+        self._report.restored.append(
+            Restored(name, publication.generation, publication.position, publication.at, rows)
+        )
+
+    def _remember(self, restorer: Restorer, history: History, publication: Publication) -> None:
+        if publication.generation == history.newest:
+            restorer.remember(publication, history.version, history.data)
+        elif self._take_over:
+            branched = self._branch_off(history, publication)
+            restorer.remember(branched.publication, branched.version, branched.manifest)
+        else:
+            restorer.remember(
+                publication, HELD_BACK, restore_points.held_back(history, publication)
+            )
+
+    def _branch_off(
+        self, history: History, publication: Publication | None
+    ) -> restore_points.Branched:
+        branched = restore_points.branch_off(
+            history, publication, self._moment, self._objects, self._retries
+        )
+        step = branched.publication
+        self._branched[history.manifest.name] = Place(step.generation, step.position)
+        return branched
+
+    def _keep_content(self, _digest: str, data: bytes) -> None:
+        FolderBlobs(layout.session_blobs(self._store.root)).put(data)
+
+    # Streams
+
+    def _streams(self, progress: Progress | None) -> Bootstrapped:
+        streams, point = self._store.streams, self._report.point
+        now_ms = streams.clock()
+        if point is None:
+            return bootstrap(streams.database, self._objects, now_ms=now_ms, progress=progress)
+        places = self._points.places(self._known, point)
+        shown = ObjectsAt(self._objects, places, take_over=self._take_over, retries=self._retries)
+        done = bootstrap(streams.database, shown, now_ms=now_ms, progress=progress)
+        # Segments behind the point belong to newer manifests.
+        return done._replace(unclaimed=())
+
+
+def opened_aside(path: Path, kind: Kind) -> Database:
+    """A new database, filled without waiting for the disk; it is brought there at the end."""
+    return Database.open(
+        path,
+        profile=kind.profile.with_(synchronous="OFF", foreign_keys=False),
+        migrations=kind.migrations,
+        sequences=kind.sequences,
+    )
+
+
+def _put_in_place(staged: Path, path: Path) -> None:
+    fd = os.open(staged, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    staged.rename(path)
+    sync_folder(path.parent)
+
+
+def _ms(at: str) -> int:
+    return int(datetime.fromisoformat(at).timestamp() * 1000)

@@ -1,0 +1,126 @@
+"""Everything that is wrong with the file of a space: with its pages, its schema, its counters, and
+what the documents model says about its rows.
+
+The rules are those of `fourfold.models.documents.verify`. They can be applied one by one, and
+each to a part of the keys, because `fourfold verify` checks one file after the other in one process
+and the pipeline's job `verify` spreads one file over many.
+
+Nothing here writes or takes the writer's lock. Each part sees one committed state.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from fourfold.errors import ForeignFile, FourfoldError
+from fourfold.kernel import Database, inspection, migrations
+from fourfold.kernel.transaction import SQL
+from fourfold.models.documents import HISTORIES, History, verify
+from fourfold.models.documents.history import View
+from fourfold.models.documents.problems import Fault, Part, Rule
+
+PAGES: Final = "pages"
+SCHEMA: Final = "schema"
+_BY_MODEL: Final = {kind.profile.name: kind for kind in HISTORIES.values()}
+
+
+def history_in(path: Path) -> History:
+    """How the space in a file keeps its history; an error when the file holds none."""
+    model = inspection.model_of(path)
+    if model not in _BY_MODEL:
+        raise ForeignFile(f"{path}: holds {model!r} data, not documents")
+    return _BY_MODEL[model]
+
+
+def rules_of(history: History) -> tuple[Rule, ...]:
+    """All that must hold in the file, in the order in which it is checked."""
+    return (Rule(PAGES, "", _nothing), Rule(SCHEMA, "", _nothing), *verify.rules(history))
+
+
+def faults_of(path: Path, only: Collection[str] = (), part: Part | None = None) -> Iterator[Fault]:
+    """What is wrong with the file. With `only`, by the rules of these names, applied to `part`.
+
+    A file that cannot be opened is at fault too. An error that says nothing about it, because it
+    was busy, say, is raised.
+    """
+    try:
+        history = history_in(path)
+        if not only or PAGES in only:
+            for problem in inspection.check(path, (history.seq,)):
+                yield Fault(problem, PAGES)
+        if not only or SCHEMA in only:
+            with opened(path, history) as view:
+                yield from _schema(view, history)
+                yield from _meta(view, history)
+        if not only:
+            yield from verify.faults_by_parts(
+                lambda: opened(path, history), history, path.stat().st_size
+            )
+        elif set(only) - {PAGES, SCHEMA}:
+            with opened(path, history) as view:
+                yield from verify.faults(view, history, only, part)
+    except FourfoldError as error:
+        if error.retryable:
+            raise
+        yield Fault(error.message, "file", expected="a sound space", found=error.kind)
+
+
+@contextmanager
+def opened(path: Path, history: History) -> Iterator[View]:
+    """One committed state of the space in a file, to read for as long as it takes."""
+    with (
+        Database.open(
+            path,
+            profile=history.profile,
+            migrations=history.migrations,
+            sequences=(history.seq,),
+            mode="r",
+        ) as database,
+        database.read(deadline_s=float("inf")) as snapshot,
+    ):
+        yield history.view(snapshot)
+
+
+def _meta(view: View, history: History) -> Iterator[Fault]:
+    """What every file says about itself, as far as something else tells what that must be."""
+    found: dict[str, str] = dict(view.all(SQL.meta_all))
+    expected = {name: re.escape(str(number)) for name, number in history.profile.rules}
+    expected |= {"database_id": "[0-9a-f]{32}", "content_encoding": "c1"}
+    expected |= {"sequences": re.escape(history.seq.name), "model": re.escape(history.profile.name)}
+    for key, pattern in expected.items():
+        value = found.get(key)
+        # Files from before there was a number for the rules have none.
+        if value is None and key in dict(history.profile.rules):
+            continue
+        if value is None or not re.fullmatch(pattern, value):
+            sentence = f"kernel_meta {key!r}: is not what it is in every file"
+            yield Fault(sentence, "kernel_meta", {"key": key}, expected=pattern, found=value)
+
+
+def _schema(view: View, history: History) -> Iterator[Fault]:
+    optional = list(_indexes(history))
+    for each in migrations.differences(view.snapshot, history.migrations, optional):
+        yield Fault(
+            f"{each.kind} {each.name}: is not made as it should be",
+            "sqlite_schema",
+            {"type": each.kind, "name": each.name},
+            expected=each.expected,
+            found=each.found,
+        )
+
+
+def _indexes(history: History) -> Iterator[str]:
+    """What a space makes when it is collected for the first time."""
+    for name in history.sql:
+        if name.startswith("index_"):
+            yield getattr(history.sql, name)
+
+
+def _nothing(view: View, part: Part) -> Iterator[str]:
+    """The rules about the file itself are not applied to rows."""
+    del view, part
+    return iter(())
