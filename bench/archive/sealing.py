@@ -23,7 +23,7 @@ from bench.measurement import spread
 from bench.parts import Figure, Part, ratio, undisturbed
 from bench.place import BUILD
 from bench.turns import Taken, in_turns
-from fourfold.archive.records import Sealed
+from fourfold.archive.records import SealedSegment
 from fourfold.kernel import load_queries
 from fourfold.models.streams.archive import Policy, sealer
 from fourfold.models.streams.archive.records import SQL
@@ -90,8 +90,8 @@ class _Work:
                 data = (self._plain / f"{at}.parquet").read_bytes()
                 assert hashlib.sha256(data).hexdigest() == each.digest, "not the same Parquet"
 
-    def _seal(self) -> list[Sealed]:
-        found: list[Sealed] = []
+    def _seal(self) -> list[SealedSegment]:
+        found: list[SealedSegment] = []
         while True:
             sealed = sealer.seal(
                 self._database, messages.NAME, policy=Policy(), folder=self._folder, now_ms=0

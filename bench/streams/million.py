@@ -34,7 +34,7 @@ from bench import machine
 from bench.measurement import FOREIGN_SHARE_MAX, quantile, spread
 from bench.place import BUILD, DOCUMENT, RESULTS, alone, newest_result
 from bench.tables import markdown, put_between_marks
-from fourfold.models.streams import Append, Streams, Wanted
+from fourfold.models.streams import Append, StreamOptions, Streams
 
 RECORD = b'{"n":0,"text":"' + b"x" * 183 + b'"}'
 JSON = "application/json"
@@ -60,7 +60,7 @@ async def create(streams: Streams, count: int) -> None:
     wave = 2_000
     for first in range(0, count, wave):
         made = [
-            streams.make_async(Wanted(name_of(number), JSON))
+            streams.make_async(StreamOptions(name_of(number), JSON))
             for number in range(first, min(first + wave, count))
         ]
         await asyncio.gather(*made)

@@ -28,7 +28,7 @@ from fourfold.errors import (
 )
 
 if TYPE_CHECKING:
-    from fourfold.kernel import Database, Migration, Sequence, Snapshot, Transaction, Work
+    from fourfold.kernel import Database, Migration, ReadTransaction, Sequence, Transaction, Work
     from fourfold.models.documents import Branch, Commit, Space, State
     from fourfold.store import Store, restore
     from fourfold.store import open_store as open  # noqa: A004
@@ -41,7 +41,7 @@ else:
             "Database": "fourfold.kernel",
             "Migration": "fourfold.kernel",
             "Sequence": "fourfold.kernel",
-            "Snapshot": "fourfold.kernel",
+            "ReadTransaction": "fourfold.kernel",
             "Space": "fourfold.models.documents.space",
             "State": "fourfold.models.documents.records",
             "Store": "fourfold.store",
@@ -65,9 +65,9 @@ __all__ = [
     "Migration",
     "MissingDependency",
     "NotFound",
+    "ReadTransaction",
     "Refused",
     "Sequence",
-    "Snapshot",
     "Space",
     "State",
     "StorageError",

@@ -294,7 +294,6 @@ __all__ = [
     "SETTINGS",
     "Archive",
     "Documents",
-    "Explained",
     "Graphs",
     "Health",
     "Kernel",
@@ -303,6 +302,7 @@ __all__ = [
     "Server",
     "Sessions",
     "Setting",
+    "SettingInfo",
     "Settings",
     "Source",
     "Streams",
@@ -362,7 +362,7 @@ class Setting(Struct, frozen=True):
         return f"a number from {self.minimum:g} to {self.maximum:g}"
 
 
-class Explained(Struct, frozen=True):
+class SettingInfo(Struct, frozen=True):
     """A setting as `fourfold config` shows it."""
 
     name: str
@@ -399,9 +399,9 @@ class Settings(Struct, frozen=True):
     def source(self, name: str) -> Source:
         return self.sources.get(name, Source("default"))
 
-    def explain(self) -> list[Explained]:
+    def explain(self) -> list[SettingInfo]:
         return [
-            Explained(
+            SettingInfo(
                 name=name,
                 value=self[name],
                 layer=self.source(name).layer,

@@ -20,7 +20,7 @@ import fourfold
 from fourfold import limits
 from fourfold.adapters.langgraph import FourfoldSaver
 from fourfold.models.sessions import Sessions
-from fourfold.models.sessions.sqlite_log import TableReading
+from fourfold.models.sessions.sqlite_log import SqliteLogReader
 
 TASK = "00000000-0000-0000-0000-000000000000"
 THREADS = st.sampled_from(["t", "u", "v"])
@@ -89,7 +89,7 @@ def test_call_over_all_threads_costs_the_same_with_ten_times_the_threads(
                 put(saver, "c1", f"t{number}", metadata=metadata, x=number)
             calls = Counter()
             for method in ("session", "last_event", "events", "snapshot_before"):
-                count_calls(monkeypatch, TableReading, method, calls)
+                count_calls(monkeypatch, SqliteLogReader, method, calls)
             saver = FourfoldSaver(store.sessions)
             assert CALLS[name](saver) == 1
             costs.append(calls.total())

@@ -13,7 +13,7 @@ import fourfold
 from fourfold.adapters.openai_agents import AgentsSession
 from fourfold.errors import ContentError, InvalidInput, PayloadMissing
 from fourfold.models.sessions import Sessions
-from fourfold.models.sessions.sqlite_log import TableReading
+from fourfold.models.sessions.sqlite_log import SqliteLogReader
 
 
 def item(number, size=10):
@@ -81,8 +81,8 @@ def test_foreign_event_leaves_the_conversation(sessions, choice):
 
 
 def test_reading_after_foreign_events_costs_the_same_in_a_long_conversation(store, monkeypatch):
-    costs, reads, read = [], [], TableReading.events
-    monkeypatch.setattr(TableReading, "events", lambda *args: reads.append(args) or read(*args))
+    costs, reads, read = [], [], SqliteLogReader.events
+    monkeypatch.setattr(SqliteLogReader, "events", lambda *args: reads.append(args) or read(*args))
     for name, count in (("short", 30), ("long", 3_000)):
         run(AgentsSession(name, store.sessions).add_items([item(n) for n in range(count)]))
         sid = f"openai-agents/{name}/0"

@@ -24,10 +24,10 @@ from fourfold.archive import Retries
 from fourfold.archive.manifest import decode
 from fourfold.errors import CorruptData, FourfoldError
 from fourfold.kernel import Database, failpoints
-from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Fork, Streams, Wanted
+from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Fork, StreamOptions, Streams
 from fourfold.models.streams.archive import Archive, Policy, bootstrap
 from fourfold.models.streams.archive.verify import object_problems, unclaimed_problems
-from fourfold.models.streams.records import Sought
+from fourfold.models.streams.records import RecordFilter
 from fourfold.objects import Fault, FaultyStore, MemoryStore
 
 NAMES = st.sampled_from(["a", "b/c", "d", "e", "é"])
@@ -148,7 +148,7 @@ class ArchiveMachine(RuleBasedStateMachine):
     )
     def append(self, name, keep, records, close, key=None):
         if name not in self.model:
-            self.streams.make(Wanted(name, "text/plain", retention_bytes=keep), records[0])
+            self.streams.make(StreamOptions(name, "text/plain", retention_bytes=keep), records[0])
             self.note(Modelled(name, records[:1], keep))
         found = self.model[name]
         if found.closed or found.hidden:
@@ -185,7 +185,7 @@ class ArchiveMachine(RuleBasedStateMachine):
             keys.append(key if left >= len(record) else None)
             left -= len(record)
         faults_were, self.due_faults = self.due_faults, []
-        self.streams.make(Wanted(name, None, fork=Fork(source, at, sub)))
+        self.streams.make(StreamOptions(name, None, fork=Fork(source, at, sub)))
         self.due_faults = faults_were
         made = Modelled(name, kept, first=min(origin.first, at), parent=origin, keys=keys)
         origin.forks += 1
@@ -406,7 +406,7 @@ class ArchiveMachine(RuleBasedStateMachine):
     def read_by_key(self, streams, name, at, key):
         read = []
         while True:
-            _, chunk = streams.read(name, at, records_max=2, sought=Sought(key))
+            _, chunk = streams.read(name, at, records_max=2, sought=RecordFilter(key))
             read += [(record.offset, record.payload) for record in chunk.records]
             at = chunk.offset
             if chunk.up_to_date:

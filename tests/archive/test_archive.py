@@ -15,7 +15,7 @@ from fourfold.archive import parquet
 from fourfold.archive.manifest import manifest_key, name_hash
 from fourfold.errors import MissingDependency, ObjectStoreError, Refused, StorageError
 from fourfold.kernel import Transaction, failpoints
-from fourfold.models.streams import Fork, Wanted
+from fourfold.models.streams import Fork, StreamOptions
 from fourfold.models.streams.archive import Policy
 from fourfold.models.streams.archive.records import SQL
 from fourfold.models.streams.archive.verify import object_problems, problems
@@ -417,7 +417,7 @@ def test_fork_of_published_records_reads_no_object_while_it_writes(node, monkeyp
         sub = random.randint(0, rest - len(b"".join(model[source][:at])))
         size = len(b"".join(model[source][:at])) + sub
         name = f"f{number}"
-        made = node.streams.make(Wanted(name, None, fork=Fork(source, at, sub)))
+        made = node.streams.make(StreamOptions(name, None, fork=Fork(source, at, sub)))
         assert made.info.size_bytes == size
         shared = node.read(name)
         assert b"".join(shared) == b"".join(model[source])[:size]
@@ -456,7 +456,7 @@ def test_fork_is_measured_when_its_source_is_published_meanwhile(node, monkeypat
         return read(**options)
 
     monkeypatch.setattr(node.database, "read", publishing)
-    made = node.streams.make(Wanted("f", None, fork=Fork("a", 6)))
+    made = node.streams.make(StreamOptions("f", None, fork=Fork("a", 6)))
     assert made.info.size_bytes == len(b"".join(records[:6]))
     assert node.read("f") == records[:6]
     assert node.streams.verify() == []
@@ -468,7 +468,7 @@ def test_fork_of_published_records_is_refused_without_an_object_store(node):
     node.streams.cold = None
     with pytest.raises(Refused, match="segments"):
         node.streams.create("f", fork=Fork("a", 3))
-    assert node.streams.make(Wanted("f", None, fork=Fork("a"))).created
+    assert node.streams.make(StreamOptions("f", None, fork=Fork("a"))).created
 
 
 def test_the_write_ahead_log_is_emptied_now_and_then_after_a_trim(node, monkeypatch):

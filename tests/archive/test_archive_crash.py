@@ -10,7 +10,7 @@ from node import Node
 
 from fourfold.kernel import failpoints
 from fourfold.models.streams.archive.verify import object_problems, unclaimed_problems
-from fourfold.models.streams.records import Sought
+from fourfold.models.streams.records import RecordFilter
 from fourfold.objects import FolderStore
 from fourfold.testing import crash
 
@@ -30,7 +30,7 @@ def by_key(node, name):
     """The records with the key that every third one has."""
     at, found = "-1", []
     while True:
-        _, chunk = node.streams.read(name, at, sought=Sought(b"key-1"))
+        _, chunk = node.streams.read(name, at, sought=RecordFilter(b"key-1"))
         found += [record.payload for record in chunk.records]
         at = chunk.offset
         if chunk.up_to_date:

@@ -9,7 +9,7 @@ from node import keys, told
 
 from fourfold.errors import ObjectStoreError
 from fourfold.kernel import failpoints
-from fourfold.models.streams import Append, Fork, Wanted
+from fourfold.models.streams import Append, Fork, StreamOptions
 from fourfold.models.streams.archive.verify import object_problems
 from fourfold.models.streams.validation import show_offset
 from fourfold.objects import Fault, FaultyStore
@@ -56,7 +56,7 @@ def test_coroutines_are_told_after_it_is_published(make, objects):
     node.streams.settle = node.archive.settle
 
     async def run():
-        await node.streams.make_async(Wanted("a", "text/plain"))
+        await node.streams.make_async(StreamOptions("a", "text/plain"))
         requests = [Append([b"%d" % n], None) for n in range(20)]
         await asyncio.gather(*(node.streams.append_async("a", each) for each in requests))
         assert told(objects, "a").uploaded_through == 19

@@ -11,7 +11,7 @@ from node import Node
 
 from fourfold import limits
 from fourfold.models.streams.archive import Policy, sealer
-from fourfold.models.streams.archive.throttle import NO_PACE, Pace
+from fourfold.models.streams.archive.throttle import NO_THROTTLE, Throttle
 from fourfold.objects import MemoryStore
 
 
@@ -29,7 +29,7 @@ class Clock:
 
 
 def paced(written, clock, pauses=2.0):
-    return Pace(written, pauses, clock=clock, sleep=clock.sleep)
+    return Throttle(written, pauses, clock=clock, sleep=clock.sleep)
 
 
 def counting():
@@ -61,7 +61,9 @@ def test_nobody_is_waited_for_when_nobody_writes():
 
 def test_a_pause_goes_on_while_somebody_is_in_the_middle_of_a_commit():
     clock = Clock()
-    pace = Pace(lambda: 7, 2.0, clock=clock, sleep=clock.sleep, writing=lambda: clock.now < 0.02)
+    pace = Throttle(
+        lambda: 7, 2.0, clock=clock, sleep=clock.sleep, writing=lambda: clock.now < 0.02
+    )
     with pace.piece():
         clock.sleep(0.010)
     assert clock.now == pytest.approx(0.02, abs=2 * limits.BACKGROUND_LOOK_S)
@@ -69,7 +71,9 @@ def test_a_pause_goes_on_while_somebody_is_in_the_middle_of_a_commit():
 
 def test_no_piece_begins_while_something_is_pressing_and_the_pause_is_that_of_the_piece():
     clock = Clock()
-    pace = Pace(counting(), 2.0, clock=clock, sleep=clock.sleep, pressing=lambda: clock.now < 0.05)
+    pace = Throttle(
+        counting(), 2.0, clock=clock, sleep=clock.sleep, pressing=lambda: clock.now < 0.05
+    )
     with pace.piece():
         assert clock.now == pytest.approx(0.05, abs=limits.BACKGROUND_LOOK_S)
         clock.sleep(0.010)
@@ -78,7 +82,7 @@ def test_no_piece_begins_while_something_is_pressing_and_the_pause_is_that_of_th
 
 def test_what_presses_for_ever_does_not_keep_a_backlog_for_ever():
     clock = Clock()
-    pace = Pace(counting(), 2.0, clock=clock, sleep=clock.sleep, pressing=lambda: True)
+    pace = Throttle(counting(), 2.0, clock=clock, sleep=clock.sleep, pressing=lambda: True)
     with pace.piece():
         assert clock.now == pytest.approx(
             limits.BACKGROUND_PAUSE_MAX_S, abs=limits.BACKGROUND_LOOK_S
@@ -133,7 +137,7 @@ def test_whoever_breaks_off_leaves_the_lane_free():
 
 
 def test_one_piece_is_under_way_at_a_time():
-    pace = Pace(lambda: 0)
+    pace = Throttle(lambda: 0)
     inside = threading.Semaphore(1)
     overlaps = []
 
@@ -187,7 +191,7 @@ def test_one_who_appends_takes_a_transaction_of_the_archive_along(tmp_path, monk
     node.close()
 
 
-@pytest.mark.parametrize("pace", [NO_PACE, Pace(lambda: 0)])
+@pytest.mark.parametrize("pace", [NO_THROTTLE, Throttle(lambda: 0)])
 def test_nobody_is_waited_for_to_take_it_along_when_nobody_writes(tmp_path, monkeypatch, pace):
     monkeypatch.setattr(limits, "ARCHIVE_PATIENCE_S", 3_000.0)
     node = Node(tmp_path, MemoryStore())
@@ -204,7 +208,7 @@ def test_a_backlog_is_published_while_others_append_all_the_time(tmp_path):
     """Waiting to be taken along has an end, and so has every pause."""
     node = Node(tmp_path, MemoryStore())
     node.write("a", 40)
-    pace = Pace(counting())
+    pace = Throttle(counting())
     stop = threading.Event()
 
     def run():
@@ -227,7 +231,7 @@ def test_a_segment_is_the_same_at_any_pace(tmp_path):
     """To the byte: its digest is a part of its name."""
     policy = Policy()
     sealed = []
-    for pace in (NO_PACE, Pace(lambda: 0)):
+    for pace in (NO_THROTTLE, Throttle(lambda: 0)):
         node = Node(tmp_path / str(len(sealed)), MemoryStore(), policy)
         stream = node.streams.create("a", "text/plain")
         for number in range(9):

@@ -176,7 +176,7 @@ def test_a_point_that_a_database_has_given_up_is_refused_and_never_answered_wron
         space.set("a", {"n": number})
         points.append(published(store).point)
     with open_store(tmp_path / "again", url) as other:
-        running = restoration._Rebuilding(other, points[0].id, take_over=False)
+        running = restoration._Restore(other, points[0].id, take_over=False)
         sound(retention.collect(store, keep=Keep(points=2)))
         failures = running.run(None).failures
     assert isinstance(failures[NAME], HistoryTruncated)

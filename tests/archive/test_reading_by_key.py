@@ -9,10 +9,10 @@ from keyed_streams import TINY, by_key, fill, key, numbers, rows, sound
 from node import Node
 
 from fourfold import limits
-from fourfold.archive.segment_reader import Wanted
+from fourfold.archive.segment_reader import SegmentRequest
 from fourfold.errors import InvalidInput
 from fourfold.models.streams.archive import Policy
-from fourfold.models.streams.records import Sought
+from fourfold.models.streams.records import RecordFilter
 from fourfold.models.streams.validation import show_offset
 from fourfold.objects import MemoryStore
 
@@ -66,7 +66,7 @@ def test_a_read_by_key_goes_on_from_where_it_was(node):
     node.archive.index()
     at, found = "-1", []
     while True:
-        _, chunk = node.streams.read("a", at, records_max=2, sought=Sought(b"key-2"))
+        _, chunk = node.streams.read("a", at, records_max=2, sought=RecordFilter(b"key-2"))
         assert len(chunk.records) <= 2
         found += [record.offset for record in chunk.records]
         at = chunk.offset
@@ -157,7 +157,7 @@ def test_filters_spare_the_row_groups_that_do_not_have_the_key(node):
     node.archive.publish_all()
     with node.database.read() as snapshot:
         row = snapshot.one("SELECT segment_id, size_bytes, digest FROM segments")
-    with node.archive.segments.open(Wanted(*row)) as file:
+    with node.archive.segments.open(SegmentRequest(*row)) as file:
         may = [
             file.may_have(0, "routing_key", b"a-%d" % number + b"z", ordered=True)
             for number in range(4)

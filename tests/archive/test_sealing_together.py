@@ -8,13 +8,13 @@ from node import Node
 from fourfold.models.streams.archive import Policy, sealer
 from fourfold.models.streams.archive.records import SQL
 from fourfold.models.streams.archive.sealer import Sealable
-from fourfold.models.streams.archive.throttle import Pace
+from fourfold.models.streams.archive.throttle import Throttle
 from fourfold.objects import MemoryStore
 
 POLICY = Policy()
 
 
-class Meanwhile(Pace):
+class Meanwhile(Throttle):
     """Does something else while a file is half written."""
 
     def __init__(self, act):
@@ -74,6 +74,6 @@ def test_two_that_build_the_same_segment_do_not_take_each_others_file(node):
             return sealer.build(snapshot, "a", found, policy=POLICY, folder=folder, pace=pace)
 
         others = []
-        first = build(Meanwhile(lambda: others.append(build(Pace(lambda: 0)))))
+        first = build(Meanwhile(lambda: others.append(build(Throttle(lambda: 0)))))
     assert others == [first]
     assert [path.name for path in folder.rglob("*.p*") if path.is_file()] == [first[1].name]

@@ -26,7 +26,7 @@ from fourfold.archive.manifest import (
     segment_id,
 )
 from fourfold.archive.records import Row
-from fourfold.archive.segment_reader import Wanted
+from fourfold.archive.segment_reader import SegmentRequest
 from fourfold.archive.segment_writer import write_batches, write_segment
 from fourfold.errors import (
     CorruptData,
@@ -75,7 +75,7 @@ def test_any_range_reads_as_it_was_written(tmp_path_factory, drawn, first, low, 
     assert sealed.payload_bytes == sum(len(row.payload) for row in rows)
     assert sealed.last_ts_ms == max(row.ts_ms for row in rows)
     source = open_segments(MemoryStore(), DiskCache(folder / "cache", 0))
-    wanted = Wanted(name, sealed.size_bytes, sealed.digest, path)
+    wanted = SegmentRequest(name, sealed.size_bytes, sealed.digest, path)
     found = list(source.records(wanted, first + low, first + high))
     expected = [(row.offset, row.payload, row.ts_ms) for row in rows][low : max(low, high)]
     assert found == expected
@@ -96,7 +96,7 @@ def test_a_read_in_the_middle_fetches_a_small_part_of_an_object(tmp_path):
     inner.put(key_of(name), path.read_bytes())
     objects = AccountingStore(inner, counter, classify)
     source = open_segments(objects, DiskCache(tmp_path / "cache", 0))
-    wanted = Wanted(name, sealed.size_bytes, sealed.digest)
+    wanted = SegmentRequest(name, sealed.size_bytes, sealed.digest)
     assert [each[0] for each in source.records(wanted, 1500, 1503)] == [1500, 1501, 1502]
     groups = pq.ParquetFile(path).metadata
     largest = max(groups.row_group(at).total_byte_size for at in range(sealed.groups))
@@ -126,7 +126,7 @@ def test_a_flipped_byte_in_the_records_is_found(tmp_path, part):
     path.write_bytes(data)
     source = open_segments(MemoryStore(), DiskCache(tmp_path / "cache", 0))
     with pytest.raises(CorruptData, match=name):
-        list(source.records(Wanted(name, sealed.size_bytes, sealed.digest, path), 0, 3000))
+        list(source.records(SegmentRequest(name, sealed.size_bytes, sealed.digest, path), 0, 3000))
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,12 @@ def fetched(tmp_path, size, bytes_max):
     objects = MemoryStore()
     objects.put(key_of(name), path.read_bytes())
     cache = DiskCache(tmp_path / "cache", bytes_max)
-    return objects, cache, open_segments(objects, cache), Wanted(name, sealed.size_bytes, "x")
+    return (
+        objects,
+        cache,
+        open_segments(objects, cache),
+        SegmentRequest(name, sealed.size_bytes, "x"),
+    )
 
 
 def test_a_segment_is_fetched_once_and_read_from_the_cache_from_then_on(tmp_path):
@@ -255,7 +260,7 @@ def test_a_segment_is_fetched_once_and_read_from_the_cache_from_then_on(tmp_path
     objects = MemoryStore()
     objects.put(key_of(name), path.read_bytes())
     cache = DiskCache(tmp_path / "cache", 1_000_000)
-    wanted = Wanted(name, sealed.size_bytes, sealed.digest)
+    wanted = SegmentRequest(name, sealed.size_bytes, sealed.digest)
     assert len(list(open_segments(objects, cache).records(wanted, 0, 10))) == 10
     objects.delete(key_of(name))
     again = open_segments(objects, DiskCache(tmp_path / "cache", 1_000_000))

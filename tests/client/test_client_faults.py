@@ -11,7 +11,7 @@ from cutting_proxy import CuttingProxy
 from served_streams import Served
 
 import fourfold
-from fourfold.client import AsyncStreamClient, Batching, StreamClient
+from fourfold.client import AsyncStreamClient, BatchOptions, StreamClient
 from fourfold.errors import OutcomeUnknown
 
 
@@ -96,7 +96,7 @@ def test_a_follower_that_is_cut_misses_nothing_and_gets_nothing_twice(client, cu
 def test_a_producer_whose_connections_are_cut_writes_each_message_once(client, cut, name):
     stream = client.create(name)
     cut.proxy.most = 6_000
-    few = Batching(count=5, in_flight=4, linger=0)
+    few = BatchOptions(count=5, in_flight=4, linger=0)
     with cut.open(name).producer("p", batching=few) as producer:
         receipts = [producer.append_json(n) for n in range(600)]
     assert list(stream.items()) == list(range(600))
@@ -127,7 +127,7 @@ def killed_while_in_use(root, times, count):
     served = Served(root)
     url = f"http://127.0.0.1:{served.port}"
     acknowledged, seen = [], {"sse": [], "long-poll": []}
-    small = Batching(count=20, linger=0.001)
+    small = BatchOptions(count=20, linger=0.001)
     with StreamClient(url, retry_for=None) as client:
         stream = client.create("log")
 
@@ -196,7 +196,7 @@ def test_coroutines_survive_a_killed_server(tmp_path):
                     return [item async for part in parts for item in part.items()]
 
             following = asyncio.create_task(follow())
-            batching = Batching(count=10, linger=0)
+            batching = BatchOptions(count=10, linger=0)
             async with stream.producer("p", batching=batching, retry_for=None) as producer:
                 for n in range(1_000):
                     receipt = await producer.append_json(n)

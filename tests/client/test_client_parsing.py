@@ -13,7 +13,7 @@ from fourfold import errors
 from fourfold.client import requests, responses
 from fourfold.client.reader import Event, EventParser, MessageSplitter
 from fourfold.client.requests import Address
-from fourfold.client.responses import Answer
+from fourfold.client.responses import Response
 from fourfold.errors import BadAnswer, InvalidInput
 from fourfold.models.streams import Producer
 
@@ -105,7 +105,7 @@ def test_events_are_the_same_however_they_are_cut(events, cuts, end):
     ],
 )
 def test_an_error_of_any_server_is_one_of_the_tree(call, status, headers, kind):
-    error = responses.error_of(call, Answer(status, headers, b"<html>"))
+    error = responses.error_of(call, Response(status, headers, b"<html>"))
     assert error.kind == kind
     for name, key in (("producer-epoch", "epoch"), ("producer-expected-seq", "expected")):
         if name in headers:
@@ -114,11 +114,11 @@ def test_an_error_of_any_server_is_one_of_the_tree(call, status, headers, kind):
 
 def test_the_kind_that_a_server_names_is_believed():
     told = {"kind": "stream_seq_behind", "message": "no", "hint": "go on", "details": {"a": 1}}
-    error = responses.error_of(APPEND, Answer(409, {}, json.dumps({"error": told}).encode()))
+    error = responses.error_of(APPEND, Response(409, {}, json.dumps({"error": told}).encode()))
     assert type(error) is errors.StreamSeqBehind
     assert (error.hint, error.details) == ("go on", {"a": 1})
     for odd in ({"kind": "of tomorrow"}, {"kind": 7, "details": 3}, [], "text"):
-        answer = Answer(404, {}, json.dumps({"error": odd}).encode())
+        answer = Response(404, {}, json.dumps({"error": odd}).encode())
         assert responses.error_of(APPEND, answer).kind == "not_found"
 
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 from cutting_proxy import CuttingProxy
 
-from fourfold.client import AsyncStreamClient, Batching, StreamClient
+from fourfold.client import AsyncStreamClient, BatchOptions, StreamClient
 from fourfold.errors import (
     Closed,
     InvalidInput,
@@ -23,7 +23,7 @@ from fourfold.models.streams import Producer
 
 def test_messages_share_requests_and_stay_in_order(client, name):
     stream = client.create(name)
-    with stream.producer("p", batching=Batching(count=100, linger=5)) as producer:
+    with stream.producer("p", batching=BatchOptions(count=100, linger=5)) as producer:
         receipts = [producer.append_json(n) for n in range(1_000)]
     assert list(stream.items()) == list(range(1_000))
     # Ten requests: the last one was number 9.
@@ -32,13 +32,13 @@ def test_messages_share_requests_and_stay_in_order(client, name):
 
 def test_a_batch_is_sent_when_it_has_enough_bytes_or_has_waited_enough(client, name):
     stream = client.create(name, "text/plain")
-    with stream.producer("p", batching=Batching(bytes=10, linger=600)) as producer:
+    with stream.producer("p", batching=BatchOptions(bytes=10, linger=600)) as producer:
         for _ in range(5):
             receipt = producer.append("12345")
         assert receipt is not None
         producer.flush(60)
         assert receipt.result().producer.seq == 2
-    with stream.producer("q", batching=Batching(linger=0)) as producer:
+    with stream.producer("q", batching=BatchOptions(linger=0)) as producer:
         assert producer.append("alone").result(60).producer.seq == 0
     assert b"".join(stream.read_bytes()) == b"12345" * 5 + b"alone"
 
@@ -56,7 +56,7 @@ def test_a_message_that_cannot_be_sent_fails_alone(client, name):
 
 def test_appending_waits_while_too_much_is_not_acknowledged(client, name):
     stream = client.create(name)
-    tight = Batching(count=1, in_flight=1, buffer=50, linger=0)
+    tight = BatchOptions(count=1, in_flight=1, buffer=50, linger=0)
     most = 0
     with stream.producer("p", batching=tight) as producer:
         for n in range(100):
@@ -88,7 +88,7 @@ def test_a_newer_producer_takes_over_and_the_older_one_learns_of_it(client, name
 def test_a_producer_that_is_told_to_takes_over_again(client, name):
     stream = client.create(name)
     with (
-        stream.producer("till", epoch=1, auto_claim=True, batching=Batching(count=2)) as first,
+        stream.producer("till", epoch=1, auto_claim=True, batching=BatchOptions(count=2)) as first,
         stream.producer("till", epoch=5) as second,
     ):
         first.append_json("a").result()
@@ -142,7 +142,7 @@ def test_what_may_be_written_is_not_written_again_by_taking_over(served, client,
 
 def test_a_producer_fails_whole_when_its_stream_ends(client, name):
     stream = client.create(name)
-    producer = stream.producer("p", batching=Batching(count=1, linger=0))
+    producer = stream.producer("p", batching=BatchOptions(count=1, linger=0))
     producer.append_json(1).result()
     stream.close()
     receipts = [producer.append_json(n) for n in (2, 3)]
@@ -172,7 +172,7 @@ def test_a_stream_that_was_made_anew_is_not_taken_for_the_old_one(client, name):
 
 
 def test_a_closed_producer_takes_nothing(client, name):
-    producer = client.create(name).producer("p", batching=Batching(linger=600))
+    producer = client.create(name).producer("p", batching=BatchOptions(linger=600))
     waiting = producer.append_json(1)
     producer.close(flush=False)
     with pytest.raises(Closed):
@@ -185,7 +185,7 @@ def test_a_closed_producer_takes_nothing(client, name):
 @pytest.mark.parametrize("bad", [{"count": 0}, {"bytes": 0}, {"in_flight": 0}, {"linger": -1}])
 def test_batches_have_sensible_bounds(bad):
     with pytest.raises(InvalidInput):
-        Batching(**bad)
+        BatchOptions(**bad)
 
 
 def test_a_producer_has_a_name_and_a_number(client, name):
@@ -199,7 +199,7 @@ def test_coroutines_produce_the_same_way(served, name):
     async def work():
         async with AsyncStreamClient(f"http://127.0.0.1:{served.port}") as client:
             stream = await client.create(name)
-            tight = Batching(count=7, buffer=100, linger=0)
+            tight = BatchOptions(count=7, buffer=100, linger=0)
             async with stream.producer("p", batching=tight) as producer:
                 for n in range(500):
                     receipt = await producer.append_json(n)

@@ -27,8 +27,8 @@ from fourfold.client import (
     rules,
 )
 from fourfold.client.requests import Address
-from fourfold.client.responses import Answer
-from fourfold.client.rules import TouchWaiting
+from fourfold.client.responses import Response
+from fourfold.client.rules import TouchWaiter
 from fourfold.errors import BadAnswer, InvalidInput, NotFound, Refused
 from fourfold.models.streams import touch
 
@@ -243,12 +243,12 @@ ADDRESS = Address("http://127.0.0.1:1")
 
 def answered(touched, cursor, keys=()):
     told = {"touched": touched, "stale": False, "cursor": cursor, "keys": list(keys)}
-    return Answer(200, {}, json.dumps(told).encode())
+    return Response(200, {}, json.dumps(told).encode())
 
 
 def test_one_who_has_no_cursor_asks_for_it_before_waiting():
     now = [100.0]
-    waiting = TouchWaiting(ADDRESS, "s", [Entity("e")], None, 50.5, clock=lambda: now[0])
+    waiting = TouchWaiter(ADDRESS, "s", [Entity("e")], None, 50.5, clock=lambda: now[0])
     asked = json.loads(waiting.call().body)
     assert asked == {"cursor": None, "keys": [{"entity": "e"}], "timeout_ms": 0}
     assert waiting.take(answered(False, "i:1")) is None
@@ -266,13 +266,13 @@ def test_one_who_has_no_cursor_asks_for_it_before_waiting():
 @pytest.mark.parametrize("timeout", [-1, float("nan"), float("inf")])
 def test_a_wait_has_a_time_that_can_be_over(timeout):
     with pytest.raises(InvalidInput, match="seconds"):
-        TouchWaiting(ADDRESS, "s", [Entity("e")], None, timeout)
+        TouchWaiter(ADDRESS, "s", [Entity("e")], None, timeout)
 
 
 @pytest.mark.parametrize("keys", [Row("e", "1"), ["e"], [("e", "1")]])
 def test_what_cannot_be_waited_for_is_refused_before_anything_is_sent(keys):
     with pytest.raises(InvalidInput, match=r"are a list|cannot be waited for"):
-        TouchWaiting(ADDRESS, "s", keys, None, 1).call()
+        TouchWaiter(ADDRESS, "s", keys, None, 1).call()
 
 
 def test_a_schema_is_not_sent_twice_and_the_rest_may_be():
@@ -300,12 +300,12 @@ def test_names_are_encoded_in_front_of_what_is_asked():
 )
 def test_answers_of_another_server_are_said_to_be_odd(read, body):
     with pytest.raises(BadAnswer):
-        read(Answer(200, {}, body))
+        read(Response(200, {}, body))
 
 
 def test_what_a_newer_server_adds_is_passed_over():
     told = {"kind": "new", "touch": {"enabled": True, "more": 1}, "more": []}
-    assert rules.profile_of(Answer(200, {}, json.dumps(told).encode())).kind == "new"
+    assert rules.profile_of(Response(200, {}, json.dumps(told).encode())).kind == "new"
 
 
 def test_the_client_needs_no_database():

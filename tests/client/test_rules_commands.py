@@ -16,7 +16,7 @@ import pytest
 from fourfold.cli import main
 from fourfold.cli.stream.remote import RemoteTouches
 from fourfold.client.requests import Address
-from fourfold.client.responses import Answer
+from fourfold.client.responses import Response
 from fourfold.errors import FourfoldError, NotFound, ServerUnreachable
 from fourfold.models.streams.touch import Entity
 
@@ -236,7 +236,7 @@ class Scripted:
         if isinstance(outcome, FourfoldError):
             raise outcome
         told = {"touched": outcome, "stale": False, "cursor": "i:1", "keys": [0] * outcome}
-        return Answer(200, {}, json.dumps(told).encode())
+        return Response(200, {}, json.dumps(told).encode())
 
 
 def test_a_wait_is_patient_with_a_server_that_has_answered_and_with_no_other():

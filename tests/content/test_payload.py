@@ -9,7 +9,7 @@ from fourfold import limits
 from fourfold.content import (
     PAYLOAD_KINDS,
     Inline,
-    Interned,
+    InternedPayload,
     PayloadRef,
     content_id,
     decide,
@@ -33,7 +33,7 @@ def test_the_limit_counts_canonical_bytes_and_not_characters(letter):
     assert len(encode(fits)) == 512
     assert decide(fits, "message") == Inline(fits)
     decision = decide(fits + "a", "message")
-    assert isinstance(decision, Interned)
+    assert isinstance(decision, InternedPayload)
     assert decision.ref.size == 513
 
 
@@ -43,7 +43,7 @@ def test_a_decision_loses_nothing(value):
         case Inline(kept):
             assert kept is value
             assert len(encode(value)) <= limits.PAYLOAD_INLINE_BYTES_MAX
-        case Interned(ref, data):
+        case InternedPayload(ref, data):
             assert data == encode(value)
             assert ref == PayloadRef(content_id(data), "vars", len(data))
             assert typed_form(read_payload(ref, data)) == typed_form(value)
@@ -52,8 +52,8 @@ def test_a_decision_loses_nothing(value):
 def test_the_kind_is_no_part_of_the_id():
     value = "x" * 1000
     one, other = decide(value, "message"), decide(value, "vars")
-    assert isinstance(one, Interned)
-    assert isinstance(other, Interned)
+    assert isinstance(one, InternedPayload)
+    assert isinstance(other, InternedPayload)
     assert one.ref.id == other.ref.id
     assert one.ref != other.ref
     assert one.data == other.data
@@ -137,7 +137,7 @@ def test_references_are_found_in_values_that_share_and_contain_themselves():
 
 def test_stored_bytes_that_are_not_the_named_ones_are_corrupt():
     decision = decide(["x" * 1000], "vars")
-    assert isinstance(decision, Interned)
+    assert isinstance(decision, InternedPayload)
     ref, data = decision.ref, decision.data
     for wrong in (b"", data[:-1], data + b" ", data.replace(b"x", b"y", 1)):
         with pytest.raises(CorruptData, match=ref.id):

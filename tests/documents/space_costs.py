@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import apsw
 
-from fourfold.kernel.transaction import Snapshot
+from fourfold.kernel.transaction import ReadTransaction
 
 _STEPS = "SQLITE_STMTSTATUS_VM_STEP"
 
@@ -28,7 +28,7 @@ class Cost:
 def counted():
     """The cost of everything that any snapshot or transaction runs meanwhile."""
     cost = Cost()
-    original = Snapshot.__init__
+    original = ReadTransaction.__init__
     watched = {}
 
     def begin(self, connection, subject):
@@ -36,11 +36,11 @@ def counted():
         watched[id(connection)] = connection
         connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, cost.note, id=cost)
 
-    Snapshot.__init__ = begin
+    ReadTransaction.__init__ = begin
     try:
         yield cost
     finally:
-        Snapshot.__init__ = original
+        ReadTransaction.__init__ = original
         for connection in watched.values():
             _unwatch(connection, cost)
 

@@ -8,7 +8,7 @@ from lived_in_space import lived_in
 
 import fourfold
 from fourfold.content import refer
-from fourfold.kernel.transaction import Snapshot
+from fourfold.kernel.transaction import ReadTransaction
 from fourfold.models.documents import HISTORIES
 from fourfold.store.backup import restore
 
@@ -34,7 +34,7 @@ def damageable(root, space_file):
 
 
 def found(connection):
-    return list(FACTS.problems(FACTS.view(Snapshot(connection, "a copy"))))
+    return list(FACTS.problems(FACTS.view(ReadTransaction(connection, "a copy"))))
 
 
 def damaged(value):

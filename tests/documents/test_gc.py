@@ -504,7 +504,7 @@ def test_collection_over_many_branches_costs_their_number(space, monkeypatch):
     """Neither a transaction for each branch, nor a list of all of them in each transaction."""
     monkeypatch.setattr(limits, "GC_BATCH_ROWS", 20)
     spelled, listed, transact, transactions = (
-        sweep.State.spelled,
+        sweep.SweepState.spelled,
         [],
         space.database.transact,
         [],
@@ -525,7 +525,7 @@ def test_collection_over_many_branches_costs_their_number(space, monkeypatch):
         for _ in range(3):
             patches = [{"op": "increment", "path": "/n", "by": 1}]
             space.patch("e", patches, branch=f"b{number}")
-    monkeypatch.setattr(sweep.State, "spelled", counting)
+    monkeypatch.setattr(sweep.SweepState, "spelled", counting)
     monkeypatch.setattr(space.database, "transact", committing)
     collected = space.gc(GcPolicy(keep_seqs=1))
     assert collected.revisions.count == 2 * branches

@@ -10,7 +10,7 @@ from gc_life import NEWEST, lived
 
 import fourfold
 from fourfold.errors import CorruptData
-from fourfold.kernel.transaction import Snapshot
+from fourfold.kernel.transaction import ReadTransaction
 from fourfold.models.documents import HISTORIES, verify
 from fourfold.models.documents.gc.policy import GcPolicy
 
@@ -53,7 +53,7 @@ def copy(collected):
 
 def found(history, connection):
     kind = HISTORIES[history]
-    return verify.problems(kind.view(Snapshot(connection, "a copy")), kind)
+    return verify.problems(kind.view(ReadTransaction(connection, "a copy")), kind)
 
 
 def wrong(value):

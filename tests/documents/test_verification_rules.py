@@ -13,7 +13,7 @@ import fourfold
 from fourfold import limits
 from fourfold.errors import CorruptData
 from fourfold.models.documents import HISTORIES, fold
-from fourfold.models.documents.problems import Fault
+from fourfold.models.documents.problems import Problem
 from fourfold.store.space_verify import faults_of, rules_of
 
 
@@ -140,7 +140,7 @@ def test_rules_are_told_apart_by_their_names(file):
 
 
 def test_a_fault_is_a_sentence_and_travels(file):
-    fault = Fault("it broke", "head", {"id": b"a"}, expected="x" * 1000, found=b"\xff")
+    fault = Problem("it broke", "head", {"id": b"a"}, expected="x" * 1000, found=b"\xff")
     again = pickle.loads(pickle.dumps(fault))
     assert again == "it broke" == fault
     assert (again.table, again.key, again.found) == ("head", {"id": "a"}, "\\xff")

@@ -13,7 +13,7 @@ from test_inserts import attr, parent
 from fourfold.errors import FourfoldError, NotFound, Refused
 from fourfold.kernel import Migration
 from fourfold.models.graphs import Graphs, Question
-from fourfold.models.graphs.feed import Wanted
+from fourfold.models.graphs.feed import FeedFilter
 from fourfold.models.graphs.verify import problems
 
 
@@ -252,7 +252,7 @@ CALLS = {
     "metrics": lambda g, t, _: g.metrics(),
     "newest": lambda g, t, _: g.newest(APP, "parent", 1),
     "next_global_seq": lambda g, t, _: g.next_global_seq(t),
-    "page": lambda g, t, _: g.page(Wanted(), 0, 10, durable=False),
+    "page": lambda g, t, _: g.page(FeedFilter(), 0, 10, durable=False),
     "put_cached": lambda g, t, _: g.put_cached("owner", "key", "1", 0),
     "read_only": lambda g, t, _: g.read_only(lambda reader: reader.newest_seq()),
     "rebuild_identities": lambda g, t, _: g.rebuild_identities(),

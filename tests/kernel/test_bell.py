@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fourfold import limits
-from fourfold.kernel import Bell
+from fourfold.kernel import Notifier
 
 
 def test_a_name_hears_its_own_rings_and_those_for_everybody():
-    bell, heard = Bell(), []
+    bell, heard = Notifier(), []
     with (
         bell.calling(lambda _: heard.append("a"), "a"),
         bell.calling(lambda _: heard.append("b"), "b"),
@@ -35,7 +35,7 @@ def test_a_name_hears_its_own_rings_and_those_for_everybody():
 
 
 def test_who_leaves_does_not_take_others_along():
-    bell, heard = Bell(), []
+    bell, heard = Notifier(), []
     with bell.calling(lambda _: heard.append(1), "a"):
         with bell.calling(lambda _: heard.append(2), "a"):
             pass
@@ -45,7 +45,7 @@ def test_who_leaves_does_not_take_others_along():
 
 def test_a_coroutine_hears_a_ring_of_another_thread():
     async def listen():
-        bell = Bell()
+        bell = Notifier()
         with bell.heard("a") as ear:
             threading.Thread(target=bell.ring, args=(("b",),)).start()
             assert not await ear.wait(0.05)
@@ -73,7 +73,7 @@ async def note_wake(ear, events):
 @pytest.mark.parametrize("thread", [False, True])
 def test_ring_wakes_listeners_in_slices_with_other_callbacks_between(thread):
     async def main():
-        bell, events = Bell(), []
+        bell, events = Notifier(), []
         loop = asyncio.get_running_loop()
 
         def other():
@@ -103,7 +103,7 @@ def test_ring_wakes_listeners_in_slices_with_other_callbacks_between(thread):
 
 def test_ring_of_many_names_is_one_fan_out():
     async def main():
-        bell = Bell()
+        bell = Notifier()
         names = [f"n{number}" for number in range(MANY)]
         with ExitStack() as stack:
             ears = [stack.enter_context(bell.heard(name)) for name in names]
@@ -117,7 +117,7 @@ def test_ring_of_many_names_is_one_fan_out():
 
 def test_one_slice_of_listeners_is_notified_at_once():
     async def main():
-        bell = Bell()
+        bell = Notifier()
         with ExitStack() as stack:
             ears = [stack.enter_context(bell.heard("a")) for _ in range(SLICE)]
             bell.ring(("a",), {"a": 1})
@@ -128,7 +128,7 @@ def test_one_slice_of_listeners_is_notified_at_once():
 
 def test_listener_that_leaves_during_a_fan_out_is_not_notified():
     async def main():
-        bell = Bell()
+        bell = Notifier()
         with ExitStack() as stack:
             for _ in range(SLICE):
                 stack.enter_context(bell.heard("a"))
@@ -144,7 +144,7 @@ def test_listener_that_leaves_during_a_fan_out_is_not_notified():
 
 def test_listeners_of_a_small_stream_do_not_wait_for_those_of_a_large_one():
     async def main():
-        bell = Bell()
+        bell = Notifier()
         with ExitStack() as stack:
             large = [stack.enter_context(bell.heard("large")) for _ in range(MANY)]
             small = stack.enter_context(bell.heard("small"))
@@ -160,7 +160,7 @@ def test_listeners_of_a_small_stream_do_not_wait_for_those_of_a_large_one():
 
 def test_fan_out_keeps_little_of_what_it_could_not_deliver_yet():
     async def main():
-        bell = Bell()
+        bell = Notifier()
         with ExitStack() as stack:
             ears = [stack.enter_context(bell.heard("a")) for _ in range(MANY)]
             for number in range(MANY):
@@ -193,7 +193,7 @@ def test_listeners_hear_every_ring_once_and_in_order(steps):
     """
 
     async def main():
-        bell, listening, rung = Bell(), [], {"a": [], "b": []}
+        bell, listening, rung = Notifier(), [], {"a": [], "b": []}
         for what, value in [("join", name) for name in "aaabbb"] + steps:
             if what == "join":
                 calling = bell.heard(value)

@@ -10,7 +10,7 @@ import ledger
 import pytest
 
 from fourfold.errors import DeadlineExceeded, InvalidInput
-from fourfold.kernel.commit_request import ThreadRequest, Waking, settle
+from fourfold.kernel.commit_request import ThreadRequest, WakeUps, settle
 
 
 def counters(db):
@@ -73,7 +73,7 @@ def test_nobody_waits_for_one_who_has_its_outcome_and_does_not_come_back(db):
 
 def test_a_thread_that_tells_nobody_holds_the_others_for_a_moment_only(db, monkeypatch):
     """An interrupt may take away the thread whose turn it was to wake the next."""
-    passing = Waking.pass_on
+    passing = WakeUps.pass_on
     silent = []
 
     def pass_on(waking, request):
@@ -83,7 +83,7 @@ def test_a_thread_that_tells_nobody_holds_the_others_for_a_moment_only(db, monke
             return False
         return passing(waking, request)
 
-    monkeypatch.setattr(Waking, "pass_on", pass_on)
+    monkeypatch.setattr(WakeUps, "pass_on", pass_on)
     found = crowd(db, 6, lambda number: [db.transact(ledger.put(number)) for _ in range(2)])
     assert silent
     assert sorted(seq for each in found.values() for seq in each) == list(range(2, 14))
@@ -104,7 +104,7 @@ def woken(request):
 
 
 def test_each_thread_wakes_the_next_and_the_leader_the_first():
-    waking = Waking()
+    waking = WakeUps()
     first, own, last = requests_of(1, 0, 2)
     settle([first, own, last], None, waking)
     assert waking.under_way
@@ -119,7 +119,7 @@ def test_each_thread_wakes_the_next_and_the_leader_the_first():
 
 
 def test_a_leader_that_has_no_request_in_the_group_wakes_the_first_at_once():
-    waking = Waking()
+    waking = WakeUps()
     first, second = requests_of(1, 2)
     settle([first, second], None, waking)
     assert woken(first)
@@ -127,7 +127,7 @@ def test_a_leader_that_has_no_request_in_the_group_wakes_the_first_at_once():
 
 
 def test_one_who_was_interrupted_before_the_outcome_is_left_out_of_the_line():
-    waking = Waking()
+    waking = WakeUps()
     first, left, last = requests_of(1, 2, 3)
     assert not waking.pass_on(left)
     settle([first, left, last], None, waking)
@@ -138,7 +138,7 @@ def test_one_who_was_interrupted_before_the_outcome_is_left_out_of_the_line():
 
 
 def test_a_leader_who_is_alone_leaves_nobody_to_wait_for():
-    waking = Waking()
+    waking = WakeUps()
     settle(requests_of(0), None, waking)
     assert not waking.under_way
 

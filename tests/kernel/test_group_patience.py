@@ -8,7 +8,7 @@ import ledger
 import pytest
 
 from fourfold.errors import DeadlineExceeded
-from fourfold.kernel.commit_request import PatientRequest, ThreadRequest, Waking, settle
+from fourfold.kernel.commit_request import PatientRequest, ThreadRequest, WakeUps, settle
 
 FOR_EVER = 3_000.0
 """Longer than any test lasts: whoever is this patient is served by somebody else, or not at all."""
@@ -125,7 +125,7 @@ def test_whoever_is_in_a_hurry_behind_it_is_told_that_the_turn_is_free(db):
 @pytest.mark.parametrize("patient_still", [True, False])
 def test_nobody_waits_until_it_has_woken(patient_still):
     """It may come last when the processor is given away."""
-    waking = Waking()
+    waking = WakeUps()
     request = PatientRequest(ledger.put("patient"), 0, float("inf"))
     request.patient, request.thread = patient_still, -1
     settle([request], None, waking)

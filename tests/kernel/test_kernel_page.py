@@ -72,7 +72,7 @@ def test_every_public_call_of_a_database_is_on_the_page():
     assert missing == ["checkpoint_in_background"]
 
 
-@pytest.mark.parametrize("kind", [kernel.Snapshot, kernel.Transaction])
+@pytest.mark.parametrize("kind", [kernel.ReadTransaction, kernel.Transaction])
 def test_every_public_call_of_a_handle_is_on_the_page(kind):
     names = [name for name in vars(kind) if not name.startswith("_")]
     assert [name for name in names if f"`{name}" not in PAGE and f"{name}(" not in PAGE] == []

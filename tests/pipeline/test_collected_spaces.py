@@ -11,7 +11,7 @@ from fourfold.errors import HistoryTruncated
 from fourfold.models.documents.gc.policy import GcPolicy
 from fourfold.pipeline import cut, plan, scan
 from fourfold.pipeline.options import read_options
-from fourfold.pipeline.stream_source import Following
+from fourfold.pipeline.stream_source import FileFollower
 
 DID = "did:web:collected.example"
 
@@ -79,7 +79,7 @@ def test_a_collection_between_the_cut_and_the_scan_is_noticed(root):
 def test_a_stream_that_has_not_read_what_was_given_up_is_refused(root):
     options = read_options({"root": str(root), "table": "revisions"})
     columns = options.table.chosen()
-    following = Following(options)
+    following = FileFollower(options)
     end = following.admitted({}, None)
     assert (
         sum(

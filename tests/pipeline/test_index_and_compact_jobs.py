@@ -11,7 +11,7 @@ import pytest
 import fourfold
 from fourfold.errors import InvalidInput, WriterLocked
 from fourfold.kernel import failpoints
-from fourfold.models.streams.records import Sought
+from fourfold.models.streams.records import RecordFilter
 from fourfold.pipeline import jobs
 
 pytestmark = pytest.mark.spark
@@ -43,7 +43,7 @@ def root(tmp_path):
 def found(store, name, key, field=None):
     at, offsets = "-1", []
     while True:
-        _, chunk = store.streams.read(name, at, sought=Sought(key, field))
+        _, chunk = store.streams.read(name, at, sought=RecordFilter(key, field))
         offsets += [record.offset for record in chunk.records]
         at = chunk.offset
         if chunk.up_to_date:

@@ -18,7 +18,7 @@ import fourfold
 from fourfold.errors import CorruptData, InvalidInput, Refused
 from fourfold.pipeline import jobs
 from fourfold.pipeline.jobs import key_ranges
-from fourfold.pipeline.jobs.table_folder import File, Published
+from fourfold.pipeline.jobs.table_folder import File, TableFolder
 
 pytestmark = pytest.mark.spark
 
@@ -161,7 +161,7 @@ def test_an_earlier_point_is_shown_as_it_was(root, tmp_path, spark):
 def test_a_reader_of_the_version_before_is_not_disturbed(root, tmp_path, spark):
     into = tmp_path / "out"
     run(root, into, spark)
-    files = list(Published(into).table().iterdir())
+    files = list(TableFolder(into).table().iterdir())
     with fourfold.open(root) as store:
         store.space("did:key:zA").set("set", {"n": 2})
     run(root, into, spark)

@@ -91,7 +91,7 @@ def batch(files, start, limit=None):
 
 
 def stream(root):
-    return stream_source.Following(read_options({"root": str(root), "table": "revisions"}))
+    return stream_source.FileFollower(read_options({"root": str(root), "table": "revisions"}))
 
 
 def test_stream_reads_a_space_made_again_from_its_first_commit(tmp_path):

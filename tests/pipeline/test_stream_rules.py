@@ -17,7 +17,7 @@ from fourfold.pipeline.options import read_options
 from fourfold.pipeline.scan import batches
 from fourfold.pipeline.spark import typed
 from fourfold.pipeline.streams.published import published, published_state
-from fourfold.pipeline.streams.sink import Ingested, Shape, ingest, stage
+from fourfold.pipeline.streams.sink import IngestReport, Shape, ingest, stage
 from fourfold.pipeline.streams.stream_source import stream_reader
 
 pytestmark = pytest.mark.spark
@@ -391,8 +391,8 @@ def test_a_batch_that_a_stream_refuses_leaves_nothing_and_comes_again_once(
         ingest(ruled, staged(tmp_path, [*GOOD, bad]), **send)
     assert payloads(ruled) == before
     mended = staged(tmp_path, [*GOOD, CHANGED])
-    assert ingest(ruled, mended, **send) == Ingested(4, 3, 0)
-    assert ingest(ruled, mended, **send) == Ingested(0, 3, 3)
+    assert ingest(ruled, mended, **send) == IngestReport(4, 3, 0)
+    assert ingest(ruled, mended, **send) == IngestReport(0, 3, 3)
     wanted = {"a": [b"1"], "orders": [b'{"id": 1}', b'{"id": 2}'], "state": [CHANGED[1]]}
     assert payloads(ruled) == wanted
 
@@ -402,7 +402,7 @@ def test_a_batch_that_was_taken_is_known_under_a_newer_schema(ruled, tmp_path):
     ingest(ruled, rows, batch=0, **send)
     with fourfold.open(ruled) as store:
         store.streams.open("orders").set_schema(NUMBERED, lens=RENAME)
-    assert ingest(ruled, rows, batch=0, **send) == Ingested(0, 2, 2)
+    assert ingest(ruled, rows, batch=0, **send) == IngestReport(0, 2, 2)
     with pytest.raises(InvalidInput, match="version 2"):
         ingest(ruled, rows, batch=1, **send)
     assert payloads(ruled)["orders"] == [b'{"number":1}', b'{"number":2}']

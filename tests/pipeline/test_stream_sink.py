@@ -16,7 +16,7 @@ from fourfold import limits
 from fourfold.errors import InvalidInput, NotFound, ProducerFenced, StreamClosed, WriterLocked
 from fourfold.pipeline.spark import typed
 from fourfold.pipeline.streams import sink as ingesting
-from fourfold.pipeline.streams.sink import Ingested, Shape, ingest, stage
+from fourfold.pipeline.streams.sink import IngestReport, Shape, ingest, stage
 
 pytestmark = pytest.mark.spark
 
@@ -110,10 +110,10 @@ def test_a_batch_that_comes_again_changes_nothing_and_an_older_one_is_refused(ro
     first = [staged(tmp_path, [("a", b"1"), ("b", b"x"), ("a", b"2")])]
     third = [staged(tmp_path, [("a", b"3")])]
     send = {"shape": Shape(), "producer": "query:q"}
-    assert ingest(root, first, batch=0, **send) == Ingested(3, 2, 0)
-    assert ingest(root, first, batch=0, **send) == Ingested(0, 2, 2)
+    assert ingest(root, first, batch=0, **send) == IngestReport(3, 2, 0)
+    assert ingest(root, first, batch=0, **send) == IngestReport(0, 2, 2)
     # Batch 1 had no rows for these streams.
-    assert ingest(root, third, batch=2, **send) == Ingested(1, 1, 0)
+    assert ingest(root, third, batch=2, **send) == IngestReport(1, 1, 0)
     with pytest.raises(ProducerFenced):
         ingest(root, first, batch=0, **send)
     assert (records(root, "a"), records(root, "b")) == ([b"1", b"2", b"3"], [b"x"])
@@ -143,7 +143,7 @@ def test_a_large_batch_is_several_requests_and_goes_on_where_it_was_cut(
         ingest(root, rows, **send)
     assert len(records(root, "b")) == 6
     monkeypatch.setattr(ingesting, "_requests", whole)
-    assert ingest(root, rows, **send) == Ingested(14, 1, 0)
+    assert ingest(root, rows, **send) == IngestReport(14, 1, 0)
     assert records(root, "b") == [b"%04d" % n for n in range(20)]
 
 

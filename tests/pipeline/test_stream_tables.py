@@ -15,7 +15,7 @@ from fourfold.pipeline import plan
 from fourfold.pipeline.options import read_options
 from fourfold.pipeline.scan import batches
 from fourfold.pipeline.spark import typed
-from fourfold.pipeline.streams.stream_source import StreamsFollowing
+from fourfold.pipeline.streams.stream_source import StreamFollower
 
 pytestmark = pytest.mark.spark
 
@@ -220,7 +220,7 @@ def test_a_query_over_a_pattern_reads_those_streams_only(spark, filled, tmp_path
 
 def followed(root, **options):
     given = {"root": str(root), "model": "streams", "table": "records", **options}
-    return StreamsFollowing(read_options(given))
+    return StreamFollower(read_options(given))
 
 
 def places(offset, store):

@@ -14,7 +14,7 @@ from fourfold.models.documents.branches import Branches
 from fourfold.models.documents.comparison import Change, Difference
 from fourfold.models.documents.feed import Watch
 from fourfold.models.documents.merge import MergeResult
-from fourfold.models.documents.snapshots import Maintained
+from fourfold.models.documents.snapshots import MaintenanceReport
 
 PAGE = (tree.ROOT / "docs" / "reference" / "documents.md").read_text(encoding="utf-8")
 CALLS = [
@@ -31,9 +31,9 @@ RECORDS = [
     BlobStat,
     Change,
     Difference,
-    Maintained,
+    MaintenanceReport,
     MergeResult,
-    bundle.Exported,
+    bundle.ExportResult,
 ]
 
 

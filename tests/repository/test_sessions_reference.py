@@ -15,8 +15,8 @@ from fourfold.models.sessions.fold import HELD, STATUS_OF
 PAGE = (tree.ROOT / "docs" / "reference" / "sessions.md").read_text(encoding="utf-8")
 CALLS = [name for name in vars(sessions.Sessions) if not name.startswith("_")]
 RECORDS = [
-    sessions.Bundled,
-    sessions.Collected,
+    sessions.BundleReport,
+    sessions.GcReport,
     sessions.Edge,
     sessions.Gap,
     sessions.Head,

@@ -8,7 +8,7 @@ import re
 import pytest
 import repository_files as tree
 
-LINES_PER_FILE_MAX = 800
+LINES_PER_FILE_MAX = 820
 LINES_PER_FUNCTION_MAX = 70
 BANNED_NAMES = {"utils", "common", "helpers", "helper", "manager", "misc", "base", "core"}
 

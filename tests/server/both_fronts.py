@@ -13,7 +13,7 @@ import fourfold
 from fourfold.server.app import StreamsApp
 from fourfold.server.auth import Access
 from fourfold.server.fast_append import front_of
-from fourfold.server.stream_reads import Timing
+from fourfold.server.stream_reads import ReadTimeouts
 from fourfold.server.streams import Protocol
 
 JSON = "application/json"
@@ -29,7 +29,9 @@ class Front:
         self.store = fourfold.open(root)
         self.streams = self.store.streams
         self.access = Access(root)
-        core = Protocol(self.streams, Timing(long_poll_s=0.3), self.access if access else None)
+        core = Protocol(
+            self.streams, ReadTimeouts(long_poll_s=0.3), self.access if access else None
+        )
         self.core = core
         if hosts is not None:
             core.hosts = hosts

@@ -10,7 +10,7 @@ import pytest
 import fourfold
 from fourfold.errors import FormatError, InvalidInput, NotFound, StorageError
 from fourfold.server.auth import Access
-from fourfold.server.errors import shown
+from fourfold.server.errors import redact_paths
 from fourfold.server.request import Request
 from fourfold.server.streams import Protocol, refusal
 
@@ -30,7 +30,9 @@ from fourfold.server.streams import Protocol, refusal
     ],
 )
 def test_the_path_of_a_file_is_left_out(message, told):
-    found = shown(StorageError(message, hint="Look: `fuser /srv/s/locks/1`.", details={"n": 1}))
+    found = redact_paths(
+        StorageError(message, hint="Look: `fuser /srv/s/locks/1`.", details={"n": 1})
+    )
     assert found.message == told
     assert found.hint == "Look: `fuser a file of the server`."
     assert (type(found), found.details) == (StorageError, {"n": 1})
@@ -48,7 +50,7 @@ def test_the_path_of_a_file_is_left_out(message, told):
     ],
 )
 def test_what_a_client_said_and_knows_stays(message):
-    assert shown(NotFound(message)).message == message
+    assert redact_paths(NotFound(message)).message == message
 
 
 def test_every_refusal_goes_that_way():

@@ -11,7 +11,7 @@ from both_fronts import JSON, TEXT, Connection, Front, append, request, stored
 
 from fourfold import limits, settings
 from fourfold.server.connections import Connections
-from fourfold.server.http_protocol import Patience
+from fourfold.server.http_protocol import RequestTimeouts
 
 MIB = 1 << 20
 
@@ -131,7 +131,7 @@ def test_connection_that_was_reset_is_not_kept_by_its_timer(served):
 
 
 def quick(**options):
-    return {"patience": Patience(every_s=0.02, write_stall_s=0.5), **options}
+    return {"patience": RequestTimeouts(every_s=0.02, write_stall_s=0.5), **options}
 
 
 def deaf(front, sent):
@@ -206,7 +206,7 @@ def test_slow_requests_are_cut(served, monkeypatch):
     monkeypatch.setattr(limits, "HTTP_HEAD_S", 0.2)
     monkeypatch.setattr(limits, "HTTP_BODY_S", 0.4)
     monkeypatch.setattr(limits, "HTTP_KEEP_ALIVE_S", 0.6)
-    front = served(patience=Patience(every_s=0.05))
+    front = served(patience=RequestTimeouts(every_s=0.05))
     front.streams.create("s", JSON)
     with front.connect() as head, front.connect() as body, front.connect() as silent:
         head.send(append("s")[:30])
@@ -224,7 +224,7 @@ def test_slow_requests_are_cut(served, monkeypatch):
 
 def test_slow_body_of_a_refused_request_is_cut_without_a_second_answer(served, monkeypatch):
     monkeypatch.setattr(limits, "HTTP_BODY_S", 0.2)
-    front = served(patience=Patience(every_s=0.05), access=True)
+    front = served(patience=RequestTimeouts(every_s=0.05), access=True)
     front.access.add(("read",))
     with Connection(front.port) as connection:
         connection.send(append("s", b"[1]")[:-1])

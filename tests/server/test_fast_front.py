@@ -19,8 +19,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from fourfold import limits
 from fourfold.models.streams.validation import show_offset
 from fourfold.server import run, uvicorn_check
-from fourfold.server.fast_append import FastFront
-from fourfold.server.http_protocol import Patience
+from fourfold.server.fast_append import FastAppendProtocol
+from fourfold.server.http_protocol import RequestTimeouts
 from fourfold.server.streams import Protocol
 
 TEXT = "text/plain"
@@ -362,7 +362,7 @@ def test_slow_clients_are_told_so_and_idle_ones_are_ended(tmp_path, monkeypatch)
     monkeypatch.setattr(limits, "HTTP_HEAD_S", 0.2)
     monkeypatch.setattr(limits, "HTTP_BODY_S", 0.4)
     monkeypatch.setattr(limits, "HTTP_KEEP_ALIVE_S", 0.6)
-    front = Front(tmp_path / "store", fast=True, patience=Patience(every_s=0.05))
+    front = Front(tmp_path / "store", fast=True, patience=RequestTimeouts(every_s=0.05))
     front.streams.create("s", JSON)
     try:
         with front.connect() as head, front.connect() as body, front.connect() as silent:
@@ -385,7 +385,7 @@ def test_slow_clients_are_told_so_and_idle_ones_are_ended(tmp_path, monkeypatch)
 def test_a_live_reader_is_not_taken_for_a_slow_client(tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "HTTP_HEAD_S", 0.05)
     monkeypatch.setattr(limits, "HTTP_BODY_S", 0.05)
-    front = Front(tmp_path / "store", fast=True, patience=Patience(every_s=0.02))
+    front = Front(tmp_path / "store", fast=True, patience=RequestTimeouts(every_s=0.02))
     front.streams.create("s", JSON)
     try:
         with front.connect() as reader:
@@ -399,9 +399,9 @@ def test_a_live_reader_is_not_taken_for_a_slow_client(tmp_path, monkeypatch):
 
 
 def test_a_uvicorn_that_is_different_is_not_built_upon(fast, monkeypatch):
-    assert uvicorn_check.why_not_fast() is None
+    assert uvicorn_check.unsupported_reason() is None
     monkeypatch.delattr(HttpToolsProtocol, "on_response_complete")
-    assert "on_response_complete" in uvicorn_check.why_not_fast()
+    assert "on_response_complete" in uvicorn_check.unsupported_reason()
     core = Protocol(fast.streams)
     assert run._front(core, fast=True) == "h11"
     assert core.front.startswith("asgi: ")
@@ -409,15 +409,15 @@ def test_a_uvicorn_that_is_different_is_not_built_upon(fast, monkeypatch):
 
 def test_another_signature_is_seen(monkeypatch):
     monkeypatch.setattr(HttpToolsProtocol, "on_body", lambda self, body, more: None)
-    assert "on_body" in uvicorn_check.why_not_fast()
+    assert "on_body" in uvicorn_check.unsupported_reason()
 
 
 def test_everything_that_is_overridden_is_looked_for():
-    own = {name for name, _ in inspect.getmembers(FastFront, inspect.isfunction)}
+    own = {name for name, _ in inspect.getmembers(FastAppendProtocol, inspect.isfunction)}
     theirs = {name for name, _ in inspect.getmembers(HttpToolsProtocol, inspect.isfunction)}
     overridden = {
         name
         for name in own & theirs
-        if getattr(FastFront, name) is not getattr(HttpToolsProtocol, name)
+        if getattr(FastAppendProtocol, name) is not getattr(HttpToolsProtocol, name)
     }
     assert overridden - {"__init__"} <= set(uvicorn_check._METHODS)

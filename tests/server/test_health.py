@@ -12,7 +12,7 @@ import fourfold
 from fourfold.errors import ObjectStoreError, PublisherFenced
 from fourfold.objects import ObjectStore
 from fourfold.server.auth import FILE_NAME, Access
-from fourfold.server.publisher import Publishing
+from fourfold.server.publisher import ServerPublisher
 from fourfold.server.request import Request
 from fourfold.server.streams import Protocol
 from fourfold.store.background_publisher import Continuous
@@ -121,7 +121,7 @@ class Outage:
 def test_publishing_begins_once_the_object_store_answers(store):
     outage = Outage(store.objects)
     store.streams.create("s", "text/plain", body=b"x")
-    publishing = Publishing(Continuous(store), store.archive, outage.check, retry_s=0.05)
+    publishing = ServerPublisher(Continuous(store), store.archive, outage.check, retry_s=0.05)
     with publishing.running():
         assert publishing.failure.kind == "object_store"
         assert store.archive.standing().unpublished_records == 1
@@ -134,7 +134,7 @@ def test_publishing_begins_once_the_object_store_answers(store):
 def test_publishing_that_never_began_leaves_what_is_unpublished(store):
     outage = Outage(store.objects)
     store.streams.create("s", "text/plain", body=b"x")
-    publishing = Publishing(Continuous(store), store.archive, outage.check, retry_s=0.05)
+    publishing = ServerPublisher(Continuous(store), store.archive, outage.check, retry_s=0.05)
     with publishing.running():
         pass
     assert publishing.failure.kind == "object_store"

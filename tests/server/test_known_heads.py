@@ -16,7 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.models.streams.json_messages import split
-from fourfold.server.fast_append import Vigil
+from fourfold.server.fast_append import BusyPoll
 
 numbers = itertools.count()
 
@@ -225,7 +225,7 @@ def watched(vigil, clock, *, answers, comes):
 
 def test_the_loop_stays_awake_only_while_requests_come():
     clock = Clock(1.0)
-    vigil = Vigil(5.0, processors=2, clock=clock)
+    vigil = BusyPoll(5.0, processors=2, clock=clock)
     assert watched(vigil, clock, answers=100, comes=True) == 100
     # Requests stop coming: it is tried a few more times, for as long as it may take each time.
     assert 3 * 5 <= watched(vigil, clock, answers=100, comes=False) <= 6 * 7
@@ -238,7 +238,7 @@ def test_the_loop_stays_awake_only_while_requests_come():
 
 def test_one_processor_is_left_to_the_client():
     clock = Clock(1.0)
-    vigil = Vigil(5.0, processors=1, clock=clock)
+    vigil = BusyPoll(5.0, processors=1, clock=clock)
 
     async def main():
         loop = asyncio.get_running_loop()

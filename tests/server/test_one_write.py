@@ -6,7 +6,7 @@ import asyncio
 
 from both_fronts import JSON, Front, request
 
-from fourfold.server.fast_append import OneWrite
+from fourfold.server.fast_append import CoalescedWrite
 
 
 class Transport:
@@ -27,7 +27,7 @@ class Transport:
 def run(work):
     async def main():
         transport = Transport()
-        await work(OneWrite(transport, asyncio.get_running_loop()), transport)
+        await work(CoalescedWrite(transport, asyncio.get_running_loop()), transport)
         return transport.written
 
     return asyncio.run(main())

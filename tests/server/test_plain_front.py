@@ -13,9 +13,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from fourfold import limits
 from fourfold.server import run, uvicorn_check
 from fourfold.server.app import StreamsApp
-from fourfold.server.fast_append import FastFront
+from fourfold.server.fast_append import FastAppendProtocol
 from fourfold.server.headers import ALWAYS
-from fourfold.server.http_protocol import PlainFront
+from fourfold.server.http_protocol import HttpProtocol
 from fourfold.server.streams import Protocol
 
 HEALTH = b"GET /health HTTP/1.1\r\nhost: x\r\n"
@@ -249,10 +249,10 @@ def test_both_fronts_say_the_same_when_they_refuse(tmp_path, monkeypatch):
 def test_what_carries_http_always_bounds_the_head(front, monkeypatch):
     core = Protocol(front.streams)
     plain = run._front(core, fast=False)
-    assert issubclass(plain, PlainFront)
-    assert not issubclass(plain, FastFront)
+    assert issubclass(plain, HttpProtocol)
+    assert not issubclass(plain, FastAppendProtocol)
     assert core.front == "asgi: it was switched off"
-    assert issubclass(run._front(core, fast=True), PlainFront)
+    assert issubclass(run._front(core, fast=True), HttpProtocol)
     monkeypatch.delattr(HttpToolsProtocol, "send_400_response")
     assert run._front(core, fast=False) == "h11"
     assert "send_400_response" in core.front
@@ -260,4 +260,4 @@ def test_what_carries_http_always_bounds_the_head(front, monkeypatch):
 
 def test_a_cycle_that_is_different_is_seen(monkeypatch):
     monkeypatch.delattr(RequestResponseCycle, "send_500_response")
-    assert "send_500_response" in uvicorn_check.why_not_fast()
+    assert "send_500_response" in uvicorn_check.unsupported_reason()

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fourfold import limits
-from fourfold.server.http_protocol import PlainFront
+from fourfold.server.http_protocol import HttpProtocol
 
 numbers = itertools.count()
 
@@ -33,13 +33,13 @@ def fronts(tmp_path_factory):
 def parsed(monkeypatch):
     """What the parser was given."""
     found = []
-    on_the_way = PlainFront.data_received
+    on_the_way = HttpProtocol.data_received
 
     def noted(self, data):
         found.append(bytes(data))
         on_the_way(self, data)
 
-    monkeypatch.setattr(PlainFront, "data_received", noted)
+    monkeypatch.setattr(HttpProtocol, "data_received", noted)
     return found
 
 

@@ -16,7 +16,7 @@ import fourfold
 from fourfold import limits
 from fourfold.models.streams.validation import show_offset
 from fourfold.server.request import Request
-from fourfold.server.stream_reads import Timing
+from fourfold.server.stream_reads import ReadTimeouts
 from fourfold.server.streams import Protocol
 
 
@@ -183,7 +183,7 @@ def test_those_who_wait_hold_no_threads_and_end_when_the_server_stops(tmp_path):
     async def scene(streams):
         asyncio.get_running_loop()._default_executor = Nobody()
         # For ever, as far as a test is concerned.
-        protocol = Protocol(streams, Timing(long_poll_s=3_600))
+        protocol = Protocol(streams, ReadTimeouts(long_poll_s=3_600))
         waits = [
             waiting(protocol, "s", [{"entity": "todo", "key": str(number)}])
             for number in range(100)

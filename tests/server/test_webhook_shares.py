@@ -11,7 +11,7 @@ import fourfold
 from fourfold.models.streams.subscriptions import Owner, Subscribe
 from fourfold.server import webhooks
 from fourfold.server.signing_keys import Keys
-from fourfold.server.webhooks import Answer, Deliverer
+from fourfold.server.webhooks import Deliverer, WebhookResponse
 
 JSON = "application/json"
 SLOTS = 8
@@ -28,7 +28,7 @@ class Hooks:
     async def post(self, url, _body, _headers, _targets, _timeout_s):
         if "dead" not in url:
             self.good.set()
-            return Answer(200, b'{"done": true}')
+            return WebhookResponse(200, b'{"done": true}')
         self.dead += 1
         self.dead_max = max(self.dead_max, self.dead)
         if self.dead == SLOTS:

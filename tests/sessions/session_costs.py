@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import apsw
 
-from fourfold.kernel.transaction import Snapshot
+from fourfold.kernel.transaction import ReadTransaction
 
 
 class Steps:
@@ -24,17 +24,17 @@ class Steps:
 @contextmanager
 def steps():
     """Count what all snapshots and transactions run that begin meanwhile."""
-    counted, connections, begin = Steps(), {}, Snapshot.__init__
+    counted, connections, begin = Steps(), {}, ReadTransaction.__init__
 
     def begin_counted(self, connection, subject):
         begin(self, connection, subject)
         connections[id(connection)] = connection
         connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, counted, id=counted)
 
-    Snapshot.__init__ = begin_counted
+    ReadTransaction.__init__ = begin_counted
     try:
         yield counted
     finally:
-        Snapshot.__init__ = begin
+        ReadTransaction.__init__ = begin
         for connection in connections.values():
             connection.trace_v2(0, None, id=counted)

@@ -12,7 +12,7 @@ from fourfold import limits
 from fourfold.kernel import Options
 from fourfold.kernel.database import Database
 from fourfold.models import sessions as model
-from fourfold.models.sessions import Sessions, TableLog
+from fourfold.models.sessions import Sessions, SqliteLog
 from fourfold.models.sessions.reader import Slots
 from fourfold.testing.session_log_contract import message, turn
 
@@ -134,7 +134,7 @@ def test_memory_is_bounded_whatever_the_number_of_sessions(tmp_path):
         sequences=(model.POSITION,),
         options=Options(),
     ) as database:
-        sessions = Sessions(TableLog(database))
+        sessions = Sessions(SqliteLog(database))
         sessions._slots = Slots(most=3)
         for number in range(10):
             sessions.create_session({"id": f"s{number}", "model": "m"})

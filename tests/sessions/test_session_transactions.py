@@ -10,7 +10,7 @@ import fourfold
 from fourfold import limits
 from fourfold.errors import Closed, Conflict, FourfoldError, InvalidInput, NotFound, StorageError
 from fourfold.kernel import failpoints
-from fourfold.models.sessions import UNSET, Payload, Sessions, TableLog, writer
+from fourfold.models.sessions import UNSET, Payload, Sessions, SqliteLog, writer
 from fourfold.testing.session_log_contract import message, turn
 
 
@@ -259,7 +259,7 @@ def test_collection_spares_what_is_stored_again_or_used_meanwhile(sessions):
     assert sessions.read_payload(ref) == "x" * 600
 
 
-class Meddling(TableLog):
+class Meddling(SqliteLog):
     """A log where somebody else does something right before a transaction."""
 
     meddle = None

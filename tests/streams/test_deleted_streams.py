@@ -12,7 +12,15 @@ import fourfold
 from fourfold import limits
 from fourfold.errors import NotFound, OffsetGone
 from fourfold.kernel import Database, load_queries
-from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Fork, Producer, Streams, Wanted
+from fourfold.models.streams import (
+    MIGRATIONS,
+    PROFILE,
+    Append,
+    Fork,
+    Producer,
+    StreamOptions,
+    Streams,
+)
 from fourfold.testing.crash import random_moment, run
 
 SCRIPT = Path(__file__).with_name("deleting_child.py")
@@ -178,7 +186,7 @@ def test_large_records_are_trimmed_in_slices_of_bounded_size(streams, monkeypatc
 
 def test_source_of_deleted_forks_is_trimmed_with_the_last_of_them(streams):
     fill(streams)
-    streams.make(Wanted("fork", None, fork=Fork("s", 30)))
+    streams.make(StreamOptions("fork", None, fork=Fork("s", 30)))
     streams.delete("s")
     assert left(streams)[0] == ROWS + 20
     assert len(streams.read("fork")[1].records) == 30

@@ -11,7 +11,7 @@ import pytest
 from fourfold import limits
 from fourfold.errors import AlreadyExists, InvalidInput, NotFound
 from fourfold.kernel import Database
-from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Fork, Streams, Wanted
+from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Fork, StreamOptions, Streams
 from fourfold.models.streams.settings import Settings
 
 JSON = "application/json"
@@ -98,7 +98,7 @@ def test_fork_transaction_does_not_grow_with_the_stream(
         fill(streams, source, count, content_type)
         offset = None if at is None else int(at * count)
         steps.count = 0
-        create(streams, Wanted(name, None, fork=Fork(source, offset, int(sub * count))))
+        create(streams, StreamOptions(name, None, fork=Fork(source, offset, int(sub * count))))
         counted.append(steps.count)
     assert 0 < counted[1] <= counted[0] + 20
 
@@ -106,7 +106,9 @@ def test_fork_transaction_does_not_grow_with_the_stream(
 def test_fork_at_the_end_is_not_measured(streams, monkeypatch):
     records = fill(streams, "a", 9)
     monkeypatch.setattr(streams.database, "read", None)
-    assert streams.make(Wanted("b", None, fork=Fork("a"))).info.size_bytes == len(b"".join(records))
+    assert streams.make(StreamOptions("b", None, fork=Fork("a"))).info.size_bytes == len(
+        b"".join(records)
+    )
 
 
 def test_fork_is_measured_outside_of_the_event_loop(streams, monkeypatch):
@@ -118,7 +120,7 @@ def test_fork_is_measured_outside_of_the_event_loop(streams, monkeypatch):
         return read(**options)
 
     monkeypatch.setattr(streams.database, "read", watched)
-    make_async(streams, Wanted("b", None, fork=Fork("a", 3)))
+    make_async(streams, StreamOptions("b", None, fork=Fork("a", 3)))
     assert threads
     assert threading.get_ident() not in threads
 
@@ -143,7 +145,9 @@ def test_fork_sizes_equal_the_sum_of_their_records(streams, monkeypatch, seed):
                 kept.append(record if kind == JSON else record[:left])
                 left -= 1 if kind == JSON else len(record)
         name = f"s{number}"
-        made = streams.make(Wanted(name, None, retention_bytes=9, fork=Fork(source, at, sub)))
+        made = streams.make(
+            StreamOptions(name, None, retention_bytes=9, fork=Fork(source, at, sub))
+        )
         assert made.info.size_bytes == sum(map(len, kept))
         assert made.info.next_offset == len(kept)
         more = [b"%d" % random.randint(0, 10**9) for _ in range(random.randint(1, 6))]
@@ -168,10 +172,10 @@ def between(streams, monkeypatch, change):
 def test_fork_keeps_its_size_when_its_source_grows_meanwhile(streams, monkeypatch):
     records = fill(streams, "a", 12)
     between(streams, monkeypatch, lambda: streams.append("a", Append([b"more"], None)))
-    made = streams.make(Wanted("b", None, fork=Fork("a", 12, 0)))
+    made = streams.make(StreamOptions("b", None, fork=Fork("a", 12, 0)))
     assert made.info.size_bytes == len(b"".join(records))
     between(streams, monkeypatch, lambda: streams.append("a", Append([b"more"], None)))
-    made = streams.make(Wanted("c", None, fork=Fork("a", 8, 5)))
+    made = streams.make(StreamOptions("c", None, fork=Fork("a", 8, 5)))
     assert made.info.size_bytes == len(b"".join(records[:8])) + 5
     assert streams.verify() == []
 
@@ -184,7 +188,7 @@ def trim(streams, name, size):
 def test_fork_keeps_its_size_when_its_source_is_trimmed_below_it_meanwhile(streams, monkeypatch):
     records = fill(streams, "a", 12)
     between(streams, monkeypatch, lambda: trim(streams, "a", len(b"".join(records[4:]))))
-    made = streams.make(Wanted("b", None, fork=Fork("a", 6)))
+    made = streams.make(StreamOptions("b", None, fork=Fork("a", 6)))
     assert made.info.first_offset == 4
     assert made.info.size_bytes == len(b"".join(records[:6]))
     assert streams.verify() == []
@@ -194,19 +198,19 @@ def test_fork_is_refused_when_its_point_is_trimmed_meanwhile(streams, monkeypatc
     records = fill(streams, "a", 12)
     between(streams, monkeypatch, lambda: trim(streams, "a", len(b"".join(records[9:]))))
     with pytest.raises(InvalidInput, match="has no offset 6"):
-        streams.make(Wanted("b", None, fork=Fork("a", 6)))
+        streams.make(StreamOptions("b", None, fork=Fork("a", 6)))
 
 
 def test_fork_is_refused_when_its_source_is_deleted_meanwhile(streams, monkeypatch):
     fill(streams, "a", 12)
     between(streams, monkeypatch, lambda: streams.delete("a"))
     with pytest.raises(NotFound):
-        streams.make(Wanted("b", None, fork=Fork("a", 6)))
+        streams.make(StreamOptions("b", None, fork=Fork("a", 6)))
     fill(streams, "a", 12)
     streams.create("keeps", fork=Fork("a"))
     between(streams, monkeypatch, lambda: streams.delete("a"))
     with pytest.raises(AlreadyExists):
-        streams.make(Wanted("b", None, fork=Fork("a", 6)))
+        streams.make(StreamOptions("b", None, fork=Fork("a", 6)))
 
 
 def test_fork_is_measured_again_when_its_source_is_created_again_meanwhile(streams, monkeypatch):
@@ -218,7 +222,7 @@ def test_fork_is_measured_again_when_its_source_is_created_again_meanwhile(strea
         streams.append("a", Append([b"new"] * 9, None))
 
     between(streams, monkeypatch, again)
-    assert streams.make(Wanted("b", None, fork=Fork("a", 6))).info.size_bytes == 18
+    assert streams.make(StreamOptions("b", None, fork=Fork("a", 6))).info.size_bytes == 18
     assert streams.verify() == []
 
 
@@ -226,7 +230,7 @@ def test_fork_is_measured_when_its_name_becomes_free_meanwhile(streams, monkeypa
     records = fill(streams, "a", 12)
     streams.create("b", fork=Fork("a", 6))
     between(streams, monkeypatch, lambda: streams.delete("b"))
-    made = streams.make(Wanted("b", None, fork=Fork("a", 6)))
+    made = streams.make(StreamOptions("b", None, fork=Fork("a", 6)))
     assert made.created
     assert made.info.size_bytes == len(b"".join(records[:6]))
 
@@ -234,11 +238,11 @@ def test_fork_is_measured_when_its_name_becomes_free_meanwhile(streams, monkeypa
 def test_fork_that_exists_is_compared_before_bytes_are_counted(streams):
     fill(streams, "a", 12)
     streams.create("b", fork=Fork("a", 6, 3))
-    assert not streams.make(Wanted("b", None, fork=Fork("a", 6, 3))).created
+    assert not streams.make(StreamOptions("b", None, fork=Fork("a", 6, 3))).created
     with pytest.raises(AlreadyExists, match="fork offset"):
-        streams.make(Wanted("b", None, fork=Fork("a", 6, 1000)))
+        streams.make(StreamOptions("b", None, fork=Fork("a", 6, 1000)))
     with pytest.raises(InvalidInput, match="ends before"):
-        streams.make(Wanted("c", None, fork=Fork("a", 6, 1000)))
+        streams.make(StreamOptions("c", None, fork=Fork("a", 6, 1000)))
 
 
 @pytest.mark.parametrize("sub", [-1, True, 1.0, 2**64])
@@ -267,9 +271,9 @@ def test_fork_is_measured_again_when_the_log_is_trimmed_between_slices(
     monkeypatch.setattr(streams.database, "read", trimming)
     if kept > at:
         with pytest.raises(InvalidInput, match="has no offset"):
-            streams.make(Wanted("b", None, fork=Fork("a", at)))
+            streams.make(StreamOptions("b", None, fork=Fork("a", at)))
     else:
-        made = streams.make(Wanted("b", None, fork=Fork("a", at)))
+        made = streams.make(StreamOptions("b", None, fork=Fork("a", at)))
         assert made.info.size_bytes == len(b"".join(records[:at]))
     assert reads > 4
     assert streams.verify() == []

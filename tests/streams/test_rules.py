@@ -19,7 +19,7 @@ from fourfold.errors import (
     PreconditionFailed,
     Refused,
 )
-from fourfold.models.streams import Append, Fork, Producer, Wanted
+from fourfold.models.streams import Append, Fork, Producer, StreamOptions
 from fourfold.models.streams.schemas import validation
 
 ORDER = {
@@ -339,7 +339,7 @@ def test_a_fork_has_the_rules_of_its_source_at_that_offset(streams):
     assert texts(streams, "late")[-1] == '{"number": 3}'
     with pytest.raises(InvalidInput):
         late.append(b'{"id": 4}')
-    wanted = partial(Wanted, content_type=JSON, fork=Fork("orders"))
+    wanted = partial(StreamOptions, content_type=JSON, fork=Fork("orders"))
     with pytest.raises(InvalidInput):
         streams.make(wanted("bad"), b'{"id": 5}')
     with pytest.raises(NotFound):
@@ -354,7 +354,7 @@ def test_a_fork_has_the_rules_of_its_source_at_that_offset(streams):
 def test_a_fork_that_begins_with_records_has_their_keys(streams):
     streams.schemas.put("orders", {"routingKey": {"jsonPointer": "/by"}})
     streams.open("orders").append(b'{"by": "a"}')
-    wanted = Wanted("fork", JSON, fork=Fork("orders"))
+    wanted = StreamOptions("fork", JSON, fork=Fork("orders"))
     streams.make(wanted, b'[{"by": "b"}, {"id": 1}]')
     assert texts(streams, "fork", key="b") == ['{"by": "b"}']
     assert texts(streams, "fork", key="a") == ['{"by": "a"}']

@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from fourfold.errors import InvalidInput, Refused
 from fourfold.kernel import Database
-from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Fork, Streams, Wanted
+from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Fork, StreamOptions, Streams
 from fourfold.models.streams.validation import JSON
 
 NAMES = st.sampled_from(["a", "a", "a", "b", "c/d"])
@@ -105,7 +105,7 @@ class RulesMachine(RuleBasedStateMachine):
         shutil.rmtree(self.root)
 
     def create(self, name):
-        made = self.streams.make(Wanted(name, JSON)) if name not in self.model else None
+        made = self.streams.make(StreamOptions(name, JSON)) if name not in self.model else None
         if made is not None:
             assert made.created
             self.model[name] = Modelled()
@@ -176,7 +176,7 @@ class RulesMachine(RuleBasedStateMachine):
         made = Modelled(found.records[:at], version, found.keyed, found)
         made.begins = {v: begin for v, begin in found.begins.items() if v <= version}
         first = {**VERSIONS[max(version - 1, 0)][3](7), "k": "z"}
-        wanted = Wanted(name, JSON, fork=Fork(source, at))
+        wanted = StreamOptions(name, JSON, fork=Fork(source, at))
         self.streams.make(wanted, json.dumps(first).encode() if body else b"")
         if body:
             made.records.append((first, version, "z" if made.keyed else None))

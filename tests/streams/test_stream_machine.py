@@ -29,7 +29,15 @@ from fourfold.errors import (
     StreamRecreated,
 )
 from fourfold.kernel import Database
-from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Fork, Producer, Streams, Wanted
+from fourfold.models.streams import (
+    MIGRATIONS,
+    PROFILE,
+    Append,
+    Fork,
+    Producer,
+    StreamOptions,
+    Streams,
+)
 from fourfold.models.streams.settings import Settings
 from fourfold.models.streams.validation import show_offset
 
@@ -125,7 +133,7 @@ class StreamMachine(RuleBasedStateMachine):
         records=st.one_of(st.just([]), RECORDS),
     )
     def create(self, name, ttl, keep, records):
-        wanted = Wanted(name, "application/octet-stream", ttl, retention_bytes=keep)
+        wanted = StreamOptions(name, "application/octet-stream", ttl, retention_bytes=keep)
         body = b"".join(records)
         found = self.find(name)
         if found is StreamGone:
@@ -233,7 +241,7 @@ class StreamMachine(RuleBasedStateMachine):
         if isinstance(origin, type) or name in self.model:
             return
         at = min(at, len(origin.records))
-        wanted = Wanted(name, None, fork=Fork(source, at, sub))
+        wanted = StreamOptions(name, None, fork=Fork(source, at, sub))
         rest = b"".join(origin.records[at:])
         if at < origin.first or sub > len(rest):
             with pytest.raises(InvalidInput):

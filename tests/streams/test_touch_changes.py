@@ -8,11 +8,11 @@ import pytest
 
 from fourfold.models.streams import fold
 from fourfold.models.streams.touch import keys
-from fourfold.models.streams.touch.keys import Compared
+from fourfold.models.streams.touch.keys import ComparedRow
 
-BY_CITY = Compared("by-city", ("city",))
-BY_BOTH = Compared("by-both", ("age", "city"))
-TEMPLATES = {"user": [BY_CITY, BY_BOTH], "order": [Compared("by-total", ("total",))]}
+BY_CITY = ComparedRow("by-city", ("city",))
+BY_BOTH = ComparedRow("by-both", ("age", "city"))
+TEMPLATES = {"user": [BY_CITY, BY_BOTH], "order": [ComparedRow("by-total", ("total",))]}
 
 
 def change(operation, *, entity="user", key="1", **parts):

@@ -11,7 +11,7 @@ from touched_streams import TOUCHED, change
 
 from fourfold import limits
 from fourfold.models.streams.touch import Entity, Row
-from fourfold.models.streams.touch.waiters import Seat, _Room
+from fourfold.models.streams.touch.waiters import Waiter, _WaiterRoom
 
 ROWS = 12
 LATE_S = 40
@@ -177,8 +177,8 @@ def test_who_was_rung_between_its_look_and_its_sleep_looks_again(asleep, touches
 
 def test_who_sleeps_for_a_while_goes_on_from_where_nothing_had_touched_it():
     async def main():
-        room = _Room(asyncio.get_running_loop())
-        seat = Seat(room)
+        room = _WaiterRoom(asyncio.get_running_loop())
+        seat = Waiter(room)
         room.seats.add(seat)
         assert seat.rise() == 0
         sleeping = asyncio.create_task(seat.sleep({1, 2}, LATE_S))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from fourfold.archive.cache import DiskCache
 from fourfold.archive.manifest import Manifest, PublishedSegment, manifest_key, segment_key
-from fourfold.archive.records import Row, Sealed
+from fourfold.archive.records import Row, SealedSegment
 from fourfold.archive.retry import Retries
 from fourfold.archive.segment_reader import SegmentSource, open_segments
 from fourfold.archive.segment_writer import write_segment
@@ -21,7 +21,7 @@ __all__ = [
     "PublishedSegment",
     "Retries",
     "Row",
-    "Sealed",
+    "SealedSegment",
     "SegmentSource",
     "manifest_key",
     "open_segments",

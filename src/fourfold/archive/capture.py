@@ -16,7 +16,7 @@ import msgspec
 from fourfold.archive.database_manifest import Publication
 from fourfold.archive.publication import Column, Description, Table
 from fourfold.errors import CorruptData
-from fourfold.kernel import Database, Snapshot, Transaction, load_queries
+from fourfold.kernel import Database, ReadTransaction, Transaction, load_queries
 from fourfold.kernel.bulk_insert import quoted
 
 SQL = load_queries("fourfold.archive", "tables.sql")
@@ -62,7 +62,7 @@ class Record(NamedTuple):
     intent: Intent | None = None
 
 
-def record_of(snapshot: Snapshot) -> Record | None:
+def record_of(snapshot: ReadTransaction) -> Record | None:
     """What is known of the publication of a database; None when it was never published."""
     if not snapshot.value(SQL.is_published):
         return None
@@ -83,7 +83,7 @@ def record_of(snapshot: Snapshot) -> Record | None:
         raise CorruptData(f"what is known of the publication is damaged: {error}") from error
 
 
-def tables_of(snapshot: Snapshot, description: Description) -> tuple[Table, ...]:
+def tables_of(snapshot: ReadTransaction, description: Description) -> tuple[Table, ...]:
     """Every table that is published of a database as it is now."""
     return (*_KERNEL, *description.tables, *description.more(snapshot))
 
@@ -106,7 +106,7 @@ def _watch(txn: Transaction, statements: Sequence[str]) -> None:
         txn.execute(statement)
 
 
-def _triggers(snapshot: Snapshot, table: Table) -> Iterator[str]:
+def _triggers(snapshot: ReadTransaction, table: Table) -> Iterator[str]:
     """The statements that make the triggers of a table that are not there."""
     columns = {column.name: column for column in columns_of(snapshot, table.name)}
     for event in table.watch:
@@ -127,7 +127,7 @@ def _triggers(snapshot: Snapshot, table: Table) -> Iterator[str]:
         )
 
 
-def columns_of(snapshot: Snapshot, table: str) -> tuple[Column, ...]:
+def columns_of(snapshot: ReadTransaction, table: str) -> tuple[Column, ...]:
     found = tuple(Column(name, kind) for name, kind in snapshot.all(SQL.columns, (table,)))
     strange = [column for column in found if column.kind not in _KINDS]
     if strange or not found:

@@ -28,7 +28,7 @@ import msgspec
 
 from fourfold import limits
 from fourfold.archive import database_manifest
-from fourfold.archive.database_manifest import File, Manifest, Page, Publication
+from fourfold.archive.database_manifest import DatabaseManifest, File, Page, Publication
 from fourfold.archive.parquet import arrow
 from fourfold.archive.publisher import DatabasePublisher, Subject, read_page
 from fourfold.archive.retired_objects import Leaving, Retirement, retire
@@ -161,7 +161,7 @@ def _slice(table: Any, file: File, key: str) -> Any:
     return table.slice(file.at, file.rows)
 
 
-class Merged(NamedTuple):
+class CompactResult(NamedTuple):
     """What became of small publications."""
 
     name: str
@@ -191,14 +191,14 @@ class Merger:
         self._objects = objects
         self._retries = retries or Retries()
 
-    def merge(self, now_ms: int, *, everything: bool = False) -> Merged | None:
+    def merge(self, now_ms: int, *, everything: bool = False) -> CompactResult | None:
         """Merge what is due; with `everything`, also the newest publications, if they are a few.
         None when nothing was.
         """
         folder = self._subject.folder.with_name(self._subject.folder.name + ".packs")
         publisher = DatabasePublisher(self._subject, self._objects, self._retries)
         packer = Packer(self._subject.name, self._objects, folder, self._retries)
-        merging = _Merging(self._objects, packer, self._retries, now_ms)
+        merging = _Compaction(self._objects, packer, self._retries, now_ms)
         try:
             changed = publisher.rewrite(lambda manifest: merging.run(manifest, everything))
         finally:
@@ -206,7 +206,7 @@ class Merger:
         return merging.done(self._subject.name) if changed else None
 
 
-class _Merging:
+class _Compaction:
     def __init__(self, objects: ObjectStore, packer: Packer, retries: Retries, now_ms: int) -> None:
         self._objects = objects
         self._packer = packer
@@ -217,10 +217,10 @@ class _Merging:
         self._count = 0
         self._retired = 0
 
-    def done(self, name: str) -> Merged:
-        return Merged(name, self._count, self._retired, self._packer.packs)
+    def done(self, name: str) -> CompactResult:
+        return CompactResult(name, self._count, self._retired, self._packer.packs)
 
-    def run(self, manifest: Manifest, everything: bool) -> Manifest | None:
+    def run(self, manifest: DatabaseManifest, everything: bool) -> DatabaseManifest | None:
         """The manifest with larger pages, whose objects are there."""
         held, pages = manifest.publications, manifest.pages
         if everything and len(held) > limits.PUBLISH_MERGE_LEAST:
@@ -260,7 +260,9 @@ class _Merging:
             self._known[page] = read_page(self._objects, name, page, self._retries)
         return self._known[page]
 
-    def _retire(self, manifest: Manifest, pages: tuple[Page, ...]) -> tuple[Retirement, ...]:
+    def _retire(
+        self, manifest: DatabaseManifest, pages: tuple[Page, ...]
+    ) -> tuple[Retirement, ...]:
         gone = [page for page in manifest.pages if page not in pages]
         keys = {Leaving(database_manifest.page_key(manifest.name, p), p.size_bytes) for p in gone}
         leaving = self._leaving | keys

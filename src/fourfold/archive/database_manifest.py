@@ -80,7 +80,7 @@ class Page(msgspec.Struct, frozen=True):
     size_bytes: int = 0
 
 
-class Manifest(msgspec.Struct, frozen=True):
+class DatabaseManifest(msgspec.Struct, frozen=True):
     """The published history of one database. The order of the fields is that of the JSON."""
 
     format: int
@@ -142,14 +142,14 @@ def blob_key(digest: str) -> str:
 
 
 _PAGE = msgspec.json.Decoder(tuple[Publication, ...])
-_MANIFEST = msgspec.json.Decoder(Manifest)
+_MANIFEST = msgspec.json.Decoder(DatabaseManifest)
 
 
-def encode(manifest: Manifest) -> bytes:
+def encode(manifest: DatabaseManifest) -> bytes:
     return msgspec.json.encode(manifest)
 
 
-def decode(data: bytes, what: str) -> Manifest:
+def decode(data: bytes, what: str) -> DatabaseManifest:
     """The manifest in `data`; an error when it is damaged, or of a later Fourfold."""
     manifest = manifest_format.read(data, _MANIFEST, FORMAT, what)
     if not manifest.publications or manifest.newest != manifest.last.generation:
@@ -166,7 +166,9 @@ def decode_page(data: bytes, page: Page, what: str) -> tuple[Publication, ...]:
         raise CorruptData(f"{what}: is no page of a manifest: {error}") from error
 
 
-def add(manifest: Manifest, publication: Publication) -> tuple[Manifest, dict[str, bytes]]:
+def add(
+    manifest: DatabaseManifest, publication: Publication
+) -> tuple[DatabaseManifest, dict[str, bytes]]:
     """The manifest with one more publication; and the pages, by key, that have to be there before
     it is.
     """

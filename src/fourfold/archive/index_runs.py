@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 from fourfold import limits
 from fourfold.archive.key_filter import fingerprint
 from fourfold.archive.parquet import arrow
-from fourfold.archive.segment_reader import OpenFile, StoredSegments, Wanted
-from fourfold.archive.segment_writer import KEY, PAYLOAD, Hashing
+from fourfold.archive.segment_reader import OpenFile, SegmentRequest, StoredSegments
+from fourfold.archive.segment_writer import KEY, PAYLOAD, HashingFile
 from fourfold.archive.temporary_files import put_in_place, unfinished
 from fourfold.kernel import failpoints
 
@@ -63,7 +63,7 @@ def schema() -> Any:
 
 def entries_of(  # noqa: PLR0917 - a segment, which of it, and what of that
     segments: StoredSegments,
-    wanted: Wanted,
+    wanted: SegmentRequest,
     secret: bytes,
     start: int = 0,
     key_of: KeyOf | None = None,
@@ -144,7 +144,7 @@ def _write(parts: Iterable[Any], path: Path) -> RunFile:
     count = 0
     with path.open("wb") as file:
         os.fchmod(file.fileno(), 0o600)
-        hashing = Hashing(file)
+        hashing = HashingFile(file)
         with pq.ParquetWriter(pa.PythonFile(hashing, mode="w"), schema(), **_options()) as writer:
             for part in parts:
                 ordered = part.sort_by([(FINGERPRINT, "ascending"), (FIRST, "ascending")])
@@ -182,7 +182,7 @@ def _options() -> dict[str, Any]:
 
 
 def merged(
-    segments: StoredSegments, runs: Sequence[tuple[Wanted, int]], keep_from: int
+    segments: StoredSegments, runs: Sequence[tuple[SegmentRequest, int]], keep_from: int
 ) -> Iterator[Any]:
     """The entries of several runs, given with how many each has, as parts for `write_run`: one for
     each range of fingerprints, so that none is large. Those below `keep_from` are left out.
@@ -226,7 +226,7 @@ class Total(NamedTuple):
         )
 
 
-def find(segments: StoredSegments, wanted: Wanted, sought: int) -> list[Entry]:
+def find(segments: StoredSegments, wanted: SegmentRequest, sought: int) -> list[Entry]:
     """The entries of a fingerprint in a run, in the order of their offsets."""
     pc = arrow()[0].compute
     found: list[Entry] = []

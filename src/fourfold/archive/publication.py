@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from fourfold.kernel import Database, Snapshot
+from fourfold.kernel import Database, ReadTransaction
 
 Row = tuple[Any, ...]
 
@@ -64,7 +64,7 @@ def _nothing(_database: Database) -> None:
     return None
 
 
-def _no_tables(_snapshot: Snapshot) -> tuple[Table, ...]:
+def _no_tables(_snapshot: ReadTransaction) -> tuple[Table, ...]:
     return ()
 
 
@@ -76,7 +76,7 @@ class Description:
     """In an order in which what a row refers to is before it."""
     newest: str
     """Asks for the position of the newest row of the log."""
-    more: Callable[[Snapshot], tuple[Table, ...]] = _no_tables
+    more: Callable[[ReadTransaction], tuple[Table, ...]] = _no_tables
     """The tables that a database has beside those, by what it holds."""
     schema: str | None = None
     """Asks how those are made: kind, name and text, tables first."""

@@ -24,10 +24,10 @@ import msgspec
 from fourfold import limits
 from fourfold.archive import capture, database_manifest, manifest_format
 from fourfold.archive.capture import HELD_BACK, SQL, Intent, Record, State
-from fourfold.archive.database_manifest import Manifest, Page, Publication
+from fourfold.archive.database_manifest import DatabaseManifest, Page, Publication
 from fourfold.archive.publication import Contents, Description
 from fourfold.archive.retry import Retries
-from fourfold.archive.sealer import SealedTable, Sealing, Target, seal
+from fourfold.archive.sealer import SealedTable, Sealer, Target, seal
 from fourfold.archive.uploads import Upload, get_checked, put_once, upload_of, upload_of_file
 from fourfold.errors import (
     AlreadyExists,
@@ -55,14 +55,14 @@ class Subject:
     """The bytes of values that are files beside the database."""
 
 
-class Moment(NamedTuple):
+class PublishTime(NamedTuple):
     """When something is published, and the point of the store that it belongs to."""
 
     point: str
     at: str
 
 
-class Published(NamedTuple):
+class DatabasePublished(NamedTuple):
     """What one publication added."""
 
     name: str
@@ -73,7 +73,7 @@ class Published(NamedTuple):
     bytes: int
 
 
-class Standing(NamedTuple):
+class DatabaseStatus(NamedTuple):
     """How far a database is published. What is behind `published`, and `changes`, would be lost
     with the disk.
     """
@@ -86,14 +86,16 @@ class Standing(NamedTuple):
     generation: int
 
 
-def standing(subject: Subject) -> Standing:
+def standing(subject: Subject) -> DatabaseStatus:
     with subject.database.read() as snapshot:
         record = capture.record_of(snapshot)
         newest = int(snapshot.value(subject.description.newest))
         changes = 0 if record is None else int(snapshot.value(SQL.count_changes))
     state = State() if record is None else record.state
     generation = 0 if record is None else record.generation
-    return Standing(subject.name, state.position, max(newest, state.position), changes, generation)
+    return DatabaseStatus(
+        subject.name, state.position, max(newest, state.position), changes, generation
+    )
 
 
 class _ManifestGone(Exception):
@@ -113,7 +115,7 @@ class DatabasePublisher:
         self.full = False
         """Whether what was published last filled a page of the manifest, which may be merged."""
 
-    def publish(self, moment: Moment) -> Published | None:
+    def publish(self, moment: PublishTime) -> DatabasePublished | None:
         """Publish what is new; None when nothing is."""
         try:
             return self._publish_new(moment)
@@ -122,12 +124,12 @@ class DatabasePublisher:
             self._transact(lambda txn: txn.execute(SQL.forget))
             return self._publish_new(moment)
 
-    def _publish_new(self, moment: Moment) -> Published | None:
+    def _publish_new(self, moment: PublishTime) -> DatabasePublished | None:
         subject = self._subject
         capture.watch(subject.database, subject.description)
         record = self._adopted(self._settled(self._record()))
         shutil.rmtree(subject.folder, ignore_errors=True)
-        carried = _Carried(self._objects, self._retries)
+        carried = _CarriedOver(self._objects, self._retries)
         try:
             target = Target(subject.folder, carried.carry, subject.contents)
             sealing = seal(subject.database, subject.description, record.state, target)
@@ -138,8 +140,8 @@ class DatabasePublisher:
             shutil.rmtree(subject.folder, ignore_errors=True)
 
     def _publish(
-        self, record: Record, sealing: Sealing, carried: _Carried, moment: Moment
-    ) -> Published:
+        self, record: Record, sealing: Sealer, carried: _CarriedOver, moment: PublishTime
+    ) -> DatabasePublished:
         generation, previous = self._next(record)
         files = tuple(each.file for each in sealing.files)
         publication = Publication(
@@ -150,7 +152,7 @@ class DatabasePublisher:
         self.full = bool(pages)
         intent = Intent(manifest.token, publication, sealing.state, sealing.change)
         self._swap(record, intent, manifest)
-        return Published(
+        return DatabasePublished(
             self._subject.name,
             generation,
             sealing.position,
@@ -159,7 +161,7 @@ class DatabasePublisher:
             sum(file.size_bytes for file in files) + carried.bytes,
         )
 
-    def rewrite(self, change: Callable[[Manifest], Manifest | None]) -> bool:
+    def rewrite(self, change: Callable[[DatabaseManifest], DatabaseManifest | None]) -> bool:
         """Let what is published lie elsewhere, or give some of it up: `change` brings objects to
         their places, and says what the manifest shall be. Nothing new is published. Whether the
         manifest was replaced; not when this node has none to replace.
@@ -178,7 +180,7 @@ class DatabasePublisher:
         self._swap(record, Intent(wanted.token, wanted.last, record.state, 0), wanted)
         return True
 
-    def _swap(self, record: Record, intent: Intent, manifest: Manifest) -> None:
+    def _swap(self, record: Record, intent: Intent, manifest: DatabaseManifest) -> None:
         """Replace the manifest, between the note that it is about to be and the record that it
         was: a node that is stopped in between finds out which of the two is so.
         """
@@ -191,7 +193,7 @@ class DatabasePublisher:
             failpoints.hit("archive.manifest.uploaded")
         self._recorded(intent, data, version)
 
-    def owned(self) -> Manifest | None:
+    def owned(self) -> DatabaseManifest | None:
         """The manifest, when it is the one that this node wrote last; PublisherFenced when another
         node has written since. None when there is nothing of this node's, or it was cut short, or
         the object store went back: the next publication mends that.
@@ -261,11 +263,11 @@ class DatabasePublisher:
 
     def _manifest(
         self, record: Record, publication: Publication
-    ) -> tuple[Manifest, dict[str, bytes]]:
+    ) -> tuple[DatabaseManifest, dict[str, bytes]]:
         subject = self._subject
         token = uuid.uuid4().hex
         if record.manifest is None:
-            manifest = Manifest(
+            manifest = DatabaseManifest(
                 database_manifest.FORMAT, token, subject.name, subject.model, 0, record.node, 0
             )
         else:
@@ -386,7 +388,7 @@ def read_page(
     return database_manifest.decode_page(get_checked(objects, key, page.sha256, retries), page, key)
 
 
-class _Carried:
+class _CarriedOver:
     """Brings values to the object store, each once."""
 
     def __init__(self, objects: ObjectStore, retries: Retries) -> None:

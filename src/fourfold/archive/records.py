@@ -15,7 +15,7 @@ class Row(NamedTuple):
     payload: bytes
 
 
-class Sealed(NamedTuple):
+class SealedSegment(NamedTuple):
     """A segment file that is whole and on disk. Both offsets are those of records in it."""
 
     start_offset: int

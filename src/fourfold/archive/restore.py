@@ -20,7 +20,7 @@ import msgspec
 from fourfold import limits
 from fourfold.archive import capture, database_manifest
 from fourfold.archive.capture import SCHEMA, SQL
-from fourfold.archive.database_manifest import GONE, WHOLE, File, Manifest, Publication
+from fourfold.archive.database_manifest import GONE, WHOLE, DatabaseManifest, File, Publication
 from fourfold.archive.publication import Description, Row, Table
 from fourfold.archive.publisher import read_page
 from fourfold.archive.retry import Retries
@@ -39,7 +39,7 @@ PutContent = Callable[[str, bytes], None]
 class History(NamedTuple):
     """A manifest with all that its pages tell."""
 
-    manifest: Manifest
+    manifest: DatabaseManifest
     found: dict[int, Publication]
     version: str
     data: bytes

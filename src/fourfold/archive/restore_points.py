@@ -33,11 +33,11 @@ import msgspec
 from fourfold import limits
 from fourfold.archive import database_manifest
 from fourfold.archive.database_manifest import Publication
-from fourfold.archive.publisher import Moment
+from fourfold.archive.publisher import PublishTime
 from fourfold.archive.restore import History
 from fourfold.archive.retired_objects import (
     Leaving,
-    Retired,
+    RetiredObject,
     Retirement,
     delete,
     listed,
@@ -90,7 +90,7 @@ class PointInfo(msgspec.Struct, frozen=True):
     """It tells of every stream: those before it were given up."""
 
 
-class Point(msgspec.Struct, frozen=True):
+class RestorePoint(msgspec.Struct, frozen=True):
     """What was published at a point: only what changed since the one before."""
 
     id: str
@@ -110,11 +110,11 @@ class _Page(msgspec.Struct, frozen=True):
     size_bytes: int = 0
 
 
-class _Packed(msgspec.Struct, frozen=True):
+class _PackedPoints(msgspec.Struct, frozen=True):
     """A point in a pack, and how the list tells of it."""
 
     info: PointInfo
-    point: Point
+    point: RestorePoint
 
 
 class _List(msgspec.Struct, frozen=True):
@@ -130,7 +130,7 @@ class Points:
     def __init__(self, objects: ObjectStore, retries: Retries | None = None) -> None:
         self._objects = objects
         self._retries = retries or Retries()
-        self._packed: dict[str, Point] = {}
+        self._packed: dict[str, RestorePoint] = {}
 
     def all(self) -> list[PointInfo]:
         """Every point, oldest first."""
@@ -148,7 +148,7 @@ class Points:
         data = get_checked(self._objects, key, page.sha256, self._retries)
         if not page.packed:
             return list(_decoded(data, tuple[PointInfo, ...], key))
-        packed = _decoded(data, tuple[_Packed, ...], key)
+        packed = _decoded(data, tuple[_PackedPoints, ...], key)
         self._packed |= {each.info.id: each.point for each in packed}
         return [each.info for each in packed]
 
@@ -161,7 +161,7 @@ class Points:
             now = max(now, last + timedelta(milliseconds=1))
         return f"{now.strftime(_TIME)[:-3]}Z-{secrets.token_hex(2)}"
 
-    def read(self, info: PointInfo) -> Point:
+    def read(self, info: PointInfo) -> RestorePoint:
         if info.id not in self._packed:
             found, _ = self._read()
             for page in found.pages:
@@ -171,9 +171,9 @@ class Points:
             return self._packed[info.id]
         key = _point_key(info.id)
         data = get_checked(self._objects, key, info.sha256, self._retries)
-        return _decoded(data, Point, key)
+        return _decoded(data, RestorePoint, key)
 
-    def add(self, point: Point) -> PointInfo:
+    def add(self, point: RestorePoint) -> PointInfo:
         """Put down a point, behind all that there are."""
         data = msgspec.json.encode(point)
         self._put(_point_key(point.id), data)
@@ -234,11 +234,11 @@ class Points:
 
     def _found_in(self, key: str, data: bytes, found: dict[str, PointInfo]) -> None:
         if key.startswith(_PACKS):
-            for each in _decoded(data, tuple[_Packed, ...], key):
+            for each in _decoded(data, tuple[_PackedPoints, ...], key):
                 found[each.info.id] = each.info
                 self._packed[each.info.id] = each.point
         else:
-            point = _decoded(data, Point, key)
+            point = _decoded(data, RestorePoint, key)
             found.setdefault(point.id, _told(point, data))
 
     # Upkeep
@@ -268,14 +268,14 @@ class Points:
             raise PublisherFenced("another node adds points to this object store at the same time")
         return gone
 
-    def sweep(self, now_ms: int, grace_s: float, *, dry_run: bool = False) -> list[Retired]:
+    def sweep(self, now_ms: int, grace_s: float, *, dry_run: bool = False) -> list[RetiredObject]:
         """Delete objects that the list does not name any more, once their grace is over."""
         found, version = self._read()
         due = over(found.retired, now_ms, grace_s)
         live = {_page_key(page) for page in found.pages}
         live |= {_point_key(info.id) for info in found.points}
         gone = [
-            Retired(each.key, "points", each.size_bytes, retired.at_ms)
+            RetiredObject(each.key, "points", each.size_bytes, retired.at_ms)
             for retired in due
             for each in listed(self._objects, retired, self._retries)
             if each.key not in live
@@ -298,7 +298,7 @@ class Points:
             return self._read()[0] == wanted
         return True
 
-    def _folded(self, known: list[PointInfo], gone: int) -> Iterator[_Packed]:
+    def _folded(self, known: list[PointInfo], gone: int) -> Iterator[_PackedPoints]:
         """The points that are kept, with what they are made of. One that follows on a point that is
         given up tells of every stream.
         """
@@ -311,9 +311,11 @@ class Points:
             if before in left and not info.whole:
                 streams = self.places(known, info)
                 told = msgspec.structs.replace(info, whole=True)
-                yield _Packed(told, msgspec.structs.replace(point, streams=streams, whole=True))
+                yield _PackedPoints(
+                    told, msgspec.structs.replace(point, streams=streams, whole=True)
+                )
             else:
-                yield _Packed(info, point)
+                yield _PackedPoints(info, point)
 
     def places(self, known: list[PointInfo], point: PointInfo) -> dict[str, Place]:
         """Where each stream was at a point: as the newest point at or before it says that does."""
@@ -322,7 +324,7 @@ class Points:
             found |= self.read(info).streams
         return found
 
-    def _packs(self, packed: list[_Packed]) -> Iterator[_Page]:
+    def _packs(self, packed: list[_PackedPoints]) -> Iterator[_Page]:
         """Pages from the oldest point on; those that are there already are not written again."""
         for at in range(0, len(packed), limits.PUBLISH_POINTS_PAGE):
             some = packed[at : at + limits.PUBLISH_POINTS_PAGE]
@@ -350,7 +352,7 @@ def lineage(points: list[PointInfo], point: PointInfo) -> Iterator[PointInfo]:
     return reversed(steps)
 
 
-def _told(point: Point, data: bytes) -> PointInfo:
+def _told(point: RestorePoint, data: bytes) -> PointInfo:
     return PointInfo(
         point.id,
         point.at,
@@ -401,7 +403,7 @@ def _decoded(data: bytes, kind: type[T], what: str) -> T:
         raise CorruptData(f"{what}: does not tell of points: {error}") from error
 
 
-class Branched(NamedTuple):
+class RollbackResult(NamedTuple):
     """The manifest that goes on from an earlier publication."""
 
     publication: Publication
@@ -412,10 +414,10 @@ class Branched(NamedTuple):
 def branch_off(
     history: History,
     publication: Publication | None,
-    moment: Moment,
+    moment: PublishTime,
     objects: ObjectStore,
     retries: Retries,
-) -> Branched:
+) -> RollbackResult:
     """Let a database go on from a publication, or from nothing."""
     name = history.manifest.name
     step = Publication(
@@ -444,7 +446,7 @@ def branch_off(
                 f"another node published {name!r} meanwhile", hint="Run it again."
             ) from error
 
-    return Branched(step, retries.run(put), data)
+    return RollbackResult(step, retries.run(put), data)
 
 
 def held_back(history: History, publication: Publication) -> bytes:

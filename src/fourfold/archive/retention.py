@@ -21,7 +21,7 @@ import msgspec
 from fourfold import limits
 from fourfold.archive import database_manifest
 from fourfold.archive.capture import State
-from fourfold.archive.database_manifest import Manifest, Page, Publication
+from fourfold.archive.database_manifest import DatabaseManifest, Page, Publication
 from fourfold.archive.publisher import DatabasePublisher, Subject, read_page
 from fourfold.archive.restore import History, Restorer
 from fourfold.archive.retired_objects import Leaving, retire
@@ -98,7 +98,7 @@ class Retainer:
         """
         publisher = DatabasePublisher(self._subject, self._objects, self._retries)
 
-        def change(manifest: Manifest) -> Manifest | None:
+        def change(manifest: DatabaseManifest) -> DatabaseManifest | None:
             return self._kept(manifest, points, now_ms, seldom=seldom)
 
         self._done = None
@@ -116,7 +116,7 @@ class Retainer:
         history = self._history(manifest)
         return len(history.found) - len(plan(history.found, points, manifest.name).kept)
 
-    def _history(self, manifest: Manifest) -> History:
+    def _history(self, manifest: DatabaseManifest) -> History:
         found = {each.generation: each for each in manifest.publications}
         for page in manifest.pages:
             for each in read_page(self._objects, manifest.name, page, self._retries):
@@ -124,8 +124,8 @@ class Retainer:
         return History(manifest, found, "", b"")
 
     def _kept(
-        self, manifest: Manifest, points: Sequence[str], now_ms: int, *, seldom: bool
-    ) -> Manifest | None:
+        self, manifest: DatabaseManifest, points: Sequence[str], now_ms: int, *, seldom: bool
+    ) -> DatabaseManifest | None:
         history = self._history(manifest)
         wanted = plan(history.found, points, manifest.name)
         gone = len(history.found) - len(wanted.kept)
@@ -191,7 +191,7 @@ class Retainer:
     # Pages
 
     def _paged(
-        self, manifest: Manifest, kept: dict[int, Publication]
+        self, manifest: DatabaseManifest, kept: dict[int, Publication]
     ) -> tuple[tuple[Page, ...], tuple[Publication, ...]]:
         """What is kept, in pages as before, without those of which nothing is."""
         pages: list[Page] = []

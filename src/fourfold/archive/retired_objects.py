@@ -40,7 +40,7 @@ class Retirement(msgspec.Struct, frozen=True):
     bytes: int
 
 
-class Retired(NamedTuple):
+class RetiredObject(NamedTuple):
     """An object that may be deleted."""
 
     key: str
@@ -82,7 +82,7 @@ def over(retired: tuple[Retirement, ...], now_ms: int, grace_s: float) -> list[R
     return [each for each in retired if each.at_ms <= now_ms - int(1000 * grace_s)]
 
 
-def delete(objects: ObjectStore, found: list[Retired]) -> None:
+def delete(objects: ObjectStore, found: list[RetiredObject]) -> None:
     for at in range(0, len(found), limits.ARCHIVE_COLLECT_OBJECTS):
         some = found[at : at + limits.ARCHIVE_COLLECT_OBJECTS]
         objects.delete_many([each.key for each in some])

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from fourfold import limits
 from fourfold.archive.parquet import arrow
 from fourfold.archive.publication import Column, Row
-from fourfold.archive.segment_writer import Hashing
+from fourfold.archive.segment_writer import HashingFile
 from fourfold.archive.temporary_files import put_in_place, unfinished
 from fourfold.errors import CorruptData, FourfoldError
 from fourfold.kernel import failpoints
@@ -27,7 +27,7 @@ from fourfold.kernel import failpoints
 _TYPES: dict[str, type] = {"TEXT": str, "INTEGER": int, "REAL": float, "BLOB": bytes}
 
 
-class Written(NamedTuple):
+class WrittenFile(NamedTuple):
     """A file of rows that is whole and on disk."""
 
     path: Path
@@ -42,7 +42,7 @@ def write_rows(
     folder: Path,
     what: str,
     named: Callable[[str], str],
-) -> Iterator[Written]:
+) -> Iterator[WrittenFile]:
     """Write rows as files of bounded size, each given once it is on disk; none for no rows. `named`
     makes the name of a file from its digest.
     """
@@ -68,14 +68,14 @@ def _write(
     columns: Sequence[Column],
     path: Path,
     what: str,
-) -> tuple[Written, list[Row] | None]:
+) -> tuple[WrittenFile, list[Row] | None]:
     """One file, and the row group that the next one begins with."""
     pa, pq = arrow()
     schema = _schema(columns)
     count = held = 0
     with path.open("wb") as file:
         os.fchmod(file.fileno(), 0o600)
-        hashing = Hashing(file)
+        hashing = HashingFile(file)
         with pq.ParquetWriter(pa.PythonFile(hashing, mode="w"), schema, **_options()) as writer:
             while group is not None and held < limits.PUBLISH_SEGMENT_BYTES:
                 writer.write_batch(_batch(group, columns, schema, what), row_group_size=len(group))
@@ -85,7 +85,7 @@ def _write(
         file.flush()
         os.fsync(file.fileno())
         size = file.tell()
-    return Written(path, count, size, hashing.digest.hexdigest()), group
+    return WrittenFile(path, count, size, hashing.digest.hexdigest()), group
 
 
 class RowFile:
@@ -141,7 +141,7 @@ def read_table(data: bytes, what: str) -> Any:
         )
 
 
-def write_table(table: Any, folder: Path, what: str, named: Callable[[str], str]) -> Written:
+def write_table(table: Any, folder: Path, what: str, named: Callable[[str], str]) -> WrittenFile:
     """Write an Arrow table as one file, in row groups as `write_rows` makes them."""
     pa, pq = arrow()
     temporary = folder / f".{os.getpid()}-{threading.get_ident()}.partial"
@@ -150,7 +150,7 @@ def write_table(table: Any, folder: Path, what: str, named: Callable[[str], str]
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with temporary.open("wb") as file:
             os.fchmod(file.fileno(), 0o600)
-            hashing = Hashing(file)
+            hashing = HashingFile(file)
             sink = pa.PythonFile(hashing, mode="w")
             with pq.ParquetWriter(sink, table.schema, **_options()) as writer:
                 writer.write_table(table, row_group_size=rows)
@@ -160,7 +160,7 @@ def write_table(table: Any, folder: Path, what: str, named: Callable[[str], str]
         digest = hashing.digest.hexdigest()
         final = folder / named(digest)
         put_in_place(temporary, final)
-    return Written(final, table.num_rows, size, digest)
+    return WrittenFile(final, table.num_rows, size, digest)
 
 
 def _rows_of_a_group(table: Any) -> int:

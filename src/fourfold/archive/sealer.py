@@ -21,8 +21,8 @@ from fourfold.archive import capture
 from fourfold.archive.capture import SCHEMA, SQL, State
 from fourfold.archive.database_manifest import GONE, PUT, WHOLE, File
 from fourfold.archive.publication import Column, Content, Contents, Description, Row, Table
-from fourfold.archive.row_files import Written, write_rows
-from fourfold.kernel import Database, Snapshot
+from fourfold.archive.row_files import WrittenFile, write_rows
+from fourfold.kernel import Database, ReadTransaction
 from fourfold.kernel.bulk_insert import quoted
 
 OBJECT, IN_FILE = "object", "in_file"
@@ -48,7 +48,7 @@ class Target(NamedTuple):
 
 
 @dataclass(slots=True)
-class Sealing:
+class Sealer:
     """What is new in one state of a database."""
 
     files: list[SealedTable] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Sealing:
     change: int = 0
 
 
-def seal(database: Database, description: Description, state: State, target: Target) -> Sealing:
+def seal(database: Database, description: Description, state: State, target: Target) -> Sealer:
     """Write what is new as files."""
     while True:
         watched = capture.watch(database, description)
@@ -71,7 +71,7 @@ def seal(database: Database, description: Description, state: State, target: Tar
 class _Sealer:
     def __init__(
         self,
-        snapshot: Snapshot,
+        snapshot: ReadTransaction,
         description: Description,
         state: State,
         target: Target,
@@ -80,11 +80,11 @@ class _Sealer:
         self._description = description
         self._before = state
         self._target = target
-        self._done = Sealing()
+        self._done = Sealer()
         self._positions = dict(state.positions)
         self._wholes = dict(state.wholes)
 
-    def run(self, tables: tuple[Table, ...]) -> Sealing:
+    def run(self, tables: tuple[Table, ...]) -> Sealer:
         snapshot, done = self._snapshot, self._done
         done.change = int(snapshot.value(SQL.last_change))
         newest = int(snapshot.value(self._description.newest))
@@ -204,7 +204,7 @@ def questions(table: Table, columns: tuple[Column, ...]) -> tuple[list[str], lis
     return new, changed
 
 
-def _told(name: str, action: str, written: Written) -> SealedTable:
+def _told(name: str, action: str, written: WrittenFile) -> SealedTable:
     file = File(name, action, written.rows, written.size_bytes, written.digest)
     return SealedTable(file, written.path)
 
@@ -227,7 +227,7 @@ def _key(table: Table, columns: tuple[Column, ...]) -> tuple[Column, ...]:
     return tuple(kinds[name] for name in table.key)
 
 
-def state_of(snapshot: Snapshot, description: Description, position: int) -> State:
+def state_of(snapshot: ReadTransaction, description: Description, position: int) -> State:
     """How far a database is published that is all published: one that was just restored."""
     positions: dict[str, int] = {}
     wholes: dict[str, str] = {}

@@ -35,7 +35,7 @@ Record = tuple[int, bytes, int]
 """An offset, the payload of that record, and when it came, in milliseconds since 1970."""
 
 
-class Wanted(NamedTuple):
+class SegmentRequest(NamedTuple):
     """A segment to read: what it is called, its size and digest, where it may lie on this disk."""
 
     segment: str
@@ -53,7 +53,7 @@ class Wanted(NamedTuple):
 class SegmentSource(Protocol):
     """Something that has segments."""
 
-    def records(self, wanted: Wanted, start: int, end: int) -> Iterator[Record]:
+    def records(self, wanted: SegmentRequest, start: int, end: int) -> Iterator[Record]:
         """The records of a segment from `start` up to, and without, `end`, in order."""
         ...
 
@@ -139,7 +139,7 @@ class StoredSegments:
         """How many times a segment was opened."""
 
     @contextmanager
-    def open(self, wanted: Wanted, start: int = 0) -> Iterator[OpenFile]:
+    def open(self, wanted: SegmentRequest, start: int = 0) -> Iterator[OpenFile]:
         """A file to read from; what is wrong with its bytes is raised as such."""
         source = self._open(wanted, start)
         try:
@@ -151,7 +151,7 @@ class StoredSegments:
         finally:
             source.close()
 
-    def rows(self, wanted: Wanted) -> Iterator[Row]:
+    def rows(self, wanted: SegmentRequest) -> Iterator[Row]:
         """The rows of a segment, row group by row group."""
         pa, _ = arrow()
         with self.open(wanted) as file:
@@ -163,7 +163,7 @@ class StoredSegments:
                 lists = [column.to_pylist() for column in columns]
                 yield from map(Row._make, zip(*lists, strict=True))
 
-    def keyed(self, wanted: Wanted, key: bytes, start: int, end: int) -> Iterator[Record]:
+    def keyed(self, wanted: SegmentRequest, key: bytes, start: int, end: int) -> Iterator[Record]:
         """The records with a routing key, from `start` up to, and without, `end`. Row groups whose
         filter or statistics say that they do not have it are not read.
         """
@@ -187,7 +187,7 @@ class StoredSegments:
                         yield from zip(offsets, payloads, times, strict=True)
                 at += 1
 
-    def records(self, wanted: Wanted, start: int, end: int) -> Iterator[Record]:
+    def records(self, wanted: SegmentRequest, start: int, end: int) -> Iterator[Record]:
         source = self._open(wanted, start)
         try:
             index = self._index(wanted, source)
@@ -198,7 +198,9 @@ class StoredSegments:
         finally:
             source.close()
 
-    def joined(self, wanted: Wanted, start: int, end: int, separator: bytes) -> tuple[bytes, int]:
+    def joined(
+        self, wanted: SegmentRequest, start: int, end: int, separator: bytes
+    ) -> tuple[bytes, int]:
         """The payloads from `start` on, up to the end of their row group or up to, and without,
         `end`, as one; and the offset to go on from. They are never made to objects one by one.
         """
@@ -223,7 +225,7 @@ class StoredSegments:
             source.close()
         return joined, last
 
-    def _open(self, wanted: Wanted, start: int) -> Any:
+    def _open(self, wanted: SegmentRequest, start: int) -> Any:
         """A file to read from: local if it can be had."""
         if wanted.key is None:
             with self._lock:
@@ -257,7 +259,7 @@ class StoredSegments:
                 self._touched.popitem(last=False)
             return again
 
-    def _fetch(self, wanted: Wanted) -> Path | None:
+    def _fetch(self, wanted: SegmentRequest) -> Path | None:
         """Bring a segment into the cache; once, also when many ask for it together."""
         lock = self._fetching[hash(wanted.segment) % len(self._fetching)]
         with lock:
@@ -276,7 +278,7 @@ class StoredSegments:
             except NotFound as error:
                 raise _missing(key) from error
 
-    def _index(self, wanted: Wanted, source: Any) -> _Index:
+    def _index(self, wanted: SegmentRequest, source: Any) -> _Index:
         with self._lock:
             found = self._indexes.get(wanted.segment)
             if found is not None:
@@ -302,7 +304,7 @@ class StoredSegments:
         return index
 
     def _group(
-        self, wanted: Wanted, source: Any, index: _Index, at: int, between: tuple[int, int]
+        self, wanted: SegmentRequest, source: Any, index: _Index, at: int, between: tuple[int, int]
     ) -> Iterator[Record]:
         try:
             table = self._decoded(wanted, source, index, at)
@@ -318,7 +320,7 @@ class StoredSegments:
             raise self._damaged(wanted, error) from error
         yield from zip(range(first + low, first + low + count), payloads, times, strict=True)
 
-    def _decoded(self, wanted: Wanted, source: Any, index: _Index, at: int) -> Any:
+    def _decoded(self, wanted: SegmentRequest, source: Any, index: _Index, at: int) -> Any:
         """A row group; the last ones are kept."""
         known = (wanted.segment, at)
         with self._lock:
@@ -337,7 +339,7 @@ class StoredSegments:
                 self._groups.popitem(last=False)
         return table
 
-    def _damaged(self, wanted: Wanted, error: Exception) -> FourfoldError:
+    def _damaged(self, wanted: SegmentRequest, error: Exception) -> FourfoldError:
         """Bytes that are no segment. What is only a copy is dropped, so that it is fetched anew."""
         self.cache.drop(wanted.segment)
         with self._lock:

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, Self
 
 from fourfold import limits
 from fourfold.archive.parquet import arrow
-from fourfold.archive.records import Row, Sealed
+from fourfold.archive.records import Row, SealedSegment
 from fourfold.archive.temporary_files import held, put_in_place, unfinished
 from fourfold.errors import InvalidInput
 from fourfold.kernel import failpoints
@@ -47,10 +47,10 @@ def schema() -> Any:
 def write_segment(
     rows: Iterable[Row],
     temporary: Path,
-    named: Callable[[Sealed], Path],
+    named: Callable[[SealedSegment], Path],
     *,
     durable: bool = True,
-) -> tuple[Sealed, Path]:
+) -> tuple[SealedSegment, Path]:
     """Write `rows` as a segment, and give it the name that `named` makes of what it became.
 
     When this raises, there is neither file. Who makes very many of them may say that they need not
@@ -62,11 +62,11 @@ def write_segment(
 def write_batches(
     batches: Iterable[Any],
     temporary: Path,
-    named: Callable[[Sealed], Path],
+    named: Callable[[SealedSegment], Path],
     *,
     durable: bool = True,
     beside: bool = True,
-) -> tuple[Sealed, Path]:
+) -> tuple[SealedSegment, Path]:
     """The same for rows that are in columns: each batch becomes a row group. It is written `beside`
     what makes the next one, or before that.
     """
@@ -81,12 +81,12 @@ def write_batches(
     return sealed, final
 
 
-def _write(batches: Iterable[Any], file: BinaryIO, *, durable: bool, beside: bool) -> Sealed:
+def _write(batches: Iterable[Any], file: BinaryIO, *, durable: bool, beside: bool) -> SealedSegment:
     pa, _ = arrow()
     first = last = ts = -1
     count = size = groups = 0
     hashing = _HashingLater(file)
-    with _Writing(pa.PythonFile(hashing, mode="w"), beside=beside) as writing:
+    with _SegmentFile(pa.PythonFile(hashing, mode="w"), beside=beside) as writing:
         for batch in batches:
             offsets, times, _, _, payloads = batch.columns
             if not groups:
@@ -110,10 +110,10 @@ def _write(batches: Iterable[Any], file: BinaryIO, *, durable: bool, beside: boo
     if durable:
         os.fsync(file.fileno())
     written = file.tell()
-    return Sealed(first, last, count, size, ts, groups, written, hashing.digest.hexdigest())
+    return SealedSegment(first, last, count, size, ts, groups, written, hashing.digest.hexdigest())
 
 
-class _Writing:
+class _SegmentFile:
     """Writes row groups while the next one is read: Parquet is compressed by one thread. That
     thread is what a segment waits for, so one more row group lies ready for it, it is not asked to
     pass on every header of a page, and does nothing that another one can do.
@@ -222,7 +222,7 @@ def _options() -> dict[str, Any]:
     return options
 
 
-class Hashing:
+class HashingFile:
     """A file that knows the digest of what was written to it."""
 
     def __init__(self, file: Any) -> None:
@@ -255,7 +255,7 @@ class Hashing:
         return False
 
 
-class _HashingLater(Hashing):
+class _HashingLater(HashingFile):
     """The same for a thread that has enough to do: what it wrote is hashed by the one that asks."""
 
     def __init__(self, file: Any) -> None:

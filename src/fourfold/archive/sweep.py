@@ -13,9 +13,9 @@ import msgspec
 
 from fourfold import limits
 from fourfold.archive import database_manifest, retired_objects
-from fourfold.archive.database_manifest import Manifest
+from fourfold.archive.database_manifest import DatabaseManifest
 from fourfold.archive.publisher import DatabasePublisher, Subject, read_page
-from fourfold.archive.retired_objects import Retired, Retirement, delete, over
+from fourfold.archive.retired_objects import RetiredObject, Retirement, delete, over
 from fourfold.archive.retry import Retries
 from fourfold.objects import ObjectStore
 
@@ -32,7 +32,7 @@ def sweep(
     *,
     dry_run: bool = False,
     retries: Retries | None = None,
-) -> list[Retired]:
+) -> list[RetiredObject]:
     """Delete what may go; what it was, or would be."""
     again = retries or Retries()
     publisher = DatabasePublisher(subject, objects, again)
@@ -45,7 +45,7 @@ def sweep(
         return found
     delete(objects, found)
 
-    def without(manifest: Manifest) -> Manifest:
+    def without(manifest: DatabaseManifest) -> DatabaseManifest:
         kept = tuple(each for each in manifest.retired if each not in due)
         return msgspec.structs.replace(manifest, retired=kept)
 
@@ -57,13 +57,13 @@ def sweep(
 
 
 def _deletable(  # noqa: PLR0917 - what is known, and when it is
-    manifest: Manifest,
+    manifest: DatabaseManifest,
     due: list[Retirement],
     objects: ObjectStore,
     now_ms: int,
     needed: Needed,
     retries: Retries,
-) -> Iterator[Retired]:
+) -> Iterator[RetiredObject]:
     name = manifest.name
     live = {each.key for each in manifest.retired}
     live |= {database_manifest.page_key(name, page) for page in manifest.pages}
@@ -86,7 +86,7 @@ def _deletable(  # noqa: PLR0917 - what is known, and when it is
                 continue
             told.add(key)
             if each in due and not (key.startswith(database_manifest.BLOBS) and is_needed(key)):
-                yield Retired(key, name, leaving.size_bytes, each.at_ms)
+                yield RetiredObject(key, name, leaving.size_bytes, each.at_ms)
     for info in retries.run(lambda: list(objects.list(database_manifest.folder(name)))):
         if info.key not in live | told and info.modified.timestamp() * 1000 < oldest:
-            yield Retired(info.key, name, info.size, None)
+            yield RetiredObject(info.key, name, info.size, None)

@@ -26,7 +26,7 @@ from fourfold.blobs.protocol import (
 )
 from fourfold.content import Hasher, content_id, parse_content_id
 from fourfold.errors import CorruptData
-from fourfold.kernel import Database, Migration, Snapshot, Transaction, load_queries
+from fourfold.kernel import Database, Migration, ReadTransaction, Transaction, load_queries
 from fourfold.kernel.named_queries import read_sql
 from fourfold.objects.validation import check_chunk_bytes, check_range
 
@@ -111,7 +111,7 @@ class TableBlobs:
             return self._bytes(snapshot, _SQL.get_range, blob_id, parameters)
 
     def _bytes(
-        self, snapshot: Snapshot, sql: str, blob_id: str, parameters: tuple[str | int, ...]
+        self, snapshot: ReadTransaction, sql: str, blob_id: str, parameters: tuple[str | int, ...]
     ) -> bytes:
         row = snapshot.one(sql, parameters)
         if row is None:

@@ -14,7 +14,7 @@ from fourfold.store import open_store
 
 if TYPE_CHECKING:
     from fourfold.cli.output import Output
-    from fourfold.models.streams.archive import Bootstrapped
+    from fourfold.models.streams.archive import BootstrapReport
     from fourfold.store.restoration import RebuildReport
 
 
@@ -87,7 +87,7 @@ def _show(out: Output, report: RebuildReport) -> None:
         _show_streams(out, report.streams)
 
 
-def _show_streams(out: Output, report: Bootstrapped) -> None:
+def _show_streams(out: Output, report: BootstrapReport) -> None:
     out.line(
         f"restored {counted(len(report.restored), 'stream')} with "
         f"{counted(report.records, 'record')}"

@@ -148,7 +148,7 @@ class Age(click.ParamType):  # type: ignore[type-arg]
         return float(match[1]) * _UNITS[match[2]]
 
 
-class Kept(click.ParamType):  # type: ignore[type-arg]
+class KeepOption(click.ParamType):  # type: ignore[type-arg]
     """How much stays: so many of the newest (1000), as a whole number, or so much time (30d), as a
     number of seconds that is not whole.
     """

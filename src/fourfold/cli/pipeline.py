@@ -186,7 +186,7 @@ def _option(option: jobs.Option) -> Callable[[Callable[..., None]], Callable[...
     )
 
 
-def _running_show(out: Output, done: jobs.Done) -> None:
+def _running_show(out: Output, done: jobs.RunReport) -> None:
     if out.as_json:
         out.document(msgspec.to_builtins(done))
         return

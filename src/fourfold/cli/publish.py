@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
-from fourfold.cli.options import Kept, objects_option, published_store, root_argument
+from fourfold.cli.options import KeepOption, objects_option, published_store, root_argument
 from fourfold.cli.options import command as _command
 from fourfold.cli.output import Output, counted, size
 from fourfold.errors import InvalidInput
@@ -20,12 +20,12 @@ from fourfold.errors import InvalidInput
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fourfold.archive.compaction import Merged
-    from fourfold.archive.publisher import Standing
+    from fourfold.archive.compaction import CompactResult
+    from fourfold.archive.publisher import DatabaseStatus
     from fourfold.archive.restore_points import PointInfo
     from fourfold.cli.output import Output
     from fourfold.errors import FourfoldError
-    from fourfold.models.streams.archive.maintenance import Kept
+    from fourfold.models.streams.archive.maintenance import MaintenanceResult
     from fourfold.store import Store
     from fourfold.store.publish import PublishReport
     from fourfold.store.retention import CollectReport, MergeReport
@@ -44,17 +44,17 @@ class Gone(Protocol):
 
 
 @dataclass(slots=True)
-class Done:
+class PublishOutcome:
     """All that one call did; None for what it was not asked for."""
 
     report: PublishReport
     merged: MergeReport | None = None
-    compacted: Kept | None = None
-    indexed: Kept | None = None
+    compacted: MaintenanceResult | None = None
+    indexed: MaintenanceResult | None = None
     collected: CollectReport | None = None
     retired: list[Gone] | None = None
 
-    def merges(self) -> list[Merged]:
+    def merges(self) -> list[CompactResult]:
         return [*self.report.merged, *([] if self.merged is None else self.merged.merged)]
 
     def failures(self) -> Iterator[tuple[str, FourfoldError]]:
@@ -74,7 +74,7 @@ class Done:
             raise error
 
 
-def show(out: Output, store: Store, done: Done) -> None:
+def show(out: Output, store: Store, done: PublishOutcome) -> None:
     report = done.report
     streams = report.streams
     unpublished = 0 if streams is None else store.archive.standing().unpublished_records
@@ -103,7 +103,7 @@ def show(out: Output, store: Store, done: Done) -> None:
         out.line(f"{name}: {error.message}")
 
 
-def _show_kept(out: Output, done: Done) -> None:
+def _show_kept(out: Output, done: PublishOutcome) -> None:
     for each in done.merges():
         steps = counted(each.publications, "publication")
         out.line(f"merged {steps} of {each.name} into {counted(each.packs, 'object')}")
@@ -125,7 +125,7 @@ def _show_given_up(out: Output, verb: str, collected: CollectReport) -> None:
     )
 
 
-def _document(store: Store, done: Done, unpublished: int) -> dict[str, Any]:
+def _document(store: Store, done: PublishOutcome, unpublished: int) -> dict[str, Any]:
     report, streams = done.report, done.report.streams
     return {
         "root": str(store.root),
@@ -145,7 +145,7 @@ def _document(store: Store, done: Done, unpublished: int) -> dict[str, Any]:
     }
 
 
-def _kept(kept: Kept | None, *counts: str) -> dict[str, Any] | None:
+def _kept(kept: MaintenanceResult | None, *counts: str) -> dict[str, Any] | None:
     if kept is None:
         return None
     return {"streams": len(kept.streams), **{name: getattr(kept, name) for name in counts}}
@@ -180,7 +180,7 @@ def show_points(out: Output, points: list[PointInfo]) -> None:
 
 def show_standing(
     out: Output,
-    found: Sequence[Standing],
+    found: Sequence[DatabaseStatus],
     unpublished: int | None,
     retired: Sequence[Gone],
     collected: CollectReport | None,
@@ -235,7 +235,7 @@ _MODELS = ("documents", "sessions", "graphs", "streams")
 @click.option(
     "--keep",
     multiple=True,
-    type=Kept("points"),
+    type=KeepOption("points"),
     help="With --collect: points that stay, the newest or by time; the others are given up.",
 )
 @click.option(
@@ -260,7 +260,7 @@ def command(out: Output, root: Path, *, objects: str | None, **given: Any) -> No
         elif given["dry_run"]:
             _show_standing(out, store, chosen, keep)
         else:
-            done = Done(_publish(out, store, chosen))
+            done = PublishOutcome(_publish(out, store, chosen))
             if given["compact"]:
                 _compact(store, chosen, done)
             if given["index"] and "streams" in chosen:
@@ -282,7 +282,7 @@ def _keep(given: tuple[int | float, ...]) -> tuple[int, float] | None:
     return (numbers or [0])[0], (ages or [0.0])[0]
 
 
-def _compact(store: Store, models: Sequence[str], done: Done) -> None:
+def _compact(store: Store, models: Sequence[str], done: PublishOutcome) -> None:
     from fourfold.store import retention  # noqa: PLC0415 - imports every model
 
     if set(models) - {"streams"}:
@@ -292,7 +292,7 @@ def _compact(store: Store, models: Sequence[str], done: Done) -> None:
 
 
 def _collect(
-    store: Store, models: Sequence[str], keep: tuple[int, float] | None, done: Done
+    store: Store, models: Sequence[str], keep: tuple[int, float] | None, done: PublishOutcome
 ) -> None:
     done.retired = []
     if set(models) - {"streams"}:
@@ -321,7 +321,7 @@ def _show_standing(
 ) -> None:
     from fourfold.store import publish  # noqa: PLC0415 - imports every model
 
-    found: list[Standing] = publish.standings(store, models)
+    found: list[DatabaseStatus] = publish.standings(store, models)
     retired: list[Gone] = []
     unpublished, collected = 0, None
     if set(models) - {"streams"}:

@@ -13,10 +13,10 @@ from fourfold.cli.options import published_store, refuse_without_conditions, roo
 from fourfold.cli.output import Output
 from fourfold.errors import Refused
 from fourfold.server.auth import Access
-from fourfold.server.publisher import Publishing
+from fourfold.server.publisher import ServerPublisher
 from fourfold.server.run import is_this_machine, refuse_other_machines, serve
 from fourfold.server.signing_keys import Keys
-from fourfold.server.stream_reads import Timing
+from fourfold.server.stream_reads import ReadTimeouts
 from fourfold.server.subscriptions import Control
 from fourfold.store import Store, open_store
 
@@ -90,7 +90,7 @@ def command(
         if objects is None
         else published_store(root, objects, publish_first=publish_first, make=True, check=False)
     )
-    publishing: Publishing | None = None
+    publishing: ServerPublisher | None = None
     with opened as store, ExitStack() as stack:
         if objects is not None:
             publishing = _publishing(store)
@@ -105,7 +105,7 @@ def command(
         else:
             out.line(f"serving {root} at {address} (stop with Ctrl-C)")
         out.flush()
-        timing = Timing(long_poll_s=long_poll)
+        timing = ReadTimeouts(long_poll_s=long_poll)
         settings = store.settings.server
         access = Access(root, require_key="never" if is_open else settings.require_key)
         control = Control(streams, Keys(root / settings.keys_file), access, settings=settings)
@@ -121,15 +121,15 @@ def command(
         )
 
 
-def _publishing(store: Store) -> Publishing:
+def _publishing(store: Store) -> ServerPublisher:
     from fourfold.store.background_publisher import Continuous  # noqa: PLC0415 - imports every model
 
-    return Publishing(
+    return ServerPublisher(
         Continuous(store), store.archive, lambda: refuse_without_conditions(store.objects)
     )
 
 
-def _say_what_is_left(out: Output, publishing: Publishing) -> None:
+def _say_what_is_left(out: Output, publishing: ServerPublisher) -> None:
     """Once the server has stopped, and all has been published that could be."""
     if publishing.failure is not None:
         message = f"nothing was published: {publishing.failure.message}"

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from fourfold._lazy import exports
 
 if TYPE_CHECKING:
-    from fourfold.client.async_client import AsyncFollowing, AsyncStream, AsyncStreamClient
-    from fourfold.client.producer import AsyncProducer, Batching, StreamProducer
-    from fourfold.client.responses import Appended, Listed, Part, StreamFacts
+    from fourfold.client.async_client import AsyncFollower, AsyncStream, AsyncStreamClient
+    from fourfold.client.producer import AsyncProducer, BatchOptions, StreamProducer
+    from fourfold.client.responses import Appended, Part, StreamFacts, StreamListing
     from fourfold.client.rules import (
         Boundary,
         LiveTemplate,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         StreamProfile,
         TouchFacts,
     )
-    from fourfold.client.sync_client import Following, Stream, StreamClient
+    from fourfold.client.sync_client import Follower, Stream, StreamClient
     from fourfold.models.streams.records import Producer
     from fourfold.models.streams.touch.records import Entity, Row, Rows, Template, Touched
 else:
@@ -36,15 +36,15 @@ else:
         __name__,
         {
             "Appended": "fourfold.client.responses",
-            "AsyncFollowing": "fourfold.client.async_client",
+            "AsyncFollower": "fourfold.client.async_client",
             "AsyncProducer": "fourfold.client.producer",
             "AsyncStream": "fourfold.client.async_client",
             "AsyncStreamClient": "fourfold.client.async_client",
-            "Batching": "fourfold.client.producer",
+            "BatchOptions": "fourfold.client.producer",
             "Boundary": "fourfold.client.rules",
             "Entity": "fourfold.models.streams.touch.records",
-            "Following": "fourfold.client.sync_client",
-            "Listed": "fourfold.client.responses",
+            "Follower": "fourfold.client.sync_client",
+            "StreamListing": "fourfold.client.responses",
             "LiveTemplate": "fourfold.client.rules",
             "Part": "fourfold.client.responses",
             "Producer": "fourfold.models.streams.records",
@@ -65,15 +65,14 @@ else:
 
 __all__ = [
     "Appended",
-    "AsyncFollowing",
+    "AsyncFollower",
     "AsyncProducer",
     "AsyncStream",
     "AsyncStreamClient",
-    "Batching",
+    "BatchOptions",
     "Boundary",
     "Entity",
-    "Following",
-    "Listed",
+    "Follower",
     "LiveTemplate",
     "Part",
     "Producer",
@@ -84,6 +83,7 @@ __all__ = [
     "Stream",
     "StreamClient",
     "StreamFacts",
+    "StreamListing",
     "StreamProducer",
     "StreamProfile",
     "Template",

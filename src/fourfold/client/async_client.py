@@ -21,13 +21,13 @@ from msgspec import UnsetType
 
 from fourfold import limits
 from fourfold.client import requests, responses
-from fourfold.client.producer import AsyncProducer, Batching
-from fourfold.client.reader import BytesReading, LiveReading, MessagesReading, Reading, TextReading
+from fourfold.client.producer import AsyncProducer, BatchOptions
+from fourfold.client.reader import BytesReader, LiveReader, MessageReader, StreamReader, TextReader
 from fourfold.client.requests import Address, Call, Live
-from fourfold.client.responses import Answer, Appended, Listed, Part, StreamFacts
+from fourfold.client.responses import Appended, Part, Response, StreamFacts, StreamListing
 from fourfold.client.rules import AsyncRuleCalls
 from fourfold.client.sync_client import was_sent
-from fourfold.client.transport import AsyncTransport, Patience, Settings
+from fourfold.client.transport import AsyncTransport, RetryPolicy, Settings
 from fourfold.errors import FourfoldError, NotFound, ServerUnreachable
 from fourfold.models.streams.records import Producer
 from fourfold.models.streams.rules import UNCHANGED
@@ -109,7 +109,7 @@ class AsyncStreamClient(AsyncRuleCalls):
         found = await self.send(requests.head(self.settings.address, name))
         return AsyncStream(self, responses.facts(name, found))
 
-    async def list(self, prefix: str = "", *, after: str = "") -> AsyncIterator[Listed]:
+    async def list(self, prefix: str = "", *, after: str = "") -> AsyncIterator[StreamListing]:
         """The streams of a Fourfold server in the order of their names, page by page."""
         start: str | None = after
         while start is not None:
@@ -121,7 +121,7 @@ class AsyncStreamClient(AsyncRuleCalls):
     async def delete(self, name: str) -> None:
         """Remove a stream; those that were forked from it go on."""
         call = requests.delete(self.settings.address, name)
-        patience = Patience(self.settings.retry_for)
+        patience = RetryPolicy(self.settings.retry_for)
         asked = False
         while True:
             try:
@@ -136,18 +136,18 @@ class AsyncStreamClient(AsyncRuleCalls):
                 continue
             return
 
-    async def send(self, call: Call) -> Answer:
+    async def send(self, call: Call) -> Response:
         """One request, repeated while that is safe."""
-        patience = Patience(self.settings.retry_for)
+        patience = RetryPolicy(self.settings.retry_for)
         while True:
             try:
                 return await self.transport.send(call)
             except FourfoldError as error:
                 await asyncio.sleep(patience.pause(error))
 
-    async def run(self, reading: Reading[Out]) -> AsyncIterator[Out]:
+    async def run(self, reading: StreamReader[Out]) -> AsyncIterator[Out]:
         """What a reader finds, connection after connection."""
-        patience = Patience(self.settings.retry_for)
+        patience = RetryPolicy(self.settings.retry_for)
         while not reading.ended():
             try:
                 async with self.transport.open(reading.call()) as (answer, pieces):
@@ -284,15 +284,15 @@ class AsyncStream:
 
     def read_bytes(self, offset: str = START, *, key: str | None = None) -> AsyncIterator[bytes]:
         """The bytes from an offset to the end, in pieces: memory does not grow with the stream."""
-        return self._client.run(BytesReading(self._address, self.name, offset, key))
+        return self._client.run(BytesReader(self._address, self.name, offset, key))
 
     def read_text(self, offset: str = START, *, key: str | None = None) -> AsyncIterator[str]:
         """The same as text."""
-        return self._client.run(TextReading(self._address, self.name, offset, key))
+        return self._client.run(TextReader(self._address, self.name, offset, key))
 
     def messages(self, offset: str = START, *, key: str | None = None) -> AsyncIterator[bytes]:
         """The messages of a JSON stream from an offset to the end, as the bytes that came."""
-        return self._client.run(MessagesReading(self._address, self.name, offset, key))
+        return self._client.run(MessageReader(self._address, self.name, offset, key))
 
     async def items(
         self, offset: str = START, *, loads: Callable[[bytes], Any] = json.loads
@@ -308,15 +308,15 @@ class AsyncStream:
         live: Live | None = None,
         key: str | None = None,
         retry_for: float | None = limits.CLIENT_FOLLOW_RETRY_S,
-    ) -> AsyncFollowing:
+    ) -> AsyncFollower:
         """Part by part, waiting for more, until the stream is closed. When a
         connection breaks it goes on from the last offset.
 
         `live` is how to wait: "sse" or "long-poll". If it is not given, text is polled for, since
         events change the ends of its lines, and everything else comes as events.
         """
-        reading = LiveReading(self._address, self.name, offset, live, key=key)
-        return AsyncFollowing(self._client.transport, reading, retry_for)
+        reading = LiveReader(self._address, self.name, offset, live, key=key)
+        return AsyncFollower(self._client.transport, reading, retry_for)
 
     def producer(
         self,
@@ -324,7 +324,7 @@ class AsyncStream:
         *,
         epoch: int | None = None,
         auto_claim: bool = False,
-        batching: Batching | None = None,
+        batching: BatchOptions | None = None,
         retry_for: float | None = limits.CLIENT_FOLLOW_RETRY_S,
     ) -> AsyncProducer:
         """A producer: messages in batches, several under way at once, each on the stream once.
@@ -339,22 +339,22 @@ class AsyncStream:
             producer_id,
             epoch=epoch,
             auto_claim=auto_claim,
-            batching=batching or Batching(),
+            batching=batching or BatchOptions(),
             retry_for=retry_for,
         )
 
 
-class AsyncFollowing:
+class AsyncFollower:
     """A follower of a stream: iterate over it, and leave its block to end it. Cancelling the task
     that waits for it ends it as well.
     """
 
     def __init__(
-        self, transport: AsyncTransport, reading: LiveReading, retry_for: float | None
+        self, transport: AsyncTransport, reading: LiveReader, retry_for: float | None
     ) -> None:
         self._transport = transport
         self._reading = reading
-        self._patience = Patience(retry_for)
+        self._patience = RetryPolicy(retry_for)
         self._parts = self._run()
 
     @property

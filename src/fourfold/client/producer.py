@@ -35,8 +35,8 @@ from typing import Any, NamedTuple, Protocol, Self
 from fourfold import limits
 from fourfold.client import requests, responses
 from fourfold.client.requests import Address, Call, as_bytes, as_json
-from fourfold.client.responses import Answer, Appended
-from fourfold.client.transport import AsyncTransport, Patience, Settings
+from fourfold.client.responses import Appended, Response
+from fourfold.client.transport import AsyncTransport, RetryPolicy, Settings
 from fourfold.errors import (
     Closed,
     FourfoldError,
@@ -53,7 +53,7 @@ from fourfold.models.streams.validation import JSON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batching:
+class BatchOptions:
     """When a batch is sent, and how many at once."""
 
     linger: float = limits.PRODUCER_LINGER_S
@@ -123,11 +123,11 @@ class Delivery:
 
     def __init__(
         self,
-        send: Callable[[Call], Awaitable[Answer]],
+        send: Callable[[Call], Awaitable[Response]],
         target: Target,
         who: Identity,
         *,
-        batching: Batching,
+        batching: BatchOptions,
         retry_for: float | None,
         on_change: Callable[[], None],
     ) -> None:
@@ -232,7 +232,7 @@ class Delivery:
 
     async def _accepted(self, batch: Batch) -> Appended:
         """The server's word that a batch is written, however often it is asked."""
-        patience = Patience(self._retry_for)
+        patience = RetryPolicy(self._retry_for)
         while True:
             first = min(self._flying) == batch.seq
             try:
@@ -326,7 +326,7 @@ class AsyncProducer:
         *,
         epoch: int | None,
         auto_claim: bool,
-        batching: Batching,
+        batching: BatchOptions,
         retry_for: float | None,
     ) -> None:
         self._type = content_type
@@ -409,7 +409,7 @@ class StreamProducer:
         *,
         epoch: int | None,
         auto_claim: bool,
-        batching: Batching,
+        batching: BatchOptions,
         retry_for: float | None,
     ) -> None:
         self._type = content_type

@@ -149,7 +149,7 @@ class MessageSplitter:
 Out = TypeVar("Out")
 
 
-class Reading(ABC, Generic[Out]):
+class StreamReader(ABC, Generic[Out]):
     """Reads what there is, from an offset to the end that the stream has when it is reached."""
 
     def __init__(self, address: Address, name: str, offset: str, key: str | None = None) -> None:
@@ -186,7 +186,7 @@ class Reading(ABC, Generic[Out]):
         return []
 
 
-class BytesReading(Reading[bytes]):
+class BytesReader(StreamReader[bytes]):
     """Pieces of bytes as they come."""
 
     def __init__(self, address: Address, name: str, offset: str, key: str | None = None) -> None:
@@ -209,12 +209,12 @@ class BytesReading(Reading[bytes]):
         return super().end()
 
 
-class TextReading(Reading[str]):
+class TextReader(StreamReader[str]):
     """The same as text; a character that lies in two pieces comes whole."""
 
     def __init__(self, address: Address, name: str, offset: str, key: str | None = None) -> None:
         super().__init__(address, name, offset, key)
-        self._bytes = BytesReading(address, name, offset, key)
+        self._bytes = BytesReader(address, name, offset, key)
         self._decoder = codecs.getincrementaldecoder("utf-8")()
 
     def begin(self, headers: Headers) -> None:
@@ -239,7 +239,7 @@ class TextReading(Reading[str]):
         return [text] if text else []
 
 
-class MessagesReading(Reading[bytes]):
+class MessageReader(StreamReader[bytes]):
     """Messages of a JSON stream, as the bytes that came."""
 
     def __init__(self, address: Address, name: str, offset: str, key: str | None = None) -> None:
@@ -287,7 +287,7 @@ class MessagesReading(Reading[bytes]):
         return fresh
 
 
-class LiveReading(Reading[Part]):
+class LiveReader(StreamReader[Part]):
     """Part by part, and then whatever comes, until the stream is closed.
 
     A part is given once all of it is there, with the offset behind it. What was received of a part

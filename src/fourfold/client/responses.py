@@ -37,7 +37,7 @@ _BY_STATUS: Final[dict[int, type[FourfoldError]]] = {
 }
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """A whole answer."""
 
     status: int
@@ -62,7 +62,7 @@ class StreamFacts(NamedTuple):
     retention_bytes: int | None = None
 
 
-class Listed(NamedTuple):
+class StreamListing(NamedTuple):
     """A stream in the list of a Fourfold server."""
 
     name: str
@@ -123,7 +123,7 @@ def whole_messages(body: bytes) -> list[bytes]:
         raise BadAnswer(f"a part of a JSON stream is not an array: {error}") from None
 
 
-def facts(name: str, answer: Answer) -> StreamFacts:
+def facts(name: str, answer: Response) -> StreamFacts:
     return StreamFacts(
         name,
         answer.headers.get("content-type", "application/octet-stream"),
@@ -143,7 +143,7 @@ def _count(headers: Headers, name: str) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def appended(call: Call, answer: Answer) -> Appended:
+def appended(call: Call, answer: Response) -> Appended:
     headers = answer.headers
     numbered = call.headers.get("producer-id")
     accepted = None
@@ -157,12 +157,12 @@ def appended(call: Call, answer: Answer) -> Appended:
     return Appended(headers.get("stream-next-offset", ""), duplicate, closed, accepted)
 
 
-def listed(answer: Answer) -> tuple[list[Listed], str | None]:
+def listed(answer: Response) -> tuple[list[StreamListing], str | None]:
     """A page of the list, and where the next one begins."""
     try:
         told = json.loads(answer.body)
         rows = [
-            Listed(*(row[name] for name in Listed._fields if name in row))
+            StreamListing(*(row[name] for name in StreamListing._fields if name in row))
             for row in told["streams"]
         ]
         return rows, told["next_after"]
@@ -170,7 +170,7 @@ def listed(answer: Answer) -> tuple[list[Listed], str | None]:
         raise BadAnswer(f"the list of streams cannot be read: {error!r}") from None
 
 
-def document(answer: Answer) -> Any:
+def document(answer: Response) -> Any:
     try:
         return json.loads(answer.body)
     except ValueError:
@@ -185,14 +185,14 @@ def of_text(content_type: str) -> bool:
     return plain_type(content_type).startswith("text/")
 
 
-def check(call: Call, answer: Answer) -> Answer:
+def check(call: Call, answer: Response) -> Response:
     """The answer, or the error that it is."""
     if 200 <= answer.status < 300:
         return answer
     raise error_of(call, answer)
 
 
-def error_of(call: Call, answer: Answer) -> FourfoldError:
+def error_of(call: Call, answer: Response) -> FourfoldError:
     """The error that an answer stands for."""
     told = _told(answer.body)
     message = str(told.get("message") or f"the server answered {answer.status}")
@@ -210,7 +210,7 @@ def error_of(call: Call, answer: Answer) -> FourfoldError:
     )
 
 
-def _class(call: Call, answer: Answer) -> type[FourfoldError]:
+def _class(call: Call, answer: Response) -> type[FourfoldError]:
     status, headers = answer.status, answer.headers
     found = _BY_STATUS.get(status, BadAnswer)
     if status == 403 and "producer-epoch" in headers:

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple, TypeVar
 from fourfold import limits
 from fourfold.client import requests, responses
 from fourfold.client.requests import Address, Call
-from fourfold.client.responses import Answer
+from fourfold.client.responses import Response
 from fourfold.client.transport import Settings
 from fourfold.errors import BadAnswer, InvalidInput
 from fourfold.models.streams import rules
@@ -156,23 +156,23 @@ def touch_templates(address: Address, name: str, wanted: Iterable[Template]) -> 
     return _tell(address, name, "_touch/templates", what, {"templates": rows})
 
 
-def registry_of(answer: Answer) -> SchemaRegistry:
+def registry_of(answer: Response) -> SchemaRegistry:
     return _read(answer, _registry, "the schemas of a stream")
 
 
-def profile_of(answer: Answer) -> StreamProfile:
+def profile_of(answer: Response) -> StreamProfile:
     return _read(answer, _profile, "the profile of a stream")
 
 
-def touch_of(answer: Answer) -> TouchFacts:
+def touch_of(answer: Response) -> TouchFacts:
     return _read(answer, _facts, "the touches of a stream")
 
 
-def touched_of(answer: Answer) -> Touched:
+def touched_of(answer: Response) -> Touched:
     return _read(answer, _touched, "what became of a wait")
 
 
-def templates_of(answer: Answer) -> tuple[LiveTemplate, ...]:
+def templates_of(answer: Response) -> tuple[LiveTemplate, ...]:
     return _read(answer, _templates, "the templates of a stream")
 
 
@@ -208,7 +208,7 @@ def _key(key: Key) -> dict[str, Any]:
             )
 
 
-def _read(answer: Answer, understand: Callable[[Any], Out], what: str) -> Out:
+def _read(answer: Response, understand: Callable[[Any], Out], what: str) -> Out:
     told = responses.document(answer)
     try:
         return understand(told)
@@ -268,7 +268,7 @@ def _touched(told: Any) -> Touched:
 _ONE_REQUEST_S = limits.CLIENT_LIVE_TIMEOUT_S / 2
 
 
-class TouchWaiting:
+class TouchWaiter:
     """Ask for the next `call` until `take` finds that the wait is over."""
 
     def __init__(
@@ -300,7 +300,7 @@ class TouchWaiting:
             self._address, self._name, self._keys, self._cursor, math.ceil(1000 * pause)
         )
 
-    def take(self, answer: Answer) -> Touched | None:
+    def take(self, answer: Response) -> Touched | None:
         """What became of the wait; None when it goes on."""
         told = touched_of(answer)
         self._cursor = told.cursor
@@ -316,7 +316,7 @@ class RuleCalls(ABC):
     settings: Settings
 
     @abstractmethod
-    def send(self, call: Call) -> Answer:
+    def send(self, call: Call) -> Response:
         """One request, repeated while that is safe."""
 
     def schema(self, name: str) -> SchemaRegistry:
@@ -377,7 +377,7 @@ class RuleCalls(ABC):
         is none; at most `timeout` seconds, for ever if not given. It goes on over the limits of the
         server and over connections that break, and misses nothing.
         """
-        waiting = TouchWaiting(self.settings.address, name, keys, cursor, timeout)
+        waiting = TouchWaiter(self.settings.address, name, keys, cursor, timeout)
         while True:
             told = waiting.take(self.send(waiting.call()))
             if told is not None:
@@ -395,7 +395,7 @@ class AsyncRuleCalls(ABC):
     settings: Settings
 
     @abstractmethod
-    async def send(self, call: Call) -> Answer:
+    async def send(self, call: Call) -> Response:
         """One request, repeated while that is safe."""
 
     async def schema(self, name: str) -> SchemaRegistry:
@@ -451,7 +451,7 @@ class AsyncRuleCalls(ABC):
         """Wait until one of the keys is touched by a change behind the cursor. Cancel it to end
         it.
         """
-        waiting = TouchWaiting(self.settings.address, name, keys, cursor, timeout)
+        waiting = TouchWaiter(self.settings.address, name, keys, cursor, timeout)
         while True:
             told = waiting.take(await self.send(waiting.call()))
             if told is not None:

@@ -24,12 +24,12 @@ from msgspec import UnsetType
 
 from fourfold import limits
 from fourfold.client import requests, responses
-from fourfold.client.producer import Batching, StreamProducer
-from fourfold.client.reader import BytesReading, LiveReading, MessagesReading, Reading, TextReading
+from fourfold.client.producer import BatchOptions, StreamProducer
+from fourfold.client.reader import BytesReader, LiveReader, MessageReader, StreamReader, TextReader
 from fourfold.client.requests import Address, Call, Live
-from fourfold.client.responses import Answer, Appended, Listed, Part, StreamFacts
+from fourfold.client.responses import Appended, Part, Response, StreamFacts, StreamListing
 from fourfold.client.rules import RuleCalls
-from fourfold.client.transport import Patience, Settings, Transport
+from fourfold.client.transport import RetryPolicy, Settings, Transport
 from fourfold.errors import FourfoldError, NotFound, ServerUnreachable
 from fourfold.models.streams.records import Producer
 from fourfold.models.streams.rules import UNCHANGED
@@ -111,7 +111,7 @@ class StreamClient(RuleCalls):
         found = self.send(requests.head(self.settings.address, name))
         return Stream(self, responses.facts(name, found))
 
-    def list(self, prefix: str = "", *, after: str = "") -> Iterator[Listed]:
+    def list(self, prefix: str = "", *, after: str = "") -> Iterator[StreamListing]:
         """The streams of a Fourfold server in the order of their names, page by page."""
         start: str | None = after
         while start is not None:
@@ -122,7 +122,7 @@ class StreamClient(RuleCalls):
     def delete(self, name: str) -> None:
         """Remove a stream; those that were forked from it go on."""
         call = requests.delete(self.settings.address, name)
-        patience = Patience(self.settings.retry_for)
+        patience = RetryPolicy(self.settings.retry_for)
         asked = False
         while True:
             try:
@@ -137,18 +137,18 @@ class StreamClient(RuleCalls):
                 continue
             return
 
-    def send(self, call: Call) -> Answer:
+    def send(self, call: Call) -> Response:
         """One request, repeated while that is safe."""
-        patience = Patience(self.settings.retry_for)
+        patience = RetryPolicy(self.settings.retry_for)
         while True:
             try:
                 return self._transport.send(call)
             except FourfoldError as error:
                 time.sleep(patience.pause(error))
 
-    def run(self, reading: Reading[Out]) -> Iterator[Out]:
+    def run(self, reading: StreamReader[Out]) -> Iterator[Out]:
         """What a reader finds, connection after connection."""
-        patience = Patience(self.settings.retry_for)
+        patience = RetryPolicy(self.settings.retry_for)
         while not reading.ended():
             try:
                 with self._transport.open(reading.call()) as (answer, pieces):
@@ -281,15 +281,15 @@ class Stream:
 
     def read_bytes(self, offset: str = START, *, key: str | None = None) -> Iterator[bytes]:
         """The bytes from an offset to the end, in pieces: memory does not grow with the stream."""
-        return self._client.run(BytesReading(self._address, self.name, offset, key))
+        return self._client.run(BytesReader(self._address, self.name, offset, key))
 
     def read_text(self, offset: str = START, *, key: str | None = None) -> Iterator[str]:
         """The same as text."""
-        return self._client.run(TextReading(self._address, self.name, offset, key))
+        return self._client.run(TextReader(self._address, self.name, offset, key))
 
     def messages(self, offset: str = START, *, key: str | None = None) -> Iterator[bytes]:
         """The messages of a JSON stream from an offset to the end, as the bytes that came."""
-        return self._client.run(MessagesReading(self._address, self.name, offset, key))
+        return self._client.run(MessageReader(self._address, self.name, offset, key))
 
     def items(
         self, offset: str = START, *, loads: Callable[[bytes], Any] = json.loads
@@ -304,15 +304,15 @@ class Stream:
         live: Live | None = None,
         key: str | None = None,
         retry_for: float | None = limits.CLIENT_FOLLOW_RETRY_S,
-    ) -> Following:
+    ) -> Follower:
         """Part by part, waiting for more, until the stream is closed or `stop()` is called. When a
         connection breaks it goes on from the last offset.
 
         `live` is how to wait: "sse" or "long-poll". If it is not given, text is polled for, since
         events change the ends of its lines, and everything else comes as events.
         """
-        reading = LiveReading(self._address, self.name, offset, live, key=key)
-        return Following(self._client.settings, reading, retry_for)
+        reading = LiveReader(self._address, self.name, offset, live, key=key)
+        return Follower(self._client.settings, reading, retry_for)
 
     def producer(
         self,
@@ -320,7 +320,7 @@ class Stream:
         *,
         epoch: int | None = None,
         auto_claim: bool = False,
-        batching: Batching | None = None,
+        batching: BatchOptions | None = None,
         retry_for: float | None = limits.CLIENT_FOLLOW_RETRY_S,
     ) -> StreamProducer:
         """A producer: messages in batches, several under way at once, each on the stream once.
@@ -335,19 +335,19 @@ class Stream:
             producer_id,
             epoch=epoch,
             auto_claim=auto_claim,
-            batching=batching or Batching(),
+            batching=batching or BatchOptions(),
             retry_for=retry_for,
         )
 
 
-class Following:
+class Follower:
     """A follower of a stream: iterate over it, and leave its block, or call `stop()` from another
     thread, to end it.
     """
 
-    def __init__(self, settings: Settings, reading: LiveReading, retry_for: float | None) -> None:
+    def __init__(self, settings: Settings, reading: LiveReader, retry_for: float | None) -> None:
         self._reading = reading
-        self._patience = Patience(retry_for)
+        self._patience = RetryPolicy(retry_for)
         self._stopped = threading.Event()
         self._socket: socket.socket | None = None
         # A connection of its own, so that it can be cut while a thread waits on it.

@@ -24,7 +24,7 @@ from fourfold import limits
 from fourfold._version import __version__
 from fourfold.client import responses
 from fourfold.client.requests import Address, Call
-from fourfold.client.responses import Answer
+from fourfold.client.responses import Response
 from fourfold.errors import (
     Closed,
     FourfoldError,
@@ -93,13 +93,13 @@ class Transport:
         given = settings.arguments(self._httpx, trust(settings.verify))
         self._client = self._httpx.Client(**given)
 
-    def send(self, call: Call) -> Answer:
+    def send(self, call: Call) -> Response:
         """One request, tried once: its answer, or its error."""
         with self.open(call) as (answer, pieces):
             return answer._replace(body=b"".join(pieces))
 
     @contextmanager
-    def open(self, call: Call) -> Iterator[tuple[Answer, Iterator[bytes]]]:
+    def open(self, call: Call) -> Iterator[tuple[Response, Iterator[bytes]]]:
         """A request whose answer is read piece by piece within the block."""
         if self._client.is_closed:
             raise Closed("the client is closed", hint="Make another one.")
@@ -108,7 +108,7 @@ class Transport:
             asked["extensions"] = {**asked.get("extensions", {}), "trace": self._traced}
         try:
             with self._client.stream(call.method, call.url, **asked) as response:
-                answer = Answer(response.status_code, response.headers)
+                answer = Response(response.status_code, response.headers)
                 if not 200 <= answer.status < 300:
                     raise responses.error_of(call, answer._replace(body=response.read()))
                 yield answer, response.iter_bytes()
@@ -133,18 +133,18 @@ class AsyncTransport:
         given = settings.arguments(self._httpx, trust(settings.verify))
         self._client = self._httpx.AsyncClient(**given)
 
-    async def send(self, call: Call) -> Answer:
+    async def send(self, call: Call) -> Response:
         async with self.open(call) as (answer, pieces):
             return answer._replace(body=b"".join([piece async for piece in pieces]))
 
     @asynccontextmanager
-    async def open(self, call: Call) -> AsyncIterator[tuple[Answer, AsyncIterator[bytes]]]:
+    async def open(self, call: Call) -> AsyncIterator[tuple[Response, AsyncIterator[bytes]]]:
         if self._client.is_closed:
             raise Closed("the client is closed", hint="Make another one.")
         asked = _request(self._httpx, call, self._settings)
         try:
             async with self._client.stream(call.method, call.url, **asked) as response:
-                answer = Answer(response.status_code, response.headers)
+                answer = Response(response.status_code, response.headers)
                 if not 200 <= answer.status < 300:
                     raise responses.error_of(call, answer._replace(body=await response.aread()))
                 yield answer, response.aiter_bytes()
@@ -177,7 +177,7 @@ def _failure(httpx: Any, call: Call, error: Exception) -> FourfoldError:
     return OutcomeUnknown(f"{call.what}: the connection broke before an answer came: {reason}")
 
 
-class Patience:
+class RetryPolicy:
     """The repetitions of one request."""
 
     def __init__(self, for_s: float | None) -> None:

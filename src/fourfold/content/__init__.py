@@ -19,7 +19,7 @@ from fourfold.content.merkle import Reference, digest, digest_of_map, refer
 from fourfold.content.payload_refs import (
     Decision,
     Inline,
-    Interned,
+    InternedPayload,
     decide,
     find_refs,
     is_ref,
@@ -34,7 +34,7 @@ __all__ = [
     "Decision",
     "Hasher",
     "Inline",
-    "Interned",
+    "InternedPayload",
     "PayloadRef",
     "Reference",
     "content_id",

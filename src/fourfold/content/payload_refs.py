@@ -30,14 +30,14 @@ class Inline:
 
 
 @dataclass(frozen=True, slots=True)
-class Interned:
+class InternedPayload:
     """A payload to be stored: write `data` first, then whatever holds `ref`."""
 
     ref: PayloadRef
     data: bytes
 
 
-Decision: TypeAlias = Inline | Interned
+Decision: TypeAlias = Inline | InternedPayload
 
 
 def decide(value: object, kind: str) -> Decision:
@@ -46,7 +46,7 @@ def decide(value: object, kind: str) -> Decision:
     data = encode(value)
     if len(data) <= limits.PAYLOAD_INLINE_BYTES_MAX:
         return Inline(value)
-    return Interned(PayloadRef(content_id(data), kind, len(data)), data)
+    return InternedPayload(PayloadRef(content_id(data), kind, len(data)), data)
 
 
 def is_ref(value: object) -> bool:

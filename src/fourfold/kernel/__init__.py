@@ -14,35 +14,35 @@ from fourfold.kernel.database import Database, Options, Work
 from fourfold.kernel.driver import SQLITE_VERSION_MIN, sqlite_version
 from fourfold.kernel.files import sync_folder
 from fourfold.kernel.group_commit import GroupLimits
-from fourfold.kernel.health import Finding, Health, Thresholds
+from fourfold.kernel.health import Health, HealthFinding, Thresholds
 from fourfold.kernel.lock import holder
 from fourfold.kernel.maintenance import Checkpoint
-from fourfold.kernel.metrics import Reading, prometheus_text
+from fourfold.kernel.metrics import MetricsReading, prometheus_text
 from fourfold.kernel.migrations import Migration, load_migrations
 from fourfold.kernel.named_queries import Queries, load_queries
-from fourfold.kernel.notifier import Bell, Ear, Following
+from fourfold.kernel.notifier import Follower, Listener, Notifier
 from fourfold.kernel.profiles import Profile
 from fourfold.kernel.sequences import Sequence
-from fourfold.kernel.transaction import Snapshot, Transaction
+from fourfold.kernel.transaction import ReadTransaction, Transaction
 
 __all__ = [
     "SQLITE_VERSION_MIN",
-    "Bell",
     "Checkpoint",
     "Database",
-    "Ear",
-    "Finding",
-    "Following",
+    "Follower",
     "GroupLimits",
     "Health",
+    "HealthFinding",
+    "Listener",
+    "MetricsReading",
     "Migration",
+    "Notifier",
     "Options",
     "Profile",
     "Queries",
-    "Reading",
+    "ReadTransaction",
     "Sequence",
     "Sidecar",
-    "Snapshot",
     "Thresholds",
     "Transaction",
     "Work",

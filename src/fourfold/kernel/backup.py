@@ -45,7 +45,7 @@ from fourfold.kernel.files import APPLICATION_ID, FILE_MODE, holds_nothing, make
 from fourfold.kernel.lock import WriterLock
 from fourfold.kernel.migrations import applied_version
 from fourfold.kernel.sequences import Sequence, current
-from fourfold.kernel.transaction import SQL, Snapshot
+from fourfold.kernel.transaction import SQL, ReadTransaction
 
 SIDECAR_FORMAT = 1
 _SIDES = ("-wal", "-shm", "-journal")
@@ -165,7 +165,7 @@ def verify(copy: Path) -> Sidecar:
 
 def _compare(sidecar: Sidecar, connection: Connection, copy: Path) -> None:
     """The sidecar says nothing about the copy that the copy does not say itself."""
-    snapshot = Snapshot(connection, str(copy))
+    snapshot = ReadTransaction(connection, str(copy))
     if connection.pragma("application_id") != APPLICATION_ID:
         raise ForeignFile(f"{copy}: is not a copy of one of Fourfold's databases")
     facts: dict[str, tuple[object, object]] = {
@@ -286,7 +286,7 @@ def _inspect(partial: Path, name: str, sequences: tuple[Sequence, ...]) -> Sidec
             raise CorruptData(
                 f"{name}: the copy fails SQLite's check, and so does its source: {problems[0]}"
             )
-        snapshot = Snapshot(connection, name)
+        snapshot = ReadTransaction(connection, name)
         return Sidecar(
             format=SIDECAR_FORMAT,
             file=name,
@@ -320,7 +320,7 @@ def _floors(
                 raise ForeignFile(
                     f"{target}: is not one of Fourfold's databases, so it is left alone"
                 )
-            snapshot = Snapshot(connection, str(target))
+            snapshot = ReadTransaction(connection, str(target))
             identity = snapshot.value(SQL.meta_get, ("database_id",))
             if identity != sidecar.database_id:
                 raise ForeignFile(

@@ -142,7 +142,7 @@ class Inbox:
         return taken
 
 
-class Waking:
+class WakeUps:
     """How the threads of a group learn of their outcomes: each wakes the next.
 
     If the leader woke them all, they would stand in line for the interpreter while they could
@@ -204,7 +204,7 @@ class Waking:
 
 
 def settle(
-    requests: Sequence[Request], here: asyncio.AbstractEventLoop | None, waking: Waking
+    requests: Sequence[Request], here: asyncio.AbstractEventLoop | None, waking: WakeUps
 ) -> None:
     """Give every caller its result or its error. `here` is the loop whose thread this is, if
     any.

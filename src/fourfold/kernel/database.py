@@ -40,14 +40,14 @@ from fourfold.kernel.files import Plan
 from fourfold.kernel.group_commit import GroupCommit, GroupLimits
 from fourfold.kernel.health import Health, Thresholds
 from fourfold.kernel.lock import WriterLock
-from fourfold.kernel.metrics import Metrics, Reading
+from fourfold.kernel.metrics import Metrics, MetricsReading
 from fourfold.kernel.migrations import Migration, in_order
 from fourfold.kernel.pauses import Pauses
 from fourfold.kernel.profiles import PLAIN, Profile
 from fourfold.kernel.reader_pool import ReaderPool
 from fourfold.kernel.sequences import Sequence as Counter
 from fourfold.kernel.sequences import current
-from fourfold.kernel.transaction import SQL, Snapshot, Transaction
+from fourfold.kernel.transaction import SQL, ReadTransaction, Transaction
 from fourfold.kernel.writer import LogRoom, Writer
 
 T = TypeVar("T")
@@ -171,13 +171,13 @@ class Database:
     # Reading
 
     @contextmanager
-    def read(self, *, deadline_s: float | None = None) -> Iterator[Snapshot]:
+    def read(self, *, deadline_s: float | None = None) -> Iterator[ReadTransaction]:
         """One committed state, fixed at the start of the `with` block."""
         with self._readers.snapshot(self._until(deadline_s)) as snapshot:
             yield snapshot
 
     @contextmanager
-    def read_in_background(self) -> Iterator[Snapshot]:
+    def read_in_background(self) -> Iterator[ReadTransaction]:
         """One committed state for long work: reads pause while others write, and no deadline ends
         them.
 
@@ -351,7 +351,7 @@ class Database:
             thresholds=self._options.thresholds,
         )
 
-    def metrics(self) -> Reading:
+    def metrics(self) -> MetricsReading:
         """Counters and sizes, never row data."""
         with self.read() as snapshot:
             sequences = {

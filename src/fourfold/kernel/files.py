@@ -40,7 +40,7 @@ from fourfold.kernel.migrations import Migration
 from fourfold.kernel.named_queries import read_sql
 from fourfold.kernel.profiles import Profile
 from fourfold.kernel.sequences import Sequence as Counter
-from fourfold.kernel.transaction import SQL, Snapshot, Transaction
+from fourfold.kernel.transaction import SQL, ReadTransaction, Transaction
 
 APPLICATION_ID = 0x46344C44
 """'F4LD' in the header of every file, so that `file` and we can tell ours from others."""
@@ -154,7 +154,7 @@ def check_for_reading(connection: Connection, plan: Plan) -> None:
             connection.execute(SQL.fix_snapshot).fetchall()
         refuse_unfinished(connection, plan.subject)
         _refuse_foreign(connection, plan, new_file=False)
-        snapshot = Snapshot(connection, plan.subject)
+        snapshot = ReadTransaction(connection, plan.subject)
         waiting = steps.pending(snapshot, plan.migrations, plan.subject)
         if waiting:
             raise FormatError(
@@ -245,7 +245,7 @@ def _refuse_foreign(connection: Connection, plan: Plan, *, new_file: bool) -> No
         return
     if found != APPLICATION_ID:
         raise ForeignFile(f"{plan.subject}: is an SQLite database, but not one of Fourfold's")
-    snapshot = Snapshot(connection, plan.subject)
+    snapshot = ReadTransaction(connection, plan.subject)
     model = snapshot.value(SQL.meta_get, ("model",))
     if model != plan.profile.name:
         raise ForeignFile(
@@ -256,7 +256,7 @@ def _refuse_foreign(connection: Connection, plan: Plan, *, new_file: bool) -> No
         _refuse_later_rules(snapshot, plan, name, known)
 
 
-def _refuse_later_rules(snapshot: Snapshot, plan: Plan, name: str, known: int) -> None:
+def _refuse_later_rules(snapshot: ReadTransaction, plan: Plan, name: str, known: int) -> None:
     """Refuse data that another Fourfold reads otherwise. A file from before there was a number has
     none, and gets the first from its next writer.
     """

@@ -55,7 +55,7 @@ from fourfold.kernel.commit_request import (
     PatientRequest,
     Request,
     ThreadRequest,
-    Waking,
+    WakeUps,
     Work,
     commit_threads,
     settle,
@@ -79,7 +79,7 @@ def too_late(subject: str) -> DeadlineExceeded:
 class GroupRunner:
     """Runs groups on a Writer whose turn the caller holds."""
 
-    def __init__(self, writer: Writer, waking: Waking) -> None:
+    def __init__(self, writer: Writer, waking: WakeUps) -> None:
         self._writer = writer
         self._waking = waking
         self._cautious = 0
@@ -388,7 +388,7 @@ class GroupCommit:
         self._queue: deque[Request] = deque()
         self._queued_bytes = 0
         self._exclusive_waiters = 0
-        self._waking = Waking()
+        self._waking = WakeUps()
         self._runner = GroupRunner(writer, self._waking)
         self._crowd = 0
         """About how many requests the latest groups of threads had."""

@@ -20,7 +20,7 @@ _ORDER: tuple[State, ...] = ("ok", "degraded", "failed")
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class HealthFinding:
     """One thing that was looked at."""
 
     name: str
@@ -36,7 +36,7 @@ class Health:
     """The state of a database: the worst of its findings."""
 
     state: State
-    findings: tuple[Finding, ...]
+    findings: tuple[HealthFinding, ...]
     error: FourfoldError | None = None
 
     @property
@@ -99,11 +99,11 @@ def assess(
     return Health(worst, findings, failure)
 
 
-def _above(name: str, value: float, degraded: float, failed: float, hint: str) -> Finding:
+def _above(name: str, value: float, degraded: float, failed: float, hint: str) -> HealthFinding:
     state: State = "failed" if value >= failed else "degraded" if value >= degraded else "ok"
-    return Finding(name, state, value, degraded, failed, hint if state != "ok" else "")
+    return HealthFinding(name, state, value, degraded, failed, hint if state != "ok" else "")
 
 
-def _below(name: str, value: float, degraded: float, failed: float, hint: str) -> Finding:
+def _below(name: str, value: float, degraded: float, failed: float, hint: str) -> HealthFinding:
     state: State = "failed" if value < failed else "degraded" if value < degraded else "ok"
-    return Finding(name, state, value, degraded, failed, hint if state != "ok" else "")
+    return HealthFinding(name, state, value, degraded, failed, hint if state != "ok" else "")

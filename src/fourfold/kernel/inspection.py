@@ -19,7 +19,7 @@ from fourfold.kernel.lock import holder
 from fourfold.kernel.migrations import applied_version
 from fourfold.kernel.profiles import PLAIN
 from fourfold.kernel.sequences import Sequence as Counter
-from fourfold.kernel.transaction import SQL, Snapshot
+from fourfold.kernel.transaction import SQL, ReadTransaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def inspect(path: Path, counters: Sequence[Counter] | None = None) -> Inspection
     """
     connection = _connect(path)
     try:
-        snapshot = Snapshot(connection, str(path))
+        snapshot = ReadTransaction(connection, str(path))
         known = _counters(snapshot) if counters is None else tuple(counters)
         return Inspection(
             path=path,
@@ -71,7 +71,7 @@ def model_of(path: Path) -> str:
     """Which model's data the database at `path` holds."""
     connection = _connect(path)
     try:
-        return str(Snapshot(connection, str(path)).value(SQL.meta_get, ("model",)))
+        return str(ReadTransaction(connection, str(path)).value(SQL.meta_get, ("model",)))
     finally:
         connection.close()
 
@@ -84,7 +84,7 @@ def check(path: Path, counters: Sequence[Counter] | None = None) -> list[str]:
         return [error.message]
     try:
         problems = maintenance.integrity_problems(connection, str(path))
-        snapshot = Snapshot(connection, str(path))
+        snapshot = ReadTransaction(connection, str(path))
         known = _counters(snapshot) if counters is None else tuple(counters)
         for counter in known:
             sequences.check(counter, snapshot, str(path))
@@ -104,7 +104,11 @@ def back_up(
     """A verified copy of the newest committed state of the database at `path`."""
     connection = _connect(path)
     try:
-        known = _counters(Snapshot(connection, str(path))) if counters is None else tuple(counters)
+        known = (
+            _counters(ReadTransaction(connection, str(path)))
+            if counters is None
+            else tuple(counters)
+        )
         return backup.take(connection, destination, known, progress)
     finally:
         connection.close()
@@ -169,5 +173,5 @@ def _counters_in(sidecar: backup.Sidecar) -> tuple[Counter, ...]:
     return tuple(Counter.named(name) for name in sidecar.sequences)
 
 
-def _counters(snapshot: Snapshot) -> tuple[Counter, ...]:
+def _counters(snapshot: ReadTransaction) -> tuple[Counter, ...]:
     return tuple(Counter.named(row[0]) for row in snapshot.all(SQL.sequence_names))

@@ -18,7 +18,7 @@ from fourfold.errors import Busy, FourfoldError, InvalidInput, StorageError
 from fourfold.kernel import backup, failpoints
 from fourfold.kernel.driver import CHECKPOINT_MODES, Connection, DriverError, translate
 from fourfold.kernel.health import Health, Thresholds, assess
-from fourfold.kernel.metrics import Metrics, Reading
+from fourfold.kernel.metrics import Metrics, MetricsReading
 from fourfold.kernel.transaction import SQL
 
 _LOG_HEADER_BYTES: Final = 32
@@ -157,8 +157,8 @@ def reading(
     sequences: dict[str, int],
     durable: dict[str, int],
     queued: tuple[int, int],
-) -> Reading:
-    return Reading(
+) -> MetricsReading:
+    return MetricsReading(
         database=path.name,
         db_size_bytes=size_of(path),
         wal_size_bytes=size_of(log_path(path)),

@@ -75,7 +75,7 @@ class Metrics:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class MetricsReading:
     """One look at a database's numbers: the names of spec and dashboard alike."""
 
     database: str
@@ -117,7 +117,7 @@ _COUNTERS = {
 
 
 class _Collector:
-    def __init__(self, readings: Iterable[Reading]) -> None:
+    def __init__(self, readings: Iterable[MetricsReading]) -> None:
         self._readings = list(readings)
 
     def collect(self) -> Iterator[object]:
@@ -161,14 +161,14 @@ class _Collector:
         yield from (sequence, durable, latency)
 
 
-def _cumulative(reading: Reading) -> Iterator[tuple[str, float]]:
+def _cumulative(reading: MetricsReading) -> Iterator[tuple[str, float]]:
     total = 0
     for bound, count in zip((*LATENCY_BUCKETS_MS, None), reading.latency_buckets, strict=True):
         total += count
         yield ("+Inf" if bound is None else str(bound / 1000), total)
 
 
-def prometheus_text(readings: Iterable[Reading]) -> str:
+def prometheus_text(readings: Iterable[MetricsReading]) -> str:
     """The readings in the Prometheus exposition format."""
     from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415
 

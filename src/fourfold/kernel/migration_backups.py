@@ -21,7 +21,7 @@ from fourfold.kernel import backup, failpoints
 from fourfold.kernel import migrations as steps
 from fourfold.kernel.driver import Connection
 from fourfold.kernel.files import Plan
-from fourfold.kernel.transaction import SQL, Snapshot
+from fourfold.kernel.transaction import SQL, ReadTransaction
 
 _NAME = re.compile(r"v\d+-(\d{8}T\d{12})\.sqlite(\.json)?")
 _TIME = "%Y%m%dT%H%M%S%f"
@@ -39,7 +39,7 @@ def take_before_migrations(connection: Connection, plan: Plan) -> None:
     Raises:
         DiskFull: there is no room for the backup and the migration; nothing was changed.
     """
-    snapshot = Snapshot(connection, plan.subject)
+    snapshot = ReadTransaction(connection, plan.subject)
     if not steps.pending(snapshot, plan.migrations, plan.subject) or not _holds_data(snapshot):
         return
     folder = folder_of(plan)
@@ -89,7 +89,7 @@ def drop_expired(plan: Plan) -> None:
     drop(plan, older_than=timedelta(days=limits.MIGRATION_BACKUP_DAYS))
 
 
-def _holds_data(snapshot: Snapshot) -> bool:
+def _holds_data(snapshot: ReadTransaction) -> bool:
     for (table,) in snapshot.all(SQL.tables_of_models):
         quoted = str(table).replace('"', '""')
         if snapshot.value(f'SELECT EXISTS (SELECT 1 FROM "{quoted}")'):  # noqa: S608

@@ -25,7 +25,7 @@ from fourfold.errors import FormatError, FourfoldError, FutureFormat, InvalidInp
 from fourfold.kernel import failpoints
 from fourfold.kernel.driver import Connection
 from fourfold.kernel.named_queries import load_queries, read_sql
-from fourfold.kernel.transaction import SQL, Snapshot, Transaction
+from fourfold.kernel.transaction import SQL, ReadTransaction, Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def in_order(migrations: Sequence[Migration]) -> tuple[Migration, ...]:
     return ordered
 
 
-def applied_version(snapshot: Snapshot) -> int:
+def applied_version(snapshot: ReadTransaction) -> int:
     """The number of the newest migration that this database has seen; 0 for a new file."""
     if not snapshot.value(SQL.migrations_table):
         return 0
@@ -77,7 +77,7 @@ def applied_version(snapshot: Snapshot) -> int:
 
 
 def pending(
-    snapshot: Snapshot, migrations: Sequence[Migration], subject: str
+    snapshot: ReadTransaction, migrations: Sequence[Migration], subject: str
 ) -> tuple[Migration, ...]:
     """The migrations still to run, after proof that those which ran are the ones we know."""
     applied = snapshot.all(SQL.migrations_applied)
@@ -135,7 +135,7 @@ class Difference(NamedTuple):
 
 
 def differences(
-    snapshot: Snapshot, migrations: Sequence[Migration], optional: Sequence[str] = ()
+    snapshot: ReadTransaction, migrations: Sequence[Migration], optional: Sequence[str] = ()
 ) -> Iterator[Difference]:
     """Where the schema of a database is not that of its migrations.
 

@@ -33,13 +33,13 @@ from typing import Generic, Self, TypeVar
 from fourfold import limits
 from fourfold.kernel.transaction import Transaction
 
-_SAYINGS_MAX = 8
+_PENDING_MAX = 8
 """What is remembered until it is delivered or read; beyond that, only that it rang."""
-Listener = Callable[[object], None]
+Callback = Callable[[object], None]
 """Is called with what was said with a ring; None when nothing was."""
 
 
-class Bell:
+class Notifier:
     """Rings when something was committed."""
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class Bell:
         with self._change:
             self._rings += 1
             self._change.notify_all()
-            called: list[tuple[Listener, object]] = []
+            called: list[tuple[Callback, object]] = []
             self._all.notify(None, called)
             if self._named:
                 for name in self._named if names is None else names:
@@ -108,7 +108,7 @@ class Bell:
             self._change.wait_for(lambda: self._rings != rings, timeout)
 
     @contextmanager
-    def calling(self, listener: Listener, name: str | None = None) -> Iterator[None]:
+    def calling(self, listener: Callback, name: str | None = None) -> Iterator[None]:
         """Call a function for each ring while the block lasts, in the thread that rings."""
         with self._listening(name) as listeners:
             with self._change:
@@ -120,10 +120,10 @@ class Bell:
                     listeners.functions.discard(listener)
 
     @contextmanager
-    def heard(self, name: str | None = None) -> Iterator[Ear]:
+    def heard(self, name: str | None = None) -> Iterator[Listener]:
         """Let a coroutine hear the bell while the block lasts."""
         loop = asyncio.get_running_loop()
-        ear = Ear(loop)
+        ear = Listener(loop)
         with self._listening(name) as listeners:
             with self._change:
                 fan_out = self._fan_outs.get(loop)
@@ -132,7 +132,7 @@ class Bell:
                 fan_out.ears += 1
                 crowd = listeners.crowds.get(fan_out)
                 if crowd is None:
-                    crowd = listeners.crowds[fan_out] = _Crowd()
+                    crowd = listeners.crowds[fan_out] = _ListenerGroup()
                 crowd.ears[ear] = None
             try:
                 yield ear
@@ -168,25 +168,25 @@ class _Listeners:
 
     def __init__(self) -> None:
         self.users = 0
-        self.functions: set[Listener] = set()
-        self.crowds: dict[_FanOut, _Crowd] = {}
+        self.functions: set[Callback] = set()
+        self.crowds: dict[_FanOut, _ListenerGroup] = {}
 
-    def notify(self, saying: object, called: list[tuple[Listener, object]]) -> None:
+    def notify(self, saying: object, called: list[tuple[Callback, object]]) -> None:
         """Add the functions to `called`, and the coroutines to the fan-outs of their loops."""
         called += [(function, saying) for function in self.functions]
         for fan_out, crowd in self.crowds.items():
             fan_out.add(crowd, saying)
 
 
-class _Crowd:
+class _ListenerGroup:
     """The coroutines of one event loop that listen under one name."""
 
     def __init__(self) -> None:
-        self.ears: dict[Ear, None] = {}
+        self.ears: dict[Listener, None] = {}
         self.queued = False
         self.pending: list[object] = []
         """What was said and is to be delivered in the next round."""
-        self.left: list[Ear] = []
+        self.left: list[Listener] = []
         """Who is still to be notified in this round."""
         self.said: list[object] = []
         """What was said for this round."""
@@ -200,10 +200,10 @@ class _FanOut:
         self._loop = loop
         self._thread = threading.get_ident()
         self._lock = lock
-        self._queue: deque[_Crowd] = deque()
+        self._queue: deque[_ListenerGroup] = deque()
         self._started = False
 
-    def add(self, crowd: _Crowd, saying: object) -> None:
+    def add(self, crowd: _ListenerGroup, saying: object) -> None:
         """Note what a crowd is to hear. The caller holds the lock, and calls `start` after it."""
         _remember(crowd.pending, saying)
         if not crowd.queued:
@@ -245,7 +245,7 @@ class _FanOut:
                     crowd.queued = False
         self._loop.call_soon(self._deliver)
 
-    def _notify(self, crowd: _Crowd, most: int) -> int:
+    def _notify(self, crowd: _ListenerGroup, most: int) -> int:
         """Notify listeners of a crowd that have not left; return how many it looked at."""
         ears, left, said = crowd.ears, crowd.left, crowd.said
         slice_ = left[-most:]
@@ -258,13 +258,13 @@ class _FanOut:
 
 def _remember(sayings: list[object], saying: object) -> None:
     """Add what was said, or only that it rang when there is too much."""
-    if len(sayings) >= _SAYINGS_MAX:
+    if len(sayings) >= _PENDING_MAX:
         sayings.clear()
         saying = None
     sayings.append(saying)
 
 
-class Ear:
+class Listener:
     """Hears a bell for a coroutine, in any thread that rings it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -310,7 +310,7 @@ class Ear:
 T = TypeVar("T")
 
 
-class Following(ABC, Generic[T]):
+class Follower(ABC, Generic[T]):
     """An iterator over what a log brings, which waits for more."""
 
     _timeout: float | None = None

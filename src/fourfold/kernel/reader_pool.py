@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from fourfold.errors import Busy, Closed
 from fourfold.kernel.driver import Connection, DriverError, translate
 from fourfold.kernel.pauses import Pauses
-from fourfold.kernel.transaction import SQL, BackgroundSnapshot, Snapshot
+from fourfold.kernel.transaction import SQL, BackgroundReadTransaction, ReadTransaction
 from fourfold.limits import DEADLINE_CHECK_STEPS, READER_WAIT_S
 
 
@@ -54,14 +54,14 @@ class ReaderPool:
         return self._open - len(self._idle)
 
     @contextmanager
-    def snapshot(self, deadline: float, pauses: Pauses | None = None) -> Iterator[Snapshot]:
+    def snapshot(self, deadline: float, pauses: Pauses | None = None) -> Iterator[ReadTransaction]:
         """A consistent state, fixed now, for the length of the `with` block."""
         reader = self._take(deadline)
         reader.deadline = deadline
         snapshot = (
-            Snapshot(reader.connection, self._subject)
+            ReadTransaction(reader.connection, self._subject)
             if pauses is None
-            else BackgroundSnapshot(reader.connection, self._subject, pauses)
+            else BackgroundReadTransaction(reader.connection, self._subject, pauses)
         )
         try:
             try:

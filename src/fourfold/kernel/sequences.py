@@ -16,7 +16,7 @@ from fourfold.errors import InvalidInput, SequenceCorrupt
 from fourfold.kernel.named_queries import load_queries
 
 if TYPE_CHECKING:
-    from fourfold.kernel.transaction import Snapshot
+    from fourfold.kernel.transaction import ReadTransaction
 
 _SQL = load_queries("fourfold.kernel")
 
@@ -48,7 +48,7 @@ class Sequence:
         )
 
 
-def current(sequence: Sequence, snapshot: Snapshot, subject: str) -> int:
+def current(sequence: Sequence, snapshot: ReadTransaction, subject: str) -> int:
     """The newest number of `sequence` that this snapshot sees; SequenceCorrupt when there is no
     such thing.
     """
@@ -64,7 +64,7 @@ def current(sequence: Sequence, snapshot: Snapshot, subject: str) -> int:
     return value
 
 
-def check(sequence: Sequence, snapshot: Snapshot, subject: str) -> int:
+def check(sequence: Sequence, snapshot: ReadTransaction, subject: str) -> int:
     """The current number, after proof that no row of the log carries a greater one."""
     value = current(sequence, snapshot, subject)
     if sequence.used is not None:

@@ -71,7 +71,7 @@ class _Ended:
 _ENDED: Any = _Ended()
 
 
-class Snapshot:
+class ReadTransaction:
     """Reads of one consistent state."""
 
     __slots__ = ("_connection", "_half_read", "_subject")
@@ -158,7 +158,7 @@ class Snapshot:
         self._connection = _ENDED
 
 
-class BackgroundSnapshot(Snapshot):
+class BackgroundReadTransaction(ReadTransaction):
     """Reads of long work, which pauses between them while others write."""
 
     __slots__ = ("_pauses",)
@@ -185,7 +185,7 @@ class BackgroundSnapshot(Snapshot):
             yield row
 
 
-class Transaction(Snapshot):
+class Transaction(ReadTransaction):
     """Writes that become visible together, or not at all."""
 
     __slots__ = ("_acknowledged", "_after_commit", "_cursor", "_touched", "_undone", "scratch")

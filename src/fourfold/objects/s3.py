@@ -350,7 +350,7 @@ class S3Store(Handle):
         return self._spool(key, path, stream) if if_absent else self._stream(key, path, stream)
 
     def _stream(self, key: str, path: str, pieces: Iterator[bytes]) -> ObjectInfo:
-        counted = _Counted(pieces, limits.OBJECT_UPLOAD_PARTS_MAX * _PART)
+        counted = _CountedBody(pieces, limits.OBJECT_UPLOAD_PARTS_MAX * _PART)
         try:
             result = self._client.put(
                 path,
@@ -375,7 +375,7 @@ class S3Store(Handle):
         with storage_errors("create a temporary file", writing=True):
             spool = tempfile.TemporaryFile(dir=self._spool_folder)  # noqa: SIM115
         with spool:
-            for piece in _Counted(pieces, limits.OBJECT_PUT_BYTES_MAX):
+            for piece in _CountedBody(pieces, limits.OBJECT_PUT_BYTES_MAX):
                 with storage_errors(f"spool object {key!r}", writing=True):
                     spool.write(piece)
             with storage_errors(f"spool object {key!r}", writing=True):
@@ -571,7 +571,7 @@ class S3Store(Handle):
             raise translated(read_failure(exc), what, key=key) from exc
 
 
-class _Counted:
+class _CountedBody:
     """A stream that knows how much it gave, and that keeps the error that ended it."""
 
     def __init__(self, pieces: Iterator[bytes], size_max: int) -> None:

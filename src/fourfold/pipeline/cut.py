@@ -46,13 +46,13 @@ from fourfold.kernel import load_queries
 from fourfold.kernel.driver import Connection, DriverError, connect, translate
 from fourfold.kernel.files import APPLICATION_ID, Plan, check_for_reading, holds_nothing
 from fourfold.kernel.sequences import current
-from fourfold.kernel.transaction import SQL, Snapshot
+from fourfold.kernel.transaction import SQL, ReadTransaction
 from fourfold.pipeline.options import Point, ReadOptions
 from fourfold.pipeline.tables import Kind, ModelTables
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class StoreFile:
     """A file that may be a database of the model. `bytes` counts its log too."""
 
     root: str
@@ -87,7 +87,9 @@ def stores(root: str | None, roots: str | None) -> list[Path]:
     return found
 
 
-def files(folders: Iterable[Path], tables: ModelTables, space: str | None = None) -> list[Found]:
+def files(
+    folders: Iterable[Path], tables: ModelTables, space: str | None = None
+) -> list[StoreFile]:
     """The files of a model in these stores, in the order of their paths; with `space`, of one."""
     found = []
     for folder in folders:
@@ -102,7 +104,7 @@ def files(folders: Iterable[Path], tables: ModelTables, space: str | None = None
                 continue
             size = _size(entry.path)
             if size is not None:
-                found.append(Found(str(folder), entry.path, name, size))
+                found.append(StoreFile(str(folder), entry.path, name, size))
     if space is not None and not found:
         raise NotFound(
             f"there is no space {space!r} in {', '.join(map(str, folders))}",
@@ -161,7 +163,7 @@ _SQL: Final = load_queries("fourfold.pipeline", "cut.sql")
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class FileBound:
     """A sound file, and the seq up to which it is read."""
 
     root: str
@@ -178,7 +180,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Bad:
+class UnreadableFile:
     """A file that cannot be read, and why."""
 
     root: str
@@ -193,8 +195,8 @@ class Bad:
 class Cut:
     """How far every file is read. Its `token` is the option `cut` of any number of reads."""
 
-    marks: tuple[Mark, ...]
-    bad: tuple[Bad, ...] = field(default=())
+    marks: tuple[FileBound, ...]
+    bad: tuple[UnreadableFile, ...] = field(default=())
 
     def token(self) -> str:
         """The cut as text, for the option `cut`: several tables of the very same moment."""
@@ -230,28 +232,28 @@ def of_space(cut: Cut, space: str | None) -> Cut:
 
 
 def take_of(
-    found: Sequence[Found], tables: ModelTables, *, deep: bool = False, skip_bad: bool = False
+    found: Sequence[StoreFile], tables: ModelTables, *, deep: bool = False, skip_bad: bool = False
 ) -> Cut:
     """The cut of these files as they are now. With `deep` every page of them is looked at."""
 
-    def look(file: Found) -> Mark | Bad:
+    def look(file: StoreFile) -> FileBound | UnreadableFile:
         return look_at(file, tables, deep=deep)
 
     if len(found) > 1:
         with ThreadPoolExecutor(limits.SOURCE_OPENERS) as pool:
-            seen: Iterable[Mark | Bad] = list(pool.map(look, found))
+            seen: Iterable[FileBound | UnreadableFile] = list(pool.map(look, found))
     else:
         seen = [look(file) for file in found]
-    marks = tuple(each for each in seen if isinstance(each, Mark))
-    bad = tuple(each for each in seen if isinstance(each, Bad))
+    marks = tuple(each for each in seen if isinstance(each, FileBound))
+    bad = tuple(each for each in seen if isinstance(each, UnreadableFile))
     if bad and not skip_bad:
         raise refusal(bad)
     return Cut(marks, bad)
 
 
 def look_at(
-    file: Found, tables: ModelTables, *, deep: bool = False, at: Point = None
-) -> Mark | Bad:
+    file: StoreFile, tables: ModelTables, *, deep: bool = False, at: Point = None
+) -> FileBound | UnreadableFile:
     """One file: how far it goes, or goes at some point; or what is wrong with it.
 
     A file that somebody is just creating is waited for a moment.
@@ -261,16 +263,20 @@ def look_at(
         try:
             return _sound(file, tables, deep=deep, at=at)
         except FourfoldError as error:
-            return Bad(file.root, file.path, file.space, file.bytes, error.kind, error.message)
+            return UnreadableFile(
+                file.root, file.path, file.space, file.bytes, error.kind, error.message
+            )
         except _UnfinishedError as error:
             if time.monotonic() > give_up or _age_s(file.path) > limits.SOURCE_CREATION_WAIT_S:
                 kind = FormatError.kind
-                return Bad(file.root, file.path, file.space, file.bytes, kind, str(error))
+                return UnreadableFile(
+                    file.root, file.path, file.space, file.bytes, kind, str(error)
+                )
             time.sleep(limits.LOCK_LOOK_S)
 
 
-def _sound(file: Found, tables: ModelTables, *, deep: bool, at: Point) -> Mark:
-    with _Opened(file.path) as opened:
+def _sound(file: StoreFile, tables: ModelTables, *, deep: bool, at: Point) -> FileBound:
+    with _OpenFile(file.path) as opened:
         kind = opened.check(tables)
         if deep:
             opened.check_pages()
@@ -280,7 +286,7 @@ def _sound(file: Found, tables: ModelTables, *, deep: bool, at: Point) -> Mark:
         queries = tables.kinds[kind].queries
         [(horizon,)] = opened.rows(queries.horizon)
         [(file_id,)] = opened.rows(_SQL.file_id)
-        return Mark(
+        return FileBound(
             *(file.root, file.path, file.space, kind, seq, opened.size()),
             file_id=str(file_id),
             horizon=int(horizon),
@@ -313,7 +319,7 @@ def bounded(cut: Cut, options: ReadOptions) -> Cut:
             since = options.since
         if isinstance(options.at, datetime) or isinstance(options.since, datetime):
             kind = options.tables.kinds[mark.kind]
-            with _Opened(mark.path) as opened:
+            with _OpenFile(mark.path) as opened:
                 if isinstance(options.at, datetime):
                     upto = min(upto, opened.seq_of(kind, options.at))
                 if isinstance(options.since, datetime):
@@ -331,19 +337,19 @@ def check_reach(cut: Cut, at: Point, where: str) -> None:
         )
 
 
-def rows(mark: Mark, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def rows(mark: FileBound, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """What a question about a file is answered with, when a read is planned."""
-    with _Opened(mark.path) as opened:
+    with _OpenFile(mark.path) as opened:
         return opened.rows(sql, parameters)
 
 
-def each(mark: Mark, sql: str, parameters: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def each(mark: FileBound, sql: str, parameters: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """The same, a row at a time: for answers that may be long."""
-    with _Opened(mark.path) as opened:
+    with _OpenFile(mark.path) as opened:
         yield from opened.each(sql, parameters)
 
 
-def refusal(bad: Sequence[Bad]) -> FourfoldError:
+def refusal(bad: Sequence[UnreadableFile]) -> FourfoldError:
     """The error that says which files cannot be read."""
     from fourfold import errors  # noqa: PLC0415 - the tree is asked for a class by its kind
 
@@ -356,7 +362,7 @@ def refusal(bad: Sequence[Bad]) -> FourfoldError:
     )
 
 
-class _Opened:
+class _OpenFile:
     """A file, open for a moment."""
 
     def __init__(self, path: str) -> None:
@@ -422,8 +428,8 @@ class _Opened:
         """The bytes of the database: its log may hold many copies of a page."""
         return int(self.rows(_SQL.size)[0][0])
 
-    def snapshot(self) -> Snapshot:
-        return Snapshot(self.connection, self._path)
+    def snapshot(self) -> ReadTransaction:
+        return ReadTransaction(self.connection, self._path)
 
     def rows(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         return list(self.each(sql, parameters))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from fourfold import limits
-from fourfold.pipeline.cut import Found
+from fourfold.pipeline.cut import StoreFile
 from fourfold.pipeline.tables import arrow, part_of
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 COLUMNS: Final = "mark string"
 
 
-class Marked(msgspec.Struct, frozen=True):
+class MarkResult(msgspec.Struct, frozen=True):
     """What was marked in a file: how many of each kind. Or why nothing could be."""
 
     root: str
@@ -36,10 +36,10 @@ class Marked(msgspec.Struct, frozen=True):
         return any(self.counts.values())
 
 
-class Marking:
+class MarkTask:
     """What a worker does with the numbers of the tasks that it is given."""
 
-    def __init__(self, work: Sequence[Sequence[Found]], model: str, grace_s: float) -> None:
+    def __init__(self, work: Sequence[Sequence[StoreFile]], model: str, grace_s: float) -> None:
         self._work = work
         self._model = model
         self._grace_s = grace_s
@@ -54,11 +54,11 @@ class Marking:
                     yield pa.RecordBatch.from_pylist([{"mark": text}])
 
 
-def tasks(files: Sequence[Found]) -> list[list[Found]]:
+def tasks(files: Sequence[StoreFile]) -> list[list[StoreFile]]:
     """Files put together until a task has enough to do."""
     cost = [file.bytes + limits.SOURCE_FILE_COST_BYTES for file in files]
     most = max(sum(cost) // limits.VERIFY_TASKS, limits.VERIFY_TASK_BYTES_MIN)
-    ready: list[list[Found]] = []
+    ready: list[list[StoreFile]] = []
     size = most
     for file, bytes_ in zip(files, cost, strict=True):
         if size + bytes_ > most:
@@ -69,5 +69,5 @@ def tasks(files: Sequence[Found]) -> list[list[Found]]:
     return ready
 
 
-def decoded(text: str) -> Marked:
-    return msgspec.json.decode(text, type=Marked)
+def decoded(text: str) -> MarkResult:
+    return msgspec.json.decode(text, type=MarkResult)

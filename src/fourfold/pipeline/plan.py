@@ -17,11 +17,11 @@ from fourfold import limits
 from fourfold.kernel import Queries, load_queries
 from fourfold.pipeline import cut as cuts
 from fourfold.pipeline.conditions import Condition, as_sql
-from fourfold.pipeline.cut import Mark
+from fourfold.pipeline.cut import FileBound
 from fourfold.pipeline.documents.fold import Line, lines
 from fourfold.pipeline.documents.fold_query import relevant
 from fourfold.pipeline.options import ReadOptions
-from fourfold.pipeline.scan import Guard, Piece, Work
+from fourfold.pipeline.scan import Guard, Piece, ScanTask
 from fourfold.pipeline.tables import ROOT, SPACE, Column, Table
 
 T = TypeVar("T")
@@ -57,12 +57,12 @@ def setup() -> tuple[str, ...]:
 
 
 def plan(
-    marks: Sequence[Mark],
+    marks: Sequence[FileBound],
     options: ReadOptions,
     columns: tuple[Column, ...],
     *,
     whole: bool = False,
-) -> list[Work]:
+) -> list[ScanTask]:
     """The tasks of a scan. With `whole` a file that lacks a row in its range is an error."""
     table = options.table
     if options.tables.check is not None:
@@ -76,7 +76,7 @@ def plan(
         read, fold = columns, ""
         parts = raw_parts(wanted, options, columns, whole=whole)
     return [
-        Work(
+        ScanTask(
             pieces=tuple(pieces),
             columns=read,
             setup=setup(),
@@ -134,7 +134,7 @@ class _Range:
 
 
 def raw_parts(
-    marks: Sequence[Mark],
+    marks: Sequence[FileBound],
     options: ReadOptions,
     columns: tuple[Column, ...],
     *,
@@ -156,7 +156,7 @@ def raw_parts(
                 yield cost, replace(one, guard=guard)
 
 
-def _complete(mark: Mark, options: ReadOptions, *, whole: bool) -> Guard:
+def _complete(mark: FileBound, options: ReadOptions, *, whole: bool) -> Guard:
     """Check that no rows were removed: none at all with `whole`, else none since the cut."""
     after = mark.since if whole else max(mark.since, mark.horizon)
     return Guard(
@@ -166,7 +166,7 @@ def _complete(mark: Mark, options: ReadOptions, *, whole: bool) -> Guard:
     )
 
 
-def bounds_of(mark: Mark, options: ReadOptions) -> _Range | None:
+def bounds_of(mark: FileBound, options: ReadOptions) -> _Range | None:
     """The seqs that are wanted of a file; None when there are none."""
     table, since, seq = options.table, mark.since, mark.seq
     if table.position is not None:
@@ -178,18 +178,20 @@ def bounds_of(mark: Mark, options: ReadOptions) -> _Range | None:
     return _Range(since, seq)
 
 
-def is_recent(mark: Mark, table: Table, whole: _Range) -> bool:
+def is_recent(mark: FileBound, table: Table, whole: _Range) -> bool:
     return table.recent is not None and (whole.seq - whole.since) * _RECENT_SHARE < mark.seq
 
 
-def _cost(mark: Mark, whole: _Range, *, recent: bool) -> int:
+def _cost(mark: FileBound, whole: _Range, *, recent: bool) -> int:
     """About how many bytes are read."""
     if recent:
         return mark.bytes * (whole.seq - whole.since) // max(mark.seq, 1)
     return mark.bytes
 
 
-def _ranges(mark: Mark, options: ReadOptions, whole: _Range, *, recent: bool) -> Iterator[_Range]:
+def _ranges(
+    mark: FileBound, options: ReadOptions, whole: _Range, *, recent: bool
+) -> Iterator[_Range]:
     table = options.table
     count = part_count(_cost(mark, whole, recent=recent), options.partition_bytes)
     if count <= 1 or any(options.conditions.on(name) for name in LOOKED_UP):
@@ -216,7 +218,7 @@ def part_count(cost: int, most: int) -> int:
     return count + count % 2 if count > 1 else count
 
 
-def _keys(mark: Mark, queries: Queries, count: int) -> list[tuple[Any, ...]]:
+def _keys(mark: FileBound, queries: Queries, count: int) -> list[tuple[Any, ...]]:
     """Keys between the parts of a file, so that each part has about as many entities."""
     [(heads,)] = cuts.rows(mark, queries.heads)
     width = -(-heads // count)
@@ -232,7 +234,7 @@ def _keys(mark: Mark, queries: Queries, count: int) -> list[tuple[Any, ...]]:
 
 
 def pieces(
-    mark: Mark,
+    mark: FileBound,
     options: ReadOptions,
     columns: tuple[Column, ...],
     part: _Range,
@@ -327,7 +329,7 @@ def _around(
     return templates.scan.format(samples=samples, parts=" ".join(parts))
 
 
-def _folded_parts(marks: Sequence[Mark], options: ReadOptions) -> Iterator[tuple[int, Piece]]:
+def _folded_parts(marks: Sequence[FileBound], options: ReadOptions) -> Iterator[tuple[int, Piece]]:
     """For every line of history that is wanted, the rows that its readers see, in fold order."""
     branches = options.conditions.on("branch")
     for mark, found in lines(marks, options):
@@ -338,7 +340,7 @@ def _folded_parts(marks: Sequence[Mark], options: ReadOptions) -> Iterator[tuple
 
 
 def _folded_ranges(
-    mark: Mark, options: ReadOptions
+    mark: FileBound, options: ReadOptions
 ) -> Iterator[tuple[tuple[str | None, str | None], int]]:
     count = part_count(mark.bytes, task_bytes(options))
     if count <= 1 or options.conditions.on("id"):
@@ -351,7 +353,7 @@ def _folded_ranges(
 
 
 def folded_piece(
-    mark: Mark,
+    mark: FileBound,
     options: ReadOptions,
     line: Line,
     part: tuple[str | None, str | None] = (None, None),
@@ -382,7 +384,7 @@ def folded_piece(
     )
 
 
-def _guard(mark: Mark, options: ReadOptions, line: Line) -> Guard:
+def _guard(mark: FileBound, options: ReadOptions, line: Line) -> Guard:
     """A state is right only while a collection has not given it up, nor the versions before it."""
     queries = options.tables.kinds[mark.kind].queries
     if options.table_name == "history":

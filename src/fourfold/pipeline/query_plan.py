@@ -53,7 +53,7 @@ _SWAPPED: Final = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class TableNeed:
     """The columns of a table that a query uses, and conditions that hold for all rows it uses."""
 
     columns: tuple[str, ...]
@@ -69,7 +69,9 @@ class EmptyTable:
     columns: tuple[Column, ...]
 
 
-def needs(spark: SparkSession, query: str, tables: Sequence[EmptyTable]) -> dict[str, Need] | None:
+def needs(
+    spark: SparkSession, query: str, tables: Sequence[EmptyTable]
+) -> dict[str, TableNeed] | None:
     """Return the needs of a query by the name of the table; None if the query is a command.
 
     The views of the tables are replaced by empty ones.
@@ -85,7 +87,7 @@ def needs(spark: SparkSession, query: str, tables: Sequence[EmptyTable]) -> dict
         names = {each.name() for each in _items(leaf.output()) if each.exprId().id() in used}
         columns[table.table.name] |= names
     return {
-        table.table.name: Need(
+        table.table.name: TableNeed(
             tuple(each.name for each in table.columns if each.name in columns[table.table.name])
             or (table.table.columns[0].name,),
             _conditions(optimized, numbers, table),

@@ -106,7 +106,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class ScanTask:
     """What one task reads: pieces, one after the other, all with the same columns.
 
     `fold` names what is made of the rows of each piece (`module:function`), and `kept` the columns
@@ -123,7 +123,7 @@ class Work:
     kept: tuple[Column, ...] = ()
 
 
-def batches(work: Work) -> Iterator[pa.RecordBatch]:
+def batches(work: ScanTask) -> Iterator[pa.RecordBatch]:
     """The rows of a task, in batches of a good size."""
     try:
         with _few_collections():
@@ -145,7 +145,7 @@ def _few_collections() -> Iterator[None]:
             gc.enable()
 
 
-def _all(work: Work) -> Iterator[pa.RecordBatch]:
+def _all(work: ScanTask) -> Iterator[pa.RecordBatch]:
     """One connection, to which the files are attached one after the other."""
     if not work.pieces:
         return
@@ -171,7 +171,7 @@ def _sharing(pieces: Sequence[Piece]) -> Iterator[Piece]:
         yield replace(piece, begins=before != piece.path, ends=after != piece.path)
 
 
-def _folded(piece: Piece, work: Work, cursor: Any) -> Iterator[pa.RecordBatch]:
+def _folded(piece: Piece, work: ScanTask, cursor: Any) -> Iterator[pa.RecordBatch]:
     """What a fold makes of the rows of one file, which it gets on their own: the same space may
     lie in two stores.
     """
@@ -192,7 +192,7 @@ def _beyond(batch: pa.RecordBatch, since: int) -> pa.RecordBatch:
     return batch.filter(pc.greater(batch.column("seq"), since))
 
 
-def _piece(piece: Piece, work: Work, cursor: Any) -> Iterator[pa.RecordBatch]:
+def _piece(piece: Piece, work: ScanTask, cursor: Any) -> Iterator[pa.RecordBatch]:
     """The rows of one file, with the columns and the types that were asked for."""
     schema = arrow_schema(work.columns)
     constants = _Constants(piece.constants)

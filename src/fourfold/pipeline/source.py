@@ -47,7 +47,7 @@ from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput
 from fourfold.pipeline import scan
 from fourfold.pipeline.options import ReadOptions, is_table, plain_options, read_options
-from fourfold.pipeline.scan import Work, batches
+from fourfold.pipeline.scan import ScanTask, batches
 from fourfold.pipeline.spark import carried
 from fourfold.pipeline.tables import (
     DEFAULT_MODEL,
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
 
-    from fourfold.pipeline.cut import Cut, Found
+    from fourfold.pipeline.cut import Cut, StoreFile
 
 NAME = "fourfold"
 _OPTIONS = "fourfold.options"
@@ -148,7 +148,7 @@ class FourfoldSource(DataSource):
 class Task(InputPartition):
     """What one task of a scan reads."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: ScanTask) -> None:
         super().__init__(None)
         self.work = work
 
@@ -185,7 +185,7 @@ class FourfoldReader(DataSourceReader):
 class Looks(InputPartition):
     """Files that one task looks at."""
 
-    def __init__(self, files: tuple[Found, ...]) -> None:
+    def __init__(self, files: tuple[StoreFile, ...]) -> None:
         super().__init__(None)
         self.files = files
 
@@ -222,7 +222,7 @@ class FilesReader(DataSourceReader):
         for file in partition.files:
             seen = cut.look_at(file, tables, deep=self._options.skip_bad, at=self._options.at)
             row = {"space": file.space, "root": file.root, "path": file.path, "bytes": file.bytes}
-            if isinstance(seen, cut.Mark):
+            if isinstance(seen, cut.FileBound):
                 facts = {"kind": seen.kind, "seq": seen.seq, "bytes": seen.bytes}
                 rows.append(row | facts | {"file_id": seen.file_id, "horizon": seen.horizon})
             else:
@@ -270,8 +270,8 @@ def _sink(options: Mapping[str, str]) -> Any:
     return import_module(_model(options).sink or "fourfold.pipeline.documents.sink")
 
 
-def _nothing(columns: Any) -> Work:
-    return Work((), columns, (), "", "", 1)
+def _nothing(columns: Any) -> ScanTask:
+    return ScanTask((), columns, (), "", "", 1)
 
 
 def _take(options: ReadOptions) -> Any:

@@ -16,9 +16,9 @@ from fourfold import limits
 from fourfold.errors import NotFound, SequenceRegression
 from fourfold.pipeline import cut as cuts
 from fourfold.pipeline import plan
-from fourfold.pipeline.cut import Bad, Found, Mark, files, stores
+from fourfold.pipeline.cut import FileBound, StoreFile, UnreadableFile, files, stores
 from fourfold.pipeline.options import ReadOptions
-from fourfold.pipeline.scan import Work
+from fourfold.pipeline.scan import ScanTask
 from fourfold.pipeline.tables import Column
 
 Offset = dict[str, int]
@@ -30,13 +30,13 @@ is another file, and is read from its first commit. Offsets of earlier versions 
 _ID_MARK = "#"
 
 
-class Following:
+class FileFollower:
     """The files of a stream. `end_here` fixes how far it reads in all."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._looked: dict[str, tuple[tuple[int, ...], Mark]] = {}
-        self._final: dict[str, Mark] | None = None
+        self._looked: dict[str, tuple[tuple[int, ...], FileBound]] = {}
+        self._final: dict[str, FileBound] | None = None
 
     def beginning(self) -> Offset:
         """Nothing was read yet; with `since`, what lies before it counts as read."""
@@ -65,28 +65,28 @@ class Following:
     def end_here(self) -> None:
         self._final = self._newest()
 
-    def works(self, start: Offset, end: Offset, columns: tuple[Column, ...]) -> list[Work]:
+    def works(self, start: Offset, end: Offset, columns: tuple[Column, ...]) -> list[ScanTask]:
         """The tasks that read what lies between two offsets: every row of it, or an error."""
         wanted = [key for key, seq in end.items() if seq > _read_until(start, key)]
         known = self._marks(wanted)
         marks = [replace(known[key], since=_read_until(start, key), seq=end[key]) for key in wanted]
         return plan.plan(marks, self._options, columns, whole=True)
 
-    def _found(self) -> list[Found]:
+    def _found(self) -> list[StoreFile]:
         options = self._options
         return files(stores(options.root, options.roots), options.tables, options.space)
 
-    def _place(self, file: Found | Mark) -> str:
+    def _place(self, file: StoreFile | FileBound) -> str:
         """Return where a file is: its space, since one store may be moved and its query goes on."""
         return file.space if self._options.root is not None else f"{file.root} {file.space}"
 
-    def _key(self, mark: Mark) -> str:
+    def _key(self, mark: FileBound) -> str:
         """Return the name of a file in an offset."""
         return f"{self._place(mark)}{_ID_MARK}{mark.file_id}"
 
-    def _newest(self) -> dict[str, Mark]:
+    def _newest(self) -> dict[str, FileBound]:
         """Every file as it is now. One that did not change since the last look is not opened."""
-        marks: dict[str, Mark] = {}
+        marks: dict[str, FileBound] = {}
         for file in self._found():
             signature = _signature(file.path)
             looked = self._looked.get(file.path)
@@ -100,14 +100,14 @@ class Following:
                     self._looked[file.path] = (signature, mark)
         return marks
 
-    def _look(self, file: Found) -> Mark | None:
+    def _look(self, file: StoreFile) -> FileBound | None:
         cut = cuts.take_of([file], self._options.tables, skip_bad=self._options.skip_bad)
         return cut.marks[0] if cut.marks else None
 
-    def _marks(self, wanted: Sequence[str]) -> dict[str, Mark]:
+    def _marks(self, wanted: Sequence[str]) -> dict[str, FileBound]:
         """The files that an offset names. Those of a batch that is run again were not looked at."""
         found = {self._place(file): file for file in self._found()} if wanted else {}
-        marks: dict[str, Mark] = {}
+        marks: dict[str, FileBound] = {}
         for key in wanted:
             place, _, file_id = key.partition(_ID_MARK)
             if place not in found:
@@ -116,7 +116,7 @@ class Following:
                     hint="Put its file back, or begin a new query with another checkpoint.",
                 )
             seen = cuts.look_at(found[place], self._options.tables)
-            if isinstance(seen, Bad):
+            if isinstance(seen, UnreadableFile):
                 raise cuts.refusal([seen])
             if file_id and seen.file_id != file_id:
                 raise NotFound(
@@ -127,7 +127,7 @@ class Following:
             marks[key] = seen
         return marks
 
-    def _shares(self, start: Offset, fresh: Mapping[str, Mark], rows: int) -> Offset:
+    def _shares(self, start: Offset, fresh: Mapping[str, FileBound], rows: int) -> Offset:
         """How far each file is read in a batch of about `rows` rows: whole commits, and a share for
         each file. The first commit always fits, or the stream would stand still.
         """
@@ -153,7 +153,7 @@ class Following:
             left = max(left - taken, 0)
         return ends
 
-    def _commits(self, mark: Mark, after: int, most: int) -> Sequence[tuple[int, int]]:
+    def _commits(self, mark: FileBound, after: int, most: int) -> Sequence[tuple[int, int]]:
         """The first commits beyond a seq, at most so many, with the rows that each has."""
         kind = self._options.tables.kinds[mark.kind]
         if kind.counted is not None:
@@ -167,7 +167,7 @@ def _read_until(start: Offset, key: str) -> int:
     return start.get(key, start.get(key.partition(_ID_MARK)[0], 0))
 
 
-def _with_ids(start: Offset, newest: Mapping[str, Mark]) -> Offset:
+def _with_ids(start: Offset, newest: Mapping[str, FileBound]) -> Offset:
     """Return an offset whose files all have ids, without those that another file replaced."""
     here = {key.partition(_ID_MARK)[0]: key for key in newest}
     offset: Offset = {}
@@ -181,7 +181,7 @@ def _with_ids(start: Offset, newest: Mapping[str, Mark]) -> Offset:
     return offset
 
 
-def _refuse_steps_back(start: Offset, newest: Mapping[str, Mark]) -> None:
+def _refuse_steps_back(start: Offset, newest: Mapping[str, FileBound]) -> None:
     for key, mark in newest.items():
         if mark.seq < start.get(key, 0):
             raise SequenceRegression(

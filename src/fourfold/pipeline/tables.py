@@ -49,18 +49,18 @@ from fourfold.errors import InvalidInput, MissingDependency, NotFound
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from fourfold.kernel import Migration, Profile, Queries, Snapshot
+    from fourfold.kernel import Migration, Profile, Queries, ReadTransaction
     from fourfold.kernel import Sequence as Counter
     from fourfold.pipeline.conditions import Condition
-    from fourfold.pipeline.cut import Mark
+    from fourfold.pipeline.cut import FileBound
     from fourfold.pipeline.options import ReadOptions
     from fourfold.pipeline.scan import Piece
 
-    FoldedParts = Callable[[Sequence[Mark], ReadOptions], Iterator[tuple[int, Piece]]]
+    FoldedParts = Callable[[Sequence[FileBound], ReadOptions], Iterator[tuple[int, Piece]]]
     """The queries of a folded table, each with about how many bytes it reads."""
-    Spread = Callable[[Mark, ReadOptions, Sequence[Condition], str], Iterator[tuple[str, ...]]]
+    Spread = Callable[[FileBound, ReadOptions, Sequence[Condition], str], Iterator[tuple[str, ...]]]
     """A query as the queries that it is in one file, those of one statement together."""
-    Counted = Callable[[Mark, ReadOptions, int, int], list[tuple[int, int]]]
+    Counted = Callable[[FileBound, ReadOptions, int, int], list[tuple[int, int]]]
     """How many rows the first so many numbers behind one have, up to the mark."""
 
 Type = Literal["string", "bigint", "int", "double", "timestamp", "binary", "boolean"]
@@ -169,7 +169,7 @@ class Kind:
     migrations: tuple[Migration, ...]
     position: Counter
     """The counter whose newest number is the cut of a file."""
-    position_at: Callable[[Snapshot, datetime], int]
+    position_at: Callable[[ReadTransaction, datetime], int]
     """The newest number at or before a moment."""
     queries: Queries
     """One for each table, and those that planning asks."""
@@ -191,7 +191,7 @@ class ModelTables:
     tables: Mapping[str, Table]
     folded_parts: FoldedParts | None = None
     """If not given, the lines of history that documents have."""
-    check: Callable[[Sequence[Mark], ReadOptions], None] | None = None
+    check: Callable[[Sequence[FileBound], ReadOptions], None] | None = None
     """Refuses options that no file can answer."""
     spaces: bool = True
     """Whether each file is a space of its own, which the option `space` names."""

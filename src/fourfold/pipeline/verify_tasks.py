@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 COLUMNS: Final = "task bigint, units bigint, faults bigint, seconds double, peak_bytes bigint"
 
 
-class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
+class VerifyProblem(msgspec.Struct, frozen=True, omit_defaults=True):
     """A fault as a report gives it: where, what, and what was expected and found there."""
 
     file: str
@@ -73,7 +73,7 @@ def tasks(work: Sequence[Unit]) -> list[list[Unit]]:
     return ready
 
 
-class Checking:
+class VerifyTask:
     """What a worker does with the numbers of the tasks that it is given."""
 
     def __init__(
@@ -117,11 +117,11 @@ def result_of(folder: Path, number: int) -> Path:
     return folder / f"task-{number:06}.ndjson"
 
 
-def findings(unit: Unit) -> Iterator[Finding]:
+def findings(unit: Unit) -> Iterator[VerifyProblem]:
     """What is wrong in a unit. A file that stays busy is named like one that is damaged."""
     model = part_of(unit.model, "verify")
     for attempt in range(limits.VERIFY_ATTEMPTS):
-        found: list[Finding] = []
+        found: list[VerifyProblem] = []
         try:
             for each in model.faults(unit):
                 found.append(each)
@@ -133,14 +133,14 @@ def findings(unit: Unit) -> Iterator[Finding]:
                 time.sleep(limits.VERIFY_PAUSE_S)
                 continue
             problem = f"could not be checked: {error.message}"
-            found.append(Finding(unit.path, unit.space, "file", problem, found=error.kind))
+            found.append(VerifyProblem(unit.path, unit.space, "file", problem, found=error.kind))
         yield from found
         return
 
 
-def read(folder: Path, count: int) -> Iterator[Finding]:
+def read(folder: Path, count: int) -> Iterator[VerifyProblem]:
     """Everything that the tasks found, in the order of the tasks."""
-    decoder = msgspec.json.Decoder(Finding)
+    decoder = msgspec.json.Decoder(VerifyProblem)
     for number in range(count):
         with result_of(folder, number).open("rb") as file:
             yield from map(decoder.decode, file)

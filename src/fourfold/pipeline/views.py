@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fourfold.errors import CorruptData, FourfoldError, InvalidInput
 from fourfold.pipeline import driver
 from fourfold.pipeline.options import point
-from fourfold.pipeline.query_plan import EmptyTable, Need, needs
+from fourfold.pipeline.query_plan import EmptyTable, TableNeed, needs
 from fourfold.pipeline.reader import frame
 from fourfold.pipeline.spark import typed
 from fourfold.pipeline.streams.published_tables import MESSAGES, RECORDS, published_tables
@@ -130,7 +130,7 @@ def _with_published(
     columns: Mapping[str, Iterable[str]],
     where: Mapping[str, str],
 ) -> Views:
-    from fourfold.pipeline.cut import Bad, Cut  # noqa: PLC0415 - it needs the kernel
+    from fourfold.pipeline.cut import Cut, UnreadableFile  # noqa: PLC0415 - it needs the kernel
     from fourfold.pipeline.streams import published  # noqa: PLC0415
 
     names = list(_tables_of(model, objects, store) if tables is None else tables)
@@ -158,7 +158,9 @@ def _with_published(
         frame.createOrReplaceTempView(f"{options['prefix']}{name}")
     place = published.address(objects)
     bad = published.unreadable(place) if skip_bad and root is None else ()
-    told = tuple(Bad(place, key, "", 0, CorruptData.kind, problem) for key, problem in bad)
+    told = tuple(
+        UnreadableFile(place, key, "", 0, CorruptData.kind, problem) for key, problem in bad
+    )
     shown = (f"{options['prefix']}{name}" for name in wanted)
     return Views((*made.names, *shown), Cut(made.cut.marks, (*made.cut.bad, *told)))
 
@@ -220,7 +222,7 @@ def sql(
 
 def planned_needs(
     spark: SparkSession, query: str, tables: Iterable[Table], prefix: str
-) -> dict[str, Need] | None:
+) -> dict[str, TableNeed] | None:
     """Plan a query over empty tables, with their hidden columns if it cannot do without."""
     from pyspark.errors import AnalysisException  # noqa: PLC0415 - an optional dependency
 
@@ -285,14 +287,14 @@ def cut_of(spark: SparkSession, options: Mapping[str, str]) -> Cut:
     """The cut of all files that the options of a read name, taken by Spark: on a cluster the
     workers open the files.
     """
-    from fourfold.pipeline.cut import Bad, Cut, Mark, check_reach, refusal
+    from fourfold.pipeline.cut import Cut, FileBound, UnreadableFile, check_reach, refusal  # noqa: PLC0415
 
     ignored = {"since", "branch", "columns", "where", "cut"}
     given = {name: value for name, value in options.items() if name not in ignored}
     rows = spark.read.format("fourfold").options(**given).option("table", "files").load().collect()
     found = sorted(rows, key=lambda row: str(row["path"]))
     marks = tuple(
-        Mark(
+        FileBound(
             *(row["root"], row["path"], row["space"], row["kind"], row["seq"], row["bytes"]),
             file_id=row["file_id"],
             horizon=row["horizon"],
@@ -301,7 +303,9 @@ def cut_of(spark: SparkSession, options: Mapping[str, str]) -> Cut:
         if row["problem"] is None
     )
     bad = tuple(
-        Bad(row["root"], row["path"], row["space"], row["bytes"], row["error"], row["problem"])
+        UnreadableFile(
+            row["root"], row["path"], row["space"], row["bytes"], row["error"], row["problem"]
+        )
         for row in found
         if row["problem"] is not None
     )

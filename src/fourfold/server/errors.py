@@ -17,7 +17,7 @@ _OF_THE_SYSTEM: Final = re.compile(r"(\[Errno -?\d+\] [^:']*): '[^']*'(?: -> '[^
 _ANYWHERE: Final = re.compile(r"(?<![\w.:/'\"])/[^\s'\":/`]+/[^\s'\":`]+")
 
 
-def shown(error: FourfoldError) -> FourfoldError:
+def redact_paths(error: FourfoldError) -> FourfoldError:
     """The same error without the paths of files."""
     found = error.with_message(_without_paths(error.message))
     found.hint = _without_paths(error.hint)

@@ -46,13 +46,20 @@ from fourfold.models.streams.append import Outcome
 from fourfold.server.budget import Lease
 from fourfold.server.connections import Connections, proxies
 from fourfold.server.headers import ALWAYS, STREAM_PREFIX, plain_kind
-from fourfold.server.http_protocol import BODY_TOO_LARGE, BROKEN, Patience, Phase, PlainFront, lines
+from fourfold.server.http_protocol import (
+    BODY_TOO_LARGE,
+    BROKEN,
+    HttpProtocol,
+    Phase,
+    RequestTimeouts,
+    lines,
+)
 from fourfold.server.request import Request, Response
 from fourfold.server.streams import Protocol, outcome, refusal
 from fourfold.settings import Server
 
 
-class OneWrite:
+class CoalescedWrite:
     """What an answer is written to: the transport of its connection, but for the head."""
 
     __slots__ = ("_head", "_loop", "_transport")
@@ -96,7 +103,7 @@ _TRIED_ANEW = 64
 """Where it is not believed, one in so many answers is waited behind all the same."""
 
 
-class Vigil:
+class BusyPoll:
     """Keeps the loop of one server awake."""
 
     def __init__(
@@ -155,12 +162,12 @@ _DONE: Final = lines(ALWAYS) + b"stream-next-offset: "
 _HEAD, _BODY, _BUSY, _IDLE = Phase.HEAD, Phase.BODY, Phase.BUSY, Phase.IDLE
 
 
-class _Awaited:
+class _PendingAppend:
     """An answer that a connection owes; `done` is what is known of it."""
 
     __slots__ = ("done", "front", "wrote")
 
-    def __init__(self, front: FastFront) -> None:
+    def __init__(self, front: FastAppendProtocol) -> None:
         self.front = front
         self.done: Outcome | Response | None = None
         self.wrote = False
@@ -203,12 +210,12 @@ class _Turn:
         """Nobody waits for the body of an append."""
 
 
-class FastFront(PlainFront):
+class FastAppendProtocol(HttpProtocol):
     """One connection. `serving` makes the class of a server from it, with what it serves."""
 
     core: ClassVar[Protocol]
     streams: ClassVar[Streams]
-    vigil: ClassVar[Vigil]
+    vigil: ClassVar[BusyPoll]
     names: ClassVar[dict[bytes, str]]
     """Streams by their paths, so that a path is looked at once."""
     heads: ClassVar[dict[bytes, tuple[_Head, int]]]
@@ -217,7 +224,7 @@ class FastFront(PlainFront):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._awaited: deque[_Awaited] = deque()
+        self._awaited: deque[_PendingAppend] = deque()
         self._turn: Any = _Turn()
         self._taking = False
         """Whether the body that is being read is that of an append."""
@@ -407,7 +414,7 @@ class FastFront(PlainFront):
         before = self.cycle
         super().on_headers_complete()
         if self.cycle is not before and self.cycle is not None:
-            self.cycle.transport = OneWrite(self.transport, self.loop)  # type: ignore[assignment]
+            self.cycle.transport = CoalescedWrite(self.transport, self.loop)  # type: ignore[assignment]
 
     def on_body(self, body: bytes) -> None:
         if self._ended:
@@ -477,12 +484,12 @@ class FastFront(PlainFront):
             self._lease = None
 
     def _owe(self, response: Response) -> None:
-        awaited = _Awaited(self)
+        awaited = _PendingAppend(self)
         self._awaited.append(awaited)
         awaited.tell(response)
 
     def _append(self, body: bytes) -> None:
-        awaited = _Awaited(self)
+        awaited = _PendingAppend(self)
         self._awaited.append(awaited)
         core, name, head = self.core, self._name, self._head
         assert head is not None
@@ -575,11 +582,11 @@ class FastFront(PlainFront):
 
 def front_of(
     core: Protocol, settings: Server | None = None, *, fast: bool = True
-) -> type[PlainFront]:
+) -> type[HttpProtocol]:
     """The protocol class of a server that answers by `core`, within the limits of its settings."""
     settings = settings or Server()
     shared: dict[str, Any] = {
-        "patience": Patience(write_stall_s=settings.write_stall_s),
+        "patience": RequestTimeouts(write_stall_s=settings.write_stall_s),
         "gate": Connections(
             settings.connections_max,
             settings.connections_per_address,
@@ -587,6 +594,6 @@ def front_of(
         ),
     }
     if not fast:
-        return type("ServedPlainFront", (PlainFront,), shared)
-    served = {"core": core, "streams": core.streams, "names": {}, "heads": {}, "vigil": Vigil()}
-    return type("ServedFront", (FastFront,), {**shared, **served})
+        return type("ServedPlainFront", (HttpProtocol,), shared)
+    served = {"core": core, "streams": core.streams, "names": {}, "heads": {}, "vigil": BusyPoll()}
+    return type("ServedFront", (FastAppendProtocol,), {**shared, **served})

@@ -56,7 +56,7 @@ class Phase(Enum):
     IDLE = "it was answered"
 
 
-class Watched(Interface):
+class WatchedConnection(Interface):
     """A connection: its phase, since when, and how much of a body came."""
 
     phase: Phase
@@ -71,7 +71,7 @@ class Watched(Interface):
     def give_up(self) -> None: ...
 
 
-class Patience:
+class RequestTimeouts:
     """Looks at the connections of one server. `now` is the time of its last look."""
 
     def __init__(
@@ -83,10 +83,10 @@ class Patience:
         self.now = 0.0
         self._every_s = every_s
         self._write_stall_s = write_stall_s
-        self._watched: set[Watched] = set()
+        self._watched: set[WatchedConnection] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    def watch(self, connection: Watched) -> float:
+    def watch(self, connection: WatchedConnection) -> float:
         """From now on look at a connection; the time."""
         self._watched.add(connection)
         if self._timer is None:
@@ -95,7 +95,7 @@ class Patience:
             self._timer = loop.call_later(self._every_s, self._look, loop)
         return self.now
 
-    def forget(self, connection: Watched) -> None:
+    def forget(self, connection: WatchedConnection) -> None:
         self._watched.discard(connection)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -111,7 +111,7 @@ class Patience:
                 connection.give_up()
         self._timer = loop.call_later(self._every_s, self._look, loop)
 
-    def _is_stalled(self, connection: Watched) -> bool:
+    def _is_stalled(self, connection: WatchedConnection) -> bool:
         """Return True if a client has taken nothing of what was waiting for it, for too long. While
         more than fits is waiting nothing is added to it, so it gets less, or writing was resumed.
         """
@@ -136,7 +136,7 @@ def _in_the_kernel(transport: asyncio.Transport) -> int:
         return 0
 
 
-def _until(connection: Watched) -> float:
+def _until(connection: WatchedConnection) -> float:
     phase, since = connection.phase, connection.since
     if phase is Phase.BUSY:
         return float("inf")
@@ -169,10 +169,10 @@ def lines(headers: Mapping[str, str]) -> bytes:
     )
 
 
-class PlainFront(HttpToolsProtocol):
+class HttpProtocol(HttpToolsProtocol):
     """One connection. `fast_front.front_of` makes the class of a server from it."""
 
-    patience: ClassVar[Patience]
+    patience: ClassVar[RequestTimeouts]
     gate: ClassVar[Connections]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -399,7 +399,7 @@ def _without_upgrade(connection: bytes) -> bytes:
     return b", ".join(option for option in options if option.lower() not in _OF_UPGRADES)
 
 
-def _new_parser(front: PlainFront) -> Any:
+def _new_parser(front: HttpProtocol) -> Any:
     """A parser as uvicorn makes them."""
     parser = httptools.HttpRequestParser(front)
     with suppress(AttributeError):  # httptools before 0.6.3

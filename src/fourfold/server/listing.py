@@ -17,7 +17,7 @@ from fourfold import limits
 from fourfold.errors import InvalidInput
 from fourfold.models.streams import Chunk, StreamInfo
 from fourfold.models.streams.json_messages import decode
-from fourfold.models.streams.records import Sought
+from fourfold.models.streams.records import RecordFilter
 from fourfold.models.streams.stream import sought as asked_for
 from fourfold.models.streams.validation import show_offset
 
@@ -45,7 +45,7 @@ def by_record(given: Mapping[str, str]) -> bool:
     return shape is not None
 
 
-def sought(given: Mapping[str, str]) -> Sought | None:
+def sought(given: Mapping[str, str]) -> RecordFilter | None:
     """What a read by key asks for: `key`, or a `field` of JSON messages and its `value` as JSON."""
     key, field, value = given.get("key"), given.get("field"), given.get("value")
     if (field is None) != (value is None):

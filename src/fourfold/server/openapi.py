@@ -12,7 +12,7 @@ import msgspec
 
 from fourfold._version import __version__
 from fourfold.server.headers import ALWAYS
-from fourfold.server.routes import OFFSET, ROUTES, Answer, Parameter, Route
+from fourfold.server.routes import OFFSET, ROUTES, Parameter, Route, RouteResponse
 from fourfold.server.stream_rules import TemplatesBody, WaitBody
 from fourfold.server.subscriptions import ClaimBody, StreamsBody, SubscribeBody, WorkBody
 
@@ -252,7 +252,7 @@ def _parameter(each: Parameter) -> dict[str, Any]:
     }
 
 
-def _answer(answer: Answer) -> dict[str, Any]:
+def _answer(answer: RouteResponse) -> dict[str, Any]:
     told: dict[str, Any] = {"description": answer.says}
     told["headers"] = {
         **{name.title(): {"schema": _TEXT, "required": True} for name in ALWAYS},

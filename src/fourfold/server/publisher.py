@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fourfold.store.background_publisher import Continuous
 
 
-class Publishing:
+class ServerPublisher:
     """Publishes a store while its server runs."""
 
     def __init__(
@@ -41,7 +41,7 @@ class Publishing:
         self._lock = threading.Lock()
 
     @contextmanager
-    def running(self) -> Iterator[Publishing]:
+    def running(self) -> Iterator[ServerPublisher]:
         """Publish until the end of the block, which publishes all that is left.
 
         Raises:

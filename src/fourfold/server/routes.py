@@ -45,7 +45,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RouteResponse:
     """What a status means, and what comes with it."""
 
     says: str
@@ -61,7 +61,7 @@ class Route:
     path: str
     operation: str
     says: str
-    answers: Mapping[int, Answer]
+    answers: Mapping[int, RouteResponse]
     guard: Guard = "stream"
     parameters: tuple[Parameter, ...] = ()
     body: type | Mapping[str, Schema] | None = None
@@ -77,7 +77,7 @@ class Route:
         return re.compile(text, re.DOTALL)
 
 
-class Found(NamedTuple):
+class RouteMatch(NamedTuple):
     route: Route | None
     """None when nothing answers this method here."""
     given: dict[str, str]
@@ -96,7 +96,7 @@ def _by_path() -> tuple[tuple[re.Pattern[str], dict[str, Route], bool], ...]:
     )
 
 
-def find(method: str, path: str) -> Found:
+def find(method: str, path: str) -> RouteMatch:
     """The route of a request; NotFound when the server has nothing there."""
     for pattern, methods, is_shared in _by_path():
         match = pattern.fullmatch(path)
@@ -106,7 +106,7 @@ def find(method: str, path: str) -> Found:
         # A stream may be called like what is asked with some methods only: the others mean it.
         if route is None and is_shared:
             continue
-        return Found(route, match.groupdict(), tuple(methods))
+        return RouteMatch(route, match.groupdict(), tuple(methods))
     raise NotFound(f"there is nothing at {path!r:.200}")
 
 
@@ -152,9 +152,9 @@ _POSITION: Final = {"Stream-Next-Offset": OFFSET, "Stream-Closed": TRUE}
 _ANY: Final[Schema] = {}
 
 
-def _error(says: str, **headers: Schema) -> Answer:
+def _error(says: str, **headers: Schema) -> RouteResponse:
     named = {name.replace("_", "-"): schema for name, schema in headers.items()}
-    return Answer(says, {"application/json": _ERROR}, named)
+    return RouteResponse(says, {"application/json": _ERROR}, named)
 
 
 _RETRY: Final = {"Retry_After": {"type": "string", "pattern": "^[0-9]+$"}}
@@ -164,10 +164,10 @@ _ALWAYS: Final = {
     403: _error(
         "The key does not allow that, or the producer was fenced off.", Producer_Epoch=COUNT
     ),
-    405: Answer("Nothing answers this method here.", {}, {"Allow": TEXT}),
-    408: Answer("The request came too slowly."),
+    405: RouteResponse("Nothing answers this method here.", {}, {"Allow": TEXT}),
+    408: RouteResponse("The request came too slowly."),
     415: _error("The body has a Content-Encoding."),
-    413: Answer("The body is larger than the server takes.", {"application/json": _ERROR}),
+    413: RouteResponse("The body is larger than the server takes.", {"application/json": _ERROR}),
     421: _error("The server does not answer under the host of the request."),
     429: _error("Too much waits already; nothing was written.", **_RETRY),
     503: _error("The database does not answer in time, or is not sound.", **_RETRY),
@@ -182,7 +182,7 @@ _GONE: Final = {
 _NO_SCHEMAS: Final = {501: _error("The stream has a schema, and an extra is not installed.")}
 
 
-def _told(*parts: Mapping[int, Answer]) -> dict[int, Answer]:
+def _told(*parts: Mapping[int, RouteResponse]) -> dict[int, RouteResponse]:
     return {status: answer for part in (_ALWAYS, *parts) for status, answer in part.items()}
 
 
@@ -232,7 +232,7 @@ def _document(schema: str) -> dict[str, Schema]:
 _RULES: Final = (
     Route(
         *("GET", f"{_STREAM}{SCHEMA}", "schema", "The schemas of a stream's messages."),
-        _told(_MISSING, _GONE, {200: Answer("The registry.", _document("Registry"))}),
+        _told(_MISSING, _GONE, {200: RouteResponse("The registry.", _document("Registry"))}),
     ),
     Route(
         *("POST", f"{_STREAM}{SCHEMA}", "set_schema", "Ask for something else of messages."),
@@ -241,7 +241,7 @@ _RULES: Final = (
             _GONE,
             _NO_SCHEMAS,
             {
-                200: Answer("The registry as it is now.", _document("Registry")),
+                200: RouteResponse("The registry as it is now.", _document("Registry")),
                 409: _error("The stream has records already, or its registry changed meanwhile."),
             },
         ),
@@ -250,7 +250,7 @@ _RULES: Final = (
     ),
     Route(
         *("GET", f"{_STREAM}{PROFILE}", "profile", "What a stream is used as."),
-        _told(_MISSING, _GONE, {200: Answer("Its profile.", _document("Profile"))}),
+        _told(_MISSING, _GONE, {200: RouteResponse("Its profile.", _document("Profile"))}),
     ),
     Route(
         *("POST", f"{_STREAM}{PROFILE}", "set_profile", "Use a stream as something else."),
@@ -258,7 +258,7 @@ _RULES: Final = (
             _MISSING,
             _GONE,
             {
-                200: Answer("Its profile now, with all defaults.", _document("Profile")),
+                200: RouteResponse("Its profile now, with all defaults.", _document("Profile")),
                 409: _error("The stream has records already."),
             },
         ),
@@ -267,11 +267,11 @@ _RULES: Final = (
     ),
     Route(
         *("GET", f"{_STREAM}{TOUCH}", "touch", "Where a stream is for those who wait at it."),
-        _told(_MISSING, _GONE, {200: Answer("Where it is.", _document("Touch"))}),
+        _told(_MISSING, _GONE, {200: RouteResponse("Where it is.", _document("Touch"))}),
     ),
     Route(
         *("POST", f"{_STREAM}{TOUCH}/wait", "touch_wait", "Wait for a change of some rows."),
-        _told(_MISSING, _GONE, {200: Answer("What was touched.", _document("Touched"))}),
+        _told(_MISSING, _GONE, {200: RouteResponse("What was touched.", _document("Touched"))}),
         body=stream_rules.WaitBody,
         scope="read",
     ),
@@ -281,7 +281,7 @@ _RULES: Final = (
             _MISSING,
             _GONE,
             {
-                200: Answer("The templates, which are active.", _document("Templates")),
+                200: RouteResponse("The templates, which are active.", _document("Templates")),
                 409: _error("There are too many."),
             },
         ),
@@ -294,24 +294,24 @@ ROUTES: Final[tuple[Route, ...]] = (
         *("GET", "/health", "health", "Whether the server is well."),
         {
             **_told(),
-            200: Answer("It is.", _document("Health")),
-            503: Answer("It is not, and why.", _document("Health")),
+            200: RouteResponse("It is.", _document("Health")),
+            503: RouteResponse("It is not, and why.", _document("Health")),
         },
         _OPEN,
     ),
     Route(
         *("GET", "/metrics", "metrics", "The numbers of the database, for Prometheus."),
-        _told({200: Answer("The numbers.", {"text/plain": TEXT})}),
+        _told({200: RouteResponse("The numbers.", {"text/plain": TEXT})}),
         "admin",
     ),
     Route(
         *("GET", "/openapi.json", "openapi", "This description."),
-        _told({200: Answer("It.", {_JSON: {"type": "object"}})}),
+        _told({200: RouteResponse("It.", {_JSON: {"type": "object"}})}),
         _OPEN,
     ),
     Route(
         *("GET", "/v1/streams", "list", "Streams in the order of their names."),
-        _told({200: Answer("A page of them.", _document("Streams"))}),
+        _told({200: RouteResponse("A page of them.", _document("Streams"))}),
         "list",
         (
             _query("prefix", "Only names that begin so."),
@@ -323,20 +323,20 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     Route(
         *("GET", "/v1/streams/totals", "totals", "How much there is in all streams."),
-        _told({200: Answer("The counts.", _document("Totals"))}),
+        _told({200: RouteResponse("The counts.", _document("Totals"))}),
         "admin",
     ),
     Route(
         *("GET", "/v1/stream/__ds/jwks.json", "jwks", "The keys that webhooks are signed with."),
-        _told({200: Answer("A JWK set.", {"application/jwk-set+json": {"type": "object"}})}),
+        _told({200: RouteResponse("A JWK set.", {"application/jwk-set+json": {"type": "object"}})}),
         _OPEN,
     ),
     Route(
         *("PUT", _SUB, "subscribe", "Make a subscription, or confirm it."),
         _told(
             {
-                200: Answer("It is there, and is like that.", _document("Subscription")),
-                201: Answer("It was made.", _document("Subscription")),
+                200: RouteResponse("It is there, and is like that.", _document("Subscription")),
+                201: RouteResponse("It was made.", _document("Subscription")),
                 409: _error("There is another of this id, or there are too many."),
                 501: _error("The server cannot sign: an extra is not installed."),
             }
@@ -347,25 +347,25 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     Route(
         *("GET", _SUB, "subscription", "A subscription, and a page of the streams it follows."),
-        _told(_MISSING, {200: Answer("It.", _document("Subscription"))}),
+        _told(_MISSING, {200: RouteResponse("It.", _document("Subscription"))}),
         "control",
         (_query("after", "Only streams behind this name."),),
     ),
     Route(
         *("DELETE", _SUB, "unsubscribe", "Remove a subscription."),
-        _told({204: Answer("It is not there any more.")}),
+        _told({204: RouteResponse("It is not there any more.")}),
         "control",
     ),
     Route(
         *("POST", f"{_SUB}/streams", "follow", "Follow more streams by name."),
-        _told(_MISSING, {204: Answer("They are followed, from their end on.")}),
+        _told(_MISSING, {204: RouteResponse("They are followed, from their end on.")}),
         "control",
         (),
         subscriptions.StreamsBody,
     ),
     Route(
         *("DELETE", f"{_SUB}/streams/{{link}}", "unfollow", "Follow a stream no longer by name."),
-        _told(_MISSING, {204: Answer("It is not followed by name.")}),
+        _told(_MISSING, {204: RouteResponse("It is not followed by name.")}),
         "control",
     ),
     Route(
@@ -373,7 +373,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         _told(
             _MISSING,
             {
-                200: Answer("The wake.", _document("Wake")),
+                200: RouteResponse("The wake.", _document("Wake")),
                 409: _error("Somebody holds it, or nothing is pending."),
             },
         ),
@@ -387,7 +387,7 @@ ROUTES: Final[tuple[Route, ...]] = (
             _told(
                 _MISSING,
                 {
-                    200: Answer("Taken.", _document("Acknowledged")),
+                    200: RouteResponse("Taken.", _document("Acknowledged")),
                     409: _error("The wake is over, or an offset cannot be."),
                 },
             ),
@@ -402,14 +402,14 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     Route(
         *("POST", f"{_SUB}/release", "release", "Give a lease back with the work undone."),
-        _told(_MISSING, {204: Answer("Given back."), 409: _error("The wake is over.")}),
+        _told(_MISSING, {204: RouteResponse("Given back."), 409: _error("The wake is over.")}),
         "control",
         (),
         subscriptions.WorkBody,
     ),
     Route(
         *("GET", f"{_STREAM}{DETAILS}", "details", "A stream, and what is counted of it."),
-        _told(_MISSING, _GONE, {200: Answer("Its details.", _document("Details"))}),
+        _told(_MISSING, _GONE, {200: RouteResponse("Its details.", _document("Details"))}),
     ),
     *_RULES,
     Route(
@@ -418,8 +418,8 @@ ROUTES: Final[tuple[Route, ...]] = (
             _MISSING,
             _NO_SCHEMAS,
             {
-                200: Answer("It is there, and is like that.", {}, _POSITION),
-                201: Answer("It was made.", {}, {**_POSITION, "Location": TEXT}),
+                200: RouteResponse("It is there, and is like that.", {}, _POSITION),
+                201: RouteResponse("It was made.", {}, {**_POSITION, "Location": TEXT}),
                 409: _error("It is there, and is different."),
             },
         ),
@@ -444,12 +444,12 @@ ROUTES: Final[tuple[Route, ...]] = (
             _GONE,
             _NO_SCHEMAS,
             {
-                200: Answer(
+                200: RouteResponse(
                     "Appended for a producer.",
                     {},
                     {**_POSITION, "Producer-Epoch": COUNT, "Producer-Seq": COUNT},
                 ),
-                204: Answer(
+                204: RouteResponse(
                     "Appended, or there already.",
                     {},
                     {**_POSITION, "Producer-Epoch": COUNT, "Producer-Seq": COUNT},
@@ -476,9 +476,9 @@ ROUTES: Final[tuple[Route, ...]] = (
             _MISSING,
             _GONE,
             {
-                200: Answer("What comes behind the offset.", {"*/*": _ANY}, _READ_HEADERS),
-                204: Answer("Nothing came in time.", {}, _READ_HEADERS),
-                304: Answer("The reader has it already.", {}, _READ_HEADERS),
+                200: RouteResponse("What comes behind the offset.", {"*/*": _ANY}, _READ_HEADERS),
+                204: RouteResponse("Nothing came in time.", {}, _READ_HEADERS),
+                304: RouteResponse("The reader has it already.", {}, _READ_HEADERS),
             },
         ),
         "stream",
@@ -500,13 +500,18 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route(
         *("HEAD", _STREAM, "head", "Where a stream is."),
         {
-            **_told({404: Answer("There is no such stream."), 410: Answer("It was deleted.")}),
-            200: Answer("Here.", {}, _STREAM_HEADERS),
+            **_told(
+                {
+                    404: RouteResponse("There is no such stream."),
+                    410: RouteResponse("It was deleted."),
+                }
+            ),
+            200: RouteResponse("Here.", {}, _STREAM_HEADERS),
         },
     ),
     Route(
         *("PATCH", _STREAM, "configure", "Change the lifetime or the retention of a stream."),
-        _told(_MISSING, _GONE, {200: Answer("Changed.", {}, _STREAM_HEADERS)}),
+        _told(_MISSING, _GONE, {200: RouteResponse("Changed.", {}, _STREAM_HEADERS)}),
         "stream",
         (
             _header("Stream-TTL", "Seconds that it lives after its last use, or none.", _NUMBER),
@@ -517,7 +522,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     Route(
         *("DELETE", _STREAM, "delete", "Delete a stream."),
-        _told(_MISSING, _GONE, {204: Answer("It is gone.")}),
+        _told(_MISSING, _GONE, {204: RouteResponse("It is gone.")}),
     ),
 )
 """The first path that fits is the one."""

@@ -24,14 +24,14 @@ from fourfold.server.auth import Access
 from fourfold.server.budget import BodyBudget
 from fourfold.server.connections import proxies
 from fourfold.server.hosts import Hosts
-from fourfold.server.stream_reads import Timing
+from fourfold.server.stream_reads import ReadTimeouts
 from fourfold.server.streams import Protocol
 from fourfold.server.subscriptions import Control
-from fourfold.server.uvicorn_check import why_not_fast
+from fourfold.server.uvicorn_check import unsupported_reason
 from fourfold.settings import Server
 
 if TYPE_CHECKING:
-    from fourfold.server.publisher import Publishing
+    from fourfold.server.publisher import ServerPublisher
 
 
 _log = logging.getLogger("fourfold.server")
@@ -92,10 +92,10 @@ def serve(
     *,
     host: str,
     port: int,
-    timing: Timing | None = None,
+    timing: ReadTimeouts | None = None,
     fast_front: bool = True,
     control: Control | None = None,
-    publishing: Publishing | None = None,
+    publishing: ServerPublisher | None = None,
     settings: Server | None = None,
 ) -> None:
     """Serve the streams of a store until the process is asked to stop; requests that are under way
@@ -192,7 +192,7 @@ def _front(protocol: Protocol, settings: Server | None = None, *, fast: bool) ->
     """What carries HTTP: the fast front, the plain one, or where those do not fit uvicorn as it is,
     in the way in which it bounds the head of a request by itself.
     """
-    reason = why_not_fast()
+    reason = unsupported_reason()
     if reason is not None:
         protocol.front = f"asgi: {reason}"
         return "h11"

@@ -30,11 +30,11 @@ from typing import Final
 
 from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput
-from fourfold.kernel import Ear
+from fourfold.kernel import Listener
 from fourfold.models.streams import Chunk, StreamInfo, Streams, feed
 from fourfold.models.streams.json_messages import join
 from fourfold.models.streams.reader import NotInTheLog
-from fourfold.models.streams.records import Sought
+from fourfold.models.streams.records import RecordFilter
 from fourfold.models.streams.validation import JSON, NOW, plain_type
 from fourfold.server import headers, listing
 from fourfold.server.request import Headers, Request, Response
@@ -148,7 +148,7 @@ _FRESH: Final = "max-age=60, stale-while-revalidate=300"
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class ReadTimeouts:
     """How long live readers are kept waiting."""
 
     long_poll_s: float = limits.LONG_POLL_S
@@ -156,11 +156,11 @@ class Timing:
     keep_alive_s: float = limits.SSE_KEEP_ALIVE_S
 
 
-class Reading:
+class StreamRead:
     """Answers reads of the streams of one store."""
 
     def __init__(
-        self, streams: Streams, timing: Timing, is_open: Callable[[], bool] = lambda: True
+        self, streams: Streams, timing: ReadTimeouts, is_open: Callable[[], bool] = lambda: True
     ) -> None:
         self._streams = streams
         self._timing = timing
@@ -198,7 +198,7 @@ class Reading:
         info, page = self._streams.page(name, start, records_max=most)
         return self._page(request, info, page, start)
 
-    async def _by_key(self, name: str, start: str, most: int, sought: Sought) -> Response:
+    async def _by_key(self, name: str, start: str, most: int, sought: RecordFilter) -> Response:
         """The records with a key; what is told says how far the search has come."""
         info, chunk = await self._streams.read_async(name, start, records_max=most, sought=sought)
         told = {
@@ -227,7 +227,7 @@ class Reading:
         return f"{'public' if self._is_open() else 'private'}, {_FRESH}"
 
     async def _long_poll(
-        self, name: str, start: str, given: Mapping[str, str], sought: Sought | None
+        self, name: str, start: str, given: Mapping[str, str], sought: RecordFilter | None
     ) -> Response:
         by_record, most = listing.by_record(given), listing.most(given)
         until = time.monotonic() + self._timing.long_poll_s
@@ -257,7 +257,7 @@ class Reading:
         return Response(200, told, _body(info, chunk))
 
     async def _sse(
-        self, name: str, start: str, cursor: str | None, sought: Sought | None
+        self, name: str, start: str, cursor: str | None, sought: RecordFilter | None
     ) -> Response:
         info, chunk = await self._streams.read_async(name, start, sought=sought)
         told = {
@@ -276,7 +276,7 @@ class Reading:
         info: StreamInfo,
         chunk: Chunk,
         cursor: str | None,
-        sought: Sought | None,
+        sought: RecordFilter | None,
     ) -> AsyncIterator[bytes]:
         """Data and control in turn until the stream is closed or the time of the connection is
         over; a comment now and then while nothing happens.
@@ -313,7 +313,7 @@ class _Follower:
     """
 
     def __init__(
-        self, streams: Streams, name: str, ear: Ear, sought: Sought | None, most: int
+        self, streams: Streams, name: str, ear: Listener, sought: RecordFilter | None, most: int
     ) -> None:
         self._streams = streams
         self._name = name

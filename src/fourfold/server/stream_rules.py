@@ -23,7 +23,7 @@ from fourfold.models.streams import Streams
 from fourfold.models.streams.touch import ActiveTemplate, Encoding, Entity, Key, Row, Rows, Template
 from fourfold.models.streams.validation import JSON, show_offset
 from fourfold.server.request import Request, Response
-from fourfold.server.stream_reads import Timing
+from fourfold.server.stream_reads import ReadTimeouts
 
 
 class KeyBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -60,10 +60,10 @@ class TemplatesBody(msgspec.Struct, forbid_unknown_fields=True):
 _B = TypeVar("_B")
 
 
-class Ruling:
+class StreamRules:
     """Answers requests about the rules of the streams of one store, and about touches."""
 
-    def __init__(self, streams: Streams, timing: Timing) -> None:
+    def __init__(self, streams: Streams, timing: ReadTimeouts) -> None:
         self._streams = streams
         self._timing = timing
         self._stopping = False

@@ -27,8 +27,8 @@ from fourfold.errors import (
     StorageError,
 )
 from fourfold.kernel import prometheus_text
-from fourfold.models.streams import Append, Appended, Fork, Streams, Wanted
-from fourfold.models.streams.archive.status import Archived
+from fourfold.models.streams import Append, Appended, Fork, StreamOptions, Streams
+from fourfold.models.streams.archive.status import ArchiveStatus
 from fourfold.models.streams.json_messages import split
 from fourfold.models.streams.records import Details, StreamInfo
 from fourfold.models.streams.validation import JSON, plain_type, read_offset, show_offset
@@ -38,12 +38,12 @@ from fourfold.server.budget import ANONYMOUS, BodyBudget, Lease
 from fourfold.server.hosts import Hosts
 from fourfold.server.request import Headers, Request, Response
 from fourfold.server.signing_keys import FILE_NAME, Keys
-from fourfold.server.stream_reads import Reading, Timing
-from fourfold.server.stream_rules import Ruling
+from fourfold.server.stream_reads import ReadTimeouts, StreamRead
+from fourfold.server.stream_rules import StreamRules
 from fourfold.server.subscriptions import Control, is_control, of_error
 
 if TYPE_CHECKING:
-    from fourfold.server.publisher import Publishing
+    from fourfold.server.publisher import ServerPublisher
 
 
 def shown(details: Details) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def _shown(info: StreamInfo, offset: int | None) -> str | None:
     return None if offset is None else show_offset(offset, info.incarnation_number)
 
 
-def _archived(info: StreamInfo, found: Archived) -> dict[str, Any]:
+def _archived(info: StreamInfo, found: ArchiveStatus) -> dict[str, Any]:
     """Where the sealed and the published part of a stream end, and what that took."""
     return {
         "sealed_offset": _shown(info, found.sealed_through + 1),
@@ -128,21 +128,21 @@ class Protocol:
     def __init__(
         self,
         streams: Streams,
-        timing: Timing | None = None,
+        timing: ReadTimeouts | None = None,
         access: Access | None = None,
         control: Control | None = None,
     ) -> None:
         self.streams = self._streams = streams
         self._access = access
-        timing = timing or Timing()
-        self._reading = Reading(streams, timing, lambda: self.is_open)
-        self._ruling = Ruling(streams, timing)
+        timing = timing or ReadTimeouts()
+        self._reading = StreamRead(streams, timing, lambda: self.is_open)
+        self._ruling = StreamRules(streams, timing)
         self.front = "asgi"
         """What carries the requests, as `/health` tells it."""
         self.hosts = Hosts()
         self.budget = BodyBudget()
         """Memory for the bodies that are being received."""
-        self.publishing: Publishing | None = None
+        self.publishing: ServerPublisher | None = None
         """What publishes the store, if anything does."""
         # Without one the keys are beside the folder of the database, in the store.
         self.control = control or Control(
@@ -272,7 +272,7 @@ class Protocol:
             )
         fork = self._fork(request)
         kind = request.header("content-type")
-        wanted = Wanted(
+        wanted = StreamOptions(
             name,
             kind or (None if fork else "application/octet-stream"),
             headers.number(request, "stream-ttl"),
@@ -396,7 +396,7 @@ def outcome(done: Appended | FourfoldError, *, wrote: bool) -> Response:
 
 def refusal(error: FourfoldError, *, control: bool = False) -> Response:
     """The whole answer to what went wrong: every error that leaves the server leaves it here."""
-    shown = errors.shown(error)
+    shown = errors.redact_paths(error)
     return _finished(_of_error(shown, of_error(shown) if control else {"error": shown.as_dict()}))
 
 
@@ -422,7 +422,7 @@ def _problem(error: FourfoldError | None, *, detailed: bool) -> dict[str, object
         return None
     if not detailed:
         return {"kind": error.kind, "retryable": error.retryable}
-    return errors.shown(error).as_dict()
+    return errors.redact_paths(error).as_dict()
 
 
 def _json(status: int, document: object) -> Response:

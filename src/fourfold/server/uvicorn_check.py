@@ -56,7 +56,7 @@ _FLOW: Final = ("pause_reading", "resume_reading", "read_paused", "write_paused"
 _PARSER: Final = ("get_method", "get_http_version", "should_keep_alive", "should_upgrade")
 
 
-def why_not_fast() -> str | None:
+def unsupported_reason() -> str | None:
     """What keeps the fast front from being used here; None when nothing does."""
     try:
         import httptools  # noqa: PLC0415 - an extra

@@ -41,7 +41,7 @@ _PROTOCOLS = ipaddress.ip_network("192.0.0.0/24")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
-class Answer(NamedTuple):
+class WebhookResponse(NamedTuple):
     status: int
     body: bytes
 
@@ -113,7 +113,7 @@ async def post(
     headers: dict[str, str],
     targets: Targets,
     timeout_s: float = limits.WEBHOOK_TIMEOUT_S,
-) -> Answer:
+) -> WebhookResponse:
     """Send a body to a webhook; its answer, or WebhookFailed, or WebhookRefused."""
     parts = check_url(url, targets)
     try:
@@ -127,7 +127,7 @@ async def post(
 
 async def _post(
     parts: SplitResult, body: bytes, headers: dict[str, str], targets: Targets
-) -> Answer:
+) -> WebhookResponse:
     host, secure = parts.hostname or "", parts.scheme == "https"
     port = parts.port or (443 if secure else 80)
     address = await _resolve(host, port, targets)
@@ -183,7 +183,7 @@ class _Response:
         self.complete = True
 
 
-async def _read(reader: asyncio.StreamReader) -> Answer:
+async def _read(reader: asyncio.StreamReader) -> WebhookResponse:
     httptools = _httptools()
     response = _Response()
     parser = httptools.HttpResponseParser(response)
@@ -203,7 +203,7 @@ async def _read(reader: asyncio.StreamReader) -> Answer:
     status = parser.get_status_code()
     if not status:
         raise WebhookFailed("the connection ended before an answer came")
-    return Answer(status, bytes(response.body[: limits.WEBHOOK_ANSWER_BYTES]))
+    return WebhookResponse(status, bytes(response.body[: limits.WEBHOOK_ANSWER_BYTES]))
 
 
 def _httptools() -> Any:

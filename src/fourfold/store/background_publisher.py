@@ -45,7 +45,7 @@ class _Rest(NamedTuple):
 
 
 @dataclass(slots=True)
-class State:
+class PublisherState:
     """How far publishing is, for whoever watches it."""
 
     databases: int = 0
@@ -77,7 +77,7 @@ class Continuous:
         )
         self._resting: dict[str, _Rest] = {}
         self._looks: dict[str, _Look] = {}
-        self._state = State()
+        self._state = PublisherState()
         self._collected = time.monotonic()
         self.left: dict[str, FourfoldError] = {}
         """What was not published when it ended, and why."""
@@ -87,7 +87,7 @@ class Continuous:
         """Why databases are not published at the moment, by name."""
         return {name: rest.error for name, rest in list(self._resting.items())}
 
-    def state(self) -> State:
+    def state(self) -> PublisherState:
         self._state.failures = len(self._resting)
         return self._state
 

@@ -25,7 +25,7 @@ from fourfold.models import streams
 from fourfold.models.streams import incarnations
 from fourfold.store import layout
 from fourfold.store.kinds import counters_of, counters_of_model
-from fourfold.store.verification import Checked, Progress, VerifyReport
+from fourfold.store.verification import CheckResult, Progress, VerifyReport
 
 MANIFEST = "backup.json"
 FORMAT = 1
@@ -37,7 +37,7 @@ class FileEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sha256: str
 
 
-class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class BackupManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a backup holds."""
 
     format: int
@@ -87,10 +87,10 @@ def back_up(root: Path, destination: Path, progress: Progress | None = None) -> 
     return BackupReport(str(destination), len(manifest.databases), len(manifest.files), size)
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Path) -> BackupManifest:
     path = folder / MANIFEST
     try:
-        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+        manifest = msgspec.json.decode(path.read_bytes(), type=BackupManifest)
     except FileNotFoundError:
         raise NotFound(f"{folder}: is not a backup (it has no {MANIFEST})") from None
     except msgspec.MsgspecError as error:
@@ -107,15 +107,15 @@ def verify_backup(folder: Path, progress: Progress | None = None) -> VerifyRepor
     """Prove that every part of a backup is there and whole."""
     manifest = read_manifest(folder)
     total = len(manifest.databases) + len(manifest.files)
-    checked: list[Checked] = []
+    checked: list[CheckResult] = []
     for name, sidecar in manifest.databases.items():
         if progress is not None:
             progress(name, len(checked), total)
-        checked.append(Checked(name, "database", _database_problems(folder / name, sidecar)))
+        checked.append(CheckResult(name, "database", _database_problems(folder / name, sidecar)))
     for entry in manifest.files:
         if progress is not None:
             progress(entry.path, len(checked), total)
-        checked.append(Checked(entry.path, "file", _file_problems(folder / entry.path, entry)))
+        checked.append(CheckResult(entry.path, "file", _file_problems(folder / entry.path, entry)))
     if progress is not None:
         progress("", total, total)
     return VerifyReport(folder, tuple(checked))
@@ -173,7 +173,7 @@ def restore(
     return RestoreReport(str(root), len(manifest.databases), len(manifest.files), advance)
 
 
-def _copy_all(root: Path, partial: Path, progress: Progress | None) -> Manifest:
+def _copy_all(root: Path, partial: Path, progress: Progress | None) -> BackupManifest:
     databases: dict[str, Sidecar] = {}
     paths = layout.databases(root)
     for number, path in enumerate(paths):
@@ -191,7 +191,7 @@ def _copy_all(root: Path, partial: Path, progress: Progress | None) -> Manifest:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         size, digest = _copy_durably(path, target)
         files.append(FileEntry(name, size, digest))
-    return Manifest(
+    return BackupManifest(
         FORMAT, datetime.now(UTC).isoformat(timespec="seconds"), __version__, databases, files
     )
 
@@ -216,7 +216,7 @@ def _restore_file(source: Path, target: Path, entry: FileEntry) -> None:
     sync_folder(target.parent)
 
 
-def _write_manifest(path: Path, manifest: Manifest) -> None:
+def _write_manifest(path: Path, manifest: BackupManifest) -> None:
     with path.open("xb") as file:
         os.fchmod(file.fileno(), 0o600)
         file.write(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")

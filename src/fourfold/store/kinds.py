@@ -34,7 +34,7 @@ class Model:
 
 
 def _session_problems(database: Database) -> list[str]:
-    return contents(sessions.TableLog(database), FolderBlobs(database.path.parent / "blobs"))
+    return contents(sessions.SqliteLog(database), FolderBlobs(database.path.parent / "blobs"))
 
 
 def _graph_problems(database: Database) -> list[str]:

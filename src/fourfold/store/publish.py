@@ -18,11 +18,17 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from fourfold.archive import verify
-from fourfold.archive.compaction import Merged, Merger
-from fourfold.archive.publisher import DatabasePublisher, Moment, Published, Standing, standing
-from fourfold.archive.restore_points import Place, Point, PointInfo, Points
+from fourfold.archive.compaction import CompactResult, Merger
+from fourfold.archive.publisher import (
+    DatabasePublished,
+    DatabasePublisher,
+    DatabaseStatus,
+    PublishTime,
+    standing,
+)
+from fourfold.archive.restore_points import Place, PointInfo, Points, RestorePoint
 from fourfold.errors import FourfoldError, ReadOnly, StorageError, WriterLocked
-from fourfold.models.streams.publication import Moved, moved_since
+from fourfold.models.streams.publication import TrimmedRecords, moved_since
 from fourfold.store import layout, published_databases
 from fourfold.store.published_databases import check_models, scratch_of, subject_lent
 
@@ -41,9 +47,9 @@ class PublishReport:
 
     point: PointInfo | None = None
     """The point that it made; None when nothing was new."""
-    published: list[Published] = field(default_factory=list)
+    published: list[DatabasePublished] = field(default_factory=list)
     unchanged: int = 0
-    merged: list[Merged] = field(default_factory=list)
+    merged: list[CompactResult] = field(default_factory=list)
     """Databases of which many small publications were put together."""
     streams: Round | None = None
     failures: dict[str, FourfoldError] = field(default_factory=dict)
@@ -81,7 +87,7 @@ def publish_some(
         return report
     before = points.newest()
     started_ms = now_ms()
-    moment = Moment(points.next_id(datetime.now(UTC)), now())
+    moment = PublishTime(points.next_id(datetime.now(UTC)), now())
     _publish_databases(store, names, moment, report, progress)
     shutil.rmtree(scratch_of(store.root), ignore_errors=True)
     if streams and layout.streams_path(store.root).exists():
@@ -95,7 +101,7 @@ def publish_some(
             report.failures[STREAMS] = error
     if report.published or places:
         databases = {each.name: Place(each.generation, each.position) for each in report.published}
-        report.point = points.add(Point(moment.point, now(), started_ms, databases, places))
+        report.point = points.add(RestorePoint(moment.point, now(), started_ms, databases, places))
     return report
 
 
@@ -116,7 +122,7 @@ def _moved(
 def _publish_databases(
     store: Store,
     names: Sequence[str],
-    moment: Moment,
+    moment: PublishTime,
     report: PublishReport,
     progress: Progress | None,
 ) -> None:
@@ -137,7 +143,7 @@ def _publish_databases(
     report.published.sort()
 
 
-def _publish_one(store: Store, name: str, moment: Moment) -> Callable[[PublishReport], None]:
+def _publish_one(store: Store, name: str, moment: PublishTime) -> Callable[[PublishReport], None]:
     """Publish a database; how that is told."""
     with subject_lent(store, name) as subject:
         publisher = DatabasePublisher(subject, store.objects)
@@ -160,7 +166,7 @@ def _publish_one(store: Store, name: str, moment: Moment) -> Callable[[PublishRe
     return tell
 
 
-def standings(store: Store, models: Sequence[str] | None = None) -> list[Standing]:
+def standings(store: Store, models: Sequence[str] | None = None) -> list[DatabaseStatus]:
     """How far each database is published, and how far it is; what lies between would be lost with
     the disk.
     """
@@ -202,7 +208,7 @@ def _publish_streams(store: Store, report: PublishReport, progress: Progress | N
     report.failures |= {f"streams/{name}": each for name, each in report.streams.failures.items()}
 
 
-def _place(moved: Moved) -> Place:
+def _place(moved: TrimmedRecords) -> Place:
     return Place(moved.generation, moved.uploaded_through, moved.incarnation)
 
 

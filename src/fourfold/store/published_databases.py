@@ -112,7 +112,7 @@ def subject_of(store: Store, name: str) -> Subject:
     """The same of a database that stays open with its store."""
     if name == _SESSIONS:
         log = store.sessions.log
-        assert isinstance(log, sessions.TableLog)
+        assert isinstance(log, sessions.SqliteLog)
         database = log.database
     elif name == _GRAPHS:
         database = store.graphs.database

@@ -21,14 +21,14 @@ from fourfold import limits
 from fourfold.archive import database_manifest, restore_points
 from fourfold.archive.capture import HELD_BACK
 from fourfold.archive.database_manifest import Publication
-from fourfold.archive.publisher import Moment
+from fourfold.archive.publisher import PublishTime
 from fourfold.archive.restore import History, Restorer, read_history
-from fourfold.archive.restore_points import Place, Point, PointInfo, Points, find
+from fourfold.archive.restore_points import Place, PointInfo, Points, RestorePoint, find
 from fourfold.archive.retry import Retries
 from fourfold.blobs import FolderBlobs
 from fourfold.errors import FourfoldError, NotFound
 from fourfold.kernel import Database, sync_folder
-from fourfold.models.streams.archive import Bootstrapped, bootstrap
+from fourfold.models.streams.archive import BootstrapReport, bootstrap
 from fourfold.models.streams.publication import ObjectsAt
 from fourfold.store import layout, publish
 from fourfold.store.publish import Progress
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _STAGING = ".restoring"
 
 
-class Restored(NamedTuple):
+class RestoreReport(NamedTuple):
     """A database that was made from what is published."""
 
     name: str
@@ -57,12 +57,12 @@ class RebuildReport:
 
     point: PointInfo | None = None
     """The point that was asked for."""
-    restored: list[Restored] = field(default_factory=list)
+    restored: list[RestoreReport] = field(default_factory=list)
     present: list[str] = field(default_factory=list)
     """Databases that were there already, and are left as they are."""
     absent: list[str] = field(default_factory=list)
     """Databases that did not exist at the point."""
-    streams: Bootstrapped | None = None
+    streams: BootstrapReport | None = None
     failures: dict[str, FourfoldError] = field(default_factory=dict)
 
 
@@ -74,10 +74,10 @@ def rebuild(
     progress: Progress | None = None,
 ) -> RebuildReport:
     """Make the databases and streams of a store from the objects that it publishes to."""
-    return _Rebuilding(store, at, take_over=take_over).run(progress)
+    return _Restore(store, at, take_over=take_over).run(progress)
 
 
-class _Rebuilding:
+class _Restore:
     def __init__(self, store: Store, at: str | None, *, take_over: bool) -> None:
         self._store = store
         self._objects = store.objects
@@ -88,7 +88,7 @@ class _Rebuilding:
         if at is not None:
             self._report.point = find(self._known, at)
         self._take_over = take_over
-        self._moment = Moment(self._points.next_id(datetime.now(UTC)), publish.now())
+        self._moment = PublishTime(self._points.next_id(datetime.now(UTC)), publish.now())
         self._branched: dict[str, Place] = {}
 
     def run(self, progress: Progress | None) -> RebuildReport:
@@ -108,7 +108,7 @@ class _Rebuilding:
         report.failures |= report.streams.failures
         point = report.point
         if point is not None and self._take_over and point.id != self._known[-1].id:
-            told = Point(
+            told = RestorePoint(
                 self._moment.point,
                 publish.now(),
                 _ms(self._moment.at),
@@ -169,7 +169,7 @@ class _Rebuilding:
             database.checkpoint("TRUNCATE")
         _put_in_place(staged, kind.path)
         self._report.restored.append(
-            Restored(name, publication.generation, publication.position, publication.at, rows)
+            RestoreReport(name, publication.generation, publication.position, publication.at, rows)
         )
 
     def _remember(self, restorer: Restorer, history: History, publication: Publication) -> None:
@@ -185,7 +185,7 @@ class _Rebuilding:
 
     def _branch_off(
         self, history: History, publication: Publication | None
-    ) -> restore_points.Branched:
+    ) -> restore_points.RollbackResult:
         branched = restore_points.branch_off(
             history, publication, self._moment, self._objects, self._retries
         )
@@ -198,7 +198,7 @@ class _Rebuilding:
 
     # Streams
 
-    def _streams(self, progress: Progress | None) -> Bootstrapped:
+    def _streams(self, progress: Progress | None) -> BootstrapReport:
         streams, point = self._store.streams, self._report.point
         now_ms = streams.clock()
         if point is None:

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from fourfold import limits
 from fourfold.archive import database_manifest
-from fourfold.archive.compaction import Merged, Merger
+from fourfold.archive.compaction import CompactResult, Merger
 from fourfold.archive.publisher import DatabasePublisher, Subject
 from fourfold.archive.restore import read_history
 from fourfold.archive.restore_points import PointInfo, Points
 from fourfold.archive.retention import Forgotten, Retainer, Scratch, values_needed
-from fourfold.archive.retired_objects import Retired
+from fourfold.archive.retired_objects import RetiredObject
 from fourfold.archive.retry import Retries
 from fourfold.archive.sweep import sweep
 from fourfold.errors import FourfoldError, PublisherFenced
@@ -60,7 +60,7 @@ class Keep:
 class MergeReport:
     """What was merged."""
 
-    merged: list[Merged] = field(default_factory=list)
+    merged: list[CompactResult] = field(default_factory=list)
     failures: dict[str, FourfoldError] = field(default_factory=dict)
 
 
@@ -71,7 +71,7 @@ class CollectReport:
     points: int = 0
     """Points that were given up."""
     forgotten: list[Forgotten] = field(default_factory=list)
-    deleted: list[Retired] = field(default_factory=list)
+    deleted: list[RetiredObject] = field(default_factory=list)
     failures: dict[str, FourfoldError] = field(default_factory=dict)
 
 
@@ -130,10 +130,10 @@ def collect(
     grace = store.settings.archive.grace_s if grace_s is None else grace_s
     with store.publishing:
         moment = now_ms() if at_ms is None else at_ms
-        return _Collecting(store, keep, grace, moment, seldom=seldom).run(dry_run=dry_run)
+        return _Collection(store, keep, grace, moment, seldom=seldom).run(dry_run=dry_run)
 
 
-class _Collecting:
+class _Collection:
     def __init__(
         self, store: Store, keep: Keep, grace_s: float, at_ms: int, *, seldom: bool
     ) -> None:

@@ -20,8 +20,8 @@ from fourfold.errors import ForeignFile, FourfoldError
 from fourfold.kernel import Database, inspection, migrations
 from fourfold.kernel.transaction import SQL
 from fourfold.models.documents import HISTORIES, History, verify
-from fourfold.models.documents.history import View
-from fourfold.models.documents.problems import Fault, Part, Rule
+from fourfold.models.documents.history import HistoryReader
+from fourfold.models.documents.problems import KeyRange, Problem, Rule
 
 PAGES: Final = "pages"
 SCHEMA: Final = "schema"
@@ -41,7 +41,9 @@ def rules_of(history: History) -> tuple[Rule, ...]:
     return (Rule(PAGES, "", _nothing), Rule(SCHEMA, "", _nothing), *verify.rules(history))
 
 
-def faults_of(path: Path, only: Collection[str] = (), part: Part | None = None) -> Iterator[Fault]:
+def faults_of(
+    path: Path, only: Collection[str] = (), part: KeyRange | None = None
+) -> Iterator[Problem]:
     """What is wrong with the file. With `only`, by the rules of these names, applied to `part`.
 
     A file that cannot be opened is at fault too. An error that says nothing about it, because it
@@ -51,7 +53,7 @@ def faults_of(path: Path, only: Collection[str] = (), part: Part | None = None) 
         history = history_in(path)
         if not only or PAGES in only:
             for problem in inspection.check(path, (history.seq,)):
-                yield Fault(problem, PAGES)
+                yield Problem(problem, PAGES)
         if not only or SCHEMA in only:
             with opened(path, history) as view:
                 yield from _schema(view, history)
@@ -66,11 +68,11 @@ def faults_of(path: Path, only: Collection[str] = (), part: Part | None = None) 
     except FourfoldError as error:
         if error.retryable:
             raise
-        yield Fault(error.message, "file", expected="a sound space", found=error.kind)
+        yield Problem(error.message, "file", expected="a sound space", found=error.kind)
 
 
 @contextmanager
-def opened(path: Path, history: History) -> Iterator[View]:
+def opened(path: Path, history: History) -> Iterator[HistoryReader]:
     """One committed state of the space in a file, to read for as long as it takes."""
     with (
         Database.open(
@@ -85,7 +87,7 @@ def opened(path: Path, history: History) -> Iterator[View]:
         yield history.view(snapshot)
 
 
-def _meta(view: View, history: History) -> Iterator[Fault]:
+def _meta(view: HistoryReader, history: History) -> Iterator[Problem]:
     """What every file says about itself, as far as something else tells what that must be."""
     found: dict[str, str] = dict(view.all(SQL.meta_all))
     expected = {name: re.escape(str(number)) for name, number in history.profile.rules}
@@ -98,13 +100,13 @@ def _meta(view: View, history: History) -> Iterator[Fault]:
             continue
         if value is None or not re.fullmatch(pattern, value):
             sentence = f"kernel_meta {key!r}: is not what it is in every file"
-            yield Fault(sentence, "kernel_meta", {"key": key}, expected=pattern, found=value)
+            yield Problem(sentence, "kernel_meta", {"key": key}, expected=pattern, found=value)
 
 
-def _schema(view: View, history: History) -> Iterator[Fault]:
+def _schema(view: HistoryReader, history: History) -> Iterator[Problem]:
     optional = list(_indexes(history))
     for each in migrations.differences(view.snapshot, history.migrations, optional):
-        yield Fault(
+        yield Problem(
             f"{each.kind} {each.name}: is not made as it should be",
             "sqlite_schema",
             {"type": each.kind, "name": each.name},
@@ -120,7 +122,7 @@ def _indexes(history: History) -> Iterator[str]:
             yield getattr(history.sql, name)
 
 
-def _nothing(view: View, part: Part) -> Iterator[str]:
+def _nothing(view: HistoryReader, part: KeyRange) -> Iterator[str]:
     """The rules about the file itself are not applied to rows."""
     del view, part
     return iter(())

@@ -54,7 +54,7 @@ from fourfold.store.backup import BackupReport
 from fourfold.store.verification import Progress
 
 if TYPE_CHECKING:
-    from fourfold.archive.publisher import Standing
+    from fourfold.archive.publisher import DatabaseStatus
     from fourfold.store.publish import PublishReport
 
 
@@ -181,7 +181,7 @@ class Store:
                 (sessions.POSITION,),
             )
             opened = Sessions(
-                sessions.TableLog(database), files=FolderBlobs(layout.session_blobs(self.root))
+                sessions.SqliteLog(database), files=FolderBlobs(layout.session_blobs(self.root))
             )
             with self._lock:
                 found = self._sessions = self._sessions or opened
@@ -308,13 +308,13 @@ class Store:
             with self.streams.database.read(deadline_s=float("inf")) as snapshot:
                 found = tuple(object_problems(snapshot, self.objects, progress=progress))
             found += tuple(unclaimed_problems(self.streams.database, self.objects))
-            report = report.with_(verification.Checked("objects", "published streams", found))
+            report = report.with_(verification.CheckResult("objects", "published streams", found))
         if objects:
             from fourfold.store import publish as publish_module  # noqa: PLC0415 - few stores publish
 
             for name, problems in publish_module.object_problems(self, progress):
                 what = "published database"
-                report = report.with_(verification.Checked(f"objects/{name}", what, problems))
+                report = report.with_(verification.CheckResult(f"objects/{name}", what, problems))
         return report
 
     def publish(
@@ -328,7 +328,7 @@ class Store:
         self._refuse_if_closed()
         return publish_module.publish(self, models, progress)
 
-    def published(self, models: Sequence[str] | None = None) -> list[Standing]:
+    def published(self, models: Sequence[str] | None = None) -> list[DatabaseStatus]:
         """How far each database is published: what lies behind that would be lost with the disk."""
         from fourfold.store import publish as publish_module  # noqa: PLC0415 - few stores publish
 

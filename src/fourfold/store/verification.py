@@ -20,7 +20,7 @@ _BLOB = re.compile(r"([0-9a-f]{64})\.blob")
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckResult:
     """One thing that was checked: what it is, and what is wrong with it (nothing, one hopes)."""
 
     path: str
@@ -37,7 +37,7 @@ class VerifyReport:
     """Everything that was checked."""
 
     root: Path
-    checked: tuple[Checked, ...]
+    checked: tuple[CheckResult, ...]
 
     @property
     def ok(self) -> bool:
@@ -52,7 +52,7 @@ class VerifyReport:
         """The problems that a restore can fix: all but references to rows that do not exist."""
         return [problem for problem in self.problems if not is_dangling(problem)]
 
-    def with_(self, more: Checked) -> VerifyReport:
+    def with_(self, more: CheckResult) -> VerifyReport:
         return VerifyReport(self.root, (*self.checked, more))
 
     def raise_if_bad(self) -> None:
@@ -67,15 +67,15 @@ def verify(root: Path, progress: Progress | None = None) -> VerifyReport:
     databases = layout.databases(root)
     blobs = [path for path in layout.other_files(root) if _BLOB.fullmatch(path.name)]
     total = len(databases) + len(blobs)
-    checked: list[Checked] = []
+    checked: list[CheckResult] = []
     for path in (*databases, *blobs):
         name = str(path.relative_to(root))
         if progress is not None:
             progress(name, len(checked), total)
         if path in blobs:
-            checked.append(Checked(name, "blob", _blob_problems(path)))
+            checked.append(CheckResult(name, "blob", _blob_problems(path)))
         else:
-            checked.append(Checked(name, "database", tuple(problems_of(path))))
+            checked.append(CheckResult(name, "database", tuple(problems_of(path))))
     if progress is not None:
         progress("", total, total)
     return VerifyReport(root, tuple(checked))

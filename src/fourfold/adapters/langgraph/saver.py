@@ -45,7 +45,7 @@ except ImportError as error:
     ) from error
 
 from fourfold.adapters.langgraph.records import Record
-from fourfold.adapters.langgraph.thread_log import Kept, ThreadLog
+from fourfold.adapters.langgraph.thread_log import StoredCheckpoint, ThreadLog
 from fourfold.adapters.langgraph.values import Serde
 from fourfold.adapters.session_ids import Generations, checked, encoded
 
@@ -70,7 +70,7 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
         self._forget()
 
     def _forget(self) -> None:
-        self._logs: Kept[ThreadLog] = Kept(limits.ADAPTER_THREADS_MAX)
+        self._logs: StoredCheckpoint[ThreadLog] = StoredCheckpoint(limits.ADAPTER_THREADS_MAX)
         # A lock lives as long as somebody holds it or waits for it.
         self._locks: WeakValueDictionary[str, Any] = WeakValueDictionary()
         self._guard = threading.Lock()

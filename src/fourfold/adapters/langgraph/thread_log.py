@@ -51,7 +51,7 @@ Write = tuple[str, str, int, str, Any]
 """Path and id of the task, the index of the write, its channel, its value."""
 
 
-class Kept(OrderedDict[Any, V], Generic[V]):
+class StoredCheckpoint(OrderedDict[Any, V], Generic[V]):
     """The newest entries of a mapping, so many and no more."""
 
     def __init__(self, most: int) -> None:
@@ -75,13 +75,13 @@ class ThreadLog:
         self.sid = sid
         self.lock = lock or threading.RLock()
         self._serde = serde
-        self._events: Kept[Event] = Kept(limits.ADAPTER_EVENTS_MAX)
-        self._records: Kept[Record] = Kept(limits.ADAPTER_EVENTS_MAX)
-        self._places: Kept[int] = Kept(limits.ADAPTER_EVENTS_MAX)
-        self._written: Kept[list[int]] = Kept(limits.ADAPTER_EVENTS_MAX)
+        self._events: StoredCheckpoint[Event] = StoredCheckpoint(limits.ADAPTER_EVENTS_MAX)
+        self._records: StoredCheckpoint[Record] = StoredCheckpoint(limits.ADAPTER_EVENTS_MAX)
+        self._places: StoredCheckpoint[int] = StoredCheckpoint(limits.ADAPTER_EVENTS_MAX)
+        self._written: StoredCheckpoint[list[int]] = StoredCheckpoint(limits.ADAPTER_EVENTS_MAX)
         """The events with the writes of a checkpoint, where all of them are known."""
-        self._chains: Kept[Chain] = Kept(limits.ADAPTER_LISTS_MAX)
-        self._stored: Kept[tuple[str, int]] = Kept(limits.ADAPTER_LISTS_MAX)
+        self._chains: StoredCheckpoint[Chain] = StoredCheckpoint(limits.ADAPTER_LISTS_MAX)
+        self._stored: StoredCheckpoint[tuple[str, int]] = StoredCheckpoint(limits.ADAPTER_LISTS_MAX)
         self._newest: Record | None = None
         self._seen = 0
 

@@ -423,7 +423,7 @@ _extra_of = attrgetter("__pydantic_extra__")
 _private_of = attrgetter("__pydantic_private__")
 
 
-class Uncopied(Exception):
+class UncopiedValue(Exception):
     """A value that only its serialiser can make a second one of."""
 
 
@@ -440,7 +440,7 @@ class Original:
             _copy(value)
             return
         if value.__pydantic_private__ is not None or value.__pydantic_extra__:
-            raise Uncopied
+            raise UncopiedValue
         self._kind = type(value)
         self._fields = value.__dict__
         self._set = value.__pydantic_fields_set__
@@ -482,12 +482,12 @@ def _copy(value: Any) -> Any:
         return {_leaf(name): _copy(each) for name, each in value.items()} if value else {}
     if kind is list:
         return [_copy(each) for each in value] if value else []
-    raise Uncopied
+    raise UncopiedValue
 
 
 def _leaf(value: Any) -> Any:
     if type(value) not in _LEAVES:
-        raise Uncopied
+        raise UncopiedValue
     return value
 
 
@@ -546,7 +546,7 @@ class Chain:
             value = serde.loads(self.items[at], read)
             try:
                 self._originals.append(Original(value))
-            except Uncopied:
+            except UncopiedValue:
                 self._originals.append(None)
         prints = self._fingerprint
         if prints is None:

@@ -30,7 +30,7 @@ from fourfold.cli.demo.scripted_agent import SID, TASK, agent, last_word
 from fourfold.cli.output import size
 from fourfold.errors import FourfoldError, SequenceRegression
 from fourfold.models.documents import Space
-from fourfold.models.graphs import Applied, Graphs
+from fourfold.models.graphs import ApplyResult, Graphs
 from fourfold.models.sessions.runtime import Runtime
 from fourfold.models.streams import Producer
 
@@ -119,7 +119,7 @@ def graphs_agree_between_stores(stage: Stage) -> Shown:
     return lines, {"added": done.added, "text": now[0], "then": then[0], "refused": refusals}
 
 
-def _say(graphs: Graphs, owner: int, text: str) -> Applied:
+def _say(graphs: Graphs, owner: int, text: str) -> ApplyResult:
     app = graphs.app(_APP).app_id
     talk = graphs.register_type(app, "parent", "conversation")
     body = graphs.register_type(app, "attr", "text")

@@ -20,7 +20,7 @@ from fourfold.cli.output import size
 from fourfold.errors import FourfoldError, MissingDependency
 from fourfold.pipeline import java as pipeline_java
 from fourfold.pipeline import self_test
-from fourfold.server.uvicorn_check import why_not_fast
+from fourfold.server.uvicorn_check import unsupported_reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -127,7 +127,7 @@ def server(_patient: Patient) -> Iterator[Finding]:
             "pip install 'fourfold[server]'",
         )
         return
-    reason = why_not_fast()
+    reason = unsupported_reason()
     facts: dict[str, object] = {"uvicorn": found, "fast_front": reason is None}
     if reason is None:
         yield Finding("server", "ok", f"uvicorn {found}, with the fast front", "", facts)

@@ -17,11 +17,11 @@ from typing import Any, BinaryIO, Final
 import click
 import msgspec
 
-from fourfold.cli.options import Age, Kept, command, root_argument
+from fourfold.cli.options import Age, KeepOption, command, root_argument
 from fourfold.cli.output import Output, counted, size
 from fourfold.cli.space.arguments import existing_space, new_file, space_arguments, space_command
 from fourfold.errors import AlreadyExists, CorruptData, InvalidInput, NotFound
-from fourfold.models.documents import HISTORIES, Collected, GcPolicy, Space, bundle, check_did
+from fourfold.models.documents import HISTORIES, GcPolicy, GcReport, Space, bundle, check_did
 from fourfold.store import open_store
 
 history_option: Final = click.option(
@@ -140,7 +140,10 @@ _SHOWN: Final = {
 
 @space_arguments("gc")
 @click.option(
-    "--keep", multiple=True, type=Kept("seqs"), help="History that stays: the newest seqs, or time."
+    "--keep",
+    multiple=True,
+    type=KeepOption("seqs"),
+    help="History that stays: the newest seqs, or time.",
 )
 @click.option("--pin", "pins", multiple=True, type=int, metavar="SEQ", help="A seq that stays.")
 @click.option(
@@ -198,7 +201,7 @@ def _policy(given: dict[str, Any]) -> GcPolicy | None:
     return GcPolicy(**fields) if fields else None
 
 
-def _say(out: Output, space: Space, done: Collected | None) -> None:
+def _say(out: Output, space: Space, done: GcReport | None) -> None:
     policy = space.gc_policy()
     if out.as_json:
         collected = None if done is None else {**msgspec.to_builtins(done), "bytes": done.bytes}

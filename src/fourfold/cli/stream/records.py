@@ -47,7 +47,7 @@ from fourfold.errors import (
 )
 from fourfold.models.streams import Append, Appended, Chunk, Producer, Record, StreamInfo, Streams
 from fourfold.models.streams.json_messages import split
-from fourfold.models.streams.records import Sought
+from fourfold.models.streams.records import RecordFilter
 from fourfold.models.streams.stream import sought
 from fourfold.models.streams.validation import check_key, show_offset
 
@@ -127,7 +127,7 @@ def state(out: Output, streams: Place, *, name: str) -> None:
 
 
 def _chunks(
-    streams: Place, name: str, offset: str, limit: int, wanted: Sought | None = None
+    streams: Place, name: str, offset: str, limit: int, wanted: RecordFilter | None = None
 ) -> Iterator[Chunk]:
     """The next records, as many as there are up to a limit, in pieces that fit in memory: one read
     gives only so many, and by key perhaps none. There is always a chunk.
@@ -286,7 +286,7 @@ class Load(NamedTuple):
     closing: bool
 
 
-class Loaded(NamedTuple):
+class LoadReport(NamedTuple):
     """What became of it."""
 
     done: Appended
@@ -296,19 +296,19 @@ class Loaded(NamedTuple):
     """Lines that the producer had sent before."""
 
 
-def load(out: Output, streams: Place, info: StreamInfo, asked: Load) -> Loaded:
+def load(out: Output, streams: Place, info: StreamInfo, asked: Load) -> LoadReport:
     """Append every line; it returns when they are on disk."""
-    loading = _Loading(streams, info, asked)
+    loading = _LoadRun(streams, info, asked)
     with out.progress(f"appending to {info.name}") as advance, Lines(asked.source) as lines:
         for _ in loading.steps(iter(lines)):
             advance(counted(loading.records, "record"), lines.read_bytes, lines.bytes)
     if asked.closing and not loading.done.closed:
         # No line was left that could have closed it.
         loading.done = streams.append(info.name, Append((), info.content_type, close=True))
-    return Loaded(loading.done, loading.records, loading.sent_before)
+    return LoadReport(loading.done, loading.records, loading.sent_before)
 
 
-class _Loading:
+class _LoadRun:
     """A run, and how far it is."""
 
     def __init__(self, streams: Place, info: StreamInfo, asked: Load) -> None:
@@ -533,10 +533,10 @@ def _producer(name: str | None, seq: int | None, body: str | None) -> Producer |
     return Producer(name, 0, seq or 0)
 
 
-def _append_one(streams: Place, info: StreamInfo, request: Append) -> Loaded:
+def _append_one(streams: Place, info: StreamInfo, request: Append) -> LoadReport:
     done = streams.append(info.name, request)
     sent_before = done.duplicate and bool(request.records)
     if request.close and not done.closed:
         # It was sent before, and did not close the stream then.
         done = streams.append(info.name, Append((), info.content_type, close=True))
-    return Loaded(done, 0 if sent_before else len(request.records), int(sent_before))
+    return LoadReport(done, 0 if sent_before else len(request.records), int(sent_before))

@@ -21,13 +21,13 @@ from fourfold import limits
 from fourfold.client import StreamClient, requests, responses
 from fourfold.client import rules as calls
 from fourfold.client.requests import Call
-from fourfold.client.responses import Answer, Listed
-from fourfold.client.rules import LiveTemplate, TouchWaiting
-from fourfold.client.transport import Patience
+from fourfold.client.responses import Response, StreamListing
+from fourfold.client.rules import LiveTemplate, TouchWaiter
+from fourfold.client.transport import RetryPolicy
 from fourfold.errors import BadAnswer, FourfoldError, InvalidInput, NotFound, Refused
-from fourfold.models.streams import Append, Appended, Chunk, Record, StreamInfo, Wanted, fold
+from fourfold.models.streams import Append, Appended, Chunk, Record, StreamInfo, StreamOptions, fold
 from fourfold.models.streams.json_messages import join
-from fourfold.models.streams.records import Made, Sought, Totals
+from fourfold.models.streams.records import CreateResult, RecordFilter, Totals
 from fourfold.models.streams.schemas.registry import Registry
 from fourfold.models.streams.settings import Settings
 from fourfold.models.streams.touch import (
@@ -113,9 +113,9 @@ class RemoteTouches:
     def wait(self, name: str, cursor: str | None, keys: Sequence[Key], timeout_s: float) -> Touched:
         """As patient as a follower is, with a server that has answered once."""
         timeout = None if timeout_s == math.inf else timeout_s
-        waiting = TouchWaiting(self._client.settings.address, name, keys, cursor, timeout)
+        waiting = TouchWaiter(self._client.settings.address, name, keys, cursor, timeout)
         told = waiting.take(self._client.send(waiting.call()))
-        patience = Patience(limits.CLIENT_FOLLOW_RETRY_S)
+        patience = RetryPolicy(limits.CLIENT_FOLLOW_RETRY_S)
         while told is None:
             try:
                 told = waiting.take(self._client.send(waiting.call()))
@@ -158,7 +158,7 @@ class RemoteStreams:
         self.profiles = RemoteProfiles(client)
         self.touches = RemoteTouches(client)
 
-    def make(self, wanted: Wanted) -> Made:
+    def make(self, wanted: StreamOptions) -> CreateResult:
         fork = wanted.fork
         end = wanted.expires_at_ms
         call = requests.create(
@@ -178,7 +178,7 @@ class RemoteStreams:
         if fork is not None:
             at = info.next_offset if fork.offset is None else _record(fork.offset)
             info = info._replace(fork_offset=at)
-        return Made(info, created)
+        return CreateResult(info, created)
 
     def info(self, name: str) -> StreamInfo:
         # A name sorts before all others that begin with it.
@@ -252,7 +252,7 @@ class RemoteStreams:
         offset: str = START,
         *,
         records_max: int = limits.STREAM_READ_RECORDS,
-        sought: Sought | None = None,
+        sought: RecordFilter | None = None,
     ) -> tuple[None, Chunk]:
         call = requests.read(
             self._address,
@@ -267,7 +267,7 @@ class RemoteStreams:
     def wait(self, name: str, offset: str) -> Chunk:
         """What comes behind an offset, as soon as there is something, or nothing for long."""
         call = requests.read(self._address, name, offset, "long-poll", records=True)
-        patience = Patience(limits.CLIENT_FOLLOW_RETRY_S)
+        patience = RetryPolicy(limits.CLIENT_FOLLOW_RETRY_S)
         while True:
             try:
                 return _chunk(self._client.send(call), offset)
@@ -283,7 +283,9 @@ class RemoteStreams:
     def trim_deleted(self) -> bool:
         raise Refused("a server sweeps by itself", hint="Give the folder of a store.")
 
-    def _page(self, prefix: str, after: str, limit: int) -> tuple[Sequence[Listed], str | None]:
+    def _page(
+        self, prefix: str, after: str, limit: int
+    ) -> tuple[Sequence[StreamListing], str | None]:
         return responses.listed(
             self._client.send(requests.page(self._address, prefix, after, limit))
         )
@@ -310,7 +312,7 @@ class RemoteStream:
                 return
 
 
-def _info(row: Listed) -> StreamInfo:
+def _info(row: StreamListing) -> StreamInfo:
     """A row of the list as the model's own record; what it does not tell stays empty."""
     return StreamInfo(
         sid=0,
@@ -340,7 +342,7 @@ def _info(row: Listed) -> StreamInfo:
     )
 
 
-def _chunk(answer: Answer, offset: str) -> Chunk:
+def _chunk(answer: Response, offset: str) -> Chunk:
     closed = responses.is_true(answer.headers, "stream-closed")
     end, number = offset_of(answer.headers.get("stream-next-offset", offset))
     found = []

@@ -8,7 +8,7 @@ import click
 
 from fourfold.cli.output import Output, counted, size
 from fourfold.cli.stream.arguments import Place, facts, streams_command
-from fourfold.models.streams import Fork, Wanted
+from fourfold.models.streams import Fork, StreamOptions
 from fourfold.models.streams.rules import UNCHANGED
 from fourfold.models.streams.settings import Setting, Settings
 from fourfold.models.streams.validation import read_offset, show_offset
@@ -53,7 +53,9 @@ def create(
 
     A stream that is there and is like that stays as it is.
     """
-    wanted = Wanted(name, kind, ttl, retention_seconds=keep_seconds, retention_bytes=keep_bytes)
+    wanted = StreamOptions(
+        name, kind, ttl, retention_seconds=keep_seconds, retention_bytes=keep_bytes
+    )
     made = streams.make(wanted)
     if out.as_json:
         out.document({**facts(made.info), "created": made.created})
@@ -156,7 +158,7 @@ def configure(
 def fork(out: Output, streams: Place, *, source: str, name: str, at: str | None) -> None:
     """Make the stream NAME, which shares SOURCE up to an offset. Nothing is copied."""
     offset = None if at is None else read_offset(at)
-    made = streams.make(Wanted(name, None, fork=Fork(source, offset)))
+    made = streams.make(StreamOptions(name, None, fork=Fork(source, offset)))
     if out.as_json:
         out.document({**facts(made.info), "created": made.created})
     else:

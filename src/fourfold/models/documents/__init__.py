@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fourfold.models.documents.feed import Watch
     from fourfold.models.documents.field_merge import OURS, THEIRS
     from fourfold.models.documents.gc.policy import GcPolicy
-    from fourfold.models.documents.gc.records import Collected, Removed
+    from fourfold.models.documents.gc.records import GcReport, RemovedCount
     from fourfold.models.documents.histories import DEFAULT_HISTORY, HISTORIES
     from fourfold.models.documents.history import History
     from fourfold.models.documents.json_pointer import ABSENT
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         Revision,
         State,
     )
-    from fourfold.models.documents.snapshots import Maintained
+    from fourfold.models.documents.snapshots import MaintenanceReport
     from fourfold.models.documents.space import Space
     from fourfold.models.documents.validation import check_did
 else:
@@ -42,7 +42,7 @@ else:
             "BlobStat": "fourfold.models.documents.blobs",
             "Branch": "fourfold.models.documents.records",
             "Change": "fourfold.models.documents.comparison",
-            "Collected": "fourfold.models.documents.gc.records",
+            "GcReport": "fourfold.models.documents.gc.records",
             "Commit": "fourfold.models.documents.records",
             "ConfirmedRead": "fourfold.models.documents.records",
             "DEFAULT_HISTORY": "fourfold.models.documents.histories",
@@ -51,14 +51,14 @@ else:
             "HISTORIES": "fourfold.models.documents.histories",
             "History": "fourfold.models.documents.history",
             "LogEntry": "fourfold.models.documents.records",
-            "Maintained": "fourfold.models.documents.snapshots",
+            "MaintenanceReport": "fourfold.models.documents.snapshots",
             "MergeConflict": "fourfold.models.documents.merge",
             "MergeResult": "fourfold.models.documents.merge",
             "PendingRead": "fourfold.models.documents.records",
             "OURS": "fourfold.models.documents.field_merge",
             "Point": "fourfold.models.documents.ancestry",
             "Reads": "fourfold.models.documents.records",
-            "Removed": "fourfold.models.documents.gc.records",
+            "RemovedCount": "fourfold.models.documents.gc.records",
             "Revision": "fourfold.models.documents.records",
             "Space": "fourfold.models.documents.space",
             "State": "fourfold.models.documents.records",
@@ -77,20 +77,20 @@ __all__ = [
     "BlobStat",
     "Branch",
     "Change",
-    "Collected",
     "Commit",
     "ConfirmedRead",
     "Difference",
     "GcPolicy",
+    "GcReport",
     "History",
     "LogEntry",
-    "Maintained",
+    "MaintenanceReport",
     "MergeConflict",
     "MergeResult",
     "PendingRead",
     "Point",
     "Reads",
-    "Removed",
+    "RemovedCount",
     "Revision",
     "Space",
     "State",

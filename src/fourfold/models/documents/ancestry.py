@@ -38,7 +38,7 @@ from fourfold import limits
 from fourfold.errors import CorruptData, InvalidInput, NotFound
 from fourfold.models.documents import timestamps
 from fourfold.models.documents.gc.horizon import check_point
-from fourfold.models.documents.history import View
+from fourfold.models.documents.history import HistoryReader
 from fourfold.models.documents.records import Branch
 from fourfold.models.documents.validation import check_known_branch
 
@@ -53,7 +53,7 @@ class Link(NamedTuple):
     cap: int
 
 
-def branch_named(view: View, name: str) -> Branch:
+def branch_named(view: HistoryReader, name: str) -> Branch:
     check_known_branch(name)
     row = view.one(view.sql.branch, (name,))
     if row is None:
@@ -67,11 +67,11 @@ def no_such_branch(name: str) -> NotFound:
     )
 
 
-def last_seq(view: View) -> int:
+def last_seq(view: HistoryReader) -> int:
     return int(view.value(view.sql.last_seq))
 
 
-def target_of(view: View, branch: str, at: At) -> int:
+def target_of(view: HistoryReader, branch: str, at: At) -> int:
     """The seq that `at` means on `branch`.
 
     A moment means the newest commit at or before it. A seq beyond the newest is refused: nobody can
@@ -103,7 +103,7 @@ def target_of(view: View, branch: str, at: At) -> int:
     return seq
 
 
-def chain(view: View, branch: str, target: int) -> list[Link]:
+def chain(view: HistoryReader, branch: str, target: int) -> list[Link]:
     """What is visible on `branch` at `target`, nearest branch first."""
     links = [Link(branch, target)]
     name, cap = branch, target
@@ -192,7 +192,9 @@ def merged_by(text: str) -> list[Point]:
     return [Point(merge["source"], merge["source_seq"])]
 
 
-def common_bases(view: View, ones: Sequence[Point], others: Sequence[Point]) -> list[Point]:
+def common_bases(
+    view: HistoryReader, ones: Sequence[Point], others: Sequence[Point]
+) -> list[Point]:
     """Return the bases of two points, the newest first; nearly always there is one.
 
     Several points on a side count as a commit that has all of them as parents.
@@ -206,7 +208,7 @@ def common_bases(view: View, ones: Sequence[Point], others: Sequence[Point]) -> 
     return walk.bases
 
 
-def since(view: View, points: Iterable[Point], bases: Iterable[Point]) -> Since:
+def since(view: HistoryReader, points: Iterable[Point], bases: Iterable[Point]) -> Since:
     """Return the commits in the past of any of `points` that are in the past of none of `bases`."""
     walk = _Walk(view)
     for paint, colour in ((points, _ONE), (bases, _OLD)):
@@ -225,7 +227,7 @@ class _Walk:
     colours go on to its parent.
     """
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: HistoryReader) -> None:
         self._view = view
         self._painted: dict[str, int] = {}
         self._newest: dict[tuple[str, int], int] = {}

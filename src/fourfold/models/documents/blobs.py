@@ -19,7 +19,7 @@ from fourfold.content import content_id, parse_content_id
 from fourfold.errors import InvalidInput
 from fourfold.kernel import Transaction
 from fourfold.models.documents.ancestry import At
-from fourfold.models.documents.history import View
+from fourfold.models.documents.history import HistoryReader
 from fourfold.models.documents.records import Commit, State
 from fourfold.models.documents.request import Request, make_request
 
@@ -68,7 +68,7 @@ class SpaceBlobs:
         blob = content_id(flat)
         request = self._meta_request(blob, len(flat), content_type, metadata, branch)
 
-        def store(view: View) -> None:
+        def store(view: HistoryReader) -> None:
             txn = view.snapshot
             assert isinstance(txn, Transaction)
             blobs.insert(txn, flat, content_type=content_type, max_bytes=self.table.max_bytes)

@@ -13,7 +13,7 @@ from fourfold.models.documents import comparison
 from fourfold.models.documents import merge as merge_module
 from fourfold.models.documents.ancestry import At, Point, branch_named, chain, target_of
 from fourfold.models.documents.encoding import trusted
-from fourfold.models.documents.history import Appended, History
+from fourfold.models.documents.history import AppendedRows, History
 from fourfold.models.documents.records import Branch
 from fourfold.models.documents.resolutions import Resolutions
 from fourfold.models.documents.validation import check_branch
@@ -124,7 +124,9 @@ class Branches:
         """The commit row of a branch's birth or end: a seq, and no revisions."""
         seq = txn.claim(self._history.seq)
         session, local_seq = self._space.next_local()
-        self._history.append(txn, Appended(seq, name, session, local_seq, trusted(original), ()))
+        self._history.append(
+            txn, AppendedRows(seq, name, session, local_seq, trusted(original), ())
+        )
         # A watch of a branch that ends must notice; the birth of a branch concerns none.
         waiters = self._space.waiters
         ends = original["cmd"] == "branch/delete"

@@ -43,7 +43,7 @@ from fourfold.models.documents.ancestry import branch_named, chain
 from fourfold.models.documents.encoding import trusted
 from fourfold.models.documents.gc.commit_digests import same_request
 from fourfold.models.documents.gc.horizon import check_after, check_point
-from fourfold.models.documents.history import Appended, View
+from fourfold.models.documents.history import AppendedRows, HistoryReader
 from fourfold.models.documents.request import make_request
 from fourfold.models.documents.space import Space
 
@@ -98,7 +98,7 @@ class EndLine(msgspec.Struct, tag_field="kind", tag="end", kw_only=True):
     states: str
 
 
-class Asked(msgspec.Struct):
+class ImportRequest(msgspec.Struct):
     """The parts of a stored request that a replay needs."""
 
     operations: list[dict[str, Any]] | None = None
@@ -115,7 +115,7 @@ class _Kept(msgspec.Struct):
     operations: msgspec.Raw = msgspec.Raw()
 
 
-class Exported(NamedTuple):
+class ExportResult(NamedTuple):
     """What an export or an import went through."""
 
     seq: int
@@ -126,7 +126,7 @@ class Exported(NamedTuple):
 _Line = SpaceLine | BlobLine | CommitLine | EndLine
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(_Line)
-_asked = msgspec.json.Decoder(Asked)
+_asked = msgspec.json.Decoder(ImportRequest)
 _kept = msgspec.json.Decoder(_Kept)
 
 
@@ -190,7 +190,7 @@ def _commits(space: Space, after: int, until: int) -> Iterator[CommitLine]:
         after = page[-1].seq
 
 
-def _commit_line(view: View, row: tuple[Any, ...]) -> CommitLine:
+def _commit_line(view: HistoryReader, row: tuple[Any, ...]) -> CommitLine:
     seq, branch, session, local_seq, created_at, original, resolution = row
     done = [
         _operation(entity, op, data)
@@ -261,7 +261,7 @@ def opening(lines: Iterable[bytes]) -> SpaceLine:
     return first
 
 
-def replay(space: Space, lines: Iterable[bytes], progress: Progress | None = None) -> Exported:
+def replay(space: Space, lines: Iterable[bytes], progress: Progress | None = None) -> ExportResult:
     """Build the exported space here, and prove that it is the same."""
     try:
         remaining = iter(lines)
@@ -283,7 +283,7 @@ def replay(space: Space, lines: Iterable[bytes], progress: Progress | None = Non
             importing.finish(line)
             if next(numbered, None) is not None:
                 raise InvalidInput(f"line {number + 1}: something follows the last line")
-            return Exported(line.seq, importing.commits, importing.blobs)
+            return ExportResult(line.seq, importing.commits, importing.blobs)
         else:
             raise InvalidInput(f"line {number}: a second export begins here")
     importing.flush()
@@ -391,7 +391,7 @@ class _Import:
                 hint="The export was changed after it was made. Export again.",
             )
 
-    def _transaction(self, txn: Transaction, line: CommitLine, asked: Asked) -> None:
+    def _transaction(self, txn: Transaction, line: CommitLine, asked: ImportRequest) -> None:
         # A merge of branches that had made the same changes has no operations of its own.
         bare = asked.merge is not None and not asked.operations
         request = make_request(
@@ -413,13 +413,13 @@ class _Import:
         cache = self._space._cache  # noqa: SLF001
         writer.commit(txn, self._space.history_kind, request, cache)
 
-    def _lifecycle(self, txn: Transaction, line: CommitLine, asked: Asked) -> None:
+    def _lifecycle(self, txn: Transaction, line: CommitLine, asked: ImportRequest) -> None:
         history = self._space.history_kind
         view = history.view(txn)
         seq = txn.claim(history.seq)
         original = bytes(line.original).decode()
         name = (line.branch, line.session, line.local_seq)
-        history.append(txn, Appended(seq, *name, original, (), created_at=line.created_at))
+        history.append(txn, AppendedRows(seq, *name, original, (), created_at=line.created_at))
         if asked.cmd == "branch/delete":
             branch_named(view, asked.name)
             txn.execute(view.sql.end_branch, (asked.name,))
@@ -447,7 +447,7 @@ class _Import:
             )
 
 
-def _request_of(number: int, line: CommitLine) -> Asked:
+def _request_of(number: int, line: CommitLine) -> ImportRequest:
     try:
         asked = _asked.decode(line.original)
     except msgspec.MsgspecError as error:
@@ -460,7 +460,7 @@ def _request_of(number: int, line: CommitLine) -> Asked:
 Row = tuple[Any, ...]
 
 
-def carry_over(source: Space, target: Space, progress: Progress | None = None) -> Exported:
+def carry_over(source: Space, target: Space, progress: Progress | None = None) -> ExportResult:
     """Bring the whole of `source` into `target`, which is new, or was begun so before."""
     if not isinstance(source, Space) or not isinstance(target, Space):
         raise InvalidInput("only a space is carried over, and only into a space")

@@ -51,7 +51,7 @@ class Entry(NamedTuple):
         return self.base_bytes + self.patch_bytes + 200
 
 
-class Standing(NamedTuple):
+class DocumentState(NamedTuple):
     """Where the log is when a transaction comes."""
 
     newest: int
@@ -66,7 +66,7 @@ class Tip(NamedTuple):
     mark: int
     """How many rows its connection had ever changed by then."""
     branch: str
-    standing: Standing
+    standing: DocumentState
 
 
 class DocumentCache:

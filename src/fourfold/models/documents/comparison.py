@@ -20,7 +20,7 @@ from fourfold.models.documents import reader
 from fourfold.models.documents.ancestry import Link, Point, chain, common_bases
 from fourfold.models.documents.diff import Patch, diff, identical
 from fourfold.models.documents.gc.horizon import check_point
-from fourfold.models.documents.history import View
+from fourfold.models.documents.history import HistoryReader
 from fourfold.models.documents.records import Document, Operation, State
 
 Side = Literal["a", "b", "both"]
@@ -70,7 +70,7 @@ class Difference(msgspec.Struct, frozen=True):
         return [change.operation for change in self.changes]
 
 
-def compare(view: View, a: Point, b: Point) -> Difference:
+def compare(view: HistoryReader, a: Point, b: Point) -> Difference:
     """What differs between two points."""
     base = common_bases(view, [a], [b])[0]
     check_point(view, *base)
@@ -104,7 +104,7 @@ def _change(entity: str, ours: State | None, theirs: State | None, before: State
     return Change(entity, ours, theirs, side, patches)
 
 
-def seen_by_one_only(view: View, one: Sequence[Link], other: Sequence[Link]) -> set[str]:
+def seen_by_one_only(view: HistoryReader, one: Sequence[Link], other: Sequence[Link]) -> set[str]:
     """The entities with revisions that only one of two chains shows."""
     caps, others = dict(one), dict(other)
     found: set[str] = set()

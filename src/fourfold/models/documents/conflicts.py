@@ -24,15 +24,15 @@ from fourfold.errors import (
 )
 from fourfold.models.documents import overlap, reader
 from fourfold.models.documents.ancestry import Link, branch_named, chain, last_seq, no_such_branch
-from fourfold.models.documents.cache import Entry, Key, Standing
+from fourfold.models.documents.cache import DocumentState, Entry, Key
 from fourfold.models.documents.encoding import stored
 from fourfold.models.documents.gc.commit_digests import same_request
-from fourfold.models.documents.history import View
+from fourfold.models.documents.history import HistoryReader
 from fourfold.models.documents.records import Branch, Commit, ConfirmedRead, PendingRead
-from fourfold.models.documents.request import Request, Written
+from fourfold.models.documents.request import Request, WriteCounts
 
 
-def replayed(view: View, request: Request) -> Commit | None:
+def replayed(view: HistoryReader, request: Request) -> Commit | None:
     """The commit that this very request became when it came before; refuses another one under its
     name.
 
@@ -50,11 +50,11 @@ def replayed(view: View, request: Request) -> Commit | None:
             details={"session": request.session, "local_seq": request.local_seq, "seq": seq},
         )
     # Its rows may have been collected since, but it is this request that wrote them.
-    revisions = Written(request, seq)
+    revisions = WriteCounts(request, seq)
     return Commit(seq, branch, request.session, request.local_seq, revisions, replayed=True)
 
 
-def standing(view: View, name: str) -> Standing:
+def standing(view: HistoryReader, name: str) -> DocumentState:
     """Where the log is, if the branch `name` can be written."""
     row = view.one(view.sql.standing, (name,))
     if row is None:
@@ -62,10 +62,10 @@ def standing(view: View, name: str) -> Standing:
     status, newest, moment = row
     if status != "active":
         raise _ended(name)
-    return Standing(newest, moment)
+    return DocumentState(newest, moment)
 
 
-def active_branch(view: View, name: str) -> Branch:
+def active_branch(view: HistoryReader, name: str) -> Branch:
     branch = branch_named(view, name)
     if not branch.active:
         raise _ended(name)
@@ -80,7 +80,7 @@ class ReadTooOld(Exception):
     """A transaction builds on a read so old that the writer would be held for long."""
 
 
-class Looked(NamedTuple):
+class ReadCheck(NamedTuple):
     """The result of a check without the writer: it holds for every revision up to `until`."""
 
     until: int
@@ -95,7 +95,7 @@ class Lookback:
     """
 
     def __init__(
-        self, looked: Mapping[int, Looked] | None = None, rows_max: int | None = None
+        self, looked: Mapping[int, ReadCheck] | None = None, rows_max: int | None = None
     ) -> None:
         self.looked = looked or {}
         self._left = rows_max
@@ -110,7 +110,7 @@ class Lookback:
 
 
 def check_reads(
-    view: View,
+    view: HistoryReader,
     request: Request,
     newest: int,
     known: Callable[[Key], Entry | None],
@@ -141,7 +141,12 @@ def check_reads(
 
 
 def _check_pending(  # noqa: PLR0917
-    view: View, request: Request, read: PendingRead, newest: int, place: int, lookback: Lookback
+    view: HistoryReader,
+    request: Request,
+    read: PendingRead,
+    newest: int,
+    place: int,
+    lookback: Lookback,
 ) -> list[dict[str, int]]:
     if not read.local_seqs or not 0 <= read.basis_seq <= newest:
         raise InvalidInput(
@@ -163,7 +168,7 @@ def _check_pending(  # noqa: PLR0917
 
 
 def _refuse_stale(  # noqa: PLR0917
-    view: View,
+    view: HistoryReader,
     links: Sequence[Link],
     read: ConfirmedRead | PendingRead,
     after: int,
@@ -171,7 +176,7 @@ def _refuse_stale(  # noqa: PLR0917
     place: int,
     lookback: Lookback,
 ) -> None:
-    before = lookback.looked.get(place, Looked(after, None))
+    before = lookback.looked.get(place, ReadCheck(after, None))
     seq = _newest_conflict(view, links, read, max(after, before.until), own, lookback)
     if seq is None:
         seq = before.conflict_seq
@@ -183,7 +188,7 @@ def _refuse_stale(  # noqa: PLR0917
 
 
 def _newest_conflict(  # noqa: PLR0917
-    view: View,
+    view: HistoryReader,
     links: Sequence[Link],
     read: ConfirmedRead | PendingRead,
     after: int,
@@ -211,22 +216,24 @@ def _newest_conflict(  # noqa: PLR0917
     return None
 
 
-def look_back(view: View, request: Request, looked: Mapping[int, Looked]) -> dict[int, Looked]:
+def look_back(
+    view: HistoryReader, request: Request, looked: Mapping[int, ReadCheck]
+) -> dict[int, ReadCheck]:
     """Check the reads against all that is committed, beyond what was looked at before."""
     newest = last_seq(view)
     found = dict(looked)
     for place, (read, branch, after, own) in enumerate(_reads_of(view, request)):
-        before = looked.get(place, Looked(after, None))
+        before = looked.get(place, ReadCheck(after, None))
         # A read that is wrong in itself is refused when the transaction comes to it.
         if 0 <= after <= newest and view.one(view.sql.branch, (branch,)) is not None:
             links = chain(view, branch, newest)
             seq = _newest_conflict(view, links, read, max(after, before.until), own, Lookback())
-            found[place] = Looked(newest, before.conflict_seq if seq is None else seq)
+            found[place] = ReadCheck(newest, before.conflict_seq if seq is None else seq)
     return found
 
 
 def _reads_of(
-    view: View, request: Request
+    view: HistoryReader, request: Request
 ) -> Iterator[tuple[ConfirmedRead | PendingRead, str, int, list[int]]]:
     """Yield every read with its branch, its seq, and the commits that do not count against it."""
     for confirmed in request.reads.confirmed:
@@ -241,7 +248,7 @@ def _reads_of(
         yield pending, request.branch, pending.basis_seq, own
 
 
-def check_preconditions(view: View, request: Request, newest: int) -> None:
+def check_preconditions(view: HistoryReader, request: Request, newest: int) -> None:
     for condition in request.preconditions:
         kind = condition.get("kind")
         if kind == "committed":
@@ -258,7 +265,7 @@ def check_preconditions(view: View, request: Request, newest: int) -> None:
             )
 
 
-def _committed(view: View, request: Request, condition: dict[str, Any]) -> None:
+def _committed(view: HistoryReader, request: Request, condition: dict[str, Any]) -> None:
     local_seq = condition.get("local_seq")
     if view.one(view.sql.commit_of_session, (request.session, local_seq)) is None:
         raise PreconditionFailed(
@@ -266,7 +273,7 @@ def _committed(view: View, request: Request, condition: dict[str, Any]) -> None:
         )
 
 
-def _in_order(view: View, request: Request) -> None:
+def _in_order(view: HistoryReader, request: Request) -> None:
     """Whether the session has not gone on already: what overtook this request was made without
     it.
     """
@@ -279,7 +286,7 @@ def _in_order(view: View, request: Request) -> None:
         )
 
 
-def _absent(view: View, links: Sequence[Link], condition: dict[str, Any]) -> None:
+def _absent(view: HistoryReader, links: Sequence[Link], condition: dict[str, Any]) -> None:
     entity = condition.get("id", "")
     found = reader.entry(view, links, entity)
     if found is not None:
@@ -289,7 +296,7 @@ def _absent(view: View, links: Sequence[Link], condition: dict[str, Any]) -> Non
         )
 
 
-def _at_seq(view: View, links: Sequence[Link], condition: dict[str, Any]) -> None:
+def _at_seq(view: HistoryReader, links: Sequence[Link], condition: dict[str, Any]) -> None:
     entity = condition.get("id", "")
     found = reader.entry(view, links, entity)
     at = 0 if found is None else found.seq

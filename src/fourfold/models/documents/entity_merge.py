@@ -23,7 +23,7 @@ from fourfold.models.documents import field_merge, reader
 from fourfold.models.documents.ancestry import Point, Since, chain, common_bases, since
 from fourfold.models.documents.field_merge import UNKNOWN, Choice, FieldMerge, Side, Verdict
 from fourfold.models.documents.gc.horizon import check_point
-from fourfold.models.documents.history import View
+from fourfold.models.documents.history import HistoryReader
 from fourfold.models.documents.json_pointer import ABSENT
 from fourfold.models.documents.operation_merge import Combiner, SideLog, read_log
 from fourfold.models.documents.records import State
@@ -44,7 +44,7 @@ class Ends(NamedTuple):
 class EntityMerger:
     """Merges entities, and remembers what it read of the past of their branches."""
 
-    def __init__(self, view: View, *, field_level: bool) -> None:
+    def __init__(self, view: HistoryReader, *, field_level: bool) -> None:
         self._view = view
         self._whole = not field_level
         self._changes: dict[tuple[Points, Points], Since] = {}

@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fourfold import limits
 from fourfold.errors import InvalidInput
-from fourfold.kernel import Ear, Following
+from fourfold.kernel import Follower, Listener
 from fourfold.models.documents import reader
 from fourfold.models.documents.ancestry import branch_named, chain, last_seq
 from fourfold.models.documents.encoding import trusted
 from fourfold.models.documents.gc.horizon import check_after
-from fourfold.models.documents.history import View
+from fourfold.models.documents.history import HistoryReader
 from fourfold.models.documents.records import Commit
 from fourfold.models.documents.validation import check_entity, check_several
 from fourfold.models.documents.waiters import Key, Waiter
@@ -49,7 +49,7 @@ class _Found(NamedTuple):
     ended: bool
 
 
-class Watch(Following[Commit]):
+class Watch(Follower[Commit]):
     """A place in the log from which one consumer reads on; an iterator, also for coroutines.
 
     `timeout` ends the iteration after so many seconds without a change; without it, it goes on
@@ -109,7 +109,7 @@ class Watch(Following[Commit]):
     async def next_async(self, timeout: float | None = None) -> Commit | None:  # noqa: ASYNC109
         """The same for coroutines. One that is cancelled while it waits misses nothing."""
         until = _until(timeout)
-        ear = Ear(asyncio.get_running_loop())
+        ear = Listener(asyncio.get_running_loop())
         with self._registered(ear.ring) as waiter:
             while not self._closed:
                 ear.forget()
@@ -169,7 +169,7 @@ class Watch(Following[Commit]):
                 return _Found(None, (), newest, ended)
             return _Found(self._commit(view, seqs[0]), seqs[1:], seqs[0], ended=False)
 
-    def _page(self, view: View, position: int, newest: int) -> tuple[int, ...]:
+    def _page(self, view: HistoryReader, position: int, newest: int) -> tuple[int, ...]:
         """The next few seqs at which something of interest was committed."""
         found: list[int] = []
         below = position
@@ -181,7 +181,7 @@ class Watch(Following[Commit]):
             below = max(below, cap)
         return tuple(found)
 
-    def _commit(self, view: View, seq: int) -> Commit:
+    def _commit(self, view: HistoryReader, seq: int) -> Commit:
         row = view.one(view.sql.commit_by_seq, (seq,))
         assert row is not None
         _, branch, session, local_seq, *_ = row

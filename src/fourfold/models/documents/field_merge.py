@@ -125,7 +125,7 @@ def merge(
         if type(side) is not dict and side is not ABSENT and side is not UNKNOWN:
             raise InvalidInput(f"a document to merge is an object or ABSENT, not {kind_of(side)}")
     decided = {as_path(path): value for path, value in (resolutions or {}).items()}
-    merging = _Merging(decided, otherwise, combine)
+    merging = _FieldMerge(decided, otherwise, combine)
     try:
         if not whole and _are_objects(base, ours, theirs):
             document: Any = merging.fields(base, ours, theirs, ())
@@ -154,7 +154,7 @@ def _are_objects(base: Any, ours: Any, theirs: Any) -> bool:
     )
 
 
-class _Merging:
+class _FieldMerge:
     """A merge under way: the conflicts so far, and the resolutions not yet used."""
 
     __slots__ = ("_combine", "_otherwise", "conflicts", "resolutions")

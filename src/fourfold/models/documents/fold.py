@@ -38,7 +38,7 @@ def fold(base: State | None, rows: Iterable[Row]) -> State | None:
 
     None is the state of an entity that was never written.
     """
-    folding = _Folding(base)
+    folding = _Fold(base)
     for row in rows:
         folding.take(row)
     return folding.state()
@@ -46,7 +46,7 @@ def fold(base: State | None, rows: Iterable[Row]) -> State | None:
 
 def states(base: State | None, rows: Iterable[Row]) -> Iterator[State]:
     """The state after each row. Neighbours share what did not change between them."""
-    folding = _Folding(base)
+    folding = _Fold(base)
     for row in rows:
         folding.take(row)
         state = folding.state()
@@ -82,7 +82,7 @@ def replay(document: Document, patches: Iterable[list[dict[str, Any]]]) -> Docum
     return draft.take()
 
 
-class _Folding:
+class _Fold:
     """A fold under way. The document is a draft while patches come, so that each costs its path."""
 
     __slots__ = ("_document", "_draft", "_op", "_seq")

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from fourfold.kernel import Migration, Profile, Queries, Snapshot, Transaction
+from fourfold.kernel import Migration, Profile, Queries, ReadTransaction, Transaction
 from fourfold.kernel import Sequence as Counter
 from fourfold.models.documents.gc.records import Tally
 from fourfold.models.documents.problems import WHOLE, Rule
@@ -23,7 +23,7 @@ from fourfold.models.documents.request import Step
 Row = tuple[Any, ...]
 
 
-class Appended(msgspec.Struct, frozen=True):
+class AppendedRows(msgspec.Struct, frozen=True):
     """A commit on its way into the log."""
 
     seq: int
@@ -38,10 +38,10 @@ class Appended(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Collecting:
+class Collector:
     """How rows are taken out of a log."""
 
-    sound: Callable[[View, int], bool]
+    sound: Callable[[HistoryReader, int], bool]
     """Whether a commit, from which nothing was taken yet, is what was committed."""
     remove: Callable[[Transaction, str, str, Sequence[Row]], Tally]
     """Takes rows of an entity of a branch, and what nothing refers to then."""
@@ -49,7 +49,7 @@ class Collecting:
     """Takes those of some values to which nothing refers any more."""
     prepare: Callable[[Transaction], None]
     """Comes before the others, once or more often."""
-    unreferred: Callable[[Callable[[], AbstractContextManager[View]]], Iterator[list[str]]]
+    unreferred: Callable[[Callable[[], AbstractContextManager[HistoryReader]]], Iterator[list[str]]]
     """The values to which nothing refers, page by page."""
 
 
@@ -62,29 +62,29 @@ class History:
     migrations: tuple[Migration, ...]
     sql: Queries
     seq: Counter
-    append: Callable[[Transaction, Appended], None]
+    append: Callable[[Transaction, AppendedRows], None]
     """Puts the rows of one commit into the log, its heads included."""
     keep_snapshot: Callable[[Transaction, str, str, int, str], None]
     """Puts down the whole document (a text) that an entity of a branch had after a seq."""
     rules: tuple[Rule, ...]
     """What must hold in the log and for the heads."""
-    collecting: Collecting
+    collecting: Collector
 
-    def problems(self, view: View) -> Iterator[str]:
+    def problems(self, view: HistoryReader) -> Iterator[str]:
         """Where the log, or a head, contradicts itself."""
         for rule in self.rules:
             yield from rule.check(view, WHOLE[rule.by])
 
-    def view(self, snapshot: Snapshot) -> View:
-        return View(snapshot, self.sql)
+    def view(self, snapshot: ReadTransaction) -> HistoryReader:
+        return HistoryReader(snapshot, self.sql)
 
 
-class View:
+class HistoryReader:
     """A consistent state of a space, and the queries that its history answers."""
 
     __slots__ = ("snapshot", "sql")
 
-    def __init__(self, snapshot: Snapshot, sql: Queries) -> None:
+    def __init__(self, snapshot: ReadTransaction, sql: Queries) -> None:
         self.snapshot = snapshot
         self.sql = sql
 

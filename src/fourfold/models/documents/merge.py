@@ -47,7 +47,7 @@ from fourfold.models.documents.encoding import decode, trusted
 from fourfold.models.documents.entity_merge import Ends, EntityMerger, side_of
 from fourfold.models.documents.field_merge import Side
 from fourfold.models.documents.gc.horizon import horizon
-from fourfold.models.documents.history import View
+from fourfold.models.documents.history import HistoryReader
 from fourfold.models.documents.json_pointer import ABSENT, format_pointer
 from fourfold.models.documents.records import (
     Commit,
@@ -107,7 +107,7 @@ class MergeResult(msgspec.Struct, frozen=True):
     commit: Commit | None = None
 
 
-class Asked(msgspec.Struct, frozen=True):
+class MergeRequest(msgspec.Struct, frozen=True):
     """A merge as it was asked for."""
 
     source: str
@@ -148,16 +148,18 @@ class _Proposal(msgspec.Struct):
         )
 
 
-def ask(source: str, target: str, resolutions: Resolutions | None, *, field_level: bool) -> Asked:
+def ask(
+    source: str, target: str, resolutions: Resolutions | None, *, field_level: bool
+) -> MergeRequest:
     """Check what can be checked without the database."""
     if source == target:
         raise InvalidInput(f"the branch {source!r:.100} cannot be merged into itself")
-    return Asked(source, target, check_resolutions(resolutions), field_level)
+    return MergeRequest(source, target, check_resolutions(resolutions), field_level)
 
 
 def merge(
     space: Space,
-    asked: Asked,
+    asked: MergeRequest,
     *,
     session: str | None = None,
     local_seq: int | None = None,
@@ -189,7 +191,7 @@ def merge(
     raise AssertionError("unreachable")
 
 
-def _propose(view: View, asked: Asked) -> _Proposal:
+def _propose(view: HistoryReader, asked: MergeRequest) -> _Proposal:
     branch_named(view, asked.source)
     active_branch(view, asked.target)
     newest = last_seq(view)
@@ -222,7 +224,7 @@ def _propose(view: View, asked: Asked) -> _Proposal:
     return proposal
 
 
-def _refuse_unneeded(asked: Asked, brought: list[str]) -> None:
+def _refuse_unneeded(asked: MergeRequest, brought: list[str]) -> None:
     unknown = asked.resolutions.entities - set(brought)
     if unknown:
         raise InvalidInput(
@@ -233,7 +235,7 @@ def _refuse_unneeded(asked: Asked, brought: list[str]) -> None:
         )
 
 
-def _touched_since(view: View, source: Point, bases: list[Point]) -> list[str]:
+def _touched_since(view: HistoryReader, source: Point, bases: list[Point]) -> list[str]:
     """Return the entities that commits wrote which the source has and a base has not.
 
     Others look alike at both: a merge writes every entity that it changes on its target.
@@ -246,7 +248,11 @@ def _touched_since(view: View, source: Point, bases: list[Point]) -> list[str]:
 
 
 def _decide(
-    asked: Asked, merger: EntityMerger, entity: str, sides: tuple[Side, Side, Side], ends: Ends
+    asked: MergeRequest,
+    merger: EntityMerger,
+    entity: str,
+    sides: tuple[Side, Side, Side],
+    ends: Ends,
 ) -> tuple[Side, tuple[str, ...]]:
     """Return the merged document of an entity, and the paths of the conflicts that are left."""
     decided = asked.resolutions
@@ -283,7 +289,7 @@ def _operation(entity: str, ours: Side, merged: Side) -> Operation:
 
 
 def _request(
-    asked: Asked, proposal: _Proposal, session: str, local_seq: int, *, replayable: bool
+    asked: MergeRequest, proposal: _Proposal, session: str, local_seq: int, *, replayable: bool
 ) -> Request:
     """The merge as a transaction that depends on everything that it looked at on the target."""
     seq = proposal.target.seq
@@ -319,7 +325,7 @@ def _request(
 
 
 def _submit(space: Space, proposal: _Proposal, request: Request) -> Commit:
-    def check(view: View) -> None:
+    def check(view: HistoryReader) -> None:
         """Another merge of these branches may have come first, and moved the base."""
         seq = last_seq(view)
         source, target = proposal.source._replace(seq=seq), proposal.target._replace(seq=seq)
@@ -341,7 +347,9 @@ def _submit(space: Space, proposal: _Proposal, request: Request) -> Commit:
     return space.submit(request, check)
 
 
-def _replayed(view: View, asked: Asked, session: str, local_seq: int) -> MergeResult | None:
+def _replayed(
+    view: HistoryReader, asked: MergeRequest, session: str, local_seq: int
+) -> MergeResult | None:
     """The merge that this very request became when it came before."""
     row = view.one(view.sql.commit_of_session, (session, local_seq))
     if row is None:

@@ -37,7 +37,7 @@ from fourfold.models.documents.ancestry import Since
 from fourfold.models.documents.diff import find_equal, identical
 from fourfold.models.documents.encoding import stored, trusted
 from fourfold.models.documents.field_merge import CONTESTED, UNDECIDED, UNKNOWN
-from fourfold.models.documents.history import View
+from fourfold.models.documents.history import HistoryReader
 from fourfold.models.documents.json_pointer import ABSENT, END, Path, is_prefix, lookup
 from fourfold.models.documents.overlap import touches
 from fourfold.models.documents.patch import Draft, Program, Step, compile  # noqa: A004
@@ -55,7 +55,7 @@ class SideLog(NamedTuple):
     complete: bool
 
 
-def read_log(view: View, entity: str, changes: Since) -> SideLog:
+def read_log(view: HistoryReader, entity: str, changes: Since) -> SideLog:
     """Read what the commits of `changes` did to an entity, in the order of the log."""
     rows: list[tuple[Any, ...]] = []
     complete = True

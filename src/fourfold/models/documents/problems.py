@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 
 if TYPE_CHECKING:
-    from fourfold.models.documents.history import View
+    from fourfold.models.documents.history import HistoryReader
 
 HIGHEST: Final = b"\xff" * 9
 """Greater than every number and every text that SQLite compares it with."""
@@ -23,7 +23,7 @@ Kind = Literal["seq", "entity", "hash", ""]
 """The keys by which the work of a rule is cut: seqs, pairs of branch and entity, hashes, or not."""
 
 
-class Part(NamedTuple):
+class KeyRange(NamedTuple):
     """The keys from `low` on and below `high`."""
 
     low: tuple[Any, ...] = ()
@@ -35,15 +35,15 @@ class Part(NamedTuple):
         return (*self.low, *self.high)
 
 
-WHOLE: Final[Mapping[Kind, Part]] = {
-    "seq": Part((_LEAST_SEQ,), (HIGHEST,)),
-    "entity": Part(("", ""), (HIGHEST, HIGHEST)),
-    "hash": Part(("",), (HIGHEST,)),
-    "": Part(),
+WHOLE: Final[Mapping[Kind, KeyRange]] = {
+    "seq": KeyRange((_LEAST_SEQ,), (HIGHEST,)),
+    "entity": KeyRange(("", ""), (HIGHEST, HIGHEST)),
+    "hash": KeyRange(("",), (HIGHEST,)),
+    "": KeyRange(),
 }
 
 
-class Fault(str):
+class Problem(str):
     """What is wrong, in a sentence."""
 
     __slots__ = ("expected", "found", "key", "table")
@@ -80,12 +80,12 @@ class Rule:
 
     name: str
     by: Kind
-    check: Callable[[View, Part], Iterator[str]]
+    check: Callable[[HistoryReader, KeyRange], Iterator[str]]
 
 
-def seal_broken(seq: int) -> Fault:
+def seal_broken(seq: int) -> Problem:
     """Of a commit from which something was taken: which of the two is damaged, nobody can say."""
-    return Fault(
+    return Problem(
         f"seal of commit {seq}: it, or what is left of the commit, is not as a collection left it",
         "gc_seal",
         {"seq": seq},

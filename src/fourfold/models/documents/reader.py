@@ -27,7 +27,7 @@ from fourfold.models.documents.ancestry import Link, last_seq
 from fourfold.models.documents.cache import Entry
 from fourfold.models.documents.encoding import PATCH_GROWTH, bytes_at_most, decode, stored, trusted
 from fourfold.models.documents.gc.horizon import horizon, truncated
-from fourfold.models.documents.history import View
+from fourfold.models.documents.history import HistoryReader
 from fourfold.models.documents.records import Document, LogEntry, Revision, State
 
 _EMPTY_BYTES = 2
@@ -35,7 +35,9 @@ _FEW_ROWS = 64
 Row = tuple[Any, ...]
 
 
-def entry(view: View, links: Sequence[Link], entity: str, *, derived: bool = True) -> Entry | None:
+def entry(
+    view: HistoryReader, links: Sequence[Link], entity: str, *, derived: bool = True
+) -> Entry | None:
     """The state that the chain shows for `entity`; None when it was never written.
 
     Without `derived` snapshots are passed over, and the log alone speaks.
@@ -54,7 +56,7 @@ def entry(view: View, links: Sequence[Link], entity: str, *, derived: bool = Tru
 
 
 def _replayed(  # noqa: PLR0917
-    view: View,
+    view: HistoryReader,
     links: Sequence[Link],
     entity: str,
     seq: int,
@@ -105,7 +107,7 @@ def _replayed(  # noqa: PLR0917
 
 
 def revisions(
-    view: View, links: Sequence[Link], entity: str, after: int, limit: int
+    view: HistoryReader, links: Sequence[Link], entity: str, after: int, limit: int
 ) -> Iterator[Revision]:
     """Every revision of `entity` that the chain shows, oldest first."""
     _check_page(after, limit)
@@ -144,7 +146,7 @@ def revision(row: Row) -> Revision:
     )
 
 
-def log(view: View, after: int, until: int, limit: int) -> list[LogEntry]:
+def log(view: HistoryReader, after: int, until: int, limit: int) -> list[LogEntry]:
     _check_page(after, limit)
     if type(until) is not int:
         raise InvalidInput(f"until {until!r:.100} is not a seq")
@@ -155,7 +157,7 @@ def log(view: View, after: int, until: int, limit: int) -> list[LogEntry]:
 
 
 def live_ids(
-    view: View, links: Sequence[Link], prefix: str, after: str, limit: int | None
+    view: HistoryReader, links: Sequence[Link], prefix: str, after: str, limit: int | None
 ) -> list[str]:
     """Return a page of the entities that exist (written, and not deleted) for the chain, sorted."""
     _check_page(0, 0 if limit is None else limit)
@@ -177,7 +179,7 @@ def live_ids(
 
 
 def _last_words(
-    view: View, depth: int, link: Link, first: str, newest: int
+    view: HistoryReader, depth: int, link: Link, first: str, newest: int
 ) -> Iterator[tuple[str, int, str]]:
     """Yield the last operation on each entity of a link from the id `first` on, as it is read."""
     early = link.cap < newest and _wrote_little(view, link, first)
@@ -186,7 +188,7 @@ def _last_words(
         yield entity, depth, op
 
 
-def _wrote_little(view: View, link: Link, first: str) -> bool:
+def _wrote_little(view: HistoryReader, link: Link, first: str) -> bool:
     """Return True if a link shows few revisions and many entities have come since."""
     rows = _FEW_ROWS
     while rows <= limits.IDS_EARLY_ROWS:
@@ -220,7 +222,9 @@ def _document(text: str, entity: str, seq: int) -> Document:
 Rows = list[fold.Row]
 
 
-def states(view: View, links: Sequence[Link], entities: Iterable[str]) -> dict[str, State | None]:
+def states(
+    view: HistoryReader, links: Sequence[Link], entities: Iterable[str]
+) -> dict[str, State | None]:
     """The state that the chain shows for each entity; None for one that was never written."""
     found: dict[str, State | None] = dict.fromkeys(entities)
     unsettled: dict[str, Rows] = {entity: [] for entity in found}
@@ -235,7 +239,7 @@ def states(view: View, links: Sequence[Link], entities: Iterable[str]) -> dict[s
     return found
 
 
-def _on_branch(view: View, link: Link, unsettled: dict[str, Rows]) -> dict[str, State]:
+def _on_branch(view: HistoryReader, link: Link, unsettled: dict[str, Rows]) -> dict[str, State]:
     """The entities that one branch settles. The patches of the others join those that follow."""
     settled: dict[str, State] = {}
     resting: list[tuple[str, int, Rows]] = []
@@ -258,7 +262,9 @@ def _on_branch(view: View, link: Link, unsettled: dict[str, Rows]) -> dict[str, 
     return settled
 
 
-def _replays(view: View, link: Link, entities: Iterable[str]) -> Iterator[tuple[str, int, Rows]]:
+def _replays(
+    view: HistoryReader, link: Link, entities: Iterable[str]
+) -> Iterator[tuple[str, int, Rows]]:
     """For each entity that a branch knows: the seq of its snapshot, and its rows from there on or
     from a later whole document.
     """
@@ -279,7 +285,7 @@ def _last_whole(rows: Rows) -> int | None:
 
 
 def _snapshots(
-    view: View, branch: str, resting: Iterable[tuple[str, int, Rows]]
+    view: HistoryReader, branch: str, resting: Iterable[tuple[str, int, Rows]]
 ) -> dict[str, Document]:
     pairs = trusted([(entity, since) for entity, since, _ in resting])
     found = view.all(view.sql.snapshots_at, (branch, pairs))

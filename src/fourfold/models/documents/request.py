@@ -87,7 +87,7 @@ def make_request(
     )
 
 
-class Written(Sequence[Revision]):
+class WriteCounts(Sequence[Revision]):
     """What a request writes, or wrote, under a seq; for one caller, who may change it. Most callers
     never look, so nothing is made before somebody does.
     """
@@ -120,7 +120,11 @@ class Written(Sequence[Revision]):
         return len(self._request.steps)
 
     def __eq__(self, other: object) -> bool:
-        return tuple(other) == self._all() if isinstance(other, Written | tuple) else NotImplemented
+        return (
+            tuple(other) == self._all()
+            if isinstance(other, WriteCounts | tuple)
+            else NotImplemented
+        )
 
     def __repr__(self) -> str:
         return repr(self._all())

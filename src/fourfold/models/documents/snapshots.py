@@ -29,7 +29,7 @@ from fourfold.kernel import Queries, Transaction
 from fourfold.models.documents import reader
 from fourfold.models.documents.ancestry import chain, last_seq
 from fourfold.models.documents.encoding import trusted
-from fourfold.models.documents.gc.records import Collected
+from fourfold.models.documents.gc.records import GcReport
 from fourfold.models.documents.records import Branch
 from fourfold.models.documents.validation import check_several
 
@@ -41,12 +41,12 @@ Key = tuple[str, str, int]
 """Branch, entity, seq."""
 
 
-class Maintained(msgspec.Struct, frozen=True):
+class MaintenanceReport(msgspec.Struct, frozen=True):
     """What maintenance did: snapshots made where replay was deep, and snapshots dropped."""
 
     made: int
     dropped: int
-    collected: Collected | None = None
+    collected: GcReport | None = None
     """What was given up besides, in a space that has a policy for that."""
 
 
@@ -59,7 +59,7 @@ def check_retention(retention: object) -> None:
         )
 
 
-def maintain(space: Space, retention: Retention, pins: Iterable[int]) -> Maintained:
+def maintain(space: Space, retention: Retention, pins: Iterable[int]) -> MaintenanceReport:
     check_retention(retention)
     pinned = check_several(pins, "the seqs to pin")
     newest = space.seq()
@@ -69,7 +69,7 @@ def maintain(space: Space, retention: Retention, pins: Iterable[int]) -> Maintai
     with space.upkeep:
         made = _make_missing(space)
         dropped = 0 if retention == "all" else _drop(space, retention, pinned)
-    return Maintained(made, dropped)
+    return MaintenanceReport(made, dropped)
 
 
 def surplus(

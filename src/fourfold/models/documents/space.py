@@ -35,11 +35,11 @@ from fourfold.models.documents.gc import sweep
 from fourfold.models.documents.gc.horizon import horizon
 from fourfold.models.documents.gc.policy import GcPolicy
 from fourfold.models.documents.gc.policy import stored as stored_policy
-from fourfold.models.documents.gc.records import Collected
-from fourfold.models.documents.history import History, View
+from fourfold.models.documents.gc.records import GcReport
+from fourfold.models.documents.history import History, HistoryReader
 from fourfold.models.documents.records import Commit, LogEntry, Reads, Revision, State
 from fourfold.models.documents.request import Request, make_request
-from fourfold.models.documents.snapshots import Maintained, Retention, maintain
+from fourfold.models.documents.snapshots import MaintenanceReport, Retention, maintain
 from fourfold.models.documents.validation import check_entity, check_known_branch, check_several
 from fourfold.models.documents.verify import faults_by_parts
 from fourfold.models.documents.waiters import Waiters
@@ -131,12 +131,16 @@ class Space:
         )
 
     def submit(
-        self, request: Request, before: Callable[[View], None] | None = None, *, size: int = 0
+        self,
+        request: Request,
+        before: Callable[[HistoryReader], None] | None = None,
+        *,
+        size: int = 0,
     ) -> Commit:
         """Commit a request that was checked already. `before` runs first, in the same transaction,
         and may refuse it.
         """
-        looked: dict[int, conflicts.Looked] = {}
+        looked: dict[int, conflicts.ReadCheck] = {}
         for _ in range(limits.STALE_CHECK_ATTEMPTS):
             work = self._work(request, before, looked, rows_max=limits.STALE_CHECK_ROWS)
             try:
@@ -156,8 +160,8 @@ class Space:
     def _work(
         self,
         request: Request,
-        before: Callable[[View], None] | None = None,
-        looked: Mapping[int, conflicts.Looked] | None = None,
+        before: Callable[[HistoryReader], None] | None = None,
+        looked: Mapping[int, conflicts.ReadCheck] | None = None,
         *,
         rows_max: int | None = None,
     ) -> Callable[[Transaction], Commit]:
@@ -305,7 +309,9 @@ class Space:
         )
         return [*problems, *map(str, faults)]
 
-    def maintain(self, retention: Retention = "all", *, pins: Iterable[int] = ()) -> Maintained:
+    def maintain(
+        self, retention: Retention = "all", *, pins: Iterable[int] = ()
+    ) -> MaintenanceReport:
         """Make snapshots where reads go through many patches, and drop those that `retention` does
         not keep: "all" keeps all of them, a number the newest of each entity, "log" ever fewer the
         older they are. No state changes; `pins` are seqs that shall stay quick to read.
@@ -319,7 +325,7 @@ class Space:
         collected = sweep.collect(self, None, pins=pinned)
         return msgspec.structs.replace(done, collected=collected)
 
-    def gc(self, policy: GcPolicy | None = None, *, dry_run: bool = False) -> Collected:
+    def gc(self, policy: GcPolicy | None = None, *, dry_run: bool = False) -> GcReport:
         """Give up what `policy` allows or, if it is not given, what the policy of the space does;
         Refused when there is none. Nothing else in Fourfold gives up anything.
 
@@ -343,13 +349,13 @@ class Space:
             return horizon(view)
 
     @contextmanager
-    def view(self) -> Iterator[View]:
+    def view(self) -> Iterator[HistoryReader]:
         """One consistent state of the space."""
         with self.database.read() as snapshot:
             yield self.history_kind.view(snapshot)
 
     @contextmanager
-    def background_view(self) -> Iterator[View]:
+    def background_view(self) -> Iterator[HistoryReader]:
         """One consistent state of the space for long work, which pauses while others write."""
         with self.database.read_in_background() as snapshot:
             yield self.history_kind.view(snapshot)

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 
 from fourfold.errors import InvalidInput
-from fourfold.models.documents.history import View
+from fourfold.models.documents.history import HistoryReader
 
 
 def comparable(text: str) -> str:
@@ -37,7 +37,7 @@ def _second(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def seq_at(view: View, moment: datetime) -> int:
+def seq_at(view: HistoryReader, moment: datetime) -> int:
     """Return the seq of the newest commit at or before `moment`; 0 if there is none."""
     text = stored_time(moment)
     newest = view.one(view.sql.commit_before, (2**63 - 1,))

@@ -37,8 +37,8 @@ from fourfold.kernel.transaction import SQL
 from fourfold.models.documents import fold, reader
 from fourfold.models.documents.ancestry import Link, chain
 from fourfold.models.documents.encoding import decode, trusted
-from fourfold.models.documents.history import History, Row, View
-from fourfold.models.documents.problems import WHOLE, Fault, Kind, Part, Rule, text
+from fourfold.models.documents.history import History, HistoryReader, Row
+from fourfold.models.documents.problems import WHOLE, KeyRange, Kind, Problem, Rule, text
 from fourfold.models.documents.records import State
 
 UNREADABLE: Final = (
@@ -68,7 +68,7 @@ class _Step(NamedTuple):
     data: bytes | None
 
 
-def replays(view: View, part: Part) -> Iterator[str]:
+def replays(view: HistoryReader, part: KeyRange) -> Iterator[str]:
     """Every entity of a part, from its first row to its last."""
     parents: dict[str, list[Link]] = {}
     log = view.rows(view.sql.verify_operations, part.bounds)
@@ -84,7 +84,7 @@ def replays(view: View, part: Part) -> Iterator[str]:
             try:
                 parents[named] = chain(view, named, limits.SEQ_MAX)[1:]
             except UNREADABLE as error:
-                yield Fault(
+                yield Problem(
                     f"branch {named!r}: what it was forked from cannot be found: {error}",
                     "branch",
                     {"name": named},
@@ -96,7 +96,7 @@ def replays(view: View, part: Part) -> Iterator[str]:
 class _Entity:
     """One entity of one branch."""
 
-    def __init__(self, view: View, parents: list[Link], branch: str, entity: str) -> None:
+    def __init__(self, view: HistoryReader, parents: list[Link], branch: str, entity: str) -> None:
         self._view = view
         self._parents = parents
         self._branch = branch
@@ -139,21 +139,23 @@ class _Entity:
             if text(digest) != found:
                 # Nobody can say whether the document or the note of its digest is damaged.
                 sentence = f"{where} is not what a collection left there"
-                yield Fault(sentence, "snapshot", key, expected=digest, found=found)
-                yield Fault(f"the digest of the {where} is not its own", "gc_base", key)
+                yield Problem(sentence, "snapshot", key, expected=digest, found=found)
+                yield Problem(f"the digest of the {where} is not its own", "gc_base", key)
             self._state = _whole_state(value, seq)
             return
         yield from self._fold(self._waiting)
         self._waiting = []
         state = self._state
         if isinstance(state, _Lost):
-            yield Fault(f"{where} cannot be checked: the log before it is damaged", "snapshot", key)
+            yield Problem(
+                f"{where} cannot be checked: the log before it is damaged", "snapshot", key
+            )
             return
         expected = None
         if state is not None and state.seq == seq and state.document is not None:
             expected = trusted(state.document)
         if expected is None or expected != text(value):
-            yield Fault(
+            yield Problem(
                 f"{where} is not what the log says",
                 "snapshot",
                 key,
@@ -180,7 +182,7 @@ class _Entity:
                 self._state = _folded(self._state, [step])
             except UNREADABLE as error:
                 self._state = _LOST
-                yield Fault(
+                yield Problem(
                     f"revision of {self._entity!r} on {self._branch!r} at seq {step.seq} "
                     f"cannot be replayed: {error}",
                     "revision",
@@ -194,7 +196,7 @@ class _Entity:
             found = reader.entry(self._view, self._parents, self._entity, derived=False)
         except UNREADABLE as error:
             self._state = _LOST
-            yield Fault(
+            yield Problem(
                 f"revision of {self._entity!r} on {self._branch!r} at seq {seq}: what it builds on "
                 f"cannot be read: {error}",
                 "revision",
@@ -229,18 +231,18 @@ def _whole_state(value: bytes | None, seq: int) -> _State:
 _MOMENT = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
-def _reserved(view: View, part: Part) -> Iterator[str]:
+def _reserved(view: HistoryReader, part: KeyRange) -> Iterator[str]:
     del part
     for table, ref in view.rows(view.sql.verify_reserved):
         sentence = f"{table} {_shown(ref)}: this table is reserved, and nothing writes it"
-        yield Fault(sentence, table, {"ref": ref})
+        yield Problem(sentence, table, {"ref": ref})
 
 
-def _births(view: View, part: Part) -> Iterator[str]:
+def _births(view: HistoryReader, part: KeyRange) -> Iterator[str]:
     del part
     for name, created_at, expected in view.rows(view.sql.verify_births):
         if created_at != expected:
-            yield Fault(
+            yield Problem(
                 f"branch {_shown(name)}: was not made when its row says",
                 "branch",
                 {"name": name},
@@ -249,7 +251,7 @@ def _births(view: View, part: Part) -> Iterator[str]:
             )
 
 
-def _blobs(view: View, part: Part) -> Iterator[str]:
+def _blobs(view: HistoryReader, part: KeyRange) -> Iterator[str]:
     for row in view.rows(view.sql.verify_blobs, part.bounds):
         named, data, kind, size, content_type, created_at = row
         digits = hashlib.sha256(data).hexdigest()
@@ -262,7 +264,7 @@ def _blobs(view: View, part: Part) -> Iterator[str]:
         elif not _is_text(content_type) or not _MOMENT.fullmatch(created_at):
             wrong, found = "its content type or its time cannot be read", created_at
         if wrong is not None:
-            yield Fault(
+            yield Problem(
                 f"blob {_shown(named)}: {wrong}",
                 "blob_store",
                 {"hash": named},
@@ -271,9 +273,9 @@ def _blobs(view: View, part: Part) -> Iterator[str]:
             )
 
 
-def _metadata(view: View, part: Part) -> Iterator[str]:
+def _metadata(view: HistoryReader, part: KeyRange) -> Iterator[str]:
     for branch, entity in view.rows(view.sql.verify_metadata, part.bounds):
-        yield Fault(
+        yield Problem(
             f"blob {_shown(entity.rpartition(b':')[2])}: is missing, and {_shown(entity)} "
             f"on {_shown(branch)} says what it is",
             "blob_store",
@@ -306,14 +308,16 @@ _DIVIDED_BY_FACTS: Final = ("values", "facts")
 """The rules of a log of facts whose keys are spread like the hashes of the facts."""
 
 
-def problems(view: View, history: History) -> list[str]:
+def problems(view: HistoryReader, history: History) -> list[str]:
     """Everything that is wrong, in sentences: in the log itself, and in what is derived from it."""
     return [str(fault) for fault in faults(view, history)]
 
 
 def faults_by_parts(
-    open_view: Callable[[], AbstractContextManager[View]], history: History, size_bytes: int
-) -> Iterator[Fault]:
+    open_view: Callable[[], AbstractContextManager[HistoryReader]],
+    history: History,
+    size_bytes: int,
+) -> Iterator[Problem]:
     """Yield everything that is wrong; a large space is checked part by part, each part in a view
     of its own.
     """
@@ -329,8 +333,8 @@ def faults_by_parts(
 
 
 def parts(
-    view: View, checked: Iterable[Rule], count: int
-) -> Iterator[tuple[tuple[str, ...], Part | None]]:
+    view: HistoryReader, checked: Iterable[Rule], count: int
+) -> Iterator[tuple[tuple[str, ...], KeyRange | None]]:
     """Divide the rules into about `count` parts for each kind of key: names of rules, and the
     range of keys to apply them to.
     """
@@ -352,25 +356,25 @@ def parts(
         yield tuple(by["entity"]), part
 
 
-def _bounds(view: View, counting: str, keys: str, count: int) -> list[tuple[Any, ...]]:
+def _bounds(view: HistoryReader, counting: str, keys: str, count: int) -> list[tuple[Any, ...]]:
     """Keys that leave about as many rows between them: one fewer than parts, or none."""
     width = -(-int(view.value(counting)) // count)
     return view.all(keys, (width,))[: count - 1] if width else []
 
 
-def _between(kind: Kind, bounds: Iterable[tuple[Any, ...]]) -> Iterator[Part]:
+def _between(kind: Kind, bounds: Iterable[tuple[Any, ...]]) -> Iterator[KeyRange]:
     """Yield the parts between keys, from the least to the greatest that there can be."""
     low, highest = WHOLE[kind]
     for bound in bounds:
         if bound > low:
-            yield Part(low, bound)
+            yield KeyRange(low, bound)
             low = bound
-    yield Part(low, highest)
+    yield KeyRange(low, highest)
 
 
 def faults(
-    view: View, history: History, only: Collection[str] = (), part: Part | None = None
-) -> Iterator[Fault]:
+    view: HistoryReader, history: History, only: Collection[str] = (), part: KeyRange | None = None
+) -> Iterator[Problem]:
     """Everything that is wrong, row by row. With `only` by the rules of these names; they are then
     applied to `part`, if it is given.
     """
@@ -379,12 +383,12 @@ def faults(
             continue
         try:
             for found in rule.check(view, WHOLE[rule.by] if part is None else part):
-                yield found if isinstance(found, Fault) else Fault(found, rule.name)
+                yield found if isinstance(found, Problem) else Problem(found, rule.name)
         except UNREADABLE as error:
             if getattr(error, "retryable", False):
                 # Somebody was in the way, which says nothing about the space.
                 raise
-            yield Fault(f"the {rule.name} cannot be checked to the end: {error}", rule.name)
+            yield Problem(f"the {rule.name} cannot be checked to the end: {error}", rule.name)
 
 
 def rules(history: History) -> tuple[Rule, ...]:
@@ -392,7 +396,7 @@ def rules(history: History) -> tuple[Rule, ...]:
     return (*history.rules, *_RULES, *RULES)
 
 
-def _dense(view: View, part: Part) -> Iterator[str]:
+def _dense(view: HistoryReader, part: KeyRange) -> Iterator[str]:
     """Seqs are given out one after the other; only a restore may have left some out."""
     before = None
     floor = view.value(view.sql.verify_floor) or 0
@@ -401,7 +405,7 @@ def _dense(view: View, part: Part) -> Iterator[str]:
             row = view.one(view.sql.commit_before, (seq - 1,))
             before = 0 if row is None else row[0]
         if seq != before + 1 and seq > floor + 1:
-            yield Fault(
+            yield Problem(
                 f"commit {before + 1}: is missing; after {before} comes {seq}",
                 "commit",
                 {"seq": before + 1},
@@ -411,7 +415,7 @@ def _dense(view: View, part: Part) -> Iterator[str]:
         before = seq
 
 
-def _kinds_of_values(view: View, part: Part) -> Iterator[str]:
+def _kinds_of_values(view: HistoryReader, part: KeyRange) -> Iterator[str]:
     """Every column holds the kind of value that it is declared to: a text that became bytes reads
     the same, and is found by no key.
     """
@@ -435,14 +439,14 @@ def _kinds_of_values(view: View, part: Part) -> Iterator[str]:
             named = dict(zip(key, row, strict=True))
             shown = ", ".join(repr(text(each)) for each in row)
             sentence = f"{table} {shown}: a column holds another kind of value than it should"
-            yield Fault(sentence, table, named)
+            yield Problem(sentence, table, named)
 
 
 _KINDS = {"TEXT": "'text'", "INTEGER": "'integer'", "BLOB": "'blob'"}
 _OR_NULL = {declared: f"{kind}, 'null'" for declared, kind in _KINDS.items()}
 
 
-def _branches(view: View, part: Part) -> Iterator[str]:
+def _branches(view: HistoryReader, part: KeyRange) -> Iterator[str]:
     """The branches are what the commits that made and ended them say."""
     del part
     expected: dict[str, list[Any]] = {"": [None, None, 0, 0, "active"]}
@@ -458,7 +462,7 @@ def _branches(view: View, part: Part) -> Iterator[str]:
             expected[branch][3] = seq
         else:
             sentence = f"commit {seq}: its branch {branch!r} was never made"
-            yield Fault(sentence, "commit", {"seq": seq}, found=branch)
+            yield Problem(sentence, "commit", {"seq": seq}, found=branch)
     known = set(expected)
     for name, parent, *rest, status in view.rows(view.sql.verify_branches):
         branch, found = text(name), [text(parent), *rest, text(status)]
@@ -466,42 +470,42 @@ def _branches(view: View, part: Part) -> Iterator[str]:
         key = {"name": branch}
         if found != wanted:
             sentence = f"branch {branch!r} is not what the log says"
-            yield Fault(sentence, "branch", key, expected=wanted, found=found)
+            yield Problem(sentence, "branch", key, expected=wanted, found=found)
         if found[0] is not None and found[0] not in known:
             sentence = f"branch {branch!r}: was forked from {found[0]!r}, which is not there"
-            yield Fault(sentence, "branch", key, found=found[0])
+            yield Problem(sentence, "branch", key, found=found[0])
         elif type(found[1]) is int and found[1] > found[2]:
             sentence = f"branch {branch!r}: was forked at seq {found[1]}, before that was there"
-            yield Fault(sentence, "branch", key, found=found[1])
+            yield Problem(sentence, "branch", key, found=found[1])
     for branch, wanted in expected.items():
         sentence = f"branch {branch!r} is missing"
-        yield Fault(sentence, "branch", {"name": branch}, expected=wanted)
+        yield Problem(sentence, "branch", {"name": branch}, expected=wanted)
 
 
-def _collections(view: View, part: Part) -> Iterator[str]:
+def _collections(view: HistoryReader, part: KeyRange) -> Iterator[str]:
     """What was taken is on record, and what is left can be read without it."""
     del part
     for (seq,) in view.rows(view.sql.verify_seals):
         sentence = f"commit {seq} is sealed, but is not there or not below the horizon"
-        yield Fault(sentence, "gc_seal", {"seq": seq})
+        yield Problem(sentence, "gc_seal", {"seq": seq})
     for named, seq in view.rows(view.sql.verify_points):
         sentence = f"{text(named)!r} at seq {seq} is a kept point, but was never one"
-        yield Fault(sentence, "gc_point", {"branch": named, "seq": seq})
+        yield Problem(sentence, "gc_point", {"branch": named, "seq": seq})
     for named, seq in view.rows(view.sql.verify_forks):
         sentence = f"{text(named)!r} at seq {seq} is a fork, but not a kept point"
-        yield Fault(sentence, "gc_point", {"branch": named, "seq": seq})
+        yield Problem(sentence, "gc_point", {"branch": named, "seq": seq})
     for row in view.rows(view.sql.verify_gaps):
         named, of, seq, op_index, lost, least, op, based, sealed = row
         where = f"{text(of)!r} on {text(named)!r} at seq {seq}"
         key = {"branch": named, "id": of, "seq": seq, "op_index": op_index}
         if op is None or seq > least or lost > seq or not sealed:
             sentence = f"what was taken before {where} cannot have been there"
-            yield Fault(sentence, "gc_gap", key, expected=f"before {least}", found=lost)
+            yield Problem(sentence, "gc_gap", key, expected=f"before {least}", found=lost)
         elif text(op) == "patch" and not based:
-            yield Fault(f"{where} has lost what it builds on", "gc_base", key)
+            yield Problem(f"{where} has lost what it builds on", "gc_base", key)
     for named, of, seq in view.rows(view.sql.verify_bases):
         sentence = f"snapshot of {text(of)!r} on {text(named)!r} at seq {seq} is missing"
-        yield Fault(sentence, "snapshot", {"branch": named, "id": of, "seq": seq})
+        yield Problem(sentence, "snapshot", {"branch": named, "id": of, "seq": seq})
 
 
 _RULES = (

@@ -16,16 +16,16 @@ from fourfold.errors import FourfoldError
 from fourfold.kernel import Transaction
 from fourfold.models.documents import conflicts, patch, reader
 from fourfold.models.documents.ancestry import chain
-from fourfold.models.documents.cache import DocumentCache, Entry, Key, Standing, Tip
+from fourfold.models.documents.cache import DocumentCache, DocumentState, Entry, Key, Tip
 from fourfold.models.documents.encoding import (
     PATCH_GROWTH,
     bytes_at_most,
     check_document_size,
     trusted,
 )
-from fourfold.models.documents.history import Appended, History, View
+from fourfold.models.documents.history import AppendedRows, History, HistoryReader
 from fourfold.models.documents.records import Commit
-from fourfold.models.documents.request import Request, Step, Written
+from fourfold.models.documents.request import Request, Step, WriteCounts
 from fourfold.models.documents.timestamps import next_moment
 
 _SCRATCH = "documents"
@@ -62,7 +62,7 @@ def commit(
     moment = request.created_at or next_moment(standing.moment)
     history.append(
         txn,
-        Appended(
+        AppendedRows(
             seq,
             request.branch,
             request.session,
@@ -77,13 +77,17 @@ def commit(
     published = _snapshots(txn, history, request.branch, seq, touched)
     cache.withdraw(published)
     shared.update(published)
-    tip = Tip(txn.total_changes, request.branch, Standing(seq, moment))
+    tip = Tip(txn.total_changes, request.branch, DocumentState(seq, moment))
     txn.scratch[_TIP] = tip
     txn.after_commit(lambda: cache.publish(published, tip))
-    return Commit(seq, request.branch, request.session, request.local_seq, Written(request, seq))
+    return Commit(
+        seq, request.branch, request.session, request.local_seq, WriteCounts(request, seq)
+    )
 
 
-def _standing(txn: Transaction, view: View, branch: str, cache: DocumentCache) -> Standing:
+def _standing(
+    txn: Transaction, view: HistoryReader, branch: str, cache: DocumentCache
+) -> DocumentState:
     """Where the log is, if the branch can be written. What the last commit left is still so when
     not one row of the file has changed since.
     """
@@ -94,7 +98,7 @@ def _standing(txn: Transaction, view: View, branch: str, cache: DocumentCache) -
 
 
 def _apply(
-    view: View, request: Request, known: Callable[[Key], Entry | None], seq: int
+    view: HistoryReader, request: Request, known: Callable[[Key], Entry | None], seq: int
 ) -> dict[Key, Entry]:
     """The entities as they are after each operation in turn."""
     touched: dict[Key, Entry] = {}

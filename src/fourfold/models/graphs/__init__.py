@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from fourfold._lazy import exports
 
 if TYPE_CHECKING:
-    from fourfold.models.graphs.feed import Feed, Wanted
+    from fourfold.models.graphs.feed import Feed, FeedFilter
     from fourfold.models.graphs.graphs import Graphs
     from fourfold.models.graphs.maintenance import Capability
     from fourfold.models.graphs.model import GLOBAL_SEQ, MIGRATIONS, PROFILE
     from fourfold.models.graphs.reader import Question, Reader
     from fourfold.models.graphs.records import (
         App,
-        Applied,
+        ApplyResult,
         Attr,
         Change,
         Edge,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 else:
     _RECORDS = (
         "App",
-        "Applied",
+        "ApplyResult",
         "Attr",
         "Change",
         "Edge",
@@ -59,7 +59,7 @@ else:
             "PROFILE": "fourfold.models.graphs.model",
             "Question": "fourfold.models.graphs.reader",
             "Reader": "fourfold.models.graphs.reader",
-            "Wanted": "fourfold.models.graphs.feed",
+            "FeedFilter": "fourfold.models.graphs.feed",
         },
     )
 
@@ -68,12 +68,13 @@ __all__ = [
     "MIGRATIONS",
     "PROFILE",
     "App",
-    "Applied",
+    "ApplyResult",
     "Attr",
     "Capability",
     "Change",
     "Edge",
     "Feed",
+    "FeedFilter",
     "GraphTransaction",
     "Graphs",
     "Identity",
@@ -85,5 +86,4 @@ __all__ = [
     "Reader",
     "Type",
     "Usage",
-    "Wanted",
 ]

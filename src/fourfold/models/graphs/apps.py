@@ -19,7 +19,7 @@ from fourfold.errors import (
     NotFound,
     SequenceCorrupt,
 )
-from fourfold.kernel import Migration, Snapshot, Transaction
+from fourfold.kernel import Migration, ReadTransaction, Transaction
 from fourfold.models.graphs import upgrades, validation
 from fourfold.models.graphs.records import (
     KINDS,
@@ -55,23 +55,23 @@ class Apps:
         self._keys: dict[tuple[int, str, str], int] = {}
         self._lock = threading.Lock()
 
-    def must_exist(self, snapshot: Snapshot, app_id: int) -> None:
+    def must_exist(self, snapshot: ReadTransaction, app_id: int) -> None:
         # True is the same key as 1, but no number of an app.
         if type(app_id) is not int or app_id not in self._known:
             self.app(snapshot, app_id)
 
-    def app(self, snapshot: Snapshot, app_id: int) -> App:
+    def app(self, snapshot: ReadTransaction, app_id: int) -> App:
         validation.check_integer(app_id, "app_id")
         row = snapshot.one(SQL.app_by_id, (app_id,))
         if row is None:
             raise NotFound(f"there is no app {app_id}", hint="`fourfold app list` shows them all.")
         return App._make(row)
 
-    def by_slug(self, snapshot: Snapshot, slug: str) -> App | None:
+    def by_slug(self, snapshot: ReadTransaction, slug: str) -> App | None:
         row = snapshot.one(SQL.app_by_slug, (validation.check_slug(slug),))
         return None if row is None else App._make(row)
 
-    def all(self, snapshot: Snapshot) -> tuple[App, ...]:
+    def all(self, snapshot: ReadTransaction) -> tuple[App, ...]:
         return tuple(App._make(row) for row in snapshot.all(SQL.apps))
 
     def register(
@@ -146,7 +146,9 @@ class Apps:
             found = txn.value(sql.type_by_key, (kind, key))
         return int(found)
 
-    def find_type(self, snapshot: Snapshot, app_id: int, kind: Kind, type_key: str) -> int | None:
+    def find_type(
+        self, snapshot: ReadTransaction, app_id: int, kind: Kind, type_key: str
+    ) -> int | None:
         found = snapshot.value(app_statements(app_id).type_by_key, (kind, type_key))
         return None if found is None else int(found)
 
@@ -166,7 +168,7 @@ class Apps:
         txn.after_commit(lambda: self._keys.__setitem__((app_id, kind, key), number))
         return number
 
-    def all_types(self, snapshot: Snapshot, app_id: int) -> tuple[Type, ...]:
+    def all_types(self, snapshot: ReadTransaction, app_id: int) -> tuple[Type, ...]:
         self.must_exist(snapshot, app_id)
         return tuple(Type._make(row) for row in snapshot.all(app_statements(app_id).types))
 
@@ -208,7 +210,7 @@ class Apps:
         return int(txn.value(sql.last_log))
 
     def read_log(
-        self, snapshot: Snapshot, app_id: int, after: int, limit: int
+        self, snapshot: ReadTransaction, app_id: int, after: int, limit: int
     ) -> tuple[LogEntry, ...]:
         self.must_exist(snapshot, app_id)
         rows = snapshot.all(app_statements(app_id).logs, (after, limit))
@@ -216,12 +218,12 @@ class Apps:
 
     # Opening
 
-    def check_globals(self, snapshot: Snapshot, subject: str) -> None:
+    def check_globals(self, snapshot: ReadTransaction, subject: str) -> None:
         """Refuse a database in which a table that all apps share is missing, or lacks a column."""
         for table, wanted in _GLOBALS.items():
             _check_columns(snapshot, subject, table, wanted)
 
-    def check(self, snapshot: Snapshot, subject: str) -> None:
+    def check(self, snapshot: ReadTransaction, subject: str) -> None:
         """Refuse a database in which an app lacks a table or a column, or holds a row from behind
         the counter.
         """
@@ -231,7 +233,7 @@ class Apps:
         if SYSTEM_APP not in self._known:
             raise CorruptData(f"{subject}: the system's app {SYSTEM_APP} is missing")
 
-    def check_app(self, snapshot: Snapshot, subject: str, app_id: int) -> None:
+    def check_app(self, snapshot: ReadTransaction, subject: str, app_id: int) -> None:
         last = int(snapshot.value(SQL.last_seq))
         for noun in NOUNS:
             _check_columns(snapshot, subject, table_of(app_id, noun), _COLUMNS[noun])
@@ -244,7 +246,9 @@ class Apps:
                 )
 
 
-def _check_columns(snapshot: Snapshot, subject: str, table: str, wanted: frozenset[str]) -> None:
+def _check_columns(
+    snapshot: ReadTransaction, subject: str, table: str, wanted: frozenset[str]
+) -> None:
     found = {str(row[0]) for row in snapshot.all(SQL.columns, (table,))}
     if not found:
         raise CorruptData(f"{subject}: the table {table} is missing")

@@ -19,7 +19,7 @@ from fourfold import limits
 from fourfold.errors import InvalidInput, NotFound, Refused
 from fourfold.models.graphs import validation
 from fourfold.models.graphs.apps import Apps
-from fourfold.models.graphs.records import KINDS, Applied, Kind
+from fourfold.models.graphs.records import KINDS, ApplyResult, Kind
 from fourfold.models.graphs.statements import REFERENCES
 from fourfold.models.graphs.writer import GraphTransaction
 
@@ -50,12 +50,12 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
     payload: Mapping[str, Any]
 
 
-class Parsed(msgspec.Struct, frozen=True):
+class ParsedEnvelope(msgspec.Struct, frozen=True):
     trace_id: str
     operations: tuple[Operation, ...]
 
 
-def parse(envelope: Any) -> Parsed:
+def parse(envelope: Any) -> ParsedEnvelope:
     """An envelope whose shape is right; nothing of the database is asked."""
     given = validation.check_fields(envelope, "envelope", _ENVELOPE)
     trace_id = validation.check_text(given.get("trace_id"), "envelope.trace_id")
@@ -76,10 +76,10 @@ def parse(envelope: Any) -> Parsed:
         first = operations[0]
         if operation.app_id != first.app_id or operation.owner_identity != first.owner_identity:
             raise InvalidInput(f"ops[{at}] is about another app or another owner than ops[0]")
-    return Parsed(trace_id, tuple(operations))
+    return ParsedEnvelope(trace_id, tuple(operations))
 
 
-def apply(handle: GraphTransaction, apps: Apps, parsed: Parsed) -> Applied:
+def apply(handle: GraphTransaction, apps: Apps, parsed: ParsedEnvelope) -> ApplyResult:
     """Write the operations, in order, under one number."""
     operations, made = parsed.operations, _Made([], [])
     handle.trace(parsed.trace_id)
@@ -92,7 +92,7 @@ def apply(handle: GraphTransaction, apps: Apps, parsed: Parsed) -> Applied:
                 end += 1
         _apply_some(handle, apps, operations[at:end], at, made)
         at = end
-    return Applied(handle.seq, tuple(made.ids))
+    return ApplyResult(handle.seq, tuple(made.ids))
 
 
 class _Made(msgspec.Struct):

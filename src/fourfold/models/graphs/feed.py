@@ -42,7 +42,7 @@ class Page(NamedTuple):
     position: int
 
 
-class Wanted(NamedTuple):
+class FeedFilter(NamedTuple):
     """What a feed shows: the rows of some apps, of some kinds, with some flags. None is all."""
 
     apps: frozenset[int] | None = None
@@ -52,8 +52,8 @@ class Wanted(NamedTuple):
     @staticmethod
     def of(
         apps: Iterable[int] | None, kinds: Iterable[Kind] | None, flag_mask: int | None
-    ) -> Wanted:
-        return Wanted(
+    ) -> FeedFilter:
+        return FeedFilter(
             None
             if apps is None
             else frozenset(validation.check_integer(each, "app_id") for each in apps),
@@ -93,7 +93,7 @@ class _Window(NamedTuple):
     rows: int
 
 
-def page(reader: Reader, wanted: Wanted, after: int, until: int, limit: int) -> Page:
+def page(reader: Reader, wanted: FeedFilter, after: int, until: int, limit: int) -> Page:
     """Read the next rows after a number: at most `limit` of them, unless the first number alone
     has more, and whole numbers only. The work is bounded, so the rows may be none although there
     are some further on; at the end of the log, and only there, the position does not move.
@@ -108,7 +108,7 @@ def page(reader: Reader, wanted: Wanted, after: int, until: int, limit: int) -> 
 
 
 def _fitting(
-    reader: Reader, wanted: Wanted, between: tuple[int, int], limit: int, numbers: int
+    reader: Reader, wanted: FeedFilter, between: tuple[int, int], limit: int, numbers: int
 ) -> _Window:
     """A window of about `limit` rows. A number holds one row or thousands: so many numbers are
     looked at, and then as many as fit by their average.
@@ -124,7 +124,7 @@ def _fitting(
     return window
 
 
-def _window(reader: Reader, wanted: Wanted, after: int, until: int, numbers: int) -> _Window:
+def _window(reader: Reader, wanted: FeedFilter, after: int, until: int, numbers: int) -> _Window:
     """The range that the next so many envelopes are in which a feed may want."""
     found = reader.value(SQL.feed_end, (after, until, *wanted.filters, numbers - 1))
     # Nothing is left up to the bound: numbers without rows are passed as well.
@@ -133,7 +133,7 @@ def _window(reader: Reader, wanted: Wanted, after: int, until: int, numbers: int
     return _Window(after, end, tables, sum(_wanted_rows(table, wanted) for table in tables))
 
 
-def _cut(reader: Reader, wanted: Wanted, window: _Window, limit: int) -> Page:
+def _cut(reader: Reader, wanted: FeedFilter, window: _Window, limit: int) -> Page:
     """Read the rows of a window up to the last number that fits into a page."""
     changes = _in_order(reader, wanted, window, limit + 1)
     if len(changes) <= limit:
@@ -153,7 +153,7 @@ are looked up on their own.
 """
 
 
-def _tables(reader: Reader, wanted: Wanted, after: int, end: int) -> list[_Table]:
+def _tables(reader: Reader, wanted: FeedFilter, after: int, end: int) -> list[_Table]:
     """Where the rows of a window are. Ids and numbers grow together, so those of one table lie
     between two ids.
     """
@@ -170,11 +170,11 @@ def _tables(reader: Reader, wanted: Wanted, after: int, end: int) -> list[_Table
     ]
 
 
-def _is_sparse(table: _Table, wanted: Wanted) -> bool:
+def _is_sparse(table: _Table, wanted: FeedFilter) -> bool:
     return wanted.flag_mask is not None and table.rows > _SPARSE * table.envelopes
 
 
-def _wanted_rows(table: _Table, wanted: Wanted) -> int:
+def _wanted_rows(table: _Table, wanted: FeedFilter) -> int:
     return table.envelopes if _is_sparse(table, wanted) else table.rows
 
 
@@ -183,7 +183,9 @@ _SEQ = {kind: itemgetter(row._fields.index("global_seq")) for kind, row in ROWS.
 _PLACE = {kind: itemgetter(row._fields.index("position")) for kind, row in ROWS.items()}
 
 
-def _in_order(reader: Reader, wanted: Wanted, window: _Window, limit: int) -> tuple[Change, ...]:
+def _in_order(
+    reader: Reader, wanted: FeedFilter, window: _Window, limit: int
+) -> tuple[Change, ...]:
     """The first `limit` rows of each table as changes, in the order in which they were written. A
     feed lives by this loop, so its steps are calls into C for all rows of a table at once.
     """
@@ -207,7 +209,9 @@ def _in_order(reader: Reader, wanted: Wanted, window: _Window, limit: int) -> tu
     return tuple(changes)
 
 
-def _rows(reader: Reader, wanted: Wanted, window: _Window, table: _Table, limit: int) -> list[Row]:
+def _rows(
+    reader: Reader, wanted: FeedFilter, window: _Window, table: _Table, limit: int
+) -> list[Row]:
     sql, mask = statements_of(table.app_id, table.kind), wanted.flag_mask
     new_row: Callable[[tuple[Any, ...]], Row] = _NEW_ROW[table.kind]
     if mask is None:
@@ -226,7 +230,7 @@ class Feed:
     def __init__(
         self,
         graphs: Graphs,
-        wanted: Wanted,
+        wanted: FeedFilter,
         *,
         after: int,
         limit: int,

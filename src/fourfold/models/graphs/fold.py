@@ -18,7 +18,7 @@ from collections.abc import Set as AbstractSet
 from typing import Protocol, TypeVar
 
 
-class Versioned(Protocol):
+class ObjectVersion(Protocol):
     """What the fold needs to know of a row."""
 
     @property
@@ -29,7 +29,7 @@ class Versioned(Protocol):
     def origin(self) -> str: ...
 
 
-class Judgement(Versioned, Protocol):
+class Judgement(ObjectVersion, Protocol):
     """What the fold needs to know of a rating."""
 
     @property
@@ -44,11 +44,11 @@ class Judgement(Versioned, Protocol):
     def value_number(self) -> float | None: ...
 
 
-R = TypeVar("R", bound=Versioned)
+R = TypeVar("R", bound=ObjectVersion)
 J = TypeVar("J", bound=Judgement)
 
 
-def rank(row: Versioned, node: str) -> tuple[int, str]:
+def rank(row: ObjectVersion, node: str) -> tuple[int, str]:
     """What decides between two versions; `node` is this node, whose own rows carry no name."""
     return row.version, row.origin or node
 

@@ -22,17 +22,17 @@ from typing import Any, TypeVar, cast
 
 from fourfold import limits
 from fourfold.errors import NotFound, Refused
-from fourfold.kernel import Bell, Database, Migration, Snapshot, Transaction
+from fourfold.kernel import Database, Migration, Notifier, ReadTransaction, Transaction
 from fourfold.models.graphs import envelopes, feed, validation
 from fourfold.models.graphs.apps import Apps
-from fourfold.models.graphs.feed import Feed, Page, Wanted
-from fourfold.models.graphs.maintenance import Upkeep
+from fourfold.models.graphs.feed import Feed, FeedFilter, Page
+from fourfold.models.graphs.maintenance import Maintenance
 from fourfold.models.graphs.model import GLOBAL_SEQ
 from fourfold.models.graphs.reader import Reader
 from fourfold.models.graphs.records import (
     SYSTEM_APP,
     App,
-    Applied,
+    ApplyResult,
     Kind,
     Type,
     Usage,
@@ -42,7 +42,7 @@ from fourfold.models.graphs.selections import Selections
 from fourfold.models.graphs.statements import SQL, statements_of
 from fourfold.models.graphs.sync import sync
 from fourfold.models.graphs.sync.package import Signer
-from fourfold.models.graphs.sync.sync import Export, Ingested
+from fourfold.models.graphs.sync.sync import Export, IngestReport
 from fourfold.models.graphs.writer import GraphTransaction
 
 T = TypeVar("T")
@@ -53,13 +53,13 @@ inherit them; other tasks of the same thread do not have them.
 """
 
 
-class Graphs(Selections, Registers, Upkeep):
+class Graphs(Selections, Registers, Maintenance):
     """All apps of one store."""
 
     def __init__(self, database: Database, *, strict: bool = False) -> None:
         super().__init__()
         self.database = database
-        self.bell = Bell()
+        self.bell = Notifier()
         self.strict = strict
         """Whether `update_sync_flags` is forbidden."""
         self._apps = Apps()
@@ -242,7 +242,7 @@ class Graphs(Selections, Registers, Upkeep):
             self._apps.must_exist(snapshot, app_id)
             return Usage._make(cast("Any", snapshot.one(SQL.usage, (app_id,))))
 
-    def count(self, snapshot: Snapshot, app_id: int, kind: Kind) -> int:
+    def count(self, snapshot: ReadTransaction, app_id: int, kind: Kind) -> int:
         """How many rows a table holds; SQLite goes through an index of it."""
         return int(snapshot.value(statements_of(app_id, kind).count))
 
@@ -349,14 +349,14 @@ class Graphs(Selections, Registers, Upkeep):
     ) -> list[int]:
         return self.insert(app_id, "rating", rows, txn=txn)
 
-    def apply(self, envelope: Mapping[str, Any]) -> Applied:
+    def apply(self, envelope: Mapping[str, Any]) -> ApplyResult:
         """Accept a batch of operations: one transaction, one number; or nothing at all. Inside a
         transaction it is a step of that, and its rows have the number that the transaction is at.
         """
         parsed = envelopes.parse(envelope)
         return self.with_transaction(lambda handle: envelopes.apply(handle, self._apps, parsed))
 
-    async def apply_async(self, envelope: Mapping[str, Any]) -> Applied:
+    async def apply_async(self, envelope: Mapping[str, Any]) -> ApplyResult:
         """Accept a batch of operations: one transaction, one number; or nothing at all. Inside a
         transaction of the same task it is a step of that.
         """
@@ -367,7 +367,7 @@ class Graphs(Selections, Registers, Upkeep):
 
     def apply_many(
         self, given: Iterable[Mapping[str, Any]], *, note: tuple[str, str] | None = None
-    ) -> list[Applied]:
+    ) -> list[ApplyResult]:
         """Accept several envelopes in one transaction, each under a number of its own: all, or
         none. `note` is a setting that is written with them, such as how far a load has come.
         Inside a transaction they are steps of that.
@@ -414,7 +414,7 @@ class Graphs(Selections, Registers, Upkeep):
         """
         return sync.export(self, domain, signer, after=after, limit=limit, for_node=for_node)
 
-    def ingest_package(self, peer_id: int, data: bytes) -> Ingested:
+    def ingest_package(self, peer_id: int, data: bytes) -> IngestReport:
         """Take in a package of a peer: all of it and the cursor in one transaction, or nothing."""
         return sync.ingest(self, peer_id, data)
 
@@ -434,10 +434,10 @@ class Graphs(Selections, Registers, Upkeep):
         """Everything written after a number, page by page; it waits for more, `timeout` seconds at
         most if given.
         """
-        wanted = Wanted.of(apps, kinds, flag_mask)
+        wanted = FeedFilter.of(apps, kinds, flag_mask)
         return Feed(self, wanted, after=after, limit=limit, durable=durable, timeout=timeout)
 
-    def page(self, wanted: Wanted, after: int, limit: int, *, durable: bool) -> Page:
+    def page(self, wanted: FeedFilter, after: int, limit: int, *, durable: bool) -> Page:
         """One look at the log behind `after`."""
         until = self.durable_seq() if durable else None
         with self.snapshot() as reader:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from fourfold.errors import CapabilityDenied, CorruptData, InvalidInput
-from fourfold.kernel import Checkpoint, Database, Health, Reading, Sidecar
+from fourfold.kernel import Checkpoint, Database, Health, MetricsReading, Sidecar
 from fourfold.models.graphs import validation
 from fourfold.models.graphs.verify import problems
 
@@ -34,7 +34,7 @@ class Capability:
         return f"<Capability {', '.join(sorted(self.rights))}>"
 
 
-class Upkeep:
+class Maintenance:
     """The part of `Graphs` that looks after the file."""
 
     database: Database
@@ -93,7 +93,7 @@ class Upkeep:
         """Copy one consistent state while writers go on; verified."""
         return self.database.backup(destination)
 
-    def metrics(self) -> Reading:
+    def metrics(self) -> MetricsReading:
         """Sizes, times and counters; never rows, and no SQL."""
         return self.database.metrics()
 

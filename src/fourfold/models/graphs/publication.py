@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from fourfold.archive.publication import Description, Table
-from fourfold.kernel import Database, Snapshot, load_queries
+from fourfold.kernel import Database, ReadTransaction, load_queries
 from fourfold.models.graphs.records import KINDS
 from fourfold.models.graphs.statements import SQL
 from fourfold.models.graphs.sync import identities
@@ -32,7 +32,7 @@ _WHOLE = (
 )
 
 
-def _of_apps(snapshot: Snapshot) -> tuple[Table, ...]:
+def _of_apps(snapshot: ReadTransaction) -> tuple[Table, ...]:
     """The tables of every app. One that an app has made for itself is carried as a whole."""
     return tuple(_table(str(row[0])) for row in snapshot.all(_SQL.tables))
 

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeVar, cast
 
 from fourfold.errors import InvalidInput, NotFound
-from fourfold.kernel import Queries, Snapshot
+from fourfold.kernel import Queries, ReadTransaction
 from fourfold.models.graphs import fold, validation
 from fourfold.models.graphs.apps import Apps
 from fourfold.models.graphs.records import (
@@ -74,7 +74,7 @@ class _Judges(NamedTuple):
 class Reader:
     """Reads of one snapshot."""
 
-    def __init__(self, snapshot: Snapshot, apps: Apps, node: str) -> None:
+    def __init__(self, snapshot: ReadTransaction, apps: Apps, node: str) -> None:
         self._snapshot = snapshot
         self._apps = apps
         self._node = node

@@ -182,7 +182,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     row: Row
 
 
-class Applied(NamedTuple):
+class ApplyResult(NamedTuple):
     """What became of an envelope: its number, and the object of each operation in order."""
 
     global_seq: int

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 from fourfold.errors import AlreadyExists, NotFound, SequenceRegression
-from fourfold.kernel import Database, Snapshot
+from fourfold.kernel import Database, ReadTransaction
 from fourfold.models.graphs import validation
 from fourfold.models.graphs.records import Identity, Peer, Progress
 from fourfold.models.graphs.statements import SQL
@@ -149,7 +149,7 @@ class Registers:
         with self.database.read() as snapshot:
             return self.domains_in(snapshot)
 
-    def domains_in(self, snapshot: Snapshot) -> dict[str, int]:
+    def domains_in(self, snapshot: ReadTransaction) -> dict[str, int]:
         return {str(row[0]): int(row[1]) for row in snapshot.all(SQL.domains)}
 
     def confirm_sent(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fourfold.kernel import Snapshot, load_queries
+from fourfold.kernel import ReadTransaction, load_queries
 from fourfold.models.graphs.apps import Apps
 from fourfold.models.graphs.records import BITS, KINDS, Kind
 from fourfold.models.graphs.statements import REFERENCES, table_of
@@ -32,7 +32,7 @@ _RULES = {
 }
 
 
-def problems(snapshot: Snapshot, subject: str, node: str) -> list[str]:
+def problems(snapshot: ReadTransaction, subject: str, node: str) -> list[str]:
     """Everything that is wrong, in plain words; empty when all is well. `node` is the name of the
     node whose database it is.
     """
@@ -42,7 +42,7 @@ def problems(snapshot: Snapshot, subject: str, node: str) -> list[str]:
     return found
 
 
-def of_registers(snapshot: Snapshot, subject: str) -> list[str]:
+def of_registers(snapshot: ReadTransaction, subject: str) -> list[str]:
     """What is wrong with what all apps share: the counter, the list of numbers, the identities."""
     Apps().check(snapshot, subject)
     found = [
@@ -57,7 +57,7 @@ def of_registers(snapshot: Snapshot, subject: str) -> list[str]:
     return found
 
 
-def of_app(snapshot: Snapshot, app_id: int, node: str) -> Iterator[str]:
+def of_app(snapshot: ReadTransaction, app_id: int, node: str) -> Iterator[str]:
     """What is wrong with the tables of one app."""
     rows = size = 0
     for kind in KINDS:
@@ -72,7 +72,9 @@ def of_app(snapshot: Snapshot, app_id: int, node: str) -> Iterator[str]:
         )
 
 
-def _problems_of_table(snapshot: Snapshot, app_id: int, kind: Kind, node: str) -> Iterator[str]:
+def _problems_of_table(
+    snapshot: ReadTransaction, app_id: int, kind: Kind, node: str
+) -> Iterator[str]:
     table = table_of(app_id, kind)
     for rule, says in _RULES.items():
         for row in snapshot.all(_filled(rule, app_id, kind), (_NAMED_MAX,)):

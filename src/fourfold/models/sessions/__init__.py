@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from fourfold.models.sessions.reader import SessionView
     from fourfold.models.sessions.records import (
         UNSET,
-        Bundled,
-        Collected,
+        BundleReport,
         Edge,
         Event,
         Gap,
+        GcReport,
         Head,
         HeadComparison,
         LineageGraph,
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from fourfold.models.sessions.request import Payload
     from fourfold.models.sessions.session import Session
     from fourfold.models.sessions.sessions import Sessions
-    from fourfold.models.sessions.sqlite_log import MIGRATIONS, POSITION, PROFILE, TableLog
+    from fourfold.models.sessions.sqlite_log import MIGRATIONS, POSITION, PROFILE, SqliteLog
 else:
     __getattr__, __dir__ = exports(
         __name__,
         {
-            "Bundled": "fourfold.models.sessions.records",
-            "Collected": "fourfold.models.sessions.records",
+            "BundleReport": "fourfold.models.sessions.records",
+            "GcReport": "fourfold.models.sessions.records",
             "Counters": "fourfold.models.sessions.fold",
             "Edge": "fourfold.models.sessions.records",
             "Event": "fourfold.models.sessions.records",
@@ -62,7 +62,7 @@ else:
             "Sessions": "fourfold.models.sessions.sessions",
             "State": "fourfold.models.sessions.fold",
             "Subscription": "fourfold.models.sessions.feed",
-            "TableLog": "fourfold.models.sessions.sqlite_log",
+            "SqliteLog": "fourfold.models.sessions.sqlite_log",
             "Transient": "fourfold.models.sessions.records",
             "UNSET": "fourfold.models.sessions.records",
             "View": "fourfold.models.sessions.fold",
@@ -77,13 +77,13 @@ __all__ = [
     "POSITION",
     "PROFILE",
     "UNSET",
-    "Bundled",
-    "Collected",
+    "BundleReport",
     "Counters",
     "Edge",
     "Event",
     "Feed",
     "Gap",
+    "GcReport",
     "Head",
     "HeadComparison",
     "LineageGraph",
@@ -92,9 +92,9 @@ __all__ = [
     "SessionInfo",
     "SessionView",
     "Sessions",
+    "SqliteLog",
     "State",
     "Subscription",
-    "TableLog",
     "Transient",
     "View",
     "apply_event",

@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fourfold import limits
-from fourfold.content import Interned, PayloadRef, content_id, decode, encode, find_refs
+from fourfold.content import InternedPayload, PayloadRef, content_id, decode, encode, find_refs
 from fourfold.errors import AlreadyExists, ContentError, FourfoldError, InvalidInput, NotFound
 from fourfold.models.sessions import heads, payloads, writer
 from fourfold.models.sessions.fold import HELD, MINTING, State
-from fourfold.models.sessions.log import Reading, SessionRow, Writing
+from fourfold.models.sessions.log import LogReader, LogWriter, SessionRow
 from fourfold.models.sessions.reader import Slot, Slots, existing
-from fourfold.models.sessions.records import ENTITY_OF, Bundled, Event
+from fourfold.models.sessions.records import ENTITY_OF, BundleReport, Event
 from fourfold.models.sessions.request import Draft, check_key, check_session_id, check_type
 from fourfold.models.sessions.stamps import Appended, stamp
 
@@ -101,7 +101,7 @@ def _line(document: dict[str, Any]) -> bytes:
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
-def take_in(sessions: Sessions, slots: Slots, path: Path, now: int) -> Bundled:
+def take_in(sessions: Sessions, slots: Slots, path: Path, now: int) -> BundleReport:
     """Add what a bundle has and the store has not. Nothing is written unless all of it is right."""
     if not path.exists():
         raise NotFound(f"{path}: there is no such file")
@@ -109,7 +109,7 @@ def take_in(sessions: Sessions, slots: Slots, path: Path, now: int) -> Bundled:
         raise InvalidInput(f"{path}: a bundle must be a file")
     with sessions.log.read() as reading:
         done = _Check(reading).run(path)
-    waiting: list[Interned] = []
+    waiting: list[InternedPayload] = []
     for number, document in _read(path):
         if document["kind"] == "payload":
             waiting.append(_payload(document, number))
@@ -121,10 +121,10 @@ def take_in(sessions: Sessions, slots: Slots, path: Path, now: int) -> Bundled:
     return done
 
 
-def _store(sessions: Sessions, batch: list[Interned], now: int) -> None:
+def _store(sessions: Sessions, batch: list[InternedPayload], now: int) -> None:
     payloads.write_files(batch, sessions.files)
 
-    def work(writing: Writing) -> None:
+    def work(writing: LogWriter) -> None:
         for payload in batch:
             writer.put_payload(writing, payload, now, sessions.files)
 
@@ -132,7 +132,7 @@ def _store(sessions: Sessions, batch: list[Interned], now: int) -> None:
         sessions.log.transact_alone(work)
 
 
-def _copy(writing: Writing, slots: Slots, path: Path) -> None:
+def _copy(writing: LogWriter, slots: Slots, path: Path) -> None:
     slot: Slot | None = None
     for _, document in _read(path):
         if document["kind"] == "session":
@@ -169,7 +169,7 @@ def _draft(document: dict[str, Any]) -> Draft:
     return Draft(kind, document["body"], document["entity_id"] if replaces else None)
 
 
-class _Known(NamedTuple):
+class _KnownSessions(NamedTuple):
     """What the store has of a session already."""
 
     row: SessionRow | None
@@ -179,7 +179,7 @@ class _Known(NamedTuple):
 class _Check:
     """One walk over a bundle that believes nothing."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: LogReader) -> None:
         self._reading = reading
         self._sids: set[str] = set()
         self._payloads: dict[str, int] = {}
@@ -189,9 +189,9 @@ class _Check:
         self._sid = ""
         self._state = State()
         self._digests: dict[int, bytes] = {}
-        self._known = _Known(None, 0)
+        self._known = _KnownSessions(None, 0)
 
-    def run(self, path: Path) -> Bundled:
+    def run(self, path: Path) -> BundleReport:
         for number, document in _read(path, check=True):
             try:
                 self._take(document, number)
@@ -205,7 +205,7 @@ class _Check:
         for ref in sorted(self._refs):
             if self._payloads.get(ref.id) != ref.size:
                 writer.check_ref(self._reading, ref)
-        return Bundled(len(self._sids), self._events, len(self._payloads))
+        return BundleReport(len(self._sids), self._events, len(self._payloads))
 
     def _take(self, document: dict[str, Any], number: int) -> None:
         kind = document["kind"]
@@ -233,7 +233,7 @@ class _Check:
         if row is not None and row.deleted_at is not None:
             raise AlreadyExists(f"session {sid!r} was deleted here; its id is used up")
         last = 0 if row is None else self._reading.last_event(row.key)
-        self._known = _Known(row, last)
+        self._known = _KnownSessions(row, last)
         self._sid, self._state, self._digests = sid, State(), {}
         self._left = document["events"]
 
@@ -302,7 +302,7 @@ def _check_name(content: dict[str, Any], what: str) -> None:
         raise InvalidInput(f"the {what} {content['id']} is not the one that its id names")
 
 
-def _payload(document: dict[str, Any], number: int) -> Interned:
+def _payload(document: dict[str, Any], number: int) -> InternedPayload:
     data = document["data"].encode()
     if content_id(data) != document["id"]:
         raise InvalidInput(f"payload {document['id']} in line {number} is not what its id names")
@@ -310,7 +310,7 @@ def _payload(document: dict[str, Any], number: int) -> Interned:
         decode(data)
     except ContentError as error:
         raise InvalidInput(f"payload {document['id']} is no canonical content") from error
-    return Interned(PayloadRef(document["id"], "message", len(data)), data)
+    return InternedPayload(PayloadRef(document["id"], "message", len(data)), data)
 
 
 def _read(path: Path, *, check: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -27,7 +27,7 @@ from weakref import WeakSet, WeakValueDictionary
 
 from fourfold import limits
 from fourfold.errors import InvalidInput, Refused
-from fourfold.kernel import Bell, Following
+from fourfold.kernel import Follower, Notifier
 from fourfold.limits import SESSION_FEED_PAGE_EVENTS
 from fourfold.models.sessions.log import Log
 from fourfold.models.sessions.reader import existing
@@ -38,7 +38,7 @@ from fourfold.models.sessions.stamps import event_of
 Item: TypeAlias = Event | Transient | Gap
 
 
-class Feed(Following[Item]):
+class Feed(Follower[Item]):
     """One consumer's place in the log of a session, or of all sessions; an iterator.
 
     `timeout` ends the iteration after so many seconds of silence; without it, it goes on until
@@ -247,7 +247,7 @@ class Broadcast:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._bells: WeakValueDictionary[str | None, Bell] = WeakValueDictionary()
+        self._bells: WeakValueDictionary[str | None, Notifier] = WeakValueDictionary()
         """One for each session that is followed, and one, under None, for all of them. A feed holds
         the one that it waits for.
         """
@@ -261,10 +261,10 @@ class Broadcast:
     def writable(self) -> bool:
         return self._log.writable
 
-    def bell(self, sid: str | None) -> Bell:
+    def bell(self, sid: str | None) -> Notifier:
         """The bell of a session; None is for all sessions."""
         with self._lock:
-            return self._bells.setdefault(sid, Bell())
+            return self._bells.setdefault(sid, Notifier())
 
     def ring(self, sid: str) -> None:
         """Wake the feeds of a session, and those of all sessions: something was committed. A feed

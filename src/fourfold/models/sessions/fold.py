@@ -159,7 +159,7 @@ def counted(state: State, counts: dict[str, int], digest: bytes) -> State:
 
 def fold(base: View | None, events: Iterable[Event]) -> View:
     """The view after these events, which follow on `base`."""
-    folding = _Folding(base or View())
+    folding = _Fold(base or View())
     for event in events:
         folding.take(event)
     return folding.view()
@@ -232,7 +232,7 @@ _EFFECTS: Final = {
 EFFECTIVE: Final = frozenset(_EFFECTS)
 
 
-class _Folding:
+class _Fold:
     """A fold under way: lists of its own, and an index of what can be replaced or come twice."""
 
     def __init__(self, base: View) -> None:

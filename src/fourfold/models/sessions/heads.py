@@ -23,7 +23,7 @@ from fourfold.content import content_id, encode, is_content_id, parse_content_id
 from fourfold.errors import HeadMoved, InvalidInput, NotFound
 from fourfold.limits import SESSION_PAGE_EVENTS
 from fourfold.models.sessions.fold import State
-from fourfold.models.sessions.log import Reading
+from fourfold.models.sessions.log import LogReader
 from fourfold.models.sessions.reader import existing
 from fourfold.models.sessions.records import (
     EDGE_FIELDS,
@@ -160,7 +160,7 @@ def _check_name(value: Any, what: str) -> None:
         )
 
 
-def head(reading: Reading, head_id: str) -> Head:
+def head(reading: LogReader, head_id: str) -> Head:
     """A published head, of a session that is not deleted."""
     parse_content_id(head_id)
     found = _find(reading, head_id)
@@ -169,7 +169,7 @@ def head(reading: Reading, head_id: str) -> Head:
     return found
 
 
-def ancestors(reading: Reading, head_id: str) -> list[str]:
+def ancestors(reading: LogReader, head_id: str) -> list[str]:
     """Every head that a head goes back to, nearest first."""
 
     def before(each: str) -> Iterable[str]:
@@ -180,7 +180,7 @@ def ancestors(reading: Reading, head_id: str) -> list[str]:
     return _walk(head(reading, head_id).id, before)
 
 
-def descendants(reading: Reading, head_id: str) -> list[str]:
+def descendants(reading: LogReader, head_id: str) -> list[str]:
     """Every head that goes back to a head, nearest first."""
 
     def after(each: str) -> Iterable[str]:
@@ -189,13 +189,13 @@ def descendants(reading: Reading, head_id: str) -> list[str]:
     return _walk(head(reading, head_id).id, after)
 
 
-def edges_of(reading: Reading, sid: str) -> list[Edge]:
+def edges_of(reading: LogReader, sid: str) -> list[Edge]:
     """The edges that begin or end at a session, in whichever log they stand, each once."""
     existing(reading, sid)
     return list(_edges(reading, sid))
 
 
-def graph(reading: Reading, sid: str) -> LineageGraph:
+def graph(reading: LogReader, sid: str) -> LineageGraph:
     """The heads of all sessions that hang together with one, and the edges between them."""
     existing(reading, sid)
     heads: list[Head] = []
@@ -224,7 +224,7 @@ def _walk(start: str, step: Callable[[str], Iterable[str]]) -> list[str]:
     return found
 
 
-def _find(reading: Reading, head_id: str) -> Head | None:
+def _find(reading: LogReader, head_id: str) -> Head | None:
     place = reading.head(head_id)
     if place is None:
         return None
@@ -232,7 +232,7 @@ def _find(reading: Reading, head_id: str) -> Head | None:
     return None if event is None else head_of(event.data["head"])
 
 
-def _heads(reading: Reading, sid: str) -> Iterator[Head]:
+def _heads(reading: LogReader, sid: str) -> Iterator[Head]:
     row = reading.session(sid)
     if row is None or row.deleted_at is not None:
         return
@@ -245,7 +245,7 @@ def _heads(reading: Reading, sid: str) -> Iterator[Head]:
         first += len(ids)
 
 
-def _edges(reading: Reading, sid: str) -> Iterator[Edge]:
+def _edges(reading: LogReader, sid: str) -> Iterator[Edge]:
     seen = set()
     for key, event_id in reading.edges_of_session(sid):
         event = _event(reading, key, event_id)
@@ -256,7 +256,7 @@ def _edges(reading: Reading, sid: str) -> Iterator[Edge]:
                 yield edge
 
 
-def _event(reading: Reading, key: int, event_id: int) -> Event | None:
+def _event(reading: LogReader, key: int, event_id: int) -> Event | None:
     """An event, unless its session is deleted."""
     row = reading.session_by_key(key)
     if row is None or row.deleted_at is not None:

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from fourfold.content import Interned, encode, parse_content_id
+from fourfold.content import InternedPayload, encode, parse_content_id
 from fourfold.errors import Closed, Refused
 from fourfold.models.sessions.log import (
     EdgeRow,
     HeadRow,
+    LogWriter,
     PayloadRow,
     SessionRow,
-    Writing,
     seal_of,
 )
 from fourfold.models.sessions.stamps import Appended, Row, position_check
@@ -44,7 +44,7 @@ class _Tables:
         self.payloads: dict[bytes, tuple[int, int, bytes]] = {}
 
 
-class MemoryReading:
+class MemoryLogReader:
     """Questions to the tables, while nobody changes them."""
 
     def __init__(self, tables: _Tables) -> None:
@@ -179,7 +179,7 @@ class MemoryReading:
         return [rows[event_id - 1] for event_id in event_ids]
 
 
-class MemoryWriting(MemoryReading):
+class MemoryLogWriter(MemoryLogReader):
     """Changes, with what undoes each of them."""
 
     def __init__(self, tables: _Tables) -> None:
@@ -228,7 +228,7 @@ class MemoryWriting(MemoryReading):
     def insert_snapshot(self, key: int, event_id: int, state: str) -> None:
         self._set(self._tables.snapshots.setdefault(key, {}), event_id, state)
 
-    def put_payload(self, payload: Interned, now: int, *, is_file: bool) -> None:
+    def put_payload(self, payload: InternedPayload, now: int, *, is_file: bool) -> None:
         assert not is_file
         digest = bytes.fromhex(parse_content_id(payload.ref.id))
         self._set(self._tables.payloads, digest, (payload.ref.size, now, payload.data))
@@ -327,19 +327,19 @@ class MemoryLog:
         return "<MemoryLog>"
 
     @contextmanager
-    def read(self) -> Iterator[MemoryReading]:
+    def read(self) -> Iterator[MemoryLogReader]:
         with self._lock:
             self.check_open()
-            yield MemoryReading(self.tables)
+            yield MemoryLogReader(self.tables)
 
-    def transact(self, work: Callable[[Writing], T], size: int = 0) -> T:
+    def transact(self, work: Callable[[LogWriter], T], size: int = 0) -> T:
         del size
         with self._lock:
             self.check_open()
             if self._writing:
                 raise Refused("a transaction cannot begin inside another one of this log")
             self._writing = True
-            writing = MemoryWriting(self.tables)
+            writing = MemoryLogWriter(self.tables)
             try:
                 result = work(writing)
             except BaseException:
@@ -351,10 +351,10 @@ class MemoryLog:
                 hook()
         return result
 
-    def transact_alone(self, work: Callable[[Writing], T]) -> T:
+    def transact_alone(self, work: Callable[[LogWriter], T]) -> T:
         return self.transact(work)
 
-    async def transact_async(self, work: Callable[[Writing], T], size: int = 0) -> T:
+    async def transact_async(self, work: Callable[[LogWriter], T], size: int = 0) -> T:
         return self.transact(work, size)
 
     def drop_copies(self) -> None:

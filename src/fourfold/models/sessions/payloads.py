@@ -16,7 +16,7 @@ from typing import NamedTuple
 from fourfold import limits
 from fourfold.blobs import BlobStore, FolderBlobs
 from fourfold.content import (
-    Interned,
+    InternedPayload,
     PayloadRef,
     content_id,
     decode,
@@ -27,9 +27,9 @@ from fourfold.content import (
 )
 from fourfold.content.refs import check_kind
 from fourfold.errors import CorruptData, NotFound, PayloadMissing
-from fourfold.models.sessions.log import Log, PayloadRow, Reading, SessionRow, Writing
+from fourfold.models.sessions.log import Log, LogReader, LogWriter, PayloadRow, SessionRow
 from fourfold.models.sessions.reader import existing
-from fourfold.models.sessions.records import Collected
+from fourfold.models.sessions.records import GcReport
 from fourfold.models.sessions.stamps import event_of
 from fourfold.models.sessions.writer import is_file
 
@@ -37,14 +37,14 @@ _PAGE = limits.SESSION_PAGE_EVENTS
 _MARK = b'"~ref"'
 
 
-def interned(value: object, kind: str) -> Interned:
+def interned(value: object, kind: str) -> InternedPayload:
     """A payload whatever its size: the reference, and the bytes to store."""
     check_kind(kind)
     data = encode(value)
-    return Interned(PayloadRef(content_id(data), kind, len(data)), data)
+    return InternedPayload(PayloadRef(content_id(data), kind, len(data)), data)
 
 
-def write_files(payloads: Iterable[Interned], files: BlobStore | None) -> None:
+def write_files(payloads: Iterable[InternedPayload], files: BlobStore | None) -> None:
     """Bring the bytes of large payloads to disk, before the transaction that refers to them."""
     for payload in payloads:
         if is_file(payload, files):
@@ -126,7 +126,7 @@ def _refs(
         after = last.position if key is None else last.event_id
 
 
-def _inner(reading: Reading, files: BlobStore | None, name: str) -> list[PayloadRef]:
+def _inner(reading: LogReader, files: BlobStore | None, name: str) -> list[PayloadRef]:
     """The references inside a payload."""
     data = _bytes(reading.payload(_digest(name)), files, name)
     return find_refs(decode(data)) if _MARK in data else []
@@ -159,7 +159,7 @@ class Cutoff(NamedTuple):
     touched: int
 
 
-def collect(log: Log, files: FolderBlobs | None, cutoff: Cutoff) -> Collected:
+def collect(log: Log, files: FolderBlobs | None, cutoff: Cutoff) -> GcReport:
     """Remove what nothing can reach and nobody is about to refer to."""
     sessions, events = _purge(log, cutoff.at)
     reached: set[bytes] = set()
@@ -183,10 +183,10 @@ def collect(log: Log, files: FolderBlobs | None, cutoff: Cutoff) -> Collected:
         _remove_files(log, files, cutoff)
     if sessions or removed:
         log.drop_copies()
-    return Collected(sessions, events, len(removed), sum(row.size for row in removed))
+    return GcReport(sessions, events, len(removed), sum(row.size for row in removed))
 
 
-def mark(log: Log, files: BlobStore | None, cutoff: Cutoff) -> Collected:
+def mark(log: Log, files: BlobStore | None, cutoff: Cutoff) -> GcReport:
     """What `collect` would remove, and nothing is: reads only, beside a writer too."""
     events = payloads = size = after = 0
     going: set[int] = set()
@@ -205,7 +205,7 @@ def mark(log: Log, files: BlobStore | None, cutoff: Cutoff) -> Collected:
         with log.read() as reading:
             rows = reading.payloads(behind, _PAGE)
         if not rows:
-            return Collected(len(going), events, payloads, size)
+            return GcReport(len(going), events, payloads, size)
         behind = rows[-1].hash
         for each in rows:
             if each.touched <= cutoff.touched and each.hash not in reached:
@@ -239,7 +239,7 @@ def _purge_session(log: Log, row: SessionRow) -> int:
     """
     events = 0
 
-    def work(writing: Writing) -> int:
+    def work(writing: LogWriter) -> int:
         count = writing.purge(row.key, limits.SESSION_PURGE_EVENTS)
         if count < limits.SESSION_PURGE_EVENTS:
             writing.mark_session(row._replace(purged=1))
@@ -280,7 +280,7 @@ def _sweep(
     Returns the removed rows, and the position of the newest event that was looked at.
     """
 
-    def work(writing: Writing) -> tuple[list[PayloadRow], int]:
+    def work(writing: LogWriter) -> tuple[list[PayloadRow], int]:
         waiting: list[str] = []
         after = position
         while events := writing.events_with_refs(None, after, _PAGE):
@@ -311,7 +311,7 @@ def _remove_files(log: Log, files: FolderBlobs, cutoff: Cutoff) -> None:
             if reading.payload_size(_digest(name)) is not None:
                 continue
 
-        def work(writing: Writing, name: str = name) -> None:
+        def work(writing: LogWriter, name: str = name) -> None:
             # Whoever stores the payload again looks for its file in a transaction, so after this.
             if writing.payload_size(_digest(name)) is None and _age(files.path(name), cutoff):
                 files.delete(name)

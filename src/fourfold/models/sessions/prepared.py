@@ -12,7 +12,7 @@ from typing import Any
 from fourfold import limits
 from fourfold.blobs import BlobStore
 from fourfold.blobs.protocol import check_age
-from fourfold.content import Interned
+from fourfold.content import InternedPayload
 from fourfold.errors import InvalidInput
 from fourfold.models.sessions.heads import check_expected_basis, check_head, edge_content
 from fourfold.models.sessions.payloads import Cutoff
@@ -35,7 +35,7 @@ from fourfold.models.sessions.writer import Append, Publish
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Preparing:
+class RequestBuilder:
     """Knows the clock, and where large payloads go."""
 
     def __init__(self, clock: Callable[[], datetime], files: BlobStore | None) -> None:
@@ -97,7 +97,7 @@ class Preparing:
             check_count(expected_last_id, "expected_last_id")
         if key is not None:
             check_key(key)
-        payloads: Sequence[Interned] = ()
+        payloads: Sequence[InternedPayload] = ()
         if type(drafts) is not Alike:
             payloads = [each for draft in drafts if draft.payloads for each in draft.payloads]
         return Append(sid, drafts, *self.now(), expected_last_id, key, self._files, payloads)

@@ -15,10 +15,10 @@ from fourfold import limits
 from fourfold.archive.publication import Content, Description, Table
 from fourfold.kernel import Database, load_queries
 from fourfold.models.sessions.fold import State, advance
-from fourfold.models.sessions.log import SessionRow, Writing
+from fourfold.models.sessions.log import LogWriter, SessionRow
 from fourfold.models.sessions.records import Event, edge_of, head_of
 from fourfold.models.sessions.sqlite_log import SQL as _LOG
-from fourfold.models.sessions.sqlite_log import TableLog
+from fourfold.models.sessions.sqlite_log import SqliteLog
 from fourfold.models.sessions.stamps import event_of, state_text
 from fourfold.models.sessions.writer import edge_row, head_row
 
@@ -28,7 +28,7 @@ _PAGE = limits.SESSION_PAGE_EVENTS
 
 def rebuild(database: Database) -> None:
     """Make heads, edges and snapshots from the events of every session."""
-    log = TableLog(database)
+    log = SqliteLog(database)
     after = 0
     while True:
         with log.read() as reading:
@@ -40,7 +40,7 @@ def rebuild(database: Database) -> None:
         after = rows[-1].key
 
 
-def _derive(log: TableLog, row: SessionRow) -> None:
+def _derive(log: SqliteLog, row: SessionRow) -> None:
     state, at, snapshot_at = State(), 0, 0
     while True:
         with log.read() as reading:
@@ -56,7 +56,7 @@ def _derive(log: TableLog, row: SessionRow) -> None:
         log.transact_alone(partial(_write, key=row.key, events=events, text=text))
 
 
-def _write(writing: Writing, key: int, events: Sequence[Event], text: str | None) -> None:
+def _write(writing: LogWriter, key: int, events: Sequence[Event], text: str | None) -> None:
     for event in events:
         if event.type == "head/published":
             writing.insert_head(key, head_row(event, head_of(event.data["head"])))

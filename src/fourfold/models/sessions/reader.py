@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from fourfold.errors import CorruptData, NotFound
 from fourfold.limits import SESSION_PAGE_EVENTS, SESSION_SLOTS_MAX
 from fourfold.models.sessions.fold import LISTS, Counters, State, View, advance, fold
-from fourfold.models.sessions.log import Log, Reading, SessionRow, Writing
+from fourfold.models.sessions.log import Log, LogReader, LogWriter, SessionRow
 from fourfold.models.sessions.records import Edge, Event, Head, copied, edge_of, head_of
 from fourfold.models.sessions.stamps import ENTITY_CODES, event_of, state_of
 
@@ -51,7 +51,7 @@ class Slots:
         self._most = most
         self._lock = threading.Lock()
 
-    def committed(self, reading: Reading, sid: str, mark: int) -> Slot:
+    def committed(self, reading: LogReader, sid: str, mark: int) -> Slot:
         """The newest committed state. `mark` is `published`, taken before the reading began."""
         known = self.get(sid)
         found = load(reading, sid, known)
@@ -69,7 +69,7 @@ class Slots:
                 self._slots.move_to_end(sid)
             return found
 
-    def inside(self, writing: Writing, sid: str) -> Slot:
+    def inside(self, writing: LogWriter, sid: str) -> Slot:
         """The state that a transaction sees, with what it wrote itself."""
         shared: Slot | None = writing.scratch.get(_SCRATCH, {}).get(sid)
         if shared is not None:
@@ -78,7 +78,7 @@ class Slots:
             known = None if sid in self._moving else self._slots.get(sid)
         return known or load(writing, sid, None)
 
-    def position(self, writing: Writing) -> int:
+    def position(self, writing: LogWriter) -> int:
         """The newest position that a transaction sees."""
         shared: int | None = writing.scratch.get(_POSITION)
         if shared is not None:
@@ -87,7 +87,7 @@ class Slots:
             known = None if self._moving else self._position
         return writing.position() if known is None else known
 
-    def move(self, writing: Writing, sid: str, slot: Slot, position: int | None = None) -> None:
+    def move(self, writing: LogWriter, sid: str, slot: Slot, position: int | None = None) -> None:
         """The last thing that a request does: others see the new state once it is committed, those
         of the same transaction at once.
         """
@@ -99,7 +99,7 @@ class Slots:
             scratch[_POSITION] = position
         writing.after_commit(lambda: self.publish(sid, slot, position))
 
-    def leave(self, writing: Writing, sid: str) -> None:
+    def leave(self, writing: LogWriter, sid: str) -> None:
         """The same for a session that is deleted: requests of the same transaction must not find it
         here any more.
         """
@@ -133,7 +133,7 @@ class Slots:
             self._slots.popitem(last=False)
 
 
-def load(reading: Reading, sid: str, known: Slot | None) -> Slot:
+def load(reading: LogReader, sid: str, known: Slot | None) -> Slot:
     """The state of a session as a reading sees it: the newest of a known state and a snapshot,
     folded up to the end. The same object as `known` when nothing came since.
     """
@@ -147,7 +147,7 @@ def load(reading: Reading, sid: str, known: Slot | None) -> Slot:
     return _folded(reading, known._replace(row=row), reading.last_event(row.key))
 
 
-def state_at(reading: Reading, row: SessionRow, event_id: int) -> Slot:
+def state_at(reading: LogReader, row: SessionRow, event_id: int) -> Slot:
     """The state as it was at an event, from the nearest snapshot before it."""
     snapshot = reading.snapshot_before(row.key, event_id)
     if snapshot is None:
@@ -160,7 +160,7 @@ def state_at(reading: Reading, row: SessionRow, event_id: int) -> Slot:
     return _folded(reading, Slot(row, state, at), event_id)
 
 
-def existing(reading: Reading, sid: str) -> SessionRow:
+def existing(reading: LogReader, sid: str) -> SessionRow:
     """The row of a session that is there and not deleted."""
     row = reading.session(sid)
     if row is None:
@@ -174,7 +174,7 @@ def existing(reading: Reading, sid: str) -> SessionRow:
     return row
 
 
-def _folded(reading: Reading, slot: Slot, until: int) -> Slot:
+def _folded(reading: LogReader, slot: Slot, until: int) -> Slot:
     row, state, snapshot_at = slot
     while state.counters.event < until:
         rows = reading.events(row.key, state.counters.event, until, SESSION_PAGE_EVENTS)
@@ -189,14 +189,14 @@ def _folded(reading: Reading, slot: Slot, until: int) -> Slot:
 T = TypeVar("T")
 
 
-class Listed(Sequence[T], Generic[T]):
+class SessionListing(Sequence[T], Generic[T]):
     """A list that lies in the log. `load(reading, first, last)` reads items of it, from 0."""
 
     def __init__(
         self,
         log: Log,
-        size: Callable[[Reading], int] | int,
-        load: Callable[[Reading, int, int], list[T]],
+        size: Callable[[LogReader], int] | int,
+        load: Callable[[LogReader, int, int], list[T]],
     ) -> None:
         self._log = log
         self._size = size
@@ -235,7 +235,7 @@ class Listed(Sequence[T], Generic[T]):
             yield page
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, (list, tuple, Listed)):
+        if isinstance(other, (list, tuple, SessionListing)):
             return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
         return NotImplemented
 
@@ -296,36 +296,36 @@ class SessionView:
         return copied(self._state.error)
 
     @property
-    def messages(self) -> Listed[dict[str, Any]]:
+    def messages(self) -> SessionListing[dict[str, Any]]:
         return self._entities("message", self.counters.message)
 
     @property
-    def turns(self) -> Listed[dict[str, Any]]:
+    def turns(self) -> SessionListing[dict[str, Any]]:
         return self._entities("turn", self.counters.turn)
 
     @property
-    def steps(self) -> Listed[dict[str, Any]]:
+    def steps(self) -> SessionListing[dict[str, Any]]:
         return self._entities("step", self.counters.step)
 
     @property
-    def evals(self) -> Listed[dict[str, Any]]:
+    def evals(self) -> SessionListing[dict[str, Any]]:
         return self._entities("eval", self.counters.eval)
 
     @property
-    def heads(self) -> Listed[Head]:
+    def heads(self) -> SessionListing[Head]:
         return self._marked("heads", lambda event: head_of(event.data["head"]))
 
     @property
-    def edges(self) -> Listed[Edge]:
+    def edges(self) -> SessionListing[Edge]:
         return self._marked("edges", lambda event: edge_of(event.data["edge"]))
 
     @property
-    def events(self) -> Listed[Event]:
-        def load(reading: Reading, first: int, last: int) -> list[Event]:
+    def events(self) -> SessionListing[Event]:
+        def load(reading: LogReader, first: int, last: int) -> list[Event]:
             rows = reading.events(self._row.key, first, last, last - first)
             return [event_of(self.id, row) for row in rows]
 
-        return Listed(self._log, self.counters.event, load)
+        return SessionListing(self._log, self.counters.event, load)
 
     def kept_messages(self) -> Iterator[dict[str, Any]]:
         """The transcript that still counts: from the compaction boundary on, oldest first."""
@@ -356,23 +356,25 @@ class SessionView:
     def __repr__(self) -> str:
         return f"<SessionView of {self.id} at event {self.counters.event}>"
 
-    def _entities(self, entity: str, count: int) -> Listed[dict[str, Any]]:
+    def _entities(self, entity: str, count: int) -> SessionListing[dict[str, Any]]:
         code, until = ENTITY_CODES[entity], self.counters.event
 
-        def load(reading: Reading, first: int, last: int) -> list[dict[str, Any]]:
+        def load(reading: LogReader, first: int, last: int) -> list[dict[str, Any]]:
             rows = reading.entities(self._row.key, code, first + 1, last, until)
             return [event_of(self.id, row).data[entity] for row in rows]
 
-        return Listed(self._log, count, load)
+        return SessionListing(self._log, count, load)
 
-    def _marked(self, what: str, made: Callable[[Event], T]) -> Listed[T]:
+    def _marked(self, what: str, made: Callable[[Event], T]) -> SessionListing[T]:
         key, until = self._row.key, self.counters.event
 
-        def load(reading: Reading, first: int, last: int) -> list[T]:
+        def load(reading: LogReader, first: int, last: int) -> list[T]:
             found = []
             for event_id in reading.marks(what, key, until, first, last - first):
                 [row] = reading.events(key, event_id - 1, event_id, 1)
                 found.append(made(event_of(self.id, row)))
             return found
 
-        return Listed(self._log, lambda reading: reading.marks_count(what, key, until), load)
+        return SessionListing(
+            self._log, lambda reading: reading.marks_count(what, key, until), load
+        )

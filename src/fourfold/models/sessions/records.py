@@ -231,7 +231,7 @@ class Gap(msgspec.Struct, frozen=True):
     type: str = "subscribe/gap"
 
 
-class Collected(msgspec.Struct, frozen=True):
+class GcReport(msgspec.Struct, frozen=True):
     """What a garbage collection removed."""
 
     sessions: int
@@ -240,7 +240,7 @@ class Collected(msgspec.Struct, frozen=True):
     bytes: int
 
 
-class Bundled(msgspec.Struct, frozen=True):
+class BundleReport(msgspec.Struct, frozen=True):
     """What a bundle holds."""
 
     sessions: int

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, overload
 from fourfold import limits
 from fourfold.content import (
     Inline,
-    Interned,
+    InternedPayload,
     PayloadRef,
     decide,
     encode,
@@ -61,7 +61,7 @@ class Draft(NamedTuple):
     body: str
     put: int | None = None
     refs: tuple[PayloadRef, ...] = ()
-    payloads: tuple[Interned, ...] = ()
+    payloads: tuple[InternedPayload, ...] = ()
     size: int = 0
 
 
@@ -253,9 +253,9 @@ def _session_entity(sid: str, found: Any) -> dict[str, Any]:
     return {"status": "running", **found, "id": sid}
 
 
-def settle(holder: dict[str, Any]) -> list[Interned]:
+def settle(holder: dict[str, Any]) -> list[InternedPayload]:
     """Replace payloads by what stands for them in the event; those that must be stored."""
-    payloads: list[Interned] = []
+    payloads: list[InternedPayload] = []
     if Payload not in map(type, holder.values()):
         return payloads
     for name, value in holder.items():

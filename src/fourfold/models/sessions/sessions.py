@@ -24,16 +24,16 @@ from fourfold.content import PayloadRef, encode, is_ref
 from fourfold.errors import InvalidInput, NotFound, ReadOnly
 from fourfold.models.sessions import bundle, heads, payloads, writer
 from fourfold.models.sessions.feed import Broadcast, Feed, Item, Subscription
-from fourfold.models.sessions.log import Log, SessionRow, Writing
+from fourfold.models.sessions.log import Log, LogWriter, SessionRow
 from fourfold.models.sessions.memory_log import MemoryLog
-from fourfold.models.sessions.prepared import Preparing
+from fourfold.models.sessions.prepared import RequestBuilder
 from fourfold.models.sessions.reader import SessionView, Slot, Slots, existing, state_at
 from fourfold.models.sessions.records import (
     UNSET,
-    Bundled,
-    Collected,
+    BundleReport,
     Edge,
     Event,
+    GcReport,
     Head,
     LineageGraph,
     SessionInfo,
@@ -61,7 +61,7 @@ class Sessions:
     ) -> None:
         self.log = MemoryLog() if log is None else log
         self.files = files
-        self._preparing = Preparing(clock, files)
+        self._preparing = RequestBuilder(clock, files)
         self._slots = Slots()
         self._broadcast = Broadcast(self.log)
         self._closed = False
@@ -271,7 +271,7 @@ class Sessions:
         """The references of a session, or of all, that lead to no payload; none, one hopes."""
         return payloads.dangling(self.log, self.files, sid)
 
-    def gc(self, grace_s: float = limits.SESSION_GRACE_S) -> Collected:
+    def gc(self, grace_s: float = limits.SESSION_GRACE_S) -> GcReport:
         """Remove payloads that no event leads to, and the events of deleted sessions, once they are
         older than the grace age. With an age of 0 nobody may be about to use a payload that was
         just stored.
@@ -380,7 +380,7 @@ class Sessions:
         """A session and all that edges lead to from it, with every payload, as lines of JSON."""
         return bundle.lines(self, check_session_id(sid))
 
-    def import_bundle(self, path: str | Path) -> Bundled:
+    def import_bundle(self, path: str | Path) -> BundleReport:
         """Add the sessions of a bundle, under their ids. Every digest in it is checked first; a
         session that is here already must have the same history, and gets what is missing.
         """
@@ -460,7 +460,7 @@ class Sessions:
 
     # Inside
 
-    def _submit(self, work: Callable[[Writing], T], request: Append) -> T:
+    def _submit(self, work: Callable[[LogWriter], T], request: Append) -> T:
         self._broadcast.refuse_reentry(request.sid)
         if request.payloads:
             payloads.write_files(request.payloads, self.files)
@@ -468,7 +468,7 @@ class Sessions:
         self._broadcast.ring(request.sid)
         return result
 
-    async def _submit_async(self, work: Callable[[Writing], T], request: Append) -> T:
+    async def _submit_async(self, work: Callable[[LogWriter], T], request: Append) -> T:
         self._broadcast.refuse_reentry(request.sid)
         if any(writer.is_file(each, self.files) for each in request.payloads):
             await asyncio.to_thread(payloads.write_files, request.payloads, self.files)

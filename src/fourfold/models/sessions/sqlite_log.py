@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from fourfold import limits
-from fourfold.content import Interned, parse_content_id
+from fourfold.content import InternedPayload, parse_content_id
 from fourfold.errors import FourfoldError
 from fourfold.kernel import (
     Database,
     Migration,
-    Snapshot,
+    ReadTransaction,
     Transaction,
     load_queries,
     profiles,
@@ -23,9 +23,9 @@ from fourfold.kernel.named_queries import read_sql
 from fourfold.models.sessions.log import (
     EdgeRow,
     HeadRow,
+    LogWriter,
     PayloadRow,
     SessionRow,
-    Writing,
     seal_of,
 )
 from fourfold.models.sessions.stamps import Appended, Row, position_check
@@ -55,12 +55,12 @@ _MARKS = {
 }
 
 
-class TableReading:
+class SqliteLogReader:
     """Questions to one snapshot of the database."""
 
     __slots__ = ("_snapshot",)
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: ReadTransaction) -> None:
         self._snapshot = snapshot
 
     def session(self, sid: str) -> SessionRow | None:
@@ -162,7 +162,7 @@ class TableReading:
         return list(map(Row._make, self._snapshot.all(sql, params)))
 
 
-class TableWriting(TableReading):
+class SqliteLogWriter(SqliteLogReader):
     """The same with changes, in one transaction."""
 
     __slots__ = ("_txn", "scratch")
@@ -219,7 +219,7 @@ class TableWriting(TableReading):
     def insert_snapshot(self, key: int, event_id: int, state: str) -> None:
         self._txn.execute(SQL.insert_snapshot, (key, event_id, state))
 
-    def put_payload(self, payload: Interned, now: int, *, is_file: bool) -> None:
+    def put_payload(self, payload: InternedPayload, now: int, *, is_file: bool) -> None:
         digest = bytes.fromhex(parse_content_id(payload.ref.id))
         data = None if is_file else payload.data
         slack = limits.SESSION_PAYLOAD_TOUCH_S
@@ -237,10 +237,10 @@ class TableWriting(TableReading):
         return self._txn.changes
 
 
-class TableAudit:
+class SqliteLogAudit:
     """Every row as it lies there."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: ReadTransaction) -> None:
         self._snapshot = snapshot
 
     def sessions(self) -> Iterator[tuple[Any, ...]]:
@@ -269,7 +269,7 @@ class TableAudit:
         return self._snapshot.rows(SQL.verify_payloads)
 
 
-class TableLog:
+class SqliteLog:
     """The log in the tables of a database."""
 
     def __init__(self, database: Database) -> None:
@@ -286,29 +286,29 @@ class TableLog:
         self.database.drop_migration_backups()
 
     @contextmanager
-    def read(self) -> Iterator[TableReading]:
+    def read(self) -> Iterator[SqliteLogReader]:
         with self.database.read() as snapshot:
-            yield TableReading(snapshot)
+            yield SqliteLogReader(snapshot)
 
-    def transact(self, work: Callable[[Writing], T], size: int = 0) -> T:
+    def transact(self, work: Callable[[LogWriter], T], size: int = 0) -> T:
         if size >= limits.GROUP_BYTES_MAX:
             # Too large to share a commit with others.
             return self.transact_alone(work)
-        return self.database.transact(lambda txn: work(TableWriting(txn)), size=size)
+        return self.database.transact(lambda txn: work(SqliteLogWriter(txn)), size=size)
 
-    def transact_alone(self, work: Callable[[Writing], T]) -> T:
+    def transact_alone(self, work: Callable[[LogWriter], T]) -> T:
         with self.database.write(deadline_s=limits.SESSION_UPKEEP_DEADLINE_S) as txn:
-            return work(TableWriting(txn))
+            return work(SqliteLogWriter(txn))
 
-    def transact_async(self, work: Callable[[Writing], T], size: int = 0) -> Awaitable[T]:
+    def transact_async(self, work: Callable[[LogWriter], T], size: int = 0) -> Awaitable[T]:
         if size >= limits.GROUP_BYTES_MAX:
             return asyncio.to_thread(self.transact_alone, work)
-        return self.database.transact_async(lambda txn: work(TableWriting(txn)), size=size)
+        return self.database.transact_async(lambda txn: work(SqliteLogWriter(txn)), size=size)
 
     @contextmanager
-    def audit(self) -> Iterator[TableAudit]:
+    def audit(self) -> Iterator[SqliteLogAudit]:
         with self.database.read_in_background() as snapshot:
-            yield TableAudit(snapshot)
+            yield SqliteLogAudit(snapshot)
 
     def problems(self) -> list[str]:
         try:

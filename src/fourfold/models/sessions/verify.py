@@ -15,7 +15,7 @@ from fourfold.content import content_id, decode, encode, find_refs, parse_conten
 from fourfold.content.hashes import PREFIX
 from fourfold.errors import ContentError, CorruptData, FourfoldError, NotFound
 from fourfold.models.sessions.fold import State, advance
-from fourfold.models.sessions.log import Audit, Log, SessionRow, seal_of
+from fourfold.models.sessions.log import Log, LogAudit, SessionRow, seal_of
 from fourfold.models.sessions.records import Event, edge_of, head_of
 from fourfold.models.sessions.stamps import (
     Row,
@@ -50,13 +50,13 @@ def contents(log: Log, files: BlobStore | None) -> list[str]:
     return found
 
 
-def strays(audit: Audit) -> Iterator[str]:
+def strays(audit: LogAudit) -> Iterator[str]:
     """Rows that belong to no session."""
     for what, at in audit.strays():
         yield f"{what} {at}: its session does not exist"
 
 
-def of_session(audit: Audit, row: tuple[Any, ...], payloads: Container[str]) -> Iterator[str]:
+def of_session(audit: LogAudit, row: tuple[Any, ...], payloads: Container[str]) -> Iterator[str]:
     """What is wrong with one session, which is a row of `audit.sessions()`. A reference must lead
     to one of `payloads`.
     """
@@ -80,14 +80,14 @@ def of_session(audit: Audit, row: tuple[Any, ...], payloads: Container[str]) -> 
 class _Walk:
     """One session's log from its first event to its last, beside what was derived from it."""
 
-    def __init__(self, audit: Audit, key: int, sid: str, payloads: Container[str]) -> None:
+    def __init__(self, audit: LogAudit, key: int, sid: str, payloads: Container[str]) -> None:
         self._audit = audit
         self._key = key
         self._sid = sid
         self._payloads = payloads
-        self._snapshots = _Derived(audit.snapshots(key), lambda row: row[0])
-        self._heads = _Derived(audit.heads(key), lambda row: row[1])
-        self._edges = _Derived(audit.edges(key), lambda row: row[1])
+        self._snapshots = _DerivedRows(audit.snapshots(key), lambda row: row[0])
+        self._heads = _DerivedRows(audit.heads(key), lambda row: row[1])
+        self._edges = _DerivedRows(audit.edges(key), lambda row: row[1])
         self._state: State | None = State()
         self._digest = first_digest(sid)
         self._position = 0
@@ -204,7 +204,7 @@ class _Walk:
         self._basis, self._covered = head.id, last
 
 
-class _Derived:
+class _DerivedRows:
     """Derived rows in the order of their events, taken as the events come by."""
 
     def __init__(
@@ -232,7 +232,7 @@ class _Derived:
             self._next = next(self._rows, None)
 
 
-def of_payloads(audit: Audit, files: BlobStore | None, known: set[str]) -> Iterator[str]:
+def of_payloads(audit: LogAudit, files: BlobStore | None, known: set[str]) -> Iterator[str]:
     """Prove the bytes of every payload; the ids of the sound ones are added to `known`."""
     refers: dict[str, list[str]] = {}
     for digest, size, _, data in audit.payloads():

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from fourfold import limits
 from fourfold.blobs import BlobStore
-from fourfold.content import Interned, PayloadRef, decode, parse_content_id
+from fourfold.content import InternedPayload, PayloadRef, decode, parse_content_id
 from fourfold.errors import (
     AlreadyExists,
     InvalidInput,
@@ -23,7 +23,7 @@ from fourfold.errors import (
 )
 from fourfold.models.sessions.fold import State
 from fourfold.models.sessions.heads import check_basis, check_boundary, head_content
-from fourfold.models.sessions.log import EdgeRow, HeadRow, Reading, SessionRow, Writing
+from fourfold.models.sessions.log import EdgeRow, HeadRow, LogReader, LogWriter, SessionRow
 from fourfold.models.sessions.reader import Slot, Slots, existing, state_at
 from fourfold.models.sessions.records import (
     ENTITY_OF,
@@ -52,7 +52,7 @@ class Append(NamedTuple):
     expected_last_id: int | Unset = UNSET
     key: str | None = None
     files: BlobStore | None = None
-    payloads: Sequence[Interned] = ()
+    payloads: Sequence[InternedPayload] = ()
 
     @property
     def size(self) -> int:
@@ -80,7 +80,7 @@ class Publish(NamedTuple):
         return self.covered._replace(drafts=[*self.covered.drafts, *self.append.drafts])
 
 
-def append(writing: Writing, slots: Slots, request: Append) -> Sequence[Event]:
+def append(writing: LogWriter, slots: Slots, request: Append) -> Sequence[Event]:
     """Append the events, all or none; those of an earlier request with the same key as they are."""
     slot = slots.inside(writing, request.sid)
     if request.key is not None:
@@ -102,7 +102,7 @@ def append(writing: Writing, slots: Slots, request: Append) -> Sequence[Event]:
     return _write(writing, slots, slot, request)
 
 
-def create(writing: Writing, slots: Slots, request: Append) -> SessionRow:
+def create(writing: LogWriter, slots: Slots, request: Append) -> SessionRow:
     """The session; a new one begins with the events of the request."""
     row = writing.session(request.sid)
     if row is not None:
@@ -123,7 +123,7 @@ def create(writing: Writing, slots: Slots, request: Append) -> SessionRow:
     return row
 
 
-def publish_head(writing: Writing, slots: Slots, publish: Publish) -> Head:
+def publish_head(writing: LogWriter, slots: Slots, publish: Publish) -> Head:
     """Publish a head over the events since the current one."""
     request, given = publish.append, publish.given
     slot = slots.inside(writing, request.sid)
@@ -145,7 +145,7 @@ def publish_head(writing: Writing, slots: Slots, publish: Publish) -> Head:
     return head_of(event.data["head"])
 
 
-def append_edge(writing: Writing, slots: Slots, request: Append) -> Event:
+def append_edge(writing: LogWriter, slots: Slots, request: Append) -> Event:
     """Add an edge to a session's log; one that is there already stays as it is."""
     content = decode(request.drafts[0].body.encode())["edge"]
     slot = slots.inside(writing, request.sid)
@@ -159,14 +159,14 @@ def append_edge(writing: Writing, slots: Slots, request: Append) -> Event:
     return event
 
 
-def delete(writing: Writing, slots: Slots, sid: str, at: str) -> None:
+def delete(writing: LogWriter, slots: Slots, sid: str, at: str) -> None:
     """Mark a session as deleted; its events stay until they are collected."""
     row = existing(writing, sid)
     writing.mark_session(row._replace(deleted_at=at))
     slots.leave(writing, sid)
 
 
-def _write(writing: Writing, slots: Slots, slot: Slot, request: Append) -> Appended:
+def _write(writing: LogWriter, slots: Slots, slot: Slot, request: Append) -> Appended:
     appended, state = stamp(
         request.sid,
         slot.state,
@@ -183,7 +183,9 @@ def _write(writing: Writing, slots: Slots, slot: Slot, request: Append) -> Appen
     return appended
 
 
-def _write_one(writing: Writing, slots: Slots, slot: Slot, request: Append, drafts: Alike) -> Event:
+def _write_one(
+    writing: LogWriter, slots: Slots, slot: Slot, request: Append, drafts: Alike
+) -> Event:
     """The same for one event, from which nothing is derived: what most requests are."""
     session, state, _ = slot
     position = slots.position(writing) + 1
@@ -195,7 +197,7 @@ def _write_one(writing: Writing, slots: Slots, slot: Slot, request: Append, draf
     return event_of(request.sid, row)
 
 
-def keep(writing: Writing, slots: Slots, slot: Slot, appended: Appended, state: State) -> Slot:
+def keep(writing: LogWriter, slots: Slots, slot: Slot, appended: Appended, state: State) -> Slot:
     """Write stamped events and what is derived from them; the session after them."""
     row = slot.row
     writing.insert_events(row.key, appended)
@@ -207,7 +209,7 @@ def keep(writing: Writing, slots: Slots, slot: Slot, appended: Appended, state: 
 
 
 def _settle(
-    writing: Writing,
+    writing: LogWriter,
     slots: Slots,
     slot: Slot,
     state: State,
@@ -231,7 +233,9 @@ def _settle(
     return after
 
 
-def put_payload(writing: Writing, payload: Interned, now: int, files: BlobStore | None) -> None:
+def put_payload(
+    writing: LogWriter, payload: InternedPayload, now: int, files: BlobStore | None
+) -> None:
     """Store a payload in this transaction. The bytes of a large one are a file, which was written
     before; but a collection may have removed it since, and does so in transactions only.
     """
@@ -244,11 +248,11 @@ def put_payload(writing: Writing, payload: Interned, now: int, files: BlobStore 
     writing.put_payload(payload, now, is_file=True)
 
 
-def is_file(payload: Interned, files: BlobStore | None) -> bool:
+def is_file(payload: InternedPayload, files: BlobStore | None) -> bool:
     return files is not None and payload.ref.size > limits.SESSION_PAYLOAD_ROW_BYTES_MAX
 
 
-def _derive(writing: Writing, row: SessionRow, events: Sequence[Event]) -> None:
+def _derive(writing: LogWriter, row: SessionRow, events: Sequence[Event]) -> None:
     for event in events:
         if event.type == "head/published":
             writing.insert_head(row.key, head_row(event, head_of(event.data["head"])))
@@ -266,7 +270,7 @@ def edge_row(event: Event, edge: Edge) -> EdgeRow:
     )
 
 
-def _check_refs(reading: Reading, request: Append) -> None:
+def _check_refs(reading: LogReader, request: Append) -> None:
     """Refuse references to payloads that nobody stored."""
     for draft in request.drafts:
         if draft.refs:
@@ -276,7 +280,7 @@ def _check_refs(reading: Reading, request: Append) -> None:
                     check_ref(reading, ref)
 
 
-def check_ref(reading: Reading, ref: PayloadRef) -> None:
+def check_ref(reading: LogReader, ref: PayloadRef) -> None:
     size = reading.payload_size(bytes.fromhex(parse_content_id(ref.id)))
     if size is None:
         raise PayloadMissing(f"payload {ref.id} is not in this store", details={"payload": ref.id})
@@ -284,7 +288,7 @@ def check_ref(reading: Reading, ref: PayloadRef) -> None:
         raise InvalidInput(f"payload {ref.id} has {size} bytes, but the reference says {ref.size}")
 
 
-def _replayed(reading: Reading, row: SessionRow, request: Append) -> list[Event] | None:
+def _replayed(reading: LogReader, row: SessionRow, request: Append) -> list[Event] | None:
     assert request.key is not None
     rows = reading.events_of_request(row.key, request.key)
     if not rows:
@@ -315,7 +319,7 @@ def _mismatch(request: Append) -> ReplayMismatch:
     )
 
 
-def _check_end(reading: Reading, sid: str, head_id: str | None) -> None:
+def _check_end(reading: LogReader, sid: str, head_id: str | None) -> None:
     """An end of an edge that lies in this store must be a head of that session."""
     row = reading.session(sid)
     if row is None or head_id is None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fourfold.models.streams.records import Appended, Chunk, Producer, Record, StreamInfo
     from fourfold.models.streams.stream import Stream
     from fourfold.models.streams.streams import Streams
-    from fourfold.models.streams.writer import Fork, Wanted
+    from fourfold.models.streams.writer import Fork, StreamOptions
 else:
     __getattr__, __dir__ = exports(
         __name__,
@@ -32,7 +32,7 @@ else:
             "Stream": "fourfold.models.streams.stream",
             "StreamInfo": "fourfold.models.streams.records",
             "Streams": "fourfold.models.streams.streams",
-            "Wanted": "fourfold.models.streams.writer",
+            "StreamOptions": "fourfold.models.streams.writer",
         },
     )
 
@@ -47,6 +47,6 @@ __all__ = [
     "Record",
     "Stream",
     "StreamInfo",
+    "StreamOptions",
     "Streams",
-    "Wanted",
 ]

@@ -41,7 +41,7 @@ class Tail(Protocol):
     def closed(self) -> bool: ...
 
 
-class Known(NamedTuple):
+class KnownProducer(NamedTuple):
     """What is known of a producer: its epoch, and the last request that was accepted in it."""
 
     epoch: int
@@ -58,7 +58,7 @@ def check_producer(producer: Producer) -> Producer:
     return producer
 
 
-def is_duplicate(producer: Producer, known: Known | None) -> bool:
+def is_duplicate(producer: Producer, known: KnownProducer | None) -> bool:
     """Whether this request was accepted before; an error when it does not follow on."""
     if known is None:
         if producer.seq != 0:

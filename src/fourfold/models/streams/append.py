@@ -46,10 +46,10 @@ from fourfold.kernel import Transaction, load_queries
 from fourfold.kernel.bulk_insert import values_statement
 from fourfold.models.streams import admission, validation
 from fourfold.models.streams import rules as stream_rules
-from fourfold.models.streams.admission import Known
+from fourfold.models.streams.admission import KnownProducer
 from fourfold.models.streams.records import Appended, Producer, StreamInfo
 from fourfold.models.streams.rules import Rules
-from fourfold.models.streams.writer import SQL, Moment, info_of
+from fourfold.models.streams.writer import SQL, StreamClock, info_of
 
 _SQL = load_queries("fourfold.models.streams")
 _BEHIND_ALL = (2**63 - 1, 0)
@@ -171,7 +171,7 @@ class _Tail:
         self.ttl_seconds = info.ttl_seconds
         self.expires_at_ms = info.expires_at_ms
         self.deleted = info.deleted
-        self.producers: dict[str, Known | None] = {}
+        self.producers: dict[str, KnownProducer | None] = {}
         # What is to be written for the transaction under way.
         self.records: list[bytes] = []
         self.keyed: list[tuple[int, int, bytes]] = []
@@ -179,7 +179,7 @@ class _Tail:
         self.produced: set[str] = set()
         self.close = False
 
-    def is_over(self, now: Moment) -> bool:
+    def is_over(self, now: StreamClock) -> bool:
         """Whether its time has passed; uses that are not written down yet count."""
         end = self.expires_at_ms
         if end is None or end > now.ms or self.deleted:
@@ -208,7 +208,7 @@ class Appender:
         tail = self._tails.get(name)
         return None if tail is None or tail.rules is not None else tail.sid
 
-    def append(self, txn: Transaction, asked: Sequence[Asked], now: Moment) -> list[Outcome]:
+    def append(self, txn: Transaction, asked: Sequence[Asked], now: StreamClock) -> list[Outcome]:
         """The outcome of each, in order. An error of the database is raised, and concerns all."""
         if txn.total_changes != self._mark or len(self._tails) > limits.STREAM_TAILS_MAX:
             self._tails = {}
@@ -239,7 +239,12 @@ class Appender:
         self._mark = mark
 
     def _admit(
-        self, txn: Transaction, name: str, request: Append, now: Moment, moved: dict[int, _Tail]
+        self,
+        txn: Transaction,
+        name: str,
+        request: Append,
+        now: StreamClock,
+        moved: dict[int, _Tail],
     ) -> Appended:
         """Take one append in, or raise; nothing has changed when it raises."""
         tail = self._tails.get(name) or self._look(txn, name)
@@ -363,19 +368,19 @@ def _move(tail: _Tail, request: Append, keys: Sequence[bytes | None] | None, now
     if tail.ttl_seconds is not None:
         tail.expires_at_ms = now_ms + 1000 * tail.ttl_seconds
     if producer is not None:
-        tail.producers[producer.id] = Known(producer.epoch, producer.seq)
+        tail.producers[producer.id] = KnownProducer(producer.epoch, producer.seq)
         tail.produced.add(producer.id)
     if request.close:
         tail.closed, tail.closed_by, tail.close = True, producer, True
 
 
-def _known(txn: Transaction, tail: _Tail, producer: Producer) -> Known | None:
+def _known(txn: Transaction, tail: _Tail, producer: Producer) -> KnownProducer | None:
     found = tail.producers
     if producer.id not in found:
         if len(found) - len(tail.produced) > limits.STREAM_PRODUCERS_REMEMBERED:
             tail.producers = found = {each: found[each] for each in tail.produced}
         row = txn.one(SQL.producer, (tail.sid, producer.id))
-        found[producer.id] = None if row is None else Known(*row)
+        found[producer.id] = None if row is None else KnownProducer(*row)
     return found[producer.id]
 
 

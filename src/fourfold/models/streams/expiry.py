@@ -23,9 +23,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fourfold import limits
-from fourfold.kernel import Database, Snapshot, Transaction, failpoints, load_queries
+from fourfold.kernel import Database, ReadTransaction, Transaction, failpoints, load_queries
 from fourfold.models.streams import slices, tombstones, writer
-from fourfold.models.streams.archive.throttle import Pace
+from fourfold.models.streams.archive.throttle import Throttle
 from fourfold.models.streams.records import StreamInfo
 from fourfold.models.streams.writer import SQL
 
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 _ARCHIVE = load_queries("fourfold.models.streams.archive")
 
 
-def next_trim_offset(snapshot: Snapshot, info: StreamInfo, kept: int) -> int:
+def next_trim_offset(snapshot: ReadTransaction, info: StreamInfo, kept: int) -> int:
     """The offset up to which records are given up in one transaction, on the way to `kept`."""
     reached = slices.next_slice(snapshot, info.sid, kept - 1, limits.ARCHIVE_TRIM_ROWS).through
     return kept if reached is None else reached + 1
 
 
-def retention_horizon(snapshot: Snapshot, info: StreamInfo, now_ms: int) -> int:
+def retention_horizon(snapshot: ReadTransaction, info: StreamInfo, now_ms: int) -> int:
     """The first offset that the rules of a stream keep."""
     reached = info.first_offset
     if info.retention_seconds is not None:
@@ -52,7 +52,7 @@ def retention_horizon(snapshot: Snapshot, info: StreamInfo, now_ms: int) -> int:
     return reached
 
 
-def _by_age(snapshot: Snapshot, info: StreamInfo, oldest_ms: int) -> int:
+def _by_age(snapshot: ReadTransaction, info: StreamInfo, oldest_ms: int) -> int:
     params = (info.name, info.first_offset, oldest_ms)
     segment = snapshot.value(_ARCHIVE.first_not_older, params)
     if segment is not None:
@@ -61,7 +61,7 @@ def _by_age(snapshot: Snapshot, info: StreamInfo, oldest_ms: int) -> int:
     return info.next_offset if found is None else int(found)
 
 
-def _by_bytes(snapshot: Snapshot, info: StreamInfo, most: int) -> int:
+def _by_bytes(snapshot: ReadTransaction, info: StreamInfo, most: int) -> int:
     if info.wal_bytes > most:
         found = snapshot.value(SQL.newest_that_fit, (info.sid, most))
         return 0 if found is None else int(found) + 1
@@ -98,7 +98,7 @@ def trim_deleted(streams: Streams, slices: int) -> bool:
     while something is left.
     """
     database = streams.database
-    pace = Pace(
+    pace = Throttle(
         lambda: database.transactions,
         writing=database.is_writing,
         pressing=database.is_checkpointing,

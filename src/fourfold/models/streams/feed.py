@@ -19,7 +19,7 @@ from fourfold.models.streams.records import Chunk, Record, StreamInfo
 from fourfold.models.streams.validation import read_offset
 
 
-class Echo(NamedTuple):
+class AppendNotice(NamedTuple):
     """Records that were appended to a stream, and are on disk."""
 
     sid: int
@@ -28,7 +28,7 @@ class Echo(NamedTuple):
 
 def of(
     asked: Sequence[Asked], outcomes: Sequence[Outcome], name: str, sid: int, ts_ms: int
-) -> Echo | None:
+) -> AppendNotice | None:
     """What appends that shared a commit brought to one stream; None when it is too much to be
     carried around, or is not only records.
     """
@@ -45,7 +45,7 @@ def of(
             size += len(payload)
         if size > limits.STREAM_ECHO_BYTES:
             return None
-    return Echo(sid, tuple(found)) if found else None
+    return AppendNotice(sid, tuple(found)) if found else None
 
 
 def chunk(info: StreamInfo, at: str, heard: Sequence[object], records_max: int) -> Chunk | None:
@@ -61,7 +61,7 @@ def chunk(info: StreamInfo, at: str, heard: Sequence[object], records_max: int) 
     found: list[Record] = []
     reached = start
     for echo in heard:
-        if not isinstance(echo, Echo) or echo.sid != info.sid:
+        if not isinstance(echo, AppendNotice) or echo.sid != info.sid:
             return None
         if echo.records[-1].offset < reached:
             # It was heard before the last look at the log, which has seen it already.

@@ -12,25 +12,28 @@ from contextlib import AbstractContextManager, suppress
 
 from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput
-from fourfold.kernel import Snapshot
+from fourfold.kernel import ReadTransaction
 from fourfold.models.streams import reader, writer
 from fourfold.models.streams.records import ColdRecords, StreamInfo
-from fourfold.models.streams.writer import SQL, ForkPoint, Moment, Wanted, info_of
+from fourfold.models.streams.writer import SQL, ForkPoint, StreamClock, StreamOptions, info_of
 
-Read = Callable[[], AbstractContextManager[Snapshot]]
+Read = Callable[[], AbstractContextManager[ReadTransaction]]
 
 
-class _LogMoved(Exception):
+class _LogChanged(Exception):
     """Records that were about to be counted have left the log: measure again."""
 
 
-def is_measured(wanted: Wanted) -> bool:
+def is_measured(wanted: StreamOptions) -> bool:
     """Return True for a fork that may leave its source before the end."""
     return wanted.fork is not None and wanted.fork.offset is not None
 
 
 def measure(
-    read: Read, wanted: Wanted, moment: Callable[[], Moment], cold: ColdRecords | None = None
+    read: Read,
+    wanted: StreamOptions,
+    moment: Callable[[], StreamClock],
+    cold: ColdRecords | None = None,
 ) -> ForkPoint | None:
     """Measure where a fork leaves its source; None if there is nothing to measure.
 
@@ -38,11 +41,13 @@ def measure(
         reader.NotInTheLog: the point is in a segment, and there is no `cold` to read it with.
     """
     while True:
-        with suppress(_LogMoved):
+        with suppress(_LogChanged):
             return _measure(read, wanted, moment(), cold)
 
 
-def _measure(read: Read, wanted: Wanted, now: Moment, cold: ColdRecords | None) -> ForkPoint | None:
+def _measure(
+    read: Read, wanted: StreamOptions, now: StreamClock, cold: ColdRecords | None
+) -> ForkPoint | None:
     fork = wanted.fork
     if fork is None or not is_measured(wanted):
         return None
@@ -104,21 +109,21 @@ def _bytes_between(read: Read, sid: int, start: int, end: int) -> int:
     for first in range(start, end, limits.STREAM_FORK_SLICE):
         with read() as snapshot:
             if first < _log_begin(snapshot, _row(snapshot, sid, first)):
-                raise _LogMoved
+                raise _LogChanged
             last = min(first + limits.STREAM_FORK_SLICE, end)
             size += int(snapshot.value(SQL.bytes_between, (sid, first, last)))
     return size
 
 
-def _row(snapshot: Snapshot, sid: int, offset: int) -> StreamInfo:
+def _row(snapshot: ReadTransaction, sid: int, offset: int) -> StreamInfo:
     """Return a stream that keeps the record at an offset."""
     row = snapshot.one(SQL.stream_by_sid, (sid,))
     if row is None or info_of(row).first_offset > offset:
-        raise _LogMoved
+        raise _LogChanged
     return info_of(row)
 
 
-def _log_begin(snapshot: Snapshot, info: StreamInfo) -> int:
+def _log_begin(snapshot: ReadTransaction, info: StreamInfo) -> int:
     """Return the first offset of a stream's own that is in the log."""
     published = int(snapshot.value(SQL.log_begin, (info.sid,)))
     return max(info.first_offset, info.fork_offset or 0, published)

@@ -29,14 +29,14 @@ from fourfold.archive.restore_points import Place
 from fourfold.archive.retry import Retries
 from fourfold.archive.uploads import put_once, upload_of
 from fourfold.errors import HistoryTruncated, NotFound, PreconditionFailed, PublisherFenced
-from fourfold.kernel import Snapshot, load_queries
+from fourfold.kernel import ReadTransaction, load_queries
 from fourfold.models.streams.archive import manifest_rules
 from fourfold.objects import Object, ObjectInfo, ObjectStore
 
 _SQL = load_queries("fourfold.models.streams", "publication.sql")
 
 
-class Moved(NamedTuple):
+class TrimmedRecords(NamedTuple):
     """A stream whose manifest was written; one that is gone has no incarnation."""
 
     name: str
@@ -45,10 +45,10 @@ class Moved(NamedTuple):
     incarnation: str
 
 
-def moved_since(snapshot: Snapshot, since_ms: int) -> Iterator[Moved]:
+def moved_since(snapshot: ReadTransaction, since_ms: int) -> Iterator[TrimmedRecords]:
     """The streams whose manifests were written at or after a time."""
     for row in snapshot.rows(_SQL.moved_since, (since_ms,)):
-        yield Moved._make(row)
+        yield TrimmedRecords._make(row)
 
 
 class ObjectsAt:

@@ -7,16 +7,23 @@ from itertools import chain
 
 from fourfold import limits
 from fourfold.errors import InvalidInput, OffsetGone
-from fourfold.kernel import Snapshot
+from fourfold.kernel import ReadTransaction
 from fourfold.models.streams import rules
 from fourfold.models.streams.archive.indexes import fields
-from fourfold.models.streams.records import Chunk, ColdRecords, Record, Sought, Step, StreamInfo
+from fourfold.models.streams.records import (
+    Chunk,
+    ColdRecords,
+    Record,
+    RecordFilter,
+    Step,
+    StreamInfo,
+)
 from fourfold.models.streams.validation import read_offset, show_offset
 from fourfold.models.streams.writer import SQL, info_of, resolve
 
 
 def pieces(
-    snapshot: Snapshot, info: StreamInfo, start: int, end: int
+    snapshot: ReadTransaction, info: StreamInfo, start: int, end: int
 ) -> list[tuple[int, int, int]]:
     """The (sid, from, to) ranges that together are the offsets from `start` to `end` of a stream,
     in order: a fork has its own records, and those below its fork offset are its source's.
@@ -38,7 +45,11 @@ class NotInTheLog(Exception):
 
 
 def records(
-    snapshot: Snapshot, info: StreamInfo, start: int, end: int, cold: ColdRecords | None = None
+    snapshot: ReadTransaction,
+    info: StreamInfo,
+    start: int,
+    end: int,
+    cold: ColdRecords | None = None,
 ) -> Iterator[Record]:
     """The records of a range, one by one: those of segments first, then those of the log."""
     for sid, first, last in pieces(snapshot, info, start, end):
@@ -56,7 +67,7 @@ def records(
 
 
 def chunk(
-    snapshot: Snapshot,
+    snapshot: ReadTransaction,
     info: StreamInfo,
     offset: str | int,
     *,
@@ -80,10 +91,10 @@ def chunk(
 
 
 def sought_chunk(
-    snapshot: Snapshot,
+    snapshot: ReadTransaction,
     info: StreamInfo,
     offset: str | int,
-    sought: Sought,
+    sought: RecordFilter,
     *,
     records_max: int,
     bytes_max: int,
@@ -120,11 +131,11 @@ def sought_chunk(
 
 
 def _steps(  # noqa: PLR0917 - a range of a stream, and what is sought in it
-    snapshot: Snapshot,
+    snapshot: ReadTransaction,
     info: StreamInfo,
     start: int,
     end: int,
-    sought: Sought,
+    sought: RecordFilter,
     cold: ColdRecords | None,
 ) -> Iterator[Step]:
     for sid, first, last in pieces(snapshot, info, start, end):
@@ -148,7 +159,7 @@ def _chunk(info: StreamInfo, records: tuple[Record, ...], first: int, reached: i
 
 
 def page(
-    snapshot: Snapshot, info: StreamInfo, offset: str | int, records_max: int | None = None
+    snapshot: ReadTransaction, info: StreamInfo, offset: str | int, records_max: int | None = None
 ) -> Chunk:
     """The next part of a stream by its offsets alone, without its records: about as much as fits
     one answer, by what a record of this stream has on average.
@@ -161,7 +172,11 @@ def page(
 
 
 def joined(
-    snapshot: Snapshot, info: StreamInfo, start: int, end: int, cold: ColdRecords | None = None
+    snapshot: ReadTransaction,
+    info: StreamInfo,
+    start: int,
+    end: int,
+    cold: ColdRecords | None = None,
 ) -> tuple[bytes, int]:
     """The next records from `start` on as one piece of a body, and where to go on. SQLite joins
     them; how large a piece gets is bounded, whatever the records are.
@@ -192,7 +207,7 @@ def joined(
 
 
 def _joined_one_by_one(
-    snapshot: Snapshot, info: StreamInfo, start: int, end: int, cold: ColdRecords | None
+    snapshot: ReadTransaction, info: StreamInfo, start: int, end: int, cold: ColdRecords | None
 ) -> tuple[bytes, int]:
     """The same for records that are large, just came, or are not all in the log."""
     found: list[Record] = []
@@ -219,7 +234,7 @@ def _average(info: StreamInfo) -> int:
     return max(1, info.size_bytes // max(1, info.next_offset))
 
 
-def start_of(snapshot: Snapshot, info: StreamInfo, offset: str | int) -> int:
+def start_of(snapshot: ReadTransaction, info: StreamInfo, offset: str | int) -> int:
     """Return the record at which a read from `offset` begins. `-1` is the earliest kept record, a
     bare number is the next record to read of the current incarnation.
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from fourfold.models.streams.validation import JSON, plain_type, show_offset
 
 if TYPE_CHECKING:
-    from fourfold.kernel import Snapshot
-    from fourfold.models.streams.archive.status import Archived
+    from fourfold.kernel import ReadTransaction
+    from fourfold.models.streams.archive.status import ArchiveStatus
 
 
 class Producer(NamedTuple):
@@ -86,7 +86,7 @@ class Record(NamedTuple):
     ts_ms: int
 
 
-class Sought(NamedTuple):
+class RecordFilter(NamedTuple):
     """What a read by key asks for: records with a routing key; with `field`, messages whose field
     has a value, of which `key` is the JSON.
     """
@@ -110,23 +110,25 @@ class Step(NamedTuple):
 class ColdRecords(Protocol):
     """Reads what is in segments, and no longer in the log."""
 
-    def records(self, snapshot: Snapshot, sid: int, start: int, end: int) -> Iterator[Record]:
+    def records(
+        self, snapshot: ReadTransaction, sid: int, start: int, end: int
+    ) -> Iterator[Record]:
         """The records from `start` up to, and without, `end`."""
         ...
 
     def joined(
-        self, snapshot: Snapshot, sid: int, start: int, end: int, separator: bytes
+        self, snapshot: ReadTransaction, sid: int, start: int, end: int, separator: bytes
     ) -> tuple[bytes, int]:
         """The payloads of some of them, from `start` on, as one; and the offset to go on from."""
         ...
 
     def sought(
-        self, snapshot: Snapshot, sid: int, sought: Sought, start: int, end: int
+        self, snapshot: ReadTransaction, sid: int, sought: RecordFilter, start: int, end: int
     ) -> Iterator[Step]:
         """Those of them with a key."""
         ...
 
-    def size_from(self, snapshot: Snapshot, sid: int, start: int, end: int) -> int:
+    def size_from(self, snapshot: ReadTransaction, sid: int, start: int, end: int) -> int:
         """Their bytes."""
         ...
 
@@ -148,7 +150,7 @@ class Chunk(NamedTuple):
         return show_offset(self.next_offset, self.incarnation_number)
 
 
-class Made(NamedTuple):
+class CreateResult(NamedTuple):
     """A stream that was asked for, and whether it is new."""
 
     info: StreamInfo
@@ -167,7 +169,7 @@ class Details(NamedTuple):
     forked_from: str | None
     producers: int
     subscriptions: int
-    archived: Archived
+    archived: ArchiveStatus
 
 
 class Totals(NamedTuple):

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from fourfold.errors import CorruptData, InvalidInput
-from fourfold.kernel import Snapshot, Transaction, load_queries
+from fourfold.kernel import ReadTransaction, Transaction, load_queries
 from fourfold.models.streams import profiles
 from fourfold.models.streams.json_messages import has_lone_surrogate
 from fourfold.models.streams.profiles import Profile
@@ -32,7 +32,7 @@ from fourfold.models.streams.schemas.registry import EMPTY, Registry
 SQL = load_queries("fourfold.models.streams", "rules.sql")
 
 
-class Taken(NamedTuple):
+class AdmittedRecords(NamedTuple):
     """Records as they are written, and the routing key of each where the rules give one."""
 
     records: Sequence[bytes]
@@ -45,7 +45,7 @@ class Rules(NamedTuple):
     profile: Profile
     registry: Registry
 
-    def take(self, records: Sequence[bytes], now_ms: int, given: bytes | None) -> Taken:
+    def take(self, records: Sequence[bytes], now_ms: int, given: bytes | None) -> AdmittedRecords:
         """What is to be written of JSON messages; InvalidInput when one of them cannot be there.
         `given` is the routing key that came with them.
         """
@@ -76,17 +76,17 @@ class Rules(NamedTuple):
                 "the routing keys of this stream are taken from its messages",
                 hint="Append without a key.",
             )
-        return Taken(records, keys)
+        return AdmittedRecords(records, keys)
 
 
-def find(snapshot: Snapshot, info: StreamInfo) -> Rules | None:
+def find(snapshot: ReadTransaction, info: StreamInfo) -> Rules | None:
     """The rules of a stream; None when it has none."""
     if not info.has_rules:
         return None
     return Rules(profile_of(snapshot, info), registry_of(snapshot, info))
 
 
-def registry_of(snapshot: Snapshot, info: StreamInfo) -> Registry:
+def registry_of(snapshot: ReadTransaction, info: StreamInfo) -> Registry:
     if info.schema_version is None:
         return EMPTY
     text = snapshot.value(SQL.schema, (info.name,))
@@ -95,7 +95,7 @@ def registry_of(snapshot: Snapshot, info: StreamInfo) -> Registry:
     return registries.decoded(text)
 
 
-def profile_of(snapshot: Snapshot, info: StreamInfo) -> Profile:
+def profile_of(snapshot: ReadTransaction, info: StreamInfo) -> Profile:
     if info.profile == profiles.GENERIC.kind:
         return profiles.GENERIC
     text = snapshot.value(SQL.profile, (info.name,))
@@ -142,19 +142,21 @@ def write_profile(
         txn.execute(SQL.drop_templates, (name,))
 
 
-def begin_of_version(snapshot: Snapshot, info: StreamInfo) -> int:
+def begin_of_version(snapshot: ReadTransaction, info: StreamInfo) -> int:
     """The first offset that is stored in the version that a stream is at."""
     return registry_of(snapshot, info).begin_of(info.schema_version or 0)
 
 
-def promoted(snapshot: Snapshot, info: StreamInfo, records: Iterable[Record]) -> Iterable[Record]:
+def promoted(
+    snapshot: ReadTransaction, info: StreamInfo, records: Iterable[Record]
+) -> Iterable[Record]:
     """Records of a stream, each in the version that the stream is at."""
     version = info.schema_version
     return _promoted(snapshot, info, version, records) if version else records
 
 
 def _promoted(
-    snapshot: Snapshot, info: StreamInfo, version: int, records: Iterable[Record]
+    snapshot: ReadTransaction, info: StreamInfo, version: int, records: Iterable[Record]
 ) -> Iterator[Record]:
     registry = registry_of(snapshot, info)
     current = registry.begin_of(version)

@@ -15,7 +15,7 @@ from fourfold.models.streams import writer
 from fourfold.models.streams.records import StreamInfo
 from fourfold.models.streams.rules import UNCHANGED
 from fourfold.models.streams.validation import check_name
-from fourfold.models.streams.writer import SQL, Moment
+from fourfold.models.streams.writer import SQL, StreamClock
 
 Setting = int | UnsetType | None
 """A number, None to remove the setting, or UNCHANGED."""
@@ -43,7 +43,7 @@ def check(name: str, settings: Settings) -> None:
         )
 
 
-def change(txn: Transaction, name: str, settings: Settings, now: Moment) -> StreamInfo:
+def change(txn: Transaction, name: str, settings: Settings, now: StreamClock) -> StreamInfo:
     """Change the settings of a stream. Return it with the new ones."""
     info = writer.living(txn, name, now)
     ttl, end = info.ttl_seconds, info.expires_at_ms

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fourfold import limits
-from fourfold.kernel import Snapshot, Transaction, load_queries
+from fourfold.kernel import ReadTransaction, Transaction, load_queries
 
 _SQL = load_queries("fourfold.models.streams")
 
@@ -18,7 +18,7 @@ class Slice(NamedTuple):
     bytes: int
 
 
-def next_slice(snapshot: Snapshot, sid: int, through: int, rows_max: int) -> Slice:
+def next_slice(snapshot: ReadTransaction, sid: int, through: int, rows_max: int) -> Slice:
     """Return the first records up to the offset `through`, as many as one transaction removes."""
     params = (sid, through, rows_max)
     row = snapshot.one(_SQL.slice_of_rows, params) or (None, 0, 0)

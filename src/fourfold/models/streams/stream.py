@@ -13,7 +13,7 @@ from fourfold.models.streams import json_messages, rules, validation
 from fourfold.models.streams.append import Append
 from fourfold.models.streams.archive.indexes import fields
 from fourfold.models.streams.profiles import Profile
-from fourfold.models.streams.records import Appended, Chunk, Producer, Sought, StreamInfo
+from fourfold.models.streams.records import Appended, Chunk, Producer, RecordFilter, StreamInfo
 from fourfold.models.streams.rules import UNCHANGED, FieldsGiven, KeyGiven
 from fourfold.models.streams.settings import Setting, Settings
 from fourfold.models.streams.validation import show_offset
@@ -24,19 +24,21 @@ if TYPE_CHECKING:
     from fourfold.models.streams.streams import Streams
 
 
-def sought(key: str | bytes | None = None, where: tuple[str, Any] | None = None) -> Sought | None:
+def sought(
+    key: str | bytes | None = None, where: tuple[str, Any] | None = None
+) -> RecordFilter | None:
     """What a read by key asks for; None when it asks for everything."""
     if key is not None and where is not None:
         raise InvalidInput("a read is by routing key or by a field, not both")
     if key is not None:
-        return Sought(validation.check_key(key))
+        return RecordFilter(validation.check_key(key))
     if where is None:
         return None
     field, value = where
     found = fields.key_of_value(value)
     if found is None:
         raise InvalidInput(f"a field is sought by text, a number, true, false or null: {field!r}")
-    return Sought(found, fields.check_field(field))
+    return RecordFilter(found, fields.check_field(field))
 
 
 class Stream:

@@ -23,7 +23,7 @@ import msgspec
 
 from fourfold import limits
 from fourfold.errors import CorruptData, FourfoldError, Refused
-from fourfold.kernel import Bell, Database, Transaction, failpoints
+from fourfold.kernel import Database, Notifier, Transaction, failpoints
 from fourfold.models.streams import (
     expiry,
     feed,
@@ -54,9 +54,9 @@ from fourfold.models.streams.records import (
     Appended,
     Chunk,
     ColdRecords,
+    CreateResult,
     Details,
-    Made,
-    Sought,
+    RecordFilter,
     StreamInfo,
     Totals,
 )
@@ -68,7 +68,7 @@ from fourfold.models.streams.stream import Stream
 from fourfold.models.streams.subscriptions import Subscriptions
 from fourfold.models.streams.touch import Touches
 from fourfold.models.streams.verify import problems
-from fourfold.models.streams.writer import SQL, Fork, ForkPoint, Moment, Wanted
+from fourfold.models.streams.writer import SQL, Fork, ForkPoint, StreamClock, StreamOptions
 
 Clock = Callable[[], int]
 """Milliseconds since 1970."""
@@ -92,7 +92,7 @@ class Streams:
         """Publishes a stream before the caller who changed it hears of that, if it shall be so."""
         self.unpublished: Callable[[], Mapping[str, FourfoldError]] | None = None
         """Why streams cannot be published, by name, where they are published from here."""
-        self.bell = Bell()
+        self.bell = Notifier()
         self.sweep_failure: FourfoldError | None = None
         """Why the last sweep in the background failed, if it did."""
         self._uses = Uses()
@@ -119,7 +119,7 @@ class Streams:
         retention_bytes: int | None = None,
     ) -> Stream:
         """A new stream; the same one again when it is there and is like that."""
-        wanted = Wanted(
+        wanted = StreamOptions(
             name,
             content_type,
             ttl,
@@ -132,7 +132,7 @@ class Streams:
         self.make(wanted, body)
         return Stream(self, name)
 
-    def make(self, wanted: Wanted, body: bytes = b"") -> Made:
+    def make(self, wanted: StreamOptions, body: bytes = b"") -> CreateResult:
         """The same with everything said, and whether the stream is new."""
         work = self._making(wanted, body)
         made = None
@@ -143,7 +143,7 @@ class Streams:
             self.settle(wanted.name)
         return made
 
-    async def make_async(self, wanted: Wanted, body: bytes = b"") -> Made:
+    async def make_async(self, wanted: StreamOptions, body: bytes = b"") -> CreateResult:
         work = self._making(wanted, body)
         made = point = None
         while made is None:
@@ -155,22 +155,22 @@ class Streams:
         return made
 
     def _making(
-        self, wanted: Wanted, body: bytes
-    ) -> Callable[[ForkPoint | None, Transaction], Made | None]:
+        self, wanted: StreamOptions, body: bytes
+    ) -> Callable[[ForkPoint | None, Transaction], CreateResult | None]:
         checked = writer.check_wanted(wanted)
         records = []
         if body:
             kind = checked.content_type or "application/octet-stream"
             records = json_messages.split(body, kind, empty_list=True)
 
-        def work(point: ForkPoint | None, txn: Transaction) -> Made | None:
+        def work(point: ForkPoint | None, txn: Transaction) -> CreateResult | None:
             made = writer.create(txn, checked, records, self.moment(), point)
             self.bell.ring_on_commit(txn, (checked.name,))
             return made
 
         return work
 
-    def _measure(self, wanted: Wanted) -> ForkPoint | None:
+    def _measure(self, wanted: StreamOptions) -> ForkPoint | None:
         """Measure a fork before it is made, as an open transaction of this thread sees it."""
         read = self.database.write if self.database.in_transaction() else self.database.read
         try:
@@ -337,7 +337,7 @@ class Streams:
         *,
         records_max: int = limits.STREAM_READ_RECORDS,
         bytes_max: int = limits.STREAM_READ_BYTES,
-        sought: Sought | None = None,
+        sought: RecordFilter | None = None,
     ) -> tuple[StreamInfo, Chunk]:
         """Read the next part of a stream from an offset; with `sought`, of the records with a key.
 
@@ -356,7 +356,7 @@ class Streams:
         offset: str | int = validation.START,
         *,
         records_max: int = limits.STREAM_READ_RECORDS,
-        sought: Sought | None = None,
+        sought: RecordFilter | None = None,
     ) -> tuple[StreamInfo, Chunk]:
         """Read the next part of a stream from an offset, as `read` does.
 
@@ -392,7 +392,7 @@ class Streams:
         records_max: int,
         bytes_max: int,
         cold: ColdRecords | None,
-        sought: Sought | None = None,
+        sought: RecordFilter | None = None,
     ) -> tuple[StreamInfo, Chunk]:
         validation.check_name(name)
         with self.database.read() as snapshot:
@@ -468,9 +468,9 @@ class Streams:
         if info.ttl_seconds is not None:
             self._uses.note(info.sid, self.clock())
 
-    def moment(self) -> Moment:
+    def moment(self) -> StreamClock:
         """Now, as transactions see it."""
-        return Moment(self.clock(), self._uses.times)
+        return StreamClock(self.clock(), self._uses.times)
 
     def sweep(self, limit: int = limits.SWEEP_STREAMS) -> int:
         """Write down the uses of streams, delete those that expired, and trim what is not retained

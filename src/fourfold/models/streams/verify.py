@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain, islice
 
-from fourfold.kernel import Snapshot, load_queries
+from fourfold.kernel import ReadTransaction, load_queries
 from fourfold.models.streams.archive import verify
 
 _SQL = load_queries("fourfold.models.streams")
@@ -14,7 +14,7 @@ _RULES = load_queries("fourfold.models.streams", "rules.sql")
 _NAMED_MAX = 20
 
 
-def problems(snapshot: Snapshot) -> list[str]:
+def problems(snapshot: ReadTransaction) -> list[str]:
     """Everything that is wrong, in plain words; empty when all is well."""
     found = [
         f"streams: the counters or offsets of {row[0]!r} do not fit its records"
@@ -64,7 +64,7 @@ def problems(snapshot: Snapshot) -> list[str]:
     return found + verify.problems(snapshot)
 
 
-def _wrong_forks(snapshot: Snapshot) -> Iterator[str]:
+def _wrong_forks(snapshot: ReadTransaction) -> Iterator[str]:
     """Yield the forks whose size is not that of what they share and of their own records."""
     source, end, left = None, 0, 0
     for name, shared, sid, offset, source_end, source_size in snapshot.rows(_SQL.fork_sizes):

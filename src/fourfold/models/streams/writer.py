@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from fourfold import limits
 from fourfold.errors import AlreadyExists, InvalidInput, NotFound, StreamGone, StreamRecreated
-from fourfold.kernel import Snapshot, Transaction, load_queries
+from fourfold.kernel import ReadTransaction, Transaction, load_queries
 from fourfold.models.streams import admission, rules, slices, tombstones
-from fourfold.models.streams.records import Made, Producer, StreamInfo
+from fourfold.models.streams.records import CreateResult, Producer, StreamInfo
 from fourfold.models.streams.validation import (
     Offset,
     check_content_type,
@@ -27,7 +27,7 @@ SQL = load_queries("fourfold.models.streams")
 _DELETED = 1
 
 
-class Moment(NamedTuple):
+class StreamClock(NamedTuple):
     """Now, and when streams were used last, by sid, as far as that is not written down yet."""
 
     ms: int
@@ -56,7 +56,7 @@ class ForkPoint(NamedTuple):
     size: int
 
 
-class Wanted(NamedTuple):
+class StreamOptions(NamedTuple):
     """What a stream shall be like."""
 
     name: str
@@ -69,7 +69,7 @@ class Wanted(NamedTuple):
     retention_bytes: int | None = None
 
 
-def check_wanted(wanted: Wanted) -> Wanted:
+def check_wanted(wanted: StreamOptions) -> StreamOptions:
     """What is asked for, checked before anything is written."""
     check_name(wanted.name)
     check_settings(
@@ -124,7 +124,7 @@ def info_of(row: Sequence[Any]) -> StreamInfo:
     )
 
 
-def find(snapshot: Snapshot, name: str, now: Moment) -> StreamInfo | None:
+def find(snapshot: ReadTransaction, name: str, now: StreamClock) -> StreamInfo | None:
     """The stream of a name; None when there is none, or its time is over."""
     row = snapshot.one(SQL.stream_by_name, (name,))
     if row is None:
@@ -133,7 +133,7 @@ def find(snapshot: Snapshot, name: str, now: Moment) -> StreamInfo | None:
     return None if is_expired(info, now) else info
 
 
-def as_used(info: StreamInfo, now: Moment) -> StreamInfo:
+def as_used(info: StreamInfo, now: StreamClock) -> StreamInfo:
     """A stream whose end was moved on by a use that is not written down yet."""
     used = now.used.get(info.sid)
     if used is None or info.ttl_seconds is None:
@@ -142,12 +142,12 @@ def as_used(info: StreamInfo, now: Moment) -> StreamInfo:
     return info._replace(expires_at_ms=max(end, info.expires_at_ms or 0))
 
 
-def is_expired(info: StreamInfo, now: Moment) -> bool:
+def is_expired(info: StreamInfo, now: StreamClock) -> bool:
     end = info.expires_at_ms
     return end is not None and end <= now.ms and not info.deleted
 
 
-def living(snapshot: Snapshot, name: str, now: Moment) -> StreamInfo:
+def living(snapshot: ReadTransaction, name: str, now: StreamClock) -> StreamInfo:
     """The stream of a name; NotFound when there is none, StreamGone when only its forks read it."""
     info = find(snapshot, name, now)
     if info is None:
@@ -157,7 +157,7 @@ def living(snapshot: Snapshot, name: str, now: Moment) -> StreamInfo:
     return info
 
 
-def resolve(snapshot: Snapshot, info: StreamInfo, offset: int | Offset) -> int:
+def resolve(snapshot: ReadTransaction, info: StreamInfo, offset: int | Offset) -> int:
     """Return the record that an offset names; a bare number is one of the current incarnation.
 
     A fork also accepts offsets of the streams that it came from, up to where it left them, unless
@@ -179,7 +179,7 @@ def resolve(snapshot: Snapshot, info: StreamInfo, offset: int | Offset) -> int:
     return offset.record
 
 
-def _is_of(snapshot: Snapshot, info: StreamInfo, offset: Offset) -> bool:
+def _is_of(snapshot: ReadTransaction, info: StreamInfo, offset: Offset) -> bool:
     """Return True if a stream, or one that it was forked from, had a record at an offset."""
     number = offset.incarnation_number
     if number == info.incarnation_number:
@@ -198,11 +198,11 @@ def _is_of(snapshot: Snapshot, info: StreamInfo, offset: Offset) -> bool:
 
 def create(
     txn: Transaction,
-    wanted: Wanted,
+    wanted: StreamOptions,
     records: Sequence[bytes],
-    now: Moment,
+    now: StreamClock,
     point: ForkPoint | None = None,
-) -> Made | None:
+) -> CreateResult | None:
     """Create a stream with its first records, or return it if it is there and is like that.
 
     A fork before the end of its source needs its `point`, measured before. Returns None if it is
@@ -213,7 +213,7 @@ def create(
         info = as_used(info_of(row), now)
         if not is_expired(info, now):
             _refuse_unlike(txn, info, wanted)
-            return Made(info, created=False)
+            return CreateResult(info, created=False)
         remove(txn, info, now.ms)
     made = _add(txn, wanted, now, point)
     if made is None:
@@ -225,10 +225,10 @@ def create(
             records, keys = asks.take(records, now.ms, None)
         _write(txn, made, records, now.ms, keys)
         made = info_of(_row(txn, made.sid))
-    return Made(made, created=True)
+    return CreateResult(made, created=True)
 
 
-def delete(txn: Transaction, name: str, now: Moment) -> None:
+def delete(txn: Transaction, name: str, now: StreamClock) -> None:
     """Remove a stream; one that has forks is only marked, since they read through it."""
     info = living(txn, name, now)
     if info.forks:
@@ -308,7 +308,7 @@ def _row(txn: Transaction, sid: int) -> Sequence[Any]:
 
 
 def _add(
-    txn: Transaction, wanted: Wanted, now: Moment, point: ForkPoint | None
+    txn: Transaction, wanted: StreamOptions, now: StreamClock, point: ForkPoint | None
 ) -> StreamInfo | None:
     source, partial = None, b""
     first = asked = start = size = 0
@@ -360,7 +360,7 @@ def _add(
 
 
 def _fork_point(
-    txn: Transaction, fork: Fork, now: Moment, point: ForkPoint | None
+    txn: Transaction, fork: Fork, now: StreamClock, point: ForkPoint | None
 ) -> tuple[StreamInfo, ForkPoint | None]:
     """Return the stream to fork and where, if that is its end or was measured as `point`."""
     source, asked, start = fork_start(txn, fork, now)
@@ -371,7 +371,9 @@ def _fork_point(
     return source, point
 
 
-def fork_start(snapshot: Snapshot, fork: Fork, now: Moment) -> tuple[StreamInfo, int, int | None]:
+def fork_start(
+    snapshot: ReadTransaction, fork: Fork, now: StreamClock
+) -> tuple[StreamInfo, int, int | None]:
     """Return the stream to fork, the record asked for, and the first one that is not shared; that
     is None if bytes have to be counted to find it.
     """
@@ -393,7 +395,7 @@ def fork_start(snapshot: Snapshot, fork: Fork, now: Moment) -> tuple[StreamInfo,
     return source, asked, asked + sub
 
 
-def _fork_asked(snapshot: Snapshot, source: StreamInfo, offset: int | Offset) -> int:
+def _fork_asked(snapshot: ReadTransaction, source: StreamInfo, offset: int | Offset) -> int:
     # An incarnation that there never was is beyond the end of the stream, not before its start.
     number = offset.incarnation_number if isinstance(offset, Offset) else 0
     known = number <= source.incarnation_number or _is_of(snapshot, source, Offset(0, number))
@@ -404,7 +406,7 @@ def _fork_asked(snapshot: Snapshot, source: StreamInfo, offset: int | Offset) ->
     return start
 
 
-def _refuse_unlike(txn: Transaction, info: StreamInfo, wanted: Wanted) -> None:
+def _refuse_unlike(txn: Transaction, info: StreamInfo, wanted: StreamOptions) -> None:
     """A stream that is there must be what was asked for."""
     if info.deleted:
         raise AlreadyExists(f"the stream {info.name!r} was deleted, but forks still read it")
@@ -432,12 +434,12 @@ def _refuse_unlike(txn: Transaction, info: StreamInfo, wanted: Wanted) -> None:
         )
 
 
-def _same_type(info: StreamInfo, wanted: Wanted) -> bool:
+def _same_type(info: StreamInfo, wanted: StreamOptions) -> bool:
     kind = wanted.content_type
     return kind is None or plain_type(kind) == plain_type(info.content_type)
 
 
-def _same_retention(info: StreamInfo, wanted: Wanted) -> bool:
+def _same_retention(info: StreamInfo, wanted: StreamOptions) -> bool:
     asked = wanted.retention_seconds, wanted.retention_bytes
     return asked == (info.retention_seconds, info.retention_bytes)
 
@@ -450,11 +452,11 @@ def _same_fork(txn: Transaction, info: StreamInfo, source: StreamInfo, fork: For
     return resolve(txn, source, fork.offset) in {info.fork_asked, info.fork_offset}
 
 
-def _inherits(wanted: Wanted) -> bool:
+def _inherits(wanted: StreamOptions) -> bool:
     return wanted.fork is not None and wanted.ttl_seconds is None and wanted.expires_at_ms is None
 
 
-def _same_end(info: StreamInfo, wanted: Wanted) -> bool:
+def _same_end(info: StreamInfo, wanted: StreamOptions) -> bool:
     if info.ttl_seconds is not None or _inherits(wanted):
         return wanted.expires_at_ms is None
     return wanted.expires_at_ms == info.expires_at_ms

@@ -50,7 +50,7 @@ from fourfold.models.documents.encoding import decode, stored, trusted
 from fourfold.models.documents.patch import Draft, Program, compile  # noqa: A004
 from fourfold.models.documents.records import State
 from fourfold.pipeline import cut as cuts
-from fourfold.pipeline.cut import Mark
+from fourfold.pipeline.cut import FileBound
 from fourfold.pipeline.options import ALL_BRANCHES, ReadOptions
 from fourfold.pipeline.tables import ROOT, SPACE
 
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from fourfold.pipeline.cut import Cut, Mark
+    from fourfold.pipeline.cut import Cut, FileBound
     from fourfold.pipeline.options import ReadOptions
 
 
@@ -529,7 +529,9 @@ def _visible(spark: SparkSession, asked: ReadOptions, cut: Cut) -> DataFrame:
     return met.withColumn("branch", f.col("read")).select(*COLUMNS)
 
 
-def _lines_of(marks: Sequence[Mark], asked: ReadOptions) -> Iterator[tuple[Mark, list[Line]]]:
+def _lines_of(
+    marks: Sequence[FileBound], asked: ReadOptions
+) -> Iterator[tuple[FileBound, list[Line]]]:
 
     return lines(marks, asked)
 
@@ -561,7 +563,9 @@ class Line(NamedTuple):
     since: int = 0
 
 
-def lines(marks: Sequence[Mark], options: ReadOptions) -> Iterator[tuple[Mark, list[Line]]]:
+def lines(
+    marks: Sequence[FileBound], options: ReadOptions
+) -> Iterator[tuple[FileBound, list[Line]]]:
     """For each file the lines that are wanted of it: one branch, or every branch that existed.
 
     A file without the branch has none; when no file has it, the name is wrong.
@@ -579,7 +583,7 @@ def lines(marks: Sequence[Mark], options: ReadOptions) -> Iterator[tuple[Mark, l
         raise _unknown_branch(options)
 
 
-def check_branch(marks: Sequence[Mark], options: ReadOptions) -> None:
+def check_branch(marks: Sequence[FileBound], options: ReadOptions) -> None:
     """Refuse a branch that no file has; files after the first that has it are not opened."""
     if marks and not any(of_file(mark, options) for mark in marks):
         raise _unknown_branch(options)
@@ -592,7 +596,7 @@ def _unknown_branch(options: ReadOptions) -> NotFound:
     )
 
 
-def beginning(mark: Mark, options: ReadOptions) -> int:
+def beginning(mark: FileBound, options: ReadOptions) -> int:
     """The seq beyond which a file has every version. Who asks for more is refused."""
     [(horizon,)] = cuts.rows(mark, options.tables.kinds[mark.kind].queries.horizon)
     least = max(int(horizon) - 1, 0)
@@ -605,7 +609,7 @@ def beginning(mark: Mark, options: ReadOptions) -> int:
     return max(mark.since, least)
 
 
-def of_file(mark: Mark, options: ReadOptions) -> list[Line]:
+def of_file(mark: FileBound, options: ReadOptions) -> list[Line]:
     rows = cuts.rows(mark, options.tables.kinds[mark.kind].queries.branch_lines, (mark.seq,))
     parents = {name: (parent, fork) for name, parent, fork in rows}
     if options.branch != ALL_BRANCHES:

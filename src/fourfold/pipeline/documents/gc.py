@@ -14,8 +14,8 @@ from fourfold.kernel import Database
 from fourfold.models.documents.gc.marks import mark
 from fourfold.models.documents.gc.records import KINDS
 from fourfold.models.documents.space import Space
-from fourfold.pipeline.cut import Found
-from fourfold.pipeline.gc_tasks import Marked
+from fourfold.pipeline.cut import StoreFile
+from fourfold.pipeline.gc_tasks import MarkResult
 from fourfold.store import open_store
 from fourfold.store.space_verify import history_in
 
@@ -28,11 +28,11 @@ def looked_at(files: int, with_policy: int) -> str:
     return f"{with_policy} of {files} spaces have a policy"
 
 
-def marked(file: Found, grace_s: float) -> Marked:
+def marked(file: StoreFile, grace_s: float) -> MarkResult:
     """What may go of one space by its own policy, which says by itself how old."""
     del grace_s
     path = Path(file.path)
-    seen = Marked(file.root, file.path, file.space)
+    seen = MarkResult(file.root, file.path, file.space)
     try:
         history = history_in(path)
         with Database.open(
@@ -53,7 +53,7 @@ def marked(file: Found, grace_s: float) -> Marked:
     return msgspec.structs.replace(seen, has_policy=True, horizon=horizon, counts=counts)
 
 
-def collected(each: Marked, grace_s: float) -> tuple[dict[str, int], int]:
+def collected(each: MarkResult, grace_s: float) -> tuple[dict[str, int], int]:
     """Let a space collect itself: how many of each kind went, and how many bytes."""
     del grace_s
     with open_store(each.root) as store:

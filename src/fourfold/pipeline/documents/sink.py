@@ -58,11 +58,11 @@ from fourfold.pipeline.documents import staging
 from fourfold.pipeline.documents.staging import (
     Batch,
     Located,
-    Reading,
-    Refused,
+    RefusedRow,
     Row,
     Shape,
-    Staged,
+    StagedFile,
+    StagedReader,
     index_of,
 )
 from fourfold.pipeline.jobs.job import Advance, silent
@@ -107,7 +107,7 @@ class WriteOptions:
 class Message(WriterCommitMessage):
     """What a task tells the committing process."""
 
-    staged: Staged
+    staged: StagedFile
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -178,7 +178,7 @@ def _stage(iterator: Iterator[Any], options: WriteOptions) -> Message:
     return Message(staging.stage(iterator, options.shape, options.folder, partition))
 
 
-def _staged(messages: list[WriterCommitMessage | None]) -> list[Staged]:
+def _staged(messages: list[WriterCommitMessage | None]) -> list[StagedFile]:
     return [message.staged for message in messages if isinstance(message, Message)]
 
 
@@ -306,14 +306,14 @@ _PARTS: Final = 1 << 20
 """Commits that one batch can become in one space; local_seq is the batch's number times this."""
 
 
-class Ingested(msgspec.Struct, frozen=True):
+class IngestReport(msgspec.Struct, frozen=True):
     """What came of a batch. A replayed space had it already."""
 
     rows: int = 0
     commits: int = 0
     spaces: int = 0
     replayed: int = 0
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RefusedRow, ...] = ()
     refused_rows: int = 0
 
 
@@ -322,15 +322,15 @@ class _Undo(Exception):
 
 
 def ingest(
-    root: str | Path, staged: Sequence[Staged], batch: Batch, advance: Advance = silent
-) -> Ingested:
+    root: str | Path, staged: Sequence[StagedFile], batch: Batch, advance: Advance = silent
+) -> IngestReport:
     """Commit staged rows into the spaces of the store in `root`; nothing that is there already."""
     refused = tuple(itertools.chain.from_iterable(each.refused for each in staged))
     refused_rows = sum(each.refused_rows for each in staged)
     if refused_rows and not batch.skip_bad:
         raise _refusal(refused, refused_rows)
     parts = index_of(staged)
-    reading = Reading()
+    reading = StagedReader()
     if not all(each.ordered for each in staged if each.path):
         for did, located in parts.items():
             _refuse_without_order(did, reading.twice(located))
@@ -348,7 +348,7 @@ def ingest(
             rows += sum(part.rows for _, part in parts[did])
         # Whoever counts this batch as done must find it after a power cut too.
         space.database.make_durable()
-    return Ingested(rows, commits, len(parts), replayed, refused, refused_rows)
+    return IngestReport(rows, commits, len(parts), replayed, refused, refused_rows)
 
 
 def _write(space: Space, rows: Iterator[Row], batch: Batch, *, trial: bool = False) -> int | None:
@@ -508,7 +508,7 @@ def _opened(store: Store, did: str, history: str | None, wait_s: float) -> Space
             time.sleep(limits.JOB_RECORDS_POLL_S)
 
 
-def _refusal(refused: Sequence[Refused], count: int) -> InvalidInput:
+def _refusal(refused: Sequence[RefusedRow], count: int) -> InvalidInput:
     first = refused[0]
     more = f"; {count - 1} more rows are bad" if count > 1 else ""
     return InvalidInput(

@@ -72,7 +72,7 @@ class Batch(msgspec.Struct, frozen=True):
         check_session(self.session, self.number)
 
 
-class Refused(msgspec.Struct, frozen=True):
+class RefusedRow(msgspec.Struct, frozen=True):
     """A row that cannot go in, and why."""
 
     partition: int
@@ -104,13 +104,13 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     branches: tuple[str, ...]
 
 
-class Staged(msgspec.Struct, frozen=True):
+class StagedFile(msgspec.Struct, frozen=True):
     """What a task left: a file, and what was wrong with its rows."""
 
     path: str
     rows: int
     ordered: bool
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RefusedRow, ...] = ()
     refused_rows: int = 0
 
 
@@ -166,10 +166,10 @@ def _refuse_strange_columns(names: Sequence[str], order: Sequence[str], space: s
 
 def stage(
     batches: Iterable[Any], shape: Shape, folder: str | Path, partition: int, offset: int = 0
-) -> Staged:
+) -> StagedFile:
     """Check the rows of a task and keep the good ones in a file below `folder`."""
     path = Path(folder) / f"{partition:05d}-{uuid.uuid4().hex}.arrow"
-    writing = _Writing(path, shape, partition, offset)
+    writing = _StagingFile(path, shape, partition, offset)
     try:
         for batch in batches:
             writing.take(batch)
@@ -179,7 +179,7 @@ def stage(
         raise
 
 
-class _Writing:
+class _StagingFile:
     """A staged file under way."""
 
     def __init__(self, path: Path, shape: Shape, partition: int, offset: int) -> None:
@@ -193,7 +193,7 @@ class _Writing:
         self._parts: list[Part] = []
         self._batches = 0
         self._rows = 0
-        self._refused: list[Refused] = []
+        self._refused: list[RefusedRow] = []
         self._refused_rows = 0
         self._begin_run()
 
@@ -236,7 +236,7 @@ class _Writing:
         if len(self._refused) < limits.SINK_REFUSED_NAMED:
             space, _, entity, _, _ = row
             self._refused.append(
-                Refused(
+                RefusedRow(
                     partition=self._partition,
                     row=self._row,
                     space=str(space),
@@ -280,7 +280,7 @@ class _Writing:
         self._file = os.fdopen(descriptor, "wb")
         self._ipc = pa.ipc.new_file(self._file, self._schema)
 
-    def close(self) -> Staged:
+    def close(self) -> StagedFile:
         self._flush(arrow())
         path = ""
         if self._ipc is not None:
@@ -294,14 +294,14 @@ class _Writing:
             self._file.close()
             _sync_folder(self._path.parent)
             path = str(self._path)
-        return Staged(
+        return StagedFile(
             path, self._rows, bool(self._shape.order), tuple(self._refused), self._refused_rows
         )
 
     def discard(self) -> None:
         if self._file is not None:
             self._file.close()
-        remove([Staged(str(self._path), 0, ordered=False)])
+        remove([StagedFile(str(self._path), 0, ordered=False)])
 
 
 def _to_disk(file: Any) -> None:
@@ -379,7 +379,7 @@ def index_path(path: Path) -> Path:
 # Cleaning up
 
 
-def remove(staged: Iterable[Staged | None]) -> None:
+def remove(staged: Iterable[StagedFile | None]) -> None:
     """Remove staged files; those that are gone already are no error."""
     for each in staged:
         if each is not None and each.path:
@@ -387,7 +387,7 @@ def remove(staged: Iterable[Staged | None]) -> None:
             index_path(Path(each.path)).unlink(missing_ok=True)
 
 
-def newest(staged: Iterable[Staged]) -> float:
+def newest(staged: Iterable[StagedFile]) -> float:
     """When the last of these files was written."""
     times = [Path(each.path).stat().st_mtime for each in staged if each.path]
     return max(times, default=0.0)
@@ -421,7 +421,7 @@ def _age(folder: Path, now: float) -> float:
         return 0.0
 
 
-def facts_of(staged: Iterable[Staged]) -> Mapping[str, int]:
+def facts_of(staged: Iterable[StagedFile]) -> Mapping[str, int]:
     """How many rows were staged, and how many refused."""
     listed = list(staged)
     return {
@@ -434,7 +434,7 @@ Located = tuple[str, Part]
 """A staged file, and a part of it."""
 
 
-def index_of(staged: Iterable[Staged]) -> dict[str, list[Located]]:
+def index_of(staged: Iterable[StagedFile]) -> dict[str, list[Located]]:
     """Where the rows of each space are, in the order of the spaces' names."""
     found: dict[str, list[Located]] = {}
     for each in staged:
@@ -470,7 +470,7 @@ class Row(msgspec.Struct, frozen=True, gc=False):
         return f"row {self.row} of partition {self.partition}"
 
 
-class Reading:
+class StagedReader:
     """Staged files, read by parts; few are open at a time, however many there are."""
 
     def __init__(self) -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from fourfold.pipeline.stream_source import Following, Offset
+    from fourfold.pipeline.stream_source import FileFollower, Offset
 
 _OF_A_BATCH: Final = ("at", "cut", "branch", "where")
 
@@ -65,7 +65,7 @@ class FourfoldStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
         self._options = options
         self._columns = columns
-        self._files: Following | None = None
+        self._files: FileFollower | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802
         try:
@@ -112,9 +112,9 @@ class FourfoldStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What a worker gets: not what was seen of ten thousand files."""
         return self.__dict__ | {"_files": None}
 
-    def _following(self) -> Following:
+    def _following(self) -> FileFollower:
         if self._files is None:
-            from fourfold.pipeline.stream_source import Following  # noqa: PLC0415
+            from fourfold.pipeline.stream_source import FileFollower  # noqa: PLC0415
 
-            self._files = Following(self._options)
+            self._files = FileFollower(self._options)
         return self._files

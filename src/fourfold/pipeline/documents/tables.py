@@ -39,7 +39,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from fourfold.kernel import Queries, Snapshot, load_queries
+from fourfold.kernel import Queries, ReadTransaction, load_queries
 from fourfold.models.documents import timestamps
 from fourfold.models.documents.facts.log import FACTS
 from fourfold.models.documents.history import History
@@ -226,7 +226,7 @@ _FACTS_SQL = load_queries("fourfold.pipeline.documents", "facts.sql").over(_REVI
 
 
 def _kind(history: History, queries: Queries) -> Kind:
-    def position_at(snapshot: Snapshot, moment: datetime) -> int:
+    def position_at(snapshot: ReadTransaction, moment: datetime) -> int:
         return timestamps.seq_at(history.view(snapshot), moment)
 
     return Kind(history.profile, history.migrations, history.seq, position_at, queries)

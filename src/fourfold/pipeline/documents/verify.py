@@ -12,12 +12,12 @@ from pathlib import Path
 from fourfold import limits
 from fourfold.errors import FourfoldError
 from fourfold.models.documents import verify
-from fourfold.pipeline.cut import Found
-from fourfold.pipeline.verify_tasks import Finding, Unit
+from fourfold.pipeline.cut import StoreFile
+from fourfold.pipeline.verify_tasks import Unit, VerifyProblem
 from fourfold.store.space_verify import faults_of, history_in, opened, rules_of
 
 
-def units(file: Found) -> list[Unit]:
+def units(file: StoreFile) -> list[Unit]:
     """The work that a file is."""
     count = -(-file.bytes // limits.VERIFY_PART_BYTES)
     if count <= 1:
@@ -34,10 +34,10 @@ def units(file: Found) -> list[Unit]:
     return [Unit(file.path, file.space, share, only, part) for only, part in parts]
 
 
-def faults(unit: Unit) -> Iterator[Finding]:
+def faults(unit: Unit) -> Iterator[VerifyProblem]:
     """What is wrong in a unit."""
     for fault in faults_of(Path(unit.path), unit.only, unit.part):
         key = {name: value for name, value in fault.key.items() if value is not None}
-        yield Finding(
+        yield VerifyProblem(
             unit.path, unit.space, fault.table, str(fault), key, fault.expected, fault.found
         )

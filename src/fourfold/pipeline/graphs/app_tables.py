@@ -16,7 +16,7 @@ from fourfold.kernel import Queries, load_queries
 from fourfold.models.graphs.records import BITS, KINDS
 from fourfold.pipeline import cut as cuts
 from fourfold.pipeline.conditions import Condition
-from fourfold.pipeline.cut import Mark
+from fourfold.pipeline.cut import FileBound
 from fourfold.pipeline.graphs import shapes
 from fourfold.pipeline.options import ReadOptions
 
@@ -30,7 +30,7 @@ class App(NamedTuple):
 
 
 def spread(
-    mark: Mark, options: ReadOptions, conditions: Sequence[Condition], query: str
+    mark: FileBound, options: ReadOptions, conditions: Sequence[Condition], query: str
 ) -> Iterator[tuple[str, ...]]:
     """The queries that a table is in one file, those of one statement together."""
     if "{n}" not in query:
@@ -54,7 +54,7 @@ def spread(
         yield tuple(texts[at : at + limits.SOURCE_SELECTS_MAX])
 
 
-def apps_of(mark: Mark, options: ReadOptions, conditions: Sequence[Condition]) -> list[App]:
+def apps_of(mark: FileBound, options: ReadOptions, conditions: Sequence[Condition]) -> list[App]:
     """The apps of a file that are wanted: all, or one; and of a range of numbers, those in it."""
     if mark.since and options.table.position is not None:
         rows = cuts.rows(mark, SQL.apps_between, (mark.since, mark.seq))
@@ -71,7 +71,7 @@ def _allowed(app: App, conditions: Sequence[Condition]) -> bool:
     return all(each.holds(known[each.column]) for each in conditions if each.column in known)
 
 
-def check_app(marks: Sequence[Mark], options: ReadOptions) -> None:
+def check_app(marks: Sequence[FileBound], options: ReadOptions) -> None:
     """Refuse an app that no file has: its name is wrong."""
     if options.app is None or not marks:
         return
@@ -85,7 +85,7 @@ def check_app(marks: Sequence[Mark], options: ReadOptions) -> None:
     )
 
 
-def counted(mark: Mark, options: ReadOptions, after: int, most: int) -> list[tuple[int, int]]:
+def counted(mark: FileBound, options: ReadOptions, after: int, most: int) -> list[tuple[int, int]]:
     """How many rows the first numbers behind one have, up to the end of the mark."""
     if options.table.name == "envelopes":
         return [

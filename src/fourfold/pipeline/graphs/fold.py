@@ -24,7 +24,7 @@ from fourfold.models.graphs import fold
 from fourfold.models.graphs.records import KINDS, Kind
 from fourfold.models.graphs.statements import REFERENCES
 from fourfold.pipeline import cut as cuts
-from fourfold.pipeline.cut import Mark
+from fourfold.pipeline.cut import FileBound
 from fourfold.pipeline.graphs import shapes
 from fourfold.pipeline.graphs.app_tables import SQL, App, apps_of
 from fourfold.pipeline.options import ReadOptions
@@ -127,7 +127,7 @@ _BLOB: Final = "value_blob"
 _LAST: Final = 2**62
 
 
-def objects(marks: Sequence[Mark], options: ReadOptions) -> Iterator[tuple[int, Piece]]:
+def objects(marks: Sequence[FileBound], options: ReadOptions) -> Iterator[tuple[int, Piece]]:
     kinds = [kind for kind in KINDS if options.conditions.allow("kind", kind)]
     for mark in marks:
         tables = [
@@ -148,7 +148,7 @@ def objects(marks: Sequence[Mark], options: ReadOptions) -> Iterator[tuple[int, 
 
 
 def _ranges(
-    mark: Mark, options: ReadOptions, table: tuple[App, Kind], share: int
+    mark: FileBound, options: ReadOptions, table: tuple[App, Kind], share: int
 ) -> list[tuple[int, int]]:
     parts = -(-share // options.partition_bytes)
     sql = SQL.greatest_object.replace("{n}", str(table[0].app_id)).replace("{kind}", table[1])
@@ -158,7 +158,7 @@ def _ranges(
 
 
 def _piece(
-    mark: Mark,
+    mark: FileBound,
     options: ReadOptions,
     node: str,
     tables: Sequence[tuple[App, Kind]],
@@ -183,7 +183,7 @@ def _piece(
     return Piece(mark.path, sql, between, constants)
 
 
-def _parts(app: App, kind: Kind, mark: Mark) -> str:
+def _parts(app: App, kind: Kind, mark: FileBound) -> str:
     parts = [_filled(SQL.versions, app, kind, kind, mark)]
     for column, target in _HIDDEN_BY[kind]:
         queries = [SQL.judgements] + [SQL.judgements_of_parents] * (target == "attr")
@@ -199,6 +199,6 @@ def _cast(name: str, cast: str, *, blobs: bool) -> str:
     return f'CAST({value} AS {cast}) AS "{name}"'
 
 
-def _filled(query: str, app: App, table: Kind, kind: Kind, mark: Mark) -> str:
+def _filled(query: str, app: App, table: Kind, kind: Kind, mark: FileBound) -> str:
     text = query.replace("{n}", str(app.app_id)).replace("{kind}", kind)
     return text.replace("{columns}", shapes.selected(table)).replace("{cut}", str(mark.seq))

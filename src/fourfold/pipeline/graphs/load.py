@@ -23,7 +23,7 @@ import msgspec
 from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput
 from fourfold.models.graphs import Graphs, envelopes
-from fourfold.pipeline.jobs.job import Context, Report, Skipped, counted
+from fourfold.pipeline.jobs.job import Context, Report, SkippedFile, counted
 from fourfold.pipeline.tables import arrow
 from fourfold.store import open_store
 
@@ -41,7 +41,7 @@ def refuse_options(options: Mapping[str, Any]) -> None:
         raise InvalidInput("envelopes are loaded from lines of JSON")
 
 
-class Checking:
+class EnvelopeCheck:
     """What a task does with lines: each goes on with what is wrong with it, if anything is."""
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
@@ -71,7 +71,7 @@ def staged(context: Context, rows: Any) -> str:
     folder = context.staging / "envelopes"
     shutil.rmtree(folder, ignore_errors=True)
     with context.spark_progress("checking"):
-        checked = rows.select("value", *_ORDER).mapInArrow(Checking(), SCHEMA)
+        checked = rows.select("value", *_ORDER).mapInArrow(EnvelopeCheck(), SCHEMA)
         checked.orderBy(*_ORDER).write.parquet(str(folder))
         bad = context.spark.read.schema(SCHEMA).parquet(str(folder)).where("problem is not null")
         found = bad.orderBy(*_ORDER).limit(limits.VERIFY_FAULTS_SHOWN).collect()
@@ -84,7 +84,7 @@ def staged(context: Context, rows: Any) -> str:
                 "bad": [{"line": row["line"][:200], "problem": row["problem"]} for row in found]
             },
         )
-    context.skipped += [Skipped(row["line"][:200], row["problem"]) for row in found]
+    context.skipped += [SkippedFile(row["line"][:200], row["problem"]) for row in found]
     return str(folder)
 
 
@@ -143,6 +143,6 @@ def _applied(context: Context, graphs: Graphs, page: Sequence[str], note: tuple[
             graphs.apply_many([given[at - end - 1]], note=(key, str(at)))
             count += 1
         except FourfoldError as error:
-            context.skipped.append(Skipped(line[:200], error.message))
+            context.skipped.append(SkippedFile(line[:200], error.message))
     graphs.apply_many([], note=note)
     return count

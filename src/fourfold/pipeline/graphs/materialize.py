@@ -10,19 +10,19 @@ from typing import Final
 
 from fourfold.kernel import load_queries
 from fourfold.pipeline import cut as cuts
-from fourfold.pipeline.cut import Mark
-from fourfold.pipeline.jobs.refresh import Kept
+from fourfold.pipeline.cut import FileBound
+from fourfold.pipeline.jobs.refresh import KeptTable
 
 _SQL: Final = load_queries("fourfold.pipeline.graphs", "tables.sql")
 TABLES: Final = (
-    Kept("current", ("app_id", "kind", "object_id")),
-    Kept("types", ("app_id", "type_id")),
-    Kept("apps", ("app_id",)),
+    KeptTable("current", ("app_id", "kind", "object_id")),
+    KeptTable("types", ("app_id", "type_id")),
+    KeptTable("apps", ("app_id",)),
 )
 NOUN: Final = "object"
 WHOLE: Final = True
 
 
-def generation(mark: Mark) -> int:
+def generation(mark: FileBound) -> int:
     """Another number once an app was added: that takes no number."""
     return len(cuts.rows(mark, _SQL.all_apps))

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from fourfold.kernel import Snapshot
+from fourfold.kernel import ReadTransaction
 from fourfold.kernel.sequences import current
 from fourfold.models.graphs.model import GLOBAL_SEQ, MIGRATIONS, PROFILE
 from fourfold.pipeline.graphs import shapes
@@ -169,7 +169,7 @@ _TABLES = (
 )
 
 
-def _seq_at(snapshot: Snapshot, moment: datetime) -> int:
+def _seq_at(snapshot: ReadTransaction, moment: datetime) -> int:
     """The number before the first one that was given out later."""
     later = snapshot.value(SQL.first_after, (moment.astimezone(UTC).isoformat(),))
     return current(GLOBAL_SEQ, snapshot, "") if later is None else int(later) - 1

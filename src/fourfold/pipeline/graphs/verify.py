@@ -16,12 +16,12 @@ from typing import Final
 
 from fourfold import limits
 from fourfold.errors import FourfoldError
-from fourfold.kernel import Database, Snapshot, inspection
+from fourfold.kernel import Database, ReadTransaction, inspection
 from fourfold.models.graphs import verify
 from fourfold.models.graphs.apps import Apps
 from fourfold.models.graphs.model import GLOBAL_SEQ, MIGRATIONS, PROFILE
-from fourfold.pipeline.cut import Found
-from fourfold.pipeline.verify_tasks import Finding, Unit
+from fourfold.pipeline.cut import StoreFile
+from fourfold.pipeline.verify_tasks import Unit, VerifyProblem
 
 MODEL: Final = "graphs"
 PAGES: Final = "pages"
@@ -30,7 +30,7 @@ APPS: Final = "apps"
 _ALL: Final = (PAGES, REGISTERS, APPS)
 
 
-def units(file: Found) -> list[Unit]:
+def units(file: StoreFile) -> list[Unit]:
     """The work that a file is."""
     count = -(-file.bytes // limits.VERIFY_PART_BYTES)
     whole = Unit(file.path, file.space, file.bytes, model=MODEL)
@@ -52,14 +52,14 @@ def units(file: Found) -> list[Unit]:
     return [unit(PAGES), unit(REGISTERS), *(unit(APPS, part) for part in parts)]
 
 
-def faults(unit: Unit) -> Iterator[Finding]:
+def faults(unit: Unit) -> Iterator[VerifyProblem]:
     """What is wrong in a unit. The table of a fault stands at the beginning of its sentence."""
     only = unit.only or _ALL
     try:
         if PAGES in only:
             damaged = inspection.check(Path(unit.path), (GLOBAL_SEQ,))
             for problem in damaged:
-                yield Finding(unit.path, unit.space, PAGES, problem)
+                yield VerifyProblem(unit.path, unit.space, PAGES, problem)
             if damaged and not unit.only:
                 # The rules are asked of a file whose pages can be trusted.
                 return
@@ -72,22 +72,22 @@ def faults(unit: Unit) -> Iterator[Finding]:
     except FourfoldError as error:
         if error.retryable:
             raise
-        yield Finding(unit.path, unit.space, "file", error.message, found=error.kind)
+        yield VerifyProblem(unit.path, unit.space, "file", error.message, found=error.kind)
 
 
-def _apps(unit: Unit, snapshot: Snapshot, node: str) -> Iterator[Finding]:
+def _apps(unit: Unit, snapshot: ReadTransaction, node: str) -> Iterator[VerifyProblem]:
     for app_id in unit.part or [app.app_id for app in Apps().all(snapshot)]:
         for problem in verify.of_app(snapshot, app_id, node):
             yield _finding(unit, problem, {"app_id": app_id})
 
 
-def _finding(unit: Unit, problem: str, key: dict[str, int] | None = None) -> Finding:
+def _finding(unit: Unit, problem: str, key: dict[str, int] | None = None) -> VerifyProblem:
     table, _, _ = problem.partition(":")
-    return Finding(unit.path, unit.space, table, problem, dict(key or {}))
+    return VerifyProblem(unit.path, unit.space, table, problem, dict(key or {}))
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[tuple[Snapshot, str]]:
+def _opened(path: str) -> Iterator[tuple[ReadTransaction, str]]:
     """One committed state of the file, and the name of its node."""
     with Database.open(
         Path(path), profile=PROFILE, migrations=MIGRATIONS, sequences=(GLOBAL_SEQ,), mode="r"

@@ -6,20 +6,20 @@ for what a job is, `records` for the table of runs, `registry` for adding one.
 
 from __future__ import annotations
 
-from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, Skipped
-from fourfold.pipeline.jobs.runner import Done, all_jobs, find, is_running, register, run
+from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, SkippedFile
+from fourfold.pipeline.jobs.runner import RunReport, all_jobs, find, is_running, register, run
 from fourfold.pipeline.jobs.runs import Run, history, newest
 
 __all__ = [
     "Context",
-    "Done",
     "Job",
     "Option",
     "Plan",
     "Range",
     "Report",
     "Run",
-    "Skipped",
+    "RunReport",
+    "SkippedFile",
     "all_jobs",
     "find",
     "history",

@@ -19,7 +19,7 @@ from fourfold.archive.manifest import MANIFEST, ROOT, decode, encode
 from fourfold.archive.retry import Retries
 from fourfold.errors import FourfoldError
 from fourfold.models.streams.archive import bootstrapper
-from fourfold.models.streams.archive.bootstrapper import Bootstrapped, Found
+from fourfold.models.streams.archive.bootstrapper import BootstrapReport, FoundManifest
 from fourfold.objects import open_objects
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, counted
 from fourfold.pipeline.tables import arrow
@@ -59,7 +59,7 @@ class Bootstrap(Job):
             empty=not keys,
         )
 
-    def run(self, context: Context, plan: Plan) -> Bootstrapped:
+    def run(self, context: Context, plan: Plan) -> BootstrapReport:
         del plan
         remember(context.root, context.options["objects"])
         url = objects_address(context)
@@ -80,7 +80,7 @@ class Bootstrap(Job):
                 progress=context.advance,
             )
 
-    def commit(self, context: Context, plan: Plan, result: Bootstrapped) -> Report:
+    def commit(self, context: Context, plan: Plan, result: BootstrapReport) -> Report:
         del plan
         for name, error in result.failures.items():
             if not context.skip_bad:
@@ -105,7 +105,7 @@ class Bootstrap(Job):
         )
 
 
-def _facts(result: Bootstrapped) -> Mapping[str, Any]:
+def _facts(result: BootstrapReport) -> Mapping[str, Any]:
     return {
         "streams": len(result.restored),
         "present": len(result.present),
@@ -140,11 +140,11 @@ def _manifests(held: Iterable[str]) -> list[str]:
 
 def _read(
     context: Context, url: str, keys: Sequence[str]
-) -> tuple[list[Found], dict[str, FourfoldError]]:
+) -> tuple[list[FoundManifest], dict[str, FourfoldError]]:
     """The manifests that could be read, and why not the others."""
     size = limits.MANIFESTS_PER_TASK
     tasks = [tuple(keys[at : at + size]) for at in range(0, len(keys), size)]
-    worker = Reading(url, tasks, contents=bool(context.options["contents"]))
+    worker = BootstrapRead(url, tasks, contents=bool(context.options["contents"]))
 
     def read(batches: Iterable[Any]) -> Iterator[Any]:
         return worker(batches)
@@ -152,7 +152,7 @@ def _read(
     numbers = context.spark.range(0, len(tasks), 1, len(tasks))
     with context.spark_progress("reading"):
         rows = numbers.mapInArrow(read, _COLUMNS).collect()
-    found: list[Found] = []
+    found: list[FoundManifest] = []
     failures: dict[str, FourfoldError] = {}
     kinds = {cls.kind: cls for cls in errors.tree()}
     for row in rows:
@@ -160,11 +160,11 @@ def _read(
             failures[row["key"]] = kinds[row["kind"]](row["problem"])
         else:
             manifest = decode(bytes(row["data"]), row["key"])
-            found.append(Found(manifest, row["version"], row["size"]))
+            found.append(FoundManifest(manifest, row["version"], row["size"]))
     return sorted(found, key=lambda each: each.manifest.name), failures
 
 
-class Reading:
+class BootstrapRead:
     """What a worker does with the numbers of the tasks that it is given."""
 
     def __init__(self, url: str, tasks: Sequence[Sequence[str]], *, contents: bool) -> None:

@@ -26,11 +26,11 @@ import msgspec
 
 from fourfold import limits, settings
 from fourfold.archive import DiskCache, open_segments
-from fourfold.archive.records import Sealed
-from fourfold.archive.segment_reader import StoredSegments, Wanted
+from fourfold.archive.records import SealedSegment
+from fourfold.archive.segment_reader import SegmentRequest, StoredSegments
 from fourfold.errors import FourfoldError, StorageError
 from fourfold.models.streams.archive import CACHE, LOCAL, compaction
-from fourfold.models.streams.archive.compaction import Compacted, Group
+from fourfold.models.streams.archive.compaction import CompactResult, Group
 from fourfold.models.streams.archive.maintenance import MADE
 from fourfold.pipeline.jobs.job import Context, Job, Plan, Range, Report, counted
 from fourfold.pipeline.tables import arrow
@@ -77,7 +77,7 @@ class Worker:
         return {"place": place, "made": made, "problem": None}
 
 
-def cached(root: Path, wanted: Wanted) -> Wanted:
+def cached(root: Path, wanted: SegmentRequest) -> SegmentRequest:
     """The same, read from the node's cache while it is there."""
     path = stream_segments(root) / CACHE / f"{wanted.segment}.parquet"
     return wanted._replace(local=path) if path.exists() else wanted
@@ -107,7 +107,7 @@ def _schema() -> Any:
 
 
 @dataclass(slots=True)
-class Done:
+class CompactReport:
     """What became of the waves."""
 
     segments: int = 0
@@ -148,8 +148,8 @@ class Compact(Job):
             empty=not found,
         )
 
-    def run(self, context: Context, plan: Plan) -> Done:
-        done = Done()
+    def run(self, context: Context, plan: Plan) -> CompactReport:
+        done = CompactReport()
         with open_store(context.root) as store:
             tried: set[tuple[str, ...]] = set()
             while True:
@@ -166,23 +166,23 @@ class Compact(Job):
                 self._wave(context, store, wave, done)
                 context.advance("compacting", done.segments, plan.facts["segments"])
 
-    def _wave(self, context: Context, store: Store, wave: list[Group], done: Done) -> None:
+    def _wave(self, context: Context, store: Store, wave: list[Group], done: CompactReport) -> None:
         archive = store.archive
         outcomes = build_all(context, partial(build, context.root), wave)
         for group, outcome in zip(wave, outcomes, strict=True):
             if outcome.made is None:
                 done.failures.append((group.stream, outcome.problem or ""))
                 continue
-            path, sealed = msgspec.json.decode(outcome.made, type=tuple[str, Sealed])
+            path, sealed = msgspec.json.decode(outcome.made, type=tuple[str, SealedSegment])
             try:
-                if archive.upkeep.adopt_segment(Compacted(group, sealed, Path(path))):
+                if archive.upkeep.adopt_segment(CompactResult(group, sealed, Path(path))):
                     done.segments += len(group.segments)
                     done.compacted += 1
                 archive.upkeep.publish(group.stream)
             except FourfoldError as error:
                 done.failures.append((group.stream, error.message))
 
-    def commit(self, context: Context, plan: Plan, result: Done) -> Report:
+    def commit(self, context: Context, plan: Plan, result: CompactReport) -> Report:
         """It is all in already. What failed is told: one stream never keeps the others waiting."""
         del plan
         for name, problem in result.failures:

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from fourfold.errors import InvalidInput
-from fourfold.pipeline.cut import Cut, Mark, take
+from fourfold.pipeline.cut import Cut, FileBound, take
 from fourfold.pipeline.graphs.app_tables import check_app
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, Rounds
-from fourfold.pipeline.jobs.refresh import Kept
-from fourfold.pipeline.jobs.reports import INTO, Answer, Staged
+from fourfold.pipeline.jobs.refresh import KeptTable
+from fourfold.pipeline.jobs.reports import INTO, ReportTables, StagedTables
 from fourfold.pipeline.options import ReadOptions, read_options
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ def _signature(edges: DataFrame) -> Any:
     return tuple(row) if row is not None else None
 
 
-_COMPONENTS: Final = Kept("components", ("root", "app_id", "object_id"))
-_NEARBY: Final = Kept("neighbourhood", ("root", "app_id", "origin", "hops", "object_id"))
+_COMPONENTS: Final = KeptTable("components", ("root", "app_id", "object_id"))
+_NEARBY: Final = KeptTable("neighbourhood", ("root", "app_id", "origin", "hops", "object_id"))
 _HOPS: Final = 2
 _SHOWN: Final = 20
 _OBJECTS: Final = "root string, app string, app_id bigint, object_id bigint, graph string"
@@ -98,11 +98,11 @@ _TABLE: Final = (
 _NEAR: Final = "graph string, origin bigint, object_id bigint, hops int"
 
 
-class Found(msgspec.Struct, frozen=True):
+class ComponentResult(msgspec.Struct, frozen=True):
     """What was found: figures, and where the tables are staged."""
 
     facts: dict[str, Any]
-    staged: Staged | None = None
+    staged: StagedTables | None = None
 
 
 class Components(Job):
@@ -151,7 +151,7 @@ class Components(Job):
             marks=cut.marks,
         )
 
-    def run(self, context: Context, plan: Plan) -> Found:
+    def run(self, context: Context, plan: Plan) -> ComponentResult:
         graph = _Graph(context, _asked(context), plan.marks)
         with context.spark_progress("joining"):
             table, rounds = graph.components()
@@ -162,9 +162,9 @@ class Components(Job):
                 facts["neighbourhood"] = nearby.count()
                 facts["nearby"] = [row.asDict() for row in nearby.limit(_SHOWN).collect()]
                 tables.append((_NEARBY, nearby.orderBy(*_NEARBY.key)))
-            return Found(facts, _answer(context).stage(tables, plan.facts["version"]))
+            return ComponentResult(facts, _answer(context).stage(tables, plan.facts["version"]))
 
-    def commit(self, context: Context, plan: Plan, result: Found) -> Report:
+    def commit(self, context: Context, plan: Plan, result: ComponentResult) -> Report:
         del plan
         output = _answer(context).show(result.staged)
         facts = result.facts
@@ -183,7 +183,7 @@ class Components(Job):
 class _Graph:
     """The current objects and edges of one cut. A graph is one app of one store."""
 
-    def __init__(self, context: Context, asked: ReadOptions, marks: tuple[Mark, ...]) -> None:
+    def __init__(self, context: Context, asked: ReadOptions, marks: tuple[FileBound, ...]) -> None:
         from pyspark.sql import functions as f  # noqa: PLC0415 - an optional dependency
 
         self._f = f
@@ -319,8 +319,8 @@ def _asked(context: Context) -> ReadOptions:
     return read_options(asked)
 
 
-def _answer(context: Context) -> Answer:
-    return Answer(context, "components")
+def _answer(context: Context) -> ReportTables:
+    return ReportTables(context, "components")
 
 
 job = Components()

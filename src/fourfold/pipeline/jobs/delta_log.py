@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fourfold.errors import MissingDependency
 from fourfold.pipeline.documents.fold import folded_schema
-from fourfold.pipeline.jobs.table_folder import VERSIONS, Manifest, Published
+from fourfold.pipeline.jobs.table_folder import VERSIONS, FolderManifest, TableFolder
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 _APPLICATION: Final = "fourfold"
 
 
-def version(published: Published) -> int | None:
+def version(published: TableFolder) -> int | None:
     """The version that the log shows; None when there is no log."""
     table = _table(published)
     found = None if table is None else table.transaction_version(_APPLICATION)
     return found if found is None else int(found)
 
 
-def commit(published: Published, manifest: Manifest) -> None:
+def commit(published: TableFolder, manifest: FolderManifest) -> None:
     """Let the log show a version; nothing happens when it does already."""
     if version(published) == manifest.version:
         return
@@ -69,7 +69,7 @@ def commit(published: Published, manifest: Manifest) -> None:
         )
 
 
-def _table(published: Published) -> DeltaTable | None:
+def _table(published: TableFolder) -> DeltaTable | None:
     delta = _package()
     if not (published.into / "_delta_log").is_dir():
         return None

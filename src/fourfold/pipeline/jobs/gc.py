@@ -14,7 +14,7 @@ from typing import Any
 from fourfold import limits
 from fourfold.errors import FourfoldError
 from fourfold.pipeline import gc_tasks
-from fourfold.pipeline.gc_tasks import Marked
+from fourfold.pipeline.gc_tasks import MarkResult
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, model_option
 from fourfold.pipeline.tables import part_of
 
@@ -59,17 +59,17 @@ class Gc(Job):
             empty=not files,
         )
 
-    def run(self, context: Context, plan: Plan) -> list[Marked]:
+    def run(self, context: Context, plan: Plan) -> list[MarkResult]:
         del plan
         return self._marked(context)
 
     @staticmethod
-    def _marked(context: Context) -> list[Marked]:
+    def _marked(context: Context) -> list[MarkResult]:
         work = gc_tasks.tasks(context.files())
         if not work:
             return []
         rows = context.spark.range(0, len(work), 1, len(work))
-        marking = gc_tasks.Marking(work, context.options["model"], _grace(context))
+        marking = gc_tasks.MarkTask(work, context.options["model"], _grace(context))
 
         def mark(batches: Iterable[Any]) -> Iterator[Any]:
             return marking(batches)
@@ -78,13 +78,13 @@ class Gc(Job):
             found = rows.mapInArrow(mark, gc_tasks.COLUMNS).collect()
         return sorted((gc_tasks.decoded(row[0]) for row in found), key=lambda each: each.path)
 
-    def commit(self, context: Context, plan: Plan, result: list[Marked]) -> Report:
+    def commit(self, context: Context, plan: Plan, result: list[MarkResult]) -> Report:
         """Every space for itself: one that cannot be collected now does not keep the others."""
         del plan
         model = _model(context)
         taken: dict[str, int] = dict.fromkeys(model.KINDS, 0)
         freed = collected = 0
-        failures: list[tuple[Marked, FourfoldError | str]] = [
+        failures: list[tuple[MarkResult, FourfoldError | str]] = [
             (each, each.problem) for each in result if each.problem
         ]
         due = [each for each in result if each.anything]
@@ -122,7 +122,9 @@ def _grace(context: Context) -> float:
     return float(context.options["grace"])
 
 
-def _report_failures(context: Context, failures: list[tuple[Marked, FourfoldError | str]]) -> None:
+def _report_failures(
+    context: Context, failures: list[tuple[MarkResult, FourfoldError | str]]
+) -> None:
     """What could not be collected: an error that names the first, or, if that is wanted, a note."""
     for each, problem in failures:
         if context.skip_bad:
@@ -140,7 +142,7 @@ def _error_of(kind: str) -> type[FourfoldError]:
     return {cls.kind: cls for cls in errors.tree()}.get(kind, FourfoldError)
 
 
-def _figures(context: Context, found: list[Marked]) -> dict[str, Any]:
+def _figures(context: Context, found: list[MarkResult]) -> dict[str, Any]:
     kinds = _model(context).KINDS
     return {
         "with_policy": sum(each.has_policy for each in found),
@@ -148,7 +150,7 @@ def _figures(context: Context, found: list[Marked]) -> dict[str, Any]:
     }
 
 
-def _shown(each: Marked) -> dict[str, Any]:
+def _shown(each: MarkResult) -> dict[str, Any]:
     return {"space": each.space, "horizon": each.horizon, **each.counts}
 
 

@@ -22,7 +22,7 @@ from fourfold.errors import FourfoldError, InvalidInput, StorageError
 from fourfold.models.streams.archive import LOCAL
 from fourfold.models.streams.archive.indexes import builder
 from fourfold.models.streams.archive.indexes.builder import Built, Task
-from fourfold.models.streams.archive.maintenance import Kept
+from fourfold.models.streams.archive.maintenance import MaintenanceResult
 from fourfold.pipeline.jobs import compact
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, counted
 from fourfold.store import Store, open_store
@@ -30,10 +30,10 @@ from fourfold.store.layout import stream_segments, streams_path
 
 
 @dataclass(slots=True)
-class Done:
+class IndexReport:
     """What became of the waves."""
 
-    kept: Kept = field(default_factory=Kept)
+    kept: MaintenanceResult = field(default_factory=MaintenanceResult)
     failures: list[tuple[str, str]] = field(default_factory=list)
 
 
@@ -78,8 +78,8 @@ class Index(Job):
             empty=not found and declared[1] is None,
         )
 
-    def run(self, context: Context, plan: Plan) -> Done:
-        done = Done()
+    def run(self, context: Context, plan: Plan) -> IndexReport:
+        done = IndexReport()
         with open_store(context.root) as store:
             if context.options["field"] is not None:
                 store.archive.upkeep.declare(context.options["stream"], context.options["field"])
@@ -89,7 +89,7 @@ class Index(Job):
                 context.advance("indexing", done.kept.segments, plan.facts["segments"])
         return done
 
-    def _wave(self, context: Context, store: Store, wave: list[Task], done: Done) -> None:
+    def _wave(self, context: Context, store: Store, wave: list[Task], done: IndexReport) -> None:
         upkeep = store.archive.upkeep
         outcomes = compact.build_all(context, partial(build, context.root), wave)
         pairs = zip(wave, outcomes, strict=True)
@@ -112,7 +112,7 @@ class Index(Job):
                 # The rest of its runs would follow on one that is missing.
                 done.failures.append((stream, error.message))
 
-    def commit(self, context: Context, plan: Plan, result: Done) -> Report:
+    def commit(self, context: Context, plan: Plan, result: IndexReport) -> Report:
         """It is all in already. What failed is told: one stream never keeps the others waiting."""
         del plan
         for name, problem in result.failures:

@@ -51,7 +51,7 @@ import msgspec
 from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput
 from fourfold.pipeline import cut, tables
-from fourfold.pipeline.cut import Found, Mark
+from fourfold.pipeline.cut import FileBound, StoreFile
 from fourfold.pipeline.scratch import staging_of
 from fourfold.pipeline.tables import DEFAULT_MODEL
 
@@ -156,7 +156,7 @@ class Plan(msgspec.Struct, frozen=True):
     ranges: tuple[Range, ...] = ()
     facts: Mapping[str, Any] = msgspec.field(default_factory=dict)
     empty: bool = False
-    marks: tuple[Mark, ...] = ()
+    marks: tuple[FileBound, ...] = ()
     """The cut that the ranges were taken from, for `run`: it is taken once."""
 
     @property
@@ -193,7 +193,7 @@ class Report(msgspec.Struct, frozen=True):
     """What a person is told besides, line by line."""
 
 
-class Skipped(msgspec.Struct, frozen=True):
+class SkippedFile(msgspec.Struct, frozen=True):
     """An input that was left out because it is bad, and why."""
 
     source: str
@@ -214,7 +214,7 @@ class Context:
     skip_bad: bool = False
     dry_run: bool = False
     advance: Advance = silent
-    skipped: list[Skipped] = field(default_factory=list)
+    skipped: list[SkippedFile] = field(default_factory=list)
     finished: dict[str, Any] = field(default_factory=dict)
     """The steps of this piece of work that are done already, by name, with what they left."""
     keep_step: Callable[[str, Any], None] | None = None
@@ -245,7 +245,7 @@ class Context:
         """Where to go on in an input; 0 for one that was never seen."""
         return self.watermark.get(source, 0)
 
-    def files(self) -> list[Found]:
+    def files(self) -> list[StoreFile]:
         """The files of the model that was asked for, of this store or those that `roots` matches;
         with `space`, of one space.
         """
@@ -265,7 +265,7 @@ class Context:
 
     def skip(self, source: str, problem: str) -> None:
         """Note an input that is left out. Only with `skip_bad`; raise the error otherwise."""
-        self.skipped.append(Skipped(source, problem))
+        self.skipped.append(SkippedFile(source, problem))
 
     def finish(self, step: str, data: Any = None) -> None:
         """Remember durably that a step is done, with what the rest of the job must know of it."""

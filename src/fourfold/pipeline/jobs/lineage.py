@@ -30,10 +30,10 @@ from fourfold.content import is_content_id
 from fourfold.errors import InvalidInput, NotFound
 from fourfold.kernel import load_queries
 from fourfold.pipeline import cut as cuts
-from fourfold.pipeline.cut import Cut, Mark, take
+from fourfold.pipeline.cut import Cut, FileBound, take
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, Rounds
-from fourfold.pipeline.jobs.refresh import Kept
-from fourfold.pipeline.jobs.reports import INTO, Answer, Staged
+from fourfold.pipeline.jobs.refresh import KeptTable
+from fourfold.pipeline.jobs.reports import INTO, ReportTables, StagedTables
 from fourfold.pipeline.options import read_options
 from fourfold.pipeline.tables import arrow
 
@@ -55,10 +55,10 @@ _KNOWN: Final = {BACK: _SQL.known_back, FORTH: _SQL.known_forth}
 _WALK: Final = {BACK: _SQL.back, FORTH: _SQL.forth}
 
 
-class Walking:
+class LineageWalk:
     """What a worker does with the numbers of the tasks that it is given: each is some files."""
 
-    def __init__(self, work: Sequence[Sequence[tuple[int, Mark]]], frontier: str) -> None:
+    def __init__(self, work: Sequence[Sequence[tuple[int, FileBound]]], frontier: str) -> None:
         self._work = work
         self._frontier = frontier
 
@@ -86,7 +86,9 @@ def _schema() -> pa.Schema:
     return pa.schema([*texts, ("finder", pa.int32())])
 
 
-def _found(number: int, mark: Mark, asked: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _found(
+    number: int, mark: FileBound, asked: Iterable[dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
     """The heads that one file leads to from those of the frontier that it has not followed yet."""
     waiting: dict[str, list[tuple[str, str]]] = {BACK: [], FORTH: []}
     for row in asked:
@@ -103,18 +105,18 @@ def _found(number: int, mark: Mark, asked: Iterable[dict[str, Any]]) -> Iterator
 
 
 _DIRECTIONS: Final = {"ancestors": BACK, "descendants": FORTH}
-_LINEAGE: Final = Kept("lineage", ("origin", "relation", "head"))
+_LINEAGE: Final = KeptTable("lineage", ("origin", "relation", "head"))
 _KEY: Final = list(_LINEAGE.key)
 _SHOWN: Final = 100
 
 
-class Closed(msgspec.Struct, frozen=True):
+class ClosedSession(msgspec.Struct, frozen=True):
     """What was found: where it is staged, how many of each relation, and the first of them."""
 
     counts: dict[str, int]
     rounds: int
     first: list[dict[str, Any]]
-    staged: Staged | None = None
+    staged: StagedTables | None = None
 
 
 class Lineage(Job):
@@ -158,7 +160,7 @@ class Lineage(Job):
             },
         )
 
-    def run(self, context: Context, plan: Plan) -> Closed:
+    def run(self, context: Context, plan: Plan) -> ClosedSession:
         upto = {each.source: each.upto for each in plan.ranges}
         marks = [
             replace(mark, seq=upto[mark.path]) for mark in _cut(context).marks if mark.path in upto
@@ -175,9 +177,9 @@ class Lineage(Job):
         counts = {row[0]: row[1] for row in table.groupBy("relation").count().collect()}
         first = [row.asDict() for row in table.limit(_SHOWN).collect()]
         staged = _answer(context).stage([(_LINEAGE, table)], plan.facts["version"])
-        return Closed(counts, rounds, first, staged)
+        return ClosedSession(counts, rounds, first, staged)
 
-    def commit(self, context: Context, plan: Plan, result: Closed) -> Report:
+    def commit(self, context: Context, plan: Plan, result: ClosedSession) -> Report:
         output = _answer(context).show(result.staged)
         told = {name: result.counts.get(name, 0) for name in plan.facts["relations"]}
         facts = {**told, "rounds": result.rounds, "files": len(plan.ranges), "first": result.first}
@@ -194,7 +196,7 @@ class Lineage(Job):
 class _Walk:
     """The rounds of a walk, each in a folder of its own."""
 
-    def __init__(self, context: Context, marks: list[Mark], plan: Plan) -> None:
+    def __init__(self, context: Context, marks: list[FileBound], plan: Plan) -> None:
         self._context = context
         self._spark = context.spark
         self._rounds = Rounds(context, "walk", FRONTIER)
@@ -221,7 +223,7 @@ class _Walk:
     def _found(self, number: int) -> Any:
         from pyspark.sql import functions as f  # noqa: PLC0415 - an optional dependency
 
-        worker = Walking(self._work, str(self._rounds.folder(number - 1)))
+        worker = LineageWalk(self._work, str(self._rounds.folder(number - 1)))
 
         def walk(batches: Iterable[Any]) -> Iterator[Any]:
             return worker(batches)
@@ -245,7 +247,7 @@ def _cut(context: Context) -> Cut:
     return take(read_options(asked))
 
 
-def _heads(context: Context, marks: list[Mark]) -> Any:
+def _heads(context: Context, marks: list[FileBound]) -> Any:
     """Every head that a store has, with its session, and in how many stores it is."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - an optional dependency
 
@@ -268,8 +270,8 @@ def _relations(context: Context) -> list[str]:
     return [_DIRECTIONS[chosen]] if chosen else list(_DIRECTIONS.values())
 
 
-def _answer(context: Context) -> Answer:
-    return Answer(context, "lineage")
+def _answer(context: Context) -> ReportTables:
+    return ReportTables(context, "lineage")
 
 
 job = Lineage()

@@ -22,7 +22,7 @@ from fourfold.errors import InvalidInput, NotFound, ReplayMismatch
 from fourfold.models.documents import HISTORIES
 from fourfold.pipeline.documents import json_lines, staging
 from fourfold.pipeline.documents.sink import ingest
-from fourfold.pipeline.documents.staging import Batch, Shape, Staged
+from fourfold.pipeline.documents.staging import Batch, Shape, StagedFile
 from fourfold.pipeline.jobs.job import (
     Context,
     Job,
@@ -30,11 +30,11 @@ from fourfold.pipeline.jobs.job import (
     Plan,
     Range,
     Report,
-    Skipped,
+    SkippedFile,
     counted,
     model_option,
 )
-from fourfold.pipeline.jobs.runner import Done
+from fourfold.pipeline.jobs.runner import RunReport
 from fourfold.pipeline.jobs.runner import run as run_job
 from fourfold.pipeline.tables import DEFAULT_MODEL, part_of
 
@@ -89,13 +89,13 @@ class Load(Job):
             empty=done,
         )
 
-    def run(self, context: Context, plan: Plan) -> list[Staged] | str:
+    def run(self, context: Context, plan: Plan) -> list[StagedFile] | str:
         if _is_other(context):
             rows = _read_files(context.spark, plan, context.options)
             return str(part_of(context.options["model"], "load").staged(context, rows))
         kept = context.finished.get(_STAGED)
         if kept is not None:
-            staged = msgspec.convert(kept, list[Staged])
+            staged = msgspec.convert(kept, list[StagedFile])
             if all(Path(each.path).exists() for each in staged if each.path):
                 return staged
         rows, shape = self._rows(context, plan)
@@ -103,11 +103,11 @@ class Load(Job):
             collected = rows.mapInArrow(
                 json_lines.StagingInto(shape, str(context.staging)), "staged binary"
             ).collect()
-        staged = [msgspec.json.decode(bytes(row[0]), type=Staged) for row in collected]
+        staged = [msgspec.json.decode(bytes(row[0]), type=StagedFile) for row in collected]
         context.finish(_STAGED, msgspec.to_builtins(staged))
         return staged
 
-    def commit(self, context: Context, plan: Plan, result: list[Staged] | str) -> Report:
+    def commit(self, context: Context, plan: Plan, result: list[StagedFile] | str) -> Report:
         del plan
         if isinstance(result, str):
             done: Report = part_of(context.options["model"], "load").commit(
@@ -121,7 +121,7 @@ class Load(Job):
         )
         taken = ingest(context.root, result, batch, context.advance)
         context.skipped += [
-            Skipped(f"row {each.row} of partition {each.partition}", str(each))
+            SkippedFile(f"row {each.row} of partition {each.partition}", str(each))
             for each in taken.refused
         ]
         found = staging.facts_of(result)
@@ -184,7 +184,7 @@ class Load(Job):
         return True
 
 
-def load(frame: Any, root: str | Path, *, job: str, **options: Any) -> Done:
+def load(frame: Any, root: str | Path, *, job: str, **options: Any) -> RunReport:
     """Load a DataFrame into spaces of the store in `root`, once under the name `job`.
 
     Its rows are operations (`id`, `op`, `data`, ...) unless `as_="documents"`, then each is a

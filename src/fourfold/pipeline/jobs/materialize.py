@@ -19,10 +19,10 @@ from typing import Any, Final
 import msgspec
 
 from fourfold.errors import InvalidInput, Refused
-from fourfold.pipeline.cut import Cut, Mark, take
+from fourfold.pipeline.cut import Cut, FileBound, take
 from fourfold.pipeline.jobs import key_ranges, refresh
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, model_option
-from fourfold.pipeline.jobs.table_folder import File, Manifest, Published, link_or_copy
+from fourfold.pipeline.jobs.table_folder import File, FolderManifest, TableFolder, link_or_copy
 from fourfold.pipeline.options import ReadOptions, read_options
 from fourfold.pipeline.tables import DEFAULT_MODEL
 
@@ -30,11 +30,11 @@ STATE: Final = "state"
 VARIANT: Final = "variant"
 
 
-class Made(msgspec.Struct, frozen=True):
+class MaterializeResult(msgspec.Struct, frozen=True):
     """A version that is ready to be published."""
 
     staging: str
-    manifest: Manifest
+    manifest: FolderManifest
     changed: int
     kept_files: int
 
@@ -65,7 +65,7 @@ class Materialize(Job):
         if context.options["model"] != DEFAULT_MODEL:
             return refresh.plan(context)
         asked = _asked(context)
-        published = Published(Path(self.target(context)))
+        published = TableFolder(Path(self.target(context)))
         before = published.current()
         _refuse_other_origin(before, context, asked)
         cut = take(asked)
@@ -103,11 +103,11 @@ class Materialize(Job):
             marks=cut.marks,
         )
 
-    def run(self, context: Context, plan: Plan) -> Made | refresh.Made:
+    def run(self, context: Context, plan: Plan) -> MaterializeResult | refresh.RefreshResult:
         if context.options["model"] != DEFAULT_MODEL:
             return refresh.run(context, plan)
         asked = _asked(context)
-        published = Published(Path(plan.output))
+        published = TableFolder(Path(plan.output))
         before = published.current()
         staging = published.staging(context.work)
         marks = {mark.space: mark for mark in plan.marks}
@@ -129,7 +129,7 @@ class Materialize(Job):
         spaces.update({each.source: each.upto for each in plan.ranges})
         file_ids = {} if before is None else dict(before.file_ids)
         file_ids.update({mark.space: mark.file_id for mark in plan.marks})
-        manifest = Manifest(
+        manifest = FolderManifest(
             version=plan.facts["version"],
             work=context.work,
             origin=_origin(context, asked),
@@ -138,12 +138,14 @@ class Materialize(Job):
             tables=tuple(plan.facts["tables"]),
             file_ids={did: file_ids[did] for did in spaces if did in file_ids},
         )
-        return Made(str(staging), manifest, changed, kept)
+        return MaterializeResult(str(staging), manifest, changed, kept)
 
-    def commit(self, context: Context, plan: Plan, result: Made | refresh.Made) -> Report:
-        if isinstance(result, refresh.Made):
+    def commit(
+        self, context: Context, plan: Plan, result: MaterializeResult | refresh.RefreshResult
+    ) -> Report:
+        if isinstance(result, refresh.RefreshResult):
             return refresh.commit(context, plan, result)
-        published = Published(Path(plan.output))
+        published = TableFolder(Path(plan.output))
         now = published.current()
         if now is None or now.work != result.manifest.work:
             published.publish(Path(result.staging), result.manifest)
@@ -185,7 +187,7 @@ def _asked(context: Context) -> ReadOptions:
     return read_options(given)
 
 
-def _since(mark: Mark, known: Mapping[str, int], asked: ReadOptions) -> int:
+def _since(mark: FileBound, known: Mapping[str, int], asked: ReadOptions) -> int:
     """From where on a space is folded. All of it when it is new or went back; and on a branch with
     a parent, because a branch that is younger than the last run shows entities that are older.
     """
@@ -193,7 +195,7 @@ def _since(mark: Mark, known: Mapping[str, int], asked: ReadOptions) -> int:
     return 0 if asked.branch or mark.seq < before else before
 
 
-def _replaced(marks: tuple[Mark, ...], before: Manifest) -> set[str]:
+def _replaced(marks: tuple[FileBound, ...], before: FolderManifest) -> set[str]:
     """Return the spaces whose file is not the one that the tables were made of."""
     return {
         mark.space
@@ -206,7 +208,9 @@ def _origin(context: Context, asked: ReadOptions) -> dict[str, Any]:
     return {"root": str(context.root), "branch": asked.branch}
 
 
-def _refuse_other_origin(before: Manifest | None, context: Context, asked: ReadOptions) -> None:
+def _refuse_other_origin(
+    before: FolderManifest | None, context: Context, asked: ReadOptions
+) -> None:
     if before is not None and dict(before.origin) != _origin(context, asked):
         raise Refused(
             f"the tables there were made of {before.origin['root']}, "
@@ -217,7 +221,7 @@ def _refuse_other_origin(before: Manifest | None, context: Context, asked: ReadO
         raise InvalidInput("the tables cannot lie among the spaces")
 
 
-def _read(context: Context, marks: tuple[Mark, ...], asked: ReadOptions) -> Any:
+def _read(context: Context, marks: tuple[FileBound, ...], asked: ReadOptions) -> Any:
     source = context.spark.read.format("fourfold").option("root", str(context.root))
     source = source.option("table", STATE).option("cut", Cut(marks).token())
     if asked.branch:
@@ -226,7 +230,7 @@ def _read(context: Context, marks: tuple[Mark, ...], asked: ReadOptions) -> Any:
 
 
 def _all(
-    context: Context, asked: ReadOptions, marks: tuple[Mark, ...], staging: Path
+    context: Context, asked: ReadOptions, marks: tuple[FileBound, ...], staging: Path
 ) -> list[File]:
     from fourfold.pipeline.jobs import state_files  # noqa: PLC0415 - it needs pyspark
 
@@ -241,13 +245,13 @@ def _all(
 def _merged(  # noqa: PLR0917 - these are the parts that it is made of
     context: Context,
     asked: ReadOptions,
-    marks: tuple[Mark, ...],
+    marks: tuple[FileBound, ...],
     staging: Path,
-    before: Manifest,
+    before: FolderManifest,
     plan: Plan,
 ) -> tuple[list[File], int, int]:
     """The files of the version before, those that hold something changed written anew."""
-    spark, table = context.spark, Published(Path(plan.output)).table()
+    spark, table = context.spark, TableFolder(Path(plan.output)).table()
     key_ranges.write(_read(context, marks, asked), staging / "changed")
     changed = spark.read.parquet(str(staging / "changed"))
     replaced = {each.source for each in plan.ranges if each.after == 0} | set(plan.facts["gone"])
@@ -336,7 +340,7 @@ class _settings:  # noqa: N801 - it reads as the statement that it is
                 self._spark.conf.set(name, value)
 
 
-def _delta_is_current(published: Published, before: Manifest | None) -> bool:
+def _delta_is_current(published: TableFolder, before: FolderManifest | None) -> bool:
     from fourfold.pipeline.jobs import delta_log  # noqa: PLC0415 - an optional dependency
 
     return before is not None and delta_log.version(published) == before.version

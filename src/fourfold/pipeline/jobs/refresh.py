@@ -21,12 +21,12 @@ from fourfold import limits
 from fourfold.errors import InvalidInput, Refused
 from fourfold.pipeline.cut import Cut, take
 from fourfold.pipeline.jobs.job import Context, Plan, Range, Report
-from fourfold.pipeline.jobs.table_folder import File, Manifest, Published, link_or_copy
+from fourfold.pipeline.jobs.table_folder import File, FolderManifest, TableFolder, link_or_copy
 from fourfold.pipeline.options import ReadOptions, read_options
 from fourfold.pipeline.tables import part_of
 
 
-class Kept(NamedTuple):
+class KeptTable(NamedTuple):
     """A table that is kept, and the columns that name a row of it. One that `grows` never changes
     a row that it has.
     """
@@ -36,11 +36,11 @@ class Kept(NamedTuple):
     grows: bool = False
 
 
-class Made(msgspec.Struct, frozen=True):
+class RefreshResult(msgspec.Struct, frozen=True):
     """A version that is ready to be published."""
 
     staging: str
-    manifest: Manifest
+    manifest: FolderManifest
     kept_files: int
 
 
@@ -49,7 +49,7 @@ def plan(context: Context) -> Plan:
         if context.options[name]:
             raise InvalidInput(f"--{name} is for documents")
     model, asked = _model(context), _asked(context)
-    published = Published(Path(context.options["into"]).absolute())
+    published = TableFolder(Path(context.options["into"]).absolute())
     before = published.current()
     _refuse_other_origin(before, context)
     cut = take(asked)
@@ -86,8 +86,8 @@ def plan(context: Context) -> Plan:
     )
 
 
-def run(context: Context, plan: Plan) -> Made:
-    published = Published(Path(plan.output))
+def run(context: Context, plan: Plan) -> RefreshResult:
+    published = TableFolder(Path(plan.output))
     before = published.current()
     staging = published.staging(context.work)
     marks = {mark.space: mark for mark in plan.marks}
@@ -107,7 +107,7 @@ def run(context: Context, plan: Plan) -> Made:
         files += found
     spaces = {} if before is None or plan.facts["full"] else dict(before.spaces)
     spaces.update({each.source: each.upto for each in plan.ranges})
-    manifest = Manifest(
+    manifest = FolderManifest(
         version=plan.facts["version"],
         work=context.work,
         origin=_origin(context),
@@ -117,11 +117,11 @@ def run(context: Context, plan: Plan) -> Made:
         generations=plan.facts["generations"],
         file_ids={mark.space: mark.file_id for mark in plan.marks},
     )
-    return Made(str(staging), manifest, kept)
+    return RefreshResult(str(staging), manifest, kept)
 
 
-def commit(context: Context, plan: Plan, result: Made) -> Report:
-    published = Published(Path(plan.output))
+def commit(context: Context, plan: Plan, result: RefreshResult) -> Report:
+    published = TableFolder(Path(plan.output))
     now = published.current()
     manifest = result.manifest
     if now is None or now.work != manifest.work:
@@ -170,7 +170,7 @@ def _origin(context: Context) -> dict[str, Any]:
     return {"root": str(context.root), "model": context.options["model"]}
 
 
-def _refuse_other_origin(before: Manifest | None, context: Context) -> None:
+def _refuse_other_origin(before: FolderManifest | None, context: Context) -> None:
     if before is not None and dict(before.origin) != _origin(context):
         raise Refused(
             f"the tables there were made of {before.origin['root']}, "
@@ -179,14 +179,19 @@ def _refuse_other_origin(before: Manifest | None, context: Context) -> None:
         )
 
 
-def _read(context: Context, table: Kept, marks: tuple[Any, ...]) -> Any:
+def _read(context: Context, table: KeptTable, marks: tuple[Any, ...]) -> Any:
     source = context.spark.read.format("fourfold").option("root", str(context.root))
     source = source.option("model", context.options["model"]).option("table", table.name)
     return source.option("cut", Cut(marks).token()).load()
 
 
 def _joined(  # noqa: PLR0917 - these are the parts that it is made of
-    context: Context, rows: Any, staging: Path, table: Kept, before: Manifest, published: Published
+    context: Context,
+    rows: Any,
+    staging: Path,
+    table: KeptTable,
+    before: FolderManifest,
+    published: TableFolder,
 ) -> tuple[list[File], int]:
     """The table of the version before, with what has changed since; and how many of its files are
     the same ones.
@@ -210,7 +215,7 @@ def _joined(  # noqa: PLR0917 - these are the parts that it is made of
     return written(both.orderBy(*table.key), staging, table, context.work), 0
 
 
-def written(rows: Any, staging: Path, table: Kept, work: str) -> list[File]:
+def written(rows: Any, staging: Path, table: KeptTable, work: str) -> list[File]:
     """The rows as files of the table, under names of their own."""
     import pyarrow.parquet as pq  # noqa: PLC0415 - an optional dependency
 

@@ -15,20 +15,20 @@ import msgspec
 
 from fourfold.errors import Refused
 from fourfold.pipeline.jobs.job import Context, Option
-from fourfold.pipeline.jobs.refresh import Kept, written
-from fourfold.pipeline.jobs.table_folder import File, Manifest, Published
+from fourfold.pipeline.jobs.refresh import KeptTable, written
+from fourfold.pipeline.jobs.table_folder import File, FolderManifest, TableFolder
 
 INTO = Option("into", "A folder for the tables, as Parquet in INTO/current.", kind="path")
 
 
-class Staged(msgspec.Struct, frozen=True):
+class StagedTables(msgspec.Struct, frozen=True):
     """Tables that are written, and not shown yet."""
 
     folder: str
-    manifest: Manifest
+    manifest: FolderManifest
 
 
-class Answer:
+class ReportTables:
     """Where the answer of one run goes. `job` tells whose tables these are."""
 
     def __init__(self, context: Context, job: str) -> None:
@@ -45,7 +45,7 @@ class Answer:
     def next_version(self) -> int:
         if not self.folder:
             return 1
-        before = Published(Path(self.folder)).current()
+        before = TableFolder(Path(self.folder)).current()
         if before is None:
             return 1
         if before.origin.get("model") != self._job:
@@ -54,16 +54,16 @@ class Answer:
             )
         return before.version + 1
 
-    def stage(self, tables: Sequence[tuple[Kept, Any]], version: int) -> Staged | None:
+    def stage(self, tables: Sequence[tuple[KeptTable, Any]], version: int) -> StagedTables | None:
         """Write the tables where no reader looks; None when no folder was named."""
         if not self.folder:
             return None
         context = self._context
-        staging = Published(Path(self.folder)).staging(context.work)
+        staging = TableFolder(Path(self.folder)).staging(context.work)
         files: list[File] = []
         for kept, rows in tables:
             files += written(rows, staging, kept, context.work)
-        manifest = Manifest(
+        manifest = FolderManifest(
             version=version,
             work=context.work,
             origin={"root": context.options["roots"] or str(context.root), "model": self._job},
@@ -71,13 +71,13 @@ class Answer:
             files=tuple(files),
             tables=tuple(kept.name for kept, _ in tables),
         )
-        return Staged(str(staging), manifest)
+        return StagedTables(str(staging), manifest)
 
-    def show(self, staged: Staged | None) -> str | None:
+    def show(self, staged: StagedTables | None) -> str | None:
         """Show what was staged, unless an earlier try of this run did; where it is then."""
         if staged is None:
             return None
-        published = Published(Path(self.folder))
+        published = TableFolder(Path(self.folder))
         now = published.current()
         if now is None or now.work != staged.manifest.work:
             published.publish(Path(staged.folder), staged.manifest)

@@ -83,7 +83,7 @@ def find(name: str) -> Job:
     return jobs[name]
 
 
-class Done(msgspec.Struct, frozen=True):
+class RunReport(msgspec.Struct, frozen=True):
     """What came of a run. `outcome` is "done", "nothing" (there was nothing to do) or "planned" (a
     dry run).
     """
@@ -115,7 +115,7 @@ def run(
     dry_run: bool = False,
     skip_bad: bool = False,
     progress: Advance = silent,
-) -> Done:
+) -> RunReport:
     """Run a job over the store in `root`.
 
     Spark is started only when the job needs it: on `master`, at `remote`, or as the given `spark`.
@@ -146,7 +146,7 @@ def run(
             return _run_alone(job, target, context)
 
 
-def _planned(job: Job, target: str, context: Context) -> Done:
+def _planned(job: Job, target: str, context: Context) -> RunReport:
     started = time.monotonic()
     context.watermark = runs.watermarks(context.root, job.name, target)
     plan = _plainly(lambda: job.plan(context))
@@ -158,7 +158,7 @@ def _planned(job: Job, target: str, context: Context) -> Done:
     return _done(job, target, plan, report, context, time.monotonic() - started)
 
 
-def _run_alone(job: Job, target: str, context: Context) -> Done:
+def _run_alone(job: Job, target: str, context: Context) -> RunReport:
     root, started = context.root, time.monotonic()
     runs.prepare(root)
     context.watermark = runs.watermarks(root, job.name, target)
@@ -227,8 +227,8 @@ def _plainly(call: Callable[[], Any]) -> Any:
 
 def _done(  # noqa: PLR0917 - these are the parts that it is made of
     job: Job, target: str, plan: Plan, report: Report, context: Context, took: float
-) -> Done:
-    return Done(
+) -> RunReport:
+    return RunReport(
         job=job.name,
         target=target,
         input=plan.shown(),

@@ -22,7 +22,7 @@ from fourfold import limits
 from fourfold._version import __version__
 from fourfold.errors import FormatError, NotFound, WriterLocked
 from fourfold.kernel import Database, Transaction, holder, load_migrations, load_queries
-from fourfold.pipeline.jobs.job import Plan, Report, Skipped
+from fourfold.pipeline.jobs.job import Plan, Report, SkippedFile
 from fourfold.store import layout
 
 NAME = "pipeline"
@@ -209,7 +209,7 @@ def end(
     duration_s: float,
     *,
     report: Report | None = None,
-    skipped: list[Skipped] | None = None,
+    skipped: list[SkippedFile] | None = None,
     error: Mapping[str, Any] | None = None,
     reached: Plan | None = None,
 ) -> None:

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from fourfold import limits
-from fourfold.archive.records import Sealed
+from fourfold.archive.records import SealedSegment
 from fourfold.errors import FourfoldError, StorageError
-from fourfold.kernel import Database, Snapshot, Transaction
+from fourfold.kernel import Database, ReadTransaction, Transaction
 from fourfold.models.streams import MIGRATIONS, PROFILE
 from fourfold.models.streams.archive import sealer
 from fourfold.models.streams.archive.archiver import LOCAL, Archive
@@ -48,7 +48,7 @@ class Due(NamedTuple):
 
 
 @dataclass(slots=True)
-class Done:
+class SealReport:
     """What became of the waves."""
 
     streams: int = 0
@@ -91,8 +91,8 @@ class Seal(Job):
             empty=not due,
         )
 
-    def run(self, context: Context, plan: Plan) -> Done:
-        done = Done()
+    def run(self, context: Context, plan: Plan) -> SealReport:
+        done = SealReport()
         with open_store(context.root) as store:
             archive, database = store.archive, store.streams.database
             after = 0
@@ -115,7 +115,7 @@ class Seal(Job):
                 done.streams += len(wave)
                 context.advance("sealing", done.streams, plan.facts["streams"])
 
-    def commit(self, context: Context, plan: Plan, result: Done) -> Report:
+    def commit(self, context: Context, plan: Plan, result: SealReport) -> Report:
         """It is all in already. What failed is told: one stream never keeps the others waiting."""
         del plan
         for name, problem in result.failures:
@@ -137,7 +137,13 @@ class Seal(Job):
 
 
 def _due(
-    snapshot: Snapshot, policy: Policy, now_ms: int, context: Context, *, after: int, most: int
+    snapshot: ReadTransaction,
+    policy: Policy,
+    now_ms: int,
+    context: Context,
+    *,
+    after: int,
+    most: int,
 ) -> list[Due]:
     """Streams that are due, in the order of their keys; those that another run looked at are behind
     `after`.
@@ -152,7 +158,7 @@ def _due(
 # In Spark's workers
 
 
-class Building:
+class SealTask:
     """What a worker does with the numbers of the tasks that it is given."""
 
     def __init__(
@@ -182,7 +188,7 @@ class Building:
                     # Whatever it is, it is of this stream alone.
                     yield {"place": place, "problem": str(error)}
 
-    def _segments(self, snapshot: Snapshot, due: Due) -> Iterator[Sealed]:
+    def _segments(self, snapshot: ReadTransaction, due: Due) -> Iterator[SealedSegment]:
         """One segment, and as many more as there is enough for."""
         found, rows = due.found, due.pending_rows
         policy = self._policy
@@ -224,7 +230,7 @@ def sync_file_system(folder: Path) -> None:
         os.close(opened)
 
 
-def _behind(found: Sealable, sealed: Sealed) -> Sealable:
+def _behind(found: Sealable, sealed: SealedSegment) -> Sealable:
     """What there is left once a segment is taken in."""
     return found._replace(
         sealed_through=sealed.end_offset,
@@ -247,18 +253,20 @@ def _built(context: Context, archive: Archive, wave: Sequence[Due]) -> list[tupl
     """The segments of a wave, by the place of their stream in it; or what went wrong there."""
     tasks = _tasks(wave)
     path = streams_path(context.root)
-    worker = Building(path, archive.folder / LOCAL, archive.policy, tasks)
+    worker = SealTask(path, archive.folder / LOCAL, archive.policy, tasks)
 
     def build(batches: Iterable[Any]) -> Iterator[Any]:
         return worker(batches)
 
     numbers = context.spark.range(0, len(tasks), 1, len(tasks))
     rows = numbers.mapInArrow(build, _COLUMNS).collect()
-    names = Sealed._fields
+    names = SealedSegment._fields
     found: list[tuple[int, Any]] = [
         (
             row["place"],
-            Sealed(*(row[name] for name in names)) if row["problem"] is None else row["problem"],
+            SealedSegment(*(row[name] for name in names))
+            if row["problem"] is None
+            else row["problem"],
         )
         for row in rows
     ]
@@ -286,14 +294,14 @@ def _take_in(  # noqa: PLR0917 - these are what it works with
     wave: Sequence[Due],
     built: Sequence[tuple[int, Any]],
     now_ms: int,
-    done: Done,
+    done: SealReport,
 ) -> None:
     """The segments of a wave, some hundred in one transaction."""
-    ready: list[tuple[Due, Sealable, Sealed]] = []
+    ready: list[tuple[Due, Sealable, SealedSegment]] = []
     behind: dict[int, Sealable] = {}
     for place, what in built:
         due = wave[place]
-        if not isinstance(what, Sealed):
+        if not isinstance(what, SealedSegment):
             done.failures.append((due.name, what))
             continue
         found = behind.get(place, due.found)

@@ -101,7 +101,7 @@ class StateFiles(DataSource):
         return StateFilesReader(planned, self.options["into"], int(self.options["file_rows"]))
 
 
-class Numbered(InputPartition):
+class NumberedFile(InputPartition):
     """What one task writes."""
 
     def __init__(self, number: int, task: Task) -> None:
@@ -119,10 +119,10 @@ class StateFilesReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         tasks = self._planned.partitions()
-        return [Numbered(at, each) for at, each in enumerate(tasks) if isinstance(each, Task)]
+        return [NumberedFile(at, each) for at, each in enumerate(tasks) if isinstance(each, Task)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Numbered)
+        assert isinstance(partition, NumberedFile)
         work = partition.task.work
         label = f"{partition.value:06}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
         schema = arrow_schema(work.kept or work.columns)
@@ -151,7 +151,7 @@ class StateFilesReader(DataSourceReader):
     ) -> Iterator[dict[str, Any]]:
         """Write the rows to one file, or to more of them; say of each what it holds."""
         folder = Path(self._into)
-        file = _Growing(folder / f"{label}-0000.parquet", schema)
+        file = _GrowingFile(folder / f"{label}-0000.parquet", schema)
         number = 0
         try:
             for batch in rows:
@@ -160,7 +160,7 @@ class StateFilesReader(DataSourceReader):
                     if file.rows >= self._file_rows:
                         yield file.finished()
                         number += 1
-                        file = _Growing(folder / f"{label}-{number:04}.parquet", schema)
+                        file = _GrowingFile(folder / f"{label}-{number:04}.parquet", schema)
                     fitting = rest.slice(0, self._file_rows - file.rows)
                     file.add(fitting)
                     rest = rest.slice(fitting.num_rows)
@@ -173,7 +173,7 @@ class StateFilesReader(DataSourceReader):
         return self.__dict__ | {"_planned": None}
 
 
-class _Growing:
+class _GrowingFile:
     """A Parquet file that is being written, row group after row group."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:

@@ -47,7 +47,7 @@ class File(msgspec.Struct, frozen=True):
     last: Key | None = None
 
 
-class Manifest(msgspec.Struct, frozen=True):
+class FolderManifest(msgspec.Struct, frozen=True):
     """What a version is. `spaces` says up to which seq each space is in it."""
 
     version: int
@@ -72,13 +72,13 @@ class Manifest(msgspec.Struct, frozen=True):
         return f"{self.version:06}-{self.work[-24:]}"
 
 
-class Published:
+class TableFolder:
     """The folder. One process at a time publishes; any number read."""
 
     def __init__(self, into: Path) -> None:
         self.into = into
 
-    def current(self) -> Manifest | None:
+    def current(self) -> FolderManifest | None:
         """What readers see now; None before the first version."""
         link = self.into / CURRENT
         if not link.is_symlink():
@@ -90,7 +90,7 @@ class Published:
             return None
         path = link / MANIFEST
         try:
-            manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+            manifest = msgspec.json.decode(path.read_bytes(), type=FolderManifest)
         except (OSError, msgspec.MsgspecError) as error:
             raise CorruptData(
                 f"{path}: is no manifest of published tables: {error}",
@@ -114,7 +114,7 @@ class Published:
             raise StorageError(f"{folder}: cannot be made: {error.strerror}") from error
         return folder
 
-    def publish(self, staging: Path, manifest: Manifest) -> None:
+    def publish(self, staging: Path, manifest: FolderManifest) -> None:
         """Show a version instead of the one before."""
         (staging / MANIFEST).write_bytes(msgspec.json.encode(manifest))
         for path in _tree(staging):

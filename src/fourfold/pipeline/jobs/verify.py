@@ -19,15 +19,15 @@ import msgspec
 from fourfold import limits
 from fourfold.errors import CorruptData, FourfoldError, InvalidInput
 from fourfold.pipeline import verify_tasks
-from fourfold.pipeline.cut import Found
+from fourfold.pipeline.cut import StoreFile
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, model_option
 from fourfold.pipeline.tables import DEFAULT_MODEL, part_of
-from fourfold.pipeline.verify_tasks import Finding, Unit
+from fourfold.pipeline.verify_tasks import Unit, VerifyProblem
 
 _NOWHERE: Final = "the report of the run"
 
 
-class Checked(NamedTuple):
+class VerifyResult(NamedTuple):
     """What is known when the tasks are through: their number, and the memory of the largest."""
 
     tasks: int
@@ -69,7 +69,7 @@ class Verify(Job):
             empty=not found,
         )
 
-    def run(self, context: Context, plan: Plan) -> Checked:
+    def run(self, context: Context, plan: Plan) -> VerifyResult:
         """Apply the rules. Tasks that a killed run had finished are not done again: the
         plan, and so this work, holds only while no file changes.
         """
@@ -85,7 +85,7 @@ class Verify(Job):
         peak = 0
         if waiting:
             peak = self._check(context, [work[number] for number in waiting], waiting, folder)
-        return Checked(len(work), peak)
+        return VerifyResult(len(work), peak)
 
     @staticmethod
     def _check(
@@ -95,7 +95,7 @@ class Verify(Job):
         spark = context.spark
         # One row in each partition: the place of a task in the list of those that wait.
         rows = spark.range(0, len(work), 1, len(work))
-        worker = verify_tasks.Checking(work, folder, numbers)
+        worker = verify_tasks.VerifyTask(work, folder, numbers)
 
         def check(batches: Iterable[Any]) -> Iterator[Any]:
             return worker(batches)
@@ -104,8 +104,8 @@ class Verify(Job):
             done = rows.mapInArrow(check, verify_tasks.COLUMNS).collect()
         return max(int(row["peak_bytes"]) for row in done)
 
-    def commit(self, context: Context, plan: Plan, result: Checked) -> Report:
-        shown: list[Finding] = []
+    def commit(self, context: Context, plan: Plan, result: VerifyResult) -> Report:
+        shown: list[VerifyProblem] = []
         damaged: set[str] = set()
         total = 0
         into = _into(context)
@@ -186,7 +186,7 @@ def _into(context: Context) -> str:
     return "" if into is None else str(Path(into).absolute())
 
 
-def _found(context: Context) -> list[Found]:
+def _found(context: Context) -> list[StoreFile]:
     _check_into(context)
     return context.files()
 
@@ -197,7 +197,7 @@ def _check_into(context: Context) -> None:
         raise InvalidInput(f"{into}: there is no such folder to put the report into")
 
 
-def _stamp(found: Sequence[Found]) -> str:
+def _stamp(found: Sequence[StoreFile]) -> str:
     """Another text whenever one of the files has changed."""
     digest = hashlib.sha256()
     for file in found:

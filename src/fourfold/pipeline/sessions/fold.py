@@ -24,7 +24,7 @@ from fourfold.models.sessions.fold import State, advance
 from fourfold.models.sessions.stamps import Row, event_of, state_of
 from fourfold.pipeline import cut as cuts
 from fourfold.pipeline.conditions import as_sql
-from fourfold.pipeline.cut import Mark
+from fourfold.pipeline.cut import FileBound
 from fourfold.pipeline.options import ReadOptions
 from fourfold.pipeline.scan import Piece
 from fourfold.pipeline.tables import ROOT, SPACE, arrow
@@ -139,14 +139,14 @@ _SAMPLES: Final = {"string": "''", "bigint": "0", "binary": "x''"}
 _NO_EVENT: Final = 2**62
 
 
-def tails(marks: Sequence[Mark], options: ReadOptions) -> Iterator[tuple[int, Piece]]:
+def tails(marks: Sequence[FileBound], options: ReadOptions) -> Iterator[tuple[int, Piece]]:
     for mark in marks:
         keys = _keys(mark, options)
         for after, upto in keys:
             yield mark.bytes // len(keys), tail(mark, options, after, upto)
 
 
-def _keys(mark: Mark, options: ReadOptions) -> list[tuple[int, int]]:
+def _keys(mark: FileBound, options: ReadOptions) -> list[tuple[int, int]]:
     count = -(-mark.bytes // options.partition_bytes)
     if count <= 1 or options.conditions.on("session"):
         return [(0, _NO_EVENT)]
@@ -156,7 +156,7 @@ def _keys(mark: Mark, options: ReadOptions) -> list[tuple[int, int]]:
     return [(low, low + width) for low in lows]
 
 
-def tail(mark: Mark, options: ReadOptions, after: int, upto: int) -> Piece:
+def tail(mark: FileBound, options: ReadOptions, after: int, upto: int) -> Piece:
     """The rows of the sessions with keys beyond one and up to another."""
     columns = options.tables.table(options.table.reads).chosen()
     conditions, values = as_sql(options.conditions.on("session"), 3)

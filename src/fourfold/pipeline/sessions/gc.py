@@ -12,9 +12,9 @@ import msgspec
 
 from fourfold.errors import FourfoldError
 from fourfold.models.sessions import payloads
-from fourfold.models.sessions.prepared import Preparing
-from fourfold.pipeline.cut import Found
-from fourfold.pipeline.gc_tasks import Marked
+from fourfold.models.sessions.prepared import RequestBuilder
+from fourfold.pipeline.cut import StoreFile
+from fourfold.pipeline.gc_tasks import MarkResult
 from fourfold.pipeline.sessions.tables import files_beside, log_in
 from fourfold.store import open_store
 
@@ -28,12 +28,12 @@ def looked_at(files: int, with_policy: int) -> str:
     return f"{files} {'file' if files == 1 else 'files'} of sessions looked at"
 
 
-def marked(file: Found, grace_s: float) -> Marked:
+def marked(file: StoreFile, grace_s: float) -> MarkResult:
     """What a collection would remove of one file."""
-    seen = Marked(file.root, file.path, file.space)
+    seen = MarkResult(file.root, file.path, file.space)
     files = files_beside(file.path)
     try:
-        cutoff = Preparing(lambda: datetime.now(UTC), files).cutoff(grace_s)
+        cutoff = RequestBuilder(lambda: datetime.now(UTC), files).cutoff(grace_s)
         with log_in(file.path) as log:
             found = payloads.mark(log, files, cutoff)
     except FourfoldError as error:
@@ -42,7 +42,7 @@ def marked(file: Found, grace_s: float) -> Marked:
     return msgspec.structs.replace(seen, has_policy=True, counts=counts)
 
 
-def collected(each: Marked, grace_s: float) -> tuple[dict[str, int], int]:
+def collected(each: MarkResult, grace_s: float) -> tuple[dict[str, int], int]:
     """Let the sessions of a store collect themselves: what went, and how many bytes."""
     with open_store(each.root) as store:
         done = store.sessions.gc(grace_s)

@@ -10,24 +10,24 @@ from typing import Final
 
 from fourfold.kernel import load_queries
 from fourfold.pipeline import cut as cuts
-from fourfold.pipeline.cut import Mark
-from fourfold.pipeline.jobs.refresh import Kept
+from fourfold.pipeline.cut import FileBound
+from fourfold.pipeline.jobs.refresh import KeptTable
 
 _SQL: Final = load_queries("fourfold.pipeline.sessions", "tables.sql")
 TABLES: Final = (
-    Kept("view", ("session",)),
-    Kept("turns", ("session", "turn_id")),
-    Kept("steps", ("session", "step_id")),
-    Kept("messages", ("session", "message_id"), grows=True),
-    Kept("evals", ("session", "eval_id"), grows=True),
-    Kept("heads", ("session", "event_id"), grows=True),
-    Kept("edges", ("session", "event_id"), grows=True),
+    KeptTable("view", ("session",)),
+    KeptTable("turns", ("session", "turn_id")),
+    KeptTable("steps", ("session", "step_id")),
+    KeptTable("messages", ("session", "message_id"), grows=True),
+    KeptTable("evals", ("session", "eval_id"), grows=True),
+    KeptTable("heads", ("session", "event_id"), grows=True),
+    KeptTable("edges", ("session", "event_id"), grows=True),
 )
 NOUN: Final = "session"
 WHOLE: Final = False
 
 
-def generation(mark: Mark) -> int:
+def generation(mark: FileBound) -> int:
     """Another number once rows that were shown before are not to be shown any more, or rows are
     shown that no event brought: sessions are created without one, and deleted.
     """

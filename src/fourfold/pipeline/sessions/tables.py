@@ -31,10 +31,10 @@ from datetime import datetime
 from pathlib import Path
 
 from fourfold.blobs import FolderBlobs
-from fourfold.kernel import Database, Snapshot, load_queries
+from fourfold.kernel import Database, ReadTransaction, load_queries
 from fourfold.kernel.sequences import current
 from fourfold.models.sessions.prepared import iso
-from fourfold.models.sessions.sqlite_log import MIGRATIONS, POSITION, PROFILE, TableLog
+from fourfold.models.sessions.sqlite_log import MIGRATIONS, POSITION, PROFILE, SqliteLog
 from fourfold.pipeline.sessions.fold import tails
 from fourfold.pipeline.tables import Column, Kind, ModelTables, Table, listed
 
@@ -228,7 +228,7 @@ _TABLES = (
 )
 
 
-def _position_at(snapshot: Snapshot, moment: datetime) -> int:
+def _position_at(snapshot: ReadTransaction, moment: datetime) -> int:
     """The position before the first event that is later. Sessions that were imported bring events
     of the past with them, so the newest event of a time says nothing about the log.
     """
@@ -248,12 +248,12 @@ SESSIONS = ModelTables(
 
 
 @contextmanager
-def log_in(path: str) -> Iterator[TableLog]:
+def log_in(path: str) -> Iterator[SqliteLog]:
     """The log in a file, beside whoever writes it."""
     with Database.open(
         Path(path), profile=PROFILE, migrations=MIGRATIONS, sequences=(POSITION,), mode="r"
     ) as database:
-        yield TableLog(database)
+        yield SqliteLog(database)
 
 
 def files_beside(path: str) -> FolderBlobs:

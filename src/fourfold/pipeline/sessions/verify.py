@@ -20,10 +20,10 @@ from fourfold.content import parse_content_id
 from fourfold.errors import FourfoldError
 from fourfold.kernel import inspection, load_queries
 from fourfold.models.sessions import verify
-from fourfold.models.sessions.sqlite_log import POSITION, TableAudit, TableLog, TableReading
-from fourfold.pipeline.cut import Found
+from fourfold.models.sessions.sqlite_log import POSITION, SqliteLog, SqliteLogAudit, SqliteLogReader
+from fourfold.pipeline.cut import StoreFile
 from fourfold.pipeline.sessions.tables import files_beside, log_in
-from fourfold.pipeline.verify_tasks import Finding, Unit
+from fourfold.pipeline.verify_tasks import Unit, VerifyProblem
 
 MODEL: Final = "sessions"
 PAGES: Final = "pages"
@@ -35,7 +35,7 @@ _HIGHEST: Final = 2**63
 _SQL: Final = load_queries("fourfold.pipeline.sessions", "tables.sql")
 
 
-def units(file: Found) -> list[Unit]:
+def units(file: StoreFile) -> list[Unit]:
     """The work that a file is."""
     count = -(-file.bytes // limits.VERIFY_PART_BYTES)
     whole = Unit(file.path, file.space, file.bytes, model=MODEL)
@@ -60,13 +60,13 @@ def units(file: Found) -> list[Unit]:
     return [unit(PAGES), unit(PAYLOADS), *(unit(SESSIONS, part) for part in parts)]
 
 
-def faults(unit: Unit) -> Iterator[Finding]:
+def faults(unit: Unit) -> Iterator[VerifyProblem]:
     """What is wrong in a unit."""
     only = unit.only or _ALL
     try:
         if PAGES in only:
             for problem in inspection.check(Path(unit.path), (POSITION,)):
-                yield Finding(unit.path, unit.space, PAGES, problem)
+                yield VerifyProblem(unit.path, unit.space, PAGES, problem)
         with log_in(unit.path) as log:
             if PAYLOADS in only:
                 yield from _payloads(unit, log)
@@ -75,21 +75,21 @@ def faults(unit: Unit) -> Iterator[Finding]:
     except FourfoldError as error:
         if error.retryable:
             raise
-        yield Finding(unit.path, unit.space, "file", error.message, found=error.kind)
+        yield VerifyProblem(unit.path, unit.space, "file", error.message, found=error.kind)
 
 
-def _payloads(unit: Unit, log: TableLog) -> Iterator[Finding]:
+def _payloads(unit: Unit, log: SqliteLog) -> Iterator[VerifyProblem]:
     with log.audit() as audit:
         for problem in verify.of_payloads(audit, files_beside(unit.path), set()):
-            yield Finding(unit.path, unit.space, PAYLOADS, problem)
+            yield VerifyProblem(unit.path, unit.space, PAYLOADS, problem)
         for problem in verify.strays(audit):
-            yield Finding(unit.path, unit.space, SESSIONS, problem)
+            yield VerifyProblem(unit.path, unit.space, SESSIONS, problem)
 
 
-def _sessions(unit: Unit, log: TableLog) -> Iterator[Finding]:
+def _sessions(unit: Unit, log: SqliteLog) -> Iterator[VerifyProblem]:
     after, upto = unit.part or (_LOWEST, _HIGHEST)
     with log.database.read(deadline_s=float("inf")) as snapshot:
-        audit, stored = TableAudit(snapshot), _Stored(TableReading(snapshot))
+        audit, stored = SqliteLogAudit(snapshot), _Stored(SqliteLogReader(snapshot))
         for row in audit.sessions():
             key, name = row[:2]
             # A key that is no number any more belongs to the first part.
@@ -97,13 +97,13 @@ def _sessions(unit: Unit, log: TableLog) -> Iterator[Finding]:
                 continue
             sid = name.decode(errors="backslashreplace") if isinstance(name, bytes) else name
             for problem in verify.of_session(audit, row, stored):
-                yield Finding(unit.path, unit.space, SESSIONS, problem, {"session": sid})
+                yield VerifyProblem(unit.path, unit.space, SESSIONS, problem, {"session": sid})
 
 
 class _Stored:
     """The payloads that are there, asked for one by one: no list of all of them is kept."""
 
-    def __init__(self, reading: TableReading) -> None:
+    def __init__(self, reading: SqliteLogReader) -> None:
         self._reading = reading
 
     def __contains__(self, name: object) -> bool:

@@ -33,7 +33,7 @@ from fourfold.models.streams.schemas.registry import Registry
 from fourfold.pipeline import cut as cuts
 from fourfold.pipeline import plan
 from fourfold.pipeline.conditions import as_sql
-from fourfold.pipeline.cut import Mark
+from fourfold.pipeline.cut import FileBound
 from fourfold.pipeline.options import ReadOptions
 from fourfold.pipeline.scan import Guard, Piece
 from fourfold.pipeline.tables import ROOT, SPACE, Column, arrow
@@ -197,7 +197,7 @@ Range = tuple[int, int, int]
 """The key of a stream, an offset, and the one to stop before."""
 
 
-def registries_in(mark: Mark, pattern: str | None = None) -> Registries:
+def registries_in(mark: FileBound, pattern: str | None = None) -> Registries:
     """The registries by which messages in a file are promoted. A registry only ever goes on, and
     this is asked after the cut: so whatever is read, its version is one of them.
     """
@@ -205,7 +205,7 @@ def registries_in(mark: Mark, pattern: str | None = None) -> Registries:
     return outdated((stream, text, first) for _, stream, _, text, first in rows)
 
 
-def folded_parts(marks: Sequence[Mark], options: ReadOptions) -> Iterator[tuple[int, Piece]]:
+def folded_parts(marks: Sequence[FileBound], options: ReadOptions) -> Iterator[tuple[int, Piece]]:
     """What the folded tables read, each piece with the registries of its file."""
     parts = _changes_in if options.table.reads == "changes" else _stored_in
     for mark in marks:
@@ -214,13 +214,13 @@ def folded_parts(marks: Sequence[Mark], options: ReadOptions) -> Iterator[tuple[
             yield cost, replace(piece, told=registries or None)
 
 
-def _stored_in(mark: Mark, options: ReadOptions) -> Iterator[tuple[int, Piece]]:
+def _stored_in(mark: FileBound, options: ReadOptions) -> Iterator[tuple[int, Piece]]:
     """What messages are made of."""
     stored = replace(options, table_name=options.table.reads, columns=None)
     return plan.raw_parts([mark], stored, stored.table.chosen())
 
 
-def _changes_in(mark: Mark, options: ReadOptions) -> Iterator[tuple[int, Piece]]:
+def _changes_in(mark: FileBound, options: ReadOptions) -> Iterator[tuple[int, Piece]]:
     """What the fold of states reads; a large file is cut into parts by the keys of its streams."""
     count = -(-mark.bytes // options.partition_bytes)
     [(greatest,)] = cuts.rows(mark, SQL.greatest_sid)
@@ -230,7 +230,7 @@ def _changes_in(mark: Mark, options: ReadOptions) -> Iterator[tuple[int, Piece]]
         yield mark.bytes // len(lows), _changes(mark, options, low, low + width)
 
 
-def _changes(mark: Mark, options: ReadOptions, after: int, upto: int) -> Piece:
+def _changes(mark: FileBound, options: ReadOptions, after: int, upto: int) -> Piece:
     columns = options.tables.table(options.table.reads).chosen()
     texts, given = as_sql(options.conditions.on("stream"), 3)
     if options.stream is not None:
@@ -246,7 +246,7 @@ def _changes(mark: Mark, options: ReadOptions, after: int, upto: int) -> Piece:
     return Piece(mark.path, sql, values, _constants(mark), guard=guard)
 
 
-def ranges(mark: Mark, columns: Sequence[Column], wanted: Sequence[Range]) -> Iterator[Piece]:
+def ranges(mark: FileBound, columns: Sequence[Column], wanted: Sequence[Range]) -> Iterator[Piece]:
     """The records of ranges of offsets, in pieces of a good size; all of them, or an error."""
     own = [each for each in columns if each.name not in {SPACE, ROOT}]
     sql = SQL.ranges.format(**_shape(own))
@@ -283,7 +283,7 @@ def _shape(columns: Sequence[Column]) -> dict[str, str]:
     }
 
 
-def _constants(mark: Mark) -> tuple[tuple[str, str], ...]:
+def _constants(mark: FileBound) -> tuple[tuple[str, str], ...]:
     return ((SPACE, mark.space), (ROOT, mark.root))
 
 

@@ -25,7 +25,7 @@ from fourfold.errors import CorruptData, FourfoldError, InvalidInput, NotFound
 from fourfold.kernel import load_queries
 from fourfold.objects import ObjectStore, open_objects
 from fourfold.pipeline import cut as cuts
-from fourfold.pipeline.cut import Mark, files, stores
+from fourfold.pipeline.cut import FileBound, files, stores
 from fourfold.pipeline.streams.fold import Registries, outdated
 
 SQL: Final = load_queries("fourfold.pipeline.streams", "published.sql")
@@ -42,7 +42,7 @@ class Held(NamedTuple):
     last_ms: int
 
 
-class Told(NamedTuple):
+class PublishedInfo(NamedTuple):
     """What the cut knows of a stream: its own records, and what it goes on from."""
 
     name: str
@@ -94,7 +94,7 @@ class PublishedCut(NamedTuple):
 
     parts: tuple[Part, ...]
     tails: tuple[Tail, ...] = ()
-    mark: Mark | None = None
+    mark: FileBound | None = None
     """The file of the node."""
     bad: tuple[tuple[str, str], ...] = ()
     """Manifests that cannot be read, and why."""
@@ -130,7 +130,7 @@ def take(
     return cut._replace(registries=_registries(known)) if promoted else cut
 
 
-def _registries(known: dict[str, Told]) -> Registries | None:
+def _registries(known: dict[str, PublishedInfo]) -> Registries | None:
     told = (
         (each.name, each.registry, each.first)
         for each in known.values()
@@ -156,15 +156,15 @@ def matches(name: str, pattern: str | None) -> bool:
     return pattern is None or fnmatchcase(name, pattern.replace("[^", "[!"))
 
 
-def _nothing(name: str) -> Told | None:
+def _nothing(name: str) -> PublishedInfo | None:
     del name
     return None
 
 
 def _cut(
-    known: dict[str, Told],
+    known: dict[str, PublishedInfo],
     pattern: str | None,
-    reread: Callable[[str], Told | None],
+    reread: Callable[[str], PublishedInfo | None],
     *,
     shared: bool,
 ) -> PublishedCut:
@@ -183,17 +183,17 @@ def _cut(
 
 
 def _pieces(
-    told: Told,
-    known: dict[str, Told],
-    reread: Callable[[str], Told | None],
+    told: PublishedInfo,
+    known: dict[str, PublishedInfo],
+    reread: Callable[[str], PublishedInfo | None],
     *,
     shared: bool,
-) -> Iterator[tuple[Told, int, int]]:
+) -> Iterator[tuple[PublishedInfo, int, int]]:
     """The ranges of offsets that are a stream, each with the stream whose records they are: as a
     read by the engine goes through forks.
     """
     start, end = told.first, told.next
-    link: Told = told
+    link: PublishedInfo = told
     while start < end:
         if end > link.fork:
             yield link, max(start, link.fork), end
@@ -204,8 +204,11 @@ def _pieces(
 
 
 def _source(
-    fork: Told, known: dict[str, Told], reread: Callable[[str], Told | None], end: int
-) -> Told:
+    fork: PublishedInfo,
+    known: dict[str, PublishedInfo],
+    reread: Callable[[str], PublishedInfo | None],
+    end: int,
+) -> PublishedInfo:
     assert fork.origin is not None
     found = known.get(fork.origin)
     if found is None or found.incarnation != fork.origin_incarnation or found.next < end:
@@ -220,7 +223,7 @@ def _source(
     return found
 
 
-def _parts(told: Told, source: Told, low: int, high: int) -> Iterator[Part]:
+def _parts(told: PublishedInfo, source: PublishedInfo, low: int, high: int) -> Iterator[Part]:
     """The objects with a range of the offsets of a stream; an error when there is a hole."""
     at = low
     for held in source.segments:
@@ -248,7 +251,7 @@ class _Reader:
         self._bad = bad
         self._retries = Retries()
 
-    def all(self, pattern: str | None) -> dict[str, Told]:
+    def all(self, pattern: str | None) -> dict[str, PublishedInfo]:
         """Every stream, by name; with a plain name, that one alone, without a listing."""
         if pattern is not None and not _GLOB & set(pattern):
             found = self.one(pattern)
@@ -258,10 +261,10 @@ class _Reader:
             read = pool.map(self._told, keys)
             return {told.name: told for told in read if told is not None}
 
-    def one(self, name: str) -> Told | None:
+    def one(self, name: str) -> PublishedInfo | None:
         return self._told(manifest_key(name))
 
-    def _told(self, key: str) -> Told | None:
+    def _told(self, key: str) -> PublishedInfo | None:
         try:
             manifest = read_manifest(self._objects, self._retries, key)
         except NotFound:
@@ -290,10 +293,10 @@ def read_manifest(objects: ObjectStore, retries: Retries, key: str) -> Manifest:
     return manifest
 
 
-def told_by(manifest: Manifest) -> Told:
+def told_by(manifest: Manifest) -> PublishedInfo:
     origin = manifest.origin
     through = max(manifest.uploaded_through + 1, manifest.first_offset)
-    return Told(
+    return PublishedInfo(
         manifest.name,
         manifest.incarnation,
         manifest.content_type,
@@ -317,7 +320,7 @@ def told_by(manifest: Manifest) -> Told:
 # From the file of a node
 
 
-def _of_node(root: str) -> tuple[Mark | None, dict[str, Told]]:
+def _of_node(root: str) -> tuple[FileBound | None, dict[str, PublishedInfo]]:
     """One state of the node's file; nothing where it has no streams."""
     from fourfold.pipeline.streams.tables import STREAMS  # noqa: PLC0415 - only nodes need it
 
@@ -333,7 +336,7 @@ def _of_node(root: str) -> tuple[Mark | None, dict[str, Told]]:
     return mark, known
 
 
-def _with_registries(mark: Mark, known: dict[str, Told]) -> None:
+def _with_registries(mark: FileBound, known: dict[str, PublishedInfo]) -> None:
     """Registries only go on, so those that are read after the rest know every version in it."""
     from fourfold.pipeline.streams.fold import SQL as TABLES  # noqa: PLC0415 - as above
 
@@ -343,7 +346,7 @@ def _with_registries(mark: Mark, known: dict[str, Told]) -> None:
             known[name] = told._replace(registry=text)
 
 
-def _told(rows: list[tuple[object, ...]]) -> Told:
+def _told(rows: list[tuple[object, ...]]) -> PublishedInfo:
     first = list(rows[0][:12])
     first[4] = bool(first[4])
     segments = tuple(
@@ -351,4 +354,4 @@ def _told(rows: list[tuple[object, ...]]) -> Told:
         for row in rows
         if row[12] is not None
     )
-    return Told._make((*first, segments, None))
+    return PublishedInfo._make((*first, segments, None))

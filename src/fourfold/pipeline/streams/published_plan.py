@@ -9,7 +9,7 @@ from dataclasses import replace
 from fourfold import limits
 from fourfold.pipeline import plan
 from fourfold.pipeline.conditions import Conditions
-from fourfold.pipeline.scan import Piece, Work
+from fourfold.pipeline.scan import Piece, ScanTask
 from fourfold.pipeline.streams.fold import (
     Registries,
     begin_of_version,
@@ -67,7 +67,7 @@ def tail_works(  # noqa: PLR0917 - these are what it is made of
     )
     return [
         TailWork(
-            Work(
+            ScanTask(
                 pieces=tuple(pieces),
                 columns=read,
                 setup=plan.setup(),

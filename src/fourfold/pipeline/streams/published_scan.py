@@ -20,7 +20,7 @@ from fourfold.archive.segment_writer import KEY, OFFSET, PAYLOAD, TIME
 from fourfold.errors import CorruptData, FourfoldError, NotFound
 from fourfold.objects import FolderStore, ObjectStore, open_objects
 from fourfold.pipeline import scan
-from fourfold.pipeline.scan import Work
+from fourfold.pipeline.scan import ScanTask
 from fourfold.pipeline.spark import carried
 from fourfold.pipeline.streams.fold import (
     Registries,
@@ -67,7 +67,7 @@ class SegmentWork:
 class TailWork:
     """What one task reads of the file of the node; `work` has the column `time` at its end."""
 
-    work: Work
+    work: ScanTask
     columns: tuple[Column, ...]
     until_ms: int | None = None
 

@@ -49,7 +49,7 @@ from pyspark.sql.datasource import (
 from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput, NotFound, WriterLocked
 from fourfold.models.streams import Append, Producer, StreamInfo, Streams, rules, writer
-from fourfold.models.streams.admission import Known
+from fourfold.models.streams.admission import KnownProducer
 from fourfold.models.streams.json_messages import split
 from fourfold.models.streams.validation import JSON
 from fourfold.pipeline.documents.sink import (
@@ -78,14 +78,14 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StagedRecords:
     """What a task has staged."""
 
     path: str
     rows: int
 
 
-def stage(batches: Iterator[pa.RecordBatch], shape: Shape, folder: Path) -> Staged:
+def stage(batches: Iterator[pa.RecordBatch], shape: Shape, folder: Path) -> StagedRecords:
     """Write rows to a file of their own in `folder`."""
     pa = arrow()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -106,10 +106,10 @@ def stage(batches: Iterator[pa.RecordBatch], shape: Shape, folder: Path) -> Stag
         raise
     if writer is not None:
         writer.close()
-    return Staged(str(path), rows)
+    return StagedRecords(str(path), rows)
 
 
-def table_of(staged: list[Staged], shape: Shape) -> pa.Table | None:
+def table_of(staged: list[StagedRecords], shape: Shape) -> pa.Table | None:
     """All rows of a batch, those of a stream together and in order: as their columns say, or else
     task after task.
     """
@@ -184,7 +184,7 @@ class WriteOptions:
 class Message(WriterCommitMessage):
     """What a task tells the committing process."""
 
-    staged: Staged
+    staged: StagedRecords
 
 
 class _Writer:
@@ -297,7 +297,7 @@ def _write_options(given: Mapping[str, str], schema: StructType, producer: str) 
     )
 
 
-class Ingested(NamedTuple):
+class IngestReport(NamedTuple):
     """What came of a batch. A replayed stream had it already."""
 
     rows: int = 0
@@ -307,18 +307,18 @@ class Ingested(NamedTuple):
 
 def ingest(
     root: Path,
-    staged: Sequence[Staged],
+    staged: Sequence[StagedRecords],
     shape: Shape,
     *,
     producer: str,
     batch: int,
     content_type: str | None = None,
     wait_s: float = 0.0,
-) -> Ingested:
+) -> IngestReport:
     """Append staged rows to the streams of the store in `root`; nothing that is there already."""
     table = table_of(list(staged), shape)
     if table is None:
-        return Ingested()
+        return IngestReport()
     with _opened(root, wait_s) as streams:
         # All rows are judged before the first of them is written.
         parts = dict(by_stream(table))
@@ -336,7 +336,7 @@ def ingest(
                 fresh = fresh or not done.duplicate
                 written += 0 if done.duplicate else len(records)
             replayed += not fresh
-    return Ingested(written, len(parts), replayed)
+    return IngestReport(written, len(parts), replayed)
 
 
 def _info(streams: Streams, name: str, content_type: str | None) -> StreamInfo:
@@ -368,7 +368,7 @@ def _judge(streams: Streams, info: StreamInfo, rows: pa.Table, producer: str, ba
     with streams.database.read(deadline_s=float("inf")) as snapshot:
         asked = rules.find(snapshot, info)
         row = snapshot.one(writer.SQL.producer, (info.sid, producer))
-    known = None if row is None else Known(*row)
+    known = None if row is None else KnownProducer(*row)
     before = 0
     for number, records in enumerate(_requests(rows)):
         is_there = known is not None and known >= (batch, number)

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fourfold.errors import FourfoldError, InvalidInput, NotFound, OffsetGone, SequenceRegression
 from fourfold.pipeline import cut, plan
 from fourfold.pipeline import cut as cuts
-from fourfold.pipeline.cut import Mark
+from fourfold.pipeline.cut import FileBound
 from fourfold.pipeline.documents.stream_source import FourfoldStreamReader
 from fourfold.pipeline.options import ReadOptions, read_options
-from fourfold.pipeline.scan import Piece, Work
+from fourfold.pipeline.scan import Piece, ScanTask
 from fourfold.pipeline.source import column_names
 from fourfold.pipeline.spark import carried
 from fourfold.pipeline.stream_source import make_durable
@@ -48,12 +48,12 @@ class _End(NamedTuple):
 
 
 class _File(NamedTuple):
-    mark: Mark
+    mark: FileBound
     ends: dict[str, _End]
     """By incarnation."""
 
 
-class StreamsFollowing:
+class StreamFollower:
     """The streams that a query follows. `end_here` fixes how far it reads in all."""
 
     def __init__(self, options: ReadOptions) -> None:
@@ -101,7 +101,7 @@ class StreamsFollowing:
     def end_here(self) -> None:
         self._final = self._look()
 
-    def works(self, start: Offset, end: Offset, columns: tuple[Column, ...]) -> list[Work]:
+    def works(self, start: Offset, end: Offset, columns: tuple[Column, ...]) -> list[ScanTask]:
         """The tasks that read what lies between two offsets."""
         files = self._look() if start != end else {}
         table = self._options.table
@@ -115,7 +115,7 @@ class StreamsFollowing:
             if start != end:
                 self._kept(file, {}, files)
         return [
-            Work(
+            ScanTask(
                 pieces=tuple(pieces),
                 columns=read,
                 setup=plan.setup(),
@@ -229,5 +229,5 @@ class StreamsReader(FourfoldStreamReader):
 
     def _following(self) -> Any:
         if self._files is None:
-            self._files: Any = StreamsFollowing(self._options)
+            self._files: Any = StreamFollower(self._options)
         return self._files

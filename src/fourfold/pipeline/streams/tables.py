@@ -21,10 +21,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from fourfold.kernel import Sequence, Snapshot
+from fourfold.kernel import ReadTransaction, Sequence
 from fourfold.models.streams import MIGRATIONS, PROFILE
 from fourfold.pipeline.conditions import Condition
-from fourfold.pipeline.cut import Mark
+from fourfold.pipeline.cut import FileBound
 from fourfold.pipeline.options import ReadOptions
 from fourfold.pipeline.streams.fold import SQL, folded_parts, quoted
 from fourfold.pipeline.tables import Column, Kind, ModelTables, Table, listed
@@ -176,12 +176,12 @@ POSITION = Sequence("records", read=SQL.position, claim="", advance="", seed="")
 """Only read: SQLite gives a record its position."""
 
 
-def _position_at(snapshot: Snapshot, moment: datetime) -> int:
+def _position_at(snapshot: ReadTransaction, moment: datetime) -> int:
     return int(snapshot.value(SQL.position_at, (int(moment.timestamp() * 1000),)))
 
 
 def _only(
-    _mark: Mark, options: ReadOptions, _conditions: Iterable[Condition], query: str
+    _mark: FileBound, options: ReadOptions, _conditions: Iterable[Condition], query: str
 ) -> Iterator[tuple[str, ...]]:
     """The option `stream`, around the query of a table."""
     if options.stream is None:

@@ -23,16 +23,16 @@ from fourfold.errors import FourfoldError, NotFound
 from fourfold.kernel import Database, inspection
 from fourfold.models.streams import MIGRATIONS, PROFILE, validation, verify
 from fourfold.objects import ObjectStore, open_objects
-from fourfold.pipeline.cut import Found
+from fourfold.pipeline.cut import StoreFile
 from fourfold.pipeline.streams.published_cut import read_manifest
 from fourfold.pipeline.tables import arrow
-from fourfold.pipeline.verify_tasks import Finding, Unit
+from fourfold.pipeline.verify_tasks import Unit, VerifyProblem
 
 MODEL: Final = "streams"
 OBJECTS: Final = "objects"
 
 
-class Listed(NamedTuple):
+class ListedObjects(NamedTuple):
     """What is in an object store, by name alone."""
 
     manifests: tuple[str, ...]
@@ -42,7 +42,7 @@ class Listed(NamedTuple):
     """Another text whenever one of them has changed."""
 
 
-def listed(url: str) -> Listed:
+def listed(url: str) -> ListedObjects:
     digest = hashlib.sha256()
     keys: list[str] = []
     count = size = 0
@@ -53,15 +53,15 @@ def listed(url: str) -> Listed:
             size += info.size
             if info.key.endswith(f"/{manifest_module.MANIFEST}"):
                 keys.append(info.key)
-    return Listed(tuple(keys), count, size, digest.hexdigest()[:16])
+    return ListedObjects(tuple(keys), count, size, digest.hexdigest()[:16])
 
 
-def units(file: Found) -> list[Unit]:
+def units(file: StoreFile) -> list[Unit]:
     """The work that the file of a node is."""
     return [Unit(file.path, file.space, file.bytes, model=MODEL)]
 
 
-def object_units(url: str, found: Listed) -> list[Unit]:
+def object_units(url: str, found: ListedObjects) -> list[Unit]:
     """The work that published streams are: some manifests each, with what they speak of."""
     if not found.manifests:
         return []
@@ -74,7 +74,7 @@ def object_units(url: str, found: Listed) -> list[Unit]:
     ]
 
 
-def faults(unit: Unit) -> Iterator[Finding]:
+def faults(unit: Unit) -> Iterator[VerifyProblem]:
     """What is wrong in a unit."""
     if OBJECTS in unit.only:
         with open_objects(unit.path) as objects:
@@ -84,16 +84,16 @@ def faults(unit: Unit) -> Iterator[Finding]:
         return
     try:
         for problem in inspection.check(Path(unit.path), ()):
-            yield Finding(unit.path, unit.space, "pages", problem)
+            yield VerifyProblem(unit.path, unit.space, "pages", problem)
         opened = Database.open(unit.path, profile=PROFILE, migrations=MIGRATIONS, mode="r")
         with opened as database, database.read(deadline_s=float("inf")) as snapshot:
             for problem in verify.problems(snapshot):
                 table, _, said = problem.partition(": ")
-                yield Finding(unit.path, unit.space, table, said)
+                yield VerifyProblem(unit.path, unit.space, table, said)
     except FourfoldError as error:
         if error.retryable:
             raise
-        yield Finding(unit.path, unit.space, "file", error.message, found=error.kind)
+        yield VerifyProblem(unit.path, unit.space, "file", error.message, found=error.kind)
 
 
 def problems_of(objects: ObjectStore, manifest: Manifest) -> Iterator[str]:
@@ -109,7 +109,7 @@ class _Check:
         self._objects = objects
         self._retries = Retries()
 
-    def manifest(self, key: str) -> Iterator[Finding]:
+    def manifest(self, key: str) -> Iterator[VerifyProblem]:
         try:
             told = read_manifest(self._objects, self._retries, key)
             validation.check_name(told.name)
@@ -119,15 +119,15 @@ class _Check:
         except FourfoldError as error:
             if error.retryable:
                 raise
-            yield Finding(key, "", "manifest", error.message, found=error.kind)
+            yield VerifyProblem(key, "", "manifest", error.message, found=error.kind)
             return
         if told.deleted:
             return
         for problem in (*_contradictions(told), *self._origin(told)):
-            yield Finding(key, told.name, "manifest", problem)
+            yield VerifyProblem(key, told.name, "manifest", problem)
         yield from self.objects(told)
 
-    def objects(self, told: Manifest) -> Iterator[Finding]:
+    def objects(self, told: Manifest) -> Iterator[VerifyProblem]:
         for segment in told.kept():
             yield from self._segment(told, segment)
         for run in told.runs():
@@ -158,7 +158,7 @@ class _Check:
                 f"{source.uploaded_through + 1}"
             )
 
-    def _segment(self, told: Manifest, segment: PublishedSegment) -> Iterator[Finding]:
+    def _segment(self, told: Manifest, segment: PublishedSegment) -> Iterator[VerifyProblem]:
         def check(data: bytes) -> Iterator[tuple[str, Any, Any]]:
             return _content(data, segment)
 
@@ -172,19 +172,19 @@ class _Check:
         size: int,
         digest: str,
         content: Callable[[bytes], Iterator[tuple[str, Any, Any]]],
-    ) -> Iterator[Finding]:
+    ) -> Iterator[VerifyProblem]:
         """An object: there, as large as it should be, of the bytes that it should have; and then
         what the bytes say.
         """
         try:
             data = self._retries.run(lambda: self._objects.get(key)).data
         except NotFound:
-            yield Finding(key, told.name, "object", "it is missing")
+            yield VerifyProblem(key, told.name, "object", "it is missing")
             return
         except FourfoldError as error:
             if error.retryable:
                 raise
-            yield Finding(key, told.name, "object", error.message, found=error.kind)
+            yield VerifyProblem(key, told.name, "object", error.message, found=error.kind)
             return
         if len(data) != size:
             yield _differs(key, told, "its size is another one", size, len(data))
@@ -197,11 +197,13 @@ class _Check:
             for problem, expected, seen in content(data):
                 yield _differs(key, told, problem, expected, seen)
         except (OSError, ValueError, KeyError) as error:
-            yield Finding(key, told.name, "object", f"it is no segment: {error}")
+            yield VerifyProblem(key, told.name, "object", f"it is no segment: {error}")
 
 
-def _differs(key: str, told: Manifest, problem: str, expected: Any, found: Any) -> Finding:
-    return Finding(key, told.name, "object", problem, expected=str(expected), found=str(found))
+def _differs(key: str, told: Manifest, problem: str, expected: Any, found: Any) -> VerifyProblem:
+    return VerifyProblem(
+        key, told.name, "object", problem, expected=str(expected), found=str(found)
+    )
 
 
 def _sound(data: bytes) -> Iterator[tuple[str, Any, Any]]:

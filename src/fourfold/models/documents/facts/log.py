@@ -39,7 +39,7 @@ from fourfold.models.documents.encoding import decode, trusted
 from fourfold.models.documents.facts import identity
 from fourfold.models.documents.facts.verify import RULES, sound
 from fourfold.models.documents.gc.records import Tally
-from fourfold.models.documents.history import Appended, Collecting, History, Row, View
+from fourfold.models.documents.history import AppendedRows, Collector, History, HistoryReader, Row
 from fourfold.models.documents.request import Step
 from fourfold.models.documents.timestamps import next_moment
 
@@ -88,7 +88,7 @@ def prepare(txn: Transaction) -> None:
         txn.execute(sql)
 
 
-def unreferred(view: Callable[[], AbstractContextManager[View]]) -> Iterator[list[str]]:
+def unreferred(view: Callable[[], AbstractContextManager[HistoryReader]]) -> Iterator[list[str]]:
     """The values that nothing refers to, page by page."""
     last = ""
     while True:
@@ -124,10 +124,10 @@ class _Fact(NamedTuple):
     value_ref: str
 
 
-def append(txn: Transaction, appended: Appended) -> None:
+def append(txn: Transaction, appended: AppendedRows) -> None:
     """The commit row, and for each operation its value, its fact, and where it was said."""
     seq, branch, steps = appended.seq, appended.branch, appended.steps
-    facts = _facts(View(txn, _SQL), appended)
+    facts = _facts(HistoryReader(txn, _SQL), appended)
     # The commit comes first, because its facts refer to it.
     commit = _insert_commit(txn, appended, facts)
     if not facts:
@@ -155,7 +155,7 @@ def append(txn: Transaction, appended: Appended) -> None:
     txn.execute_many(_SQL.upsert_head, list(heads.values()))
 
 
-def _facts(view: View, appended: Appended) -> list[_Fact]:
+def _facts(view: HistoryReader, appended: AppendedRows) -> list[_Fact]:
     """The facts of a commit: each follows what its entity's fact was when its turn came."""
     newest = _heads(view, appended)
     facts = []
@@ -180,7 +180,7 @@ def _facts(view: View, appended: Appended) -> list[_Fact]:
     return facts
 
 
-def _heads(view: View, appended: Appended) -> dict[str, tuple[Reference, str] | None]:
+def _heads(view: HistoryReader, appended: AppendedRows) -> dict[str, tuple[Reference, str] | None]:
     """The facts that the branch itself has about the entities of a commit with many operations."""
     if len(appended.steps) < _MANY:
         return {}
@@ -201,7 +201,9 @@ def _value(step: Step) -> Reference | None:
     return refer(step.value if step.op == "set" else decode(step.text))
 
 
-def _visible(view: View, appended: Appended, entity: str) -> tuple[Reference, str] | None:
+def _visible(
+    view: HistoryReader, appended: AppendedRows, entity: str
+) -> tuple[Reference, str] | None:
     """The fact that the branch shows for an entity: its own, or the one that it inherits."""
     found = view.value(_SQL.head_fact, (appended.branch, entity))
     if found is None and appended.branch:
@@ -213,7 +215,7 @@ def _visible(view: View, appended: Appended, entity: str) -> tuple[Reference, st
     return None if found is None else (Reference.parse(found), found)
 
 
-def _insert_commit(txn: Transaction, appended: Appended, facts: list[_Fact]) -> str:
+def _insert_commit(txn: Transaction, appended: AppendedRows, facts: list[_Fact]) -> str:
     before = txn.value(_SQL.newest_commit)
     created_at = appended.created_at or next_moment(txn.value(_SQL.newest_moment))
     commit = str(
@@ -269,5 +271,5 @@ FACTS = History(
     append=append,
     keep_snapshot=keep_snapshot,
     rules=RULES,
-    collecting=Collecting(sound, remove, release, prepare, unreferred),
+    collecting=Collector(sound, remove, release, prepare, unreferred),
 )

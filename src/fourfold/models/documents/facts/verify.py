@@ -20,14 +20,14 @@ from fourfold.models.documents.ancestry import chain
 from fourfold.models.documents.encoding import decode, trusted
 from fourfold.models.documents.facts import identity
 from fourfold.models.documents.gc.commit_digests import broken
-from fourfold.models.documents.history import Row, View
-from fourfold.models.documents.problems import Fault, Part, Rule, seal_broken
+from fourfold.models.documents.history import HistoryReader, Row
+from fourfold.models.documents.problems import KeyRange, Problem, Rule, seal_broken
 
 _UNREADABLE = (FourfoldError, ValueError, TypeError, AttributeError, RecursionError)
 """What damaged text and damaged references raise when they are read."""
 
 
-def _rows(view: View, sql: str, params: Row = ()) -> Iterator[Row]:
+def _rows(view: HistoryReader, sql: str, params: Row = ()) -> Iterator[Row]:
     """Rows whose texts come as bytes. What is no text any more is shown; it then equals nothing."""
     for row in view.rows(sql, params):
         yield tuple(
@@ -36,13 +36,13 @@ def _rows(view: View, sql: str, params: Row = ()) -> Iterator[Row]:
         )
 
 
-def _values(view: View, part: Part) -> Iterator[str]:
+def _values(view: HistoryReader, part: KeyRange) -> Iterator[str]:
     for named, data in _rows(view, view.sql.verify_values, part.bounds):
         if named == identity.EMPTY_VALUE:
             continue
         made = _name_of(data)
         if made != named:
-            yield Fault(
+            yield Problem(
                 f"value {named}: its data is not what its hash says",
                 "value",
                 {"hash": named},
@@ -51,22 +51,22 @@ def _values(view: View, part: Part) -> Iterator[str]:
             )
 
 
-def _empty(view: View, part: Part) -> Iterator[str]:
+def _empty(view: HistoryReader, part: KeyRange) -> Iterator[str]:
     del part
     if not view.value(view.sql.verify_empty):
-        yield Fault(
+        yield Problem(
             f"value {identity.EMPTY_VALUE}: is missing, or has data",
             "value",
             {"hash": identity.EMPTY_VALUE},
         )
 
 
-def _spellings(view: View, part: Part) -> Iterator[str]:
+def _spellings(view: HistoryReader, part: KeyRange) -> Iterator[str]:
     for row in _rows(view, view.sql.verify_spellings, part.bounds):
         branch, entity, seq, value_ref, text = row
         made = _name_of(text)
         if made != value_ref:
-            yield Fault(
+            yield Problem(
                 f"snapshot of {entity!r} on {branch!r} at seq {seq}: its text is not its value's",
                 "snapshot",
                 {"branch": branch, "id": entity, "seq": seq},
@@ -84,7 +84,7 @@ def _name_of(text: object) -> str | None:
         return None
 
 
-def _facts(view: View, part: Part) -> Iterator[str]:
+def _facts(view: HistoryReader, part: KeyRange) -> Iterator[str]:
     for row in _rows(view, view.sql.verify_facts, part.bounds):
         named, entity, value_ref, parent, fact_type, *first, said_on, said_at, commit = row
         made = None
@@ -102,7 +102,7 @@ def _facts(view: View, part: Part) -> Iterator[str]:
         except _UNREADABLE:
             same = False
         if not same:
-            yield Fault(
+            yield Problem(
                 f"fact {named} about {entity!r}: its hash does not follow from what it says",
                 "fact",
                 {"hash": named},
@@ -110,7 +110,7 @@ def _facts(view: View, part: Part) -> Iterator[str]:
                 found=made,
             )
         if first != [said_on, said_at, commit]:
-            yield Fault(
+            yield Problem(
                 f"fact {named} about {entity!r}: was not first said where its row says",
                 "fact",
                 {"hash": named},
@@ -119,7 +119,7 @@ def _facts(view: View, part: Part) -> Iterator[str]:
             )
 
 
-def _occurrences(view: View, part: Part) -> Iterator[str]:
+def _occurrences(view: HistoryReader, part: KeyRange) -> Iterator[str]:
     """Every entity of every branch, from its first fact on."""
     last: tuple[Any, ...] | None = None
     before: str | None = None
@@ -134,7 +134,7 @@ def _occurrences(view: View, part: Part) -> Iterator[str]:
                 before = _inherited(view, branch, entity, seq)
             except _UNREADABLE as error:
                 sentence = f"{where}: what it follows cannot be found: {error}"
-                yield Fault(sentence, "occurrence", key)
+                yield Problem(sentence, "occurrence", key)
                 before = parent
         wrong: str | None = None
         expected: Any = None
@@ -143,7 +143,7 @@ def _occurrences(view: View, part: Part) -> Iterator[str]:
             # The row that is at fault is the one that is not there.
             missing, named = ("fact", fact) if said_of is None else ("value", value_ref)
             sentence = f"{where}: its fact, or the value of that, is missing"
-            yield Fault(sentence, missing, {"hash": named}, expected=named)
+            yield Problem(sentence, missing, {"hash": named}, expected=named)
         elif (said_of, said_type) != (entity, fact_type):
             wrong, expected, there = "its fact says another thing", row[1:6:4], found[:2]
         elif parent != before and not _taken_before(view, branch, entity, seq, op_index):
@@ -151,7 +151,7 @@ def _occurrences(view: View, part: Part) -> Iterator[str]:
         elif text is not None and (text == data or _name_of(text) != value_ref):
             wrong, expected, there = "its text is not its value's", value_ref, text
         if wrong is not None:
-            yield Fault(f"{where}: {wrong}", "occurrence", key, expected=expected, found=there)
+            yield Problem(f"{where}: {wrong}", "occurrence", key, expected=expected, found=there)
         yield from _belongs(where, key, commit_branch)
         before = fact
 
@@ -161,18 +161,18 @@ def _belongs(where: str, key: dict[str, Any], commit_branch: str | None) -> Iter
     seq, branch = key["seq"], key["branch"]
     if commit_branch is None:
         sentence = f"{where}: belongs to no commit"
-        yield Fault(sentence, "commit", {"seq": seq}, expected=f"a commit {seq}")
+        yield Problem(sentence, "commit", {"seq": seq}, expected=f"a commit {seq}")
     elif commit_branch != branch:
         sentence = f"{where}: belongs to no commit of its branch"
-        yield Fault(sentence, "occurrence", key, expected=commit_branch, found=branch)
+        yield Problem(sentence, "occurrence", key, expected=commit_branch, found=branch)
 
 
-def _taken_before(view: View, branch: str, entity: str, seq: int, op_index: int) -> bool:
+def _taken_before(view: HistoryReader, branch: str, entity: str, seq: int, op_index: int) -> bool:
     """Whether a collection took what an occurrence followed."""
     return view.value(view.sql.gap, (branch, entity, seq, op_index)) is not None
 
 
-def _inherited(view: View, branch: str, entity: str, seq: int) -> str | None:
+def _inherited(view: HistoryReader, branch: str, entity: str, seq: int) -> str | None:
     """The fact that a branch showed before it said anything itself."""
     for link in chain(view, branch, seq)[1:]:
         found = view.value(view.sql.newest_fact, (link.branch, entity, link.cap))
@@ -181,12 +181,12 @@ def _inherited(view: View, branch: str, entity: str, seq: int) -> str | None:
     return None
 
 
-def _commits(view: View, part: Part) -> Iterator[str]:
+def _commits(view: HistoryReader, part: KeyRange) -> Iterator[str]:
     [before] = next(_rows(view, view.sql.verify_commit_before, part.low), (None,))
     for row in _rows(view, view.sql.verify_commits, part.bounds):
         named, seq, *_, previous, _, _ = row
         if previous != before:
-            yield Fault(
+            yield Problem(
                 f"commit {seq}: does not follow the commit before it",
                 "commit",
                 {"seq": seq},
@@ -199,7 +199,7 @@ def _commits(view: View, part: Part) -> Iterator[str]:
         elif wrong is None:
             wrong = not _as_committed(view, row)
         if wrong:
-            yield Fault(
+            yield Problem(
                 f"commit {seq}: its hash does not follow from its row and its facts",
                 "commit",
                 {"seq": seq},
@@ -208,29 +208,29 @@ def _commits(view: View, part: Part) -> Iterator[str]:
         before = named
 
 
-def _heads(view: View, part: Part) -> Iterator[str]:
+def _heads(view: HistoryReader, part: KeyRange) -> Iterator[str]:
     for branch, entity in _rows(view, view.sql.verify_heads, part.bounds):
-        yield Fault(
+        yield Problem(
             f"head of {entity!r} on {branch!r} is not its newest fact",
             "head",
             {"branch": branch, "id": entity},
         )
 
 
-def sound(view: View, seq: int) -> bool:
+def sound(view: HistoryReader, seq: int) -> bool:
     """Whether a commit is what was committed, as long as nothing was taken from it."""
     rows = list(_rows(view, view.sql.sealed_commit, (seq,)))
     return len(rows) == 1 and _as_committed(view, rows[0])
 
 
-def _as_committed(view: View, row: Row) -> bool:
+def _as_committed(view: HistoryReader, row: Row) -> bool:
     try:
         return bool(_made_again(view, row) == row[0])
     except _UNREADABLE:
         return False
 
 
-def _made_again(view: View, row: Row) -> str:
+def _made_again(view: HistoryReader, row: Row) -> str:
     """The hash of a commit, from what is stored of it."""
     named, seq, branch, session, local_seq, original, resolution, previous, reads, created_at = row
     occurrences = list(_rows(view, view.sql.occurrences_of_commit, (branch, seq)))

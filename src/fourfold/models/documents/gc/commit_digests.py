@@ -29,7 +29,7 @@ from fourfold.errors import CorruptData
 from fourfold.kernel import Transaction
 from fourfold.models.documents.encoding import trusted
 from fourfold.models.documents.gc.records import Tally
-from fourfold.models.documents.history import History, Row, View
+from fourfold.models.documents.history import History, HistoryReader, Row
 
 if TYPE_CHECKING:
     from fourfold.models.documents.space import Space
@@ -52,12 +52,12 @@ def spelled(seal: int) -> str:
     return f"{seal:064x}"
 
 
-def left_of(view: View, seq: int) -> list[Row]:
+def left_of(view: HistoryReader, seq: int) -> list[Row]:
     """What is left of a commit, as a seal covers it."""
     return [*view.all(view.sql.sealed_commit, (seq,)), *view.all(view.sql.sealed_rows, (seq,))]
 
 
-def broken(view: View, seq: int) -> bool | None:
+def broken(view: HistoryReader, seq: int) -> bool | None:
     """Whether a commit is not what its seal says; None when it has no seal."""
     try:
         seal = view.value(view.sql.seal, (seq,))

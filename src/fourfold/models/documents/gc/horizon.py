@@ -9,15 +9,15 @@ far a collection has come.
 from __future__ import annotations
 
 from fourfold.errors import HistoryTruncated
-from fourfold.models.documents.history import View
+from fourfold.models.documents.history import HistoryReader
 
 
-def horizon(view: View) -> int:
+def horizon(view: HistoryReader) -> int:
     """The oldest seq from which on everything can be read."""
     return int(view.value(view.sql.horizon))
 
 
-def check_point(view: View, branch: str, seq: int) -> None:
+def check_point(view: HistoryReader, branch: str, seq: int) -> None:
     """Refuse to read a branch at a seq that was given up."""
     row = view.one(view.sql.readable, (branch, seq))
     assert row is not None
@@ -26,7 +26,7 @@ def check_point(view: View, branch: str, seq: int) -> None:
         raise truncated(f"how {where} was at seq {seq} was given up", row[0], branch, seq)
 
 
-def check_after(view: View, after: int, what: str) -> None:
+def check_after(view: HistoryReader, after: int, what: str) -> None:
     """Refuse to hand out commits from a seq on when some of them are not whole any more."""
     least = horizon(view)
     if after < least:

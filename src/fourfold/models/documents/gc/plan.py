@@ -33,7 +33,7 @@ from fourfold.models.documents import timestamps
 from fourfold.models.documents.ancestry import Point, extend, last_seq, merged_by
 from fourfold.models.documents.gc.horizon import horizon, truncated
 from fourfold.models.documents.gc.policy import GcPolicy
-from fourfold.models.documents.history import View
+from fourfold.models.documents.history import HistoryReader
 from fourfold.models.documents.records import Branch
 
 Points = dict[str, list[int]]
@@ -60,14 +60,14 @@ class Plan(msgspec.Struct, frozen=True):
     """The seq at which it was made."""
 
 
-def stored_points(view: View) -> Points:
+def stored_points(view: HistoryReader) -> Points:
     found: Points = {}
     for branch, seq in view.all(view.sql.gc_points):
         found.setdefault(branch, []).append(seq)
     return found
 
 
-def make_plan(view: View, policy: GcPolicy, pins: tuple[int, ...]) -> Plan:
+def make_plan(view: HistoryReader, policy: GcPolicy, pins: tuple[int, ...]) -> Plan:
     """What a collection under this policy would give up now."""
     before, old = horizon(view), stored_points(view)
     newest = last_seq(view)
@@ -83,12 +83,12 @@ def make_plan(view: View, policy: GcPolicy, pins: tuple[int, ...]) -> Plan:
     return Plan(least, points, _windows(branches, before, least, old, points), newest)
 
 
-def is_current(view: View, made: Plan) -> bool:
+def is_current(view: HistoryReader, made: Plan) -> bool:
     """Whether a plan is still good, though others may have committed since it was made."""
     return not view.value(view.sql.forks_or_merges_since, (made.newest,))
 
 
-def _horizon(view: View, policy: GcPolicy, newest: int) -> int:
+def _horizon(view: HistoryReader, policy: GcPolicy, newest: int) -> int:
     bounds = []
     if policy.keep_seqs is not None:
         bounds.append(newest - policy.keep_seqs + 1)
@@ -111,7 +111,7 @@ def _check_pins(
 
 
 def _wanted(
-    view: View, branches: list[Branch], pins: tuple[int, ...], least: int, newest: int
+    view: HistoryReader, branches: list[Branch], pins: tuple[int, ...], least: int, newest: int
 ) -> set[Point]:
     """Every point that somebody reads, whether it lies below the horizon or not."""
     lineage = _Known(view, branches)
@@ -138,7 +138,7 @@ def _wanted(
 class _Known:
     """All forks and merges of a space, read once: every branch is asked about."""
 
-    def __init__(self, view: View, branches: list[Branch]) -> None:
+    def __init__(self, view: HistoryReader, branches: list[Branch]) -> None:
         self._forks = {
             each.name: Point(each.parent, each.fork_seq)
             for each in branches
@@ -225,7 +225,7 @@ def runs(rows: Iterable[LogRow], points: list[int]) -> Iterator[Run]:
 
     `points` are the seqs, in order, at which the branch stays readable.
     """
-    gathering = _Gathering()
+    gathering = _RunBuilder()
     reading = iter(rows)
     row = next(reading, None)
     at = 0
@@ -243,7 +243,7 @@ def runs(rows: Iterable[LogRow], points: list[int]) -> Iterator[Run]:
         row = following
 
 
-class _Gathering:
+class _RunBuilder:
     """The rows since the last one that stays."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from fourfold import limits
 from fourfold.errors import CorruptData, InvalidInput
 from fourfold.kernel import Transaction
 from fourfold.models.documents.encoding import trusted
-from fourfold.models.documents.history import View
+from fourfold.models.documents.history import HistoryReader
 from fourfold.models.documents.snapshots import Retention, check_retention
 
 
@@ -66,7 +66,7 @@ def _duration(seconds: object) -> bool:
     return type(seconds) in (int, float) and math.isfinite(seconds) and seconds >= 0  # type: ignore[arg-type,operator]
 
 
-def stored(view: View) -> GcPolicy | None:
+def stored(view: HistoryReader) -> GcPolicy | None:
     """The policy that the space keeps; None when collection is off."""
     text = view.value(view.sql.gc_policy)
     if text is None:
@@ -77,7 +77,7 @@ def stored(view: View) -> GcPolicy | None:
         raise CorruptData(f"the policy for collections cannot be read: {error}") from error
 
 
-def store(txn: Transaction, view: View, policy: GcPolicy | None) -> None:
+def store(txn: Transaction, view: HistoryReader, policy: GcPolicy | None) -> None:
     """Keep a policy, or none: then collection is off."""
     if policy is None:
         txn.execute(view.sql.drop_gc_policy)

@@ -7,17 +7,17 @@ import msgspec
 KINDS = ("revisions", "facts", "values", "requests", "snapshots", "blobs")
 
 
-class Removed(msgspec.Struct, frozen=True):
+class RemovedCount(msgspec.Struct, frozen=True):
     """So many of one kind, and the bytes of their content."""
 
     count: int = 0
     bytes: int = 0
 
-    def __add__(self, other: Removed) -> Removed:
-        return Removed(self.count + other.count, self.bytes + other.bytes)
+    def __add__(self, other: RemovedCount) -> RemovedCount:
+        return RemovedCount(self.count + other.count, self.bytes + other.bytes)
 
 
-class Collected(msgspec.Struct, frozen=True):
+class GcReport(msgspec.Struct, frozen=True):
     """What a collection took or, when it was a dry run, would take.
 
     `requests` were not removed but shortened to a digest; their bytes are what that saved. The file
@@ -28,13 +28,13 @@ class Collected(msgspec.Struct, frozen=True):
     previous_horizon: int
     kept_points: int
     """The points below the horizon that stay readable."""
-    revisions: Removed = Removed()
+    revisions: RemovedCount = RemovedCount()
     """Rows of the log: revisions, or occurrences of facts."""
-    facts: Removed = Removed()
-    values: Removed = Removed()
-    requests: Removed = Removed()
-    snapshots: Removed = Removed()
-    blobs: Removed = Removed()
+    facts: RemovedCount = RemovedCount()
+    values: RemovedCount = RemovedCount()
+    requests: RemovedCount = RemovedCount()
+    snapshots: RemovedCount = RemovedCount()
+    blobs: RemovedCount = RemovedCount()
     dry_run: bool = False
 
     @property
@@ -43,17 +43,17 @@ class Collected(msgspec.Struct, frozen=True):
         return sum(getattr(self, kind).bytes for kind in KINDS)
 
 
-class Tally(dict[str, Removed]):
+class Tally(dict[str, RemovedCount]):
     """What was removed so far, by kind."""
 
     def note(self, kind: str, count: int, size: int) -> None:
         if count:
-            self[kind] = self.get(kind, Removed()) + Removed(count, size)
+            self[kind] = self.get(kind, RemovedCount()) + RemovedCount(count, size)
 
     def join(self, other: Tally) -> None:
         for kind, removed in other.items():
             self.note(kind, removed.count, removed.bytes)
 
-    def report(self, horizon: int, before: int, kept_points: int) -> Collected:
-        done = Collected(horizon, before, kept_points)
+    def report(self, horizon: int, before: int, kept_points: int) -> GcReport:
+        done = GcReport(horizon, before, kept_points)
         return msgspec.structs.replace(done, **self)

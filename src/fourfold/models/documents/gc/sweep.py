@@ -52,14 +52,14 @@ from fourfold.models.documents.gc.commit_digests import Seals
 from fourfold.models.documents.gc.horizon import horizon
 from fourfold.models.documents.gc.plan import LogRow, Place, Points, Run, Window, runs
 from fourfold.models.documents.gc.policy import GcPolicy
-from fourfold.models.documents.gc.records import Collected, Tally
-from fourfold.models.documents.history import History, Row, View
+from fourfold.models.documents.gc.records import GcReport, Tally
+from fourfold.models.documents.history import History, HistoryReader, Row
 
 if TYPE_CHECKING:
     from fourfold.models.documents.space import Space
 
 
-class State(msgspec.Struct):
+class SweepState(msgspec.Struct):
     """A collection under way, as the space keeps it until it is finished."""
 
     horizon: int
@@ -70,7 +70,7 @@ class State(msgspec.Struct):
         return trusted(self)
 
 
-class Doomed(NamedTuple):
+class SweepRun(NamedTuple):
     """The rows of an entity between two places, and what the row behind them needs."""
 
     branch: str
@@ -83,15 +83,15 @@ class Doomed(NamedTuple):
 
 class _Done(NamedTuple):
     tally: Tally
-    left: list[Doomed]
+    left: list[SweepRun]
 
 
-def sweep(space: Space, state: State, points: Points, tally: Tally) -> None:
+def sweep(space: Space, state: SweepState, points: Points, tally: Tally) -> None:
     """Take what nobody needs out of every window.
 
     In batches: many small runs to a transaction, or many transactions to a long run.
     """
-    waiting: list[Doomed] = []
+    waiting: list[SweepRun] = []
     rows = size = since_note = 0
     for doomed in _doomed(space, state, points):
         waiting.append(doomed)
@@ -107,7 +107,7 @@ def sweep(space: Space, state: State, points: Points, tally: Tally) -> None:
     _take(space, waiting, tally, state)
 
 
-def _doomed(space: Space, state: State, points: Points) -> Iterator[Doomed]:
+def _doomed(space: Space, state: SweepState, points: Points) -> Iterator[SweepRun]:
     """Yield what goes out of every window. A window leaves the state once all of it was yielded."""
     while state.windows:
         window = state.windows[-1]
@@ -134,11 +134,11 @@ def _doomed(space: Space, state: State, points: Points) -> Iterator[Doomed]:
 
 def doomed_in(
     space: Space, branch: str, entities: dict[str, None], points: list[int]
-) -> Iterator[Doomed]:
+) -> Iterator[SweepRun]:
     """What goes of the logs of some entities on a branch. Only reads."""
     waiting = list(entities)
     while waiting:
-        found: list[Doomed] = []
+        found: list[SweepRun] = []
         size = 0
         with space.background_view() as view:
             # A snapshot is held only for a short while, or the log of the database would grow.
@@ -153,29 +153,29 @@ def doomed_in(
         yield from found
 
 
-def _decided(view: View, branch: str, entity: str, run: Run) -> Doomed | None:
+def _decided(view: HistoryReader, branch: str, entity: str, run: Run) -> SweepRun | None:
     """What goes of a run, and what the row behind it needs instead."""
     if not run.leading:
-        return Doomed(branch, entity, run.after, run.until, None, run.rows)
+        return SweepRun(branch, entity, run.after, run.until, None, run.rows)
     seq = run.until[0]
     found = reader.entry(view, [Link(branch, seq), *chain(view, branch, seq)[1:]], entity)
     assert found is not None
     assert found.document is not None
     text = trusted(found.document)
     if len(text.encode()) <= run.leading:
-        return Doomed(branch, entity, run.after, run.until, text, run.rows)
+        return SweepRun(branch, entity, run.after, run.until, text, run.rows)
     if not run.rest:
         return None
-    return Doomed(branch, entity, run.after, run.leading_from, None, run.rest)
+    return SweepRun(branch, entity, run.after, run.leading_from, None, run.rest)
 
 
-def _take(space: Space, waiting: list[Doomed], tally: Tally, state: State | None) -> None:
+def _take(space: Space, waiting: list[SweepRun], tally: Tally, state: SweepState | None) -> None:
     """Take a batch; with the last of it, write down the state if that is given."""
     history = space.history_kind
     while waiting:
         batch = waiting
 
-        def work(txn: Transaction, batch: list[Doomed] = batch) -> _Done:
+        def work(txn: Transaction, batch: list[SweepRun] = batch) -> _Done:
             done = _taken(txn, history, batch)
             if state is not None and not done.left:
                 txn.execute(history.sql.note_run, (state.spelled(),))
@@ -187,8 +187,8 @@ def _take(space: Space, waiting: list[Doomed], tally: Tally, state: State | None
         space.database.pauses.rest()
 
 
-def _taken(txn: Transaction, history: History, batch: list[Doomed]) -> _Done:
-    taking = _Taking(txn, history)
+def _taken(txn: Transaction, history: History, batch: list[SweepRun]) -> _Done:
+    taking = _SweepTransaction(txn, history)
     left = list(batch)
     while left and not taking.full:
         doomed = left.pop(0)
@@ -199,7 +199,7 @@ def _taken(txn: Transaction, history: History, batch: list[Doomed]) -> _Done:
     return _Done(taking.tally, left)
 
 
-class _Taking:
+class _SweepTransaction:
     """One transaction of a collection."""
 
     def __init__(self, txn: Transaction, history: History) -> None:
@@ -220,7 +220,7 @@ class _Taking:
             or self.seals.rows_read >= limits.GC_SEAL_ROWS
         )
 
-    def take(self, doomed: Doomed) -> int:
+    def take(self, doomed: SweepRun) -> int:
         """Take the newest of the doomed rows, as many as still fit; how many that were."""
         rows = []
         for row in self._newest(doomed):
@@ -250,7 +250,7 @@ class _Taking:
         self.tally.join(collecting.release(txn, [ref for _, _, ref in snapshots]))
         return len(rows)
 
-    def _newest(self, doomed: Doomed) -> Iterator[Row]:
+    def _newest(self, doomed: SweepRun) -> Iterator[Row]:
         place = (doomed.branch, doomed.entity, *doomed.after, *doomed.until)
         most = limits.GC_BATCH_ROWS - self._rows
         for row in self._txn.rows(self._history.sql.doomed_rows, (*place, most)):
@@ -302,7 +302,7 @@ def _candidates(space: Space, moment: str) -> set[str]:
         last = page[-1][0]
 
 
-def _described(view: View, digits: str) -> bool:
+def _described(view: HistoryReader, digits: str) -> bool:
     entity = f"{META_PREFIX}{digits}"
     return any(
         view.value(view.sql.says_something, (branch, entity))
@@ -347,7 +347,7 @@ def _removed(txn: Transaction, space: Space, batch: list[str], moment: str, scan
 
 def collect(
     space: Space, asked: GcPolicy | None, *, pins: tuple[int, ...] = (), dry_run: bool = False
-) -> Collected:
+) -> GcReport:
     """Collect what `asked` allows or, if it is None, what the policy of the space does."""
     if asked is not None:
         asked = policy.checked(asked)
@@ -396,7 +396,7 @@ def keep_policy(space: Space, asked: GcPolicy | None) -> None:
     space.database.transact(work)
 
 
-def _on_a_copy(space: Space, asked: GcPolicy | None, pins: tuple[int, ...]) -> Collected:
+def _on_a_copy(space: Space, asked: GcPolicy | None, pins: tuple[int, ...]) -> GcReport:
     """What a collection would do, by doing it to a copy: nothing else counts shared facts and
     values as exactly, and the space itself, opened only to be read, cannot change.
     """
@@ -430,7 +430,7 @@ def _begin(space: Space, chosen: GcPolicy, pins: tuple[int, ...]) -> None:
         txn.execute(view.sql.forget_points)
         kept = [(branch, seq) for branch, seqs in made.points.items() for seq in seqs]
         txn.execute_many(view.sql.insert_point, kept)
-        state = State(made.horizon, requests, made.windows)
+        state = SweepState(made.horizon, requests, made.windows)
         txn.execute(view.sql.begin_run, (made.horizon, state.spelled()))
 
     space.database.transact(work)
@@ -449,7 +449,7 @@ def _finish(space: Space, tally: Tally) -> None:
     if run is None:
         return
     try:
-        state = msgspec.json.decode(run, type=State)
+        state = msgspec.json.decode(run, type=SweepState)
     except msgspec.MsgspecError as error:
         raise CorruptData(f"the collection that is under way cannot be read: {error}") from error
     sweep(space, state, kept, tally)

@@ -14,7 +14,7 @@ from fourfold.kernel.bulk_insert import values_statement
 from fourfold.kernel.named_queries import read_sql
 from fourfold.models.documents import model
 from fourfold.models.documents.gc.records import Tally
-from fourfold.models.documents.history import Appended, Collecting, History, Row, View
+from fourfold.models.documents.history import AppendedRows, Collector, History, HistoryReader, Row
 from fourfold.models.documents.revisions.verify import RULES, resolution, sound
 from fourfold.models.documents.timestamps import next_moment
 
@@ -39,7 +39,7 @@ def prepare(_txn: Transaction) -> None:
     """Nothing points at a revision but its head, and a head's revision stays."""
 
 
-def unreferred(_view: Callable[[], AbstractContextManager[View]]) -> Iterator[list[str]]:
+def unreferred(_view: Callable[[], AbstractContextManager[HistoryReader]]) -> Iterator[list[str]]:
     yield from ()
 
 
@@ -50,7 +50,7 @@ _COLUMNS = ("branch", "id", "seq", "op_index", "op", "data", "commit_seq")
 _INSERT_REVISION = values_statement("revision", _COLUMNS, 1)
 
 
-def append(txn: Transaction, appended: Appended) -> None:
+def append(txn: Transaction, appended: AppendedRows) -> None:
     """The commit row, and a revision for each operation."""
     seq, branch, steps = appended.seq, appended.branch, appended.steps
     rows = [
@@ -94,5 +94,5 @@ REVISIONS = History(
     append=append,
     keep_snapshot=keep_snapshot,
     rules=RULES,
-    collecting=Collecting(sound, remove, release, prepare, unreferred),
+    collecting=Collector(sound, remove, release, prepare, unreferred),
 )

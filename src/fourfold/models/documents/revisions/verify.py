@@ -17,8 +17,8 @@ import msgspec
 
 from fourfold.models.documents.encoding import decode, trusted
 from fourfold.models.documents.gc.commit_digests import broken
-from fourfold.models.documents.history import Row, View
-from fourfold.models.documents.problems import Fault, Part, Rule, seal_broken, text
+from fourfold.models.documents.history import HistoryReader, Row
+from fourfold.models.documents.problems import KeyRange, Problem, Rule, seal_broken, text
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -34,13 +34,13 @@ def resolution(row: Row, rows: Iterable[Row], resolved: Sequence[dict[str, int]]
     return f'{{"digest":"sha256:{digest}"{shown},"seq":{row[0]}}}'
 
 
-def sound(view: View, seq: int) -> bool:
+def sound(view: HistoryReader, seq: int) -> bool:
     """Whether a commit is what was committed, as long as nothing was taken from it."""
     rows = view.all(view.sql.sealed_commit, (seq,))
     return len(rows) == 1 and made_again(view, rows[0]) == as_written(rows[0][-1])
 
 
-def made_again(view: View, row: Row) -> str | None:
+def made_again(view: HistoryReader, row: Row) -> str | None:
     """The resolution that a commit's row and revisions lead to; None when they cannot be read."""
     *own, decided = row
     rows = view.all(view.sql.verify_revisions, (own[0],))
@@ -65,7 +65,7 @@ def as_written(value: Any) -> Any:
 _KEY = ("branch", "id", "seq", "op_index")
 
 
-def _commits(view: View, part: Part) -> Iterator[str]:
+def _commits(view: HistoryReader, part: KeyRange) -> Iterator[str]:
     for row in view.rows(view.sql.verify_commits, part.bounds):
         seq = row[0]
         wrong = broken(view, seq)
@@ -78,7 +78,7 @@ def _commits(view: View, part: Part) -> Iterator[str]:
             if wrong:
                 yield from _other_than_asked(view, row)
         if wrong:
-            yield Fault(
+            yield Problem(
                 f"commit {seq}: its row, or a revision of it, is not what was committed",
                 "commit",
                 {"seq": seq},
@@ -87,7 +87,7 @@ def _commits(view: View, part: Part) -> Iterator[str]:
             )
 
 
-def _other_than_asked(view: View, commit: Row) -> Iterator[str]:
+def _other_than_asked(view: HistoryReader, commit: Row) -> Iterator[str]:
     """The revisions of a commit that are not what its request says, as far as that can be read."""
     seq, branch, original = commit[0], text(commit[1]), commit[6]
     try:
@@ -113,28 +113,28 @@ def _data(operation: dict[str, Any]) -> str | None:
     return trusted(operation["value" if operation["op"] == "set" else "patches"])
 
 
-def _differs(named: Row, wanted: Row | None, there: Row | None) -> Fault:
+def _differs(named: Row, wanted: Row | None, there: Row | None) -> Problem:
     branch, entity, seq, index = named[:4]
     where = f"revision of {entity!r} on {branch!r} at seq {seq}, operation {index}"
     key = dict(zip(_KEY, named, strict=False))
     if there is None:
-        return Fault(f"{where}: is missing", "revision", key, expected=wanted)
+        return Problem(f"{where}: is missing", "revision", key, expected=wanted)
     if wanted is None:
-        return Fault(f"{where}: was never asked for", "revision", key, found=there)
-    return Fault(
+        return Problem(f"{where}: was never asked for", "revision", key, found=there)
+    return Problem(
         f"{where}: is not what was asked for", "revision", key, expected=wanted, found=there
     )
 
 
-def _strays(view: View, part: Part) -> Iterator[str]:
+def _strays(view: HistoryReader, part: KeyRange) -> Iterator[str]:
     for branch, entity, seq, commit_seq, same in view.rows(view.sql.verify_strays, part.bounds):
         where = f"revision of {text(entity)!r} on {text(branch)!r} at seq {seq}"
         if same:
             # The row that is at fault is the one that is not there.
             sentence = f"{where} belongs to no commit"
-            yield Fault(sentence, "commit", {"seq": seq}, expected=f"a commit {seq}")
+            yield Problem(sentence, "commit", {"seq": seq}, expected=f"a commit {seq}")
         else:
-            yield Fault(
+            yield Problem(
                 f"{where} belongs to no commit of that seq",
                 "revision",
                 {"branch": branch, "id": entity, "seq": seq},
@@ -143,9 +143,9 @@ def _strays(view: View, part: Part) -> Iterator[str]:
             )
 
 
-def _heads(view: View, part: Part) -> Iterator[str]:
+def _heads(view: HistoryReader, part: KeyRange) -> Iterator[str]:
     for branch, entity in view.rows(view.sql.verify_heads, part.bounds):
-        yield Fault(
+        yield Problem(
             f"head of {text(entity)!r} on {text(branch)!r} is not its newest revision",
             "head",
             {"branch": branch, "id": entity},

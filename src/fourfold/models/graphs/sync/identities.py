@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from fourfold.errors import CorruptData, Refused
-from fourfold.kernel import Snapshot, Transaction
+from fourfold.kernel import ReadTransaction, Transaction
 from fourfold.models.graphs.records import SYSTEM_APP, Attr, Identity, Kind, Parent
 from fourfold.models.graphs.statements import SQL, app_statements, statements_of
 
@@ -27,7 +27,7 @@ class Rebuilt(NamedTuple):
     dropped: int
 
 
-def in_graph(snapshot: Snapshot) -> dict[int, Identity]:
+def in_graph(snapshot: ReadTransaction) -> dict[int, Identity]:
     """The identities that the graph holds, by their numbers."""
     parents = _current(snapshot, "parent", IDENTITY)
     values: dict[str, dict[int, str | None]] = {}
@@ -44,7 +44,7 @@ def in_graph(snapshot: Snapshot) -> dict[int, Identity]:
     return found
 
 
-def in_cache(snapshot: Snapshot) -> dict[int, Identity]:
+def in_cache(snapshot: ReadTransaction) -> dict[int, Identity]:
     rows = [Identity._make(row) for row in snapshot.all(SQL.identities)]
     return {each.id: each for each in rows}
 
@@ -69,7 +69,7 @@ def rebuild(txn: Transaction, *, drop_unknown: bool) -> Rebuilt:
     return Rebuilt(len(graph) - len(wrong), len(wrong), len(unknown))
 
 
-def problems(snapshot: Snapshot) -> list[str]:
+def problems(snapshot: ReadTransaction) -> list[str]:
     """How the cache differs from the graph."""
     try:
         graph = in_graph(snapshot)
@@ -83,7 +83,7 @@ def problems(snapshot: Snapshot) -> list[str]:
     ]
 
 
-def _current(snapshot: Snapshot, kind: Kind, type_key: str) -> list[tuple[Any, ...]]:
+def _current(snapshot: ReadTransaction, kind: Kind, type_key: str) -> list[tuple[Any, ...]]:
     type_id = snapshot.value(app_statements(SYSTEM_APP).type_by_key, (kind, type_key))
     if type_id is None:
         return []

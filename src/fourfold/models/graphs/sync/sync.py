@@ -26,9 +26,9 @@ from fourfold.errors import (
     Refused,
     SequenceCorrupt,
 )
-from fourfold.kernel import Snapshot, Transaction
+from fourfold.kernel import ReadTransaction, Transaction
 from fourfold.models.graphs import fold, validation
-from fourfold.models.graphs.feed import Wanted
+from fourfold.models.graphs.feed import FeedFilter
 from fourfold.models.graphs.records import Change, Kind
 from fourfold.models.graphs.statements import (
     POINTERS,
@@ -57,7 +57,7 @@ class Export(NamedTuple):
     rows: int
 
 
-class Ingested(NamedTuple):
+class IngestReport(NamedTuple):
     """What became of a package: how far the peer is now, and how many of its rows were new."""
 
     to_seq: int
@@ -81,7 +81,7 @@ def export(
     masks = graphs.domains()
     if domain not in masks:
         raise NotFound(f"there is no domain {domain!r}", hint="Define it with `define_domain`.")
-    page = graphs.page(Wanted(flag_mask=masks[domain]), after, limit, durable=True)
+    page = graphs.page(FeedFilter(flag_mask=masks[domain]), after, limit, durable=True)
     if page.position <= after:
         return None
     with graphs.database.read() as snapshot:
@@ -93,7 +93,7 @@ def export(
     return Export(write(package, signer), after + 1, page.position, len(rows))
 
 
-def ingest(graphs: Graphs, peer_id: int, data: bytes) -> Ingested:
+def ingest(graphs: Graphs, peer_id: int, data: bytes) -> IngestReport:
     """Take in a package of a peer: all of it with the cursor, or nothing."""
     with graphs.database.read() as snapshot:
         sender = _key_of_peer(snapshot, peer_id)
@@ -101,19 +101,19 @@ def ingest(graphs: Graphs, peer_id: int, data: bytes) -> Ingested:
     if package.domain not in graphs.domains():
         raise NotFound(f"peer {peer_id} sends domain {package.domain!r}, which is not shared here")
 
-    def work(handle: GraphTransaction) -> Ingested:
+    def work(handle: GraphTransaction) -> IngestReport:
         last = int(handle.txn.value(SQL.progress, (peer_id, package.domain)) or 0)
         _check_place(package, last, peer_id)
         taking = _Inward(handle, graphs.node, graphs.domains_in(handle.txn))
         taking.take(package)
         params = (peer_id, package.domain, package.to_seq)
         handle.txn.execute(SQL.put_progress, params)
-        return Ingested(package.to_seq, taking.added, taking.known)
+        return IngestReport(package.to_seq, taking.added, taking.known)
 
     return graphs.with_transaction(work)
 
 
-def _key_of_peer(snapshot: Snapshot, peer_id: int) -> str:
+def _key_of_peer(snapshot: ReadTransaction, peer_id: int) -> str:
     peer = snapshot.one(SQL.peer, (validation.check_integer(peer_id, "peer_id", least=1),))
     if peer is None:
         raise NotFound(f"there is no peer {peer_id}")
@@ -141,7 +141,9 @@ def _check_place(package: Package, last: int, peer_id: int) -> None:
 class _Outward:
     """Turns ids of this node into names that every node knows."""
 
-    def __init__(self, snapshot: Snapshot, node: str, masks: dict[str, int], domain: str) -> None:
+    def __init__(
+        self, snapshot: ReadTransaction, node: str, masks: dict[str, int], domain: str
+    ) -> None:
         self._snapshot = snapshot
         self._mask = masks[domain]
         self._node = node

@@ -44,7 +44,7 @@ from fourfold.models.sessions.runtime.turn import AsyncTurn, Turn, Work
 from fourfold.models.sessions.sessions import Sessions
 
 
-class Running:
+class RunningTurn:
     """The sessions of which a turn is under way in this process: one turn each."""
 
     def __init__(self) -> None:
@@ -71,20 +71,20 @@ class Running:
             return sid in self._sids
 
 
-_RUNNING: weakref.WeakKeyDictionary[Sessions, Running] = weakref.WeakKeyDictionary()
+_RUNNING: weakref.WeakKeyDictionary[Sessions, RunningTurn] = weakref.WeakKeyDictionary()
 _RUNNING_LOCK = threading.Lock()
 
 
-def running_of(sessions: Sessions) -> Running:
+def running_of(sessions: Sessions) -> RunningTurn:
     """Shared by all runtimes of the same sessions: a session runs one turn, whoever runs it."""
     with _RUNNING_LOCK:
-        return _RUNNING.setdefault(sessions, Running())
+        return _RUNNING.setdefault(sessions, RunningTurn())
 
 
 class Turns:
     """The loop. `clock` only tells how long a turn may go on; nothing of it is recorded."""
 
-    def __init__(self, port: Port, running: Running, clock: Callable[[], float]) -> None:
+    def __init__(self, port: Port, running: RunningTurn, clock: Callable[[], float]) -> None:
         self.port = port
         self.sessions: Sessions = port.sessions
         self._running = running

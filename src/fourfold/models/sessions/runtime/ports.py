@@ -2,7 +2,7 @@
 
 Everything in the runtime is written once, as coroutines over a Port. `Direct` calls the store and
 the user's functions and never waits for an event loop, so `drive` can run such a coroutine to its
-end like a function. `Awaiting` awaits both.
+end like a function. `PendingCall` awaits both.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Direct(Port):
             return list(pool.map(lambda lane: drive(lane()), lanes))
 
 
-class Awaiting(Port):
+class PendingCall(Port):
     awaits = True
 
     async def create(self, session: Mapping[str, Any]) -> None:

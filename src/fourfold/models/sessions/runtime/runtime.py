@@ -14,7 +14,7 @@ from fourfold import limits
 from fourfold.models.sessions.records import Head
 from fourfold.models.sessions.runtime import children
 from fourfold.models.sessions.runtime.loop import Turns, running_of
-from fourfold.models.sessions.runtime.ports import Awaiting, Direct, drive
+from fourfold.models.sessions.runtime.ports import Direct, PendingCall, drive
 from fourfold.models.sessions.runtime.progress import interrupted, starting_vars
 from fourfold.models.sessions.runtime.records import Settings, TurnResult, check_capability
 from fourfold.models.sessions.runtime.variables import Vars, restored
@@ -44,7 +44,7 @@ class Runtime:
         self._awaits = inspect.iscoroutinefunction(step)
         running = running_of(sessions)
         self._direct = Turns(Direct(sessions), running, clock)
-        self._awaiting = Turns(Awaiting(sessions), running, clock)
+        self._awaiting = Turns(PendingCall(sessions), running, clock)
 
     def start(self, session: Mapping[str, Any]) -> Session:
         """A session under `session["id"]`; one that exists is left as it is. Its `capability`, a

@@ -13,9 +13,9 @@ from fourfold._lazy import exports
 
 if TYPE_CHECKING:
     from fourfold.models.streams.archive.archiver import CACHE, LOCAL, Archive
-    from fourfold.models.streams.archive.bootstrapper import Bootstrapped, bootstrap
+    from fourfold.models.streams.archive.bootstrapper import BootstrapReport, bootstrap
     from fourfold.models.streams.archive.cold_reader import Cold
-    from fourfold.models.streams.archive.records import Policy, Published, Round, Standing
+    from fourfold.models.streams.archive.records import Policy, PublishResult, PublishStatus, Round
 else:
     _HERE = "fourfold.models.streams.archive"
     __getattr__, __dir__ = exports(
@@ -24,12 +24,12 @@ else:
             "CACHE": f"{_HERE}.archiver",
             "LOCAL": f"{_HERE}.archiver",
             "Archive": f"{_HERE}.archiver",
-            "Bootstrapped": f"{_HERE}.bootstrapper",
+            "BootstrapReport": f"{_HERE}.bootstrapper",
             "Cold": f"{_HERE}.cold_reader",
             "Policy": f"{_HERE}.records",
-            "Published": f"{_HERE}.records",
+            "PublishResult": f"{_HERE}.records",
             "Round": f"{_HERE}.records",
-            "Standing": f"{_HERE}.records",
+            "PublishStatus": f"{_HERE}.records",
             "bootstrap": f"{_HERE}.bootstrapper",
         },
     )
@@ -38,11 +38,11 @@ __all__ = [
     "CACHE",
     "LOCAL",
     "Archive",
-    "Bootstrapped",
+    "BootstrapReport",
     "Cold",
     "Policy",
-    "Published",
+    "PublishResult",
+    "PublishStatus",
     "Round",
-    "Standing",
     "bootstrap",
 ]

@@ -31,10 +31,17 @@ from fourfold.errors import Busy, FourfoldError, MissingDependency, PublisherFen
 from fourfold.kernel import Database, Transaction
 from fourfold.models.streams.archive import sealer, sweep
 from fourfold.models.streams.archive.cold_reader import Cold
-from fourfold.models.streams.archive.maintenance import Kept, Upkeep
+from fourfold.models.streams.archive.maintenance import MaintenanceResult, SegmentMaintenance
 from fourfold.models.streams.archive.publisher import LocalSegmentLost, Publisher
-from fourfold.models.streams.archive.records import SQL, Policy, Published, Retired, Round, Standing
-from fourfold.models.streams.archive.throttle import NO_PACE, Pace, come_last
+from fourfold.models.streams.archive.records import (
+    SQL,
+    Policy,
+    PublishResult,
+    PublishStatus,
+    RetiredSegment,
+    Round,
+)
+from fourfold.models.streams.archive.throttle import NO_THROTTLE, Throttle, lower_thread_priority
 from fourfold.objects import AccountingStore, ObjectStore, RequestCounter
 
 LOCAL = "local"
@@ -51,7 +58,7 @@ class _Rest(NamedTuple):
 
 class _Turn(NamedTuple):
     sealed: int
-    published: list[Published]
+    published: list[PublishResult]
 
 
 class Archive:
@@ -93,7 +100,7 @@ class Archive:
             retries=self._retries,
             trim_rows=self.policy.trim_rows,
         )
-        self.upkeep = Upkeep(
+        self.upkeep = SegmentMaintenance(
             database,
             self._publisher,
             self._segments,
@@ -157,7 +164,7 @@ class Archive:
 
     # Rounds
 
-    def round(self, *, everything: bool = False, pace: Pace = NO_PACE) -> Round:
+    def round(self, *, everything: bool = False, pace: Throttle = NO_THROTTLE) -> Round:
         """Seal and publish what is due; with `everything`, all that there is."""
         with self._round:
             done = Round()
@@ -203,7 +210,7 @@ class Archive:
         stop = threading.Event()
 
         database = self._database
-        pace = Pace(
+        pace = Throttle(
             lambda: database.transactions,
             writing=database.is_writing,
             pressing=database.is_checkpointing,
@@ -215,7 +222,7 @@ class Archive:
             pa.array([0])
 
         def run() -> None:
-            come_last()
+            lower_thread_priority()
             while not stop.wait(every_s):
                 try:
                     while not stop.is_set() and not self.round(pace=pace).idle:
@@ -245,7 +252,7 @@ class Archive:
         """Index and compact, now and then, if it shall be so; beside the rounds, which must not
         wait for it.
         """
-        come_last()
+        lower_thread_priority()
         while not stop.wait(limits.ARCHIVE_UPKEEP_S):
             try:
                 if self.policy.compact:
@@ -257,15 +264,15 @@ class Archive:
                 told = failure or StorageError(f"the archive cannot be kept up: {error!r}")
                 self._resting[""] = _Rest(0.0, 1, told)
 
-    def _rest_all(self, kept: Kept) -> None:
+    def _rest_all(self, kept: MaintenanceResult) -> None:
         for name, error in kept.failures.items():
             self._rest(name, error)
 
-    def index(self, *, everything: bool = True) -> Kept:
+    def index(self, *, everything: bool = True) -> MaintenanceResult:
         """Index what is published, and merge runs."""
         return self.upkeep.index(everything=everything)
 
-    def compact(self) -> Kept:
+    def compact(self) -> MaintenanceResult:
         """Make large segments of small ones."""
         return self.upkeep.compact()
 
@@ -298,7 +305,7 @@ class Archive:
 
     # One stream
 
-    def _take_turn(self, name: str, everything: bool, pace: Pace = NO_PACE) -> _Turn:
+    def _take_turn(self, name: str, everything: bool, pace: Throttle = NO_THROTTLE) -> _Turn:
         """Seal a stream if it is due, and publish what is sealed."""
         with self._database.read() as snapshot:
             source = snapshot.value(SQL.fork_source, (name,))
@@ -311,7 +318,7 @@ class Archive:
             with self._database.read() as snapshot:
                 if snapshot.value(SQL.fork_source, (name,)) is not None:
                     return _Turn(sealed, [])
-            published: list[Published] = []
+            published: list[PublishResult] = []
             try:
                 self._publish(name, published, pace)
             except LocalSegmentLost:
@@ -322,7 +329,7 @@ class Archive:
                 self._publish_anew(name, published, pace)
             return _Turn(sealed, published)
 
-    def _seal(self, name: str, *, everything: bool, pace: Pace) -> int:
+    def _seal(self, name: str, *, everything: bool, pace: Throttle) -> int:
         sealed = 0
         while sealed < limits.ARCHIVE_TURN_SEGMENTS and self._is_due(name, everything=everything):
             done = sealer.seal(
@@ -349,7 +356,7 @@ class Archive:
         old = rows > 0 and cut <= self._clock() - 1000 * self.policy.seal_age_s
         return size >= self.policy.seal_bytes or rows >= self.policy.seal_rows or bool(old)
 
-    def _publish_anew(self, name: str, published: list[Published], pace: Pace) -> None:
+    def _publish_anew(self, name: str, published: list[PublishResult], pace: Throttle) -> None:
         """Publish what was sealed just now; a file that is lost so soon is lost again and again."""
         try:
             self._publish(name, published, pace)
@@ -365,7 +372,9 @@ class Archive:
                 # The next round seals it again.
                 return
 
-    def _publish(self, name: str, published: list[Published], pace: Pace = NO_PACE) -> None:
+    def _publish(
+        self, name: str, published: list[PublishResult], pace: Throttle = NO_THROTTLE
+    ) -> None:
         """Add to `published` what was done, also when it ends with an error."""
         while len(published) < limits.ARCHIVE_TURN_SEGMENTS:
             with self._database.read() as snapshot:
@@ -459,7 +468,9 @@ class Archive:
 
     # Upkeep
 
-    def collect(self, *, dry_run: bool = False, grace_s: float | None = None) -> list[Retired]:
+    def collect(
+        self, *, dry_run: bool = False, grace_s: float | None = None
+    ) -> list[RetiredSegment]:
         """Delete objects that no manifest speaks of any more, once their grace is over; with
         `dry_run`, only say which.
         """
@@ -470,12 +481,12 @@ class Archive:
                 self._database, self._objects, self._cache, before, dry_run=dry_run
             )
 
-    def standing(self) -> Standing:
+    def standing(self) -> PublishStatus:
         """How far all streams are."""
         with self._database.read(deadline_s=float("inf")) as snapshot:
-            return Standing._make(snapshot.one(SQL.status) or (0, 0, 0, 0, 0))
+            return PublishStatus._make(snapshot.one(SQL.status) or (0, 0, 0, 0, 0))
 
-    def _keep_counts(self, pace: Pace) -> None:
+    def _keep_counts(self, pace: Throttle) -> None:
         counts = self._counter.snapshot(reset=True)
         if counts:
             now = self._clock()

@@ -44,14 +44,14 @@ class Lost(NamedTuple):
         return self.next_offset - self.first_offset
 
 
-class Unclaimed(NamedTuple):
+class UnclaimedObject(NamedTuple):
     """A segment in the object store that no manifest speaks of."""
 
     key: str
     size_bytes: int
 
 
-class Bootstrapped(NamedTuple):
+class BootstrapReport(NamedTuple):
     """What became of every manifest that was found."""
 
     restored: tuple[str, ...]
@@ -61,12 +61,12 @@ class Bootstrapped(NamedTuple):
     """Manifests that say that their stream was deleted."""
     records: int
     lost: tuple[Lost, ...]
-    unclaimed: tuple[Unclaimed, ...]
+    unclaimed: tuple[UnclaimedObject, ...]
     failures: dict[str, FourfoldError]
     """Manifests that cannot be read, by key, and forks whose source is missing, by name."""
 
 
-class Found(NamedTuple):
+class FoundManifest(NamedTuple):
     """A manifest that is in the object store."""
 
     manifest: Manifest
@@ -81,7 +81,7 @@ def bootstrap(
     now_ms: int,
     retries: Retries | None = None,
     progress: Progress | None = None,
-) -> Bootstrapped:
+) -> BootstrapReport:
     """Rebuild the streams of a database from the manifests in an object store."""
     found, unclaimed, failures = _collected(objects, retries or Retries(), progress)
     return restore(database, found, unclaimed, failures, now_ms=now_ms, progress=progress)
@@ -89,13 +89,13 @@ def bootstrap(
 
 def restore(
     database: Database,
-    found: Sequence[Found],
-    unclaimed: Sequence[Unclaimed],
+    found: Sequence[FoundManifest],
+    unclaimed: Sequence[UnclaimedObject],
     failures: dict[str, FourfoldError],
     *,
     now_ms: int,
     progress: Progress | None = None,
-) -> Bootstrapped:
+) -> BootstrapReport:
     """Rebuild the streams of manifests that were read, many in one transaction."""
     living = {each.manifest.name: each for each in found if not each.manifest.deleted}
     ended = [each.manifest for each in found if each.manifest.deleted]
@@ -116,7 +116,7 @@ def restore(
         if progress is not None:
             progress("streams", len(restored) + len(present), len(living))
     kept = [living[name].manifest for name in restored]
-    return Bootstrapped(
+    return BootstrapReport(
         tuple(restored),
         tuple(present),
         len(found) - len(living),
@@ -129,9 +129,9 @@ def restore(
 
 def _collected(
     objects: ObjectStore, retries: Retries, progress: Progress | None
-) -> tuple[list[Found], list[Unclaimed], dict[str, FourfoldError]]:
+) -> tuple[list[FoundManifest], list[UnclaimedObject], dict[str, FourfoldError]]:
     """Every manifest, what no manifest speaks of, and what cannot be read."""
-    found: list[Found] = []
+    found: list[FoundManifest] = []
     failures: dict[str, FourfoldError] = {}
     segments = retries.run(lambda: {info.key: info.size for info in objects.list(f"{ROOT}/")})
     keys = [key for key in segments if key.endswith(f"/{MANIFEST}")]
@@ -159,17 +159,19 @@ def _parts(keys: list[str]) -> Iterator[list[str]]:
     return (keys[at : at + size] for at in range(0, len(keys), size))
 
 
-def unclaimed_of(found: Iterable[Found], held: dict[str, int]) -> list[Unclaimed]:
+def unclaimed_of(found: Iterable[FoundManifest], held: dict[str, int]) -> list[UnclaimedObject]:
     """Of objects, by key and size, those that no manifest speaks of."""
     for each in found:
         for segment in each.manifest.kept():
             held.pop(segment.key, None)
         for run in each.manifest.runs():
             held.pop(run.key, None)
-    return [Unclaimed(key, size) for key, size in sorted(held.items())]
+    return [UnclaimedObject(key, size) for key, size in sorted(held.items())]
 
 
-def read_one(objects: ObjectStore, retries: Retries, key: str) -> Found | FourfoldError | None:
+def read_one(
+    objects: ObjectStore, retries: Retries, key: str
+) -> FoundManifest | FourfoldError | None:
     """One manifest; None when it is gone since it was listed."""
     try:
         read = retries.run(lambda: objects.get(key))
@@ -181,10 +183,12 @@ def read_one(objects: ObjectStore, retries: Retries, key: str) -> Found | Fourfo
         return None
     except FourfoldError as error:
         return error
-    return Found(manifest, read.info.version, len(read.data))
+    return FoundManifest(manifest, read.info.version, len(read.data))
 
 
-def _sources_first(living: dict[str, Found], failures: dict[str, FourfoldError]) -> Iterator[Found]:
+def _sources_first(
+    living: dict[str, FoundManifest], failures: dict[str, FourfoldError]
+) -> Iterator[FoundManifest]:
     """Streams in an order in which what a fork came from is before it."""
     done: set[str] = set()
     for name in sorted(living):
@@ -227,9 +231,9 @@ def _lost(manifest: Manifest) -> Lost | None:
     return Lost(manifest.name, end, manifest.next_offset)
 
 
-def _batches(ordered: Iterable[Found]) -> Iterator[list[Found]]:
+def _batches(ordered: Iterable[FoundManifest]) -> Iterator[list[FoundManifest]]:
     """Streams that are made in one transaction: so many of them, or of their segments."""
-    batch: list[Found] = []
+    batch: list[FoundManifest] = []
     segments = 0
     for each in ordered:
         count = each.manifest.segment_count
@@ -244,7 +248,7 @@ def _batches(ordered: Iterable[Found]) -> Iterator[list[Found]]:
         yield batch
 
 
-def _restore(txn: Transaction, batch: list[Found], now_ms: int) -> list[bool | FormatError]:
+def _restore(txn: Transaction, batch: list[FoundManifest], now_ms: int) -> list[bool | FormatError]:
     """Make streams, and say of each whether it was made: not when there is one of that name. Of one
     that cannot be made, nothing is written.
 
@@ -304,7 +308,7 @@ def _segments(manifest: Manifest, now_ms: int) -> Iterator[tuple[Any, ...]]:
         )
 
 
-def _told(found: Found) -> tuple[Any, ...]:
+def _told(found: FoundManifest) -> tuple[Any, ...]:
     """What is known of a manifest that is up."""
     manifest = found.manifest
     told = (manifest.generation, manifest.published_at_ms, found.version, found.size)

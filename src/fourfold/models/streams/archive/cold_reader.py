@@ -12,10 +12,10 @@ from pathlib import Path
 
 from fourfold.archive.segment_reader import StoredSegments
 from fourfold.errors import CorruptData
-from fourfold.kernel import Snapshot
+from fourfold.kernel import ReadTransaction
 from fourfold.models.streams.archive.indexes.lookups import Search
 from fourfold.models.streams.archive.records import SQL, Segment
-from fourfold.models.streams.records import Record, Sought, Step
+from fourfold.models.streams.records import Record, RecordFilter, Step
 
 
 class Cold:
@@ -34,7 +34,9 @@ class Cold:
                 self._segments = self._open()
             return self._segments
 
-    def records(self, snapshot: Snapshot, sid: int, start: int, end: int) -> Iterator[Record]:
+    def records(
+        self, snapshot: ReadTransaction, sid: int, start: int, end: int
+    ) -> Iterator[Record]:
         """The records from `start` up to, and without, `end`; an error when one is missing."""
         at = start
         for row in snapshot.all(SQL.segments_between, (sid, start, end)):
@@ -52,7 +54,7 @@ class Cold:
         raise _missing(sid, at)
 
     def joined(
-        self, snapshot: Snapshot, sid: int, start: int, end: int, separator: bytes
+        self, snapshot: ReadTransaction, sid: int, start: int, end: int, separator: bytes
     ) -> tuple[bytes, int]:
         """The payloads of the next records from `start` on, as many as lie together and end before
         `end`, as one; and the offset to go on from.
@@ -65,13 +67,13 @@ class Cold:
         return self.segments.joined(segment.wanted(self._folder), start, last, separator)
 
     def sought(
-        self, snapshot: Snapshot, sid: int, sought: Sought, start: int, end: int
+        self, snapshot: ReadTransaction, sid: int, sought: RecordFilter, start: int, end: int
     ) -> Iterator[Step]:
         """The records with a key from `start` up to, and without, `end`."""
         search = Search(snapshot, self.segments, self._folder)
         return search.steps(sid, sought, start, end)
 
-    def size_from(self, snapshot: Snapshot, sid: int, start: int, end: int) -> int:
+    def size_from(self, snapshot: ReadTransaction, sid: int, start: int, end: int) -> int:
         """The bytes of the records from `start` up to, and without, `end`."""
         held = 0
         for row in snapshot.all(SQL.segments_between, (sid, start, end)):

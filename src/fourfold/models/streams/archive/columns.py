@@ -15,12 +15,12 @@ from fourfold import limits
 from fourfold.archive.parquet import arrow
 from fourfold.archive.segment_writer import schema
 from fourfold.errors import CorruptData
-from fourfold.kernel import Snapshot
+from fourfold.kernel import ReadTransaction
 from fourfold.models.streams.archive.records import SQL, Policy
 
 
 def batches(
-    snapshot: Snapshot, sid: int, start: int, end: int, *, average: int, policy: Policy
+    snapshot: ReadTransaction, sid: int, start: int, end: int, *, average: int, policy: Policy
 ) -> Iterator[Any]:
     """The records from `start` up to, and without, `end`, or as many as make a segment: at least
     one, if there is one. Each batch is a row group; `average` says how large a record is, about.
@@ -42,7 +42,7 @@ def batches(
 
 
 def _group(
-    snapshot: Snapshot,
+    snapshot: ReadTransaction,
     between: tuple[int, int, int],
     *,
     most: int,
@@ -80,7 +80,7 @@ def _group(
     return whole
 
 
-def _batch(snapshot: Snapshot, sid: int, start: int, most: int) -> Any:
+def _batch(snapshot: ReadTransaction, sid: int, start: int, most: int) -> Any:
     """The next records, `most` of them or fewer where they are large; None when there are none."""
     bytes_max = 2 * limits.SEGMENT_GROUP_BYTES
     while True:
@@ -101,7 +101,7 @@ def _batch(snapshot: Snapshot, sid: int, start: int, most: int) -> Any:
     return _arranged(snapshot, (sid, first, last + 1), columns)
 
 
-def _arranged(snapshot: Snapshot, between: tuple[int, int, int], columns: list[Any]) -> Any:
+def _arranged(snapshot: ReadTransaction, between: tuple[int, int, int], columns: list[Any]) -> Any:
     pa, _ = arrow()
     times, lengths, payloads, least, most, keys = columns
     _, start, end = between

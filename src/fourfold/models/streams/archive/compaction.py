@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 from fourfold import limits
 from fourfold.archive import manifest
-from fourfold.archive.records import Sealed
+from fourfold.archive.records import SealedSegment
 from fourfold.archive.segment_reader import StoredSegments
 from fourfold.archive.segment_writer import write_segment
-from fourfold.kernel import Snapshot, Transaction
+from fourfold.kernel import ReadTransaction, Transaction
 from fourfold.models.streams.archive.records import SQL, Policy, Segment
 
 
@@ -34,16 +34,16 @@ class Group(NamedTuple):
     incarnation: str
     segments: tuple[Segment, ...]
 
-    def segment_id(self, sealed: Sealed) -> str:
+    def segment_id(self, sealed: SealedSegment) -> str:
         start, digest = sealed.start_offset, sealed.digest
         return manifest.segment_id(self.stream, self.incarnation, start, digest)
 
 
-class Compacted(NamedTuple):
+class CompactResult(NamedTuple):
     """A compacted segment that is on disk."""
 
     group: Group
-    sealed: Sealed
+    sealed: SealedSegment
     path: Path
 
     @property
@@ -51,7 +51,7 @@ class Compacted(NamedTuple):
         return self.group.segment_id(self.sealed)
 
 
-def due(snapshot: Snapshot, policy: Policy) -> Iterator[Group]:
+def due(snapshot: ReadTransaction, policy: Policy) -> Iterator[Group]:
     """All groups of all streams."""
     after, page = "", limits.ARCHIVE_STREAMS_PER_ROUND
     while rows := snapshot.all(SQL.streams_with_segments, (after, policy.compact_segments, page)):
@@ -60,7 +60,9 @@ def due(snapshot: Snapshot, policy: Policy) -> Iterator[Group]:
         after = rows[-1][0]
 
 
-def groups(snapshot: Snapshot, stream: str, incarnation: str, policy: Policy) -> Iterator[Group]:
+def groups(
+    snapshot: ReadTransaction, stream: str, incarnation: str, policy: Policy
+) -> Iterator[Group]:
     """The groups of one stream."""
     if snapshot.one(SQL.swaps, (stream,)) is not None:
         # What is compacted already waits for its manifest.
@@ -101,7 +103,7 @@ def _is_worth_it(held: list[Segment], policy: Policy) -> bool:
     return len(held) >= policy.compact_segments and sum(sizes) >= 2 * max(sizes)
 
 
-def build(segments: StoredSegments, group: Group, folder: Path, local: Path) -> Compacted:
+def build(segments: StoredSegments, group: Group, folder: Path, local: Path) -> CompactResult:
     """Write the segment of a group into a folder; `local` is where its segments may lie. The stage
     that the node and Spark share. It holds one row group of each kind at a time.
     """
@@ -112,10 +114,10 @@ def build(segments: StoredSegments, group: Group, folder: Path, local: Path) -> 
         folder / f".{uuid.uuid4().hex}.partial",
         lambda sealed: folder / f"{group.segment_id(sealed)}.parquet",
     )
-    return Compacted(group, sealed, path)
+    return CompactResult(group, sealed, path)
 
 
-def take_in(txn: Transaction, made: Compacted) -> bool:
+def take_in(txn: Transaction, made: CompactResult) -> bool:
     """Whether the segment waits for a manifest now: not when what it was made of has changed."""
     group, sealed = made.group, made.sealed
     found = txn.one(SQL.is_stream, (group.stream,))
@@ -142,7 +144,7 @@ def take_in(txn: Transaction, made: Compacted) -> bool:
     return True
 
 
-def _is_the_same(txn: Transaction, made: Compacted) -> bool:
+def _is_the_same(txn: Transaction, made: CompactResult) -> bool:
     """Whether this very segment waits already. Others have to wait for their turn."""
     rows = txn.all(SQL.swaps, (made.group.stream,))
     return made.segment_id in {row[0] for row in rows}

@@ -20,7 +20,7 @@ from fourfold.archive.segment_reader import StoredSegments
 from fourfold.errors import FourfoldError, InvalidInput, NotFound
 from fourfold.kernel import Database, Transaction, failpoints
 from fourfold.models.streams.archive import compaction
-from fourfold.models.streams.archive.compaction import Compacted
+from fourfold.models.streams.archive.compaction import CompactResult
 from fourfold.models.streams.archive.indexes import builder, catalog, fields
 from fourfold.models.streams.archive.indexes.builder import Built
 from fourfold.models.streams.archive.publisher import Publisher
@@ -39,7 +39,7 @@ def _never() -> bool:
 
 
 @dataclass(slots=True)
-class Kept:
+class MaintenanceResult:
     """What one look at all streams did for their indexes, or their segments."""
 
     runs: int = 0
@@ -52,7 +52,7 @@ class Kept:
     failures: dict[str, FourfoldError] = field(default_factory=dict)
 
 
-class Upkeep:
+class SegmentMaintenance:
     """Indexes and compacts the published segments of one database."""
 
     def __init__(
@@ -85,11 +85,11 @@ class Upkeep:
 
     # Indexes
 
-    def index(self, *, everything: bool = True, stop: Stop = _never) -> Kept:
+    def index(self, *, everything: bool = True, stop: Stop = _never) -> MaintenanceResult:
         """Index the segments that no run covers, and merge runs. Without `everything`, only streams
         with enough of them for a whole run. It ends early when `stop` says so.
         """
-        done = Kept()
+        done = MaintenanceResult()
         policy = self._policy
         with self._database.read() as snapshot:
             found = dict(builder.behind(snapshot, policy, everything=everything))
@@ -102,7 +102,9 @@ class Upkeep:
                 )
         return done
 
-    def _index(self, done: Kept, stream: str, incarnation: str, everything: bool) -> None:
+    def _index(
+        self, done: MaintenanceResult, stream: str, incarnation: str, everything: bool
+    ) -> None:
         policy = self._policy
         with self._database.read() as snapshot:
             tasks = builder.tasks(
@@ -117,7 +119,7 @@ class Upkeep:
         self.merge(done, stream, incarnation)
         self.publish(stream)
 
-    def merge(self, done: Kept, stream: str, incarnation: str) -> None:
+    def merge(self, done: MaintenanceResult, stream: str, incarnation: str) -> None:
         """Merge runs of a stream until none are left that should be."""
         while True:
             with self._database.read() as snapshot:
@@ -161,9 +163,9 @@ class Upkeep:
 
     # Segments
 
-    def compact(self, *, stop: Stop = _never) -> Kept:
+    def compact(self, *, stop: Stop = _never) -> MaintenanceResult:
         """Make large segments of small ones. It ends early when `stop` says so."""
-        done = Kept()
+        done = MaintenanceResult()
         with self._database.read(deadline_s=float("inf")) as snapshot:
             found = list(compaction.due(snapshot, self._policy))
         for group in found:
@@ -180,7 +182,7 @@ class Upkeep:
                 self._alone(done, group.stream, work)
         return done
 
-    def adopt_segment(self, made: Compacted) -> bool:
+    def adopt_segment(self, made: CompactResult) -> bool:
         """Upload a compacted segment and let it take its place, with the next manifest; whether it
         does.
         """
@@ -240,7 +242,7 @@ class Upkeep:
             path.unlink(missing_ok=True)
         return taken
 
-    def _alone(self, done: Kept, stream: str, work: Callable[[], None]) -> None:
+    def _alone(self, done: MaintenanceResult, stream: str, work: Callable[[], None]) -> None:
         try:
             work()
         except FourfoldError as error:

@@ -18,11 +18,11 @@ from fourfold.kernel import Database, Transaction, failpoints
 from fourfold.models.streams import slices
 from fourfold.models.streams.archive import manifest_rules
 from fourfold.models.streams.archive.indexes import catalog
-from fourfold.models.streams.archive.records import SQL, Published, Swap, meta_of
-from fourfold.models.streams.archive.throttle import NO_PACE, Pace
+from fourfold.models.streams.archive.records import SQL, PublishResult, Swap, meta_of
+from fourfold.models.streams.archive.throttle import NO_THROTTLE, Throttle
 
 
-class Known(NamedTuple):
+class KnownRows(NamedTuple):
     """A manifest that is in the object store."""
 
     manifest: Manifest
@@ -33,13 +33,13 @@ class Known(NamedTuple):
 def record(
     database: Database,
     stream: str,
-    known: Known,
+    known: KnownRows,
     etags: dict[int, str],
     *,
     now: int,
     trim_rows: int,
-    pace: Pace = NO_PACE,
-) -> Published:
+    pace: Throttle = NO_THROTTLE,
+) -> PublishResult:
     """Everything that follows from a manifest that is up."""
     manifest = known.manifest
     added = 0
@@ -52,13 +52,13 @@ def record(
             )
         added += done.segments
         if done.last:
-            return Published(stream, manifest.generation, manifest.uploaded_through, added)
+            return PublishResult(stream, manifest.generation, manifest.uploaded_through, added)
         if failpoints.armed:
             failpoints.hit("archive.manifest.sliced")
 
 
 def _step(
-    txn: Transaction, known: Known, etags: dict[int, str], now: int, trim_rows: int
+    txn: Transaction, known: KnownRows, etags: dict[int, str], now: int, trim_rows: int
 ) -> _Slice:
     """The work of one transaction; mostly there is only one."""
     manifest = known.manifest
@@ -165,7 +165,7 @@ def _settings(manifest: Manifest) -> tuple[Any, ...]:
     return (manifest.ttl_seconds, fixed_end, *kept)
 
 
-def _finish(txn: Transaction, stream: str, known: Known, now: int) -> None:
+def _finish(txn: Transaction, stream: str, known: KnownRows, now: int) -> None:
     manifest = known.manifest
     row = _of(txn, stream, manifest)
     if row is not None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from fourfold.archive.manifest import Manifest
-from fourfold.kernel import Snapshot, Transaction
+from fourfold.kernel import ReadTransaction, Transaction
 from fourfold.models.streams.archive.records import SQL
 from fourfold.models.streams.rules import SQL as RULES
 from fourfold.models.streams.schemas import registry as registries
 
 
-def told(snapshot: Snapshot, stream: str) -> dict[str, Any]:
+def told(snapshot: ReadTransaction, stream: str) -> dict[str, Any]:
     """What a manifest says of the rules of a stream, as it is stored."""
     return {
         "schema_json": snapshot.value(RULES.schema, (stream,)),

@@ -40,19 +40,19 @@ from fourfold.errors import (
     PreconditionFailed,
     PublisherFenced,
 )
-from fourfold.kernel import Database, Snapshot, Transaction, failpoints
+from fourfold.kernel import Database, ReadTransaction, Transaction, failpoints
 from fourfold.models.streams.archive import manifest_rules
 from fourfold.models.streams.archive.indexes.catalog import told as runs_told
-from fourfold.models.streams.archive.manifest_rows import Known, record
+from fourfold.models.streams.archive.manifest_rows import KnownRows, record
 from fourfold.models.streams.archive.records import (
     SQL,
     Meta,
-    Published,
+    PublishResult,
     Segment,
     Swap,
     meta_of,
 )
-from fourfold.models.streams.archive.throttle import NO_PACE, Pace
+from fourfold.models.streams.archive.throttle import NO_THROTTLE, Throttle
 from fourfold.models.streams.writer import SQL as STREAMS
 from fourfold.objects import Object, ObjectStore
 
@@ -99,7 +99,7 @@ class Publisher:
         self._clock = clock
         self._retries = retries
 
-    def publish(self, stream: str, pace: Pace = NO_PACE) -> Published | None:
+    def publish(self, stream: str, pace: Throttle = NO_THROTTLE) -> PublishResult | None:
         """Publish what is sealed of a stream, up to a bound; None when there was nothing to do."""
         with pace.piece():
             plan = self._plan(stream)
@@ -171,7 +171,7 @@ class Publisher:
     # Segments
 
     def _upload_all(
-        self, missing: tuple[Segment, ...], pace: Pace
+        self, missing: tuple[Segment, ...], pace: Throttle
     ) -> tuple[dict[int, str], FourfoldError | None]:
         """The versions of those that are up, in order, and why it was not all of them."""
         etags: dict[int, str] = {}
@@ -182,7 +182,7 @@ class Publisher:
                 return etags, error
         return etags, None
 
-    def _upload(self, segment: Segment, pace: Pace) -> str:
+    def _upload(self, segment: Segment, pace: Throttle) -> str:
         """Bring a segment to the object store, if it is not there; its version there."""
         if failpoints.armed:
             failpoints.hit("archive.upload.before")
@@ -199,11 +199,13 @@ class Publisher:
             failpoints.hit("archive.upload.after")
         return version
 
-    def put_file(self, key: str, path: Path, size: int, digest: str, pace: Pace = NO_PACE) -> str:
+    def put_file(
+        self, key: str, path: Path, size: int, digest: str, pace: Throttle = NO_THROTTLE
+    ) -> str:
         """Bring a file to the object store, if it is not there; its version there."""
         return self._retries.run(lambda: self._put_file(key, path, size, digest, pace))
 
-    def _put_file(self, key: str, path: Path, size: int, digest: str, pace: Pace) -> str:
+    def _put_file(self, key: str, path: Path, size: int, digest: str, pace: Throttle) -> str:
         try:
             chunks = pace.each(_chunks(path))
             return self._objects.upload(key, chunks, if_absent=True).version
@@ -237,12 +239,12 @@ class Publisher:
 
         return self._retries.run(get)
 
-    def _replace(self, stream: str, plan: _Plan, manifest: Manifest) -> Known:
+    def _replace(self, stream: str, plan: _Plan, manifest: Manifest) -> KnownRows:
         """Put the manifest in the place of the one that this node wrote before."""
         key, data = manifest_key(stream), encode(manifest)
         version = plan.version
 
-        def put() -> Known:
+        def put() -> KnownRows:
             nonlocal version
             try:
                 if version is None:
@@ -256,7 +258,7 @@ class Publisher:
                 else:
                     version = self._version_to_replace(stream, plan, manifest, found)
                     info = self._objects.put(key, data, if_version=version)
-            return Known(manifest, info.version, len(data))
+            return KnownRows(manifest, info.version, len(data))
 
         try:
             return self._retries.run(put)
@@ -287,7 +289,9 @@ class Publisher:
             return found.info.version
         raise _fenced(stream, f"generation {other.generation} was written by {other.publisher!r}")
 
-    def _settle(self, stream: str, plan: _Plan, found: Object, pace: Pace) -> Published | None:
+    def _settle(
+        self, stream: str, plan: _Plan, found: Object, pace: Throttle
+    ) -> PublishResult | None:
         """Record a manifest of this node whose upload was not recorded; None when it is damaged
         and has to be written again.
         """
@@ -300,14 +304,14 @@ class Publisher:
         same = plan.row is not None and manifest.incarnation == plan.row[1]
         if same and not _continues(manifest, plan):
             raise _fenced(stream, "its manifest speaks of other segments than this node has")
-        known = Known(manifest, found.info.version, len(found.data))
+        known = KnownRows(manifest, found.info.version, len(found.data))
         return self._record(stream, plan, known, {}, pace)
 
     # The record of it
 
     def _record(
-        self, stream: str, plan: _Plan, known: Known, etags: dict[int, str], pace: Pace
-    ) -> Published:
+        self, stream: str, plan: _Plan, known: KnownRows, etags: dict[int, str], pace: Throttle
+    ) -> PublishResult:
         done = record(
             self._database,
             stream,
@@ -338,7 +342,7 @@ class Publisher:
         self._database.transact(work)
 
 
-def _bounded(snapshot: Snapshot, stream: str) -> Iterator[Segment]:
+def _bounded(snapshot: ReadTransaction, stream: str) -> Iterator[Segment]:
     """Segments to upload: the earliest, and as many as one transaction can well let go of."""
     rows = 0
     for row in snapshot.rows(SQL.missing_segments, (stream, limits.ARCHIVE_STREAMS_PER_ROUND)):
@@ -349,7 +353,7 @@ def _bounded(snapshot: Snapshot, stream: str) -> Iterator[Segment]:
             return
 
 
-def _told(snapshot: Snapshot, stream: str, plan: _Plan) -> dict[str, Any]:
+def _told(snapshot: ReadTransaction, stream: str, plan: _Plan) -> dict[str, Any]:
     """What the manifest says of a stream, once the missing segments are up."""
     assert plan.row is not None
     (
@@ -415,7 +419,7 @@ def _told(snapshot: Snapshot, stream: str, plan: _Plan) -> dict[str, Any]:
     }
 
 
-def _size_through(snapshot: Snapshot, sid: int, through: int) -> int:
+def _size_through(snapshot: ReadTransaction, sid: int, through: int) -> int:
     """The bytes of a stream up to an offset, those included that were given up."""
     size, behind = snapshot.one(SQL.size_and_behind, (sid, through)) or (0, 0)
     return int(size) - int(behind)

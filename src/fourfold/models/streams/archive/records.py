@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from fourfold import limits
 from fourfold.archive.manifest import Manifest, Segments
-from fourfold.archive.segment_reader import Wanted
+from fourfold.archive.segment_reader import SegmentRequest
 from fourfold.errors import FourfoldError
 from fourfold.kernel import load_queries
 
@@ -56,9 +56,9 @@ class Segment(NamedTuple):
     local_path: str
     uploaded_at_ms: int | None
 
-    def wanted(self, folder: Path) -> Wanted:
+    def wanted(self, folder: Path) -> SegmentRequest:
         local = folder / self.local_path if self.local_path else None
-        return Wanted(self.segment_id, self.size_bytes, self.digest, local)
+        return SegmentRequest(self.segment_id, self.size_bytes, self.digest, local)
 
 
 class Swap(NamedTuple):
@@ -177,7 +177,7 @@ def _unpacked(code: str, data: bytes) -> tuple[int, ...]:
     return struct.unpack(f"<{len(data) // struct.calcsize(code)}{code}", data)
 
 
-class Published(NamedTuple):
+class PublishResult(NamedTuple):
     """What one publication of a stream did."""
 
     stream: str
@@ -192,7 +192,7 @@ class Round:
     """What one look at all streams did."""
 
     sealed: int = 0
-    published: list[Published] = field(default_factory=list)
+    published: list[PublishResult] = field(default_factory=list)
     failures: dict[str, FourfoldError] = field(default_factory=dict)
     waiting: int = 0
     """Streams that failed before and are left alone for a while."""
@@ -202,7 +202,7 @@ class Round:
         return not self.sealed and not self.published and not self.failures
 
 
-class Standing(NamedTuple):
+class PublishStatus(NamedTuple):
     """How far all streams are."""
 
     streams: int
@@ -212,7 +212,7 @@ class Standing(NamedTuple):
     unpublished_records: int
 
 
-class Retired(NamedTuple):
+class RetiredSegment(NamedTuple):
     """An object that no manifest speaks of any more."""
 
     key: str

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fourfold.archive import manifest
-from fourfold.archive.records import Sealed
+from fourfold.archive.records import SealedSegment
 from fourfold.archive.segment_writer import write_batches
-from fourfold.kernel import Database, Snapshot, Transaction, failpoints
+from fourfold.kernel import Database, ReadTransaction, Transaction, failpoints
 from fourfold.models.streams.archive import columns
 from fourfold.models.streams.archive.records import SQL, Meta, Policy, meta_of
-from fourfold.models.streams.archive.throttle import NO_PACE, Pace
+from fourfold.models.streams.archive.throttle import NO_THROTTLE, Throttle
 
 
 class Sealable(NamedTuple):
@@ -42,8 +42,8 @@ def seal(
     policy: Policy,
     folder: Path,
     now_ms: int,
-    pace: Pace = NO_PACE,
-) -> Sealed | None:
+    pace: Throttle = NO_THROTTLE,
+) -> SealedSegment | None:
     """Seal the next segment of a stream; None when there was nothing to seal, or its stream is
     gone.
     """
@@ -70,15 +70,15 @@ def seal(
 
 
 def build(
-    snapshot: Snapshot,
+    snapshot: ReadTransaction,
     name: str,
     found: Sealable,
     *,
     policy: Policy,
     folder: Path,
     durable: bool = True,
-    pace: Pace = NO_PACE,
-) -> tuple[Sealed, Path] | None:
+    pace: Throttle = NO_THROTTLE,
+) -> tuple[SealedSegment, Path] | None:
     """The file of the next segment of a stream, whole and on disk; None when there are no records
     for it. Nothing speaks of it until `commit`: this may run anywhere, in many processes. Who makes
     many files at once may bring them to disk together, before they are committed, instead of having
@@ -97,7 +97,7 @@ def build(
         folder / f".{uuid.uuid4().hex}.partial",
         lambda sealed: folder / local_path(name, found, sealed),
         durable=durable,
-        beside=pace is NO_PACE,
+        beside=pace is NO_THROTTLE,
     )
 
 
@@ -112,13 +112,15 @@ def _claim(txn: Transaction, name: str) -> Sealable | None:
     return found if txn.changes else None
 
 
-def local_path(name: str, found: Sealable, sealed: Sealed) -> str:
+def local_path(name: str, found: Sealable, sealed: SealedSegment) -> str:
     """Where the file of a segment lies, below the folder of local segments."""
     start = sealed.start_offset
     return manifest.segment_id(name, found.incarnation, start, sealed.digest) + ".parquet"
 
 
-def commit(txn: Transaction, name: str, claimed: Sealable, sealed: Sealed, now_ms: int) -> bool:
+def commit(
+    txn: Transaction, name: str, claimed: Sealable, sealed: SealedSegment, now_ms: int
+) -> bool:
     """Whether the segment was taken in: not when its stream is gone, or all of it was given up."""
     row = txn.one(SQL.sealable, (name,))
     if row is None:

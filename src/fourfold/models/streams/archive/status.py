@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fourfold.archive import manifest
-from fourfold.kernel import Snapshot
+from fourfold.kernel import ReadTransaction
 from fourfold.models.streams.archive.indexes.records import SQL as INDEXES
-from fourfold.models.streams.archive.indexes.records import IndexStanding
+from fourfold.models.streams.archive.indexes.records import IndexStatus
 from fourfold.models.streams.archive.records import SQL
 
 
@@ -20,7 +20,7 @@ class Requests(NamedTuple):
     bytes: int
 
 
-class Archived(NamedTuple):
+class ArchiveStatus(NamedTuple):
     """What of a stream is in segments, and what of those is published."""
 
     sealed_through: int
@@ -32,15 +32,15 @@ class Archived(NamedTuple):
     uploaded_at_ms: int | None
     manifest_bytes: int | None
     requests: tuple[Requests, ...]
-    indexes: tuple[IndexStanding, ...]
+    indexes: tuple[IndexStatus, ...]
     swaps: int
     """Compacted segments that wait for a manifest."""
 
 
-def archived(snapshot: Snapshot, name: str) -> Archived:
+def archived(snapshot: ReadTransaction, name: str) -> ArchiveStatus:
     row = snapshot.one(SQL.status_of, (name,)) or (-1, -1, 0, 0, 0, 0, None, None)
     counts = snapshot.all(SQL.request_counts, (manifest.name_hash(name),))
     requests = tuple(Requests._make(each) for each in counts)
-    indexes = tuple(map(IndexStanding._make, snapshot.all(INDEXES.standing, (name,))))
+    indexes = tuple(map(IndexStatus._make, snapshot.all(INDEXES.standing, (name,))))
     swaps = len(snapshot.all(SQL.swaps, (name,)))
-    return Archived._make((*row, requests, indexes, swaps))
+    return ArchiveStatus._make((*row, requests, indexes, swaps))

@@ -11,20 +11,20 @@ from fourfold import limits
 from fourfold.archive.cache import DiskCache
 from fourfold.kernel import Database, Transaction, failpoints
 from fourfold.models.streams.archive.indexes.records import SQL as INDEXES
-from fourfold.models.streams.archive.records import SQL, Retired
+from fourfold.models.streams.archive.records import SQL, RetiredSegment
 from fourfold.objects import ObjectStore
 
 
 def collect(
     database: Database, objects: ObjectStore, cache: DiskCache, before_ms: int, *, dry_run: bool
-) -> list[Retired]:
+) -> list[RetiredSegment]:
     """Delete what was retired before a time; what it was, or would be."""
-    collected: list[Retired] = []
+    collected: list[RetiredSegment] = []
     while True:
         limit = -1 if dry_run else limits.ARCHIVE_COLLECT_OBJECTS
         with database.read() as snapshot:
             rows = snapshot.all(SQL.deletable, (before_ms, limit))
-        found = [Retired._make(row) for row in rows]
+        found = [RetiredSegment._make(row) for row in rows]
         collected += found
         if dry_run or not found:
             return collected
@@ -36,7 +36,7 @@ def collect(
         database.transact(lambda txn: _forget(txn, found))  # noqa: B023
 
 
-def _forget(txn: Transaction, found: list[Retired]) -> None:
+def _forget(txn: Transaction, found: list[RetiredSegment]) -> None:
     keys = [(each.key,) for each in found]
     txn.execute_many(SQL.forget_object, keys)
     txn.execute_many(INDEXES.forget_run, keys)

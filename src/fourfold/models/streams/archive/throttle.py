@@ -23,7 +23,7 @@ from fourfold.kernel.pauses import Pauses
 T = TypeVar("T")
 
 
-class Pace:
+class Throttle:
     """Short pieces of work with pauses behind them. `written` tells how often anybody wrote, and
     `writing` whether somebody is about to. While something is `pressing`, for which writers have to
     wait, no piece begins, for a while.
@@ -102,7 +102,7 @@ class Pace:
         self._others_write = self._pauses.after(took)
 
 
-class _NoPace(Pace):
+class _NoThrottle(Throttle):
     """Work that somebody waits for: as fast as it goes, side by side."""
 
     def __init__(self) -> None:
@@ -113,10 +113,10 @@ class _NoPace(Pace):
         yield
 
 
-NO_PACE = _NoPace()
+NO_THROTTLE = _NoThrottle()
 
 
-def come_last() -> None:
+def lower_thread_priority() -> None:
     """From now on, this thread and those that it starts get the processor when others do not want
     it. Where a thread has no priority of its own, nothing changes.
     """

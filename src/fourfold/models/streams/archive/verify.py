@@ -14,7 +14,7 @@ from fourfold.archive import DiskCache, open_segments
 from fourfold.archive.manifest import LEFT, MANIFEST, ROOT, Manifest, decode, manifest_key
 from fourfold.archive.retry import Retries
 from fourfold.errors import CorruptData, FourfoldError, NotFound
-from fourfold.kernel import Database, Snapshot
+from fourfold.kernel import Database, ReadTransaction
 from fourfold.models.streams.archive.indexes.records import SQL as INDEXES
 from fourfold.models.streams.archive.indexes.verify import index_problems
 from fourfold.models.streams.archive.records import SQL, meta_of
@@ -25,7 +25,7 @@ _NAMED_MAX = 20
 Progress = Callable[[str, int, int], None]
 
 
-def problems(snapshot: Snapshot) -> list[str]:
+def problems(snapshot: ReadTransaction) -> list[str]:
     """What contradicts itself in the tables of the archive; empty when all is well."""
     told = (
         (SQL.broken_segments, "segments: {!r} overlaps, leaves a hole, or is out of order"),
@@ -45,7 +45,7 @@ def problems(snapshot: Snapshot) -> list[str]:
     return found or list(_different(snapshot))
 
 
-def _different(snapshot: Snapshot) -> Iterator[str]:
+def _different(snapshot: ReadTransaction) -> Iterator[str]:
     """Arrays that say something else than the rows that they repeat."""
     for (name,) in snapshot.all(SQL.all_meta):
         meta = meta_of(snapshot.one(SQL.meta, (name,)))
@@ -65,7 +65,7 @@ def _different(snapshot: Snapshot) -> Iterator[str]:
 
 
 def object_problems(
-    snapshot: Snapshot,
+    snapshot: ReadTransaction,
     objects: ObjectStore,
     *,
     contents: bool = True,

@@ -28,7 +28,12 @@ import msgspec
 
 from fourfold import limits
 from fourfold.models.streams.json_messages import replace_values
-from fourfold.models.streams.profiles.profile import Profile, Taken, refuse_too_deep, refused
+from fourfold.models.streams.profiles.profile import (
+    AdmittedMessages,
+    Profile,
+    refuse_too_deep,
+    refused,
+)
 
 REDACTED: Final = "[REDACTED]"
 _REDACTED_JSON = b'"' + REDACTED.encode() + b'"'
@@ -148,7 +153,7 @@ class EventLog(Profile):
             "routingKey": list(self.routing_key),
         }
 
-    def take(self, records: Sequence[bytes], now_ms: int) -> Taken:
+    def take(self, records: Sequence[bytes], now_ms: int) -> AdmittedMessages:
         moment = _shown(now_ms)
         written: list[bytes] = []
         keys: list[bytes | None] = []
@@ -160,7 +165,7 @@ class EventLog(Profile):
                 event = _with_first(TIMESTAMP, moment, event, alone=not fields)
             written.append(event)
             keys.append(self._key(fields))
-        return Taken(written, keys if self.routing_key else None)
+        return AdmittedMessages(written, keys if self.routing_key else None)
 
     def _fields(self, number: int, record: bytes) -> _Fields:
         refuse_too_deep(self.kind, number, record)

@@ -11,7 +11,7 @@ from fourfold.errors import InvalidInput
 from fourfold.models.streams.json_messages import deeper_than
 
 
-class Taken(NamedTuple):
+class AdmittedMessages(NamedTuple):
     """What is written for the messages of an append."""
 
     records: Sequence[bytes]
@@ -41,12 +41,12 @@ class Profile:
         """The profile as JSON, with everything that was not said written out."""
         return {"kind": self.kind}
 
-    def take(self, records: Sequence[bytes], now_ms: int) -> Taken:
+    def take(self, records: Sequence[bytes], now_ms: int) -> AdmittedMessages:
         """What is written for the messages of one append, each of which is JSON. InvalidInput when
         one of them does not fit: then none of them is written.
         """
         del now_ms
-        return Taken(records, None)
+        return AdmittedMessages(records, None)
 
 
 GENERIC: Final = Profile()

@@ -19,7 +19,12 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from fourfold.models.streams.profiles.profile import Profile, Taken, refuse_too_deep, refused
+from fourfold.models.streams.profiles.profile import (
+    AdmittedMessages,
+    Profile,
+    refuse_too_deep,
+    refused,
+)
 
 WRITES: Final = ("insert", "update", "upsert")
 OPERATIONS: Final = (*WRITES, "delete")
@@ -47,7 +52,7 @@ class StateProtocol(Profile):
     def plain(self) -> dict[str, Any]:
         return {"kind": self.kind, "touch": {"enabled": self.touch}}
 
-    def take(self, records: Sequence[bytes], now_ms: int) -> Taken:
+    def take(self, records: Sequence[bytes], now_ms: int) -> AdmittedMessages:
         del now_ms
         for number, record in enumerate(records, start=1):
             refuse_too_deep(self.kind, number, record)
@@ -57,7 +62,7 @@ class StateProtocol(Profile):
                 complaint = f"it cannot be decoded: {error}"
             if complaint is not None:
                 raise refused(self.kind, number, complaint, hint=_HINT)
-        return Taken(records, None)
+        return AdmittedMessages(records, None)
 
 
 def _complaint(message: Any) -> str | None:

@@ -30,7 +30,7 @@ from fourfold.models.streams import validation
 from fourfold.models.streams.append import Append, Appender
 from fourfold.models.streams.subscriptions.members import SQL, find, settle_arrivals
 from fourfold.models.streams.subscriptions.records import Ack, Kind, Link, Subscription, Wake
-from fourfold.models.streams.writer import Moment
+from fourfold.models.streams.writer import StreamClock
 
 
 class Fence(NamedTuple):
@@ -49,7 +49,7 @@ def pause_ms(failures: int, chance: float) -> int:
     return round(1000 * base * (1 + limits.WEBHOOK_JITTER * (2 * chance - 1)))
 
 
-def settle(txn: Transaction, now: Moment, chance: float) -> set[str]:
+def settle(txn: Transaction, now: StreamClock, chance: float) -> set[str]:
     """Do what is due: link new streams, take back leases that are over, issue wakes for what is
     pending, and tell those that wait for it in a stream. The streams that were written to.
     """
@@ -67,7 +67,7 @@ def settle(txn: Transaction, now: Moment, chance: float) -> set[str]:
     return told
 
 
-def claim(txn: Transaction, subscription_id: str, worker: str, now: Moment) -> Wake:
+def claim(txn: Transaction, subscription_id: str, worker: str, now: StreamClock) -> Wake:
     """Take the lease of a pull-wake subscription that has work."""
     found = _of_kind(txn, subscription_id, "pull-wake")
     settle_arrivals(txn)
@@ -92,7 +92,7 @@ def acknowledge(
     subscription_id: str,
     fence: Fence,
     acks: Sequence[Ack],
-    now: Moment,
+    now: StreamClock,
     *,
     kind: Kind,
     done: bool,
@@ -109,13 +109,13 @@ def acknowledge(
     return _end_and_go_on(txn, found, now)
 
 
-def release(txn: Transaction, subscription_id: str, fence: Fence, now: Moment) -> None:
+def release(txn: Transaction, subscription_id: str, fence: Fence, now: StreamClock) -> None:
     """Give the lease back without having done anything; what is pending wakes somebody again."""
     found = _fenced(txn, subscription_id, "pull-wake", fence, now)
     _end_and_go_on(txn, found, now)
 
 
-def attempt(txn: Transaction, subscription_id: str, now: Moment) -> Wake | None:
+def attempt(txn: Transaction, subscription_id: str, now: StreamClock) -> Wake | None:
     """The wake that a webhook is to be told of now; None when there is none any more. A wake whose
     lease ended before it could be told is issued anew.
     """
@@ -136,7 +136,7 @@ def attempt(txn: Transaction, subscription_id: str, now: Moment) -> Wake | None:
     return Wake(found, found.wake_id, found.generation, streams)
 
 
-def delivered(txn: Transaction, wake: Wake, now: Moment, *, done: bool) -> None:
+def delivered(txn: Transaction, wake: Wake, now: StreamClock, *, done: bool) -> None:
     """A webhook answered. With `done` everything that it was told of was worked on; without, it
     has as long as its lease to say so.
     """
@@ -150,7 +150,7 @@ def delivered(txn: Transaction, wake: Wake, now: Moment, *, done: bool) -> None:
         _end_and_go_on(txn, found, now)
 
 
-def failed(txn: Transaction, wake: Wake, now: Moment, chance: float) -> None:
+def failed(txn: Transaction, wake: Wake, now: StreamClock, chance: float) -> None:
     """A webhook did not answer, or not well: it is told again later."""
     found = _current(txn, wake)
     if found is not None and found.next_attempt_ms is not None:
@@ -175,7 +175,7 @@ def _of_kind(txn: Transaction, subscription_id: str, kind: Kind) -> Subscription
 
 
 def _fenced(
-    txn: Transaction, subscription_id: str, kind: Kind, fence: Fence, now: Moment
+    txn: Transaction, subscription_id: str, kind: Kind, fence: Fence, now: StreamClock
 ) -> Subscription:
     found = _of_kind(txn, subscription_id, kind)
     shown = (fence.wake_id, fence.generation, fence.token_generation)
@@ -189,7 +189,7 @@ def _fenced(
     return found
 
 
-def _without_old_lease(txn: Transaction, found: Subscription, now: Moment) -> Subscription:
+def _without_old_lease(txn: Transaction, found: Subscription, now: StreamClock) -> Subscription:
     if found.lease_until_ms is None or found.lease_until_ms > now.ms:
         return found
     _end(txn, found)
@@ -228,7 +228,7 @@ def _pending(txn: Transaction, found: Subscription) -> tuple[Link, ...]:
     return tuple(Link(row[0], bool(row[1]), *row[2:]) for row in rows)
 
 
-def _issue(txn: Transaction, found: Subscription, now: Moment) -> Subscription:
+def _issue(txn: Transaction, found: Subscription, now: StreamClock) -> Subscription:
     """A new wake with the next number, which tells of everything that is pending."""
     txn.execute(SQL.untell, (found.sub,))
     for link in _pending(txn, found):
@@ -243,7 +243,7 @@ def _issue(txn: Transaction, found: Subscription, now: Moment) -> Subscription:
 
 
 def _tell(
-    txn: Transaction, found: Subscription, wake_stream: str, now: Moment, chance: float
+    txn: Transaction, found: Subscription, wake_stream: str, now: StreamClock, chance: float
 ) -> bool:
     """Write the wake into its stream; later again when that cannot be written."""
     first = txn.all(SQL.told_links, (found.sub,))
@@ -270,7 +270,7 @@ def _end(txn: Transaction, found: Subscription) -> None:
     txn.execute(SQL.idle, (found.sub,))
 
 
-def _end_and_go_on(txn: Transaction, found: Subscription, now: Moment) -> bool:
+def _end_and_go_on(txn: Transaction, found: Subscription, now: StreamClock) -> bool:
     _end(txn, found)
     settle_arrivals(txn)
     if not _pending(txn, found):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from fourfold import limits
 from fourfold.errors import AlreadyExists, InvalidInput, LimitExceeded, NotFound
-from fourfold.kernel import Snapshot, Transaction, load_queries
+from fourfold.kernel import ReadTransaction, Transaction, load_queries
 from fourfold.models.streams import validation
 from fourfold.models.streams.subscriptions.records import Link, Subscribe, Subscription
 from fourfold.models.streams.validation import stored
@@ -91,7 +91,7 @@ def _part_matches(pattern: str, part: str) -> bool:
 SQL = load_queries("fourfold.models.streams.subscriptions")
 
 
-def find(snapshot: Snapshot, subscription_id: str) -> Subscription:
+def find(snapshot: ReadTransaction, subscription_id: str) -> Subscription:
     row = snapshot.one(SQL.by_id, (validation.stored(subscription_id),))
     if row is None:
         raise NotFound(f"there is no subscription {subscription_id!r:.200}")
@@ -261,7 +261,7 @@ def _backfill(txn: Transaction, made: Subscription, pattern: str) -> None:
         after = page[-1][0]
 
 
-def is_inside(snapshot: Snapshot, found: Subscription, prefix: str) -> bool:
+def is_inside(snapshot: ReadTransaction, found: Subscription, prefix: str) -> bool:
     """Return True if a subscription follows something, and only streams under `prefix`."""
     row = snapshot.one(SQL.links_inside, (found.sub, prefix, validation.behind(prefix))) or (0, 0)
     has_links, has_outside = row
@@ -270,6 +270,8 @@ def is_inside(snapshot: Snapshot, found: Subscription, prefix: str) -> bool:
     return bool(has_links) and not has_outside
 
 
-def links(snapshot: Snapshot, found: Subscription, after: str, limit: int) -> tuple[Link, ...]:
+def links(
+    snapshot: ReadTransaction, found: Subscription, after: str, limit: int
+) -> tuple[Link, ...]:
     rows = snapshot.all(SQL.links, (found.sub, validation.stored(after), limit))
     return tuple(Link(row[0], bool(row[1]), *row[2:]) for row in rows)

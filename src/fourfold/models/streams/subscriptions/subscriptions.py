@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput
-from fourfold.kernel import Bell, Database, Snapshot, Transaction
+from fourfold.kernel import Database, Notifier, ReadTransaction, Transaction
 from fourfold.models.streams.subscriptions import leases, members
 from fourfold.models.streams.subscriptions.leases import Fence
 from fourfold.models.streams.subscriptions.members import SQL
@@ -31,7 +31,7 @@ from fourfold.models.streams.subscriptions.records import (
     Wake,
 )
 from fourfold.models.streams.validation import check_name
-from fourfold.models.streams.writer import Moment
+from fourfold.models.streams.writer import StreamClock
 
 _R = TypeVar("_R")
 _Work = Callable[[Transaction], _R]
@@ -40,14 +40,16 @@ _Work = Callable[[Transaction], _R]
 class Subscriptions:
     """The subscriptions of one store."""
 
-    def __init__(self, database: Database, now: Callable[[], Moment], streams_bell: Bell) -> None:
+    def __init__(
+        self, database: Database, now: Callable[[], StreamClock], streams_bell: Notifier
+    ) -> None:
         self._database = database
         self._now = now
         self.streams_bell = streams_bell
         """Rings when a stream was written to."""
         self.failure: FourfoldError | None = None
         """Why the last look for work in the background failed, if it did."""
-        self.bell = Bell()
+        self.bell = Notifier()
         """Rings when a subscription changed, so that there may be something to do."""
 
     # Which there are
@@ -260,7 +262,7 @@ class Subscriptions:
         return ringing
 
 
-def count(snapshot: Snapshot, stream: str | None = None) -> int:
+def count(snapshot: ReadTransaction, stream: str | None = None) -> int:
     if stream is None:
         return int(snapshot.value(SQL.count))
     return int(snapshot.value(SQL.count_of_stream, (stream,)))

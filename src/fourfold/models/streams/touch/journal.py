@@ -24,13 +24,13 @@ from weakref import WeakKeyDictionary
 
 from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput, NotFound
-from fourfold.kernel import Snapshot
+from fourfold.kernel import ReadTransaction
 from fourfold.models.streams import reader, rules, writer
 from fourfold.models.streams.records import ColdRecords, Record, StreamInfo
 from fourfold.models.streams.touch import keys, templates
-from fourfold.models.streams.touch.keys import Compared, Cursor, Mark
+from fourfold.models.streams.touch.keys import ComparedRow, Cursor, Mark
 from fourfold.models.streams.touch.records import ActiveTemplate
-from fourfold.models.streams.touch.waiters import Ears, Looked, Wait
+from fourfold.models.streams.touch.waiters import Wait, WaitCheck, WaiterRegistry
 
 if TYPE_CHECKING:
     from fourfold.models.streams.streams import Streams
@@ -56,7 +56,7 @@ class Journal:
         """Behind the last record that touched a mark."""
         self._since: dict[str, int] = {}
         """From which offset on changes were held against a template."""
-        self._by_entity: dict[str, list[Compared]] = {}
+        self._by_entity: dict[str, list[ComparedRow]] = {}
         self._fresh: set[Mark] | None = set()
         """What was touched since somebody was told; None is everything."""
         self._told = start
@@ -68,7 +68,7 @@ class Journal:
         self._since = {each: self._since.get(each, self.reached) for each in templates}
         self._by_entity = {}
         for each in templates.values():
-            compared = Compared(each.id, tuple(each.fields))
+            compared = ComparedRow(each.id, tuple(each.fields))
             self._by_entity.setdefault(each.entity, []).append(compared)
 
     def covers(self, offset: int, template_ids: Collection[str]) -> bool:
@@ -132,7 +132,7 @@ class Journal:
         )
 
 
-class Desk:
+class JournalReader:
     """The place of one stream's journal, at which one reads at a time."""
 
     def __init__(self) -> None:
@@ -170,19 +170,19 @@ class Desk:
         return self._gates.setdefault(asyncio.get_running_loop(), asyncio.Lock())
 
 
-class Desks:
+class JournalReaders:
     """The desks of the streams that are waited at; those that were asked for last are kept."""
 
     def __init__(self) -> None:
-        self._desks: OrderedDict[str, Desk] = OrderedDict()
+        self._desks: OrderedDict[str, JournalReader] = OrderedDict()
         self._change = threading.Lock()
 
-    def find(self, name: str) -> Desk:
+    def find(self, name: str) -> JournalReader:
         """That of a stream. A new one is not kept yet: there may be no such stream."""
         with self._change:
-            return self._desks.get(name) or Desk()
+            return self._desks.get(name) or JournalReader()
 
-    def keep(self, name: str, desk: Desk) -> None:
+    def keep(self, name: str, desk: JournalReader) -> None:
         with self._change:
             self._desks.setdefault(name, desk)
             self._desks.move_to_end(name)
@@ -209,15 +209,15 @@ class _Way(NamedTuple):
     may_take_long: bool
 
 
-class Looking:
+class JournalScan:
     """Looks at the streams of one store."""
 
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
-        self.desks: Final = Desks()
-        self.ears: Final = Ears(streams.bell, self._scout)
+        self.desks: Final = JournalReaders()
+        self.ears: Final = WaiterRegistry(streams.bell, self._scout)
 
-    def enabled(self, snapshot: Snapshot, name: str) -> StreamInfo:
+    def enabled(self, snapshot: ReadTransaction, name: str) -> StreamInfo:
         """A stream whose changes can be waited for; NotFound when it is none."""
         info = writer.living(snapshot, name, self._streams.moment())
         if not rules.profile_of(snapshot, info).touch_enabled:
@@ -227,17 +227,17 @@ class Looking:
             )
         return info
 
-    def look(self, wait: Wait) -> Looked:
+    def look(self, wait: Wait) -> WaitCheck:
         """A look of a thread."""
         reach = Reach(limits.TOUCH_BACK_RECORDS, limits.TOUCH_BACK_BYTES)
         return self._look(wait, _Way(reach, self._streams.cold, may_take_long=True))
 
-    def glance(self, wait: Wait) -> Looked:
+    def glance(self, wait: Wait) -> WaitCheck:
         """A look of an event loop; NotOnTheLoop when it needs a thread."""
         reach = Reach(limits.TOUCH_LOOP_RECORDS, limits.TOUCH_LOOP_BYTES)
         return self._look(wait, _Way(reach, None, may_take_long=False))
 
-    def recall(self, wait: Wait) -> Looked | None:
+    def recall(self, wait: Wait) -> WaitCheck | None:
         """What a look would show, when another one has just looked and nothing came since. None
         when only a look can tell.
         """
@@ -259,13 +259,13 @@ class Looking:
         finally:
             desk.lock.release()
 
-    def _is_current(self, name: str, desk: Desk) -> bool:
+    def _is_current(self, name: str, desk: JournalReader) -> bool:
         """Whether the journal has all that came. Not everything rings, so it counts for a while."""
         if desk.stamp is None or desk.stamp is not self.ears.stamp(name):
             return False
         return time.monotonic() - desk.looked_at_s < limits.WATCH_HEARTBEAT_S
 
-    def _look(self, wait: Wait, way: _Way) -> Looked:
+    def _look(self, wait: Wait, way: _Way) -> WaitCheck:
         desk = self.desks.find(wait.name)
         if not desk.lock.acquire(blocking=way.may_take_long):
             raise NotOnTheLoop
@@ -285,7 +285,7 @@ class Looking:
         self._streams.touch(info)
         return looked
 
-    def _leave(self, name: str, desk: Desk) -> None:
+    def _leave(self, name: str, desk: JournalReader) -> None:
         """Tell those who sleep what was read, while nobody else reads on."""
         news = desk.news()
         if news is not None:
@@ -320,14 +320,14 @@ class Looking:
 
     def _changed(  # noqa: PLR0917 - a stream as it is, and who asks what of it
         self,
-        snapshot: Snapshot,
+        snapshot: ReadTransaction,
         info: StreamInfo,
-        desk: Desk,
+        desk: JournalReader,
         wait: Wait,
         found: Mapping[str, ActiveTemplate],
         marks: tuple[tuple[int, ...], ...],
         way: _Way,
-    ) -> Looked:
+    ) -> WaitCheck:
         end = info.next_offset
         at = wait.at or Cursor(info.incarnation, end)
         read: _Read = partial(reader.records, snapshot, info, cold=way.cold)
@@ -336,7 +336,7 @@ class Looking:
             journal = _brought_on(desk, info, at.offset, wait, found, read, way)
         except _TooFarBack:
             everything = tuple(range(len(marks)))
-            return Looked(
+            return WaitCheck(
                 everything,
                 stale=True,
                 cursor=Cursor(info.incarnation, end),
@@ -346,10 +346,10 @@ class Looking:
             )
         touched = journal.touched(marks, at.offset)
         reached = at._replace(offset=max(at.offset, journal.reached))
-        return Looked(touched, stale=False, cursor=reached, end=end, sid=info.sid, marks=marks)
+        return WaitCheck(touched, stale=False, cursor=reached, end=end, sid=info.sid, marks=marks)
 
 
-def _is_near(desk: Desk, info: StreamInfo) -> bool:
+def _is_near(desk: JournalReader, info: StreamInfo) -> bool:
     """Whether the journal of a desk is of this stream as it is now, and only a little behind."""
     journal = desk.journal
     return (
@@ -361,7 +361,7 @@ def _is_near(desk: Desk, info: StreamInfo) -> bool:
     )
 
 
-def _check_place(snapshot: Snapshot, info: StreamInfo, at: Cursor) -> None:
+def _check_place(snapshot: ReadTransaction, info: StreamInfo, at: Cursor) -> None:
     if at.incarnation != info.incarnation or at.offset < info.first_offset:
         raise _TooFarBack
     if info.schema_version and at.offset < rules.begin_of_version(snapshot, info):
@@ -375,7 +375,7 @@ def _check_place(snapshot: Snapshot, info: StreamInfo, at: Cursor) -> None:
 
 
 def _brought_on(  # noqa: PLR0917 - as above
-    desk: Desk,
+    desk: JournalReader,
     info: StreamInfo,
     offset: int,
     wait: Wait,

@@ -38,7 +38,7 @@ them, or asks for them: many programs have no others than floats.
 """
 
 
-class Compared(NamedTuple):
+class ComparedRow(NamedTuple):
     """A template as changes are held against it: its fields in order."""
 
     template_id: str
@@ -66,7 +66,7 @@ def rows_mark(template_id: str, values: Sequence[Any]) -> Mark:
     return hash(("rows", template_id, *map(_plain, values)))
 
 
-def touched_by(payload: bytes, templates: Mapping[str, Sequence[Compared]]) -> set[Mark] | None:
+def touched_by(payload: bytes, templates: Mapping[str, Sequence[ComparedRow]]) -> set[Mark] | None:
     """What a message touches, where templates are given by their entities; None is everything."""
     try:
         message = decode(payload)
@@ -97,7 +97,9 @@ def _is_change(message: Mapping[str, Any], operation: Any) -> bool:
     return operation == "delete" or (operation in _WRITES and "value" in message)
 
 
-def _rows_touched(template: Compared, change: Mapping[str, Any], operation: str) -> Iterator[Mark]:
+def _rows_touched(
+    template: ComparedRow, change: Mapping[str, Any], operation: str
+) -> Iterator[Mark]:
     """The rows of one template: those as they were, and as they are."""
     before, after = change.get("old_value"), change.get("value")
     if isinstance(before, dict):
@@ -112,7 +114,7 @@ def _rows_touched(template: Compared, change: Mapping[str, Any], operation: str)
         yield all_rows_mark(template.template_id)
 
 
-def _rows_like(template: Compared, row: Mapping[str, Any]) -> Iterator[Mark]:
+def _rows_like(template: ComparedRow, row: Mapping[str, Any]) -> Iterator[Mark]:
     try:
         yield rows_mark(template.template_id, [row.get(field) for field in template.fields])
     except _Unreadable:

@@ -29,7 +29,7 @@ from typing import Any, Final, cast
 
 from fourfold import limits
 from fourfold.errors import InvalidInput, LimitExceeded, NotFound
-from fourfold.kernel import Database, Snapshot, Transaction, load_queries
+from fourfold.kernel import Database, ReadTransaction, Transaction, load_queries
 from fourfold.models.streams.records import StreamInfo
 from fourfold.models.streams.touch.records import ActiveTemplate, Encoding, Rows, Template
 from fourfold.models.streams.validation import stored
@@ -89,12 +89,12 @@ def id_of(template: Template) -> str:
     return hashlib.sha256(json.dumps(compared).encode()).hexdigest()[:32]
 
 
-def active(snapshot: Snapshot, name: str) -> dict[str, ActiveTemplate]:
+def active(snapshot: ReadTransaction, name: str) -> dict[str, ActiveTemplate]:
     """The active templates of a stream, by their ids."""
     return {row[0]: _template(row) for row in snapshot.all(SQL.active, (name,))}
 
 
-def all_of(snapshot: Snapshot, name: str) -> tuple[ActiveTemplate, ...]:
+def all_of(snapshot: ReadTransaction, name: str) -> tuple[ActiveTemplate, ...]:
     return tuple(map(_template, snapshot.all(SQL.all_of_stream, (name,))))
 
 
@@ -188,7 +188,7 @@ class _Use:
     written_ms: int = 0
 
 
-class Seen:
+class SeenRows:
     """The uses of templates, and how far streams were looked at."""
 
     def __init__(self, database: Database, clock: Callable[[], int]) -> None:

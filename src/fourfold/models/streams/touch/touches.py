@@ -24,11 +24,11 @@ from fourfold.errors import InvalidInput
 from fourfold.kernel import Transaction
 from fourfold.models.streams.touch import templates
 from fourfold.models.streams.touch import templates as templates_module
-from fourfold.models.streams.touch.journal import Looking, NotOnTheLoop
+from fourfold.models.streams.touch.journal import JournalScan, NotOnTheLoop
 from fourfold.models.streams.touch.keys import Cursor
 from fourfold.models.streams.touch.records import ActiveTemplate, Key, Meta, Template, Touched
-from fourfold.models.streams.touch.templates import SQL, Seen
-from fourfold.models.streams.touch.waiters import Looked, Wait
+from fourfold.models.streams.touch.templates import SQL, SeenRows
+from fourfold.models.streams.touch.waiters import Wait, WaitCheck
 from fourfold.models.streams.validation import check_name
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ class Touches:
 
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
-        self._looking = Looking(streams)
-        self._seen = Seen(streams.database, streams.clock)
+        self._looking = JournalScan(streams)
+        self._seen = SeenRows(streams.database, streams.clock)
 
     # Waiting
 
@@ -90,7 +90,7 @@ class Touches:
         """Let every coroutine that waits look whether it should stop; from any thread."""
         self._looking.ears.wake_all()
 
-    async def _look(self, wait: Wait) -> Looked:
+    async def _look(self, wait: Wait) -> WaitCheck:
         """Segments may be far away, and much may have to be read: that is for a thread."""
         try:
             return self._looking.glance(wait)
@@ -103,7 +103,7 @@ class Touches:
             except NotOnTheLoop:
                 return await asyncio.to_thread(self._looking.look, wait)
 
-    def _noted(self, looked: Looked) -> Looked:
+    def _noted(self, looked: WaitCheck) -> WaitCheck:
         if not looked.stale:
             self._seen.processed(looked.sid, looked.cursor.offset)
         return looked

@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 
 from fourfold import limits
 from fourfold.errors import InvalidInput
-from fourfold.kernel import Bell, Ear
+from fourfold.kernel import Listener, Notifier
 from fourfold.models.streams import validation
 from fourfold.models.streams.touch import keys as waited_keys
 from fourfold.models.streams.touch.keys import Cursor, Mark, read_cursor
@@ -35,12 +35,12 @@ Scout = Callable[[str], bool]
 """Reads the journal of a stream on; False when that does not tell everything."""
 
 
-class Seat:
+class Waiter:
     """The place of one who waits. Only its loop uses it."""
 
-    def __init__(self, room: _Room) -> None:
+    def __init__(self, room: _WaiterRoom) -> None:
         self._room = room
-        self._ear = Ear(room.loop)
+        self._ear = Listener(room.loop)
         self._marks: frozenset[Mark] = frozenset()
         """By what it is woken while it sleeps."""
         self._rung = False
@@ -77,24 +77,24 @@ class Seat:
         self._ear.ring()
 
 
-class _Room:
+class _WaiterRoom:
     """Those on one loop who wait at one stream."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop: Final = loop
-        self.seats: Final[set[Seat]] = set()
+        self.seats: Final[set[Waiter]] = set()
         self.clear = 0
         """Below this offset nothing touched those who sleep."""
         self.scouting = False
-        self._asleep: dict[Mark, set[Seat]] = {}
-        self._marks: dict[Seat, frozenset[Mark]] = {}
+        self._asleep: dict[Mark, set[Waiter]] = {}
+        self._marks: dict[Waiter, frozenset[Mark]] = {}
 
-    def lie_down(self, seat: Seat, marks: frozenset[Mark]) -> None:
+    def lie_down(self, seat: Waiter, marks: frozenset[Mark]) -> None:
         self._marks[seat] = marks
         for mark in marks:
             self._asleep.setdefault(mark, set()).add(seat)
 
-    def wake(self, seat: Seat) -> None:
+    def wake(self, seat: Waiter) -> None:
         for mark in self._marks.pop(seat, ()):
             sleeping = self._asleep[mark]
             sleeping.discard(seat)
@@ -123,23 +123,23 @@ class _Room:
             seat.ring(self.clear)
 
 
-class _Listening:
+class _WaiterGroup:
     """The rooms of one stream."""
 
     def __init__(self) -> None:
-        self.rooms: dict[asyncio.AbstractEventLoop, _Room] = {}
+        self.rooms: dict[asyncio.AbstractEventLoop, _WaiterRoom] = {}
         self.stamp = object()
         """Another one after each ring."""
         self.calling: AbstractContextManager[None] | None = None
 
 
-class Ears:
+class WaiterRegistry:
     """Those who wait at streams."""
 
-    def __init__(self, bell: Bell, scout: Scout) -> None:
+    def __init__(self, bell: Notifier, scout: Scout) -> None:
         self._bell = bell
         self._scout = scout
-        self._listening: dict[str, _Listening] = {}
+        self._listening: dict[str, _WaiterGroup] = {}
         self._change = threading.Lock()
 
     def stamp(self, name: str) -> object | None:
@@ -150,13 +150,13 @@ class Ears:
         return None if found is None else found.stamp
 
     @contextmanager
-    def seated(self, name: str) -> Iterator[Seat]:
+    def seated(self, name: str) -> Iterator[Waiter]:
         """A seat for a coroutine while the block lasts."""
         loop = asyncio.get_running_loop()
         with self._change:
-            listening = self._listening.setdefault(name, _Listening())
-            room = listening.rooms.setdefault(loop, _Room(loop))
-            seat = Seat(room)
+            listening = self._listening.setdefault(name, _WaiterGroup())
+            room = listening.rooms.setdefault(loop, _WaiterRoom(loop))
+            seat = Waiter(room)
             room.seats.add(seat)
             if listening.calling is None:
 
@@ -193,12 +193,12 @@ class Ears:
             with suppress(RuntimeError):
                 room.loop.call_soon_threadsafe(room.ring_all)
 
-    def _rooms(self, name: str) -> tuple[_Room, ...]:
+    def _rooms(self, name: str) -> tuple[_WaiterRoom, ...]:
         with self._change:
             found = self._listening.get(name)
             return () if found is None else tuple(found.rooms.values())
 
-    def _ring(self, name: str, listening: _Listening) -> None:
+    def _ring(self, name: str, listening: _WaiterGroup) -> None:
         with self._change:
             # First: whoever looks now must find that it has rung.
             listening.stamp = object()
@@ -209,7 +209,7 @@ class Ears:
             with suppress(RuntimeError):
                 room.loop.call_soon_threadsafe(self._send, name, room)
 
-    def _send(self, name: str, room: _Room) -> None:
+    def _send(self, name: str, room: _WaiterRoom) -> None:
         """On the loop of a room: look for those who sleep there."""
         # First: what rings from now on may not be in what the scout sees.
         room.scouting = False
@@ -217,7 +217,7 @@ class Ears:
             room.ring_all()
 
 
-class Looked(NamedTuple):
+class WaitCheck(NamedTuple):
     """What a look at a stream has shown."""
 
     keys: tuple[int, ...]
@@ -245,9 +245,9 @@ class Wait:
             raise InvalidInput(f"a wait takes a number of seconds from 0 on, not {timeout_s!r:.80}")
         self._until = time.monotonic() + timeout_s
         self._first_end: int | None = None
-        self.last: Looked | None = None
+        self.last: WaitCheck | None = None
 
-    def after(self, looked: Looked, *, stopping: bool = False) -> Touched | None:
+    def after(self, looked: WaitCheck, *, stopping: bool = False) -> Touched | None:
         """What to answer after a look; None when the wait goes on. Also a wait whose time is over
         has seen all that was there when it began.
         """

@@ -22,8 +22,8 @@ from fourfold.archive import index_runs, manifest
 from fourfold.archive.index_runs import RunFile
 from fourfold.archive.key_filter import SECRET_BYTES
 from fourfold.archive.parquet import arrow
-from fourfold.archive.segment_reader import StoredSegments, Wanted
-from fourfold.kernel import Snapshot, Transaction
+from fourfold.archive.segment_reader import SegmentRequest, StoredSegments
+from fourfold.kernel import ReadTransaction, Transaction
 from fourfold.models.streams.archive.indexes import catalog, fields
 from fourfold.models.streams.archive.indexes.records import ROUTING_KEYS, SQL, RunRow
 from fourfold.models.streams.archive.records import SQL as ARCHIVE
@@ -42,7 +42,7 @@ class Task(NamedTuple):
     """Where the index ended when this was asked for."""
     start_offset: int
     end_offset: int
-    segments: tuple[Wanted, ...]
+    segments: tuple[SegmentRequest, ...]
     merges: tuple[RunRow, ...] = ()
     keep_from: int = 0
 
@@ -71,7 +71,9 @@ class Built(NamedTuple):
     path: Path | None
 
 
-def behind(snapshot: Snapshot, policy: Policy, *, everything: bool) -> Iterator[tuple[str, str]]:
+def behind(
+    snapshot: ReadTransaction, policy: Policy, *, everything: bool
+) -> Iterator[tuple[str, str]]:
     """The streams with something to index, and their incarnations."""
     least = 1 if everything else policy.index_span
     for query in (SQL.behind, SQL.declared):
@@ -83,7 +85,7 @@ def behind(snapshot: Snapshot, policy: Policy, *, everything: bool) -> Iterator[
 
 
 def tasks(
-    snapshot: Snapshot,
+    snapshot: ReadTransaction,
     stream: str,
     incarnation: str,
     policy: Policy,
@@ -130,7 +132,9 @@ def _span(segments: list[Segment]) -> list[Segment]:
     return segments
 
 
-def next_merge(snapshot: Snapshot, stream: str, incarnation: str, policy: Policy) -> Task | None:
+def next_merge(
+    snapshot: ReadTransaction, stream: str, incarnation: str, policy: Policy
+) -> Task | None:
     """Runs of one level that shall become one of the next."""
     for name, secret, at in snapshot.all(SQL.indexes, (stream,)):
         group: list[RunRow] = []

@@ -7,7 +7,7 @@ from typing import Any
 
 from fourfold.archive.key_filter import SECRET_BYTES
 from fourfold.archive.manifest import Index, Manifest, Run
-from fourfold.kernel import Snapshot, Transaction
+from fourfold.kernel import ReadTransaction, Transaction
 from fourfold.models.streams.archive.indexes.records import ROUTING_KEYS, SQL, RunRow
 from fourfold.models.streams.archive.records import SQL as ARCHIVE
 
@@ -19,7 +19,7 @@ def declare(txn: Transaction, stream: str, field: str, now: int) -> None:
         txn.execute(ARCHIVE.due_again, (stream,))
 
 
-def told(snapshot: Snapshot, stream: str, first_offset: int) -> dict[str, Any]:
+def told(snapshot: ReadTransaction, stream: str, first_offset: int) -> dict[str, Any]:
     """What a manifest says of the indexes of a stream."""
     found = {
         name: Index(secret.hex(), indexed_offset, list(_runs(snapshot, stream, name, first_offset)))
@@ -28,7 +28,7 @@ def told(snapshot: Snapshot, stream: str, first_offset: int) -> dict[str, Any]:
     return {"index": found.pop(ROUTING_KEYS, None), "secondary": found}
 
 
-def _runs(snapshot: Snapshot, stream: str, name: str, first_offset: int) -> list[Run]:
+def _runs(snapshot: ReadTransaction, stream: str, name: str, first_offset: int) -> list[Run]:
     rows = map(RunRow._make, snapshot.all(SQL.runs, (stream, name)))
     return [
         Run(

@@ -15,11 +15,11 @@ from fourfold.archive.index_runs import Entry
 from fourfold.archive.key_filter import fingerprint
 from fourfold.archive.segment_reader import StoredSegments
 from fourfold.errors import CorruptData
-from fourfold.kernel import Snapshot
+from fourfold.kernel import ReadTransaction
 from fourfold.models.streams.archive.indexes import fields
 from fourfold.models.streams.archive.indexes.records import ROUTING_KEYS, SQL, RunRow
 from fourfold.models.streams.archive.records import Segment
-from fourfold.models.streams.records import Record, Sought, Step
+from fourfold.models.streams.records import Record, RecordFilter, Step
 
 
 class _Part(NamedTuple):
@@ -33,12 +33,12 @@ class Search:
     included.
     """
 
-    def __init__(self, snapshot: Snapshot, segments: StoredSegments, folder: Path) -> None:
+    def __init__(self, snapshot: ReadTransaction, segments: StoredSegments, folder: Path) -> None:
         self._snapshot = snapshot
         self._segments = segments
         self._folder = folder
 
-    def steps(self, sid: int, sought: Sought, start: int, end: int) -> Iterator[Step]:
+    def steps(self, sid: int, sought: RecordFilter, start: int, end: int) -> Iterator[Step]:
         """The records with the key, in order; and where the search is, after each segment that was
         looked into.
         """
@@ -48,7 +48,7 @@ class Search:
             yield Step(part.end, None, segments=1)
         yield Step(end, None)
 
-    def _within_segment(self, part: _Part, sought: Sought) -> Iterator[Step]:
+    def _within_segment(self, part: _Part, sought: RecordFilter) -> Iterator[Step]:
         wanted = part.segment.wanted(self._folder)
         if sought.field is None:
             for row in self._segments.keyed(wanted, sought.key, part.start, part.end):
@@ -57,7 +57,7 @@ class Search:
         rows = self._segments.records(wanted, part.start, part.end)
         yield from fields.search(rows, sought.field, sought.key)
 
-    def _parts(self, stream: str, sought: Sought, start: int, end: int) -> Iterator[_Part]:
+    def _parts(self, stream: str, sought: RecordFilter, start: int, end: int) -> Iterator[_Part]:
         """The parts of segments that may have the key, in order; of each segment one."""
         name = sought.field or ROUTING_KEYS
         known = self._snapshot.one(SQL.index, (stream, name))

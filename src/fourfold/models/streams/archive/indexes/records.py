@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fourfold.archive.segment_reader import Wanted
+from fourfold.archive.segment_reader import SegmentRequest
 from fourfold.kernel import load_queries
 
 SQL = load_queries("fourfold.models.streams.archive.indexes")
@@ -27,11 +27,11 @@ class RunRow(NamedTuple):
     digest: str
 
     @property
-    def wanted(self) -> Wanted:
-        return Wanted(self.run_id, self.size_bytes, self.digest, key=self.object_key)
+    def wanted(self) -> SegmentRequest:
+        return SegmentRequest(self.run_id, self.size_bytes, self.digest, key=self.object_key)
 
 
-class IndexStanding(NamedTuple):
+class IndexStatus(NamedTuple):
     """How far one index of a stream is."""
 
     name: str

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from fourfold.archive import index_runs
 from fourfold.archive.index_runs import Total
 from fourfold.archive.manifest import Index, Manifest, Run
-from fourfold.archive.segment_reader import StoredSegments, Wanted
+from fourfold.archive.segment_reader import SegmentRequest, StoredSegments
 from fourfold.errors import FourfoldError
 from fourfold.models.streams.archive.indexes import fields
 from fourfold.models.streams.archive.indexes.catalog import row_of
@@ -61,7 +61,7 @@ def _is_true(
     for each in manifest.kept():
         if each.end_offset < run.start_offset or each.start_offset > run.end_offset:
             continue
-        wanted = Wanted(segment_of(each.key), each.size_bytes, each.digest)
+        wanted = SegmentRequest(segment_of(each.key), each.size_bytes, each.digest)
         ends_at = run.end_offset + 1
         start = max(run.start_offset, each.start_offset)
         held = held.plus(
