@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import fourfold
@@ -17,7 +18,7 @@ SCHEMA = fourfold.Migration(
 )
 
 
-def place(customer: str) -> fourfold.Work[int]:
+def place(customer: str) -> Callable[[fourfold.Transaction], int]:
     def work(txn: fourfold.Transaction) -> int:
         number = txn.claim(ORDER)
         txn.execute("INSERT INTO orders VALUES (?, ?)", (number, customer))

@@ -6,6 +6,7 @@ Run it: `python examples/shared_commits.py`. It prints how many commits the writ
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import fourfold
 
@@ -15,7 +16,7 @@ SCHEMA = fourfold.Migration(
 )
 
 
-def append(author: str, text: str) -> fourfold.Work[int]:
+def append(author: str, text: str) -> Callable[[fourfold.Transaction], int]:
     """Work for one transaction: it may run more than once, and acts only through `txn`."""
 
     def work(txn: fourfold.Transaction) -> int:

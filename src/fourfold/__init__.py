@@ -1,11 +1,18 @@
 """Fourfold: application state as append-only logs in SQLite files that you own.
 
     import fourfold
-    with fourfold.open("my-store") as store:
-        ...
 
-Everything a user names is here. All errors derive from `FourfoldError`. What needs a database is
-imported when it is first used, so that a part without one, such as a fold, loads none.
+    with fourfold.open("my-store") as store:
+        space = store.space("did:web:notes.example")
+        space.set("note-1", {"title": "Hello"})
+        store.streams.create("clicks", "application/json")
+
+`fourfold.open` returns a `Store`: documents in spaces (`store.space`), streams (`store.streams`),
+graphs (`store.graphs`) and agent sessions (`store.sessions`). Every error derives from
+`FourfoldError`. Optional parts are imported by name: `fourfold.client`, `fourfold.pipeline`,
+`fourfold.adapters.langgraph`, `fourfold.adapters.openai_agents`, `fourfold.testing`.
+
+A name is loaded when it is first used, so importing the package loads no database driver.
 """
 
 from __future__ import annotations
@@ -20,60 +27,121 @@ from fourfold.errors import (
     CorruptData,
     FormatError,
     FourfoldError,
+    HistoryTruncated,
     InvalidInput,
+    MergeConflicted,
     MissingDependency,
     NotFound,
     Refused,
+    StaleRead,
     StorageError,
 )
 
 if TYPE_CHECKING:
-    from fourfold.kernel import Database, Migration, ReadTransaction, Sequence, Transaction, Work
-    from fourfold.models.documents import Branch, Commit, Space, State
+    from fourfold.kernel import Database, Migration, ReadTransaction, Sequence, Transaction
+    from fourfold.models.documents import (
+        Branch,
+        Change,
+        Commit,
+        GcPolicy,
+        MergeConflict,
+        MergeResult,
+        Space,
+        State,
+    )
+    from fourfold.models.graphs import Graphs
+    from fourfold.models.sessions import Event, Head, Session, Sessions, SessionView
+    from fourfold.models.streams import (
+        Appended,
+        Chunk,
+        Fork,
+        Producer,
+        Record,
+        Stream,
+        StreamInfo,
+        Streams,
+    )
     from fourfold.store import Store, restore
     from fourfold.store import open_store as open  # noqa: A004
 else:
     __getattr__, __dir__ = exports(
         __name__,
         {
+            "Appended": "fourfold.models.streams.records",
             "Branch": "fourfold.models.documents.records",
+            "Change": "fourfold.models.documents.comparison",
+            "Chunk": "fourfold.models.streams.records",
             "Commit": "fourfold.models.documents.records",
             "Database": "fourfold.kernel",
+            "Event": "fourfold.models.sessions.records",
+            "Fork": "fourfold.models.streams.writer",
+            "GcPolicy": "fourfold.models.documents.gc.policy",
+            "Graphs": "fourfold.models.graphs.graphs",
+            "Head": "fourfold.models.sessions.records",
+            "MergeConflict": "fourfold.models.documents.merge",
+            "MergeResult": "fourfold.models.documents.merge",
             "Migration": "fourfold.kernel",
-            "Sequence": "fourfold.kernel",
+            "Producer": "fourfold.models.streams.records",
             "ReadTransaction": "fourfold.kernel",
+            "Record": "fourfold.models.streams.records",
+            "Sequence": "fourfold.kernel",
+            "Session": "fourfold.models.sessions.session",
+            "SessionView": "fourfold.models.sessions.reader",
+            "Sessions": "fourfold.models.sessions.sessions",
             "Space": "fourfold.models.documents.space",
             "State": "fourfold.models.documents.records",
             "Store": "fourfold.store",
+            "Stream": "fourfold.models.streams.stream",
+            "StreamInfo": "fourfold.models.streams.records",
+            "Streams": "fourfold.models.streams.streams",
             "Transaction": "fourfold.kernel",
-            "Work": "fourfold.kernel",
             "open": "fourfold.store:open_store",
             "restore": "fourfold.store",
         },
     )
 
 __all__ = [
+    "Appended",
     "Branch",
     "Busy",
+    "Change",
+    "Chunk",
     "Commit",
     "Conflict",
     "CorruptData",
     "Database",
+    "Event",
+    "Fork",
     "FormatError",
     "FourfoldError",
+    "GcPolicy",
+    "Graphs",
+    "Head",
+    "HistoryTruncated",
     "InvalidInput",
+    "MergeConflict",
+    "MergeConflicted",
+    "MergeResult",
     "Migration",
     "MissingDependency",
     "NotFound",
+    "Producer",
     "ReadTransaction",
+    "Record",
     "Refused",
     "Sequence",
+    "Session",
+    "SessionView",
+    "Sessions",
     "Space",
+    "StaleRead",
     "State",
     "StorageError",
     "Store",
+    "Stream",
+    "StreamInfo",
+    "Streams",
     "Transaction",
-    "Work",
     "__version__",
     "open",
     "restore",

@@ -30,6 +30,6 @@ def exports(package: str, homes: Mapping[str, str]) -> Exports:
         return found
 
     def names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *homes})
+        return sorted({*vars(sys.modules[package]).get("__all__", ()), *homes})
 
     return find, names

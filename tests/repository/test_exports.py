@@ -99,3 +99,7 @@ def test_type_checkers_see_the_very_names_that_are_exported(package):
         for alias in node.names
     }
     assert set(module.__all__) <= seen.keys() | eager
+
+
+def test_listing_the_package_shows_public_names_only():
+    assert dir(importlib.import_module("fourfold")) == sorted(fourfold.__all__)

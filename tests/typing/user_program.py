@@ -1,0 +1,39 @@
+"""What a user writes, with the types that a checker must infer. Checked, never run."""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+import fourfold
+
+with fourfold.open("store") as store:
+    assert_type(store, fourfold.Store)
+
+    space = store.space("did:web:notes.example")
+    assert_type(space, fourfold.Space)
+    assert_type(space.set("a", {"n": 1}), fourfold.Commit)
+    assert_type(space.read("a"), fourfold.State | None)
+    assert_type(space.seq(), int)
+    assert_type(space.branches.merge("draft"), fourfold.MergeResult)
+    assert_type(space.verify(), list[str])
+
+    streams = store.streams
+    assert_type(streams, fourfold.Streams)
+    stream = streams.create("clicks", "application/json")
+    assert_type(stream, fourfold.Stream)
+    assert_type(stream.append(b'{"id": 1}'), fourfold.Appended)
+    chunk = stream.read()
+    assert_type(chunk, fourfold.Chunk)
+    assert_type(chunk.records, tuple[fourfold.Record, ...])
+
+    assert_type(store.graphs, fourfold.Graphs)
+    sessions = store.sessions
+    assert_type(sessions, fourfold.Sessions)
+    assert_type(sessions.create_session({"id": "s"}), fourfold.Session)
+    assert_type(sessions.current_view("s"), fourfold.SessionView)
+
+try:
+    fourfold.open("elsewhere")
+except fourfold.FourfoldError as error:
+    assert_type(error.kind, str)
+    assert_type(error.hint, str)
