@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import fourfold
+
 PACKAGES = ["fourfold", "fourfold.models.documents"]
 HEAVY = ("apsw", "sqlite3", "fourfold.kernel", "fourfold.store", "fourfold.objects")
 LIGHT = [

@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, Self
 
 import click
+import msgspec
 
 from fourfold import limits
 from fourfold.cli.output import Output, counted
@@ -158,7 +159,7 @@ def _print_document(
             out.text(between + textwrap.indent(json.dumps(row(each, chunk), indent=2), "    "))
             between = ",\n"
     out.text("]" if between == "\n" else "\n  ]")
-    told = {**chunk._asdict(), "next_offset": chunk.offset}
+    told = {**msgspec.structs.asdict(chunk), "next_offset": chunk.offset}
     for fact in facts:
         out.text(f',\n  "{fact}": {json.dumps(told[fact])}')
     out.text("\n}\n")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import msgspec
+
+from fourfold.errors import InvalidInput
 from fourfold.models.streams.validation import JSON, plain_type, show_offset
 
 if TYPE_CHECKING:
@@ -81,9 +85,21 @@ class Appended(NamedTuple):
 
 
 class Record(NamedTuple):
+    """One entry of a stream: its place, its bytes, and when it was appended."""
+
     offset: int
     payload: bytes
     ts_ms: int
+
+    @property
+    def value(self) -> Any:
+        """The JSON value of the record; InvalidInput if it is not JSON."""
+        try:
+            return json.loads(self.payload)
+        except ValueError as error:
+            raise InvalidInput(
+                f"record {self.offset} is not JSON: {error}", hint="Read its bytes: record.payload."
+            ) from None
 
 
 class RecordFilter(NamedTuple):
@@ -133,16 +149,26 @@ class ColdRecords(Protocol):
         ...
 
 
-class Chunk(NamedTuple):
-    """A part of a stream: records, and where to go on."""
+class Chunk(msgspec.Struct, frozen=True):
+    """A part of a stream: records, and where to continue. Iterating yields the records."""
 
     records: tuple[Record, ...]
     start_offset: int
     next_offset: int
     up_to_date: bool
     closed: bool
-    """Whether the stream is closed and this chunk reaches its end."""
+    """True if the stream is closed and this chunk reaches its end."""
     incarnation_number: int = 0
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.records)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __bool__(self) -> bool:
+        """Always True: a chunk without records still says where to continue."""
+        return True
 
     @property
     def offset(self) -> str:

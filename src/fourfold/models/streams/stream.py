@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -54,20 +55,36 @@ class Stream:
 
     def append(
         self,
-        records: Iterable[bytes] | bytes,
+        values: Any,
         *,
         producer: Producer | None = None,
         seq: str | None = None,
         close: bool = False,
         key: str | bytes | None = None,
     ) -> Appended:
-        """Add records, with a routing key by which they can be read; it returns when they are on
-        disk.
+        """Append one or several records; return when they are on disk.
+
+            stream.append({"id": 1})                  # one message of a JSON stream
+            stream.append([{"id": 1}, {"id": 2}])     # two, in one transaction
+            stream.append("a line\\n")                # a stream of text
+            stream.append(b"...")                     # bytes, as `append_bytes`
+
+        Args:
+            values: For a JSON stream, a JSON value, or a list of values that become one message
+                each. For others, bytes or a list of bytes; text for a stream of text.
+            producer: The id, epoch and number of an idempotent producer, to retry safely.
+            seq: A text that must be greater than that of the append before.
+            close: Close the stream after these records.
+            key: A routing key, by which the records can be read.
+
+        Raises:
+            InvalidInput: A value does not fit the content type of the stream.
+            StreamClosed: The stream takes no more records.
         """
-        request = self._request(records, producer, seq, key, close=close)
+        request = self._request(values, producer, seq, key, close=close)
         return self._streams.append(self.name, request)
 
-    async def append_async(
+    def append_bytes(
         self,
         records: Iterable[bytes] | bytes,
         *,
@@ -76,7 +93,29 @@ class Stream:
         close: bool = False,
         key: str | bytes | None = None,
     ) -> Appended:
-        request = self._request(records, producer, seq, key, close=close)
+        """Append records as bytes; in a JSON stream they are JSON text, of which an array becomes
+        one message for each element.
+        """
+        data = [records] if isinstance(records, bytes) else list(records)
+        for item in data:
+            if not isinstance(item, bytes):
+                raise InvalidInput(
+                    f"stream {self.name!r}: a record must be bytes, got {type(item).__name__}",
+                    hint="Use append() for values.",
+                )
+        return self.append(data, producer=producer, seq=seq, close=close, key=key)
+
+    async def append_async(
+        self,
+        values: Any,
+        *,
+        producer: Producer | None = None,
+        seq: str | None = None,
+        close: bool = False,
+        key: str | bytes | None = None,
+    ) -> Appended:
+        """Append one or several records like `append`, from a coroutine."""
+        request = self._request(values, producer, seq, key, close=close)
         return await self._streams.append_async(self.name, request)
 
     def close(self) -> Appended:
@@ -218,20 +257,70 @@ class Stream:
 
     def _request(
         self,
-        records: Iterable[bytes] | bytes,
+        values: Any,
         producer: Producer | None,
         seq: str | None,
         key: str | bytes | None,
         *,
         close: bool,
     ) -> Append:
-        given = [records] if isinstance(records, bytes) else list(records)
-        if self.info.is_json:
-            given = [
-                message for each in given for message in json_messages.split(each, validation.JSON)
-            ]
-        for each in given:
-            if not isinstance(each, bytes) or not each:
-                raise InvalidInput("a record is bytes, and not empty")
+        info = self.info
+        records = [record for value in _values(values, info) for record in _encode(value, info)]
         routing_key = None if key is None else validation.check_key(key)
-        return Append(given, None, producer, seq, close, routing_key)
+        return Append(records, None, producer, seq, close, routing_key)
+
+    def __repr__(self) -> str:
+        return f"<Stream {self.name!r}>"
+
+
+def _values(values: Any, info: StreamInfo) -> list[Any]:
+    """Return what becomes one record each. Iterables other than lists must contain bytes, unless
+    the stream is JSON.
+    """
+    if isinstance(values, bytes | bytearray | memoryview | str | dict):
+        return [values]
+    if isinstance(values, Iterable):
+        return list(values)
+    if not info.is_json:
+        raise _unfit(values, info)
+    return [values]
+
+
+def _encode(value: Any, info: StreamInfo) -> list[bytes]:
+    """Return the records that a value becomes: several for JSON text that is an array."""
+    if isinstance(value, bytearray | memoryview):
+        value = bytes(value)
+    if isinstance(value, bytes):
+        if info.is_json:
+            return list(json_messages.split(value, validation.JSON))
+        if not value:
+            raise InvalidInput(f"stream {info.name!r}: a record must not be empty")
+        return [value]
+    if info.is_json:
+        try:
+            return [_encode_json(value)]
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidInput(
+                f"stream {info.name!r}: a message must be a JSON value: {error}",
+                hint="Convert dates, sets and objects first, or append JSON text as bytes.",
+            ) from None
+    if isinstance(value, str) and value and validation.plain_type(info.content_type)[:5] == "text/":
+        return [value.encode()]
+    raise _unfit(value, info)
+
+
+def _encode_json(value: Any) -> bytes:
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        # A lone surrogate is valid JSON only as an escape.
+        return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
+
+
+def _unfit(value: Any, info: StreamInfo) -> InvalidInput:
+    return InvalidInput(
+        f"stream {info.name!r} holds {info.content_type}: a record must be bytes, got "
+        f"{type(value).__name__}",
+        hint="Encode the value, or create the stream with the content type application/json.",
+    )
