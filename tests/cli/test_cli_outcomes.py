@@ -14,10 +14,10 @@ from cli_process import Done, environment, finish, start
 from click.testing import CliRunner
 
 from fourfold.cli import main
-from fourfold.cli import main as app_module
+from fourfold.cli.main import SECTIONS, app
 from fourfold.errors import FourfoldError, InvalidInput, tree
 
-COMMANDS = [name for _, names in app_module.SECTIONS for name in names]
+COMMANDS = [name for _, names in SECTIONS for name in names]
 
 
 def test_success_prints_to_stdout_only_and_exits_with_zero(call):
@@ -75,7 +75,7 @@ def test_without_a_command_the_help_is_shown(call):
 def test_help_lists_every_command_in_its_group_with_examples(call):
     done = call("--help")
     assert done.code == 0
-    for title, names in app_module.SECTIONS:
+    for title, names in SECTIONS:
         assert f"{title}:" in done.out
         for name in names:
             assert f"\n  {name} " in done.out
@@ -84,7 +84,7 @@ def test_help_lists_every_command_in_its_group_with_examples(call):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help_and_takes_json(name):
-    done = CliRunner().invoke(app_module.app, [name, "--help"])
+    done = CliRunner().invoke(app, [name, "--help"])
     assert done.exit_code == 0
     assert "--json" in done.output
     assert "--traceback" in done.output
