@@ -268,6 +268,6 @@ def test_the_background_comes_last_and_a_caller_does_not(tmp_path):
     node.write("a", 8)
     with node.archive.running(every_s=0.001):
         assert objects.came.wait(60)
-    assert objects.priorities == {max(usual, limits.ARCHIVE_NICE)}
+    assert objects.priorities == {max(usual, limits.BACKGROUND_NICE)}
     assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == usual
     node.close()

@@ -10,6 +10,7 @@ import msgspec
 
 from fourfold.cli.options import command as fourfold_command
 from fourfold.cli.output import counted, size
+from fourfold.kernel.pauses import lower_thread_priority
 from fourfold.store import open_store
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def command(out: Output, root: Path, dest: Path) -> None:
 
     Writers may go on meanwhile. DEST appears only when the copy is complete.
     """
+    lower_thread_priority()
     with open_store(root, mode="r") as store, out.progress("backing up") as advance:
         report = store.backup(dest, progress=advance)
     if out.as_json:

@@ -10,6 +10,7 @@ from fourfold.cli.options import command as fourfold_command
 from fourfold.cli.options import root_argument
 from fourfold.cli.output import counted
 from fourfold.errors import CorruptData
+from fourfold.kernel.pauses import lower_thread_priority
 from fourfold.store import open_store, verify_backup
 from fourfold.store.backup import MANIFEST
 
@@ -39,6 +40,7 @@ def command(out: Output, root: Path, *, objects: bool) -> None:
     is_backup = (root / MANIFEST).is_file()
     if is_backup and objects:
         raise click.UsageError("--objects is for a store; a backup publishes nothing.")
+    lower_thread_priority()
     with out.progress("verifying") as advance:
         if is_backup:
             report = verify_backup(root, progress=advance)

@@ -185,6 +185,7 @@ class Database:
         a long one is folded back before the next state is fixed.
         """
         self._fold_long_log()
+        self.pauses.start()
         with self._readers.snapshot(float("inf"), self.pauses) as snapshot:
             yield snapshot
 

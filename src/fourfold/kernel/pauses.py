@@ -10,6 +10,8 @@ therefore pauses after short steps, for as long as others write:
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -37,6 +39,10 @@ class Pauses:
         self._clock = clock
         self._sleep = sleep
         self._steps = _Steps()
+
+    def start(self) -> None:
+        """Begin the first step of this thread."""
+        self._steps.began = self._clock()
 
     def rest(self) -> None:
         """Pause if the step of this thread was long enough. Cheap to call in a loop."""
@@ -74,3 +80,14 @@ class _Steps(threading.local):
     def __init__(self) -> None:
         self.began = 0.0
         self.length_s = limits.BACKGROUND_STEP_S
+
+
+def lower_thread_priority() -> None:
+    """Let this thread, and those that it starts, have the processor when others do not need it.
+    Where a thread has no priority of its own, nothing changes.
+    """
+    if sys.platform == "linux":
+        thread = threading.get_native_id()
+        # Only a privileged process may raise its priority again.
+        niceness = max(os.getpriority(os.PRIO_PROCESS, thread), limits.BACKGROUND_NICE)
+        os.setpriority(os.PRIO_PROCESS, thread, niceness)

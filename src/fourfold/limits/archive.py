@@ -79,8 +79,6 @@ ARCHIVE_PATIENCE_S: Final = 0.05
 """How long the background lets others take its transactions along before it commits them itself:
 longer than a checkpoint, behind which those wait too.
 """
-ARCHIVE_NICE: Final = 10
-"""How far threads in the background stand back from others that want the processor."""
 ARCHIVE_TRIM_ROWS: Final = 250
 ARCHIVE_TRIM_BYTES: Final = 4 * MIB
 """Records that leave the log in one transaction: appends take turns with these."""

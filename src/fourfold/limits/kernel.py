@@ -94,6 +94,8 @@ BACKGROUND_LOG_WAIT_S: Final = 1.0
 """A longer log is folded back between two reads in the background. In a process that cannot do that
 they wait so long, at most, for the writer to do it.
 """
+BACKGROUND_NICE: Final = 10
+"""The priority of threads that work in the background: others come first."""
 BACKGROUND_PAUSES: Final = 2.0
 BACKGROUND_PAUSE_MAX_S: Final = 0.1
 BACKGROUND_LOOK_S: Final = 0.001

@@ -15,6 +15,7 @@ import msgspec
 
 from fourfold import limits
 from fourfold.errors import InvalidInput
+from fourfold.kernel.pauses import Pauses
 from fourfold.models.streams import Chunk, StreamInfo
 from fourfold.models.streams.json_messages import decode
 from fourfold.models.streams.records import RecordFilter
@@ -70,19 +71,24 @@ def most(given: Mapping[str, str]) -> int:
     return int(text[:9])
 
 
-def records(chunk: Chunk) -> bytes:
+def records(chunk: Chunk, pauses: Pauses | None = None) -> bytes:
     """Encode the records of a chunk as JSON: text as it is, other bytes as base64. One by one: a
-    single call for all of them would not let other threads run.
+    single call for all of them would not let other threads run. With `pauses`, many records are
+    encoded in short steps while others write.
     """
-    rows = (
-        {
-            "offset": show_offset(each.offset, chunk.incarnation_number),
-            "ts_ms": each.ts_ms,
-            **_payload(each.payload),
+    rows = []
+    if pauses is not None:
+        pauses.start()
+    for record in chunk.records:
+        row = {
+            "offset": show_offset(record.offset, chunk.incarnation_number),
+            "ts_ms": record.ts_ms,
+            **_payload(record.payload),
         }
-        for each in chunk.records
-    )
-    return b"[" + b", ".join(json.dumps(row).encode() for row in rows) + b"]"
+        rows.append(json.dumps(row).encode())
+        if pauses is not None:
+            pauses.rest()
+    return b"[" + b", ".join(rows) + b"]"
 
 
 def _payload(payload: bytes) -> dict[str, str]:

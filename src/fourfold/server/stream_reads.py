@@ -31,6 +31,7 @@ from typing import Final
 from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput
 from fourfold.kernel import Listener
+from fourfold.kernel.pauses import Pauses
 from fourfold.models.streams import Chunk, StreamInfo, Streams, feed
 from fourfold.models.streams.json_messages import join
 from fourfold.models.streams.reader import NotInTheLog
@@ -191,7 +192,7 @@ class StreamRead:
             info, chunk = await self._streams.read_async(
                 name, start, records_max=count, sought=sought
             )
-            return await _records(info, chunk)
+            return await _records(info, chunk, self._streams.database.pauses)
         if sought is not None:
             return await self._by_key(name, start, listing.most(given), sought)
         most = listing.most(given) if "limit" in given else None
@@ -248,7 +249,7 @@ class StreamRead:
         if not chunk.records:
             return Response(204, {**told, "cache-control": "no-store"})
         if by_record:
-            return await _records(info, chunk)
+            return await _records(info, chunk, self._streams.database.pauses)
         told |= headers.content(info)
         if sought is not None:
             told["cache-control"] = "no-store"
@@ -345,11 +346,11 @@ def _told(info: StreamInfo, chunk: Chunk) -> Headers:
     return told
 
 
-async def _records(info: StreamInfo, chunk: Chunk) -> Response:
+async def _records(info: StreamInfo, chunk: Chunk, pauses: Pauses) -> Response:
     told = {**_told(info, chunk), "content-type": JSON, "cache-control": "no-store"}
     if len(chunk.records) <= limits.STREAM_SHORT_READ_RECORDS:
         return Response(200, told, listing.records(chunk))
-    return Response(200, told, await asyncio.to_thread(listing.records, chunk))
+    return Response(200, told, await asyncio.to_thread(listing.records, chunk, pauses))
 
 
 def _body(info: StreamInfo, chunk: Chunk) -> bytes:

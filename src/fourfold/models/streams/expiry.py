@@ -151,8 +151,10 @@ def _retain_one(streams: Streams, name: str) -> None:
         writer.trim(txn, now, step)
         return step < kept
 
+    pauses = streams.database.pauses
+    pauses.start()
     while streams.database.transact(work):
-        pass
+        pauses.rest()
 
 
 class Uses:

@@ -395,7 +395,10 @@ class Streams:
         sought: RecordFilter | None = None,
     ) -> tuple[StreamInfo, Chunk]:
         validation.check_name(name)
-        with self.database.read() as snapshot:
+        # A search by a field examines many records in Python.
+        searches = sought is not None and sought.field is not None
+        read = self.database.read_in_background if searches else self.database.read
+        with read() as snapshot:
             info = writer.living(snapshot, name, self.moment())
             most: dict[str, Any] = {"records_max": records_max, "bytes_max": bytes_max}
             if sought is None:

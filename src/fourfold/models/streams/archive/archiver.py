@@ -29,6 +29,7 @@ from fourfold.archive.retry import Retries
 from fourfold.archive.segment_reader import StoredSegments, open_segments
 from fourfold.errors import Busy, FourfoldError, MissingDependency, PublisherFenced, StorageError
 from fourfold.kernel import Database, Transaction
+from fourfold.kernel.pauses import lower_thread_priority
 from fourfold.models.streams.archive import sealer, sweep
 from fourfold.models.streams.archive.cold_reader import Cold
 from fourfold.models.streams.archive.maintenance import MaintenanceResult, SegmentMaintenance
@@ -41,7 +42,7 @@ from fourfold.models.streams.archive.records import (
     RetiredSegment,
     Round,
 )
-from fourfold.models.streams.archive.throttle import NO_THROTTLE, Throttle, lower_thread_priority
+from fourfold.models.streams.archive.throttle import NO_THROTTLE, Throttle
 from fourfold.objects import AccountingStore, ObjectStore, RequestCounter
 
 LOCAL = "local"

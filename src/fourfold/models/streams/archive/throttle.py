@@ -7,8 +7,6 @@ when the processor is given away.
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -114,14 +112,3 @@ class _NoThrottle(Throttle):
 
 
 NO_THROTTLE = _NoThrottle()
-
-
-def lower_thread_priority() -> None:
-    """From now on, this thread and those that it starts get the processor when others do not want
-    it. Where a thread has no priority of its own, nothing changes.
-    """
-    if sys.platform == "linux":
-        own = threading.get_native_id()
-        # Nobody may come forward again without leave.
-        standing = max(os.getpriority(os.PRIO_PROCESS, own), limits.ARCHIVE_NICE)
-        os.setpriority(os.PRIO_PROCESS, own, standing)
