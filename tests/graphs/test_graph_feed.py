@@ -144,7 +144,7 @@ def test_feed_goes_on_after_rows_whose_flags_were_cleared(graphs, types, limit):
 def test_blocking_feed_does_not_wait_while_the_log_has_more(graphs, types, monkeypatch):
     write_mixed(graphs, types, 600, shared={599})
     waits = []
-    monkeypatch.setattr(graphs.bell, "wait", lambda *given: waits.append(given))
+    monkeypatch.setattr(graphs.notifier, "wait", lambda *given: waits.append(given))
     feed = graphs.feed(kinds=["attr"], flag_mask=1, limit=100)
     assert [change.row.id for change in feed.next()] == [600]
     assert waits == []

@@ -1,4 +1,4 @@
-"""The bell: everybody hears what concerns them, and those who listen to one name only that."""
+"""Notifier: listeners are notified of their name, in slices and in order."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ from fourfold import limits
 from fourfold.kernel import Notifier
 
 
-def test_a_name_hears_its_own_rings_and_those_for_everybody():
-    bell, heard = Notifier(), []
+def test_listener_is_notified_of_its_name_and_of_all_names():
+    notifier, received = Notifier(), []
     with (
-        bell.calling(lambda _: heard.append("a"), "a"),
-        bell.calling(lambda _: heard.append("b"), "b"),
-        bell.calling(lambda _: heard.append("all")),
+        notifier.call(lambda _: received.append("a"), "a"),
+        notifier.call(lambda _: received.append("b"), "b"),
+        notifier.call(lambda _: received.append("all")),
     ):
-        bell.ring(("a", "nobody"))
-        assert heard == ["all", "a"]
-        heard.clear()
-        bell.ring()
-        assert sorted(heard) == ["a", "all", "b"]
-        heard.clear()
-        bell.ring(())
-        assert heard == ["all"]
-    bell.ring(("a", "b"))
-    assert heard == ["all"]
+        notifier.notify(("a", "without listeners"))
+        assert received == ["all", "a"]
+        received.clear()
+        notifier.notify()
+        assert sorted(received) == ["a", "all", "b"]
+        received.clear()
+        notifier.notify(())
+        assert received == ["all"]
+    notifier.notify(("a", "b"))
+    assert received == ["all"]
 
 
-def test_who_leaves_does_not_take_others_along():
-    bell, heard = Notifier(), []
-    with bell.calling(lambda _: heard.append(1), "a"):
-        with bell.calling(lambda _: heard.append(2), "a"):
+def test_callback_that_leaves_does_not_remove_others():
+    notifier, received = Notifier(), []
+    with notifier.call(lambda _: received.append(1), "a"):
+        with notifier.call(lambda _: received.append(2), "a"):
             pass
-        bell.ring(("a",))
-    assert heard == [1]
+        notifier.notify(("a",))
+    assert received == [1]
 
 
-def test_a_coroutine_hears_a_ring_of_another_thread():
+def test_coroutine_is_woken_by_another_thread():
     async def listen():
-        bell = Notifier()
-        with bell.heard("a") as ear:
-            threading.Thread(target=bell.ring, args=(("b",),)).start()
-            assert not await ear.wait(0.05)
-            threading.Thread(target=bell.ring, args=(("a",),)).start()
-            assert await ear.wait(30)
+        notifier = Notifier()
+        with notifier.listen("a") as listener:
+            threading.Thread(target=notifier.notify, args=(("b",),)).start()
+            assert not await listener.wait(0.05)
+            threading.Thread(target=notifier.notify, args=(("a",),)).start()
+            assert await listener.wait(30)
 
     asyncio.run(listen())
 
@@ -60,20 +60,20 @@ MANY = 10 * SLICE
 
 
 async def iterations(count=MANY):
-    """Let the loop come round often enough for everything that is under way."""
+    """Run the loop for `count` iterations."""
     for _ in range(count):
         await asyncio.sleep(0)
 
 
-async def note_wake(ear, events):
-    assert await ear.wait(30)
+async def note_wake(listener, events):
+    assert await listener.wait(30)
     events.append("woken")
 
 
 @pytest.mark.parametrize("thread", [False, True])
-def test_ring_wakes_listeners_in_slices_with_other_callbacks_between(thread):
+def test_notify_wakes_listeners_in_slices_between_other_callbacks(thread):
     async def main():
-        bell, events = Notifier(), []
+        notifier, events = Notifier(), []
         loop = asyncio.get_running_loop()
 
         def other():
@@ -82,15 +82,15 @@ def test_ring_wakes_listeners_in_slices_with_other_callbacks_between(thread):
                 loop.call_soon(other)
 
         with ExitStack() as stack:
-            ears = [stack.enter_context(bell.heard("a")) for _ in range(MANY)]
-            woken = [asyncio.create_task(note_wake(ear, events)) for ear in ears]
+            listeners = [stack.enter_context(notifier.listen("a")) for _ in range(MANY)]
+            woken = [asyncio.create_task(note_wake(listener, events)) for listener in listeners]
             await asyncio.sleep(0)
             if thread:
-                ringer = threading.Thread(target=bell.ring, args=(("a",),))
-                ringer.start()
-                ringer.join()
+                sender = threading.Thread(target=notifier.notify, args=(("a",),))
+                sender.start()
+                sender.join()
             else:
-                bell.ring(("a",))
+                notifier.notify(("a",))
             loop.call_soon(other)
             await asyncio.gather(*woken)
         return events
@@ -101,83 +101,83 @@ def test_ring_wakes_listeners_in_slices_with_other_callbacks_between(thread):
     assert max(map(len, between)) <= SLICE
 
 
-def test_ring_of_many_names_is_one_fan_out():
+def test_notify_of_many_names_is_one_fan_out():
     async def main():
-        bell = Notifier()
+        notifier = Notifier()
         names = [f"n{number}" for number in range(MANY)]
         with ExitStack() as stack:
-            ears = [stack.enter_context(bell.heard(name)) for name in names]
-            bell.ring(names)
-            first = sum(bool(ear.forget()) for ear in ears)
+            listeners = [stack.enter_context(notifier.listen(name)) for name in names]
+            notifier.notify(names)
+            first = sum(bool(listener.drain()) for listener in listeners)
             await iterations()
-            return first, first + sum(bool(ear.forget()) for ear in ears)
+            return first, first + sum(bool(listener.drain()) for listener in listeners)
 
     assert asyncio.run(main()) == (SLICE, MANY)
 
 
 def test_one_slice_of_listeners_is_notified_at_once():
     async def main():
-        bell = Notifier()
+        notifier = Notifier()
         with ExitStack() as stack:
-            ears = [stack.enter_context(bell.heard("a")) for _ in range(SLICE)]
-            bell.ring(("a",), {"a": 1})
-            return [ear.forget() for ear in ears]
+            listeners = [stack.enter_context(notifier.listen("a")) for _ in range(SLICE)]
+            notifier.notify(("a",), {"a": 1})
+            return [listener.drain() for listener in listeners]
 
     assert asyncio.run(main()) == [[1]] * SLICE
 
 
 def test_listener_that_leaves_during_a_fan_out_is_not_notified():
     async def main():
-        bell = Notifier()
+        notifier = Notifier()
         with ExitStack() as stack:
             for _ in range(SLICE):
-                stack.enter_context(bell.heard("a"))
-            with bell.heard("a") as gone:
-                bell.ring(("a",))
-            last = stack.enter_context(bell.heard("a"))
-            bell.ring(("a",))
+                stack.enter_context(notifier.listen("a"))
+            with notifier.listen("a") as gone:
+                notifier.notify(("a",))
+            last = stack.enter_context(notifier.listen("a"))
+            notifier.notify(("a",))
             await iterations()
-            return gone.forget(), bool(last.forget())
+            return gone.drain(), bool(last.drain())
 
     assert asyncio.run(main()) == ([], True)
 
 
-def test_listeners_of_a_small_stream_do_not_wait_for_those_of_a_large_one():
+def test_name_with_few_listeners_does_not_wait_for_large_one():
     async def main():
-        bell = Notifier()
+        notifier = Notifier()
         with ExitStack() as stack:
-            large = [stack.enter_context(bell.heard("large")) for _ in range(MANY)]
-            small = stack.enter_context(bell.heard("small"))
-            bell.ring(("large",))
-            bell.ring(("small",))
+            large = [stack.enter_context(notifier.listen("large")) for _ in range(MANY)]
+            small = stack.enter_context(notifier.listen("small"))
+            notifier.notify(("large",))
+            notifier.notify(("small",))
             await iterations(2)
-            return small.forget(), sum(bool(ear.forget()) for ear in large)
+            return small.drain(), sum(bool(listener.drain()) for listener in large)
 
-    heard, woken = asyncio.run(main())
-    assert heard == [None]
+    received, woken = asyncio.run(main())
+    assert received == [None]
     assert woken < MANY
 
 
-def test_fan_out_keeps_little_of_what_it_could_not_deliver_yet():
+def test_fan_out_buffers_few_undelivered_payloads():
     async def main():
-        bell = Notifier()
+        notifier = Notifier()
         with ExitStack() as stack:
-            ears = [stack.enter_context(bell.heard("a")) for _ in range(MANY)]
+            listeners = [stack.enter_context(notifier.listen("a")) for _ in range(MANY)]
             for number in range(MANY):
-                bell.ring(("a",), {"a": number})
+                notifier.notify(("a",), {"a": number})
             await iterations()
-            return [ear.forget() for ear in ears]
+            return [listener.drain() for listener in listeners]
 
-    for heard in asyncio.run(main()):
-        assert heard[-1] == MANY - 1
-        assert None in heard
-        assert len(heard) < 20
+    for received in asyncio.run(main()):
+        assert received[-1] == MANY - 1
+        assert None in received
+        assert len(received) < 20
 
 
 steps = st.lists(
     st.one_of(
-        st.tuples(st.just("ring"), st.sampled_from("ab")),
-        st.tuples(st.just("ring from a thread"), st.sampled_from("ab")),
+        st.tuples(st.just("notify"), st.sampled_from("ab")),
+        st.tuples(st.just("notify from a thread"), st.sampled_from("ab")),
         st.tuples(st.just("join"), st.sampled_from("ab")),
         st.tuples(st.just("leave"), st.integers(0, 9)),
         st.tuples(st.just("iterate"), st.integers(1, 3)),
@@ -187,45 +187,43 @@ steps = st.lists(
 
 
 @given(steps)
-def test_listeners_hear_every_ring_once_and_in_order(steps):
-    """Law: what a listener hears is what was rung under its name while it listened, in order; a gap
-    is always marked with None.
-    """
+def test_listeners_receive_every_payload_once_and_in_order(steps):
+    """Law: a listener receives the payloads of its name in order; None always marks a gap."""
 
     async def main():
-        bell, listening, rung = Notifier(), [], {"a": [], "b": []}
-        for what, value in [("join", name) for name in "aaabbb"] + steps:
-            if what == "join":
-                calling = bell.heard(value)
-                listening.append((calling, calling.__enter__(), value, len(rung[value])))
-            elif what == "leave" and value < len(listening):
-                calling, ear, _, _ = listening.pop(value)
-                calling.__exit__(None, None, None)
-                before = ear.forget()
+        notifier, listening, sent = Notifier(), [], {"a": [], "b": []}
+        for action, value in [("join", name) for name in "aaabbb"] + steps:
+            if action == "join":
+                registration = notifier.listen(value)
+                listening.append((registration, registration.__enter__(), value, len(sent[value])))
+            elif action == "leave" and value < len(listening):
+                registration, listener, _, _ = listening.pop(value)
+                registration.__exit__(None, None, None)
+                before = listener.drain()
                 await iterations(1)
-                assert ear.forget() == [], before
-            elif what == "iterate":
+                assert listener.drain() == [], before
+            elif action == "iterate":
                 await iterations(value)
-            elif what.startswith("ring"):
-                number = len(rung[value])
-                rung[value].append(number)
-                ringing = partial(bell.ring, (value,), {value: number})
-                if what == "ring":
-                    ringing()
+            elif action.startswith("notify"):
+                number = len(sent[value])
+                sent[value].append(number)
+                notify = partial(notifier.notify, (value,), {value: number})
+                if action == "notify":
+                    notify()
                 else:
-                    ringer = threading.Thread(target=ringing)
-                    ringer.start()
-                    ringer.join()
+                    sender = threading.Thread(target=notify)
+                    sender.start()
+                    sender.join()
         await iterations(100)
-        for calling, ear, name, joined in listening:
-            heard = ear.forget()
-            expected = rung[name][joined:]
-            calling.__exit__(None, None, None)
-            # A ring shortly before it joined does no harm.
-            known = [number for number in heard if number is not None and number >= joined]
+        for registration, listener, name, joined in listening:
+            received = listener.drain()
+            expected = sent[name][joined:]
+            registration.__exit__(None, None, None)
+            # A payload sent shortly before it joined does no harm.
+            known = [number for number in received if number is not None and number >= joined]
             assert known == sorted(set(known))
-            assert None in heard or known == expected
-            assert known[-1:] == expected[-1:] or heard[-1:] == [None]
+            assert None in received or known == expected
+            assert known[-1:] == expected[-1:] or received[-1:] == [None]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "NOTIFY_SLICE_LISTENERS", 2)

@@ -18,7 +18,7 @@ EVENT = {"type": "message/appended", "message": {"content": "."}}
 
 @pytest.fixture(autouse=True)
 def only_the_bell_wakes(monkeypatch):
-    """A feed that missed the bell would hear of an event at its next look, which never comes."""
+    """Disable polling, so that a feed that missed a notification never sees the event."""
     monkeypatch.setattr(limits, "WATCH_HEARTBEAT_S", 3_600.0)
     monkeypatch.setattr(limits, "WATCH_POLL_S", 3_600.0)
 

@@ -133,9 +133,9 @@ def test_waiting_reader_learns_of_the_deletion_before_its_rows_are_trimmed(strea
     fill(streams)
 
     async def wait():
-        with streams.bell.heard("s") as ear:
+        with streams.notifier.listen("s") as listener:
             await streams.delete_async("s")
-            heard = await ear.wait(5.0)
+            heard = await listener.wait(5.0)
         return heard, left(streams)[2]
 
     assert asyncio.run(wait()) == (True, 1)

@@ -20,13 +20,13 @@ def streams(tmp_path):
 
 
 def listening(streams, name, work):
-    """What an ear has heard under a name while `work` was done."""
+    """Return the payloads that a listener of `name` receives while `work` runs."""
 
     async def main():
-        with streams.bell.heard(name) as ear:
+        with streams.notifier.listen(name) as listener:
             work()
             await asyncio.sleep(0)
-            return ear.forget()
+            return listener.drain()
 
     return asyncio.run(main())
 
@@ -101,7 +101,7 @@ def test_anything_but_a_few_records_has_to_be_looked_up(streams, change):
         elif change == "large":
             stream.append(b"x" * (limits.STREAM_ECHO_BYTES + 1))
         else:
-            streams.bell.ring()
+            streams.notifier.notify()
 
     heard = listening(streams, "s", work)
     assert len(heard) == 2

@@ -32,13 +32,13 @@ def noted(streams, appending, readers):
     async def main():
         events = []
 
-        async def reader(ear):
-            assert await ear.wait(30)
+        async def reader(listener):
+            assert await listener.wait(30)
             events.append("woken")
 
         with ExitStack() as stack:
-            ears = [stack.enter_context(streams.bell.heard("s")) for _ in range(readers)]
-            tasks = [asyncio.create_task(reader(ear)) for ear in ears]
+            listeners = [stack.enter_context(streams.notifier.listen("s")) for _ in range(readers)]
+            tasks = [asyncio.create_task(reader(listener)) for listener in listeners]
             await asyncio.sleep(0)
             await appending(events)
             await asyncio.gather(*tasks)

@@ -274,10 +274,10 @@ def test_events_are_redacted_before_anybody_sees_them(streams):
     message = b'{"password": "hunter2", "requestId": "r1"}'
 
     async def heard():
-        with streams.bell.heard("orders") as ear:
+        with streams.notifier.listen("orders") as listener:
             await streams.append_async("orders", Append([message], JSON))
-            await ear.wait(60)
-            return repr(ear.forget())
+            await listener.wait(60)
+            return repr(listener.drain())
 
     assert "hunter2" not in asyncio.run(heard())
     assert "hunter2" not in "".join(texts(streams))

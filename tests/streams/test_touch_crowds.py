@@ -115,8 +115,8 @@ def test_a_journal_that_took_the_place_of_another_wakes_everybody(asleep, touche
 
 
 def test_what_rings_while_the_scout_looks_is_looked_for_again(asleep, touches, stream):
-    ears = touches._looking.ears
-    scout, more = ears._scout, [change("1")]
+    waiters = touches._looking.waiters
+    scout, more = waiters._scout, [change("1")]
 
     def slow(name):
         done = scout(name)
@@ -125,7 +125,7 @@ def test_what_rings_while_the_scout_looks_is_looked_for_again(asleep, touches, s
         return done
 
     async def work():
-        ears._scout = slow
+        waiters._scout = slow
         stream.append(change("2"))
 
     assert asleep(work).touched

@@ -1,21 +1,17 @@
-"""A bell that rings when something was committed in this process.
+"""Notifications of commits within one process, and the followers that wait for them.
 
-Threads wait for it, functions are called, and coroutines are woken. Each of them reads the log
-then, so a ring that comes too early or twice does no harm. A listener under a name does not hear
-what is rung for other names; a ring may say what was committed under a name, which can spare its
-listeners the read.
+Threads wait, functions are called, and coroutines are woken. Each of them then reads the log, so an
+early or repeated notification does no harm. A listener registered under a name is not notified of
+other names. A notification may carry a payload per name, which can save its listeners the read.
 
-Coroutines are woken in slices, so that a stream with ten thousand readers does not stop its event
+Coroutines are woken in slices, so that a stream with ten thousand readers does not block its event
 loop:
 
-    ring ──> fan-out of each event loop ──> a slice of listeners ──> [ one iteration ] ──> ...
+    notify ──> fan-out of each event loop ──> a slice of listeners ──> [ one iteration ] ──> ...
 
-Names take turns, so a name with few listeners does not wait for one with many. What is rung for a
-name during its fan-out is delivered in its next one: each listener hears everything in order.
-
-What everybody shares who follows a log: iteration, for threads and for coroutines, and an end.
-
-A subclass says what comes next; that is all it must say.
+Names take turns, so a name with few listeners does not wait for one with many. A notification that
+arrives during the fan-out of its name is delivered in the next round: each listener receives
+everything in order.
 """
 
 from __future__ import annotations
@@ -34,66 +30,68 @@ from fourfold import limits
 from fourfold.kernel.transaction import Transaction
 
 _PENDING_MAX = 8
-"""What is remembered until it is delivered or read; beyond that, only that it rang."""
+"""Payloads buffered until delivery; on overflow they collapse into one None."""
 Callback = Callable[[object], None]
-"""Is called with what was said with a ring; None when nothing was."""
+"""Called with the payload of a notification; None if it has none."""
 
 
 class Notifier:
-    """Rings when something was committed."""
+    """Notifies threads, functions and coroutines of commits."""
 
     def __init__(self) -> None:
         self._change = threading.Condition()
-        self._rings = 0
+        self._count = 0
         self._all = _Listeners()
         self._named: dict[str, _Listeners] = {}
         self._fan_outs: dict[asyncio.AbstractEventLoop, _FanOut] = {}
 
     @property
-    def rings(self) -> int:
-        """A mark to take before looking at the log, and to hand to `wait`."""
-        return self._rings
+    def count(self) -> int:
+        """Number of notifications so far. Read it before the log, and pass it to `wait`."""
+        return self._count
 
-    def is_heard(self, name: str | None = None) -> bool:
-        """Return True if there are listeners under that name; without one, under any."""
+    def has_listeners(self, name: str | None = None) -> bool:
+        """Return True if `name`, or without one any name, has listeners."""
         return bool(self._named) if name is None else name in self._named
 
-    def ring(
-        self, names: Iterable[str] | None = None, said: Mapping[str, object] | None = None
+    def notify(
+        self, names: Iterable[str] | None = None, payloads: Mapping[str, object] | None = None
     ) -> None:
-        """Notify all listeners; with names, those under one of them and those of everything.
+        """Notify the listeners of `names` and those without a name; by default all listeners.
 
-        What is `said` of a name goes to the listeners under it.
+        `payloads` maps a name to the payload that its listeners receive.
         """
-        self._notify(names, said)
+        self._signal(names, payloads)
         self._wake()
 
-    def ring_on_commit(
+    def notify_on_commit(
         self,
         txn: Transaction,
         names: Iterable[str] | None = None,
-        said: Mapping[str, object] | None = None,
+        payloads: Mapping[str, object] | None = None,
     ) -> None:
-        """Ring when `txn` is committed: coroutines are woken after it has been acknowledged, so
-        that writers do not wait for readers.
+        """Notify when `txn` is committed.
+
+        Coroutines are woken after the commit is acknowledged, so that writers do not wait for
+        readers.
         """
-        txn.after_commit(partial(self._notify, names, said))
+        txn.after_commit(partial(self._signal, names, payloads))
         txn.after_acknowledge(self._wake)
 
-    def _notify(self, names: Iterable[str] | None, said: Mapping[str, object] | None) -> None:
-        """Call functions, let threads go on, and note for whom `_wake` is."""
+    def _signal(self, names: Iterable[str] | None, payloads: Mapping[str, object] | None) -> None:
+        """Call the functions, wake the threads, and queue the coroutines for `_wake`."""
         with self._change:
-            self._rings += 1
+            self._count += 1
             self._change.notify_all()
-            called: list[tuple[Callback, object]] = []
-            self._all.notify(None, called)
+            calls: list[tuple[Callback, object]] = []
+            self._all.notify(None, calls)
             if self._named:
                 for name in self._named if names is None else names:
                     listeners = self._named.get(name)
                     if listeners is not None:
-                        listeners.notify(None if said is None else said.get(name), called)
-        for listener, saying in called:
-            listener(saying)
+                        listeners.notify(None if payloads is None else payloads.get(name), calls)
+        for function, payload in calls:
+            function(payload)
 
     def _wake(self) -> None:
         if self._fan_outs:
@@ -102,52 +100,52 @@ class Notifier:
             for fan_out in fan_outs:
                 fan_out.start()
 
-    def wait(self, rings: int, timeout: float) -> None:
-        """Until it rings, or has rung since the mark, or the time is over."""
+    def wait(self, count: int, timeout: float) -> None:
+        """Block until `self.count` differs from `count`, or for `timeout` seconds."""
         with self._change:
-            self._change.wait_for(lambda: self._rings != rings, timeout)
+            self._change.wait_for(lambda: self._count != count, timeout)
 
     @contextmanager
-    def calling(self, listener: Callback, name: str | None = None) -> Iterator[None]:
-        """Call a function for each ring while the block lasts, in the thread that rings."""
+    def call(self, function: Callback, name: str | None = None) -> Iterator[None]:
+        """Call `function` for each notification during the block, on the notifying thread."""
         with self._listening(name) as listeners:
             with self._change:
-                listeners.functions.add(listener)
+                listeners.functions.add(function)
             try:
                 yield
             finally:
                 with self._change:
-                    listeners.functions.discard(listener)
+                    listeners.functions.discard(function)
 
     @contextmanager
-    def heard(self, name: str | None = None) -> Iterator[Listener]:
-        """Let a coroutine hear the bell while the block lasts."""
+    def listen(self, name: str | None = None) -> Iterator[Listener]:
+        """Register a coroutine's listener for the duration of the block."""
         loop = asyncio.get_running_loop()
-        ear = Listener(loop)
+        listener = Listener(loop)
         with self._listening(name) as listeners:
             with self._change:
                 fan_out = self._fan_outs.get(loop)
                 if fan_out is None:
                     fan_out = self._fan_outs[loop] = _FanOut(loop, self._change)
-                fan_out.ears += 1
-                crowd = listeners.crowds.get(fan_out)
-                if crowd is None:
-                    crowd = listeners.crowds[fan_out] = _ListenerGroup()
-                crowd.ears[ear] = None
+                fan_out.listeners += 1
+                group = listeners.groups.get(fan_out)
+                if group is None:
+                    group = listeners.groups[fan_out] = _ListenerGroup()
+                group.listeners[listener] = None
             try:
-                yield ear
+                yield listener
             finally:
                 with self._change:
-                    del crowd.ears[ear]
-                    if not crowd.ears:
-                        del listeners.crowds[fan_out]
-                    fan_out.ears -= 1
-                    if not fan_out.ears:
+                    del group.listeners[listener]
+                    if not group.listeners:
+                        del listeners.groups[fan_out]
+                    fan_out.listeners -= 1
+                    if not fan_out.listeners:
                         del self._fan_outs[loop]
 
     @contextmanager
     def _listening(self, name: str | None) -> Iterator[_Listeners]:
-        """Keep the listeners under a name while there are any."""
+        """Yield the listeners of `name`; they are removed with their last user."""
         if name is None:
             yield self._all
             return
@@ -164,55 +162,55 @@ class Notifier:
 
 
 class _Listeners:
-    """Functions and coroutines that listen under one name. The bell's lock protects it."""
+    """Functions and coroutines that listen under one name. Protected by the notifier's lock."""
 
     def __init__(self) -> None:
         self.users = 0
         self.functions: set[Callback] = set()
-        self.crowds: dict[_FanOut, _ListenerGroup] = {}
+        self.groups: dict[_FanOut, _ListenerGroup] = {}
 
-    def notify(self, saying: object, called: list[tuple[Callback, object]]) -> None:
-        """Add the functions to `called`, and the coroutines to the fan-outs of their loops."""
-        called += [(function, saying) for function in self.functions]
-        for fan_out, crowd in self.crowds.items():
-            fan_out.add(crowd, saying)
+    def notify(self, payload: object, calls: list[tuple[Callback, object]]) -> None:
+        """Add the functions to `calls`, and the coroutines to the fan-outs of their loops."""
+        calls += [(function, payload) for function in self.functions]
+        for fan_out, group in self.groups.items():
+            fan_out.add(group, payload)
 
 
 class _ListenerGroup:
     """The coroutines of one event loop that listen under one name."""
 
     def __init__(self) -> None:
-        self.ears: dict[Listener, None] = {}
+        self.listeners: dict[Listener, None] = {}
         self.queued = False
         self.pending: list[object] = []
-        """What was said and is to be delivered in the next round."""
-        self.left: list[Listener] = []
-        """Who is still to be notified in this round."""
-        self.said: list[object] = []
-        """What was said for this round."""
+        """Payloads to deliver in the next round."""
+        self.remaining: list[Listener] = []
+        """Listeners still to be notified in this round."""
+        self.payloads: list[object] = []
+        """Payloads of this round."""
 
 
 class _FanOut:
     """Notifies the coroutines of one event loop, a slice in each iteration."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, lock: threading.Condition) -> None:
-        self.ears = 0
+        self.listeners = 0
         self._loop = loop
         self._thread = threading.get_ident()
         self._lock = lock
         self._queue: deque[_ListenerGroup] = deque()
         self._started = False
 
-    def add(self, crowd: _ListenerGroup, saying: object) -> None:
-        """Note what a crowd is to hear. The caller holds the lock, and calls `start` after it."""
-        _remember(crowd.pending, saying)
-        if not crowd.queued:
-            crowd.queued = True
-            self._queue.append(crowd)
+    def add(self, group: _ListenerGroup, payload: object) -> None:
+        """Queue a payload for a group. The caller holds the lock, and calls `start` after it."""
+        _buffer(group.pending, payload)
+        if not group.queued:
+            group.queued = True
+            self._queue.append(group)
 
     def start(self) -> None:
-        """Deliver what was noted, from any thread: at once on the thread of the loop, if nothing is
-        under way.
+        """Deliver queued payloads, from any thread: at once on the thread of the loop, unless a
+        delivery is in progress.
         """
         with self._lock:
             if self._started or not self._queue:
@@ -226,82 +224,83 @@ class _FanOut:
                 self._loop.call_soon_threadsafe(self._deliver)
 
     def _deliver(self) -> None:
-        """Notify one slice, and go on in the next iteration of the loop."""
-        room = limits.NOTIFY_SLICE_LISTENERS
-        while room > 0:
+        """Notify one slice, and continue in the next iteration of the loop."""
+        budget = limits.NOTIFY_SLICE_LISTENERS
+        while budget > 0:
             with self._lock:
                 if not self._queue:
                     self._started = False
                     return
-                crowd = self._queue.popleft()
-                if not crowd.left:
-                    crowd.left = list(reversed(crowd.ears))
-                    crowd.said, crowd.pending = crowd.pending, []
-            room -= self._notify(crowd, room)
+                group = self._queue.popleft()
+                if not group.remaining:
+                    group.remaining = list(reversed(group.listeners))
+                    group.payloads, group.pending = group.pending, []
+            budget -= self._notify(group, budget)
             with self._lock:
-                if crowd.left or crowd.pending:
-                    self._queue.append(crowd)
+                if group.remaining or group.pending:
+                    self._queue.append(group)
                 else:
-                    crowd.queued = False
+                    group.queued = False
         self._loop.call_soon(self._deliver)
 
-    def _notify(self, crowd: _ListenerGroup, most: int) -> int:
-        """Notify listeners of a crowd that have not left; return how many it looked at."""
-        ears, left, said = crowd.ears, crowd.left, crowd.said
-        slice_ = left[-most:]
-        del left[-most:]
-        for ear in reversed(slice_):
-            if ear in ears:
-                ear.hear(said)
+    def _notify(self, group: _ListenerGroup, limit: int) -> int:
+        """Notify up to `limit` registered listeners of a group; return how many were examined."""
+        listeners, remaining, payloads = group.listeners, group.remaining, group.payloads
+        slice_ = remaining[-limit:]
+        del remaining[-limit:]
+        for listener in reversed(slice_):
+            if listener in listeners:
+                listener.deliver(payloads)
         return len(slice_)
 
 
-def _remember(sayings: list[object], saying: object) -> None:
-    """Add what was said, or only that it rang when there is too much."""
-    if len(sayings) >= _PENDING_MAX:
-        sayings.clear()
-        saying = None
-    sayings.append(saying)
+def _buffer(payloads: list[object], payload: object) -> None:
+    """Append a payload, or replace all by None when there are too many."""
+    if len(payloads) >= _PENDING_MAX:
+        payloads.clear()
+        payload = None
+    payloads.append(payload)
 
 
 class Listener:
-    """Hears a bell for a coroutine, in any thread that rings it."""
+    """Receives notifications for one coroutine, from any thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._thread = threading.get_ident()
-        self._rung = asyncio.Event()
-        self._said: list[object] = []
+        self._notified = asyncio.Event()
+        self._payloads: list[object] = []
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Wake its coroutine, from any thread."""
         if threading.get_ident() == self._thread:
             # The loop runs on this very thread, and need not be woken.
-            self.hear((None,))
+            self.deliver((None,))
             return
         # A closed loop has no coroutines left to wake.
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self.hear, (None,))
+            self._loop.call_soon_threadsafe(self.deliver, (None,))
 
-    def hear(self, said: Iterable[object]) -> None:
-        """Wake its coroutine, from a callback of its loop, with what was said in each ring."""
-        for saying in said:
-            _remember(self._said, saying)
-        self._rung.set()
+    def deliver(self, payloads: Iterable[object]) -> None:
+        """Wake its coroutine with the payload of each notification. Runs on the loop's thread."""
+        for payload in payloads:
+            _buffer(self._payloads, payload)
+        self._notified.set()
 
-    def forget(self) -> list[object]:
-        """Forget what was heard, and tell it: for each ring what was said, None for nothing. To be
-        done before a look at the log, not after it.
+    def drain(self) -> list[object]:
+        """Remove and return the payloads received, with None for a notification without one.
+
+        Call it before reading the log, not after it.
         """
-        self._rung.clear()
-        said, self._said = self._said, []
-        return said
+        self._notified.clear()
+        payloads, self._payloads = self._payloads, []
+        return payloads
 
     async def wait(self, seconds: float) -> bool:
-        """Until it rings, or has rung since `forget`; False when the time is over first."""
+        """Wait for a notification since the last `drain`; return False on timeout."""
         try:
             async with asyncio.timeout(seconds):
-                await self._rung.wait()
+                await self._notified.wait()
         except TimeoutError:
             return False
         return True
@@ -311,40 +310,43 @@ T = TypeVar("T")
 
 
 class Follower(ABC, Generic[T]):
-    """An iterator over what a log brings, which waits for more."""
+    """An iterator over a log that waits for new entries.
+
+    A subclass only implements `next`, `next_async` and `close`.
+    """
 
     _timeout: float | None = None
-    """Seconds without anything new after which an iteration ends."""
+    """Seconds without a new entry after which an iteration ends."""
 
     @abstractmethod
     def next(self, timeout: float | None = None) -> T | None:
-        """What comes next; None when nothing came in time, or nothing will come any more."""
+        """Return the next entry, or None on timeout or when the follower is closed."""
 
     @abstractmethod
     async def next_async(self, timeout: float | None = None) -> T | None:  # noqa: ASYNC109
-        """The same for coroutines."""
+        """Return the next entry, or None on timeout or when the follower is closed."""
 
     @abstractmethod
     def close(self) -> None:
-        """End it: whoever waits gets nothing more."""
+        """Close the follower; calls that wait return None."""
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> T:
-        found = self.next(self._timeout)
-        if found is None:
+        entry = self.next(self._timeout)
+        if entry is None:
             raise StopIteration
-        return found
+        return entry
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> T:
-        found = await self.next_async(self._timeout)
-        if found is None:
+        entry = await self.next_async(self._timeout)
+        if entry is None:
             raise StopAsyncIteration
-        return found
+        return entry
 
     def __enter__(self) -> Self:
         return self

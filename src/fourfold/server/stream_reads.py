@@ -172,7 +172,7 @@ class StreamRead:
     def stop(self) -> None:
         """End those who wait, as if their time were over."""
         self._stopping = True
-        self._streams.bell.ring()
+        self._streams.notifier.notify()
 
     async def answer(self, request: Request, name: str) -> Response:
         given = request.parameters()
@@ -233,8 +233,8 @@ class StreamRead:
         by_record, most = listing.by_record(given), listing.most(given)
         until = time.monotonic() + self._timing.long_poll_s
         at = start
-        with self._streams.bell.heard(name) as ear:
-            follower = _Follower(self._streams, name, ear, sought, most)
+        with self._streams.notifier.listen(name) as listener:
+            follower = _Follower(self._streams, name, listener, sought, most)
             while True:
                 info, chunk = await follower.read(at)
                 at = chunk.offset
@@ -243,7 +243,7 @@ class StreamRead:
                     break
                 if not chunk.up_to_date:
                     continue
-                await ear.wait(min(left, limits.WATCH_HEARTBEAT_S))
+                await listener.wait(min(left, limits.WATCH_HEARTBEAT_S))
         told = _told(info, chunk)
         told["stream-cursor"] = make_cursor(self._streams.clock(), given.get("cursor"))
         if not chunk.records:
@@ -284,8 +284,8 @@ class StreamRead:
         """
         until = time.monotonic() + self._timing.sse_s
         first = True
-        with self._streams.bell.heard(name) as ear:
-            follower = _Follower(self._streams, name, ear, sought, limits.STREAM_READ_RECORDS)
+        with self._streams.notifier.listen(name) as listener:
+            follower = _Follower(self._streams, name, listener, sought, limits.STREAM_READ_RECORDS)
             while True:
                 # A search that found nothing yet reports where it is, for a reader that reconnects.
                 if chunk.records or chunk.closed or first or not chunk.up_to_date:
@@ -298,7 +298,7 @@ class StreamRead:
                     return
                 # What came before anybody listened has to be looked up first.
                 waits = chunk.up_to_date and not first
-                if waits and not await ear.wait(min(self._timing.keep_alive_s, left)):
+                if waits and not await listener.wait(min(self._timing.keep_alive_s, left)):
                     yield KEEP_ALIVE
                 first = False
                 try:
@@ -314,17 +314,22 @@ class _Follower:
     """
 
     def __init__(
-        self, streams: Streams, name: str, ear: Listener, sought: RecordFilter | None, most: int
+        self,
+        streams: Streams,
+        name: str,
+        listener: Listener,
+        sought: RecordFilter | None,
+        most: int,
     ) -> None:
         self._streams = streams
         self._name = name
-        self._ear = ear
+        self._listener = listener
         self._sought = sought
         self._most = most
         self._info: StreamInfo | None = None
 
     async def read(self, at: str) -> tuple[StreamInfo, Chunk]:
-        heard = self._ear.forget()
+        heard = self._listener.drain()
         info = self._info
         if info is not None and self._sought is None and heard:
             found = feed.chunk(info, at, heard, self._most)

@@ -238,7 +238,7 @@ class Deliverer:
         self._concurrency = concurrency
         self._timeout_s = timeout_s
         self._stopping = False
-        self._rung = False
+        self._notified = False
         self._loop = asyncio.new_event_loop()
         self._wake = asyncio.Event()
         self._under_way: dict[str, tuple[str, asyncio.Task[None]]] = {}
@@ -251,7 +251,7 @@ class Deliverer:
 
     def __exit__(self, *_: object) -> None:
         self._stopping = True
-        self._ring()
+        self._notify()
         self._thread.join()
 
     def _run(self) -> None:
@@ -263,27 +263,27 @@ class Deliverer:
         finally:
             self._loop.close()
 
-    def _ring(self, _said: object = None) -> None:
+    def _notify(self, _payload: object = None) -> None:
         # Called for every commit, from any thread: all but the first since the last look are free.
-        if not self._rung:
-            self._rung = True
+        if not self._notified:
+            self._notified = True
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._wake.set)
 
     async def _deliver(self) -> None:
-        with self._subscriptions.bell.calling(self._ring), ExitStack() as listening:
+        with self._subscriptions.notifier.call(self._notify), ExitStack() as listening:
             listens = False
             while not self._stopping:
                 self._wake.clear()
-                self._rung = False
+                self._notified = False
                 pause = limits.WEBHOOK_IDLE_S
                 try:
                     if bool(self._subscriptions.count()) != listens:
                         listens = not listens
                         listening.pop_all().close()
                         if listens:
-                            bell = self._subscriptions.streams_bell
-                            listening.enter_context(bell.calling(self._ring))
+                            notifier = self._subscriptions.streams_notifier
+                            listening.enter_context(notifier.call(self._notify))
                     pause = self._look() if listens else pause
                     self._subscriptions.failure = None
                 except FourfoldError as error:
@@ -341,7 +341,7 @@ class Deliverer:
             self._subscriptions.failure = error
         finally:
             del self._under_way[subscription_id]
-            self._ring()
+            self._notify()
 
     async def _tell(self, wake: Wake) -> None:
         try:

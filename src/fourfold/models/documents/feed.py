@@ -109,16 +109,16 @@ class Watch(Follower[Commit]):
     async def next_async(self, timeout: float | None = None) -> Commit | None:  # noqa: ASYNC109
         """The same for coroutines. One that is cancelled while it waits misses nothing."""
         until = _until(timeout)
-        ear = Listener(asyncio.get_running_loop())
-        with self._registered(ear.ring) as waiter:
+        listener = Listener(asyncio.get_running_loop())
+        with self._registered(listener.notify) as waiter:
             while not self._closed:
-                ear.forget()
+                listener.drain()
                 self._begin_look(waiter)
                 # Only what has arrived here counts as handed out, so a cancelled look is repeated.
                 found = self._take(await asyncio.to_thread(self._look, self._position, self._seqs))
                 if found.commit is not None or found.ended or self._pause(until) <= 0:
                     return found.commit
-                while not await ear.wait(self._pause(until)) and self._is_idle(until):
+                while not await listener.wait(self._pause(until)) and self._is_idle(until):
                     pass
         return None
 

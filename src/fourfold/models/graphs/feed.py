@@ -260,14 +260,14 @@ class Feed:
         """
         until = None if timeout is None else time.monotonic() + timeout
         while not self._closed:
-            rings = self._graphs.bell.rings
+            count = self._graphs.notifier.count
             changes = self._look()
             left = self._pause(until)
             if changes or self._is_over(timeout, left):
                 return changes
             if self._at_end:
                 self._refuse_endless_wait(until)
-                self._graphs.bell.wait(rings, left)
+                self._graphs.notifier.wait(count, left)
         return ()
 
     async def next_async(self, timeout: float | None = None) -> tuple[Change, ...]:  # noqa: ASYNC109
@@ -275,22 +275,22 @@ class Feed:
         reads to the end of the log, and does not wait there. Cancelling it loses no row.
         """
         until = None if timeout is None else time.monotonic() + timeout
-        with self._graphs.bell.heard() as ear:
+        with self._graphs.notifier.listen() as listener:
             while not self._closed:
-                ear.forget()
+                listener.drain()
                 changes = await asyncio.to_thread(self._look)
                 left = self._pause(until)
                 if changes or self._is_over(timeout, left):
                     return changes
                 if self._at_end:
                     self._refuse_endless_wait(until)
-                    await ear.wait(left)
+                    await listener.wait(left)
         return ()
 
     def close(self) -> None:
         """End the feed: whoever waits for the next page gets none."""
         self._closed = True
-        self._graphs.bell.ring()
+        self._graphs.notifier.notify()
 
     def _look(self) -> tuple[Change, ...]:
         """Read a page. One without rows that got further is not the end of the log."""

@@ -59,7 +59,7 @@ class Graphs(Selections, Registers, Maintenance):
     def __init__(self, database: Database, *, strict: bool = False) -> None:
         super().__init__()
         self.database = database
-        self.bell = Notifier()
+        self.notifier = Notifier()
         self.strict = strict
         """Whether `update_sync_flags` is forbidden."""
         self._apps = Apps()
@@ -109,7 +109,7 @@ class Graphs(Selections, Registers, Maintenance):
         try:
             yield handle
             handle.finish()
-            txn.after_commit_once(self.bell.ring)
+            txn.after_commit_once(self.notifier.notify)
         finally:
             self._running.handle = None
             _OPEN.set(tuple(each for each in _OPEN.get() if each is not handle))

@@ -67,13 +67,13 @@ class Feed(Follower[Item]):
         self._page: deque[Event] = deque()
         self._closed = False
         self._finishing = False
-        self._bell = broadcast.bell(sid)
+        self._notifier = broadcast.notifier(sid)
         self._cursor = broadcast.start(sid, after)
 
     @property
     def wakes(self) -> int:
         """How often something was committed that concerns it, so that it looked at the log."""
-        return self._bell.rings
+        return self._notifier.count
 
     @property
     def session(self) -> str | None:
@@ -83,7 +83,7 @@ class Feed(Follower[Item]):
     def finish(self) -> None:
         """Hand out what is there by now, and then end."""
         self._finishing = True
-        self._bell.ring()
+        self._notifier.notify()
 
     @property
     def cursor(self) -> int:
@@ -103,24 +103,24 @@ class Feed(Follower[Item]):
     def next(self, timeout: float | None = None) -> Item | None:
         """The next item; None when none came in time, or the feed is closed."""
         until = _until(timeout)
-        bell = self._bell
+        notifier = self._notifier
         while not self._closed:
-            rings = bell.rings
+            count = notifier.count
             # Looked at first: what came before the wish to end is still handed out.
             finishing = self._finishing
             found = self._take(self._look(self._cursor))
             left = self._pause(until)
             if found is not None or left <= 0 or finishing:
                 return found
-            bell.wait(rings, left)
+            notifier.wait(count, left)
         return None
 
     async def next_async(self, timeout: float | None = None) -> Item | None:  # noqa: ASYNC109
         """The same for coroutines. One that is cancelled while it waits misses nothing."""
         until = _until(timeout)
-        with self._bell.heard() as ear:
+        with self._notifier.listen() as listener:
             while not self._closed:
-                ear.forget()
+                listener.drain()
                 # Only what has arrived here counts as handed out, so a cancelled look is repeated.
                 page: list[Event] = []
                 if not self._page:
@@ -129,14 +129,14 @@ class Feed(Follower[Item]):
                 left = self._pause(until)
                 if found is not None or left <= 0:
                     return found
-                await ear.wait(left)
+                await listener.wait(left)
         return None
 
     def close(self) -> None:
         """End the feed: whoever waits for the next item gets none."""
         self._closed = True
         self._broadcast.leave(self)
-        self._bell.ring()
+        self._notifier.notify()
 
     def _look(self, cursor: int) -> list[Event]:
         """The next events of the log, unless some are at hand."""
@@ -162,7 +162,7 @@ class Feed(Follower[Item]):
         return item.event_id if self._sid is not None else item.position
 
     def _pause(self, until: float | None) -> float:
-        """How long to wait for the bell before looking again."""
+        """How long to wait for the notifier before looking again."""
         # A writer hears of every commit, but must notice when its store is closed.
         writable = self._broadcast.writable
         most = limits.WATCH_HEARTBEAT_S if writable else limits.WATCH_POLL_S
@@ -247,7 +247,7 @@ class Broadcast:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._bells: WeakValueDictionary[str | None, Notifier] = WeakValueDictionary()
+        self._notifiers: WeakValueDictionary[str | None, Notifier] = WeakValueDictionary()
         """One for each session that is followed, and one, under None, for all of them. A feed holds
         the one that it waits for.
         """
@@ -261,28 +261,28 @@ class Broadcast:
     def writable(self) -> bool:
         return self._log.writable
 
-    def bell(self, sid: str | None) -> Notifier:
-        """The bell of a session; None is for all sessions."""
+    def notifier(self, sid: str | None) -> Notifier:
+        """The notifier of a session; None is for all sessions."""
         with self._lock:
-            return self._bells.setdefault(sid, Notifier())
+            return self._notifiers.setdefault(sid, Notifier())
 
-    def ring(self, sid: str) -> None:
+    def notify(self, sid: str) -> None:
         """Wake the feeds of a session, and those of all sessions: something was committed. A feed
-        has its bell before it reads for the first time, so one that is not there needs no ring.
+        has its notifier before it reads for the first time, so a missing one needs no call.
         """
-        if self._bells:
+        if self._notifiers:
             with self._lock:
-                bells = [self._bells.get(sid), self._bells.get(None)]
-            for bell in bells:
-                if bell is not None:
-                    bell.ring()
+                notifiers = [self._notifiers.get(sid), self._notifiers.get(None)]
+            for notifier in notifiers:
+                if notifier is not None:
+                    notifier.notify()
 
-    def ring_all(self) -> None:
+    def notify_all(self) -> None:
         """Wake every feed."""
         with self._lock:
-            bells = list(self._bells.values())
-        for bell in bells:
-            bell.ring()
+            notifiers = list(self._notifiers.values())
+        for notifier in notifiers:
+            notifier.notify()
 
     def join(self, feed: Feed) -> Feed:
         """Let a feed hear of transient items from now on."""
@@ -319,7 +319,7 @@ class Broadcast:
                 position = reading.position()
         for feed in feeds:
             feed.offer(Transient(sid, copied(item), event_id, position))
-        self.ring(sid)
+        self.notify(sid)
 
     def start(self, sid: str | None, after: int | None) -> int:
         """Where a feed begins: behind `after`, or behind what is there by now."""

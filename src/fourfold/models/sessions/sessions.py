@@ -122,7 +122,7 @@ class Sessions:
         at, _ = self._preparing.now()
         self._broadcast.refuse_reentry(sid)
         self.log.transact(lambda txn: writer.delete(txn, self._slots, sid, at))
-        self._broadcast.ring(sid)
+        self._broadcast.notify(sid)
 
     # Appending
 
@@ -388,7 +388,7 @@ class Sessions:
             raise ReadOnly(f"{self.log!r} is open for reading only")
         _, now = self._preparing.now()
         done = bundle.take_in(self, self._slots, Path(path), now)
-        self._broadcast.ring_all()
+        self._broadcast.notify_all()
         return done
 
     # Live
@@ -465,7 +465,7 @@ class Sessions:
         if request.payloads:
             payloads.write_files(request.payloads, self.files)
         result = self.log.transact(work, request.size)
-        self._broadcast.ring(request.sid)
+        self._broadcast.notify(request.sid)
         return result
 
     async def _submit_async(self, work: Callable[[LogWriter], T], request: Append) -> T:
@@ -473,7 +473,7 @@ class Sessions:
         if any(writer.is_file(each, self.files) for each in request.payloads):
             await asyncio.to_thread(payloads.write_files, request.payloads, self.files)
         result = await self.log.transact_async(work, request.size)
-        self._broadcast.ring(request.sid)
+        self._broadcast.notify(request.sid)
         return result
 
     def _subscribe(self, feed: Feed, callback: Callable[[Item], Any]) -> Subscription:

@@ -89,7 +89,7 @@ def _expire(streams: Streams, name: str, txn: Transaction) -> int:
     if not writer.is_expired(info, now):
         return 0
     writer.remove(txn, info, now.ms)
-    streams.bell.ring_on_commit(txn, (name,))
+    streams.notifier.notify_on_commit(txn, (name,))
     return 1
 
 

@@ -209,7 +209,7 @@ class Stream:
         """
         at = offset
         while True:
-            rings = self._streams.bell.rings
+            count = self._streams.notifier.count
             chunk = self.read(at, key=key)
             at = chunk.offset
             if not chunk.records and not chunk.up_to_date:
@@ -220,10 +220,10 @@ class Stream:
                     return
                 continue
             until = None if timeout is None else time.monotonic() + timeout
-            if not self._wait(chunk, rings, until):
+            if not self._wait(chunk, count, until):
                 return
 
-    def _wait(self, chunk: Chunk, rings: int, until: float | None) -> bool:
+    def _wait(self, chunk: Chunk, count: int, until: float | None) -> bool:
         """Wait until the stream is not where a chunk ended; False when the time is over."""
         while True:
             left = None if until is None else until - time.monotonic()
@@ -232,8 +232,8 @@ class Stream:
             pause = (
                 limits.WATCH_HEARTBEAT_S if left is None else min(left, limits.WATCH_HEARTBEAT_S)
             )
-            self._streams.bell.wait(rings, pause)
-            rings = self._streams.bell.rings
+            self._streams.notifier.wait(count, pause)
+            count = self._streams.notifier.count
             info = self.info
             if info.closed or chunk.offset != show_offset(
                 info.next_offset, info.incarnation_number
@@ -243,9 +243,9 @@ class Stream:
     async def follow_async(self, offset: str | int = validation.START) -> AsyncIterator[Chunk]:
         """The same for coroutines, until the stream is closed."""
         at = offset
-        with self._streams.bell.heard(self.name) as ear:
+        with self._streams.notifier.listen(self.name) as listener:
             while True:
-                ear.forget()
+                listener.drain()
                 chunk = await asyncio.to_thread(self.read, at)
                 at = chunk.offset
                 if chunk.records or chunk.closed:
@@ -253,7 +253,7 @@ class Stream:
                     if chunk.closed:
                         return
                     continue
-                await ear.wait(limits.WATCH_HEARTBEAT_S)
+                await listener.wait(limits.WATCH_HEARTBEAT_S)
 
     def _request(
         self,

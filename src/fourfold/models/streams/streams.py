@@ -92,11 +92,11 @@ class Streams:
         """Publishes a stream before the caller who changed it hears of that, if it shall be so."""
         self.unpublished: Callable[[], Mapping[str, FourfoldError]] | None = None
         """Why streams cannot be published, by name, where they are published from here."""
-        self.bell = Notifier()
+        self.notifier = Notifier()
         self.sweep_failure: FourfoldError | None = None
         """Why the last sweep in the background failed, if it did."""
         self._uses = Uses()
-        self.subscriptions = Subscriptions(database, self.moment, self.bell)
+        self.subscriptions = Subscriptions(database, self.moment, self.notifier)
         self.schemas = Schemas(self)
         self.profiles = Profiles(self)
         self.touches = Touches(self)
@@ -165,7 +165,7 @@ class Streams:
 
         def work(point: ForkPoint | None, txn: Transaction) -> CreateResult | None:
             made = writer.create(txn, checked, records, self.moment(), point)
-            self.bell.ring_on_commit(txn, (checked.name,))
+            self.notifier.notify_on_commit(txn, (checked.name,))
             return made
 
         return work
@@ -245,7 +245,7 @@ class Streams:
 
         def work(txn: Transaction) -> None:
             writer.delete(txn, name, self.moment())
-            self.bell.ring_on_commit(txn, (name,))
+            self.notifier.notify_on_commit(txn, (name,))
 
         return work
 
@@ -269,7 +269,7 @@ class Streams:
         def work(txn: Transaction) -> StreamInfo:
             info = change_settings(txn, name, settings, self.moment())
             # Live readers look at the stream again, and not only at what is appended to it.
-            self.bell.ring_on_commit(txn, (name,))
+            self.notifier.notify_on_commit(txn, (name,))
             return info
 
         return work
@@ -318,11 +318,11 @@ class Streams:
         outcomes = self._appender.append(txn, asked, now)
         names = {name for name, _ in asked}
         said = {}
-        if self.bell.is_heard():
-            for name in filter(self.bell.is_heard, names):
+        if self.notifier.has_listeners():
+            for name in filter(self.notifier.has_listeners, names):
                 sid = self._appender.sid_said(name)
                 said[name] = sid and feed.of(asked, outcomes, name, sid, now.ms)
-        self.bell.ring_on_commit(txn, names, said)
+        self.notifier.notify_on_commit(txn, names, said)
         return outcomes
 
     def _submit(self, batch: Batch) -> asyncio.Future[builtins.list[Outcome]]:

@@ -41,15 +41,15 @@ class Subscriptions:
     """The subscriptions of one store."""
 
     def __init__(
-        self, database: Database, now: Callable[[], StreamClock], streams_bell: Notifier
+        self, database: Database, now: Callable[[], StreamClock], streams_notifier: Notifier
     ) -> None:
         self._database = database
         self._now = now
-        self.streams_bell = streams_bell
+        self.streams_notifier = streams_notifier
         """Rings when a stream was written to."""
         self.failure: FourfoldError | None = None
         """Why the last look for work in the background failed, if it did."""
-        self.bell = Notifier()
+        self.notifier = Notifier()
         """Rings when a subscription changed, so that there may be something to do."""
 
     # Which there are
@@ -219,7 +219,7 @@ class Subscriptions:
 
         def work(txn: Transaction) -> None:
             if told := leases.settle(txn, self._now(), _chance()):
-                self.streams_bell.ring_on_commit(txn, told)
+                self.streams_notifier.notify_on_commit(txn, told)
 
         self._database.transact(work)
 
@@ -256,7 +256,7 @@ class Subscriptions:
     def _ringing(self, work: _Work[_R]) -> _Work[_R]:
         def ringing(txn: Transaction) -> _R:
             done = work(txn)
-            txn.after_commit(self.bell.ring)
+            txn.after_commit(self.notifier.notify)
             return done
 
         return ringing

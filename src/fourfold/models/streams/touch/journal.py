@@ -215,7 +215,7 @@ class JournalScan:
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
         self.desks: Final = JournalReaders()
-        self.ears: Final = WaiterRegistry(streams.bell, self._scout)
+        self.waiters: Final = WaiterRegistry(streams.notifier, self._scout)
 
     def enabled(self, snapshot: ReadTransaction, name: str) -> StreamInfo:
         """A stream whose changes can be waited for; NotFound when it is none."""
@@ -261,7 +261,7 @@ class JournalScan:
 
     def _is_current(self, name: str, desk: JournalReader) -> bool:
         """Whether the journal has all that came. Not everything rings, so it counts for a while."""
-        if desk.stamp is None or desk.stamp is not self.ears.stamp(name):
+        if desk.stamp is None or desk.stamp is not self.waiters.stamp(name):
             return False
         return time.monotonic() - desk.looked_at_s < limits.WATCH_HEARTBEAT_S
 
@@ -270,7 +270,7 @@ class JournalScan:
         if not desk.lock.acquire(blocking=way.may_take_long):
             raise NotOnTheLoop
         try:
-            now_s, stamp = time.monotonic(), self.ears.stamp(wait.name)
+            now_s, stamp = time.monotonic(), self.waiters.stamp(wait.name)
             # A snapshot from before the lock might be behind what the journal has seen.
             with self._streams.database.read() as snapshot:
                 info = self.enabled(snapshot, wait.name)
@@ -289,7 +289,7 @@ class JournalScan:
         """Tell those who sleep what was read, while nobody else reads on."""
         news = desk.news()
         if news is not None:
-            self.ears.tell(name, *news)
+            self.waiters.tell(name, *news)
         desk.lock.release()
 
     def _scout(self, name: str) -> bool:
@@ -298,7 +298,7 @@ class JournalScan:
         if not desk.lock.acquire(blocking=False):
             return False
         try:
-            now_s, stamp = time.monotonic(), self.ears.stamp(name)
+            now_s, stamp = time.monotonic(), self.waiters.stamp(name)
             with self._streams.database.read() as snapshot:
                 info = self.enabled(snapshot, name)
                 if not _is_near(desk, info):

@@ -50,12 +50,12 @@ class Touches:
         wait = Wait(name, cursor, keys, timeout_s)
         with self._seen.waiting(name, wait.template_ids):
             while True:
-                rings = self._streams.bell.rings
+                count = self._streams.notifier.count
                 told = wait.after(self._noted(self._looking.look(wait)))
                 if told is not None:
                     return told
                 if wait.pause_s:
-                    self._streams.bell.wait(rings, wait.pause_s)
+                    self._streams.notifier.wait(count, wait.pause_s)
 
     async def wait_async(
         self,
@@ -70,7 +70,10 @@ class Touches:
         (`wake_all`) and it `should_stop`.
         """
         wait = Wait(name, cursor, keys, timeout_s)
-        with self._seen.waiting(name, wait.template_ids), self._looking.ears.seated(name) as seat:
+        with (
+            self._seen.waiting(name, wait.template_ids),
+            self._looking.waiters.seated(name) as seat,
+        ):
             while True:
                 wait.untouched_below(seat.rise())
                 looked = self._looking.recall(wait)
@@ -88,7 +91,7 @@ class Touches:
 
     def wake_all(self) -> None:
         """Let every coroutine that waits look whether it should stop; from any thread."""
-        self._looking.ears.wake_all()
+        self._looking.waiters.wake_all()
 
     async def _look(self, wait: Wait) -> WaitCheck:
         """Segments may be far away, and much may have to be read: that is for a thread."""

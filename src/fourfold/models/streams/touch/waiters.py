@@ -40,18 +40,18 @@ class Waiter:
 
     def __init__(self, room: _WaiterRoom) -> None:
         self._room = room
-        self._ear = Listener(room.loop)
+        self._listener = Listener(room.loop)
         self._marks: frozenset[Mark] = frozenset()
         """By what it is woken while it sleeps."""
-        self._rung = False
+        self._notified = False
         self._clear = 0
 
     def rise(self) -> int:
         """Awake from now on: every ring is heard. The offset below which nothing has touched it
         since it lay down; 0 when that is not known.
         """
-        self._ear.forget()
-        self._rung = False
+        self._listener.drain()
+        self._notified = False
         if self._marks:
             self._clear = self._room.clear
             self._room.wake(self)
@@ -63,18 +63,18 @@ class Waiter:
         """Until something touches one of the marks, everybody is woken, or the time is over; not at
         all when it rang since it rose.
         """
-        if self._rung:
+        if self._notified:
             return
         self._marks = frozenset(marks)
         self._room.lie_down(self, self._marks)
-        await self._ear.wait(seconds)
+        await self._listener.wait(seconds)
 
-    def ring(self, clear: int) -> None:
+    def notify(self, clear: int) -> None:
         """Wake it; it was not touched below an offset if it slept."""
-        self._rung = True
+        self._notified = True
         if self._marks:
             self._marks, self._clear = frozenset(), clear
-        self._ear.ring()
+        self._listener.notify()
 
 
 class _WaiterRoom:
@@ -114,13 +114,13 @@ class _WaiterRoom:
                 woken |= self._asleep.get(mark, set())
         for seat in woken:
             self.wake(seat)
-            seat.ring(self.clear)
+            seat.notify(self.clear)
         self.clear = reached
 
-    def ring_all(self) -> None:
+    def notify_all(self) -> None:
         for seat in tuple(self.seats):
             self.wake(seat)
-            seat.ring(self.clear)
+            seat.notify(self.clear)
 
 
 class _WaiterGroup:
@@ -136,8 +136,8 @@ class _WaiterGroup:
 class WaiterRegistry:
     """Those who wait at streams."""
 
-    def __init__(self, bell: Notifier, scout: Scout) -> None:
-        self._bell = bell
+    def __init__(self, notifier: Notifier, scout: Scout) -> None:
+        self._notifier = notifier
         self._scout = scout
         self._listening: dict[str, _WaiterGroup] = {}
         self._change = threading.Lock()
@@ -160,10 +160,10 @@ class WaiterRegistry:
             room.seats.add(seat)
             if listening.calling is None:
 
-                def ring(_said: object) -> None:
-                    self._ring(name, listening)
+                def notify(_payload: object) -> None:
+                    self._notify(name, listening)
 
-                listening.calling = self._bell.calling(ring, name)
+                listening.calling = self._notifier.call(notify, name)
                 listening.calling.__enter__()
         try:
             yield seat
@@ -191,14 +191,14 @@ class WaiterRegistry:
             rooms = [room for each in self._listening.values() for room in each.rooms.values()]
         for room in rooms:
             with suppress(RuntimeError):
-                room.loop.call_soon_threadsafe(room.ring_all)
+                room.loop.call_soon_threadsafe(room.notify_all)
 
     def _rooms(self, name: str) -> tuple[_WaiterRoom, ...]:
         with self._change:
             found = self._listening.get(name)
             return () if found is None else tuple(found.rooms.values())
 
-    def _ring(self, name: str, listening: _WaiterGroup) -> None:
+    def _notify(self, name: str, listening: _WaiterGroup) -> None:
         with self._change:
             # First: whoever looks now must find that it has rung.
             listening.stamp = object()
@@ -214,7 +214,7 @@ class WaiterRegistry:
         # First: what rings from now on may not be in what the scout sees.
         room.scouting = False
         if not self._scout(name):
-            room.ring_all()
+            room.notify_all()
 
 
 class WaitCheck(NamedTuple):
