@@ -10,7 +10,7 @@ import ledger
 import pytest
 
 from fourfold.errors import DeadlineExceeded, InvalidInput
-from fourfold.kernel.commit_request import ThreadRequest, WakeUps, settle
+from fourfold.kernel.commit_request import ThreadRequest, WakeUps, complete
 
 
 def counters(db):
@@ -73,17 +73,17 @@ def test_nobody_waits_for_one_who_has_its_outcome_and_does_not_come_back(db):
 
 def test_a_thread_that_tells_nobody_holds_the_others_for_a_moment_only(db, monkeypatch):
     """An interrupt may take away the thread whose turn it was to wake the next."""
-    passing = WakeUps.pass_on
+    passing = WakeUps.wake_next
     silent = []
 
-    def pass_on(waking, request):
-        if request.follower is not None and not silent:
+    def wake_next(waking, request):
+        if request.next_waiter is not None and not silent:
             silent.append(request)
-            request.follower = None
+            request.next_waiter = None
             return False
         return passing(waking, request)
 
-    monkeypatch.setattr(WakeUps, "pass_on", pass_on)
+    monkeypatch.setattr(WakeUps, "wake_next", wake_next)
     found = crowd(db, 6, lambda number: [db.transact(ledger.put(number)) for _ in range(2)])
     assert silent
     assert sorted(seq for each in found.values() for seq in each) == list(range(2, 14))
@@ -106,22 +106,22 @@ def woken(request):
 def test_each_thread_wakes_the_next_and_the_leader_the_first():
     waking = WakeUps()
     first, own, last = requests_of(1, 0, 2)
-    settle([first, own, last], None, waking)
-    assert waking.under_way
+    complete([first, own, last], None, waking)
+    assert waking.in_progress
     assert not woken(first)
-    assert not waking.pass_on(own)
+    assert not waking.wake_next(own)
     assert woken(first)
     assert not woken(last)
-    assert not waking.pass_on(first)
+    assert not waking.wake_next(first)
     assert woken(last)
-    assert waking.pass_on(last)
-    assert not waking.under_way
+    assert waking.wake_next(last)
+    assert not waking.in_progress
 
 
 def test_a_leader_that_has_no_request_in_the_group_wakes_the_first_at_once():
     waking = WakeUps()
     first, second = requests_of(1, 2)
-    settle([first, second], None, waking)
+    complete([first, second], None, waking)
     assert woken(first)
     assert not woken(second)
 
@@ -129,25 +129,25 @@ def test_a_leader_that_has_no_request_in_the_group_wakes_the_first_at_once():
 def test_one_who_was_interrupted_before_the_outcome_is_left_out_of_the_line():
     waking = WakeUps()
     first, left, last = requests_of(1, 2, 3)
-    assert not waking.pass_on(left)
-    settle([first, left, last], None, waking)
+    assert not waking.wake_next(left)
+    complete([first, left, last], None, waking)
     assert woken(first)
-    assert not waking.pass_on(first)
+    assert not waking.wake_next(first)
     assert woken(last)
     assert not woken(left)
 
 
 def test_a_leader_who_is_alone_leaves_nobody_to_wait_for():
     waking = WakeUps()
-    settle(requests_of(0), None, waking)
-    assert not waking.under_way
+    complete(requests_of(0), None, waking)
+    assert not waking.in_progress
 
 
 def test_a_crowd_that_went_home_is_forgotten(db):
-    db._group._crowd = 5
+    db._group._recent_group_size = 5
     for number in range(5):
         db.transact(ledger.put(number))
-    assert db._group._crowd <= 1
+    assert db._group._recent_group_size <= 1
 
 
 def test_a_caller_who_is_alone_does_not_queue_up(db, monkeypatch):

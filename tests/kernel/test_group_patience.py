@@ -8,7 +8,7 @@ import ledger
 import pytest
 
 from fourfold.errors import DeadlineExceeded
-from fourfold.kernel.commit_request import PatientRequest, ThreadRequest, WakeUps, settle
+from fourfold.kernel.commit_request import PatientRequest, ThreadRequest, WakeUps, complete
 
 FOR_EVER = 3_000.0
 """Longer than any test lasts: whoever is this patient is served by somebody else, or not at all."""
@@ -113,11 +113,11 @@ def test_whoever_is_in_a_hurry_behind_it_is_told_that_the_turn_is_free(db):
     patient = PatientRequest(ledger.put("patient"), 0, float("inf"))
     hurried = ThreadRequest(ledger.put("hurried"), 0, float("inf"))
     group._queue.extend([patient, hurried])
-    group._poke()
+    group._wake_leader()
     assert hurried.wait(0)
     assert not patient.wait(0)
     patient.patient = False
-    group._poke()
+    group._wake_leader()
     assert patient.wait(0)
     group._queue.clear()
 
@@ -128,7 +128,7 @@ def test_nobody_waits_until_it_has_woken(patient_still):
     waking = WakeUps()
     request = PatientRequest(ledger.put("patient"), 0, float("inf"))
     request.patient, request.thread = patient_still, -1
-    settle([request], None, waking)
-    assert request.settled
+    complete([request], None, waking)
+    assert request.completed
     assert request.wait(0)
-    assert not waking.under_way
+    assert not waking.in_progress

@@ -1,4 +1,4 @@
-"""Pauses of long work: short steps while others write, long ones while nothing is written."""
+"""Pauses: short steps while other threads write, long ones while nothing is written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fourfold.kernel.pauses import Pauses
 
 
 class Clock:
-    """A clock that only moves when it is slept on, or moved by hand."""
+    """A clock that only advances through `sleep` or by assignment."""
 
     def __init__(self):
         self.now = 1_000.0
@@ -31,7 +31,7 @@ def clock():
 def work(pauses, clock, seconds, step=0.0005):
     for _ in range(round(seconds / step)):
         clock.now += step
-        pauses.rest()
+        pauses.pause()
 
 
 def test_work_takes_a_third_of_the_time_while_others_write(clock):
@@ -46,7 +46,7 @@ def test_work_hardly_pauses_while_nothing_is_written(clock):
     assert 0 < clock.slept < 0.1
 
 
-def test_a_transaction_under_way_counts_as_writing(clock):
+def test_open_transaction_counts_as_writing(clock):
     pauses = Pauses(lambda: 0, lambda: True, clock=clock, sleep=clock.sleep)
     work(pauses, clock, 1.0)
     assert clock.slept == pytest.approx(2.0, rel=0.1)
@@ -62,16 +62,16 @@ def test_steps_are_short_again_as_soon_as_others_write(clock):
     assert clock.slept - idle == pytest.approx(2.0, rel=0.2)
 
 
-def test_a_thread_that_did_something_else_does_not_make_up_for_it(clock):
+def test_time_outside_of_work_causes_no_pause(clock):
     pauses = Pauses(lambda: clock.now, clock=clock, sleep=clock.sleep)
     work(pauses, clock, 0.01)
     slept = clock.slept
     clock.now += limits.BACKGROUND_STEP_MAX_S + 1
-    pauses.rest()
+    pauses.pause()
     assert clock.slept == slept
 
 
-def test_a_pause_is_bounded(clock):
+def test_pause_is_bounded(clock):
     pauses = Pauses(lambda: clock.now, clock=clock, sleep=clock.sleep)
-    assert pauses.after(5.0)
+    assert pauses.pause_after(5.0)
     assert clock.slept == pytest.approx(limits.BACKGROUND_PAUSE_MAX_S)

@@ -1,21 +1,17 @@
-"""A request to the writer: a function to run inside a shared transaction, and the one who waits for
-its result.
+"""Requests to the writer: a function to run in a shared transaction, and the caller that waits.
 
-    queued ──> running ──> settled          `settle` is called exactly once, by whoever leads the
-    group
-       └────> withdrawn                     the caller gave up (deadline, cancellation) before it
-       ran
+    queued ──> running ──> completed        `complete` is called exactly once, by the group's leader
+       └────> withdrawn                     deadline or cancellation before the request ran
 
-A thread waits on a latch; a coroutine on a future of its event loop. Both can be *poked*: told that
-the turn is free and that they should see to the queue themselves.
+A thread waits on a latch, a coroutine on a future of its event loop. Both can be woken early, when
+the writer is free, to commit the queue themselves.
 
-What coroutines ask for begins as an Entry in the Inbox of their loop, which costs next to nothing.
-Nearly all of it is committed from there when the loop comes round; a Request is made of an entry
-only when it has to wait for somebody else's turn, or when something in its group went wrong.
+Requests of coroutines start as an Entry in the Inbox of their loop, which costs next to nothing.
+Nearly all of them are committed from there in the next iteration of the loop. An entry becomes a
+Request only when it has to wait for another thread's commit, or when its group failed.
 
-Threads for commits that are too slow for an event loop; shared by all databases of the process.
-
-A forked child does not inherit running threads, only the belief in them, so it starts its own.
+Commits that are too slow for an event loop run on threads shared by all databases of the process. A
+forked child does not inherit running threads, so it starts its own.
 """
 
 from __future__ import annotations
@@ -32,24 +28,24 @@ from fourfold.limits import COMMIT_THREADS
 
 Work = Callable[[Transaction], Any]
 Entry = tuple[Work, int, float, "asyncio.Future[Any]"]
-"""The work, its size, its deadline, and who waits for it."""
+"""Work, size in bytes, deadline, and the future that awaits the result."""
 
 
 class Request:
-    """What both kinds of caller share.
+    """Base of the requests of threads and of coroutines.
 
-    Outcomes begin as values of the class, so that making a request, which happens once for every
-    write, stores only what the caller gave.
+    Outcomes default to class attributes, so that creating a request, which happens for every write,
+    stores only its arguments.
     """
 
     result: Any = None
     error: BaseException | None = None
     hooks: list[Callable[[], None]] | None = None
-    settled = False
+    completed = False
     patient = False
-    """Whoever asked can wait for now: it is not told when the turn is free."""
+    """Low priority: not woken when the writer becomes free."""
     blamed = False
-    """Its failure undid everybody's work; it does not get a second run."""
+    """Its failure rolled back the whole group; it does not run again."""
 
     def __init__(self, work: Work, size: int, deadline: float) -> None:
         self.work = work
@@ -57,19 +53,19 @@ class Request:
         self.deadline = deadline
 
     def reset(self) -> None:
-        """Forget a run that was undone; the work is going to run again."""
+        """Discard the outcome of a run that was rolled back."""
         self.result = None
         self.error = None
         self.hooks = None
 
 
 class ThreadRequest(Request):
-    """A thread that sleeps until its request is settled, or until it is asked to lead."""
+    """A thread that waits until its request is completed, or until it has to lead."""
 
-    follower: ThreadRequest | None = None
-    """Whom this thread wakes when it has its outcome; see Waking."""
+    next_waiter: ThreadRequest | None = None
+    """The thread that this one wakes when it returns; see WakeUps."""
     gone = False
-    """Its thread was interrupted, and does not wait for the outcome any more."""
+    """Its thread has returned or was interrupted, and no longer waits."""
 
     def __init__(self, work: Work, size: int, deadline: float) -> None:
         super().__init__(work, size, deadline)
@@ -78,21 +74,23 @@ class ThreadRequest(Request):
         self._latch.acquire()
 
     def wait(self, timeout: float) -> bool:
+        """Wait to be woken; return False on timeout."""
         return self._latch.acquire(timeout=timeout)
 
     def wake(self) -> None:
+        """Wake the thread; do nothing if it is awake."""
         try:
             self._latch.release()
         except RuntimeError:
-            # It was awake already; it will look at `settled` before it sleeps again.
+            # It checks `completed` before it waits again.
             return
 
 
 class PatientRequest(ThreadRequest):
-    """A thread that can wait, and lets somebody else's commit take its request along."""
+    """A thread that prefers to join another thread's commit."""
 
     patient = True
-    """Until it has waited for long enough: from then on it leads like any other."""
+    """False once its patience ends: from then on it leads like any other request."""
 
 
 class LoopRequest(Request):
@@ -104,28 +102,28 @@ class LoopRequest(Request):
         self.loop = loop
 
     def resolve(self) -> None:
-        """On the loop's own thread: hand over the outcome, unless nobody waits for it any more."""
+        """Set the future's outcome unless it was cancelled. Runs on the loop's thread."""
         error = self.error
         try:
             if error is None:
                 self.future.set_result(self.result)
             elif isinstance(error, StopIteration):
-                # A future cannot carry this one: it would end whoever awaits it without a word.
-                told = RuntimeError(f"the work raised {error!r}")
-                told.__cause__ = error
-                self.future.set_exception(told)
+                # A future cannot carry StopIteration: it would silently end the awaiting coroutine.
+                wrapped = RuntimeError(f"the work raised {error!r}")
+                wrapped.__cause__ = error
+                self.future.set_exception(wrapped)
             else:
                 self.future.set_exception(error)
         except asyncio.InvalidStateError:
-            # Its caller was cancelled while the commit was under way.
+            # Its caller was cancelled during the commit.
             return
 
 
 class Inbox:
-    """What coroutines of one loop asked for since it last came round.
+    """Entries that the coroutines of one loop submitted in its current iteration.
 
-    Only the loop's own thread adds to it, and appending to a list cannot be interrupted; whoever
-    takes entries out holds the lock of the queue.
+    Only the loop's own thread adds entries, and appending to a list is atomic. To remove entries,
+    hold the lock of the queue.
     """
 
     __slots__ = ("entries", "loop", "size")
@@ -135,35 +133,37 @@ class Inbox:
         self.entries: list[Entry] = []
         self.size = 0
 
-    def take(self) -> list[Entry]:
+    def drain(self) -> list[Entry]:
+        """Remove and return all entries."""
         count = len(self.entries)
-        taken = self.entries[:count]
+        entries = self.entries[:count]
         del self.entries[:count]
-        return taken
+        return entries
 
 
 class WakeUps:
-    """How the threads of a group learn of their outcomes: each wakes the next.
+    """Chained wake-ups of the threads of a group: each wakes the next.
 
-    If the leader woke them all, they would stand in line for the interpreter while they could
-    sleep, and each of them would be switched to and fro. So it wakes one, who wakes another before
-    it goes its way, and so on: one runs, and one is about to. Nobody leads a new group meanwhile;
-    most of those who are woken have their next request ready by the time the last one wakes.
+    If the leader woke all of them, they would contend for the interpreter lock. So it wakes one,
+    which wakes another before it returns, and so on: one runs, and one is about to. No thread leads
+    a new group meanwhile; most woken threads have their next request ready by the time the last one
+    wakes.
     """
 
     def __init__(self) -> None:
         self._last: ThreadRequest | None = None
 
     @property
-    def under_way(self) -> bool:
+    def in_progress(self) -> bool:
+        """True until the last thread of the chain has returned."""
         return self._last is not None
 
-    def line_up(self, requests: Sequence[Request]) -> ThreadRequest | None:
-        """Let each sleeping thread be woken by the one before it; whom to wake first. The leader,
-        who is awake, wakes that one itself when it goes its way.
+    def chain(self, requests: Sequence[Request]) -> ThreadRequest | None:
+        """Link the waiting threads so that each wakes the next; return the first one to wake.
 
-        It comes before anybody may see that its request is settled: a thread that looks up by
-        itself passes the word on as well.
+        Return None if there is none, or if the leader is in the group: it wakes the first one when
+        it returns. Call this before any request is marked completed, because a thread that wakes by
+        itself also wakes the next.
         """
         here = threading.get_ident()
         awake: ThreadRequest | None = None
@@ -179,40 +179,39 @@ class WakeUps:
         last = awake
         for request in asleep:
             if last is not None:
-                last.follower = request
+                last.next_waiter = request
             last = request
         self._last = last
         return asleep[0] if awake is None else None
 
-    def pass_on(self, request: ThreadRequest) -> bool:
-        """The thread of `request` goes its way. Whether it was the last one: then somebody must see
-        to the queue.
+    def wake_next(self, request: ThreadRequest) -> bool:
+        """Wake the thread after `request`, whose own thread returns.
+
+        Return True if it was the last one: the caller then wakes a leader for the queue.
         """
         request.gone = True
-        follower = request.follower
-        if follower is not None:
-            request.follower = None
-            follower.wake()
+        next_waiter = request.next_waiter
+        if next_waiter is not None:
+            request.next_waiter = None
+            next_waiter.wake()
         elif self._last is request:
             self._last = None
             return True
         return False
 
-    def give_up(self) -> None:
-        """Somebody waited in vain: a thread that was interrupted told nobody."""
+    def reset(self) -> None:
+        """Break the chain, since a thread of it was interrupted and did not wake the next."""
         self._last = None
 
 
-def settle(
-    requests: Sequence[Request], here: asyncio.AbstractEventLoop | None, waking: WakeUps
+def complete(
+    requests: Sequence[Request], here: asyncio.AbstractEventLoop | None, wake_ups: WakeUps
 ) -> None:
-    """Give every caller its result or its error. `here` is the loop whose thread this is, if
-    any.
-    """
-    first = waking.line_up(requests)
+    """Deliver its result or error to every caller. `here` is the loop of this thread, if any."""
+    first = wake_ups.chain(requests)
     elsewhere: dict[asyncio.AbstractEventLoop, list[LoopRequest]] = {}
     for request in requests:
-        request.settled = True
+        request.completed = True
         if type(request) is LoopRequest:
             if request.loop is here:
                 # Nearly every request ends here, so the common case is written out.
@@ -223,16 +222,15 @@ def settle(
             else:
                 elsewhere.setdefault(request.loop, []).append(request)
         elif type(request) is PatientRequest:
-            # It comes last when the processor is given away: nobody waits for it to wake another.
+            # Its thread may have a low priority, so it is not part of the chain.
             request.wake()
     if first is not None:
         first.wake()
-    for loop, theirs in elsewhere.items():
+    for loop, loop_requests in elsewhere.items():
         try:
-            loop.call_soon_threadsafe(_resolve_all, theirs)
+            loop.call_soon_threadsafe(_resolve_all, loop_requests)
         except RuntimeError:
-            # The loop is closed: nobody is left to hear the outcome, and it is durable all the
-            # same.
+            # The loop is closed: its callers are gone, and the commit is durable all the same.
             continue
 
 
@@ -246,6 +244,7 @@ _lock = threading.Lock()
 
 
 def commit_threads() -> ThreadPoolExecutor:
+    """Return the threads for commits that are too slow for an event loop."""
     global _threads  # noqa: PLW0603
     with _lock:
         if _threads is None:

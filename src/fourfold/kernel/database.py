@@ -272,7 +272,7 @@ class Database:
         """Fold the write-ahead log back into the file: PASSIVE, FULL, RESTART or TRUNCATE."""
         committer, until = self._committer, self._until(None)
         if self._writer is not None:
-            self._writer.refuse_inside_a_transaction()
+            self._writer.check_not_in_transaction()
         # One checkpoint at a time: SQLite answers a second one that it is busy.
         if not self._checkpoint_running.acquire(timeout=max(until - time.monotonic(), 0.0)):
             raise LockTimeout(f"{self._plan.subject}: another checkpoint ran for too long")
@@ -385,7 +385,7 @@ class Database:
 
     def is_writing(self) -> bool:
         """Whether somebody has the writer's turn now."""
-        return self._writer is not None and self._writer.turn.locked()
+        return self._writer is not None and self._writer.lock.locked()
 
     def in_transaction(self) -> bool:
         """Return True inside a write transaction of the calling thread."""
@@ -414,7 +414,7 @@ class Database:
         if self._closed:
             return
         if self._writer is not None:
-            self._writer.refuse_inside_a_transaction()
+            self._writer.check_not_in_transaction()
         self._closed = True
         _open_databases.discard(self)
         if self._group is not None:
@@ -423,7 +423,7 @@ class Database:
         if self._writer is not None:
             # The checkpointer's connection goes first: the last one to close removes the log by
             # name, and once the lock is free that name may belong to a restored database.
-            with self._checkpoint_running, self._writer.turn:
+            with self._checkpoint_running, self._writer.lock:
                 maintenance.close_writer(self._writer.connection)
         if self._lock is not None:
             self._lock.release()

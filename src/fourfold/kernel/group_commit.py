@@ -1,26 +1,24 @@
-"""Group commit: concurrent callers share one transaction and one fsync, and nobody waits for a
-timer.
+"""Group commit: concurrent callers share one transaction and one fsync, without a timer.
 
-There is no writer thread. The caller who finds the writer free *leads*: it runs its own request and
-all that are queued in one transaction. Those who arrive meanwhile queue up and ride the next
-commit. A leader whose own request is done hands the turn to the first in the queue.
-So an idle caller commits at once on its own thread, and a crowd pays one fsync for many.
+There is no writer thread. A caller that finds the writer free becomes the *leader*: it runs its own
+request and all queued ones in one transaction. Requests that arrive meanwhile are queued for the
+next commit. A leader whose own request is completed wakes the first caller in the queue to lead.
+So a single caller commits at once on its own thread, and many callers share one fsync.
 
-    caller ──> queue ──> [ BEGIN  work  work  work ...  COMMIT ] ──> each caller its own result or
-    error
+    caller ──> queue ──> [ BEGIN  work  work  work ...  COMMIT ] ──> each caller's result or error
 
-Work may run more than once, and may have no effect but through its transaction.
+Work may run more than once, so it may have no effects except through its transaction.
 
-The queue is bounded in requests and in bytes; when it is full the caller gets Overloaded, and
+The queue is bounded in requests and in bytes. When it is full, the caller gets Overloaded, and
 nothing was written.
 
-One bad request never fails its neighbours. A request that raises before it wrote anything is simply
-left out. One that raises after it wrote spoils the transaction: all of it is rolled back and run
-again, each request in a savepoint of its own. If SQLite itself undid the transaction, the one to
-blame is taken out and the others run again.
+A failing request never fails the others of its group. A request that raises before it wrote
+anything is left out. If it raises after a write, the whole transaction is rolled back and run
+again, each request in its own savepoint. If SQLite itself rolled back the transaction, the request
+at fault is removed and the others run again.
 
-A group that comes whole from the inbox of one loop is first run in the hope that nothing goes
-wrong; when something does, it is undone and run again as above.
+A group that comes entirely from the inbox of one loop is first run optimistically, without these
+precautions; if anything fails, it is rolled back and run again as above.
 """
 
 from __future__ import annotations
@@ -58,7 +56,7 @@ from fourfold.kernel.commit_request import (
     WakeUps,
     Work,
     commit_threads,
-    settle,
+    complete,
 )
 from fourfold.kernel.transaction import Transaction
 from fourfold.kernel.writer import Writer
@@ -66,41 +64,38 @@ from fourfold.kernel.writer import Writer
 Hooks = list[Callable[[], None]]
 
 
-class _Spoilt(Exception):
-    """A request wrote and then failed: the shared transaction must be done again without it, or
-    with savepoints.
-    """
+class _GroupFailed(Exception):
+    """A request failed after a write: the group must run again without it, or with savepoints."""
 
 
-def too_late(subject: str) -> DeadlineExceeded:
+def deadline_error(subject: str) -> DeadlineExceeded:
+    """Return the error of a request whose deadline passed in the queue."""
     return DeadlineExceeded(f"{subject}: the deadline passed while the write was queued")
 
 
 class GroupRunner:
-    """Runs groups on a Writer whose turn the caller holds."""
+    """Runs groups of requests. The caller holds the lock of the writer."""
 
-    def __init__(self, writer: Writer, waking: WakeUps) -> None:
+    def __init__(self, writer: Writer, wake_ups: WakeUps) -> None:
         self._writer = writer
-        self._waking = waking
+        self._wake_ups = wake_ups
         self._cautious = 0
-        """Groups that will still run in savepoints, since one before them was spoilt."""
-        self._careful = 0
-        """Groups that will still not be run in the hope that nothing goes wrong."""
+        """Number of following groups that run in savepoints, because an earlier one failed."""
+        self._pessimistic = 0
+        """Number of following groups that do not run optimistically."""
 
     def run(
         self,
         group: Sequence[Request],
         here: asyncio.AbstractEventLoop | None,
         *,
-        apart: bool = False,
+        separately: bool = False,
     ) -> None:
-        """Bring every request of `group` to its outcome, and tell those who wait. `apart` gives
-        each a transaction of its own.
-        """
-        runnable = self._wanted(group)
+        """Run all requests of `group` and complete them; `separately`: a transaction for each."""
+        runnable = self._runnable(group)
         try:
-            if apart:
-                self._commit_apart(runnable)
+            if separately:
+                self._commit_separately(runnable)
             elif runnable:
                 self._commit(runnable)
         except FourfoldError as error:
@@ -113,12 +108,12 @@ class GroupRunner:
                 if failpoints.armed:
                     failpoints.hit("kernel.acknowledge.before")
             finally:
-                settle(group, here, self._waking)
+                complete(group, here, self._wake_ups)
                 if self._writer.acknowledged:
                     self._writer.run_acknowledged()
 
     def run_alone(self, work: Work, deadline: float) -> Any:
-        """Run what nobody shares a transaction with; its result once that is committed."""
+        """Run and commit `work` in its own transaction; return its result."""
         writer = self._writer
         try:
             txn = writer.begin(deadline)
@@ -128,7 +123,7 @@ class GroupRunner:
             writer.rollback()
             raise
         hooks = txn._after_commit  # noqa: SLF001
-        commit_or_undo(writer)
+        commit_or_rollback(writer)
         writer.metrics.requests += 1
         try:
             if hooks:
@@ -137,51 +132,50 @@ class GroupRunner:
             if failpoints.armed:
                 failpoints.hit("kernel.acknowledge.before")
             if writer.acknowledged:
-                # The caller is this thread, and goes on when they are done.
+                # The caller is this thread; it returns after these hooks.
                 writer.run_acknowledged()
         return result
 
     def run_entries(self, entries: list[Entry], here: asyncio.AbstractEventLoop) -> None:
-        """The same for what coroutines of `here` asked for: at once, if all goes well."""
+        """Run and commit the entries of the loop `here`, optimistically if possible."""
         writer = self._writer
         results: list[Any] | None = None
-        apart = False
+        separately = False
         hooked: list[tuple[Entry, Hooks]] = []
         try:
-            if self._careful:
-                self._careful -= 1
+            if self._pessimistic:
+                self._pessimistic -= 1
             else:
-                results = self._run_hopefully(writer.begin(float("inf")), entries, hooked)
+                results = self._run_optimistically(writer.begin(float("inf")), entries, hooked)
             if results is not None:
-                commit_or_undo(writer)
+                commit_or_rollback(writer)
         except (DiskFull, Conflict):
-            results, apart = None, True
+            results, separately = None, True
         except BaseException as error:
             if writer.transaction is not None:
                 writer.rollback()
             failed = [LoopRequest(entry, here) for entry in entries]
             self._fail_all(failed, error)
-            settle(failed, here, self._waking)
+            complete(failed, here, self._wake_ups)
             if isinstance(error, FourfoldError):
                 return
             raise
         if results is None:
-            self.run([LoopRequest(entry, here) for entry in entries], here, apart=apart)
+            self.run([LoopRequest(entry, here) for entry in entries], here, separately=separately)
         else:
             writer.metrics.requests += len(results)
             self._acknowledge(entries, results, hooked, here)
 
-    def _run_hopefully(
+    def _run_optimistically(
         self, txn: Transaction, entries: list[Entry], hooked: list[tuple[Entry, Hooks]]
     ) -> list[Any] | None:
-        """Run a group in which nothing goes wrong, and leave it to be committed; None when
-        something did, and nothing is left of it.
+        """Run all entries and return their results, to be committed by the caller.
 
-        This is the hot loop of a server: what can be kept out of it is.
+        On any failure roll back and return None. This is the hot loop of a server: keep it short.
         """
         writer = self._writer
         results: list[Any] = []
-        keep = results.append
+        add_result = results.append
         now = time.monotonic()
         try:
             for entry in entries:
@@ -189,7 +183,7 @@ class GroupRunner:
                 if deadline < now or future.done():
                     break
                 writer.deadline = deadline
-                keep(work(txn))
+                add_result(work(txn))
                 if txn._after_commit is not None:  # noqa: SLF001
                     hooked.append((entry, txn._after_commit))  # noqa: SLF001
                     txn._after_commit = None  # noqa: SLF001
@@ -197,9 +191,9 @@ class GroupRunner:
                     break
             else:
                 return results
-        except Exception:  # noqa: BLE001  (whose it is shows when the group runs again)
-            # Where one was refused others will be, and the careful way runs each of them once.
-            self._careful = limits.CAUTIOUS_GROUPS
+        except Exception:  # noqa: BLE001  (the second run finds the request at fault)
+            # More failures are likely, and the pessimistic way runs each request once.
+            self._pessimistic = limits.CAUTIOUS_GROUPS
         writer.rollback()
         return None
 
@@ -221,44 +215,42 @@ class GroupRunner:
                 failpoints.hit("kernel.acknowledge.before")
         finally:
             for (_, _, _, future), result in zip(entries, results, strict=True):
-                # Some have gone away meanwhile, and some have heard of a hook that failed.
+                # Cancelled, or failed because of a hook.
                 if not future.done():
                     future.set_result(result)
             if self._writer.acknowledged:
                 self._writer.run_acknowledged()
 
     def _fail_all(self, requests: Sequence[Request], error: BaseException) -> None:
-        """One error for everybody. When the leading thread is being stopped, nobody in the group
-        may be left waiting.
-        """
+        """Set one error for all requests, so that no caller waits for an interrupted leader."""
         for request in requests:
             request.reset()
             request.error = (
                 error.copy()
                 if isinstance(error, FourfoldError)
-                else Closed(f"{self._writer.subject}: the writer was interrupted: {error!r}")
+                else Closed(f"{self._writer.subject}: the writer was interrupted by {error!r}")
             )
 
-    def _wanted(self, group: Sequence[Request]) -> list[Request]:
-        """Those whose callers still wait, and in time."""
+    def _runnable(self, group: Sequence[Request]) -> list[Request]:
+        """Return the requests that are neither late nor cancelled."""
         now = time.monotonic()
-        wanted = []
+        runnable = []
         for request in group:
             if request.deadline < now:
-                request.error = too_late(self._writer.subject)
+                request.error = deadline_error(self._writer.subject)
             elif type(request) is not LoopRequest or not request.future.cancelled():
-                wanted.append(request)
-        return wanted
+                runnable.append(request)
+        return runnable
 
     def _commit(self, group: list[Request]) -> None:
-        """Bring the whole group to an outcome, in as few transactions as its errors allow."""
+        """Run and commit the group, in as few transactions as its errors allow."""
         guarded = self._cautious > 0
         self._cautious = max(0, self._cautious - 1)
         left = group
         while left:
             try:
                 self._attempt(left, guarded=guarded and len(left) > 1)
-            except _Spoilt:
+            except _GroupFailed:
                 guarded = True
                 self._cautious = limits.CAUTIOUS_GROUPS
                 left = [request for request in left if not request.blamed]
@@ -270,14 +262,14 @@ class GroupRunner:
                     left[0].reset()
                     left[0].error = error
                     return
-                self._commit_apart(left)
+                self._commit_separately(left)
             return
 
-    def _commit_apart(self, group: list[Request]) -> None:
-        """They do not fit together, or one breaks what only COMMIT checks: one by one, then."""
+    def _commit_separately(self, group: list[Request]) -> None:
+        """Commit each request alone, after a full disk or a conflict at COMMIT."""
         for request in group:
             request.reset()
-            try:  # An error is for this one only: those before it may be committed already.
+            try:  # The error belongs to this request: earlier ones may be committed already.
                 self._commit([request])
             except FourfoldError as error:
                 request.reset()
@@ -286,7 +278,7 @@ class GroupRunner:
     def _attempt(self, group: list[Request], *, guarded: bool) -> None:
         writer = self._writer
         try:
-            # Each request has its own deadline, which starts to count when its turn comes.
+            # Each request has its own deadline, set when it runs.
             txn = writer.begin(float("inf"))
             self._run_all(txn, group, guarded=guarded)
         except BaseException:
@@ -296,14 +288,14 @@ class GroupRunner:
         if not done:
             writer.rollback()
             return
-        commit_or_undo(writer)
+        commit_or_rollback(writer)
         writer.metrics.requests += len(done)
         for request in done:
             if request.hooks is not None:
                 self._call_hooks(request)
 
     def _run_all(self, txn: Transaction, group: list[Request], *, guarded: bool) -> None:
-        """The hot loop of every write: what can be kept out of it is."""
+        """Run every request of a group. This is the hot loop of every write: keep it short."""
         writer = self._writer
         total_changes = writer.connection.total_changes
         for request in group:
@@ -316,44 +308,47 @@ class GroupRunner:
                         request.result = request.work(txn)
                 else:
                     request.result = request.work(txn)
-            except Exception as error:  # noqa: BLE001  (any error belongs to its own caller)
+            except Exception as error:  # noqa: BLE001  (any error belongs to its caller)
                 if txn._after_commit is not None:  # noqa: SLF001
-                    # It may have left word in the scratch that nobody will act on.
+                    # The scratch may hold notes for hooks that will not run.
                     txn._after_commit = None  # noqa: SLF001
                     txn.scratch.clear()
                 harmless = not txn._touched and total_changes() == before  # noqa: SLF001
-                self._failed(request, error, contained=guarded or harmless or len(group) == 1)
+                self._handle_failure(
+                    request, error, contained=guarded or harmless or len(group) == 1
+                )
             else:
                 if txn._after_commit is not None:  # noqa: SLF001
                     request.hooks, txn._after_commit = txn._after_commit, None  # noqa: SLF001
                 if txn._undone is not None:  # noqa: SLF001
-                    # It took an error for its own affair that undid everybody's work.
+                    # It swallowed an error that rolled back the whole transaction.
                     request.error = txn._undone  # noqa: SLF001
                     request.blamed = True
-                    raise _Spoilt from txn._undone  # noqa: SLF001
+                    raise _GroupFailed from txn._undone  # noqa: SLF001
 
-    def _failed(self, request: Request, error: Exception, *, contained: bool) -> None:
-        """Decide whether a failure concerns its request alone."""
+    def _handle_failure(self, request: Request, error: Exception, *, contained: bool) -> None:
+        """Store the error of a request; raise _GroupFailed if the group must run again."""
         intact = self._writer.connection.in_transaction
         if intact and contained:
             request.error = error
         elif intact:
-            # It may succeed in a savepoint's fresh view, or fail on its own there.
-            raise _Spoilt from error
+            # In a savepoint it may succeed, or fail alone.
+            raise _GroupFailed from error
         else:
-            # SQLite undid the whole transaction: this one is to blame, the others run again.
+            # SQLite rolled back the transaction: exclude this request, run the others again.
             request.error = error
             request.blamed = True
-            raise _Spoilt from error
+            raise _GroupFailed from error
 
     def _call_hooks(self, request: Request) -> None:
         try:
             self._writer.run_hooks(request.hooks or ())
-        except Exception as error:  # noqa: BLE001  (loud, and only for its own caller)
+        except Exception as error:  # noqa: BLE001  (raised to its own caller only)
             request.error = error
 
 
-def commit_or_undo(writer: Writer) -> None:
+def commit_or_rollback(writer: Writer) -> None:
+    """Commit the writer's transaction; roll back what a failed commit leaves."""
     try:
         writer.commit()
     except BaseException:
@@ -367,7 +362,7 @@ Placement = Literal["auto", "inline", "thread"]
 
 @dataclass(frozen=True, slots=True)
 class GroupLimits:
-    """How much one transaction and the queue may hold, and where commits of coroutines run."""
+    """Bounds of one transaction and of the queue, and the thread that commits for coroutines."""
 
     group_requests_max: int = limits.GROUP_REQUESTS_MAX
     group_bytes_max: int = limits.GROUP_BYTES_MAX
@@ -377,7 +372,7 @@ class GroupLimits:
 
 
 class GroupCommit:
-    """The queue in front of a Writer."""
+    """The queue of requests to a Writer."""
 
     def __init__(self, writer: Writer, bounds: GroupLimits) -> None:
         self._writer = writer
@@ -388,10 +383,10 @@ class GroupCommit:
         self._queue: deque[Request] = deque()
         self._queued_bytes = 0
         self._exclusive_waiters = 0
-        self._waking = WakeUps()
-        self._runner = GroupRunner(writer, self._waking)
-        self._crowd = 0
-        """About how many requests the latest groups of threads had."""
+        self._wake_ups = WakeUps()
+        self._runner = GroupRunner(writer, self._wake_ups)
+        self._recent_group_size = 0
+        """Approximate number of requests in the latest groups of threads."""
         self._inboxes: dict[asyncio.AbstractEventLoop, Inbox] = {}
         self._scheduled: set[asyncio.AbstractEventLoop] = set()
         self._watching: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
@@ -400,31 +395,35 @@ class GroupCommit:
 
     @property
     def queued_requests(self) -> int:
-        return len(self._queue) + sum(len(each.entries) for each in list(self._inboxes.values()))
+        """Number of requests that wait to be committed."""
+        inboxes = list(self._inboxes.values())
+        return len(self._queue) + sum(len(inbox.entries) for inbox in inboxes)
 
     @property
     def queued_bytes(self) -> int:
-        return self._queued_bytes + sum(each.size for each in list(self._inboxes.values()))
+        """Size of the requests that wait to be committed."""
+        return self._queued_bytes + sum(inbox.size for inbox in list(self._inboxes.values()))
 
     # Callers
 
     def submit(self, work: Work, size: int, deadline: float) -> Any:
-        """From a thread: run `work` in a shared transaction; its result once that is committed."""
+        """Run `work` in a shared transaction; return its result after the commit. For threads."""
         if self._writer.owner == threading.get_ident():
             return self._nested(work)
-        if self._is_quiet(size) and self._writer.turn.acquire(blocking=False):
+        if self._is_quiet(size) and self._writer.lock.acquire(blocking=False):
             try:
-                self._crowd = 0
+                self._recent_group_size = 0
                 return self._runner.run_alone(work, deadline)
             finally:
-                self._release_turn()
+                self._release()
         request = ThreadRequest(work, size, deadline)
         self._enqueue(request)
-        return self._outcome(request)
+        return self._wait_for_result(request)
 
     def submit_patiently(self, work: Work, size: int, deadline: float, patience_s: float) -> Any:
-        """From a thread that can wait: whoever commits next takes `work` along. Only when nobody
-        did for so long, the thread commits it itself.
+        """Let the next commit of another caller include `work`; return its result.
+
+        If there is none within `patience_s`, this thread commits it itself.
         """
         if self._writer.owner == threading.get_ident():
             return self._nested(work)
@@ -434,37 +433,38 @@ class GroupCommit:
             request.wait(min(patience_s, max(deadline - time.monotonic(), 0.0)))
         finally:
             request.patient = False
-        return self._outcome(request)
+        return self._wait_for_result(request)
 
-    def _outcome(self, request: ThreadRequest) -> Any:
-        """What came of a queued request, once it is settled; this thread leads if it has to."""
+    def _wait_for_result(self, request: ThreadRequest) -> Any:
+        """Return the result of a queued request; lead a group if necessary."""
         try:
             self._lead(request)
-            while not request.settled:
+            while not request.completed:
                 self._wait(request)
         finally:
-            if self._waking.pass_on(request):
-                self._poke()
+            if self._wake_ups.wake_next(request):
+                self._wake_leader()
         if request.error is not None:
             raise request.error
         return request.result
 
     def _wait(self, request: ThreadRequest) -> None:
-        """Sleep until `request` is settled or it is this thread's turn to lead, and then do so."""
+        """Wait until `request` is completed or this thread has to lead, and then lead."""
         left = request.deadline - time.monotonic()
         if left <= 0 and self._withdraw(request):
-            # This thread may have been poked to lead; somebody else must be.
-            self._poke()
-            raise self._too_late()
-        # Looking up once a second heals a wake-up lost to an event loop that stopped running, or
-        # to a thread that was interrupted.
+            # This thread may have been woken to lead; another one must be.
+            self._wake_leader()
+            raise self._deadline_error()
+        # Checking once a second recovers a wake-up lost to a stopped event loop or an
+        # interrupted thread.
         if not request.wait(min(max(left, 0.01), 1.0)):
-            self._waking.give_up()
+            self._wake_ups.reset()
         self._lead(request)
 
     def submit_async(self, work: Work, size: int, deadline: float) -> asyncio.Future[Any]:
-        """From a coroutine: the same, without blocking the event loop for longer than a commit
-        takes.
+        """Run `work` in a shared transaction; the future has its result. For coroutines.
+
+        Blocks the event loop for the time of a commit at most.
         """
         loop = get_running_loop()
         inbox = self._inboxes.get(loop)
@@ -477,7 +477,7 @@ class GroupCommit:
             or self._queued_bytes + held > self._queue_bytes_max
             or len(self._queue) + len(entries) >= self._queue_requests_max
         ):
-            raise self._refusal(size)
+            raise self._rejection(size)
         inbox.size = held
         future = loop.create_future()
         entries.append((work, size, deadline, future))
@@ -485,21 +485,19 @@ class GroupCommit:
 
     @contextmanager
     def exclusive(self, deadline: float) -> Iterator[None]:
-        """Hold the turn for something other than a group: a long transaction, a checkpoint, a
-        vacuum.
-        """
-        self._writer.refuse_inside_a_transaction()
+        """Hold the writer's lock for a long transaction, a checkpoint or a vacuum."""
+        self._writer.check_not_in_transaction()
         with self._counters:
             self._exclusive_waiters += 1
         try:
             timeout = min(max(deadline - time.monotonic(), 0.0), threading.TIMEOUT_MAX)
-            got = self._writer.turn.acquire(timeout=timeout)
+            acquired = self._writer.lock.acquire(timeout=timeout)
         finally:
             with self._counters:
                 self._exclusive_waiters -= 1
-        if not got:
-            self._poke()
-            raise LockTimeout(f"{self._writer.subject}: another thread kept writing for too long")
+        if not acquired:
+            self._wake_leader()
+            raise LockTimeout(f"{self._writer.subject}: timed out while another thread was writing")
         try:
             if self._closed:
                 raise Closed(f"{self._writer.subject}: the database is closed")
@@ -507,14 +505,14 @@ class GroupCommit:
         finally:
             try:
                 if self._exclusive_waiters and self._queue:
-                    # Between two that write alone come those who share, or they never would.
+                    # Run a group between two exclusive writers, so that the queue is not starved.
                     self._run_group(None)
             finally:
-                self._release_turn()
+                self._release()
 
     @contextmanager
     def transaction(self, deadline: float) -> Iterator[Transaction]:
-        """A transaction of its own, or, inside one of this thread's, a savepoint of that."""
+        """Open a transaction, or a savepoint inside this thread's open transaction."""
         writer = self._writer
         if writer.owner == threading.get_ident() and writer.transaction is not None:
             with writer.transaction.savepoint() as step:
@@ -529,7 +527,7 @@ class GroupCommit:
                 writer.rollback()
                 raise
             hooks = txn._after_commit  # noqa: SLF001
-            commit_or_undo(writer)
+            commit_or_rollback(writer)
             writer.metrics.requests += 1
             try:
                 writer.run_hooks(hooks or ())
@@ -537,86 +535,84 @@ class GroupCommit:
                 writer.run_acknowledged()
 
     def close(self) -> None:
-        """Refuse new requests, and finish those that are queued."""
+        """Reject new requests, and complete the queued ones."""
         with self._counters:
             self._closed = True
             for inbox in list(self._inboxes.values()):
-                self._queue_up(inbox)
+                self._enqueue_inbox(inbox)
         deadline = time.monotonic() + limits.TRANSACTION_DEADLINE_S
         while self._queue and time.monotonic() < deadline:
-            if self._writer.turn.acquire(timeout=0.05):
+            if self._writer.lock.acquire(timeout=0.05):
                 try:
                     self._run_group(None)
                 finally:
-                    self._writer.turn.release()
+                    self._writer.lock.release()
         with self._counters:
-            left = list(self._queue)
+            remaining = list(self._queue)
             self._queue.clear()
-        self._settle_closed(left)
+        self._fail_closed(remaining)
 
-    def _settle_closed(self, requests: Sequence[Request]) -> None:
+    def _fail_closed(self, requests: Sequence[Request]) -> None:
         for request in requests:
             request.error = Closed(f"{self._writer.subject}: the database is closed")
-        settle(requests, None, self._waking)
+        complete(requests, None, self._wake_ups)
 
     # The inboxes of event loops
 
     def _open_inbox(self, loop: asyncio.AbstractEventLoop, size: int) -> Inbox:
-        """A place for what the coroutines of `loop` ask for until it comes round."""
+        """Create the inbox of `loop` for its current iteration."""
         inbox = Inbox(loop)
         with self._counters:
             if self._closed or self._writer.failure is not None:
-                raise self._refusal(size)
-            for other in [each for each in self._inboxes if each.is_closed()]:
-                # Nobody is left to hear of what that loop never came round to.
-                del self._inboxes[other]
+                raise self._rejection(size)
+            for closed in [other for other in self._inboxes if other.is_closed()]:
+                # The callers of that loop are gone.
+                del self._inboxes[closed]
             self._inboxes[loop] = inbox
-        loop.call_soon(self._collect, inbox)
+        loop.call_soon(self._commit_inbox, inbox)
         return inbox
 
-    def _collect(self, inbox: Inbox) -> None:
-        """On the loop's thread: commit what its coroutines asked for, at once if nobody is in the
-        way.
-        """
+    def _commit_inbox(self, inbox: Inbox) -> None:
+        """Commit an inbox on its loop's thread, at once if the writer is free."""
         if (
             not (self._queue or self._closed or self._exclusive_waiters)
             and inbox.size <= self._group_bytes_max
             and len(inbox.entries) <= self._bounds.group_requests_max
             and not self._too_slow_for_a_loop()
-            and self._writer.turn.acquire(blocking=False)
+            and self._writer.lock.acquire(blocking=False)
         ):
             try:
                 with self._counters:
                     self._inboxes.pop(inbox.loop, None)
-                    entries = inbox.take()
+                    entries = inbox.drain()
                 if entries:
                     self._runner.run_entries(entries, inbox.loop)
             finally:
-                self._release_turn(inbox.loop)
+                self._release(inbox.loop)
             return
         with self._counters:
             late = self._closed
-            waiting = self._queue_up(inbox)
+            waiting = self._enqueue_inbox(inbox)
         if late:
-            # They came after the last look of whoever closes.
-            self._settle_closed([each for each in waiting if self._withdraw(each)])
+            # They arrived after `close` emptied the queue.
+            self._fail_closed([request for request in waiting if self._withdraw(request)])
         else:
             self._flush(inbox.loop)
 
-    def _queue_up(self, inbox: Inbox) -> list[LoopRequest]:
-        """Let what is in `inbox` wait with everybody else's. The caller holds the lock."""
+    def _enqueue_inbox(self, inbox: Inbox) -> list[LoopRequest]:
+        """Move the entries of `inbox` to the queue. The caller holds `_counters`."""
         self._inboxes.pop(inbox.loop, None)
-        waiting = [LoopRequest(entry, inbox.loop) for entry in inbox.take()]
-        self._queued_bytes += sum(each.size for each in waiting)
+        waiting = [LoopRequest(entry, inbox.loop) for entry in inbox.drain()]
+        self._queued_bytes += sum(request.size for request in waiting)
         self._queue.extend(waiting)
         return waiting
 
     # The queue
 
     def _is_quiet(self, size: int) -> bool:
-        """Whether a caller has the writer to itself, so that it need not queue up at all."""
+        """Return True if a caller is alone and need not use the queue."""
         return (
-            self._crowd <= 1
+            self._recent_group_size <= 1
             and not self._queue
             and not self._exclusive_waiters
             and not self._closed
@@ -634,12 +630,12 @@ class GroupCommit:
                 or len(self._queue) >= self._queue_requests_max
                 or self._writer.failure is not None
             ):
-                raise self._refusal(size)
+                raise self._rejection(size)
             self._queued_bytes = queued
             self._queue.append(request)
 
-    def _refusal(self, size: int) -> FourfoldError:
-        """Why a request of `size` bytes cannot be queued now."""
+    def _rejection(self, size: int) -> FourfoldError:
+        """Return the error for a request of `size` bytes that cannot be queued."""
         subject, bounds = self._writer.subject, self._bounds
         if self._writer.failure is not None:
             return self._writer.failure.copy()
@@ -647,8 +643,7 @@ class GroupCommit:
             return Closed(f"{subject}: the database is closed")
         if size > bounds.group_bytes_max:
             return TooLarge(
-                f"{subject}: one request of {size} bytes is more than a transaction takes "
-                f"({bounds.group_bytes_max})",
+                f"{subject}: request must have at most {bounds.group_bytes_max} bytes, got {size}",
                 hint="Split the write, or raise `kernel.group_bytes_max`.",
             )
         self._writer.metrics.rejected += 1
@@ -659,7 +654,7 @@ class GroupCommit:
         )
 
     def _withdraw(self, request: Request) -> bool:
-        """Take a request back that has not been started; False when it is too late for that."""
+        """Remove a request from the queue; return False if it has started."""
         with self._counters:
             try:
                 self._queue.remove(request)
@@ -668,7 +663,7 @@ class GroupCommit:
             self._queued_bytes -= request.size
             return True
 
-    def _take_group(self) -> list[Request]:
+    def _dequeue_group(self) -> list[Request]:
         bounds = self._bounds
         queue = self._queue
         with self._counters:
@@ -694,85 +689,83 @@ class GroupCommit:
     # Leading
 
     def _lead(self, own: ThreadRequest) -> None:
-        """Run groups until the own request is settled, if the turn is free; then see that somebody
-        goes on.
-        """
-        turn = self._writer.turn
-        while not own.settled and self._may_lead() and turn.acquire(blocking=False):
+        """Run groups until `own` is completed, if the writer is free; then wake another leader."""
+        lock = self._writer.lock
+        while not own.completed and self._may_lead() and lock.acquire(blocking=False):
             try:
-                while not own.settled and self._queue and not self._exclusive_waiters:
-                    self._crowd = max(len(self._queue), self._crowd - 1)
+                while not own.completed and self._queue and not self._exclusive_waiters:
+                    self._recent_group_size = max(len(self._queue), self._recent_group_size - 1)
                     self._run_group(None)
             finally:
-                turn.release()
-                if not self._waking.under_way:
-                    self._poke()
+                lock.release()
+                if not self._wake_ups.in_progress:
+                    self._wake_leader()
 
     def _may_lead(self) -> bool:
-        """Not while the last commit is still waking those who rode it: most of them have another
-        request, and the last one sees that somebody leads.
+        """Return False while the last group is being woken, or an exclusive writer waits.
+
+        Most woken threads have another request; the last of them wakes a leader.
         """
-        return not (self._exclusive_waiters or self._waking.under_way)
+        return not (self._exclusive_waiters or self._wake_ups.in_progress)
 
     def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
-        """On the loop's thread: commit what its coroutines queued since the last look."""
+        """Commit the queue on the thread of `loop`, or on another one if commits are slow."""
         self._scheduled.discard(loop)
         if not self._queue:
             return
         if not self._exclusive_waiters:
             if self._too_slow_for_a_loop():
                 commit_threads().submit(self._flush_in_thread)
-            elif self._writer.turn.acquire(blocking=False):
+            elif self._writer.lock.acquire(blocking=False):
                 try:
                     self._run_group(loop)
                 finally:
-                    self._release_turn(loop)
+                    self._release(loop)
         if self._queue and loop not in self._watching:
             self._watching.add(loop)
-            loop.call_later(limits.QUEUE_LOOK_S, self._look, loop)
+            loop.call_later(limits.QUEUE_LOOK_S, self._check_queue, loop)
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """While coroutines of `loop` wait for the turn: tell those whose deadline passed, and heal
-        a wake-up lost to another loop that stopped running.
+    def _check_queue(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Fail late requests of `loop`, and recover a wake-up lost to a stopped loop.
+
+        Runs periodically while coroutines of `loop` wait.
         """
         self._watching.discard(loop)
         now = time.monotonic()
         with self._counters:
-            waiting = [each for each in self._queue if getattr(each, "loop", None) is loop]
-            late = [each for each in waiting if now > each.deadline]
+            waiting = [request for request in self._queue if getattr(request, "loop", None) is loop]
+            late = [request for request in waiting if now > request.deadline]
             for request in late:
                 self._queue.remove(request)
                 self._queued_bytes -= request.size
-                request.error = self._too_late()
-        settle(late, loop, self._waking)
+                request.error = self._deadline_error()
+        complete(late, loop, self._wake_ups)
         if len(waiting) > len(late):
             self._schedule(loop)
 
     def _flush_in_thread(self) -> None:
-        turn = self._writer.turn
-        while self._queue and not self._exclusive_waiters and turn.acquire(blocking=False):
+        lock = self._writer.lock
+        while self._queue and not self._exclusive_waiters and lock.acquire(blocking=False):
             try:
                 while self._queue and not self._exclusive_waiters:
                     self._run_group(None)
             finally:
-                self._release_turn()
+                self._release()
 
     def _too_slow_for_a_loop(self) -> bool:
         if self._bounds.placement == "auto":
             return self._writer.commit_seconds * 1000 > limits.INLINE_COMMIT_MS_MAX
         return self._bounds.placement == "thread"
 
-    def _release_turn(self, here: asyncio.AbstractEventLoop | None = None) -> None:
-        """Whoever releases the turn over a queue that is not empty makes sure that somebody takes
-        it up.
-        """
-        self._writer.turn.release()
-        self._poke(here)
+    def _release(self, here: asyncio.AbstractEventLoop | None = None) -> None:
+        """Release the writer's lock, and wake a leader if requests are queued."""
+        self._writer.lock.release()
+        self._wake_leader(here)
 
-    def _poke(self, here: asyncio.AbstractEventLoop | None = None) -> None:
+    def _wake_leader(self, here: asyncio.AbstractEventLoop | None = None) -> None:
         while True:
-            # A patient thread looks for itself, later.
-            head = next((each for each in tuple(self._queue) if not each.patient), None)
+            # A patient thread leads by itself, later.
+            head = next((request for request in tuple(self._queue) if not request.patient), None)
             if head is None:
                 return
             if isinstance(head, ThreadRequest):
@@ -785,7 +778,7 @@ class GroupCommit:
                 else:
                     head.loop.call_soon_threadsafe(self._schedule, head.loop)
             except RuntimeError:
-                # Its loop is closed; what nobody waits for any more is withdrawn.
+                # Its loop is closed, so its caller is gone.
                 self._withdraw(head)
                 continue
             return
@@ -796,13 +789,13 @@ class GroupCommit:
             loop.call_soon(self._flush, loop)
 
     def _run_group(self, here: asyncio.AbstractEventLoop | None) -> None:
-        """One transaction for as many queued requests as fit. The caller holds the turn."""
-        self._runner.run(self._take_group(), here)
+        """Commit as many queued requests as fit. The caller holds the writer's lock."""
+        self._runner.run(self._dequeue_group(), here)
 
-    def _too_late(self) -> DeadlineExceeded:
-        return too_late(self._writer.subject)
+    def _deadline_error(self) -> DeadlineExceeded:
+        return deadline_error(self._writer.subject)
 
     def _nested(self, work: Work) -> Any:
-        """Work submitted from inside a transaction of the same thread becomes a step of it."""
+        """Run work that was submitted inside a transaction of this thread as a savepoint."""
         with self._writer.running().savepoint() as step:
             return work(step)

@@ -1,11 +1,11 @@
-"""Pauses of long work while others write to the same database in this process.
+"""Pauses of background work while other threads write to the same database.
 
 Python runs one thread at a time. Work that never waits delays every step of a commit until the
-interpreter switches threads, five milliseconds each time, so commits queue up beside it. Such work
-therefore pauses after short steps, for as long as others write:
+interpreter switches threads, five milliseconds each time, so commits queue up. Such work therefore
+pauses after short steps while other threads write:
 
     step, 2 ms ──> pause, twice as long ──> step ──> ...        others write
-    step, 20 ms ──> look, 1 ms ──> step ──> ...                 nothing is written
+    step, 20 ms ──> check, 1 ms ──> step ──> ...                nothing is written
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ from fourfold import limits
 
 
 class Pauses:
-    """Pauses between the steps of long work. `written` counts transactions, and `writing` is True
-    while one is under way. Each thread has steps of its own.
+    """Pauses between the steps of long work, tracked for each thread.
+
+    Args:
+        written: Returns the number of transactions so far.
+        writing: Returns True during a transaction.
     """
 
     def __init__(
@@ -44,30 +47,31 @@ class Pauses:
         """Begin the first step of this thread."""
         self._steps.began = self._clock()
 
-    def rest(self) -> None:
-        """Pause if the step of this thread was long enough. Cheap to call in a loop."""
+    def pause(self) -> None:
+        """Pause if this thread's step was long enough. Cheap to call in a loop."""
         steps = self._steps
         now = self._clock()
         took = now - steps.began
         if took < steps.length_s:
             return
         if took < limits.BACKGROUND_STEP_MAX_S:
-            contended = self.after(took)
+            contended = self.pause_after(took)
             steps.length_s = limits.BACKGROUND_STEP_S if contended else limits.BACKGROUND_FREE_S
             now = self._clock()
-        # Else this thread did something else in between.
+        # A longer step means that this thread did something else in between.
         steps.began = now
 
-    def after(self, took: float) -> bool:
-        """Pause in proportion to a step that took so long, while others write. Return True if they
-        did.
+    def pause_after(self, took: float) -> bool:
+        """Pause in proportion to a step of `took` seconds, while other threads write.
+
+        Return True if they did.
         """
         until = self._clock() + min(took * self._ratio, limits.BACKGROUND_PAUSE_MAX_S)
         before = self._written()
         contended = False
-        while (left := until - self._clock()) > 0:
-            self._sleep(min(left, limits.BACKGROUND_LOOK_S))
-            # A commit may take longer than a look.
+        while (remaining := until - self._clock()) > 0:
+            self._sleep(min(remaining, limits.BACKGROUND_LOOK_S))
+            # A commit may take longer than this sleep.
             contended = self._writing() or self._written() != before
             if not contended:
                 break
@@ -75,7 +79,7 @@ class Pauses:
 
 
 class _Steps(threading.local):
-    """When the current step of a thread began, and how long it may be."""
+    """Start and maximum length of the current step of a thread."""
 
     def __init__(self) -> None:
         self.began = 0.0

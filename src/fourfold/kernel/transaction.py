@@ -169,19 +169,19 @@ class BackgroundReadTransaction(ReadTransaction):
 
     def all(self, sql: str, params: Params = ()) -> list[Row]:
         """Every row of the result, at once."""
-        self._pauses.rest()
+        self._pauses.pause()
         return super().all(sql, params)
 
     def one(self, sql: str, params: Params = ()) -> Row | None:
         """The first row, or None."""
-        self._pauses.rest()
+        self._pauses.pause()
         return super().one(sql, params)
 
     def rows(self, sql: str, params: Params = ()) -> Iterator[Row]:
         """Rows one by one, in bounded memory; read them before the snapshot ends."""
-        rest = self._pauses.rest
+        pause = self._pauses.pause
         for row in super().rows(sql, params):
-            rest()
+            pause()
             yield row
 
 

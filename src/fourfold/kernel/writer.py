@@ -119,7 +119,7 @@ class Writer:
         self.connection = connection
         self.subject = subject
         self.metrics = metrics
-        self.turn = threading.Lock()
+        self.lock = threading.Lock()
         self.owner = 0
         """The thread that holds the turn inside a transaction, so that a nested call can be
         recognised.
@@ -138,7 +138,7 @@ class Writer:
         connection.set_wal_hook(self._after_wal_commit)
         connection.set_progress_handler(self._overdue, DEADLINE_CHECK_STEPS)
 
-    def refuse_inside_a_transaction(self) -> None:
+    def check_not_in_transaction(self) -> None:
         """A thread that waits for the turn it holds itself would wait for ever."""
         if self.owner == threading.get_ident():
             raise Refused(

@@ -97,7 +97,7 @@ class Throttle:
         return database.transact(work, deadline_s=deadline_s, patience_s=patience)
 
     def _rest(self, took: float) -> None:
-        self._others_write = self._pauses.after(took)
+        self._others_write = self._pauses.pause_after(took)
 
 
 class _NoThrottle(Throttle):
