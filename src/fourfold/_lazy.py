@@ -1,7 +1,7 @@
-"""Names that a package exports without importing their modules before somebody asks for them.
+"""Lazy exports: names of a package whose modules are imported on first use.
 
 A worker that only folds documents imports `fourfold.models.documents.fold` and with it the two
-packages around it; it must not pay for, or even have, a database driver.
+packages around it; it must not need a database driver.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ Exports: TypeAlias = tuple[Callable[[str], Any], Callable[[], list[str]]]
 
 
 def exports(package: str, homes: Mapping[str, str]) -> Exports:
-    """Export each name from its home, `module` or `module:name there`, when it is first used.
+    """Return `__getattr__` and `__dir__` that import each name from its home on first use.
 
-    A name that was found stays in the package, so only the first use comes through here.
+    A home is `module`, or `module:attribute` if the name differs there. The name is then stored in
+    the package, so only the first use calls `__getattr__`.
     """
 
-    def find(name: str) -> Any:
+    def get(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module, _, there = homes[name].partition(":")
-        found = getattr(import_module(module), there or name)
-        setattr(sys.modules[package], name, found)
-        return found
+        module, _, attribute = homes[name].partition(":")
+        value = getattr(import_module(module), attribute or name)
+        setattr(sys.modules[package], name, value)
+        return value
 
-    def names() -> list[str]:
+    def list_names() -> list[str]:
         return sorted({*vars(sys.modules[package]).get("__all__", ()), *homes})
 
-    return find, names
+    return get, list_names

@@ -1,16 +1,10 @@
 """Settings in layers, default < file < environment < argument or flag, each with its source.
 
-The section classes in `sections` are the one table of settings. A field is a setting: its type,
-range and choices are checked, its default comes from `limits`, its sentence is shown by `fourfold
-config` and written into a fresh `fourfold.toml`. Nothing is guessed: a key or a `FOURFOLD_...`
-variable that no setting owns is an error that names the nearest one that exists, and a value that
-does not fit is refused together with its source. The only I/O is reading the file; the environment
-is a parameter.
-
-The table of settings: each section is a class, each field of it a setting.
-
-The type says what is accepted, the default comes from `limits`, and the sentence is what
-`fourfold config` shows and a fresh `fourfold.toml` has beside it.
+Each section is a class, and each field of it a setting: its type, range and choices are checked,
+its default comes from `limits`, and its description is shown by `fourfold config` and written to a
+new `fourfold.toml`. An unknown key or `FOURFOLD_...` variable is an error that names the nearest
+existing one, and an invalid value is rejected together with its source. The only I/O is reading the
+file; the environment is a parameter.
 """
 
 from __future__ import annotations
@@ -35,254 +29,287 @@ _Bytes = Annotated[int, Meta(ge=limits.KIB, le=1024 * limits.GIB)]
 _Seconds = Annotated[float, Meta(ge=0.001, le=86_400.0)]
 
 
-def _says(description: str, unit: str = "") -> Meta:
+def _describe(description: str, unit: str = "") -> Meta:
+    """Return the metadata of a setting, as shown by `fourfold config`."""
     return Meta(description=description, extra={"unit": unit})
 
 
 class Kernel(Struct, frozen=True):
+    """Settings of SQLite connections, group commit and checkpoints."""
+
     readers_max: Annotated[
         int,
         Meta(ge=1, le=1_024),
-        _says("Read-only connections that one database keeps at most.", "connections"),
+        _describe("Maximum number of read-only connections per database.", "connections"),
     ] = limits.READERS_MAX
     busy_timeout_ms: Annotated[
         int,
         Meta(ge=0, le=3_600_000),
-        _says("How long a connection waits for another one's lock.", "milliseconds"),
+        _describe("Time that a connection waits for a lock of another one.", "milliseconds"),
     ] = limits.BUSY_TIMEOUT_MS
     transaction_deadline_s: Annotated[
-        _Seconds, _says("Time that one transaction may take before it is undone.", "seconds")
+        _Seconds,
+        _describe("Maximum duration of a transaction; a longer one is rolled back.", "seconds"),
     ] = limits.TRANSACTION_DEADLINE_S
     slow_transaction_ms: Annotated[
         int,
         Meta(ge=0, le=3_600_000),
-        _says("A transaction that takes longer enters the slow log.", "milliseconds"),
+        _describe("Log transactions that take longer than this as slow.", "milliseconds"),
     ] = limits.SLOW_TRANSACTION_MS
     group_requests_max: Annotated[
-        _Count, _says("Requests that share one transaction and one fsync at most.", "requests")
+        _Count,
+        _describe(
+            "Maximum number of requests that share one transaction and one fsync.", "requests"
+        ),
     ] = limits.GROUP_REQUESTS_MAX
     group_bytes_max: Annotated[
-        _Bytes, _says("Payload of the requests that share one transaction at most.", "bytes")
+        _Bytes, _describe("Maximum payload of the requests that share one transaction.", "bytes")
     ] = limits.GROUP_BYTES_MAX
     queue_requests_max: Annotated[
-        _Count, _says("Requests that may wait; the next one is refused as overloaded.", "requests")
+        _Count,
+        _describe(
+            "Maximum number of queued requests; further ones fail as overloaded.", "requests"
+        ),
     ] = limits.QUEUE_REQUESTS_MAX
     queue_bytes_max: Annotated[
-        _Bytes, _says("Payload that may wait; more is refused as overloaded.", "bytes")
+        _Bytes,
+        _describe("Maximum payload of queued requests; further ones fail as overloaded.", "bytes"),
     ] = limits.QUEUE_BYTES_MAX
     commit_placement: Annotated[
         Literal["auto", "inline", "thread"],
-        _says(
-            "Where asyncio callers' commits run: on the event loop, in a thread, "
-            "or wherever the measured commit time fits best."
+        _describe(
+            "Where commits of asyncio callers run. inline: on the event loop. thread: in a thread. "
+            "auto: depends on the measured commit time."
         ),
     ] = "auto"
     checkpoint_bytes: Annotated[
-        _Bytes, _says("How large the write-ahead log gets before it is folded back.", "bytes")
+        _Bytes, _describe("Size of the write-ahead log that triggers a checkpoint.", "bytes")
     ] = limits.CHECKPOINT_BYTES
 
 
 class Documents(Struct, frozen=True):
+    """Settings of document spaces."""
+
     page_size: Annotated[
         Literal[512, 1024, 2048, 4096, 8192, 16384, 32768, 65536],
-        _says("Page size of a new space's database; an existing one keeps its own.", "bytes"),
+        _describe("Page size of the database of a new space; existing ones keep theirs.", "bytes"),
     ] = limits.DOCUMENTS_PAGE_SIZE
 
 
 class Graphs(Struct, frozen=True):
+    """Settings of graphs."""
+
     sync_flags: Annotated[
         Literal["changeable", "fixed"],
-        _says("Whether the sync flags of a row may be changed after it was written."),
+        _describe("Allow or forbid changes to the sync flags of a stored row."),
     ] = "changeable"
 
 
 class Streams(Struct, frozen=True):
+    """Settings of streams."""
+
     synchronous: Annotated[
         Literal["FULL", "NORMAL"],
-        _says(
-            "FULL: an acknowledged append survives a power cut. "
-            "NORMAL: faster, and a power cut may take the last commits."
+        _describe(
+            "FULL: an acknowledged append survives a power failure. "
+            "NORMAL: faster, but a power failure may lose the last commits."
         ),
     ] = "FULL"
 
 
 class Sessions(Struct, frozen=True):
+    """Settings of sessions."""
+
     synchronous: Annotated[
         Literal["FULL", "NORMAL"],
-        _says(
-            "FULL: an event that was appended survives a power cut. "
-            "NORMAL: faster, and a power cut may take the last ones."
+        _describe(
+            "FULL: an appended event survives a power failure. "
+            "NORMAL: faster, but a power failure may lose the last events."
         ),
     ] = "FULL"
 
 
 class Objects(Struct, frozen=True):
+    """Settings of the object store."""
+
     url: Annotated[
         str,
         Meta(min_length=1, max_length=2_048),
-        _says(
-            "Where objects live: a folder (relative to the store) or an address like s3://bucket."
+        _describe(
+            "Location of objects: a folder (relative to the store) or a URL like s3://bucket."
         ),
     ] = "objects"
     timeout_s: Annotated[
         float,
         Meta(ge=0.1, le=3_600.0),
-        _says("Time that one request to the object store may take.", "seconds"),
+        _describe("Timeout of one request to the object store.", "seconds"),
     ] = limits.OBJECT_TIMEOUT_S
     retries_max: Annotated[
         int,
         Meta(ge=0, le=limits.OBJECT_RETRIES_MAX),
-        _says("How often a failed request to the object store is repeated.", "retries"),
+        _describe("Maximum number of retries of a failed request to the object store.", "retries"),
     ] = limits.OBJECT_RETRIES_MAX
 
 
 class Archive(Struct, frozen=True):
+    """Settings of sealing, publishing and garbage collection."""
+
     acknowledge: Annotated[
         Literal["committed", "published"],
-        _says(
-            "When a change of a stream is acknowledged. committed: once it is on this disk. "
-            "published: once it is in the object store too."
+        _describe(
+            "When a change of a stream is acknowledged. committed: once it is on the local disk. "
+            "published: once it is also in the object store."
         ),
     ] = "committed"
-    seal_bytes: Annotated[_Bytes, _says("Payload of a stream that makes a segment.", "bytes")] = (
-        limits.SEGMENT_BYTES
-    )
-    seal_rows: Annotated[_Count, _says("Records of a stream that make a segment.", "records")] = (
-        limits.SEGMENT_ROWS
-    )
+    seal_bytes: Annotated[
+        _Bytes, _describe("Pending payload of a stream at which a segment is sealed.", "bytes")
+    ] = limits.SEGMENT_BYTES
+    seal_rows: Annotated[
+        _Count, _describe("Pending records of a stream at which a segment is sealed.", "records")
+    ] = limits.SEGMENT_ROWS
     seal_age_s: Annotated[
         _Seconds,
-        _says("Pending records are sealed so long after the last segment, if few.", "seconds"),
+        _describe("Maximum time between segments of a stream with few pending records.", "seconds"),
     ] = limits.SEGMENT_AGE_S
     cache_bytes: Annotated[
         int,
         Meta(ge=0, le=1024 * limits.GIB),
-        _says("Published segments that are kept on this disk too.", "bytes"),
+        _describe("Maximum size of the local cache of published segments.", "bytes"),
     ] = limits.ARCHIVE_CACHE_BYTES
     grace_s: Annotated[
         float,
         Meta(ge=0.0, le=366 * 86_400.0),
-        _says("How long objects that nothing speaks of any more are kept.", "seconds"),
+        _describe("Grace period before unreferenced objects are deleted.", "seconds"),
     ] = limits.ARCHIVE_GRACE_S
     concurrency: Annotated[
         int,
         Meta(ge=1, le=256),
-        _says("Streams that are sealed or published at the same time.", "streams"),
+        _describe("Maximum number of streams sealed or published at the same time.", "streams"),
     ] = limits.ARCHIVE_CONCURRENCY
     index: Annotated[
         Literal["on", "off"],
-        _says("Whether a server indexes the routing keys of what it has published."),
+        _describe("Build routing key indexes of published segments in the server."),
     ] = "on"
     compact: Annotated[
         Literal["on", "off"],
-        _says("Whether a server makes large segments of small ones that it has published."),
+        _describe("Compact small published segments into large ones in the server."),
     ] = "on"
     publish_s: Annotated[
         float,
         Meta(ge=0.0, le=86_400.0),
-        _says("How often a server publishes what is new in databases; 0 for never.", "seconds"),
+        _describe(
+            "Interval at which a server publishes changed databases; 0 disables it.", "seconds"
+        ),
     ] = limits.PUBLISH_EVERY_S
     keep_s: Annotated[
         float,
         Meta(ge=0.0, le=100 * 366 * 86_400.0),
-        _says("How old a point may be to be kept; 0 for any age.", "seconds"),
+        _describe("Maximum age of a restore point; 0 keeps all.", "seconds"),
     ] = 0.0
     keep_points: Annotated[
         int,
         Meta(ge=0, le=1_000_000_000),
-        _says("How many of the newest points are kept, however old; 0 for all.", "points"),
+        _describe(
+            "Number of newest restore points to keep regardless of age; 0 keeps all.", "points"
+        ),
     ] = 0
     compact_bytes: Annotated[
-        _Bytes, _says("Payload of a segment that small ones are made into, at most.", "bytes")
+        _Bytes, _describe("Maximum payload of a compacted segment.", "bytes")
     ] = limits.COMPACT_BYTES
 
 
 class Server(Struct, frozen=True):
+    """Settings of the HTTP server."""
+
     public_url: Annotated[
         str,
         Meta(min_length=1, max_length=2_048),
-        _says(
-            "Where others reach the server, as webhooks are told to answer; "
-            "auto: as whoever made the subscription did."
+        _describe(
+            "Public base URL for webhook callbacks. "
+            "auto: the host of the request that created the subscription."
         ),
     ] = "auto"
     webhook_targets: Annotated[
         Literal["auto", "public", "local", "private"],
-        _says(
-            "Which webhooks are called. public: https to public addresses. local: also this "
+        _describe(
+            "Allowed webhook targets. public: https to public addresses. local: also this "
             "machine. private: any address. auto: local without keys, public with them."
         ),
     ] = "auto"
     webhook_concurrency: Annotated[
         int,
         Meta(ge=1, le=1_024),
-        _says("Webhooks that are under way at the same time.", "webhooks"),
+        _describe("Maximum number of concurrent webhook calls.", "webhooks"),
     ] = limits.WEBHOOK_CONCURRENCY
-    webhook_timeout_s: Annotated[
-        _Seconds, _says("Time that one webhook may take to answer.", "seconds")
-    ] = limits.WEBHOOK_TIMEOUT_S
+    webhook_timeout_s: Annotated[_Seconds, _describe("Timeout of one webhook call.", "seconds")] = (
+        limits.WEBHOOK_TIMEOUT_S
+    )
     keys_file: Annotated[
         str,
         Meta(min_length=1, max_length=4_096),
-        _says("Where the keys are that sign webhooks; relative to the store."),
+        _describe("File with the keys that sign webhooks; relative to the store."),
     ] = "server-keys.json"
     require_key: Annotated[
         Literal["auto", "always"],
-        _says(
-            "Whether requests need a key. auto: once a key was ever made. "
-            "always: also before there is one."
+        _describe(
+            "When requests need a key. auto: after the first key was created. "
+            "always: even before that."
         ),
     ] = "auto"
     hosts: Annotated[
         str,
         Meta(min_length=1, max_length=4_096),
-        _says(
-            "Names under which the server answers, with commas; other requests get 421. "
-            "any: all. auto: those of this machine where no key is needed, all where one is."
+        _describe(
+            "Host names that the server accepts, separated by commas; other requests get 421. "
+            "any: all. auto: those of this machine if no key is needed, otherwise all."
         ),
     ] = "auto"
     connections_max: Annotated[
         int,
         Meta(ge=1, le=1_000_000),
-        _says("Connections that are open at the same time; the next one gets 503.", "connections"),
+        _describe("Maximum number of open connections; further ones get 503.", "connections"),
     ] = limits.HTTP_CONNECTIONS
     connections_per_address: Annotated[
         int,
         Meta(ge=1, le=1_000_000),
-        _says(
-            "Connections from one address; this machine and trusted proxies have no such limit.",
+        _describe(
+            "Maximum number of connections per address, except this machine and trusted proxies.",
             "connections",
         ),
     ] = limits.HTTP_CONNECTIONS_PER_ADDRESS
     body_bytes_in_flight: Annotated[
         int,
         Meta(ge=int(limits.HTTP_BODY_MAX / limits.HTTP_BODY_SHARE), le=1024 * limits.GIB),
-        _says(
-            "Bodies of requests that are being received, together; "
-            "one key has a quarter of it at most, and more gets 503.",
+        _describe(
+            "Maximum total size of request bodies being received; a quarter of it per key. "
+            "Further requests get 503.",
             "bytes",
         ),
     ] = limits.HTTP_BODY_BYTES_IN_FLIGHT
     write_stall_s: Annotated[
         _Seconds,
-        _says("A client that takes nothing of what it is sent is cut after so long.", "seconds"),
+        _describe(
+            "Time after which a client that does not read its response is disconnected.", "seconds"
+        ),
     ] = limits.HTTP_WRITE_STALL_S
     trusted_proxies: Annotated[
         str,
         Meta(min_length=1, max_length=4_096),
-        _says(
-            "Addresses of proxies, with commas, whose X-Forwarded-Proto and -For are believed; "
-            "none: of no proxy."
+        _describe(
+            "Addresses of trusted proxies, separated by commas, whose X-Forwarded-Proto and "
+            "X-Forwarded-For headers are used. none: no proxy."
         ),
     ] = "none"
 
 
 class Health(Struct, frozen=True):
+    """Settings of health checks."""
+
     wal_degraded_bytes: Annotated[
-        _Bytes, _says("A write-ahead log of this size makes the store degraded.", "bytes")
+        _Bytes, _describe("Size of a write-ahead log from which the store is degraded.", "bytes")
     ] = limits.WAL_DEGRADED_BYTES
     wal_failed_bytes: Annotated[
-        _Bytes, _says("A write-ahead log of this size makes the store unhealthy.", "bytes")
+        _Bytes, _describe("Size of a write-ahead log from which the store is unhealthy.", "bytes")
     ] = limits.WAL_FAILED_BYTES
 
 
@@ -312,20 +339,20 @@ __all__ = [
 
 FILE_NAME: Final = "fourfold.toml"
 FORMAT: Final = 1
-"""The version of a store's layout on disk; a file that states a greater one is refused."""
+"""Version of the layout of a store on disk; files of a newer version are rejected."""
 PREFIX: Final = "FOURFOLD_"
 NOT_SETTINGS: Final[Mapping[str, str]] = {
-    "FOURFOLD_ROOT": "The store that a command uses when no ROOT is given.",
-    "FOURFOLD_NO_COLOR": "Any value switches colour off, like NO_COLOR, for this program only.",
-    "FOURFOLD_FAULTS": "Fault points to arm; for tests that make the machine fail.",
+    "FOURFOLD_ROOT": "The store that a command uses if ROOT is not given.",
+    "FOURFOLD_NO_COLOR": "Any value disables colour, like NO_COLOR, for this program only.",
+    "FOURFOLD_FAULTS": "Failpoints to enable, for tests that inject failures.",
 }
-"""Variables that carry the prefix and are no settings. Any other unknown one is a misspelling."""
+"""Variables with the prefix that are not settings. Any other unknown one is an error."""
 
 Layer = Literal["default", "file", "environment", "argument", "flag"]
 
 
 class Source(Struct, frozen=True):
-    """Where a value came from: the layer, and the exact place in it."""
+    """The layer that a value comes from, and the place in it."""
 
     layer: Layer
     where: str = ""
@@ -335,7 +362,7 @@ class Source(Struct, frozen=True):
 
 
 class Setting(Struct, frozen=True):
-    """One row of the table: everything there is to say about a setting, apart from its value."""
+    """Name, type, default, range and description of a setting."""
 
     name: str
     type: Any
@@ -348,11 +375,12 @@ class Setting(Struct, frozen=True):
 
     @property
     def variable(self) -> str:
+        """Name of the environment variable."""
         return PREFIX + self.name.replace(".", "_").upper()
 
     @property
     def expects(self) -> str:
-        """What a value must be, in words that an error message and the reference share."""
+        """Description of valid values, used in error messages and in the reference."""
         if self.choices:
             return "one of " + ", ".join(str(choice) for choice in self.choices)
         if isinstance(self.default, str):
@@ -387,19 +415,21 @@ class Settings(Struct, frozen=True):
     server: Server = Server()
     health: Health = Health()
     sources: dict[str, Source] = {}
-    """Where each value that is not a default came from, by dotted name."""
+    """Source of each value that is not a default, by dotted name."""
 
     def __getitem__(self, name: str) -> int | float | str:
         if name not in SETTINGS:
-            raise InvalidConfig(f"there is no setting named {name!r}", hint=_nearest(name))
+            raise InvalidConfig(f"unknown setting {name!r}", hint=_nearest(name))
         section, _, key = name.partition(".")
         value: int | float | str = getattr(getattr(self, section), key)
         return value
 
     def source(self, name: str) -> Source:
+        """Return the source of the value of a setting."""
         return self.sources.get(name, Source("default"))
 
     def explain(self) -> list[SettingInfo]:
+        """Return every setting with its value and its source."""
         return [
             SettingInfo(
                 name=name,
@@ -455,7 +485,7 @@ def _table() -> dict[str, Setting]:
 
 
 SETTINGS: Final[dict[str, Setting]] = _table()
-"""Every setting by its dotted name, in the order in which files and tables list them."""
+"""Every setting by its dotted name, in the order of files and tables."""
 
 _VARIABLES: Final = {setting.variable: setting for setting in SETTINGS.values()}
 
@@ -467,34 +497,37 @@ def load(
     arguments: Mapping[str, object] | None = None,
     flags: Mapping[str, str] | None = None,
 ) -> Settings:
-    """The settings of the store in `root`, with every layer applied and every value checked.
+    """Load and check the settings of the store in `root`.
 
-    Without a root there is no file layer. `arguments` are typed values given in code, `flags` are
-    texts given on the command line; both go by dotted name.
+    Args:
+        root: Folder of the store; None skips the file layer.
+        environ: Environment variables; those that start with `FOURFOLD_` are settings.
+        arguments: Typed values set in code, by dotted name.
+        flags: Texts from the command line, by dotted name.
     """
     values: dict[str, Any] = {}
     sources: dict[str, Source] = {}
 
-    def take(name: str, raw: object, source: Source) -> None:
+    def apply(name: str, raw: object, source: Source) -> None:
         values[name] = _convert(SETTINGS[name], raw, source)
         sources[name] = source
 
     if root is not None:
         path = Path(root) / FILE_NAME
         for name, raw in _read_file(path):
-            take(name, raw, Source("file", f"{path}: {name}"))
+            apply(name, raw, Source("file", f"{path}: {name}"))
     for variable, text in sorted(environ.items()):
         if variable.startswith(PREFIX) and variable not in NOT_SETTINGS:
             if variable not in _VARIABLES:
                 raise InvalidConfig(
-                    f"the environment variable {variable} names no setting",
+                    f"unknown environment variable {variable}",
                     hint=_nearest(variable, _VARIABLES),
                 )
-            take(_VARIABLES[variable].name, text, Source("environment", variable))
+            apply(_VARIABLES[variable].name, text, Source("environment", variable))
     for name, raw in (arguments or {}).items():
-        take(_known(name, "the argument"), raw, Source("argument", f"argument {name}"))
+        apply(_check_name(name, "argument"), raw, Source("argument", f"argument {name}"))
     for name, text in (flags or {}).items():
-        take(_known(name, "the flag --set"), text, Source("flag", f"--set {name}"))
+        apply(_check_name(name, "--set"), text, Source("flag", f"--set {name}"))
     settings = Settings(
         **{section: _build(section, values) for section in _SECTIONS}, sources=sources
     )
@@ -504,18 +537,18 @@ def load(
 
 def _build(section: str, values: Mapping[str, Any]) -> Any:
     prefix = section + "."
-    given = {name.removeprefix(prefix): v for name, v in values.items() if name.startswith(prefix)}
-    return _SECTIONS[section](**given)
+    fields = {name.removeprefix(prefix): v for name, v in values.items() if name.startswith(prefix)}
+    return _SECTIONS[section](**fields)
 
 
 def _convert(setting: Setting, raw: object, source: Source) -> int | float | str:
-    # The environment and flags carry text only; files and arguments carry types, and keep to them.
+    # Values of the environment and of flags are text; those of files and arguments are typed.
     strict = source.layer in ("file", "argument")
     try:
         value: int | float | str = msgspec.convert(raw, setting.type, strict=strict)
     except msgspec.ValidationError:
         raise InvalidConfig(
-            f"{setting.name} must be {setting.expects}, not {raw!r} (from {source})"
+            f"{setting.name} must be {setting.expects}, got {raw!r} (from {source})"
         ) from None
     return value
 
@@ -537,9 +570,9 @@ def _check_pairs(settings: Settings) -> None:
             )
 
 
-def _known(name: str, origin: str) -> str:
+def _check_name(name: str, origin: str) -> str:
     if name not in SETTINGS:
-        raise InvalidConfig(f"{origin} {name!r} names no setting", hint=_nearest(name))
+        raise InvalidConfig(f"{origin}: unknown setting {name!r}", hint=_nearest(name))
     return name
 
 
@@ -558,58 +591,60 @@ def _read_file(path: Path) -> list[tuple[str, object]]:
         return []
     except OSError as error:
         raise InvalidConfig(
-            f"{path} cannot be read: {error.strerror}",
-            hint=f"Let this user read it: `chmod u+r {path}`.",
+            f"{path}: cannot read the file: {error.strerror}",
+            hint=f"Give this user read permission: `chmod u+r {path}`.",
         ) from error
     if len(raw) > limits.CONFIG_BYTES_MAX:
-        raise InvalidConfig(f"{path} is larger than {limits.CONFIG_BYTES_MAX} bytes")
+        raise InvalidConfig(f"{path}: the file is larger than {limits.CONFIG_BYTES_MAX} bytes")
     try:
         document = tomllib.loads(raw.decode("utf-8"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidConfig(
-            f"{path} is not valid TOML: {error}",
-            hint="Mend that line, or print a fresh file with `fourfold config --init`.",
+            f"{path}: not valid TOML: {error}",
+            hint="Correct that line, or print a new file with `fourfold config --init`.",
         ) from error
     _check_format(path, document.pop("format", None))
     return _flatten(path, document)
 
 
-def _check_format(path: Path, found: object) -> None:
-    # The version is judged before any key: a newer file may well have keys that are unknown here.
-    if type(found) is not int or found < 1:
-        stated = "no format" if found is None else f"format = {found!r}"
+def _check_format(path: Path, version: object) -> None:
+    # The version is checked before any key: a newer file may have keys that are unknown here.
+    if type(version) is not int or version < 1:
+        found = "no format" if version is None else f"format = {version!r}"
         raise InvalidConfig(
-            f"{path} states {stated}; it must state the version of the store's layout",
+            f"{path}: format must be the version of the store's layout, found {found}",
             hint=f"Write `format = {FORMAT}` as the first line of the file.",
         )
-    if found > FORMAT:
-        raise FutureFormat(f"{path} states format = {found}; this Fourfold reads up to {FORMAT}")
+    if version > FORMAT:
+        raise FutureFormat(
+            f"{path}: this Fourfold reads formats up to {FORMAT}, found format = {version}"
+        )
 
 
 def _flatten(path: Path, document: Mapping[str, object]) -> list[tuple[str, object]]:
-    found = []
+    values = []
     for section, keys in document.items():
         if section not in _SECTIONS or not isinstance(keys, dict):
             raise InvalidConfig(
-                f"{path} has an unknown key {section!r}",
+                f"{path}: unknown key {section!r}",
                 hint=f"The sections are {', '.join(_SECTIONS)}. {_nearest(section)}",
             )
         for key, value in keys.items():
             name = f"{section}.{key}"
             if name not in SETTINGS:
-                raise InvalidConfig(f"{path} has an unknown key {name!r}", hint=_nearest(name))
-            found.append((name, value))
-    return found
+                raise InvalidConfig(f"{path}: unknown key {name!r}", hint=_nearest(name))
+            values.append((name, value))
+    return values
 
 
 def fresh_file() -> str:
-    """The text of a new `fourfold.toml`: every setting with its default, commented out."""
+    """Return the text of a new `fourfold.toml`: every setting with its default, commented out."""
     lines = [
         "# The settings of this Fourfold store. A line that starts with '#' shows the default.",
-        "# The environment outranks this file: FOURFOLD_<SECTION>_<NAME>.",
-        "# `fourfold config ROOT` shows each value in force and where it comes from.",
+        "# Environment variables override this file: FOURFOLD_<SECTION>_<NAME>.",
+        "# `fourfold config ROOT` shows the effective values and their sources.",
         "",
-        "# The version of the store's layout on disk. Fourfold changes it; people do not.",
+        "# The version of the store's layout on disk. Do not edit: Fourfold changes it.",
         f"format = {FORMAT}",
     ]
     section = ""

@@ -1,4 +1,4 @@
-"""Claims about settings: the order of the layers, the sources, and that nothing is guessed."""
+"""Settings: order of the layers, sources, and rejection of unknown or invalid values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def load(root=None, environ=None, **layers):
     return settings_module.load(root, environ=environ or {}, **layers)
 
 
-def test_without_any_layer_every_value_is_the_default_of_its_limit():
+def test_values_are_defaults_without_any_layer():
     settings = load()
     assert settings.kernel.readers_max == limits.READERS_MAX
     assert settings.documents.page_size == 32768
@@ -34,7 +34,7 @@ def test_without_any_layer_every_value_is_the_default_of_its_limit():
         assert (row.layer, row.source) == ("default", "default")
 
 
-def test_a_later_layer_outranks_an_earlier_one_and_names_itself(tmp_path):
+def test_later_layer_overrides_earlier_one_and_is_the_source(tmp_path):
     name, variable = "kernel.readers_max", "FOURFOLD_KERNEL_READERS_MAX"
     write(tmp_path, "format = 1\n[kernel]\nreaders_max = 2\n")
 
@@ -56,7 +56,7 @@ def test_a_later_layer_outranks_an_earlier_one_and_names_itself(tmp_path):
     assert str(from_flag.source(name)) == "--set kernel.readers_max"
 
 
-def test_a_folder_without_a_file_has_defaults(tmp_path):
+def test_folder_without_file_has_defaults(tmp_path):
     assert load(tmp_path) == load()
 
 
@@ -67,7 +67,7 @@ def test_attribute_and_item_access_agree():
         assert settings[name] == getattr(getattr(settings, section), key)
 
 
-def test_an_unknown_name_is_an_error_that_names_the_nearest_setting():
+def test_unknown_name_raises_and_hints_at_nearest_setting():
     with pytest.raises(InvalidConfig, match=r"kernel\.reader_max") as caught:
         load()["kernel.reader_max"]
     assert "kernel.readers_max" in caught.value.hint
@@ -88,7 +88,7 @@ def test_an_unknown_name_is_an_error_that_names_the_nearest_setting():
         ("format = 1\nformat = 1", "not valid TOML", "config --init"),
     ],
 )
-def test_a_bad_file_is_refused_by_name(tmp_path, text, message, hint):
+def test_invalid_file_is_rejected_by_name(tmp_path, text, message, hint):
     with pytest.raises(InvalidConfig) as caught:
         load(write(tmp_path, text))
     assert message in caught.value.message
@@ -96,43 +96,43 @@ def test_a_bad_file_is_refused_by_name(tmp_path, text, message, hint):
     assert hint in caught.value.hint
 
 
-def test_a_file_that_is_not_text_is_refused(tmp_path):
+def test_file_that_is_not_text_is_rejected(tmp_path):
     (tmp_path / settings_module.FILE_NAME).write_bytes(b"format = 1\n\xff\xfe")
     with pytest.raises(InvalidConfig, match="not valid TOML"):
         load(tmp_path)
 
 
-def test_a_file_beyond_the_limit_is_refused(tmp_path):
+def test_file_above_size_limit_is_rejected(tmp_path):
     write(tmp_path, "format = 1\n" + "#" * limits.CONFIG_BYTES_MAX)
     with pytest.raises(InvalidConfig, match="larger than"):
         load(tmp_path)
 
 
-def test_a_file_that_cannot_be_read_is_refused(tmp_path):
+def test_unreadable_file_is_rejected(tmp_path):
     (tmp_path / settings_module.FILE_NAME).mkdir()
-    with pytest.raises(InvalidConfig, match="cannot be read"):
+    with pytest.raises(InvalidConfig, match="cannot read"):
         load(tmp_path)
 
 
-def test_a_store_from_the_future_is_refused_before_its_keys_are_judged(tmp_path):
-    write(tmp_path, f"format = {settings_module.FORMAT + 1}\n[unheard_of]\nkey = 1")
+def test_newer_format_is_rejected_before_keys_are_checked(tmp_path):
+    write(tmp_path, f"format = {settings_module.FORMAT + 1}\n[unknown]\nkey = 1")
     with pytest.raises(FutureFormat, match=f"format = {settings_module.FORMAT + 1}"):
         load(tmp_path)
 
 
-def test_an_unknown_variable_is_an_error_that_names_the_nearest_one():
+def test_unknown_variable_raises_and_hints_at_nearest_one():
     with pytest.raises(InvalidConfig, match="FOURFOLD_KERNEL_READER_MAX") as caught:
         load(environ={"FOURFOLD_KERNEL_READER_MAX": "2"})
     assert "FOURFOLD_KERNEL_READERS_MAX" in caught.value.hint
 
 
-def test_variables_of_other_programs_and_the_listed_exceptions_are_left_alone():
+def test_variables_that_are_not_settings_are_ignored():
     environ = dict.fromkeys(settings_module.NOT_SETTINGS, "x") | {"FOUR": "x", "HOME": "x"}
     assert load(environ=environ) == load()
 
 
 @pytest.mark.parametrize("layer", ["arguments", "flags"])
-def test_an_unknown_argument_or_flag_is_an_error(layer):
+def test_unknown_argument_or_flag_raises(layer):
     with pytest.raises(InvalidConfig, match=r"objects\.uri") as caught:
         load(**{layer: {"objects.uri": "x"}})
     assert "objects.url" in caught.value.hint
@@ -162,11 +162,11 @@ def test_an_unknown_argument_or_flag_is_an_error(layer):
         ("objects.retries_max", -1),
     ],
 )
-def test_a_value_that_does_not_fit_is_refused_with_its_name_and_what_is_expected(name, value):
+def test_invalid_value_is_rejected_with_name_and_expectation(name, value):
     with pytest.raises(InvalidConfig) as caught:
         load(arguments={name: value})
     assert caught.value.message.startswith(
-        f"{name} must be {settings_module.SETTINGS[name].expects}, not "
+        f"{name} must be {settings_module.SETTINGS[name].expects}, got "
     )
     assert f"argument {name}" in caught.value.message
 
@@ -177,7 +177,7 @@ def test_text_from_the_environment_is_converted_strictly(text):
         load(environ={"FOURFOLD_KERNEL_READERS_MAX": text})
 
 
-def test_text_from_the_environment_takes_the_type_of_its_setting():
+def test_text_from_the_environment_is_converted_to_setting_type():
     settings = load(
         environ={
             "FOURFOLD_KERNEL_READERS_MAX": "16",
@@ -202,7 +202,7 @@ def test_text_from_the_environment_takes_the_type_of_its_setting():
         ("health.wal_degraded_bytes", "health.wal_failed_bytes"),
     ],
 )
-def test_two_settings_that_contradict_each_other_are_refused_with_both_sources(small, large):
+def test_contradicting_settings_are_rejected_with_both_sources(small, large):
     variable = settings_module.SETTINGS[large].variable
     with pytest.raises(InvalidConfig) as caught:
         load(environ={variable: "2048"}, arguments={small: 4096})
@@ -210,11 +210,11 @@ def test_two_settings_that_contradict_each_other_are_refused_with_both_sources(s
         assert word in caught.value.message
 
 
-def test_a_fresh_file_means_the_defaults(tmp_path):
+def test_fresh_file_sets_only_defaults(tmp_path):
     assert load(write(tmp_path, settings_module.fresh_file())) == load()
 
 
-def test_a_fresh_file_with_every_line_uncommented_states_every_default(tmp_path):
+def test_uncommented_fresh_file_sets_every_default(tmp_path):
     lines = [
         line[1:] if line.startswith("#") and not line.startswith("# ") else line
         for line in settings_module.fresh_file().splitlines()
@@ -224,7 +224,7 @@ def test_a_fresh_file_with_every_line_uncommented_states_every_default(tmp_path)
     assert all(row.value == row.default for row in settings.explain())
 
 
-def test_every_setting_says_what_it_is_for_and_has_its_own_variable():
+def test_every_setting_has_description_and_own_variable():
     variables = {setting.variable for setting in settings_module.SETTINGS.values()}
     assert len(variables) == len(settings_module.SETTINGS)
     assert not variables & set(settings_module.NOT_SETTINGS)
@@ -242,7 +242,7 @@ values = st.one_of(st.integers(), st.floats(), st.text(max_size=20), st.booleans
 
 
 @given(name=st.sampled_from(sorted(settings_module.SETTINGS)), value=values)
-def test_a_value_is_either_kept_as_given_or_refused(name, value):
+def test_any_value_is_either_stored_unchanged_or_rejected(name, value):
     try:
         settings = load(arguments={name: value})
     except InvalidConfig:
@@ -252,7 +252,7 @@ def test_a_value_is_either_kept_as_given_or_refused(name, value):
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=200))
-def test_any_text_as_a_file_gives_settings_or_a_typed_refusal(tmp_path_factory, text):
+def test_any_file_content_loads_or_raises_typed_error(tmp_path_factory, text):
     root = tmp_path_factory.mktemp("store")
     with contextlib.suppress(InvalidConfig, FutureFormat):
         load(write(root, text))
