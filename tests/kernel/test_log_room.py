@@ -20,8 +20,8 @@ FRAME = 4096 + 24
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch):
     """Room from the fourth page on, so that a few commits meet every case."""
-    monkeypatch.setattr(limits, "LOG_ROOM_FIRST_BYTES", 4 * FRAME)
-    monkeypatch.setattr(limits, "LOG_ROOM_STEP_BYTES", 64 * FRAME)
+    monkeypatch.setattr(limits, "LOG_PREALLOCATE_MIN_BYTES", 4 * FRAME)
+    monkeypatch.setattr(limits, "LOG_PREALLOCATE_STEP_BYTES", 64 * FRAME)
 
 
 def log_of(path):
@@ -44,7 +44,7 @@ def test_a_log_that_is_synced_grows_ahead_of_its_commits_in_steps(path):
             db.transact(ledger.put(number))
             sizes.append(log_of(path).stat().st_size)
         assert sizes[-1] > frames(path) * FRAME
-        assert sizes[-1] - frames(path) * FRAME <= limits.LOG_ROOM_STEP_BYTES
+        assert sizes[-1] - frames(path) * FRAME <= limits.LOG_PREALLOCATE_STEP_BYTES
     grown = sum(later > earlier for earlier, later in pairwise(sizes))
     # Without room every one of the commits would make the file longer.
     assert grown < len(sizes) // 4
@@ -119,14 +119,14 @@ def test_a_log_that_was_cut_gets_room_again(path):
 def test_a_full_disk_gives_the_place_of_the_zeros_to_the_commits(path):
     with FaultyDisk() as disk:
         with ledger.open_ledger(path, profile=profiles.PLAIN, vfs=disk.name) as db:
-            while not db._writer._room.wanted:
+            while not db._writer._preallocator.needed:
                 db.transact(ledger.put("before"))
             size = log_of(path).stat().st_size
             known, cut = len(ledger.bodies(db)), disk.count("truncate", "-wal")
             disk.fail("write", "-wal", how="full", times=1)
             db.transact(ledger.put("after"))
             assert disk.count("truncate", "-wal") == cut + 1
-            assert log_of(path).stat().st_size < size + limits.LOG_ROOM_FIRST_BYTES
+            assert log_of(path).stat().st_size < size + limits.LOG_PREALLOCATE_MIN_BYTES
             put_many(db, 50)
             assert len(ledger.bodies(db)) == known + 51
             # A disk that stays full is told to the one who commits.

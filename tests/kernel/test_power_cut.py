@@ -32,7 +32,7 @@ from kernel_child import (
 
 from fourfold import limits
 from fourfold.errors import FormatError, FourfoldError, FutureFormat, NotFound, ReadOnly, Refused
-from fourfold.kernel.writer import LogRoom
+from fourfold.kernel.writer import LogPreallocator
 from fourfold.testing.power_cut import DAMAGES, Cut, simulated_disk
 
 MODES = ("requests", "threads", "coroutines", "mixture")
@@ -190,11 +190,11 @@ def test_full_keeps_every_acknowledged_write_where_the_log_has_room_ahead(
     folder, mode, monkeypatch
 ):
     """Zeros that reached the disk, some of them or none, with the frames over them or without."""
-    monkeypatch.setattr(limits, "LOG_ROOM_FIRST_BYTES", 8_192)
-    monkeypatch.setattr(limits, "LOG_ROOM_STEP_BYTES", 65_536)
+    monkeypatch.setattr(limits, "LOG_PREALLOCATE_MIN_BYTES", 8_192)
+    monkeypatch.setattr(limits, "LOG_PREALLOCATE_STEP_BYTES", 65_536)
     recording = Recording(folder / "disk", checkpoint_pages=40)
     made = []
-    monkeypatch.setattr(LogRoom, "_extend", _counted(LogRoom._extend, made))
+    monkeypatch.setattr(LogPreallocator, "_extend", _counted(LogPreallocator._extend, made))
     recording.run_workload(mode, seed=3, gap=60)
     assert len(made) > 3
     check_full(folder, recording)

@@ -229,7 +229,7 @@ def test_a_target_that_a_writer_has_open_is_refused(copy, path):
         with pytest.raises(WriterLocked):
             restore(copy, path)
         with pytest.raises(WriterLocked):
-            inspection.refuse_restore(copy, path)
+            inspection.check_restore(copy, path)
         db.transact(ledger.put("next"))
     assert_holds(path, ["old"] * 3 + ["next"])
 
@@ -380,12 +380,12 @@ def test_a_backup_that_does_not_verify_is_not_restored(copy, path):
 
 
 def test_a_restore_can_be_asked_about_without_doing_it(copy, path, tmp_path):
-    inspection.refuse_restore(copy, path)
-    inspection.refuse_restore(copy, tmp_path / "nowhere.db")
+    inspection.check_restore(copy, path)
+    inspection.check_restore(copy, tmp_path / "nowhere.db")
     grown(path, 1)
     with pytest.raises(SequenceRegression):
-        inspection.refuse_restore(copy, path)
-    inspection.refuse_restore(copy, path, advance=True)
+        inspection.check_restore(copy, path)
+    inspection.check_restore(copy, path, advance=True)
     assert_holds(path, ["old"] * 3 + ["x"])
 
 

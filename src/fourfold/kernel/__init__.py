@@ -1,8 +1,8 @@
-"""The kernel: the only code that knows SQLite.
+"""The kernel: the only code that uses SQLite.
 
-It opens database files with checked pragmas, gives readers snapshots and writers transactions,
-shares commits between callers, counts sequences, migrates schemas, keeps files healthy, and backs
-them up. It knows nothing of documents, streams, graphs or sessions.
+It opens database files with checked pragmas, provides read transactions and write transactions,
+group commit, sequences, schema migrations, health checks and backups. It does not depend on
+documents, streams, graphs or sessions.
 """
 
 from __future__ import annotations

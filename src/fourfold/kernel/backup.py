@@ -1,12 +1,12 @@
-"""Online backup and restore, both verified, neither able to leave something half done.
+"""Online backup and restore, both verified and atomic.
 
-A backup is two files: a standalone copy of the database, and beside it a sidecar (`<name>.json`)
-with the identity, the schema version, every sequence, the size and the SHA-256 of the copy. The
-copy is taken from one snapshot while writers go on. The sidecar is renamed into place last: a copy
-without one was never finished.
+A backup is two files: a standalone copy of the database, and a sidecar (`<name>.json`) with the
+identity, the schema version, every sequence, the size and the SHA-256 of the copy. The copy is made
+in one read transaction while writers continue. The sidecar is renamed into place last: a copy
+without one is incomplete.
 
-A restore checks all of that before it touches the target, and never lowers a sequence: numbers that
-were handed out once are not handed out again. The replaced file is kept beside the new one.
+A restore checks all of that before it changes the target, and never lowers a sequence: numbers are
+not assigned twice. The replaced file is kept beside the new one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from fourfold.kernel.driver import (
     sqlite_version,
     translate,
 )
-from fourfold.kernel.files import APPLICATION_ID, FILE_MODE, holds_nothing, make_folder, sync_folder
+from fourfold.kernel.files import APPLICATION_ID, FILE_MODE, is_empty, make_folder, sync_folder
 from fourfold.kernel.lock import WriterLock
 from fourfold.kernel.migrations import applied_version
 from fourfold.kernel.sequences import Sequence, current
@@ -50,11 +50,11 @@ from fourfold.kernel.transaction import SQL, ReadTransaction
 SIDECAR_FORMAT = 1
 _SIDES = ("-wal", "-shm", "-journal")
 Progress = Callable[[int, int], None]
-"""Called with pages done and pages in all."""
+"""Called with the number of pages copied and the total."""
 
 
 class Sidecar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a backup says about itself."""
+    """Description of a backup, stored as JSON beside the copy."""
 
     format: int
     file: str
@@ -74,36 +74,37 @@ class _Format(msgspec.Struct):
 
 
 def sidecar_path(copy: Path) -> Path:
+    """Return the path of the sidecar of a backup."""
     return copy.with_name(copy.name + ".json")
 
 
-def take(
+def create(
     source: Connection,
     destination: Path,
     sequences: tuple[Sequence, ...],
     progress: Progress | None = None,
 ) -> Sidecar:
-    """Copy the snapshot that `source` (a reading connection) sees to `destination`."""
+    """Back up the database of `source`, a read-only connection, to `destination`."""
     if destination.exists():
         raise AlreadyExists(
-            f"{destination}: there is a file already", hint="Back up to a new name."
+            f"{destination}: the file already exists", hint="Back up to a new name."
         )
     make_folder(destination.parent)
     partial = destination.with_name(f".{destination.name}.partial")
-    note = sidecar_path(destination)
-    partial_note = note.with_name(f".{note.name}.partial")
+    sidecar_file = sidecar_path(destination)
+    partial_sidecar = sidecar_file.with_name(f".{sidecar_file.name}.partial")
     try:
         _create_private(partial)
         _copy(source, partial, progress)
         if failpoints.armed:
             failpoints.hit("kernel.backup.copied")
         sidecar = _inspect(partial, destination.name, sequences)
-        _write_durably(partial_note, msgspec.json.format(msgspec.json.encode(sidecar)) + b"\n")
+        _write_durably(partial_sidecar, msgspec.json.format(msgspec.json.encode(sidecar)) + b"\n")
         partial.rename(destination)
         try:
             if failpoints.armed:
                 failpoints.hit("kernel.backup.renamed")
-            partial_note.rename(note)
+            partial_sidecar.rename(sidecar_file)
         except BaseException:
             destination.unlink()
             raise
@@ -111,44 +112,45 @@ def take(
     except DriverError as error:
         raise translate(error, str(destination)) from error
     except OSError as error:
-        raise StorageError(f"{destination}: cannot be written: {error.strerror}") from error
+        raise StorageError(f"{destination}: cannot write the file: {error.strerror}") from error
     finally:
         _discard(partial)
-        partial_note.unlink(missing_ok=True)
+        partial_sidecar.unlink(missing_ok=True)
     return sidecar
 
 
 def read_sidecar(copy: Path) -> Sidecar:
+    """Read the sidecar of a backup; raise NotFound if the backup is incomplete."""
     path = sidecar_path(copy)
     try:
         text = path.read_bytes()
-        # The format first: a later one may have fields that this version does not know.
-        found = msgspec.json.decode(text, type=_Format).format
-        if found > SIDECAR_FORMAT:
-            raise FutureFormat(f"{path}: has format {found}, this Fourfold knows {SIDECAR_FORMAT}")
+        # The format first: a newer one may have unknown fields.
+        version = msgspec.json.decode(text, type=_Format).format
+        if version > SIDECAR_FORMAT:
+            raise FutureFormat(
+                f"{path}: this Fourfold reads formats up to {SIDECAR_FORMAT}, found {version}"
+            )
         return msgspec.json.decode(text, type=Sidecar)
     except FileNotFoundError:
         raise NotFound(
-            f"{copy}: has no sidecar {path.name}, so the backup was never finished",
-            hint="Use another backup; this one proves nothing.",
+            f"{copy}: the backup is incomplete: it has no sidecar {path.name}",
+            hint="Use another backup.",
         ) from None
     except msgspec.MsgspecError as error:
-        raise CorruptData(f"{path}: is not a backup's sidecar: {error}") from error
+        raise CorruptData(f"{path}: not a valid sidecar of a backup: {error}") from error
 
 
 def verify(copy: Path) -> Sidecar:
-    """Prove that a backup is whole: size, checksum, SQLite's own check, and the facts of the
-    sidecar.
-    """
+    """Check a backup: size, checksum, integrity, and the facts in its sidecar."""
     sidecar = read_sidecar(copy)
     if not copy.exists():
-        raise NotFound(f"{copy}: the sidecar is there, the copy is not")
+        raise NotFound(f"{copy}: the copy is missing, only its sidecar exists")
     size = copy.stat().st_size
     if size != sidecar.size:
-        raise CorruptData(f"{copy}: has {size} bytes, its sidecar says {sidecar.size}")
+        raise CorruptData(f"{copy}: expected {sidecar.size} bytes, found {size}")
     digest = checksum(copy)
     if digest != sidecar.sha256:
-        raise CorruptData(f"{copy}: its SHA-256 is {digest}, its sidecar says {sidecar.sha256}")
+        raise CorruptData(f"{copy}: expected SHA-256 {sidecar.sha256}, found {digest}")
     try:
         connection = connect(copy, readonly=True)
         try:
@@ -164,23 +166,23 @@ def verify(copy: Path) -> Sidecar:
 
 
 def _compare(sidecar: Sidecar, connection: Connection, copy: Path) -> None:
-    """The sidecar says nothing about the copy that the copy does not say itself."""
+    """Raise CorruptData if the facts in the sidecar differ from those in the copy."""
     snapshot = ReadTransaction(connection, str(copy))
     if connection.pragma("application_id") != APPLICATION_ID:
-        raise ForeignFile(f"{copy}: is not a copy of one of Fourfold's databases")
+        raise ForeignFile(f"{copy}: not a copy of a Fourfold database")
     facts: dict[str, tuple[object, object]] = {
         "schema version": (applied_version(snapshot), sidecar.schema_version),
         "identity": (snapshot.value(SQL.meta_get, ("database_id",)), sidecar.database_id),
         "model": (snapshot.value(SQL.meta_get, ("model",)), sidecar.model),
     }
-    # Counters in tables of the model are for the model to know.
+    # Counters in tables of a model are known to the model only.
     for (name,) in snapshot.all(SQL.sequence_names):
         if name in sidecar.sequences:
             newest = current(Sequence.named(name), snapshot, str(copy))
             facts[f"sequence {name!r}"] = (newest, sidecar.sequences[name])
-    for fact, (found, said) in facts.items():
-        if found != said:
-            raise CorruptData(f"{copy}: its {fact} is {found!r}, its sidecar says {said!r}")
+    for fact, (found, expected) in facts.items():
+        if found != expected:
+            raise CorruptData(f"{copy}: expected {fact} {expected!r}, found {found!r}")
 
 
 def restore(
@@ -191,33 +193,34 @@ def restore(
     advance: bool = False,
     replace_unreadable: bool = False,
 ) -> Sidecar:
-    """Put a verified backup in the place of `target`.
+    """Replace `target` by a verified backup.
 
-    A target whose sequences are ahead of the backup is refused; with `advance` the restored
-    database continues above them instead. A target that cannot be read is refused too, unless
-    `replace_unreadable` says that its sequences are known to be lost.
+    Args:
+        advance: If sequences of the target are ahead of the backup, continue above them instead of
+            raising SequenceRegression.
+        replace_unreadable: Replace a target that cannot be read; its sequences are lost.
     """
     sidecar = verify(copy)
     make_folder(target.parent)
     lock = WriterLock(target)
     partial = target.with_name(f".{target.name}.restoring")
     try:
-        lower = sequences_ahead(
+        ahead = sequences_ahead(
             sidecar, target, sequences, advance=advance, replace_unreadable=replace_unreadable
         )
         if target.exists():
-            _settle_log(target, tolerant=replace_unreadable)
+            _checkpoint_log(target, tolerant=replace_unreadable)
         _create_private(partial)
         _duplicate(copy, partial)
-        if lower:
-            _lift(partial, lower, sequences)
+        if ahead:
+            _advance(partial, ahead, sequences)
         if failpoints.armed:
             failpoints.hit("kernel.restore.copied")
         _swap(partial, target)
     except DriverError as error:
         raise translate(error, str(target)) from error
     except OSError as error:
-        raise StorageError(f"{target}: cannot be written: {error.strerror}") from error
+        raise StorageError(f"{target}: cannot write the file: {error.strerror}") from error
     finally:
         _discard(partial)
         lock.release()
@@ -232,7 +235,10 @@ def sequences_ahead(
     advance: bool,
     replace_unreadable: bool,
 ) -> dict[str, int]:
-    """The sequences of `target` ahead of the backup; SequenceRegression unless `advance`."""
+    """Return the sequences of `target` ahead of the backup.
+
+    Raise SequenceRegression if there are any, unless `advance`.
+    """
     floors = _floors(target, sidecar, sequences, replace_unreadable=replace_unreadable)
     ahead = {name: at for name, at in floors.items() if at > sidecar.sequences.get(name, 0)}
     if ahead and not advance:
@@ -240,18 +246,19 @@ def sequences_ahead(
         raise SequenceRegression(
             f"{target}: sequence {name!r} is at {at}, "
             f"the backup at {sidecar.sequences.get(name, 0)}",
-            hint="Restore into an empty folder, or use --advance to go on above those numbers.",
+            hint="Restore into an empty folder, or use --advance to continue above those numbers.",
         )
     return ahead
 
 
 def integrity_problems(connection: Connection, limit: int = 10) -> list[str]:
-    """What SQLite's own check finds wrong; empty when all is well."""
-    found = [str(row[0]) for row in connection.execute(f"PRAGMA integrity_check({limit})")]
-    return [] if found == ["ok"] else found
+    """Return the problems that PRAGMA integrity_check finds."""
+    problems = [str(row[0]) for row in connection.execute(f"PRAGMA integrity_check({limit})")]
+    return [] if problems == ["ok"] else problems
 
 
 def checksum(path: Path) -> str:
+    """Return the SHA-256 of a file, in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -259,8 +266,7 @@ def checksum(path: Path) -> str:
 def _copy(source: Connection, partial: Path, progress: Progress | None) -> None:
     target = connect(partial, readonly=False)
     try:
-        # An open read transaction pins the snapshot, so that writers do not make the copy start
-        # over.
+        # An open read transaction fixes the state; otherwise each commit would restart the copy.
         source.execute(SQL.begin_read)
         source.execute(SQL.fix_snapshot).fetchall()
         try:
@@ -271,7 +277,7 @@ def _copy(source: Connection, partial: Path, progress: Progress | None) -> None:
                         progress(job.page_count - job.remaining, job.page_count)
         finally:
             source.execute(SQL.rollback)
-        # Standalone: readable from read-only media, without a write-ahead log beside it.
+        # Standalone: readable from read-only media, without a write-ahead log.
         target.pragma("journal_mode", "DELETE")
     finally:
         target.close()
@@ -284,7 +290,7 @@ def _inspect(partial: Path, name: str, sequences: tuple[Sequence, ...]) -> Sidec
         problems = integrity_problems(connection)
         if problems:
             raise CorruptData(
-                f"{name}: the copy fails SQLite's check, and so does its source: {problems[0]}"
+                f"{name}: the copy, and so its source, fails the integrity check: {problems[0]}"
             )
         snapshot = ReadTransaction(connection, name)
         return Sidecar(
@@ -307,27 +313,27 @@ def _inspect(partial: Path, name: str, sequences: tuple[Sequence, ...]) -> Sidec
 def _floors(
     target: Path, sidecar: Sidecar, sequences: tuple[Sequence, ...], *, replace_unreadable: bool
 ) -> dict[str, int]:
-    """How far the sequences of the database to be replaced have come."""
+    """Return the newest numbers of the sequences of the database to be replaced."""
     if not target.exists() or not target.stat().st_size:
         return {}
     try:
         connection = connect(target, readonly=True)
         try:
-            mark = connection.pragma("application_id")
-            if mark in {0, APPLICATION_ID} and holds_nothing(connection):
+            application_id = connection.pragma("application_id")
+            if application_id in {0, APPLICATION_ID} and is_empty(connection):
                 return {}
-            if mark != APPLICATION_ID:
-                raise ForeignFile(
-                    f"{target}: is not one of Fourfold's databases, so it is left alone"
-                )
+            if application_id != APPLICATION_ID:
+                raise ForeignFile(f"{target}: not a Fourfold database, so it is not replaced")
             snapshot = ReadTransaction(connection, str(target))
             identity = snapshot.value(SQL.meta_get, ("database_id",))
             if identity != sidecar.database_id:
                 raise ForeignFile(
-                    f"{target}: is another database than the one that was backed up",
+                    f"{target}: the backup is of another database",
                     hint="Move it away first, or restore to another path.",
                 )
-            floors = {each.name: current(each, snapshot, str(target)) for each in sequences}
+            floors = {
+                sequence.name: current(sequence, snapshot, str(target)) for sequence in sequences
+            }
         finally:
             connection.close()
     except (DriverError, CorruptData, InvalidInput) as error:
@@ -337,14 +343,14 @@ def _floors(
         if replace_unreadable:
             return {}
         raise CorruptData(
-            f"{reason.message}; how far its sequences had come cannot be read",
-            hint="Use --replace-unreadable to restore all the same; "
-            "numbers after the backup may be used again.",
+            f"{reason.message}; its sequences cannot be read",
+            hint="Use --replace-unreadable to restore anyway; "
+            "numbers after the backup may be assigned again.",
         ) from error
     return floors
 
 
-def _lift(partial: Path, floors: dict[str, int], sequences: tuple[Sequence, ...]) -> None:
+def _advance(partial: Path, floors: dict[str, int], sequences: tuple[Sequence, ...]) -> None:
     connection = connect(partial, readonly=False)
     try:
         for sequence in sequences:
@@ -355,16 +361,16 @@ def _lift(partial: Path, floors: dict[str, int], sequences: tuple[Sequence, ...]
     _sync_file(partial)
 
 
-def _settle_log(target: Path, *, tolerant: bool) -> None:
-    """Fold the log into the file that is about to be replaced, so that the file alone is the whole.
+def _checkpoint_log(target: Path, *, tolerant: bool) -> None:
+    """Checkpoint the file that will be replaced, so that it is complete without its log.
 
-    A reader that needs the log stops the restore. A file that is broken keeps its log beside it, if
-    the caller was `tolerant` enough to give the file up.
+    A reader that needs the log makes the restore fail. If `tolerant`, a damaged file keeps its log
+    beside it.
     """
     connection = connect(target, readonly=False)
     try:
         connection.set_busy_timeout(limits.BUSY_TIMEOUT_MS)
-        # A connection that has read nothing yet does not know of the log, and would leave it alone.
+        # A connection ignores the log until its first read.
         connection.execute(SQL.fix_snapshot).fetchall()
         connection.wal_checkpoint(mode=CHECKPOINT_MODES["TRUNCATE"])
     except DriverError as error:
@@ -375,18 +381,18 @@ def _settle_log(target: Path, *, tolerant: bool) -> None:
 
 
 def _swap(partial: Path, target: Path) -> None:
-    """Exchange the files. The old one is kept, and a log of the old one must never be replayed into
-    the new one.
+    """Replace `target` by `partial`. The old file and its log are renamed: the log must never be
+    replayed into the new file.
     """
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
-    kept = target.with_name(f"{target.name}.replaced-{stamp}")
+    replaced = target.with_name(f"{target.name}.replaced-{stamp}")
     if target.exists():
-        os.link(target, kept)
-    # Also where the file itself is gone: its log may have been left behind.
+        os.link(target, replaced)
+    # Even if the file is missing: its log may remain.
     for suffix in _SIDES:
         side = Path(f"{target}{suffix}")
         if side.exists():
-            side.rename(f"{kept}{suffix}")
+            side.rename(f"{replaced}{suffix}")
     if failpoints.armed:
         failpoints.hit("kernel.restore.kept")
     partial.rename(target)
@@ -404,8 +410,8 @@ def _duplicate(source: Path, target: Path) -> None:
 
 
 def _discard(path: Path) -> None:
-    """Remove a partial file, and the journal of one that was cut short: SQLite would play it back
-    into the next file of that name.
+    """Delete a partial file and its journal, which SQLite would replay into the next file of that
+    name.
     """
     for suffix in ("", *_SIDES):
         Path(f"{path}{suffix}").unlink(missing_ok=True)

@@ -1,12 +1,9 @@
-"""Bulk inserts at the speed of C.
+"""Statements for fast bulk inserts, in three forms.
 
-Two shapes, because two are fastest. Rows of mixed keys go in as multi-row `VALUES`, in chunks whose
-SQL text is always the same, so that SQLite parses each only once. Rows of one key go in as a single
-`INSERT ... SELECT ... FROM carray(?)`: the values are handed over as one array in memory and the
-interpreter is not asked again until the last row is stored.
-
-Rows of which most columns are the same, or only count up, go in as `VALUES` too, but each of those
-columns is handed over once for a whole statement: a row then costs what is its own.
+Rows of mixed keys are inserted by multi-row `VALUES`, in chunks with a fixed SQL text, so that
+SQLite parses each only once. Rows of one key are inserted by a single
+`INSERT ... SELECT ... FROM carray(?)`, which passes all values as one array. Rows that share most
+columns, or count them up, use `VALUES` with one parameter per shared column and statement.
 """
 
 from __future__ import annotations
@@ -24,23 +21,23 @@ _VERBS = ("INSERT", "INSERT OR IGNORE", "INSERT OR REPLACE")
 
 
 def quoted(name: str) -> str:
-    """An identifier, safe inside SQL text."""
+    """Quote an identifier for SQL text."""
     if not name or "\x00" in name:
-        raise InvalidInput(f"{name!r} cannot be the name of a table or column")
+        raise InvalidInput(f"invalid name of a table or column: {name!r}")
     return '"' + name.replace('"', '""') + '"'
 
 
 def row_statements(
     table: str, columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]], verb: str = "INSERT"
 ) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """The statements, with their parameters, that insert `rows` in order.
+    """Yield the statements, with their parameters, that insert `rows` in order.
 
-    Full chunks share one text; the rest is cut into powers of two, so that a handful of texts
-    serves every length.
+    Full chunks share one text; the remainder is split into powers of two, so that few texts serve
+    every length.
     """
     width = len(columns)
     for part in _parts(rows, _rows_per_statement(width)):
-        # Each row is looked at: two wrong widths can add up to the right number of values.
+        # Check each row: two wrong widths can add up to the right number of values.
         if set(map(len, part)) != {width}:
             raise InvalidInput(f"{table}: each row must have {width} values: {', '.join(columns)}")
         yield values_statement(table, columns, len(part), verb), tuple(chain.from_iterable(part))
@@ -49,8 +46,9 @@ def row_statements(
 def filled_statements(
     template: str, rows: Sequence[tuple[Any, ...]], rest: tuple[Any, ...] = ()
 ) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """The statements, with their parameters, of a template with `{rows}` where it takes the values
-    of many rows of one width; `rest` are the parameters behind them.
+    """Yield the statements, with their parameters, of a template for many rows of one width.
+
+    `{rows}` in the template stands for the rows; `rest` are the parameters after them.
     """
     width = len(rows[0]) if rows else 1
     for part in _parts(rows, _rows_per_statement(width, len(rest))):
@@ -62,35 +60,39 @@ def filled_statements(
 
 @lru_cache(maxsize=256)
 def filled_statement(template: str, width: int, rows: int) -> str:
-    return template.format(rows=_places(width, rows))
+    """Return the template with placeholders for `rows` rows."""
+    return template.format(rows=_placeholders(width, rows))
 
 
 def _parts(rows: Sequence[tuple[Any, ...]], full: int) -> Iterator[Sequence[tuple[Any, ...]]]:
-    at, left = 0, len(rows)
-    while left:
-        size = full if left >= full else 1 << (left.bit_length() - 1)
+    at, remaining = 0, len(rows)
+    while remaining:
+        size = full if remaining >= full else 1 << (remaining.bit_length() - 1)
         yield rows[at : at + size]
         at += size
-        left -= size
+        remaining -= size
 
 
 def _rows_per_statement(width: int, shared: int = 0) -> int:
-    """How many rows of `width` values fit beside those that they share."""
+    """Return the number of rows of `width` values that fit beside `shared` parameters."""
     if not 0 < width + shared <= limits.BULK_VARIABLES_MAX:
-        raise InvalidInput(f"cannot insert rows of {width + shared} columns")
+        raise InvalidInput(
+            f"rows must have 1 to {limits.BULK_VARIABLES_MAX} columns, got {width + shared}"
+        )
     fitting = (limits.BULK_VARIABLES_MAX - shared) // width
     return max(1, min(limits.BULK_ROWS_PER_STATEMENT, fitting))
 
 
 @lru_cache(maxsize=1024)
 def values_statement(table: str, columns: tuple[str, ...], rows: int, verb: str = "INSERT") -> str:
+    """Return an insert of `rows` rows by multi-row `VALUES`."""
     if verb not in _VERBS:
-        raise InvalidInput(f"{verb!r} is not one of {', '.join(_VERBS)}")
+        raise InvalidInput(f"verb must be one of {', '.join(_VERBS)}, got {verb!r}")
     names = ", ".join(quoted(column) for column in columns)
-    return f"{verb} INTO {quoted(table)} ({names}) VALUES {_places(len(columns), rows)}"
+    return f"{verb} INTO {quoted(table)} ({names}) VALUES {_placeholders(len(columns), rows)}"
 
 
-def _places(width: int, rows: int) -> str:
+def _placeholders(width: int, rows: int) -> str:
     return ",".join(["(" + ",".join("?" * width) + ")"] * rows)
 
 
@@ -101,8 +103,12 @@ def alike_statements(
     varying: Mapping[str, Sequence[Any]],
     count: int,
 ) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """The statements, with their parameters, that insert `count` rows which have the values of
-    `fixed`, count up from those of `counted`, and differ in `varying`.
+    """Yield the statements, with their parameters, that insert `count` similar rows.
+
+    Args:
+        fixed: Columns with the same value in every row.
+        counted: Groups of columns that count up from a first value.
+        varying: Columns with one value per row.
     """
     if any(len(column) != count for column in varying.values()):
         raise InvalidInput(f"{table}: each varying column must have {count} values")
@@ -112,8 +118,8 @@ def alike_statements(
     full = _rows_per_statement(len(own) or 1, len(names) + len(groups))
     at = 0
     while at < count:
-        left = count - at
-        size = full if left >= full else 1 << (left.bit_length() - 1)
+        remaining = count - at
+        size = full if remaining >= full else 1 << (remaining.bit_length() - 1)
         part = [column[at : at + size] for column in columns]
         starts = tuple(start + at for start in counted.values())
         params = (*shared, *starts, *chain.from_iterable(zip(*part, strict=True)))
@@ -129,6 +135,7 @@ def alike_statement(
     varying: tuple[str, ...],
     rows: int,
 ) -> str:
+    """Return the statement of `alike_statements` for `rows` rows."""
     names = [*fixed, *chain.from_iterable(counted), *varying]
     same = [f"?{number}" for number in range(1, len(fixed) + 1)]
     first = len(fixed) + len(counted) + 1
@@ -149,9 +156,10 @@ def alike_statement(
 def series_statement(
     table: str, fixed: tuple[str, ...], counter: str, value: str, lengths: str | None
 ) -> str:
+    """Return the insert of a series whose values are bound as an array."""
     names = [*fixed, counter, value]
     picks = [f"?{i + 1}" for i in range(len(fixed))]
-    # The array's own rowid starts at 1.
+    # The rowid of the array starts at 1.
     picks += [f"?{len(fixed) + 1} + rowid - 1", "value"]
     if lengths is not None:
         names.append(lengths)
@@ -169,7 +177,7 @@ def series_rows(
     values: tuple[str, Sequence[bytes] | Sequence[str]],
     lengths: str | None,
 ) -> tuple[str, tuple[str, ...], list[tuple[Any, ...]]]:
-    """The rows of a series one by one, for values that an array cannot carry."""
+    """Return the table, columns and rows of a series whose values an array cannot hold."""
     columns = (*fixed, counter[0], values[0], *(() if lengths is None else (lengths,)))
     rows = []
     for number, value in enumerate(values[1], start=counter[1]):
@@ -179,9 +187,9 @@ def series_rows(
 
 
 def as_array(values: Sequence[bytes] | Sequence[str]) -> Any:
-    """The values as SQLite's array binding. All must be of one type: bytes or str.
+    """Return the values as an array for binding. All must be bytes, or all str.
 
-    None when a text holds a NUL character, where the array's strings would end.
+    Return None if a text contains a NUL character, which would end it.
     """
     items = values if isinstance(values, tuple) else tuple(values)
     try:
@@ -190,4 +198,4 @@ def as_array(values: Sequence[bytes] | Sequence[str]) -> Any:
         texts = [item for item in items if isinstance(item, str)]
         if len(texts) == len(items) and "\x00" in "".join(texts):
             return None
-        raise InvalidInput("a series takes values that are all bytes or all str") from error
+        raise InvalidInput("values of a series must be all bytes or all str") from error

@@ -1,9 +1,9 @@
-"""The checkpointer: folds the write-ahead log back into the database file, off the commit path.
+"""The checkpointer: moves the write-ahead log into the database file, off the commit path.
 
-One daemon thread serves every database of the process. When a log has grown past the threshold it
-copies the pages back on a connection of its own while writers go on, and then takes the writer's
-turn for the small rest, so that the next commit starts the log anew and the file stops growing. A
-reader that holds an old snapshot can delay that; health reports it.
+One daemon thread serves every database of the process. When a log has grown past the threshold, it
+copies the pages on its own connection while writers continue. It then holds the writer's lock for
+the small rest, so that the next commit restarts the log and the file stops growing. A reader with
+an old read transaction can delay that; health reports it.
 """
 
 from __future__ import annotations
@@ -21,21 +21,24 @@ _log = logging.getLogger("fourfold.kernel")
 
 
 class Checkpointable(Protocol):
-    def checkpoint_in_background(self) -> None: ...
+    """A database that the checkpointer can serve."""
+
+    def checkpoint_in_background(self) -> None:
+        """Checkpoint the log. Called by the checkpointer's thread."""
 
 
 _requests: queue.SimpleQueue[weakref.ref[Checkpointable]] = queue.SimpleQueue()
 _thread: threading.Thread | None = None
 _start = threading.Lock()
-_at_work = threading.Lock()
+_busy = threading.Lock()
 _FORK_WAIT_S = 5.0
-"""How long a fork waits for a checkpoint under way. One that cannot end, since the forking thread
-itself holds the writer's turn, is not waited for any longer.
+"""Maximum time that a fork waits for a running checkpoint, which cannot end if the forking thread
+itself holds the writer's lock.
 """
 
 
 def request(database: Checkpointable) -> None:
-    """Ask for a checkpoint of `database` soon; returns at once."""
+    """Request a checkpoint of `database`; return at once."""
     global _thread  # noqa: PLW0603
     if _thread is None or not _thread.is_alive():
         with _start:
@@ -50,13 +53,12 @@ def _serve() -> None:
         database = _requests.get()()
         if database is None:
             continue
-        with _at_work:
+        with _busy:
             try:
                 database.checkpoint_in_background()
             except FourfoldError as error:
-                # Nothing is lost by a checkpoint that did not happen: the log is kept and the next
-                # commit asks again.
-                _log.warning("checkpoint put off: %s", error)
+                # Nothing is lost: the log remains, and the next commit requests it again.
+                _log.warning("checkpoint postponed: %s", error)
         del database
 
 
@@ -64,21 +66,21 @@ _paused: list[bool] = []
 
 
 def _before_fork() -> None:
-    """A child that is forked while this thread is inside of SQLite would find SQLite's own locks
-    taken, by a thread that it does not have, and wait for ever.
+    """Wait for a running checkpoint: a child forked during it would inherit SQLite's locks, held by
+    a thread that it does not have, and wait forever.
     """
-    _paused.append(_at_work.acquire(timeout=_FORK_WAIT_S))
+    _paused.append(_busy.acquire(timeout=_FORK_WAIT_S))
 
 
 def _after_fork() -> None:
     if _paused.pop():
-        _at_work.release()
+        _busy.release()
 
 
 def _after_fork_in_child() -> None:
-    global _at_work, _thread
+    global _busy, _thread
     _paused.clear()
-    _at_work, _thread = threading.Lock(), None
+    _busy, _thread = threading.Lock(), None
 
 
 os.register_at_fork(

@@ -1,14 +1,14 @@
-"""A database: one SQLite file with one writer, many readers, and a log that only grows.
+"""A database: one SQLite file with one writer and many readers.
 
     with Database.open(path, profile=profiles.STREAMS, migrations=..., sequences=...) as db:
-        db.transact(work)                 shares a commit with whoever else is writing
-        await db.transact_async(work)     the same from a coroutine
-        with db.write() as txn: ...       a transaction of its own
+        db.transact(work)                 shares a commit with concurrent callers
+        await db.transact_async(work)     for coroutines
+        with db.write() as txn: ...       an exclusive transaction
         with db.read() as snapshot: ...   one consistent state
 
-What it promises: a call that returned is committed, and as durable as its profile says; a call that
-raised wrote nothing (unless the error is CommitUncertain, which says so);
-numbers of a sequence are dense and never handed out twice.
+Guarantees: a call that returned is committed, and as durable as its profile states. A call that
+raised wrote nothing, except CommitUncertain. Numbers of a sequence are dense and never assigned
+twice.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ from fourfold.kernel.group_commit import GroupCommit, GroupLimits
 from fourfold.kernel.health import Health, Thresholds
 from fourfold.kernel.lock import WriterLock
 from fourfold.kernel.metrics import Metrics, MetricsReading
-from fourfold.kernel.migrations import Migration, in_order
+from fourfold.kernel.migrations import Migration, check_order
 from fourfold.kernel.pauses import Pauses
 from fourfold.kernel.profiles import PLAIN, Profile
 from fourfold.kernel.reader_pool import ReaderPool
 from fourfold.kernel.sequences import Sequence as Counter
 from fourfold.kernel.sequences import current
 from fourfold.kernel.transaction import SQL, ReadTransaction, Transaction
-from fourfold.kernel.writer import LogRoom, Writer
+from fourfold.kernel.writer import LogPreallocator, Writer
 
 T = TypeVar("T")
 Work: TypeAlias = Callable[[Transaction], T]
-"""What a transaction does: it may run more than once, and acts only through its transaction."""
+"""Work of a transaction: it may run more than once, and must act only through its transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What may be tuned without changing what is promised."""
+    """Tuning options; they do not change any guarantee."""
 
     readers_max: int = limits.READERS_MAX
     transaction_deadline_s: float = limits.TRANSACTION_DEADLINE_S
@@ -72,7 +72,7 @@ _inherited: list[object] = []
 
 
 class Database:
-    """Use `Database.open`; close it, or use it in a `with` block."""
+    """A database file. Create it with `Database.open`, and close it or use a `with` block."""
 
     def __init__(self, plan: Plan, options: Options, *, writable: bool) -> None:
         self.path = plan.path
@@ -116,24 +116,27 @@ class Database:
         vfs: str | None = None,
         migration_backups: str | Path | None = None,
     ) -> Database:
-        """Open `path` for reading and writing (`rw`, creating it if need be) or for reading only
-        (`r`).
+        """Open a database file, and create it if necessary.
 
-        A file that holds data is backed up before pending migrations run on it: below the folder
-        `migration_backups`, or below `backups/migrations` beside the file.
+        A file that contains data is backed up before pending migrations run on it.
+
+        Args:
+            mode: `rw` for reading and writing, `r` for reading only.
+            migration_backups: Folder for backups before migrations; `backups/migrations` beside the
+                file by default.
         """
         if mode not in {"r", "rw"}:
-            raise InvalidInput(f"{path}: mode {mode!r} is not 'r' or 'rw'")
-        # SQLite follows links, and the lock and the log must be those of the file it finds.
+            raise InvalidInput(f"{path}: mode must be 'r' or 'rw', got {mode!r}")
+        # SQLite follows links, and the lock and the log must belong to the resolved file.
         backups = None if migration_backups is None else Path(migration_backups).absolute()
         plan = Plan(
-            Path(path).resolve(), profile, in_order(migrations), tuple(sequences), vfs, backups
+            Path(path).resolve(), profile, check_order(migrations), tuple(sequences), vfs, backups
         )
         return cls(plan, options or Options(), writable=mode == "rw")
 
     def _start_writer(self) -> None:
         self._lock, connection = files.open_for_writing(
-            self._plan, migration_backups.take_before_migrations
+            self._plan, migration_backups.back_up_before_migrations
         )
         migration_backups.drop_expired(self._plan)
         self._has_migration_backups = migration_backups.folder_of(self._plan).is_dir()
@@ -145,19 +148,19 @@ class Database:
             self._plan.subject,
             self._metrics,
             slow_ms=self._options.slow_transaction_ms,
-            on_wal_pages=self._wal_grew,
-            room=self._room(page_size),
+            on_wal_pages=self._on_wal_pages,
+            preallocator=self._preallocator(page_size),
         )
         self._group = GroupCommit(self._writer, self._options.group)
 
-    def _room(self, page_size: int) -> LogRoom | None:
-        """Only a log that is synced at every commit gains by room ahead."""
+    def _preallocator(self, page_size: int) -> LogPreallocator | None:
+        """Return a preallocator only if the log is synced at every commit."""
         if self._plan.profile.synchronous != "FULL":
             return None
-        return LogRoom(maintenance.log_path(self.path), page_size, self._plan.vfs)
+        return LogPreallocator(maintenance.log_path(self.path), page_size, self._plan.vfs)
 
     def _check_readable(self) -> None:
-        files.must_exist(self.path)
+        files.check_exists(self.path)
         try:
             connection = files.connect_reader(self._plan)
             try:
@@ -172,19 +175,18 @@ class Database:
 
     @contextmanager
     def read(self, *, deadline_s: float | None = None) -> Iterator[ReadTransaction]:
-        """One committed state, fixed at the start of the `with` block."""
+        """Open a read transaction: one committed state, fixed at the start of the block."""
         with self._readers.snapshot(self._until(deadline_s)) as snapshot:
             yield snapshot
 
     @contextmanager
     def read_in_background(self) -> Iterator[ReadTransaction]:
-        """One committed state for long work: reads pause while others write, and no deadline ends
-        them.
+        """Open a read transaction for long work, which pauses while other threads write.
 
-        Work that takes several of these one after the other does not let the log grow without end:
-        a long one is folded back before the next state is fixed.
+        It has no deadline. A long log is checkpointed first, so that a sequence of such reads does
+        not let it grow without bound.
         """
-        self._fold_long_log()
+        self._checkpoint_long_log()
         self.pauses.start()
         with self._readers.snapshot(float("inf"), self.pauses) as snapshot:
             yield snapshot
@@ -199,12 +201,13 @@ class Database:
         deadline_s: float | None = None,
         patience_s: float = 0.0,
     ) -> T:
-        """Run `work(txn)` in a transaction shared with concurrent callers; its result, once
-        committed.
+        """Run `work(txn)` in a transaction shared with concurrent callers; return its result.
 
-        `work` may run more than once and must have no effect but through `txn`. `size` is about how
-        many bytes it writes: it counts against the bounds of the queue. Who has `patience_s` lets
-        the next commit of somebody else take `work` along, and commits when none came in that time.
+        `work` may run more than once, and must have no effects except through `txn`.
+
+        Args:
+            size: Approximate number of bytes written; it counts against the bounds of the queue.
+            patience_s: Time to wait for a commit of another caller before committing alone.
         """
         until = self._until(deadline_s)
         if patience_s > 0.0:
@@ -214,77 +217,78 @@ class Database:
     def transact_async(
         self, work: Work[T], *, size: int = 0, deadline_s: float | None = None
     ) -> Awaitable[T]:
-        """The same for coroutines: `await db.transact_async(work)`."""
+        """Run `work(txn)` in a transaction shared with concurrent callers; await its result."""
         group = self._group
         if group is None or self._closed:
-            self._refuse_if_closed()
+            self._check_open()
             group = self._committer
         allowed = self._deadline_s if deadline_s is None else deadline_s
         return group.submit_async(work, size, time.monotonic() + allowed)
 
     def write(self, *, deadline_s: float | None = None) -> AbstractContextManager[Transaction]:
-        """A transaction of its own; inside another one of this thread, a savepoint of that."""
+        """Open an exclusive transaction, or a savepoint inside one of this thread."""
         return self._committer.transaction(self._until(deadline_s))
 
     def identity(self) -> str:
-        """The name that this database got when it was made; backup and restore keep it."""
+        """Return the id of the database, which backup and restore preserve."""
         with self.read() as snapshot:
             return str(snapshot.value(SQL.meta_get, ("database_id",)))
 
     # Sequences and durability
 
     def sequence(self, counter: Counter) -> int:
-        """The newest committed number of `counter`."""
+        """Return the newest committed number of `counter`."""
         with self.read() as snapshot:
             return current(counter, snapshot, self._plan.subject)
 
     def durable(self, counter: Counter) -> int:
-        """The newest number that survives a power cut, without touching the disk: what may leave
-        this machine now.
+        """Return the newest number of `counter` that survives a power failure.
+
+        Does not access the disk.
         """
         if self._plan.profile.synchronous == "FULL":
             return self.sequence(counter)
         return self._durable.get(counter.name, 0)
 
     def make_durable(self) -> dict[str, int]:
-        """Bring every committed transaction safely to disk; the durable number of every
-        sequence.
-        """
+        """Sync every committed transaction to disk; return the durable number of each sequence."""
         if self._plan.profile.synchronous == "OFF":
-            # Without syncs a checkpoint may lose pages that are not in the log any more.
+            # Without syncs a checkpoint may lose pages that are no longer in the log.
             raise Refused(
-                f"{self._plan.subject}: is open with synchronous=OFF, so nothing in it is durable",
+                f"{self._plan.subject}: cannot make commits durable with synchronous=OFF",
                 hint="Open it with synchronous=NORMAL or FULL.",
             )
         with self._durable_lock:
             with self.read() as snapshot:
-                reached = {
+                numbers = {
                     counter.name: current(counter, snapshot, self._plan.subject)
                     for counter in self._plan.sequences
                 }
             maintenance.sync_log(self.path)
-            self._durable = reached
-            return dict(reached)
+            self._durable = numbers
+            return dict(numbers)
 
     # Maintenance
 
     def checkpoint(self, mode: str = "PASSIVE") -> maintenance.Checkpoint:
-        """Fold the write-ahead log back into the file: PASSIVE, FULL, RESTART or TRUNCATE."""
+        """Checkpoint the write-ahead log; `mode` is PASSIVE, FULL, RESTART or TRUNCATE."""
         committer, until = self._committer, self._until(None)
         if self._writer is not None:
             self._writer.check_not_in_transaction()
-        # One checkpoint at a time: SQLite answers a second one that it is busy.
+        # One checkpoint at a time: SQLite rejects a second one as busy.
         if not self._checkpoint_running.acquire(timeout=max(until - time.monotonic(), 0.0)):
-            raise LockTimeout(f"{self._plan.subject}: another checkpoint ran for too long")
+            raise LockTimeout(
+                f"{self._plan.subject}: timed out while another checkpoint was running"
+            )
         try:
             with committer.exclusive(until):
-                done = maintenance.checkpoint(self._connection, mode, self._plan.subject)
-                return self._count(done)
+                result = maintenance.checkpoint(self._connection, mode, self._plan.subject)
+                return self._update_wal_pages(result)
         finally:
             self._checkpoint_running.release()
 
     def vacuum(self) -> None:
-        """Rewrite the file without holes. Refused while a snapshot is open."""
+        """Rebuild the file without free pages; raise Refused while a read transaction is open."""
         with self._committer.exclusive(self._until(None)):
             maintenance.vacuum(self._connection, self._readers.in_use, self._plan.subject)
 
@@ -294,10 +298,8 @@ class Database:
             maintenance.analyze(self._connection, self._plan.subject)
 
     def integrity_check(self) -> list[str]:
-        """What SQLite finds wrong with the file; empty when all is well. Health remembers the
-        answer.
-        """
-        self._refuse_if_closed()
+        """Return the problems that PRAGMA integrity_check finds; `health` includes the result."""
+        self._check_open()
         connection = files.connect_reader(self._plan)
         try:
             problems = maintenance.integrity_problems(connection, self._plan.subject)
@@ -309,21 +311,18 @@ class Database:
     def backup(
         self, destination: str | Path, progress: backup.Progress | None = None
     ) -> backup.Sidecar:
-        """Copy one consistent state to `destination` while writers go on; verified, with a
-        sidecar.
-        """
-        self._refuse_if_closed()
+        """Back up one consistent state to `destination` while writers continue."""
+        self._check_open()
         connection = files.connect_reader(self._plan)
         try:
-            sidecar = backup.take(
+            sidecar = backup.create(
                 connection, Path(destination).absolute(), self._plan.sequences, progress
             )
         finally:
             connection.close()
         self._backed_up = sidecar.created_at
         if self.writable:
-            # The backup is whole whether or not this note fits on the disk that it may be taken
-            # from because that is full or failing.
+            # The backup is valid even if this cannot be stored: the disk may be full or failing.
             with suppress(StorageError, Busy):
                 self.transact(
                     lambda txn: txn.execute(SQL.meta_set, ("last_backup_ts", sidecar.created_at))
@@ -331,9 +330,9 @@ class Database:
         return sidecar
 
     def drop_migration_backups(self) -> int:
-        """Remove the backups taken before migrations of this file; returns how many there were.
+        """Delete the backups made before migrations of this file; return their number.
 
-        Models call it when they delete or purge something, which these copies still hold.
+        Models call this when they delete or purge data, which these copies still contain.
         """
         if not self._has_migration_backups:
             return 0
@@ -343,7 +342,7 @@ class Database:
     # Observation
 
     def health(self) -> Health:
-        """The state of the database with the numbers behind it."""
+        """Return the state of the database with the measured values."""
         return maintenance.health(
             self.path,
             metrics=self._metrics,
@@ -353,7 +352,7 @@ class Database:
         )
 
     def metrics(self) -> MetricsReading:
-        """Counters and sizes, never row data."""
+        """Return counters and sizes; they never contain row data."""
         with self.read() as snapshot:
             sequences = {
                 counter.name: current(counter, snapshot, self._plan.subject)
@@ -378,13 +377,11 @@ class Database:
 
     @property
     def transactions(self) -> int:
-        """How many were committed since this was opened: the same number twice means that nobody
-        wrote between.
-        """
+        """Number of transactions committed since the database was opened."""
         return self._metrics.transactions
 
     def is_writing(self) -> bool:
-        """Whether somebody has the writer's turn now."""
+        """Return True while a transaction holds the writer."""
         return self._writer is not None and self._writer.lock.locked()
 
     def in_transaction(self) -> bool:
@@ -392,13 +389,11 @@ class Database:
         return self._writer is not None and self._writer.owner == threading.get_ident()
 
     def is_checkpointing(self) -> bool:
-        """Whether the log is being folded back now, for the end of which writers have to wait."""
+        """Return True during a checkpoint, which may block writers at its end."""
         return self._checkpoint_running.locked()
 
     def slow_transactions(self) -> list[tuple[str, float]]:
-        """The newest transactions that were slower than the threshold: when, and how many
-        milliseconds.
-        """
+        """Return the time and the duration in milliseconds of the latest slow transactions."""
         return list(self._metrics.slow_log)
 
     # Lifecycle
@@ -408,9 +403,7 @@ class Database:
         return self._closed
 
     def close(self) -> None:
-        """Finish what is queued, fold the log back, and let go of the file. Closing twice is
-        fine.
-        """
+        """Complete queued requests, checkpoint the log and close the file. Idempotent."""
         if self._closed:
             return
         if self._writer is not None:
@@ -421,8 +414,8 @@ class Database:
             self._group.close()
         self._readers.close()
         if self._writer is not None:
-            # The checkpointer's connection goes first: the last one to close removes the log by
-            # name, and once the lock is free that name may belong to a restored database.
+            # The checkpointer's connection closes first: the last one to close deletes the log by
+            # name, and after the lock is released that name may belong to a restored database.
             with self._checkpoint_running, self._writer.lock:
                 maintenance.close_writer(self._writer.connection)
         if self._lock is not None:
@@ -444,13 +437,14 @@ class Database:
         return f"<Database {self.path} {state}>"
 
     def checkpoint_in_background(self) -> None:
-        """Called by the checkpointer's thread."""
+        """Checkpoint the log. Called by the checkpointer's thread."""
         with self._checkpoint_running:
             self._checkpoint_now()
 
-    def _fold_long_log(self) -> None:
-        """Fold a long log back while the calling thread reads nothing. Another process can only
-        give the writer time to do that.
+    def _checkpoint_long_log(self) -> None:
+        """Checkpoint a long log before the calling thread reads.
+
+        A read-only process can only wait for the writer to do it.
         """
         if self.in_transaction():
             return
@@ -460,10 +454,10 @@ class Database:
                 self.checkpoint_in_background()
             return
         until = time.monotonic() + limits.BACKGROUND_LOG_WAIT_S
-        begun = maintenance.log_generation(self.path, limits.BACKGROUND_LOG_BYTES)
-        while begun is not None and time.monotonic() < until:
+        generation = maintenance.log_generation(self.path, limits.BACKGROUND_LOG_BYTES)
+        while generation is not None and time.monotonic() < until:
             time.sleep(limits.BACKGROUND_LOOK_S * 10)
-            if maintenance.log_generation(self.path, 0) != begun:
+            if maintenance.log_generation(self.path, 0) != generation:
                 return
 
     def _checkpoint_now(self) -> None:
@@ -473,58 +467,56 @@ class Database:
         try:
             connection = files.connect_writer(self._plan)
             try:
-                self._fold_most(connection)
+                self._checkpoint_most(connection)
             finally:
                 connection.close()
             with group.exclusive(self._until(None)):
-                done = self._count(
+                result = self._update_wal_pages(
                     maintenance.checkpoint(self._connection, "PASSIVE", self._plan.subject)
                 )
-            if not done.busy:
+            if not result.busy:
                 self._metrics.checkpoints += 1
                 self._checkpoint_at = self._checkpoint_pages
         except Closed:
-            # Closing folds the log back itself.
+            # `close` checkpoints the log itself.
             return
         finally:
             self._checkpoint_pending = False
 
-    def _fold_most(self, connection: Connection) -> None:
-        """While writers go on: again, as long as they were quick, so that the rest is small for
-        which they have to wait.
-        """
+    def _checkpoint_most(self, connection: Connection) -> None:
+        """Checkpoint repeatedly while writers continue, so that little remains to block them."""
         for _ in range(limits.CHECKPOINT_PASSES):
-            done = maintenance.checkpoint(connection, "PASSIVE", self._plan.subject)
-            rest = self._metrics.wal_pages - done.done_pages
-            if done.busy or rest < limits.CHECKPOINT_REST_PAGES:
+            result = maintenance.checkpoint(connection, "PASSIVE", self._plan.subject)
+            remaining = self._metrics.wal_pages - result.done_pages
+            if result.busy or remaining < limits.CHECKPOINT_REST_PAGES:
                 return
 
-    def _count(self, done: maintenance.Checkpoint) -> maintenance.Checkpoint:
-        if done.log_pages >= 0:
-            self._metrics.wal_pages = done.log_pages - done.done_pages
-        return done
+    def _update_wal_pages(self, result: maintenance.Checkpoint) -> maintenance.Checkpoint:
+        if result.log_pages >= 0:
+            self._metrics.wal_pages = result.log_pages - result.done_pages
+        return result
 
-    def _wal_grew(self, pages: int) -> None:
+    def _on_wal_pages(self, pages: int) -> None:
         if pages >= self._checkpoint_at and not self._checkpoint_pending:
             self._checkpoint_pending = True
-            # If it fails, or a reader stops it half-way, the next waits for as much growth again.
+            # If it fails, or a reader stops it half-way, wait for the same growth again.
             self._checkpoint_at = pages + self._checkpoint_pages
             checkpointer.request(self)
 
     def _until(self, deadline_s: float | None) -> float:
         if self._closed:
-            self._refuse_if_closed()
+            self._check_open()
         allowed = self._deadline_s if deadline_s is None else deadline_s
         return time.monotonic() + allowed
 
-    def _refuse_if_closed(self) -> None:
+    def _check_open(self) -> None:
         if self._closed:
             raise Closed(f"{self._plan.subject}: the database is closed")
 
     @property
     def _committer(self) -> GroupCommit:
         if self._group is None:
-            raise ReadOnly(f"{self._plan.subject}: is open for reading only")
+            raise ReadOnly(f"{self._plan.subject}: the database is open read-only")
         return self._group
 
     @property
@@ -533,8 +525,8 @@ class Database:
         return self._writer.connection
 
     def _abandon(self) -> None:
-        """In a forked child: the parent goes on with the file, so nothing of it may be used or
-        closed here.
+        """Mark as closed in a forked child. The connections belong to the parent, so they must
+        neither be used nor closed here.
         """
         _inherited.append((self._writer, self._readers, self._group))
         self._closed = True

@@ -1,8 +1,8 @@
-"""The one module that imports the SQLite driver.
+"""The only module that imports the SQLite driver.
 
-Two promises. Every connection in the process comes from the same copy of SQLite, because two copies
-on one file defeat each other's locks. And no driver exception leaves the kernel: each becomes an
-error of Fourfold's tree that names the database and says what to do.
+Every connection in the process uses the same copy of SQLite, because two copies on one file defeat
+each other's locks. No driver exception leaves the kernel: each is translated to an error of
+Fourfold that names the database.
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ LENGTH_LIMIT = apsw.SQLITE_LIMIT_LENGTH
 carray = apsw.carray
 
 SQLITE_VERSION_MIN = (3, 51, 3)
-"""Older versions may corrupt a WAL database when two connections write or checkpoint at the same
-moment.
-"""
+"""Older versions may corrupt a WAL database if two connections write or checkpoint concurrently."""
 
 READ_WRITE = apsw.SQLITE_OPEN_READWRITE
 READ_ONLY = apsw.SQLITE_OPEN_READONLY
@@ -43,21 +41,21 @@ CHECKPOINT_MODES = {
 
 
 def sqlite_version() -> str:
-    """The version of the SQLite library that all Fourfold databases are read and written with."""
+    """Return the version of the SQLite library that Fourfold uses."""
     return apsw.sqlite_lib_version()
 
 
 def driver_version() -> str:
+    """Return the version of the SQLite driver."""
     return apsw.apsw_version()
 
 
 def connect(
     path: Path, *, readonly: bool, vfs: str | None = None, immutable: bool = False
 ) -> Connection:
-    """A bare connection with the safety switches that every Fourfold connection shares.
+    """Open a connection with the safety options of every Fourfold connection.
 
-    `immutable` promises that nobody writes the file, and lets it be read where nothing can be
-    written.
+    `immutable` declares that no process writes the file; it can then be read in a read-only folder.
     """
     flags = READ_ONLY if readonly else READ_WRITE
     name = str(path)
@@ -67,7 +65,7 @@ def connect(
     connection = apsw.Connection(
         name, flags=flags, vfs=vfs, statementcachesize=limits.STATEMENT_CACHE
     )
-    # A misspelt column in double quotes must be an error, not a string.
+    # A misspelled column in double quotes must be an error, not a string.
     connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
     connection.config(apsw.SQLITE_DBCONFIG_DQS_DDL, 0)
     # A hostile or damaged schema must not run functions or write shadow tables.
@@ -78,7 +76,7 @@ def connect(
 
 @contextmanager
 def log_file(path: Path, vfs: str | None) -> Iterator[LogFile]:
-    """A write-ahead log as SQLite opens it: a sync or a failure that `vfs` watches for is seen."""
+    """Open a write-ahead log through `vfs`, as SQLite does."""
     file = apsw.VFSFile(vfs or "", str(path), [READ_WRITE | apsw.SQLITE_OPEN_WAL, 0])
     try:
         yield file
@@ -87,21 +85,21 @@ def log_file(path: Path, vfs: str | None) -> Iterator[LogFile]:
 
 
 class Confinement:
-    """An authorizer that keeps statements to some tables, for SQL that is not our own.
+    """An authorizer that restricts foreign SQL to some tables.
 
-    Allowed are reads of the tables that `reads` accepts, changes of those that `changes` accepts,
-    and indexes on the former. Everything else is denied, above all control of the transaction.
+    It allows reads of the tables that `reads` accepts, changes of those that `changes` accepts, and
+    indexes on the former. Everything else is denied, in particular transaction control.
     """
 
     def __init__(self, reads: Callable[[str], bool], changes: Callable[[str], bool]) -> None:
         self._reads = reads
         self._changes = changes
         self.denied: str | None = None
-        """The last thing that was denied, in words."""
+        """Description of the last denied action."""
 
     @contextmanager
-    def of(self, connection: Connection) -> Iterator[Confinement]:
-        """Confine the statements of a connection for the length of the block."""
+    def apply_to(self, connection: Connection) -> Iterator[Confinement]:
+        """Restrict the statements of a connection for the duration of the block."""
         connection.authorizer = self
         try:
             yield self
@@ -115,7 +113,7 @@ class Confinement:
         if self._is_allowed(name, first or "", second or ""):
             return apsw.SQLITE_OK
         words = [name.replace("_", " ")]
-        # The table is the second word only here.
+        # Here the first argument is the database, not the table.
         words += (
             [second or ""] if action == apsw.SQLITE_ALTER_TABLE else [first or "", second or ""]
         )
@@ -145,23 +143,21 @@ class Confinement:
 
 
 _SCHEMA_TABLES = frozenset({"sqlite_master", "sqlite_temp_master", "sqlite_sequence"})
-"""Changed by statements about tables as well. SQLite itself refuses to change the first two in any
-other way; a caller that cares compares the third.
+"""Tables that DDL statements change. SQLite itself protects the first two against other changes; a
+caller compares the third if necessary.
 """
 _JSON_TABLES = frozenset({"json_each", "json_tree"})
 
 
 def translate(error: apsw.Error, subject: str) -> errors.FourfoldError:
-    """The driver's error as one of ours. `subject` names the database (or the file) in the
-    message.
-    """
-    for kinds, build in _TRANSLATIONS:
-        if isinstance(error, kinds):
-            return build(f"{subject}: {_plain(error)}")
-    return errors.StorageError(f"{subject}: {type(error).__name__}: {_plain(error)}")
+    """Translate an error of the driver; `subject` names the database or file in the message."""
+    for classes, error_class in _TRANSLATIONS:
+        if isinstance(error, classes):
+            return error_class(f"{subject}: {_message(error)}")
+    return errors.StorageError(f"{subject}: {type(error).__name__}: {_message(error)}")
 
 
-def _plain(error: apsw.Error) -> str:
+def _message(error: apsw.Error) -> str:
     text = str(error).removeprefix(f"{type(error).__name__}: ")
     return text or type(error).__name__
 
@@ -183,7 +179,7 @@ _TRANSLATIONS: tuple[tuple[tuple[type[Any], ...], type[errors.FourfoldError]], .
 
 
 def constraint_name(error: BaseException) -> str:
-    """Which kind of constraint failed (`UNIQUE`, `NOT NULL`, ...), or an empty string."""
+    """Return the kind of the failed constraint (`UNIQUE`, `NOT NULL`, ...), or an empty string."""
     if not isinstance(error, apsw.ConstraintError):
         return ""
-    return _plain(error).partition(" constraint failed")[0]
+    return _message(error).partition(" constraint failed")[0]

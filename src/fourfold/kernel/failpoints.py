@@ -1,14 +1,13 @@
-"""Fault points: named places in the kernel where a test can make the machine fail.
+"""Failpoints: named places in the code where a test can inject a failure.
 
-A point is hit with `if faults.armed: faults.hit("kernel.commit.before")`: while nothing is armed
-that costs one look at a dictionary. Tests arm a point in code, or in a child process through the
-environment:
+A point is hit with `if failpoints.armed: failpoints.hit("kernel.commit.before")`, which costs one
+truth test of a dictionary while nothing is armed. Tests arm a point in code, or in a child process
+through the environment:
 
     FOURFOLD_FAULTS="kernel.commit.before=kill@3,kernel.statement.after=raise"
 
-which kills the process with SIGKILL at the third hit of the first point, and raises StorageError at
-the first hit of the second. Every point that exists is listed in `POINTS`; arming an unknown one is
-an error.
+This kills the process with SIGKILL at the third hit of the first point, and raises StorageError at
+the first hit of the second. Arming a point that is not listed here is an error.
 """
 
 from __future__ import annotations
@@ -62,22 +61,20 @@ ARCHIVE_POINTS = (
     "archive.pack.uploaded",
     "archive.retired.listed",
 )
-"""Points outside of the kernel, where a log is sealed and published."""
+"""Points in sealing and publishing."""
 
 STREAM_POINTS = (
     "streams.delete.buried",
     "streams.delete.sliced",
 )
-"""Points where a stream is deleted."""
+"""Points in the deletion of streams."""
 
 ENVIRONMENT = "FOURFOLD_FAULTS"
 
 
 @dataclass(slots=True)
 class Fault:
-    """What happens at a point: `action` runs at hit number `at` (and at each later hit if
-    `repeat`).
-    """
+    """An injected failure: `action` runs at hit number `at`, and at later hits if `repeat`."""
 
     action: Callable[[str], None]
     at: int = 1
@@ -90,16 +87,18 @@ _lock = threading.Lock()
 
 
 def kill(_point: str) -> None:
-    """End the process as a power switch would: no handlers, no flushing."""
+    """End the process with SIGKILL: no handlers, no flushing."""
     os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(60)  # The signal is on its way; nothing after this line may run.
+    time.sleep(60)  # Wait for the signal: nothing after this line may run.
 
 
 def fail(point: str) -> None:
-    raise StorageError(f"fault injected at {point}", hint="A test armed this fault point.")
+    """Raise StorageError."""
+    raise StorageError(f"fault injected at {point}", hint="Disarm the failpoint; a test armed it.")
 
 
 def fill(point: str) -> None:
+    """Raise DiskFull."""
     raise DiskFull(f"fault injected at {point}")
 
 
@@ -109,28 +108,28 @@ ACTIONS: dict[str, Callable[[str], None]] = {"kill": kill, "raise": fail, "full"
 def arm(
     point: str, action: Callable[[str], None] | str = fail, *, at: int = 1, repeat: bool = False
 ) -> None:
-    """Make `point` do `action` at its `at`-th hit from now on."""
+    """Run `action` at the `at`-th hit of `point`, counted from now."""
     known = (*POINTS, *ARCHIVE_POINTS, *STREAM_POINTS)
     if point not in known:
-        raise InvalidConfig(f"unknown fault point {point!r}", hint=f"One of: {', '.join(known)}.")
+        raise InvalidConfig(f"unknown failpoint {point!r}", hint=f"Use one of {', '.join(known)}.")
     if isinstance(action, str):
         if action not in ACTIONS:
-            raise InvalidConfig(f"unknown fault action {action!r}", hint="kill, raise or full.")
+            raise InvalidConfig(
+                f"unknown failpoint action {action!r}", hint="Use kill, raise or full."
+            )
         action = ACTIONS[action]
     with _lock:
         armed[point] = Fault(action, at, repeat)
 
 
 def disarm() -> None:
-    """Back to a machine that works."""
+    """Disarm all points."""
     with _lock:
         armed.clear()
 
 
 def hit(point: str) -> None:
-    """Called by the kernel at `point`; does nothing unless that point is armed and its turn has
-    come.
-    """
+    """Count a hit of `point`, and run its action if it is armed and due."""
     with _lock:
         fault = armed.get(point)
         if fault is None:
@@ -142,14 +141,14 @@ def hit(point: str) -> None:
 
 
 def arm_from_environment(text: str | None) -> None:
-    """Arm what `FOURFOLD_FAULTS` asks for; called once, when the kernel is imported."""
+    """Arm the points in the value of `FOURFOLD_FAULTS`. Called once, at import."""
     for part in (text or "").split(","):
         if not part.strip():
             continue
         point, _, rest = part.strip().partition("=")
         action, _, at = rest.partition("@")
         if at and not at.isdigit():
-            raise InvalidConfig(f"{ENVIRONMENT}: {part.strip()!r} wants a number after '@'")
+            raise InvalidConfig(f"{ENVIRONMENT}: expected a number after '@', got {part.strip()!r}")
         arm(point, action or "raise", at=int(at or 1))
 
 

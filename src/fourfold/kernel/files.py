@@ -1,10 +1,10 @@
-"""Opening a database file: all or nothing.
+"""Opening a database file, completely or not at all.
 
     folder ──> lock ──> file ──> connection ──> pragmas ──> one transaction (kernel tables,
     migrations, sequences) ──> checks
 
-Every step either succeeds or raises a typed error, after which the lock is free, the connection
-closed, and a file that did not exist before does not exist now. There is no half-open database.
+If a step raises, the lock is released, the connection closed, and a file created by this call is
+deleted. There is no half-open database.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from fourfold.kernel.sequences import Sequence as Counter
 from fourfold.kernel.transaction import SQL, ReadTransaction, Transaction
 
 APPLICATION_ID = 0x46344C44
-"""'F4LD' in the header of every file, so that `file` and we can tell ours from others."""
+"""'F4LD' in the header of every file: marks it as a Fourfold database."""
 
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
@@ -51,7 +51,7 @@ FOLDER_MODE = 0o700
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a database must be like when it is open."""
+    """The path, profile, migrations and sequences of a database to open."""
 
     path: Path
     profile: Profile
@@ -59,19 +59,20 @@ class Plan:
     sequences: tuple[Counter, ...]
     vfs: str | None = None
     backups: Path | None = None
-    """The folder for backups before migrations; `backups/migrations` beside the file if None."""
+    """Folder for backups before migrations; None means `backups/migrations` beside the file."""
 
     @property
     def subject(self) -> str:
+        """The path, as used in error messages."""
         return str(self.path)
 
 
 def open_for_writing(
     plan: Plan, before_migrations: Callable[[Connection, Plan], None]
 ) -> tuple[WriterLock, Connection]:
-    """The lock and the prepared writing connection, or an error and no trace.
+    """Return the writer lock and a prepared connection.
 
-    `before_migrations` is called on a file that exists, before anything in it is changed.
+    `before_migrations` is called on an existing file, before any change to it.
     """
     make_folder(plan.path.parent)
     lock = WriterLock(plan.path)
@@ -80,11 +81,10 @@ def open_for_writing(
     try:
         created = _create_file(plan.path)
         connection = connect_writer(plan)
-        new_file = holds_nothing(connection)
-        _refuse_foreign(connection, plan, new_file=new_file)
+        new_file = is_empty(connection)
+        _check_model(connection, plan, new_file=new_file)
         if new_file:
-            # Before the file has a log: tools tell a database by its header, and must not need the
-            # log for it.
+            # Before the file has a log: tools identify a database by its header alone.
             profiles.shape_new_file(connection, plan.profile)
             connection.pragma("application_id", APPLICATION_ID)
         profiles.apply_to_writer(connection, plan.profile)
@@ -92,7 +92,7 @@ def open_for_writing(
             before_migrations(connection, plan)
         _prepare(connection, plan, new_file=new_file)
         if new_file:
-            # From now on the file alone, without its log, is a database that knows its sequences.
+            # From now on the file is a valid database even without its log.
             connection.wal_checkpoint("main", CHECKPOINT_MODES["TRUNCATE"])
     except BaseException as error:
         if connection is not None:
@@ -108,6 +108,7 @@ def open_for_writing(
 
 
 def connect_writer(plan: Plan) -> Connection:
+    """Open a writable connection, without its pragmas."""
     try:
         return connect(plan.path, readonly=False, vfs=plan.vfs)
     except DriverError as error:
@@ -115,98 +116,98 @@ def connect_writer(plan: Plan) -> Connection:
 
 
 def connect_reader(plan: Plan) -> Connection:
-    """A read-only connection to a database that exists."""
+    """Open a read-only connection to an existing database."""
     folder = plan.path.parent
     try:
-        # SQLite keeps shared memory beside a database that has a log. Where nobody at all can
-        # write, there is no place for it and nothing can change, so the file is read as it stands.
-        # Where only others can write, that would show a torn state one day, so it is not done.
-        still = _is_frozen(folder) and not Path(f"{plan.path}-wal").exists()
-        connection = connect(plan.path, readonly=True, vfs=plan.vfs, immutable=still)
+        # SQLite stores shared memory beside a database with a log. In a folder that no user can
+        # write, this is impossible and nothing can change, so the file is opened as immutable. If
+        # other users can write, it could be read in an inconsistent state, so it is not.
+        immutable = _is_frozen(folder) and not Path(f"{plan.path}-wal").exists()
+        connection = connect(plan.path, readonly=True, vfs=plan.vfs, immutable=immutable)
         profiles.apply_to_reader(connection, plan.profile)
         connection.execute(SQL.fix_snapshot).fetchall()
     except DriverError as error:
         if not os.access(folder, os.W_OK):
             raise ReadOnly(
-                f"{plan.subject}: reading beside writers needs permission to write its folder",
-                hint="Give this user permission to write the folder, or read a backup of it.",
+                f"{plan.subject}: no write permission for its folder, which readers need",
+                hint="Give this user write permission for the folder, or read a backup.",
             ) from error
         raise translate(error, plan.subject) from error
     return connection
 
 
 def _is_frozen(folder: Path) -> bool:
-    """Whether nobody can create a file in `folder`."""
-    nobody = not stat.S_IMODE(folder.stat().st_mode) & 0o222
-    return nobody or bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
+    """Return True if no user can create a file in `folder`."""
+    not_writable = not stat.S_IMODE(folder.stat().st_mode) & 0o222
+    return not_writable or bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
 
 
 def check_for_reading(connection: Connection, plan: Plan) -> None:
-    """Refuse a file that is foreign, from the future, or not yet brought up to date by a writer.
+    """Raise if the file is foreign, of a newer format, or has pending migrations.
 
-    All of it is asked of one committed state: beside a busy writer a counter and its log would
-    otherwise seem to contradict each other. Inside a transaction of the caller's it is that one's.
+    All checks run in one read transaction, because a concurrent writer could otherwise change a
+    counter between them. An open transaction of the caller is used.
     """
-    own = not connection.in_transaction
+    begins = not connection.in_transaction
     try:
-        if own:
+        if begins:
             connection.execute(SQL.begin_read)
             connection.execute(SQL.fix_snapshot).fetchall()
-        refuse_unfinished(connection, plan.subject)
-        _refuse_foreign(connection, plan, new_file=False)
+        check_initialized(connection, plan.subject)
+        _check_model(connection, plan, new_file=False)
         snapshot = ReadTransaction(connection, plan.subject)
-        waiting = steps.pending(snapshot, plan.migrations, plan.subject)
-        if waiting:
+        pending = steps.pending(snapshot, plan.migrations, plan.subject)
+        if pending:
             raise FormatError(
-                f"{plan.subject}: {len(waiting)} migrations have not run yet",
-                hint="Open it once for writing, which brings it up to date.",
+                f"{plan.subject}: {len(pending)} migrations are pending",
+                hint="Open it once for writing, which runs them.",
             )
         for sequence in plan.sequences:
             sequences.check(sequence, snapshot, plan.subject)
     except DriverError as error:
         raise translate(error, plan.subject) from error
     finally:
-        if own and connection.in_transaction:
+        if begins and connection.in_transaction:
             connection.execute(SQL.rollback)
 
 
-def holds_nothing(connection: Connection) -> bool:
-    """Whether the file is new, or its creation was cut short before its one transaction."""
+def is_empty(connection: Connection) -> bool:
+    """Return True if the file has no tables: it is new, or its creation was interrupted."""
     return not connection.pragma("page_count") or not connection.execute(SQL.user_tables).get
 
 
-def refuse_unfinished(connection: Connection, subject: str) -> None:
-    """Refuse to read a file of ours that a crash left before it held anything."""
-    if holds_nothing(connection) and connection.pragma("application_id") in {0, APPLICATION_ID}:
+def check_initialized(connection: Connection, subject: str) -> None:
+    """Raise FormatError if a crash interrupted the creation of the file."""
+    if is_empty(connection) and connection.pragma("application_id") in {0, APPLICATION_ID}:
         raise FormatError(
-            f"{subject}: holds nothing yet; its creation was never finished",
-            hint="Open it once for writing, which finishes it.",
+            f"{subject}: the database is empty, because its creation was interrupted",
+            hint="Open it once for writing, which completes it.",
         )
 
 
 def make_folder(folder: Path) -> None:
-    """Create `folder` and its missing parents, private to this user, and durable."""
+    """Create and sync `folder` and its missing parents, private to this user."""
     if folder.is_dir():
         return
     try:
         missing = [folder]
         while not missing[-1].parent.exists():
             missing.append(missing[-1].parent)
-        for each in reversed(missing):
-            each.mkdir(mode=FOLDER_MODE, exist_ok=True)
-            sync_folder(each.parent)
+        for new_folder in reversed(missing):
+            new_folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
+            sync_folder(new_folder.parent)
     except NotADirectoryError as error:
-        raise StorageError(f"{folder}: a parent of it is not a folder") from error
+        raise StorageError(f"{folder}: a parent is not a folder") from error
     except FileExistsError as error:
-        raise StorageError(f"{folder}: is a file, not a folder") from error
+        raise StorageError(f"{folder}: expected a folder, found a file") from error
     except PermissionError as error:
-        raise ReadOnly(f"{folder}: no permission to create it") from error
+        raise ReadOnly(f"{folder}: no permission to create the folder") from error
     except OSError as error:
-        raise StorageError(f"{folder}: cannot be created: {error.strerror}") from error
+        raise StorageError(f"{folder}: cannot create the folder: {error.strerror}") from error
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in `folder` durable: a file whose name is lost is lost."""
+    """Sync a folder, so that new and renamed files in it survive a power failure."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -214,9 +215,12 @@ def sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-def must_exist(path: Path) -> None:
+def check_exists(path: Path) -> None:
+    """Raise NotFound if there is no file at `path`."""
     if not path.exists():
-        raise NotFound(f"{path}: no such database", hint="Check the path, or open it for writing.")
+        raise NotFound(
+            f"{path}: the database does not exist", hint="Check the path, or open it for writing."
+        )
 
 
 def _create_file(path: Path) -> bool:
@@ -224,58 +228,56 @@ def _create_file(path: Path) -> bool:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
     except FileExistsError:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise StorageError(f"{path}: is not a regular file") from None
+            raise StorageError(f"{path}: not a regular file") from None
         for needed in (path, path.parent):
-            # The folder too: the log and its shared memory come and go beside the file.
+            # The folder too: the log and its shared memory are created beside the file.
             if not os.access(needed, os.W_OK):
                 raise ReadOnly(f"{path}: no permission to write {needed}") from None
         return False
     except PermissionError as error:
-        raise ReadOnly(f"{path}: no permission to create it in its folder") from error
+        raise ReadOnly(f"{path}: no permission to create the file") from error
     except OSError as error:
-        raise StorageError(f"{path}: cannot be created: {error.strerror}") from error
+        raise StorageError(f"{path}: cannot create the file: {error.strerror}") from error
     os.close(fd)
     sync_folder(path.parent)
     return True
 
 
-def _refuse_foreign(connection: Connection, plan: Plan, *, new_file: bool) -> None:
-    found = connection.pragma("application_id")
-    if new_file and found in {0, APPLICATION_ID}:
+def _check_model(connection: Connection, plan: Plan, *, new_file: bool) -> None:
+    application_id = connection.pragma("application_id")
+    if new_file and application_id in {0, APPLICATION_ID}:
         return
-    if found != APPLICATION_ID:
-        raise ForeignFile(f"{plan.subject}: is an SQLite database, but not one of Fourfold's")
+    if application_id != APPLICATION_ID:
+        raise ForeignFile(f"{plan.subject}: an SQLite database, but not of Fourfold")
     snapshot = ReadTransaction(connection, plan.subject)
     model = snapshot.value(SQL.meta_get, ("model",))
     if model != plan.profile.name:
         raise ForeignFile(
-            f"{plan.subject}: holds {model!r} data, not {plan.profile.name!r}",
-            hint="Open it with the part of Fourfold that wrote it.",
+            f"{plan.subject}: expected a database of {plan.profile.name!r}, found {model!r}",
+            hint="Open it with the model that wrote it.",
         )
     for name, known in plan.profile.rules:
-        _refuse_later_rules(snapshot, plan, name, known)
+        _check_rules_version(snapshot, plan, name, known)
 
 
-def _refuse_later_rules(snapshot: ReadTransaction, plan: Plan, name: str, known: int) -> None:
-    """Refuse data that another Fourfold reads otherwise. A file from before there was a number has
-    none, and gets the first from its next writer.
+def _check_rules_version(snapshot: ReadTransaction, plan: Plan, name: str, known: int) -> None:
+    """Raise FutureFormat if the data follows newer rules.
+
+    Files that are older than the versioning have no version; the next writer sets it.
     """
-    found = snapshot.value(SQL.meta_get, (name,))
-    if found is None:
+    version = snapshot.value(SQL.meta_get, (name,))
+    if version is None:
         return
-    if not found.isdecimal():
-        raise FormatError(f"{plan.subject}: {name} is {found!r}, which is no version")
-    if int(found) > known:
+    if not version.isdecimal():
+        raise FormatError(f"{plan.subject}: {name} must be a version, found {version!r}")
+    if int(version) > known:
         raise FutureFormat(
-            f"{plan.subject}: was written under version {found} of {name}; "
-            f"this Fourfold knows up to {known}"
+            f"{plan.subject}: this Fourfold reads versions up to {known} of {name}, found {version}"
         )
 
 
 def _prepare(connection: Connection, plan: Plan, *, new_file: bool) -> None:
-    """The bootstrap transaction: when it commits, the database is ready; when it does not, nothing
-    happened.
-    """
+    """Create tables, run migrations and seed sequences in one transaction."""
     connection.execute(SQL.begin)
     txn = Transaction(connection, plan.subject)
     try:
@@ -294,7 +296,7 @@ def _prepare(connection: Connection, plan: Plan, *, new_file: bool) -> None:
             connection.execute(SQL.rollback)
         if isinstance(error, FourfoldError | DriverError) or not isinstance(error, Exception):
             raise
-        raise StorageError(f"{plan.subject}: could not be prepared: {error!r}") from error
+        raise StorageError(f"{plan.subject}: cannot prepare the database: {error!r}") from error
 
 
 def _describe(txn: Transaction, plan: Plan) -> None:
@@ -310,12 +312,13 @@ def _describe(txn: Transaction, plan: Plan) -> None:
 
 
 def _seed_new_sequences(txn: Transaction, plan: Plan) -> None:
-    """Give each sequence that this database never had its row. One that it had is never seeded
-    again: if its row is gone, the check that follows must notice."""
+    """Insert the row of each new sequence. An existing one is never seeded again: the check that
+    follows must detect a missing row.
+    """
     known = (txn.value(SQL.meta_get, ("sequences",)) or "").split()
-    fresh = [sequence for sequence in plan.sequences if sequence.name not in known]
-    for sequence in fresh:
+    new = [sequence for sequence in plan.sequences if sequence.name not in known]
+    for sequence in new:
         txn.execute(sequence.seed)
-    if fresh:
-        names = [*known, *(sequence.name for sequence in fresh)]
+    if new:
+        names = [*known, *(sequence.name for sequence in new)]
         txn.execute(SQL.meta_set, ("sequences", " ".join(names)))

@@ -1,8 +1,7 @@
-"""Health: three states, each with the numbers and thresholds that led to it.
+"""Health: three states, each with the values and thresholds that led to it.
 
-`ok` means ready. `degraded` means ready, but somebody should look. `failed` means that writes are
-refused or at risk. Thresholds are numbers in `limits` and settings; a state without a figure
-behind it would only be an opinion.
+`ok` means ready. `degraded` means ready, but attention is needed. `failed` means that writes fail
+or are at risk. The thresholds are in `limits` and in the settings.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _ORDER: tuple[State, ...] = ("ok", "degraded", "failed")
 
 @dataclass(frozen=True, slots=True)
 class HealthFinding:
-    """One thing that was looked at."""
+    """One measured value with its thresholds."""
 
     name: str
     state: State
@@ -41,11 +40,14 @@ class Health:
 
     @property
     def ready(self) -> bool:
+        """True unless the state is `failed`."""
         return self.state != "failed"
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
+    """Values from which a finding is degraded or failed."""
+
     wal_degraded_bytes: int = limits.WAL_DEGRADED_BYTES
     wal_failed_bytes: int = limits.WAL_FAILED_BYTES
     busy_degraded_count: int = limits.BUSY_DEGRADED_COUNT
@@ -62,7 +64,7 @@ def assess(
     integrity_errors: int,
     thresholds: Thresholds,
 ) -> Health:
-    """Judge the numbers."""
+    """Compare the values with the thresholds."""
     free = shutil.disk_usage(folder).free
     findings = (
         _above(
@@ -70,14 +72,14 @@ def assess(
             wal_size_bytes,
             thresholds.wal_degraded_bytes,
             thresholds.wal_failed_bytes,
-            "Finish long readers, then run a checkpoint.",
+            "Close long-running readers, then run a checkpoint.",
         ),
         _above(
             "busy_count",
             busy_count,
             thresholds.busy_degraded_count,
             float("inf"),
-            "Another connection holds the write lock for long.",
+            "Find the connection that holds the write lock for a long time.",
         ),
         _below(
             "disk_free_bytes",
@@ -91,7 +93,7 @@ def assess(
             integrity_errors,
             1,
             1,
-            "Restore the newest good backup: `fourfold restore`.",
+            "Restore the newest good backup with `fourfold restore`.",
         ),
         _above("writer_failed", int(failure is not None), 1, 1, failure.hint if failure else ""),
     )

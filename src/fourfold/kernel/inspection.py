@@ -1,8 +1,7 @@
-"""Looking at a database file without knowing its model: what it is, whether it is sound, a copy of
-it.
+"""Inspection, check, backup and restore of a database file without its model.
 
-Nothing here writes, migrates or takes the writer's lock, so it works beside a running writer and on
-a file whose model is not installed.
+Except for `restore`, nothing here writes, migrates or takes the writer lock, so it works beside a
+running writer and on a file whose model is not installed.
 """
 
 from __future__ import annotations
@@ -38,13 +37,14 @@ class Inspection:
 
 
 def checksum(path: Path) -> str:
-    """The SHA-256 of a file, in hex."""
+    """Return the SHA-256 of a file, in hex."""
     return backup.checksum(path)
 
 
 def inspect(path: Path, counters: Sequence[Counter] | None = None) -> Inspection:
-    """The facts of the database at `path`. Without `counters`, those of the kernel's own table are
-    read.
+    """Return the facts of the database at `path`.
+
+    `counters` defaults to those in the kernel's own table.
     """
     connection = _connect(path)
     try:
@@ -57,7 +57,9 @@ def inspect(path: Path, counters: Sequence[Counter] | None = None) -> Inspection
             created_at=snapshot.value(SQL.meta_get, ("created_at",)),
             schema_version=applied_version(snapshot),
             page_size=int(connection.pragma("page_size")),
-            sequences={each.name: sequences.current(each, snapshot, str(path)) for each in known},
+            sequences={
+                counter.name: sequences.current(counter, snapshot, str(path)) for counter in known
+            },
             size_bytes=maintenance.size_of(path),
             wal_size_bytes=maintenance.size_of(maintenance.log_path(path)),
         )
@@ -68,7 +70,7 @@ def inspect(path: Path, counters: Sequence[Counter] | None = None) -> Inspection
 
 
 def model_of(path: Path) -> str:
-    """Which model's data the database at `path` holds."""
+    """Return the name of the model of the database at `path`."""
     connection = _connect(path)
     try:
         return str(ReadTransaction(connection, str(path)).value(SQL.meta_get, ("model",)))
@@ -77,7 +79,7 @@ def model_of(path: Path) -> str:
 
 
 def check(path: Path, counters: Sequence[Counter] | None = None) -> list[str]:
-    """What is wrong with the database at `path`, in sentences; empty when it is sound."""
+    """Return the problems of the database at `path`."""
     try:
         connection = _connect(path)
     except FourfoldError as error:
@@ -101,7 +103,7 @@ def back_up(
     counters: Sequence[Counter] | None = None,
     progress: backup.Progress | None = None,
 ) -> backup.Sidecar:
-    """A verified copy of the newest committed state of the database at `path`."""
+    """Create a verified backup of the newest committed state of the database at `path`."""
     connection = _connect(path)
     try:
         known = (
@@ -109,12 +111,12 @@ def back_up(
             if counters is None
             else tuple(counters)
         )
-        return backup.take(connection, destination, known, progress)
+        return backup.create(connection, destination, known, progress)
     finally:
         connection.close()
 
 
-def refuse_restore(
+def check_restore(
     copy: Path,
     target: Path,
     counters: Sequence[Counter] | None = None,
@@ -122,10 +124,12 @@ def refuse_restore(
     advance: bool = False,
     replace_unreadable: bool = False,
 ) -> None:
-    """Raise what `restore` would raise, and touch nothing: several are restored, or none."""
+    """Raise the error that `restore` would raise, without any change."""
     owner = holder(target)
     if owner is not None:
-        raise WriterLocked(f"{target}: process {owner.get('pid')} has it open for writing")
+        raise WriterLocked(
+            f"{target}: the database is open for writing in process {owner.get('pid')}"
+        )
     sidecar = backup.read_sidecar(copy)
     backup.sequences_ahead(
         sidecar,
@@ -144,7 +148,7 @@ def restore(
     advance: bool = False,
     replace_unreadable: bool = False,
 ) -> backup.Sidecar:
-    """Put the backup `copy` in the place of `target`; see `backup.restore`."""
+    """Replace `target` by the backup `copy`; see `backup.restore`."""
     if counters is None:
         counters = _counters_in(backup.read_sidecar(copy))
     return backup.restore(
@@ -153,19 +157,19 @@ def restore(
 
 
 def _connect(path: Path) -> Connection:
-    """Only SQLite opens the file: closing a plain descriptor of it would drop every lock that this
-    process, and so the SQLite in it, holds on it.
+    """Open the file through SQLite only: closing a plain file descriptor would release every lock
+    that this process, and so SQLite, holds on it.
     """
-    files.must_exist(path)
+    files.check_exists(path)
     connection = files.connect_reader(Plan(path, PLAIN, (), ()))
     try:
-        mark = connection.pragma("application_id")
+        application_id = connection.pragma("application_id")
     except DriverError as error:
         connection.close()
         raise translate(error, str(path)) from error
-    if mark != APPLICATION_ID:
+    if application_id != APPLICATION_ID:
         connection.close()
-        raise ForeignFile(f"{path}: is not one of Fourfold's databases, or its header is damaged")
+        raise ForeignFile(f"{path}: not a Fourfold database, or its header is damaged")
     return connection
 
 

@@ -33,7 +33,7 @@ def folder_of(plan: Plan) -> Path:
     return folder / plan.path.name
 
 
-def take_before_migrations(connection: Connection, plan: Plan) -> None:
+def back_up_before_migrations(connection: Connection, plan: Plan) -> None:
     """Back up the file if migrations are pending and it holds data.
 
     Raises:
@@ -50,7 +50,7 @@ def take_before_migrations(connection: Connection, plan: Plan) -> None:
     known = str(snapshot.value(SQL.meta_get, ("sequences",)) or "").split()
     counters = tuple(counter for counter in plan.sequences if counter.name in known)
     try:
-        backup.take(connection, folder / name, counters)
+        backup.create(connection, folder / name, counters)
     except (ReadOnly, StorageError) as error:
         error.hint = (
             f"The file was not changed. Make room for the backup in {folder}, and open it again."

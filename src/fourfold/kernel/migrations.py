@@ -54,10 +54,10 @@ def load_migrations(package: str, folder: str = "migrations") -> tuple[Migration
             if not number.isdigit() or not name:
                 raise InvalidInput(f"{package}/{folder}/{entry.name} is not named NNNN_name.sql")
             found.append(Migration(int(number), name, entry.read_text(encoding="utf-8")))
-    return in_order(found)
+    return check_order(found)
 
 
-def in_order(migrations: Sequence[Migration]) -> tuple[Migration, ...]:
+def check_order(migrations: Sequence[Migration]) -> tuple[Migration, ...]:
     """Sorted, and without a hole or a repeated number."""
     ordered = tuple(sorted(migrations, key=lambda migration: migration.version))
     for position, migration in enumerate(ordered, start=1):

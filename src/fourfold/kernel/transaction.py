@@ -346,7 +346,7 @@ class Transaction(ReadTransaction):
             Refused: a statement touches another table, or does more than read and change tables
                 and indexes, such as COMMIT, ATTACH or PRAGMA.
         """
-        with Confinement(reads, changes).of(self._connection) as confinement:
+        with Confinement(reads, changes).apply_to(self._connection) as confinement:
             try:
                 yield
             except FourfoldError as error:

@@ -1,19 +1,17 @@
-"""The writing connection of a database, and whose turn it is to use it.
+"""The writing connection of a database, and the lock that protects it.
 
-Exactly one thread holds the turn at any time. `begin`, `commit` and `rollback` may only be called
-by that thread. A commit that fails while it reaches the disk leaves an outcome that nobody can
-know, so from then on the writer refuses to work: after an error from fsync the operating system may
-have dropped the pages, and going on would acknowledge what is not there.
+One thread at a time holds the lock, and only this thread may call `begin`, `commit` and `rollback`.
+If a commit fails while it is written to disk, its outcome is unknown, so the writer rejects all
+further work: after a failed fsync the operating system may have dropped the pages, and continuing
+could acknowledge lost data.
 
-Room in the write-ahead log: zeros written ahead of the commits that will need the place.
+Preallocation of the write-ahead log: a sync of a file that has grown also writes metadata, and
+costs nearly twice as much as a sync of overwritten bytes. So a growing log is extended by zeros in
+steps, and the commits between two steps overwrite them. SQLite reads a log up to the first invalid
+frame, and zeros are never a valid one, so the log reads the same.
 
-A sync of a file that has grown also writes where the file now ends and which blocks are its own,
-and costs nearly twice what a sync of bytes written over others costs. So a log that grows is made
-longer in steps, and the commits between two steps write over zeros. SQLite reads a log up to the
-first frame that is not whole, and zeros are never one: a log with room reads as the same log.
-
-Room is only made by whoever holds SQLite's lock for writing, and only beyond the end of the file,
-so no frame can be where the zeros go. Where it cannot be made, nothing is lost but time.
+Zeros are only written while holding SQLite's write lock, and only after the end of the file, so
+they never overwrite a frame. If preallocation fails, only speed is lost.
 """
 
 from __future__ import annotations
@@ -43,48 +41,47 @@ from fourfold.limits import DEADLINE_CHECK_STEPS
 _LOG_HEADER_BYTES = 32
 _FRAME_HEADER_BYTES = 24
 _WRITE_BYTES = 65_536
-"""The largest page: SQLite's file layer refuses to write 128 KiB at once."""
+"""The largest page size: the file layer of SQLite cannot write 128 KiB at once."""
 
 
-class LogRoom:
-    """Keeps the log of one database longer than its frames."""
+class LogPreallocator:
+    """Extends the write-ahead log of a database beyond its frames."""
 
     def __init__(self, log: Path, page_size: int, vfs: str | None) -> None:
         self._log = log
         self._vfs = vfs
         self._frame = page_size + _FRAME_HEADER_BYTES
         self._pages = 0
-        self._enough = self._frames(limits.LOG_ROOM_FIRST_BYTES)
-        """The number of pages in the log from which on more room is wanted."""
-        self.wanted = False
+        self._threshold = self._frames(limits.LOG_PREALLOCATE_MIN_BYTES)
+        """Number of pages in the log from which more space is needed."""
+        self.needed = False
 
-    def grew(self, pages: int) -> None:
-        """After a commit that left `pages` in the log."""
-        # A log that begins anew may have been cut.
-        if pages > self._enough or pages < self._pages:
-            self.wanted = True
+    def update(self, pages: int) -> None:
+        """Record the number of pages in the log after a commit."""
+        # A log that restarted may have been truncated.
+        if pages > self._threshold or pages < self._pages:
+            self.needed = True
         self._pages = pages
 
-    def make(self) -> None:
-        """Write zeros behind the log. The caller holds the lock for writing."""
-        self.wanted = False
+    def extend(self) -> None:
+        """Write zeros after the frames of the log. The caller holds SQLite's write lock."""
+        self.needed = False
         used = _LOG_HEADER_BYTES + self._pages * self._frame
         try:
             with log_file(self._log, self._vfs) as file:
                 end = file.xFileSize()
-                if used < limits.LOG_ROOM_FIRST_BYTES or end < used:
-                    # A short log, or one that somebody else has cut since.
-                    self._enough = self._frames(limits.LOG_ROOM_FIRST_BYTES)
+                if used < limits.LOG_PREALLOCATE_MIN_BYTES or end < used:
+                    # A short log, or one that another connection has truncated.
+                    self._threshold = self._frames(limits.LOG_PREALLOCATE_MIN_BYTES)
                     return
-                step = min(used, limits.LOG_ROOM_STEP_BYTES)
+                step = min(used, limits.LOG_PREALLOCATE_STEP_BYTES)
                 if end - used < step // 2:
                     self._extend(file, end, step)
                     end += step
-                self._enough = self._frames(end - step // 4)
+                self._threshold = self._frames(end - step // 4)
         except DriverError:
-            # The log is as good without room. What ails the disk is told to the next commit, if it
-            # concerns that too.
-            self._enough = self._pages + self._frames(limits.CHECKPOINT_BYTES)
+            # Ignore: the next commit will surface a real disk error.
+            self._threshold = self._pages + self._frames(limits.CHECKPOINT_BYTES)
 
     @staticmethod
     def _extend(file: LogFile, end: int, step: int) -> None:
@@ -92,7 +89,7 @@ class LogRoom:
             for at in range(end, end + step, _WRITE_BYTES):
                 file.xWrite(bytes(min(_WRITE_BYTES, end + step - at)), at)
         except DriverError:
-            # On a full disk the zeros must not keep the place from the frames.
+            # On a full disk the zeros must not take space from the frames.
             file.xTruncate(end)
             raise
 
@@ -104,7 +101,7 @@ _log = logging.getLogger("fourfold.kernel")
 
 
 class Writer:
-    """Begins and ends transactions on one connection."""
+    """Begins, commits and rolls back transactions on one connection."""
 
     def __init__(
         self,
@@ -114,49 +111,47 @@ class Writer:
         *,
         slow_ms: float,
         on_wal_pages: Callable[[int], None],
-        room: LogRoom | None = None,
+        preallocator: LogPreallocator | None = None,
     ) -> None:
         self.connection = connection
         self.subject = subject
         self.metrics = metrics
         self.lock = threading.Lock()
         self.owner = 0
-        """The thread that holds the turn inside a transaction, so that a nested call can be
-        recognised.
-        """
+        """Id of the thread in a transaction or a hook, to detect nested calls; otherwise 0."""
         self.transaction: Transaction | None = None
         self.acknowledged: list[Callable[[], None]] = []
-        """Hooks to call once the callers of the last commit have their results."""
+        """Hooks to call after the callers of the last commit have their results."""
         self.deadline = float("inf")
         self.failure: FourfoldError | None = None
         self.commit_seconds = 0.0
-        """A running average of what COMMIT costs: the disk's own speed."""
+        """Moving average of the duration of COMMIT."""
         self._slow_s = slow_ms / 1000
         self._began = 0.0
         self._on_wal_pages = on_wal_pages
-        self._room = room
+        self._preallocator = preallocator
         connection.set_wal_hook(self._after_wal_commit)
-        connection.set_progress_handler(self._overdue, DEADLINE_CHECK_STEPS)
+        connection.set_progress_handler(self._is_overdue, DEADLINE_CHECK_STEPS)
 
     def check_not_in_transaction(self) -> None:
-        """A thread that waits for the turn it holds itself would wait for ever."""
+        """Raise Refused if this thread holds the lock, since it would wait forever."""
         if self.owner == threading.get_ident():
             raise Refused(
-                f"{self.subject}: this thread is in the middle of a transaction",
-                hint="Leave the `with db.write()` block, or the work, first.",
+                f"{self.subject}: cannot wait for the writer inside a transaction of this thread",
+                hint="Leave the `with db.write()` block or the work first.",
             )
 
     def running(self) -> Transaction:
-        """The transaction that this thread is in the middle of."""
+        """Return the open transaction; raise Refused inside a hook."""
         if self.transaction is None:
             raise Refused(
-                f"{self.subject}: a hook cannot write: it runs in the turn of the commit before it",
-                hint="Hand the write to another thread, or do it after the call has returned.",
+                f"{self.subject}: cannot write in a hook of a commit",
+                hint="Write in another thread, or after the call has returned.",
             )
         return self.transaction
 
     def run_hooks(self, hooks: Sequence[Callable[[], None]]) -> None:
-        """What callers asked for after their commit, while this thread still holds the turn."""
+        """Run hooks after a commit, while this thread still holds the lock."""
         self.owner = threading.get_ident()
         try:
             for hook in hooks:
@@ -165,17 +160,17 @@ class Writer:
             self.owner = 0
 
     def run_acknowledged(self) -> None:
-        """Call what was asked for after the acknowledgement, while this thread holds the turn."""
+        """Run the hooks after the acknowledgement, while this thread holds the lock."""
         hooks = tuple(self.acknowledged)
         self.acknowledged.clear()
         for hook in hooks:
             try:
                 self.run_hooks((hook,))
-            except Exception:  # noqa: BLE001  (its caller has a result already)
+            except Exception:  # noqa: BLE001  (its caller already has the result)
                 _log.exception("%s: a hook failed after its commit was acknowledged", self.subject)
 
     def begin(self, deadline: float) -> Transaction:
-        """BEGIN IMMEDIATE; DeadlineExceeded when `deadline` (monotonic) has passed."""
+        """Begin a transaction; raise DeadlineExceeded if `deadline` (monotonic) has passed."""
         if self.failure is not None:
             raise self.failure.copy()
         self._began = time.monotonic()
@@ -186,7 +181,7 @@ class Writer:
             failpoints.hit("kernel.begin.before")
         try:
             if self.connection.in_transaction:
-                # What an interrupt left when it cut a rollback short.
+                # Left over if an interrupt stopped a rollback.
                 self.connection.execute(SQL.rollback)
             self.connection.execute(SQL.begin)
         except DriverError as error:
@@ -194,8 +189,8 @@ class Writer:
             if isinstance(translated, LockTimeout):
                 self.metrics.busy()
             raise translated from error
-        if self._room is not None and self._room.wanted:
-            self._room.make()
+        if self._preallocator is not None and self._preallocator.needed:
+            self._preallocator.extend()
         self.owner = threading.get_ident()
         self.transaction = Transaction(self.connection, self.subject, self.acknowledged)
         if failpoints.armed:
@@ -203,7 +198,7 @@ class Writer:
         return self.transaction
 
     def commit(self) -> None:
-        """COMMIT. When this returns, the transaction is as durable as the profile promises."""
+        """Commit the transaction, with the durability of the profile."""
         self.deadline = float("inf")
         if failpoints.armed:
             failpoints.hit("kernel.commit.before")
@@ -217,10 +212,10 @@ class Writer:
         self._finish()
         if failpoints.armed:
             failpoints.hit("kernel.commit.after")
-        self._account(now - self._began)
+        self._record(now - self._began)
 
     def rollback(self) -> None:
-        """Undo whatever is left of the transaction; never raises for one that is gone already."""
+        """Roll back the transaction, if there is still one."""
         self.deadline = float("inf")
         try:
             if failpoints.armed:
@@ -249,22 +244,22 @@ class Writer:
         if certain:
             return translated
         self.failure = CommitUncertain(
-            f"{self.subject}: the commit failed while reaching the disk: {translated.message}"
+            f"{self.subject}: the commit failed while it was written to disk: {translated.message}"
         )
         return self.failure
 
-    def _account(self, seconds: float) -> None:
+    def _record(self, seconds: float) -> None:
         self.metrics.committed(seconds)
         if seconds > self._slow_s:
             self.metrics.slow(seconds)
             _log.warning("%s: slow transaction: %.0f ms", self.subject, seconds * 1000)
 
-    def _overdue(self) -> bool:
+    def _is_overdue(self) -> bool:
         return time.monotonic() > self.deadline
 
     def _after_wal_commit(self, _connection: Connection, _name: str, pages: int) -> int:
         self.metrics.wal_pages = pages
-        if self._room is not None:
-            self._room.grew(pages)
+        if self._preallocator is not None:
+            self._preallocator.update(pages)
         self._on_wal_pages(pages)
         return 0

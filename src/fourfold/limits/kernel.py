@@ -57,8 +57,8 @@ CHECKPOINT_BYTES: Final = 16 * MIB
 folded back once for all its versions in the log, so a longer log is less work; but it is also
 longer to read at a restart.
 """
-LOG_ROOM_FIRST_BYTES: Final = 64 * KIB
-LOG_ROOM_STEP_BYTES: Final = 1 * MIB
+LOG_PREALLOCATE_MIN_BYTES: Final = 64 * KIB
+LOG_PREALLOCATE_STEP_BYTES: Final = 1 * MIB
 """A log that is synced at every commit gets room ahead: from the first size on, as much again as it
 has, and never more than this at once, since the next commit takes the zeros to the disk too.
 """

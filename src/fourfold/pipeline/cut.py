@@ -44,7 +44,7 @@ from fourfold.errors import (
 )
 from fourfold.kernel import load_queries
 from fourfold.kernel.driver import Connection, DriverError, connect, translate
-from fourfold.kernel.files import APPLICATION_ID, Plan, check_for_reading, holds_nothing
+from fourfold.kernel.files import APPLICATION_ID, Plan, check_for_reading, is_empty
 from fourfold.kernel.sequences import current
 from fourfold.kernel.transaction import SQL, ReadTransaction
 from fourfold.pipeline.options import Point, ReadOptions
@@ -393,7 +393,7 @@ class _OpenFile:
         """The kind of the database; an error when this version cannot read it."""
         try:
             mark = self.connection.pragma("application_id")
-            if holds_nothing(self.connection) and mark in {0, APPLICATION_ID}:
+            if is_empty(self.connection) and mark in {0, APPLICATION_ID}:
                 raise _UnfinishedError(
                     f"{self._path}: holds nothing yet; its creation was never finished"
                 )

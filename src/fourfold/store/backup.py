@@ -146,7 +146,7 @@ def restore(
         target.mkdir(mode=0o700, parents=True)
     for name, sidecar in manifest.databases.items():
         # All of them are asked before the first is replaced.
-        inspection.refuse_restore(
+        inspection.check_restore(
             folder / name,
             target / name,
             counters_of_model(sidecar.model),
