@@ -145,7 +145,7 @@ def creation_in_the_way(folder, point, hit):
         db.backup(copy)
     new = work_job(folder / "new", "thread")
     kill_at(new, point, hit, Acknowledged())
-    with pytest.raises(FormatError, match="never finished"):
+    with pytest.raises(FormatError, match="creation was interrupted"):
         open_to_read(new.path)
     # A half-created file holds nothing, so a restore may take its place, and so may a new database.
     restored = folder / "restored" / "log.db"

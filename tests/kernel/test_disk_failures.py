@@ -117,7 +117,7 @@ def test_a_commit_that_fails_on_its_way_to_disk_stops_the_writer(path, disk, ope
     with ledger.open_ledger(path, profile=FULL, vfs=disk.name) as db:
         db.transact(ledger.put("before"))
         disk.fail(operation, "-wal", times=1)
-        with pytest.raises(CommitUncertain, match="failed while reaching the disk") as caught:
+        with pytest.raises(CommitUncertain, match="failed while it was written to disk") as caught:
             db.transact(ledger.put("uncertain"))
         assert not caught.value.retryable
         assert "reopen" in caught.value.hint

@@ -71,7 +71,7 @@ def test_a_point_can_act_at_every_hit_from_then_on():
     ("point", "action"), [("kernel.nowhere", "raise"), ("kernel.commit.before", "explode")]
 )
 def test_an_unknown_point_or_action_is_refused(point, action):
-    with pytest.raises(InvalidConfig, match="unknown fault"):
+    with pytest.raises(InvalidConfig, match="unknown failpoint"):
         failpoints.arm(point, action)
     assert not failpoints.armed
 

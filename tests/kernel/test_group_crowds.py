@@ -161,7 +161,7 @@ def test_a_caller_who_is_alone_does_not_queue_up(db, monkeypatch):
 
 
 def test_one_who_is_alone_is_held_to_the_same_bounds(db):
-    with pytest.raises(InvalidInput, match="more than a transaction takes"):
+    with pytest.raises(InvalidInput, match="request must have at most"):
         db.transact(ledger.put("large"), size=2**40)
     assert ledger.bodies(db) == []
 

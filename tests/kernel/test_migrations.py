@@ -101,7 +101,7 @@ def test_a_migration_that_fails_half_way_leaves_the_old_version_and_all_data(pat
     # The second one succeeds, and is undone together with the third.
     with pytest.raises(MigrationFailed, match=r"migration 3 \(broken\) failed") as caught:
         open_at(path, FIRST, SECOND, broken)
-    assert "old version" in caught.value.hint
+    assert "previous version" in caught.value.hint
     assert ledger.content(path) == before
     with open_at(path, FIRST) as db, db.read() as snapshot:
         assert snapshot.all("SELECT * FROM a") == [("one",), ("two",)]

@@ -59,7 +59,7 @@ def test_a_foreign_database_is_refused_untouched(path):
     ledger.edit(path, "CREATE TABLE theirs (a)", "INSERT INTO theirs VALUES (1)")
     before = path.read_bytes()
     for mode in ("rw", "r"):
-        with pytest.raises(ForeignFile, match="not one of Fourfold's") as caught:
+        with pytest.raises(ForeignFile, match="not of Fourfold") as caught:
             ledger.open_ledger(path, mode=mode)
         assert "another path" in caught.value.hint
     assert path.read_bytes() == before
@@ -122,14 +122,14 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path, below):
 
 
 def test_a_database_that_does_not_exist_cannot_be_read(path):
-    with pytest.raises(NotFound, match="no such database"):
+    with pytest.raises(NotFound, match="the database does not exist"):
         ledger.open_ledger(path, mode="r")
     assert list(path.parent.iterdir()) == []
 
 
 @pytest.mark.parametrize("mode", ["w", "", "RW", "rb"])
 def test_an_unknown_mode_is_refused(path, mode):
-    with pytest.raises(InvalidInput, match="is not 'r' or 'rw'"):
+    with pytest.raises(InvalidInput, match="must be 'r' or 'rw'"):
         ledger.open_ledger(path, mode=mode)
     assert list(path.parent.iterdir()) == []
 

@@ -203,7 +203,7 @@ def test_a_foreign_target_is_refused_untouched(copy, tmp_path, told):
     target = tmp_path / "theirs.db"
     ledger.edit(target, "CREATE TABLE theirs (a)")
     before = target.read_bytes()
-    with pytest.raises(ForeignFile, match="left alone"):
+    with pytest.raises(ForeignFile, match="not replaced"):
         restore(copy, target, replace_unreadable=told)
     assert target.read_bytes() == before
 

@@ -413,6 +413,6 @@ def test_a_database_open_for_reading_only_refuses_to_write(path):
             db.vacuum,
             db.analyze,
         ):
-            with pytest.raises(Refused, match="reading only"):
+            with pytest.raises(Refused, match="open read-only"):
                 use()
         assert ledger.entries(db) == []

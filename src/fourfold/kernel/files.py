@@ -199,7 +199,7 @@ def make_folder(folder: Path) -> None:
     except NotADirectoryError as error:
         raise StorageError(f"{folder}: a parent is not a folder") from error
     except FileExistsError as error:
-        raise StorageError(f"{folder}: expected a folder, found a file") from error
+        raise StorageError(f"{folder}: not a folder") from error
     except PermissionError as error:
         raise ReadOnly(f"{folder}: no permission to create the folder") from error
     except OSError as error:
