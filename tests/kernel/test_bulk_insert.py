@@ -160,7 +160,7 @@ def test_names_are_quoted_and_cannot_smuggle_sql(db):
         for name in ("", "a\x00b"):
             with pytest.raises(InvalidInput, match="invalid name"):
                 txn.insert_many(name, ("a",), [(1,)])
-        with pytest.raises(InvalidInput, match="rows of 0 columns"):
+        with pytest.raises(InvalidInput, match="columns, got 0"):
             txn.insert_many("entry", (), [()])
         with pytest.raises(InvalidInput, match="no such table"):
             txn.insert_many("nowhere", ("a",), [(1,)])

@@ -95,14 +95,14 @@ def test_the_environment_arms_a_process_from_its_start():
         "FOURFOLD_FAULTS": "kernel.begin.before=raise, kernel.commit.before=kill@2",
     }
     script = (
-        "from fourfold.kernel import faults\n"
+        "from fourfold.kernel import failpoints\n"
         "try:\n"
-        "    faults.hit('kernel.begin.before')\n"
+        "    failpoints.hit('kernel.begin.before')\n"
         "except Exception as error:\n"
         "    print(error, flush=True)\n"
-        "faults.hit('kernel.commit.before')\n"
+        "failpoints.hit('kernel.commit.before')\n"
         "print('alive', flush=True)\n"
-        "faults.hit('kernel.commit.before')\n"
+        "failpoints.hit('kernel.commit.before')\n"
         "print('never', flush=True)\n"
     )
     done = subprocess.run(

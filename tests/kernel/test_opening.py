@@ -98,7 +98,7 @@ def test_a_database_of_another_model_is_refused_untouched(path):
     Database.open(path, profile=profiles.STREAMS).close()
     before = path.read_bytes()
     for mode in ("rw", "r"):
-        with pytest.raises(ForeignFile, match="holds 'streams' data, not 'graphs'"):
+        with pytest.raises(ForeignFile, match="expected a database of 'graphs', found 'streams'"):
             Database.open(path, profile=profiles.GRAPHS, mode=mode)
     assert path.read_bytes() == before
 
