@@ -19,11 +19,11 @@ pytestmark = pytest.mark.spark
 SETTINGS = {"archive.seal_rows": 4}
 CHILD = """
 import sys
-from fourfold.kernel import faults
+from fourfold.kernel import failpoints
 from fourfold.pipeline import jobs, session
 
 job, root, point, at = sys.argv[1:]
-faults.arm(point, "kill", at=int(at))
+failpoints.arm(point, "kill", at=int(at))
 jobs.run(job, root, master="local[1]")
 """
 

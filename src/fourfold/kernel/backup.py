@@ -128,7 +128,7 @@ def read_sidecar(copy: Path) -> Sidecar:
         version = msgspec.json.decode(text, type=_Format).format
         if version > SIDECAR_FORMAT:
             raise FutureFormat(
-                f"{path}: this Fourfold reads formats up to {SIDECAR_FORMAT}, found format {version}"
+                f"{path}: expected at most format {SIDECAR_FORMAT}, found format {version}"
             )
         return msgspec.json.decode(text, type=Sidecar)
     except FileNotFoundError:
