@@ -184,7 +184,7 @@ def _take(space: Space, waiting: list[SweepRun], tally: Tally, state: SweepState
         done = space.database.transact(work, size=sum(len(each.base or "") for each in batch))
         tally.join(done.tally)
         waiting = done.left
-        space.database.pauses.rest()
+        space.database.pauses.pause()
 
 
 def _taken(txn: Transaction, history: History, batch: list[SweepRun]) -> _Done:
