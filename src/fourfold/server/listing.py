@@ -87,7 +87,7 @@ def records(chunk: Chunk, pauses: Pauses | None = None) -> bytes:
         }
         rows.append(json.dumps(row).encode())
         if pauses is not None:
-            pauses.rest()
+            pauses.pause()
     return b"[" + b", ".join(rows) + b"]"
 
 

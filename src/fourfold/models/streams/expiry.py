@@ -154,7 +154,7 @@ def _retain_one(streams: Streams, name: str) -> None:
     pauses = streams.database.pauses
     pauses.start()
     while streams.database.transact(work):
-        pauses.rest()
+        pauses.pause()
 
 
 class Uses:
