@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import pickle
 from datetime import UTC, datetime
 
 import pytest
 
 import fourfold
-from fourfold.errors import InvalidInput
+from fourfold.errors import InvalidInput, StreamRecreated
 
 
 @pytest.fixture
@@ -99,3 +101,34 @@ def test_what_a_read_returned_is_accepted_as_an_offset(stream):
 def test_coroutines_append_values(stream):
     asyncio.run(stream.append_async({"id": 9}))
     assert values(stream) == [{"id": 9}]
+
+
+def test_offset_is_the_text_of_the_protocol(stream):
+    stream.append([1, 2])
+    offset = stream.read(limit=1).offset
+    assert offset == str(offset) == "0000000000000000_0000000000000001"
+    assert (offset.record, offset.incarnation_number) == (1, 0)
+    assert repr(offset) == "Offset(1, 0)"
+    assert offset < stream.read().offset
+    assert pickle.loads(pickle.dumps(offset)).record == 1
+    assert copy.deepcopy(offset) == offset
+
+
+@pytest.mark.parametrize("make", [str, int, lambda offset: offset], ids=["text", "int", "offset"])
+def test_offset_is_accepted_in_every_form(stream, make):
+    stream.append([1, 2, 3])
+    offset = stream.read(limit=1).offset
+    given = make(offset) if make is not int else offset.record
+    assert [record.value for record in stream.read(given)] == [2, 3]
+    assert next(iter(stream.follow(given))).records[0].value == 2
+    assert stream.fork("fork", given).info.next_offset == 1
+
+
+def test_offset_of_another_incarnation_is_refused(store, stream):
+    stream.append([1, 2])
+    offset = stream.read(limit=1).offset
+    store.streams.delete("orders")
+    recreated = store.streams.create("orders", "application/json")
+    recreated.append([7, 8])
+    with pytest.raises(StreamRecreated):
+        recreated.read(offset)

@@ -38,7 +38,7 @@ from fourfold.models.streams.touch import (
     Template,
     Touched,
 )
-from fourfold.models.streams.validation import START, Offset, read_offset, show_offset
+from fourfold.models.streams.validation import START, Offset, read_offset
 
 
 class RemoteSchemas:
@@ -344,7 +344,7 @@ def _info(row: StreamListing) -> StreamInfo:
 
 def _chunk(answer: Response, offset: str) -> Chunk:
     closed = responses.is_true(answer.headers, "stream-closed")
-    end, number = offset_of(answer.headers.get("stream-next-offset", offset))
+    end = offset_of(answer.headers.get("stream-next-offset", offset))
     found = []
     try:
         for row in json.loads(answer.body) if answer.body else ():
@@ -356,15 +356,15 @@ def _chunk(answer: Response, offset: str) -> Chunk:
             "the server does not give records one by one",
             hint="The command line reads from Fourfold's own server.",
         ) from None
-    start = found[0].offset if found else end
+    start = found[0].offset if found else end.record
     current = closed or responses.is_true(answer.headers, "stream-up-to-date")
-    return Chunk(tuple(found), start, end, current, closed, number)
+    return Chunk(tuple(found), start, end.record, current, closed, end.incarnation_number)
 
 
 def _shown(offset: int | Offset | None) -> str | None:
     """A bare number is not sent: only the server knows the incarnation."""
     assert not isinstance(offset, int)
-    return None if offset is None else show_offset(*offset)
+    return None if offset is None else str(offset)
 
 
 def _record(offset: int | Offset) -> int:

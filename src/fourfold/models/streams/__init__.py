@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fourfold.models.streams.records import Appended, Chunk, Producer, Record, StreamInfo
     from fourfold.models.streams.stream import Stream
     from fourfold.models.streams.streams import Streams
+    from fourfold.models.streams.validation import Offset
     from fourfold.models.streams.writer import Fork, StreamOptions
 else:
     __getattr__, __dir__ = exports(
@@ -26,6 +27,7 @@ else:
             "Chunk": "fourfold.models.streams.records",
             "Fork": "fourfold.models.streams.writer",
             "MIGRATIONS": "fourfold.models.streams.model",
+            "Offset": "fourfold.models.streams.validation",
             "PROFILE": "fourfold.models.streams.model",
             "Producer": "fourfold.models.streams.records",
             "Record": "fourfold.models.streams.records",
@@ -43,6 +45,7 @@ __all__ = [
     "Appended",
     "Chunk",
     "Fork",
+    "Offset",
     "Producer",
     "Record",
     "Stream",

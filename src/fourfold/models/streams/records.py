@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import msgspec
 
 from fourfold.errors import InvalidInput
-from fourfold.models.streams.validation import JSON, plain_type, show_offset
+from fourfold.models.streams.validation import JSON, Offset, plain_type
 
 if TYPE_CHECKING:
     from fourfold.kernel import ReadTransaction
@@ -79,9 +79,9 @@ class Appended(NamedTuple):
     incarnation_number: int = 0
 
     @property
-    def offset(self) -> str:
-        """The end of the stream as an offset to read from, which tells the incarnation."""
-        return show_offset(self.next_offset, self.incarnation_number)
+    def offset(self) -> Offset:
+        """The end of the stream, as an offset to read from."""
+        return Offset(self.next_offset, self.incarnation_number)
 
 
 class Record(NamedTuple):
@@ -171,9 +171,9 @@ class Chunk(msgspec.Struct, frozen=True):
         return True
 
     @property
-    def offset(self) -> str:
-        """Where to go on, as an offset that tells the incarnation of the stream."""
-        return show_offset(self.next_offset, self.incarnation_number)
+    def offset(self) -> Offset:
+        """Where to continue, as an offset to read from."""
+        return Offset(self.next_offset, self.incarnation_number)
 
 
 class CreateResult(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import NamedTuple
+from typing import Self
 
 from fourfold import limits
 from fourfold.errors import InvalidInput
@@ -67,11 +67,40 @@ def plain_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
-class Offset(NamedTuple):
-    """A place in a stream: the next record to read, and the incarnation that it is a record of."""
+class Offset(str):
+    """A place in a stream: the next record to read, and the incarnation that it is a record of.
+
+    An offset is the text that the protocol uses, so it can be stored and passed back as text, and
+    sorts by incarnation and then by record.
+
+        chunk = stream.read()
+        later = stream.read(chunk.offset)
+        assert chunk.offset.record == chunk.next_offset
+    """
+
+    __slots__ = ("incarnation_number", "record")
 
     record: int
+    """The number of the next record to read."""
     incarnation_number: int
+    """The incarnation of the stream; 0 for the first stream of a name."""
+
+    def __new__(cls, record: int, incarnation_number: int = 0) -> Self:
+        self = super().__new__(cls, show_offset(record, incarnation_number))
+        self.record = record
+        self.incarnation_number = incarnation_number
+        return self
+
+    @property
+    def is_start(self) -> bool:
+        """True for the all-zero offset, which is the start of every incarnation."""
+        return not self.record and not self.incarnation_number
+
+    def __reduce__(self) -> tuple[type[Offset], tuple[int, int]]:
+        return type(self), (self.record, self.incarnation_number)
+
+    def __repr__(self) -> str:
+        return f"Offset({self.record}, {self.incarnation_number})"
 
 
 def show_offset(record: int, incarnation_number: int = 0) -> str:
@@ -83,6 +112,8 @@ def read_offset(text: object) -> Offset | None:
     """Parse an offset; None is the end of the stream, `now`. `-1` is the all-zero offset, which is
     the start of every incarnation.
     """
+    if isinstance(text, Offset):
+        return text
     if isinstance(text, str):
         if text == START:
             return Offset(0, 0)

@@ -169,11 +169,11 @@ def resolve(snapshot: ReadTransaction, info: StreamInfo, offset: int | Offset) -
     """
     if not isinstance(offset, Offset):
         return offset
-    if offset == (0, 0):
+    if offset.is_start:
         return info.first_offset
     if not _is_of(snapshot, info, offset):
         raise StreamRecreated(
-            f"stream {info.name!r}: offset {show_offset(*offset)} is of another incarnation",
+            f"stream {info.name!r}: offset {offset} is of another incarnation",
             details={"first_offset": show_offset(info.first_offset, info.incarnation_number)},
         )
     return offset.record
@@ -401,7 +401,7 @@ def _fork_asked(snapshot: ReadTransaction, source: StreamInfo, offset: int | Off
     known = number <= source.incarnation_number or _is_of(snapshot, source, Offset(0, number))
     start = resolve(snapshot, source, offset) if known else -1
     if not source.first_offset <= start <= source.next_offset:
-        shown = show_offset(*offset) if isinstance(offset, Offset) else offset
+        shown = str(offset)
         raise InvalidInput(f"the stream {source.name!r} has no offset {shown} to fork at")
     return start
 

@@ -219,7 +219,7 @@ def _acked(txn: Transaction, found: Subscription, ack: Ack) -> tuple[Link, int]:
 
 def _is_between(link: Link, offset: validation.Offset) -> bool:
     """Return True if an offset is of the stream that there is now, and not before the cursor."""
-    is_current = offset.incarnation_number == link.incarnation_number or offset == (0, 0)
+    is_current = offset.incarnation_number == link.incarnation_number or offset.is_start
     return is_current and link.acked <= offset.record <= link.tail
 
 
