@@ -12,7 +12,7 @@ import uvicorn
 import fourfold
 from fourfold.server.app import StreamsApp
 from fourfold.server.auth import Access
-from fourfold.server.fast_append import front_of
+from fourfold.server.fast_append import make_protocol_class
 from fourfold.server.stream_reads import ReadTimeouts
 from fourfold.server.streams import Protocol
 
@@ -24,24 +24,24 @@ class Front:
     """The streams of a store behind the fast front, or behind the plain one."""
 
     def __init__(
-        self, root, *, fast, access=False, patience=None, settings=None, hosts=None, **options
+        self, root, *, fast, access=False, timeouts=None, settings=None, hosts=None, **options
     ):
         self.store = fourfold.open(root)
         self.streams = self.store.streams
         self.access = Access(root)
-        core = Protocol(
+        protocol = Protocol(
             self.streams, ReadTimeouts(long_poll_s=0.3), self.access if access else None
         )
-        self.core = core
+        self.protocol = protocol
         if hosts is not None:
-            core.hosts = hosts
-        kind = front_of(core, settings, fast=fast)
-        if patience is not None:
-            kind.patience = patience
+            protocol.hosts = hosts
+        protocol_class = make_protocol_class(protocol, settings, fast=fast)
+        if timeouts is not None:
+            protocol_class.timeouts = timeouts
         config = uvicorn.Config(
-            StreamsApp(core),
+            StreamsApp(protocol),
             port=0,
-            http=kind,
+            http=protocol_class,
             ws="none",
             log_level="critical",
             access_log=False,
@@ -169,4 +169,4 @@ def comparable(answer):
     kept = [
         (name, re.sub(r'^"[0-9a-f]{12}:', '"', value)) for name, value in headers if name != "date"
     ]
-    return status, kept, re.sub(rb"the key [0-9a-f]{8} ", b"the key ", body)
+    return status, kept, re.sub(rb"key [0-9a-f]{8}:", b"key:", body)

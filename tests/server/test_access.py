@@ -63,13 +63,13 @@ def status(guarded, key, method, name, body=None, **headers):
         ("all", "GET", "missing", 404),
     ],
 )
-def test_a_key_allows_what_it_says(guarded, key, method, name, wanted):
+def test_key_allows_only_its_scopes(guarded, key, method, name, wanted):
     given = {"content_type": TEXT} if method in {"PUT", "POST"} else {}
     body = b"x" if method == "POST" else None
     assert status(guarded, key, method, name, body, **given) == wanted
 
 
-def test_a_fork_needs_to_read_its_source(guarded):
+def test_fork_requires_reading_its_source(guarded):
     forked = {"stream_forked_from": "/v1/stream/open"}
     assert status(guarded, "own", "PUT", "own/fork", **forked) == 403
     hidden = {"stream_forked_from": "%2Fv1%2Fstream%2Fopen"}
@@ -96,7 +96,7 @@ TEMPLATES = b'{"templates": [{"entity": "todo", "fields": {"list": "string"}}]}'
         ("POST", "_touch/templates", TEMPLATES, "read"),
     ],
 )
-def test_what_is_asked_of_a_stream_needs_a_scope_for_it(guarded, method, suffix, body, scope):
+def test_reserved_path_requires_a_scope_for_its_stream(guarded, method, suffix, body, scope):
     """The key is one for the stream itself, and of what is done to it, whatever the method is."""
     kind = {"content_type": "application/json"}
     for name in ("rules/a", "rules/ab"):
@@ -124,7 +124,7 @@ def test_what_is_asked_of_a_stream_needs_a_scope_for_it(guarded, method, suffix,
     assert status(guarded, None, method, f"rules/a/{suffix}", body, **kind) == 401
 
 
-def test_a_stream_that_is_called_like_a_question_needs_a_key_of_its_own(guarded):
+def test_stream_named_like_a_reserved_path_needs_its_own_key(guarded):
     """Where a method does not ask the question, it means the stream of that name."""
     key, guarded.keys["tried"] = guarded.access.add(("read", "admin"), prefix="rules/n/_schema")
     try:
@@ -134,7 +134,7 @@ def test_a_stream_that_is_called_like_a_question_needs_a_key_of_its_own(guarded)
         guarded.access.remove(key.id)
 
 
-def test_lists_and_numbers_are_guarded_and_health_is_not(guarded):
+def test_lists_and_metrics_need_a_key_but_health_does_not(guarded):
     def ask(path, key=None):
         return guarded.ask("GET", path, None, {"authorization": bearer(key)} if key else {}).status
 
@@ -147,7 +147,7 @@ def test_lists_and_numbers_are_guarded_and_health_is_not(guarded):
     assert (ask("/metrics", keys["reader"]), ask("/metrics", keys["all"])) == (403, 200)
 
 
-def test_metrics_need_no_more_than_their_own_scope(guarded):
+def test_metrics_need_only_their_own_scope(guarded):
     def status_of(path, secret):
         return guarded.ask("GET", path, None, {"authorization": bearer(secret)}).status
 
@@ -166,7 +166,7 @@ def test_metrics_need_no_more_than_their_own_scope(guarded):
         guarded.access.remove(narrow.id)
 
 
-def test_a_running_server_takes_note_of_keys_that_come_and_go(guarded):
+def test_running_server_notices_added_and_removed_keys(guarded):
     key, secret = guarded.access.add(("read",))
     guarded.keys["late"] = secret
     assert status(guarded, "late", "GET", "open") == 200
@@ -177,7 +177,7 @@ def test_a_running_server_takes_note_of_keys_that_come_and_go(guarded):
         assert time.monotonic() < deadline
 
 
-def test_secrets_are_not_kept(guarded):
+def test_secrets_are_not_stored(guarded):
     path = guarded.root / "access.json"
     text = path.read_text()
     assert not [secret for secret in guarded.keys.values() if secret in text]
@@ -213,7 +213,7 @@ def reachable(tmp_path):
     server.kill()
 
 
-def test_a_server_that_others_reach_does_not_open_when_its_last_key_goes(reachable):
+def test_reachable_server_stays_closed_after_its_last_key(reachable):
     assert status(reachable, "all", "PUT", "keep", b"x", content_type=TEXT) == 201
     done = command("key", "remove", reachable.root, reachable.key.id)
     assert "That was the last key." in done.stdout
@@ -245,11 +245,11 @@ def command(*arguments):
     )
 
 
-def test_a_closed_access_asks_for_a_key_that_nobody_has(tmp_path):
+def test_access_that_always_requires_keys_refuses_all_requests(tmp_path):
     access = Access(tmp_path)
     request = Request("POST", "/v1/stream/a", "", {"authorization": "Bearer "}, b"")
     access.check(request, "a")
-    access.stay_closed()
+    access.always_require()
     for shown in ("", "Bearer ", "Bearer x", "Basic x"):
         held = Request("POST", "/v1/stream/a", "", {"authorization": shown}, b"")
         for refused in (
@@ -267,7 +267,7 @@ def test_a_closed_access_asks_for_a_key_that_nobody_has(tmp_path):
     assert Access(tmp_path).stored_keys() == ()
 
 
-def test_what_tells_nothing_of_the_store_needs_no_key(guarded):
+def test_public_paths_need_no_key(guarded):
     for path in ("/health", "/openapi.json", "/v1/stream/__ds/jwks.json"):
         assert guarded.ask("GET", path).status == 200, path
     assert guarded.ask("OPTIONS", "/v1/stream/open").status == 204
@@ -282,7 +282,7 @@ for number in range(10):
 """
 
 
-def test_keys_added_by_several_processes_are_all_kept(tmp_path):
+def test_keys_added_by_several_processes_are_all_stored(tmp_path):
     fourfold.open(tmp_path / "store").close()
     command = [sys.executable, "-c", ADD_KEYS, str(tmp_path / "store")]
     children = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(4)]

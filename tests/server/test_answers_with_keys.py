@@ -23,7 +23,7 @@ def read(front, query="", **headers):
     return status, dict(told)
 
 
-def test_only_what_everybody_may_read_may_be_cached_for_everybody(guarded):
+def test_only_public_responses_are_publicly_cacheable(guarded):
     reads = ("", "?offset=-1", "?offset=-1&live=long-poll")
     for query in reads:
         assert read(guarded, query)[1]["cache-control"] == PUBLIC
@@ -39,7 +39,7 @@ def test_only_what_everybody_may_read_may_be_cached_for_everybody(guarded):
         guarded.access.remove(key.id)
 
 
-def test_a_browser_asks_without_a_key_whether_it_may_ask(guarded):
+def test_preflight_request_needs_no_key(guarded):
     key, _ = guarded.access.add(("read",))
     names = ("s", "__ds/subscriptions/a", "__ds/subscriptions/a/claim", "__ds/jwks.json")
     try:

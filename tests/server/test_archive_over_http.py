@@ -93,7 +93,7 @@ def wait_until_published(server, name, count):
         time.sleep(0.02)
 
 
-def test_readers_of_a_server_that_publishes_see_no_difference(start, tmp_path):
+def test_publishing_server_looks_the_same_to_readers(start, tmp_path):
     server = start("store")
     server.ask("PUT", "/v1/stream/orders", b"", JSON)
     for batch in range(10):
@@ -118,7 +118,7 @@ def test_readers_of_a_server_that_publishes_see_no_difference(start, tmp_path):
     assert read_all(server, "orders") == expected
 
 
-def test_a_server_that_publishes_first_can_lose_its_disk_at_any_time(start, tmp_path):
+def test_server_that_publishes_first_may_lose_its_disk(start, tmp_path):
     server = start("store", "--publish-first")
     server.ask("PUT", "/v1/stream/orders", b"", JSON)
     for n in range(5):

@@ -70,7 +70,7 @@ def metrics(server):
     return {name: float(value) for name, value in rows}
 
 
-def test_a_server_publishes_every_database_of_its_store(start, filled, tmp_path):
+def test_server_publishes_every_database_of_its_store(start, filled, tmp_path):
     server = start()
     waited(lambda: health(server)["databases"]["last_point"] is not None)
     server.kill()
@@ -83,7 +83,7 @@ def test_a_server_publishes_every_database_of_its_store(start, filled, tmp_path)
     assert document == {"n": 1}
 
 
-def test_a_server_publishes_what_others_write_once_they_are_done(start, filled, tmp_path):
+def test_server_publishes_writes_of_other_processes(start, filled, tmp_path):
     server = start()
     with fourfold.open(filled) as store:
         # The server may be publishing it just now.
@@ -105,7 +105,7 @@ def _written(store):
     return True
 
 
-def test_a_server_that_is_asked_to_stop_publishes_the_tail(start, filled, tmp_path):
+def test_stopping_server_publishes_the_tail(start, filled, tmp_path):
     server = start(SELDOM)
     server.ask("PUT", "/v1/stream/orders", b"", {"content-type": "text/plain"})
     server.ask("POST", "/v1/stream/orders", b"one", {"content-type": "text/plain"})
@@ -116,7 +116,7 @@ def test_a_server_that_is_asked_to_stop_publishes_the_tail(start, filled, tmp_pa
     assert (report["streams"], report["records"], report["lost"]) == (1, 1, [])
 
 
-def test_a_server_that_is_asked_to_stop_says_what_it_left(start, filled, tmp_path):
+def test_stopping_server_reports_what_is_unpublished(start, filled, tmp_path):
     server = start(SELDOM)
     with fourfold.open(filled) as store:
         write(store, 2)
@@ -127,7 +127,7 @@ def test_a_server_that_is_asked_to_stop_says_what_it_left(start, filled, tmp_pat
     assert "graphs is not published" not in said
 
 
-def test_metrics_tell_how_far_publishing_is(start, filled):
+def test_metrics_report_publication_progress(start, filled):
     server = start()
     waited(lambda: metrics(server)["fourfold_published_publications_total"] == 3)
     found = metrics(server)
@@ -137,7 +137,7 @@ def test_metrics_tell_how_far_publishing_is(start, filled):
     assert found["fourfold_published_last_round_seconds"] > 1e9
 
 
-def test_a_server_that_publishes_no_databases_holds_none(start, filled):
+def test_server_that_publishes_no_databases_opens_none(start, filled):
     server = start({"FOURFOLD_ARCHIVE_PUBLISH_S": "0"})
     with fourfold.open(filled) as store:
         write(store, 2)

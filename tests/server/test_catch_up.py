@@ -46,7 +46,7 @@ def pages(front, name):
 
 
 @pytest.mark.usefixtures("small_pages")
-def test_json_comes_back_whole_over_several_pages(front):
+def test_json_is_read_completely_over_several_pages(front):
     front.streams.create("json", JSON)
     sent = [json.dumps({"n": n, "t": "x" * (n * 7919 % 900)}).encode() for n in range(2_000)]
     front.streams.append("json", Append(sent, JSON))
@@ -59,7 +59,7 @@ def test_json_comes_back_whole_over_several_pages(front):
 
 
 @pytest.mark.usefixtures("small_pages")
-def test_bytes_come_back_whole_whatever_their_sizes_are(front):
+def test_bytes_of_any_size_are_read_completely(front):
     front.streams.create("bytes", BINARY)
     # Most are tiny and some are larger than a piece may be, so no average fits them.
     sent = [bytes([n % 256]) * (150_000 if n % 300 == 299 else 1) for n in range(1_000)]
@@ -68,7 +68,7 @@ def test_bytes_come_back_whole_whatever_their_sizes_are(front):
 
 
 @pytest.mark.usefixtures("small_pages")
-def test_a_page_that_is_known_is_not_sent_again(front):
+def test_known_page_is_not_sent_again(front):
     front.streams.create("known", BINARY)
     front.streams.append("known", Append([b"x" * 100_000] * 5, BINARY))
     mark = pages(front, "known")[0][0]["etag"]
@@ -77,7 +77,7 @@ def test_a_page_that_is_known_is_not_sent_again(front):
 
 
 @pytest.mark.usefixtures("small_pages")
-def test_nothing_is_read_ahead_of_a_client_that_does_not_take_it(front, monkeypatch):
+def test_nothing_is_read_ahead_of_a_slow_client(front, monkeypatch):
     monkeypatch.setattr(limits, "STREAM_PAGE_BYTES", 64 << 20)
     front.streams.create("slow", BINARY)
     for _ in range(20):
@@ -103,7 +103,7 @@ def test_nothing_is_read_ahead_of_a_client_that_does_not_take_it(front, monkeypa
 
 
 @pytest.mark.usefixtures("small_pages")
-def test_an_answer_breaks_off_when_its_records_are_gone(front, monkeypatch):
+def test_response_is_aborted_when_its_records_are_deleted(front, monkeypatch):
     front.streams.create("gone", BINARY)
     front.streams.append("gone", Append([b"x" * 10_000] * 19, BINARY))
     pieces = front.streams.piece

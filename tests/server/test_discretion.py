@@ -12,7 +12,7 @@ from fourfold.errors import FormatError, InvalidInput, NotFound, StorageError
 from fourfold.server.auth import Access
 from fourfold.server.errors import redact_paths
 from fourfold.server.request import Request
-from fourfold.server.streams import Protocol, refusal
+from fourfold.server.streams import Protocol, error_response
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ from fourfold.server.streams import Protocol, refusal
         ("it failed: OSError(/srv/s/x) again", "it failed: OSError(a file of the server again"),
     ],
 )
-def test_the_path_of_a_file_is_left_out(message, told):
+def test_path_of_a_file_is_redacted(message, told):
     found = redact_paths(
         StorageError(message, hint="Look: `fuser /srv/s/locks/1`.", details={"n": 1})
     )
@@ -41,25 +41,25 @@ def test_the_path_of_a_file_is_left_out(message, told):
 @pytest.mark.parametrize(
     "message",
     [
-        "there is nothing at '/v2/a/b'",
+        "unknown path '/v2/a/b'",
         "there is no stream '/srv/a: b'",
         "the stream 'a/b' holds application/json, not text/plain: no",
         "object 'streams/ab/cd.parquet' is missing",
         "https://s3.example/bucket/key: 503",
-        "live is long-poll or sse, not 'x'",
+        "live: must be long-poll or sse, got 'x'",
     ],
 )
-def test_what_a_client_said_and_knows_stays(message):
+def test_values_of_the_client_are_not_redacted(message):
     assert redact_paths(NotFound(message)).message == message
 
 
-def test_every_refusal_goes_that_way():
+def test_every_error_response_is_redacted():
     for control in (False, True):
-        answer = refusal(InvalidInput("/srv/s/wal.sqlite: no"), control=control)
+        answer = error_response(InvalidInput("/srv/s/wal.sqlite: no"), control=control)
         assert json.loads(answer.body)["error"]["message"] == "no"
 
 
-def test_a_server_whose_store_is_closed_or_broken_does_not_say_where_it_is(tmp_path):
+def test_closed_or_broken_store_does_not_reveal_its_path(tmp_path):
     root = tmp_path / "store"
     with fourfold.open(root) as store:
         streams = store.streams
@@ -67,11 +67,11 @@ def test_a_server_whose_store_is_closed_or_broken_does_not_say_where_it_is(tmp_p
         broken = Access(root)
         broken._path.write_text("{")
         guarded = Protocol(streams, access=broken)
-        answers = [asyncio.run(guarded.answer(Request("GET", "/v1/stream/s")))]
+        answers = [asyncio.run(guarded.handle(Request("GET", "/v1/stream/s")))]
         streams.sweep_failure = FormatError(f"{streams.database.path}: is no database")
-        answers.append(asyncio.run(Protocol(streams).answer(Request("GET", "/health"))))
+        answers.append(asyncio.run(Protocol(streams).handle(Request("GET", "/health"))))
     for method, path in (("GET", "/v1/stream/s"), ("GET", "/v1/stream/__ds/subscriptions/s")):
-        answers.append(asyncio.run(Protocol(streams).answer(Request(method, path))))
+        answers.append(asyncio.run(Protocol(streams).handle(Request(method, path))))
     for answer in answers:
         assert answer.status == 503
         assert str(tmp_path) not in answer.body.decode()

@@ -73,7 +73,7 @@ def test_key_is_checked_before_the_body_is_read(front, method, framing, key, sta
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
-def test_body_that_is_not_wanted_is_not_asked_for(front, method):
+def test_unwanted_body_gets_no_continue(front, method):
     sent = request(method, "s", BODY, content_type=JSON, expect="100-continue")
     with front.connect() as connection:
         connection.send(head_of(sent))
@@ -85,13 +85,13 @@ def test_refused_body_takes_no_memory(front):
     with front.connect() as connection:
         connection.send(sent[:-1])
         assert connection.answer()[0] == 401
-        assert front.core.budget.held == 0
+        assert front.protocol.budget.held == 0
         connection.send(sent[-1:] + append("s", b"1", authorization=bearer(front, "all")))
         assert connection.answer()[0] == 204
     assert stored(front, "s") == [b"1"]
 
 
-def test_refused_body_is_not_read_for_ever(front, monkeypatch):
+def test_refused_body_is_not_read_forever(front, monkeypatch):
     monkeypatch.setattr(limits, "HTTP_BODY_MAX", MIB)
     sent = request("POST", "s", b"x" * 64 * MIB, content_type=JSON)
     with front.connect() as connection, pytest.raises(OSError):
@@ -101,12 +101,12 @@ def test_refused_body_is_not_read_for_ever(front, monkeypatch):
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
 def test_bodies_in_flight_have_a_budget(front, method):
-    front.core.budget = BodyBudget(4_000)
+    front.protocol.budget = BodyBudget(4_000)
     given = {"content_type": JSON, "authorization": bearer(front, "all")}
     first, second = (request(method, name, BODY, **given) for name in ("s", "s"))
     with front.connect() as one, front.connect() as two:
         one.send(first[:-300])
-        until(lambda: front.core.budget.held >= 700)
+        until(lambda: front.protocol.budget.held >= 700)
         two.send(second[:-300])
         status, headers, body = two.answer()
         assert (status, dict(headers)["retry-after"]) == (503, "1")
@@ -119,19 +119,19 @@ def test_bodies_in_flight_have_a_budget(front, method):
             assert three.answer()[0] in {200, 204}
         one.send(first[-300:])
         assert one.answer()[0] in {200, 204}
-        until(lambda: front.core.budget.held == 0)
+        until(lambda: front.protocol.budget.held == 0)
         two.send(second[-300:] + second)
         assert two.answer()[0] in {200, 204}
-    assert front.core.budget.held == 0
+    assert front.protocol.budget.held == 0
 
 
 def test_bodies_of_several_keys_share_the_budget(front):
-    front.core.budget = BodyBudget(1_200)
-    front.core.budget.share = 1_000
+    front.protocol.budget = BodyBudget(1_200)
+    front.protocol.budget.share = 1_000
     sent = [append("s", BODY, authorization=bearer(front, key)) for key in ("all", "other")]
     with front.connect() as one, front.connect() as two:
         one.send(sent[0][:-300])
-        until(lambda: front.core.budget.held >= 700)
+        until(lambda: front.protocol.budget.held >= 700)
         two.send(sent[1][:-300])
         assert two.answer()[0] == 503
         one.send(sent[0][-300:])
@@ -139,23 +139,23 @@ def test_bodies_of_several_keys_share_the_budget(front):
     assert stored(front, "s") == [BODY]
 
 
-def test_budget_is_returned_when_the_client_goes(front):
+def test_budget_is_released_when_the_client_disconnects(front):
     sent = append("s", BODY, authorization=bearer(front, "all"))
     for method in ("POST", "PUT"):
         with front.connect() as connection:
             connection.send(sent.replace(b"POST", method.encode())[:-300])
-            until(lambda: front.core.budget.held >= 700)
-        until(lambda: front.core.budget.held == 0)
+            until(lambda: front.protocol.budget.held >= 700)
+        until(lambda: front.protocol.budget.held == 0)
     assert stored(front, "s") == []
 
 
 def test_bodies_without_a_key_share_one_part_of_the_budget(front):
-    front.core.budget = BodyBudget(4_000)
+    front.protocol.budget = BodyBudget(4_000)
     path = "__ds/subscriptions/a/callback"
     sent = request("POST", path, BODY, content_type=JSON)
     with front.connect() as one, front.connect() as two:
         one.send(sent[:-300])
-        until(lambda: front.core.budget.held >= 700)
+        until(lambda: front.protocol.budget.held >= 700)
         two.send(sent[:-300])
         assert two.answer()[0] == 503
         with front.connect() as three:
@@ -163,7 +163,7 @@ def test_bodies_without_a_key_share_one_part_of_the_budget(front):
             assert three.answer()[0] == 204
 
 
-def test_budget_counts_what_each_holds():
+def test_budget_counts_what_each_body_holds():
     budget = BodyBudget(100)
     one, two, free = budget.lease("one"), budget.lease("two"), budget.lease(None)
     one.hold(25)

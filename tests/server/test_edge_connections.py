@@ -75,7 +75,7 @@ def test_connections_over_the_limit_are_refused(served):
     assert stored(front, "s") == [b"1"] * 4
 
 
-def test_refused_connection_does_nothing_that_it_sends(served):
+def test_requests_on_a_refused_connection_are_ignored(served):
     front = served(settings=settings.Server(connections_max=1))
     front.streams.create("s", JSON)
     with front.connect() as first:
@@ -88,7 +88,7 @@ def test_refused_connection_does_nothing_that_it_sends(served):
     assert stored(front, "s") == [b"1"]
 
 
-def test_addresses_have_a_limit_of_their_own():
+def test_addresses_have_their_own_limit():
     gate = Connections(10, 2, frozenset({"203.0.113.9"}))
     assert [gate.enter("198.51.100.1") for _ in range(3)] == [True, True, False]
     assert gate.enter("198.51.100.2")
@@ -114,7 +114,7 @@ def test_addresses_of_one_ipv6_network_count_together():
     assert gate.enter("2001:db8:0:1:ffff::3")
 
 
-def test_connection_that_was_reset_is_not_kept_by_its_timer(served):
+def test_reset_connection_is_not_retained_by_its_timer(served):
     front = served()
     front.streams.create("s", JSON)
     with front.connect() as client:
@@ -131,7 +131,7 @@ def test_connection_that_was_reset_is_not_kept_by_its_timer(served):
 
 
 def quick(**options):
-    return {"patience": RequestTimeouts(every_s=0.02, write_stall_s=0.5), **options}
+    return {"timeouts": RequestTimeouts(interval_s=0.02, write_stall_s=0.5), **options}
 
 
 def deaf(front, sent):
@@ -144,7 +144,7 @@ def deaf(front, sent):
 
 
 @pytest.mark.parametrize("query", ["", "&live=sse", "&format=records"])
-def test_reader_that_takes_nothing_is_cut(served, query):
+def test_reader_without_progress_is_disconnected(served, query):
     front = served(**quick())
     front.streams.create("s", TEXT)
     for _ in range(4):
@@ -156,7 +156,7 @@ def test_reader_that_takes_nothing_is_cut(served, query):
         reader.close()
 
 
-def test_writer_that_takes_no_answers_is_cut(served):
+def test_writer_that_reads_no_responses_is_disconnected(served):
     front = served(**quick())
     front.streams.create("s", JSON)
     front.streams.create("large", TEXT)
@@ -170,7 +170,7 @@ def test_writer_that_takes_no_answers_is_cut(served):
         until(lambda: connections(front) == 0)
 
 
-def test_slow_reader_that_takes_something_is_not_cut(served):
+def test_slow_reader_with_progress_is_not_disconnected(served):
     front = served(**quick())
     front.streams.create("s", TEXT)
     front.streams.open("s").append(b"z" * 4 * MIB)
@@ -185,7 +185,7 @@ def test_slow_reader_that_takes_something_is_not_cut(served):
         assert connections(front) == 1
 
 
-def test_idle_reader_is_not_taken_for_one_that_takes_nothing(served):
+def test_idle_reader_is_not_disconnected(served):
     front = served(**quick())
     front.streams.create("s", JSON)
     with front.connect() as reader:
@@ -202,11 +202,11 @@ def test_idle_reader_is_not_taken_for_one_that_takes_nothing(served):
 # Clients that send too slowly
 
 
-def test_slow_requests_are_cut(served, monkeypatch):
+def test_slow_requests_are_disconnected(served, monkeypatch):
     monkeypatch.setattr(limits, "HTTP_HEAD_S", 0.2)
     monkeypatch.setattr(limits, "HTTP_BODY_S", 0.4)
     monkeypatch.setattr(limits, "HTTP_KEEP_ALIVE_S", 0.6)
-    front = served(patience=RequestTimeouts(every_s=0.05))
+    front = served(timeouts=RequestTimeouts(interval_s=0.05))
     front.streams.create("s", JSON)
     with front.connect() as head, front.connect() as body, front.connect() as silent:
         head.send(append("s")[:30])
@@ -222,9 +222,9 @@ def test_slow_requests_are_cut(served, monkeypatch):
     assert [info.name for info in front.streams.list()] == ["s"]
 
 
-def test_slow_body_of_a_refused_request_is_cut_without_a_second_answer(served, monkeypatch):
+def test_slow_refused_body_is_disconnected_without_a_second_response(served, monkeypatch):
     monkeypatch.setattr(limits, "HTTP_BODY_S", 0.2)
-    front = served(patience=RequestTimeouts(every_s=0.05), access=True)
+    front = served(timeouts=RequestTimeouts(interval_s=0.05), access=True)
     front.access.add(("read",))
     with Connection(front.port) as connection:
         connection.send(append("s", b"[1]")[:-1])

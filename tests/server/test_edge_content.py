@@ -42,5 +42,5 @@ def test_active_content_is_sent_in_a_sandbox(front, kind):
 
 
 @pytest.mark.parametrize("kind", PASSIVE)
-def test_passive_content_is_sent_as_it_is(front, kind):
+def test_passive_content_is_sent_without_a_sandbox(front, kind):
     assert set(policies(front, kind).values()) == {None}

@@ -50,7 +50,7 @@ FOREIGN = [
 
 
 @pytest.mark.parametrize("host", LOCAL)
-def test_open_server_answers_under_names_of_this_machine(front, host):
+def test_open_server_accepts_names_of_this_machine(front, host):
     assert ask(front, lines=(f"Host: {host}",))[0] == 204
     assert ask(front, method="GET", lines=(f"Host: {host}",))[0] == 200
 
@@ -74,7 +74,7 @@ def test_open_server_refuses_other_names(front, host):
     assert stored(front, "s") == []
 
 
-def test_server_with_keys_answers_under_any_name(front):
+def test_server_with_keys_accepts_any_name(front):
     secret = front.access.add(("read", "write"))[1]
     key = f"Authorization: Bearer {secret}"
     for host in (*LOCAL, *FOREIGN[:3]):
@@ -96,7 +96,7 @@ def test_named_hosts_are_the_only_ones_with_keys_too(fast, tmp_path):
 
 
 @pytest.mark.parametrize("method", ["POST", "GET"])
-def test_request_has_exactly_one_host(front, method):
+def test_request_must_have_exactly_one_host(front, method):
     for lines in ((), ("Host: localhost", "Host: localhost"), ("host: localhost", "HOST: evil")):
         status, headers, _ = ask(front, method=method, lines=lines)
         assert (status, dict(headers)["x-content-type-options"]) == (400, "nosniff"), lines
@@ -104,7 +104,7 @@ def test_request_has_exactly_one_host(front, method):
     assert stored(front, "s") == []
 
 
-def test_hosts_are_read_from_the_setting():
+def test_hosts_are_parsed_from_the_setting():
     assert Hosts("any").allows("x", is_open=True)
     assert not Hosts("auto").allows(None, is_open=True)
     assert Hosts("auto").allows(None, is_open=False)
@@ -134,7 +134,7 @@ def test_removing_the_last_key_keeps_the_server_closed(front):
     assert stored(front, "s") == []
 
 
-def test_key_is_required_once_one_was_made(tmp_path):
+def test_key_is_required_once_one_was_created(tmp_path):
     access = guarded(tmp_path)
     assert access.keys() == ()
     key, _ = access.add(("read",))
@@ -150,7 +150,7 @@ def test_key_can_be_required_before_there_is_one(tmp_path):
     assert [each.id for each in held] == [""]
 
 
-def test_open_server_is_started_on_purpose_and_on_this_machine_only(tmp_path, capsys):
+def test_open_server_requires_an_option_and_a_loopback_address(tmp_path, capsys):
     assert main.run(["key", "add", str(tmp_path / "s")]) == 0
     assert main.run(["serve", str(tmp_path / "s"), "--open", "--host", "0.0.0.0"]) == 6
     assert "--open" in capsys.readouterr().err
@@ -160,7 +160,7 @@ def test_settings_of_the_server_are_known():
     assert (settings.Server().require_key, settings.Server().hosts) == ("auto", "auto")
 
 
-def test_append_to_an_open_server_stays_on_the_fast_way(tmp_path):
+def test_append_to_an_open_server_stays_on_the_fast_path(tmp_path):
     front = Front(tmp_path / "store", fast=True, access=True, hosts=Hosts("auto"))
     front.streams.create("s", JSON)
     try:

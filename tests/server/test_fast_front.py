@@ -144,7 +144,7 @@ def life(front, prefix, requests, *, pipelined, cut):
     pipelined=st.booleans(),
     cut=st.sampled_from([1 << 20, 700, 61]),
 )
-def test_both_fronts_give_the_same_answers(fronts, requests, guarded, pipelined, cut):
+def test_both_protocols_give_the_same_responses(fronts, requests, guarded, pipelined, cut):
     prefix = f"{next(numbers)}"
     fast, plain = (
         life(fronts[guarded, each], prefix, requests, pipelined=pipelined, cut=cut)
@@ -167,7 +167,7 @@ PRODUCED = {"producer_id": "p", "producer_epoch": "0", "content_type": JSON}
         [("1", {"content_type": JSON, "stream_seq": seq}) for seq in ("b", "a", "c")],
     ],
 )
-def test_producers_and_closing_are_answered_alike(fronts, requests):
+def test_producers_and_closing_get_the_same_responses(fronts, requests):
     asked = [("POST", "a", body.encode(), None, headers, None) for body, headers in requests]
     prefix = f"{next(numbers)}"
     fast, plain = (
@@ -176,7 +176,7 @@ def test_producers_and_closing_are_answered_alike(fronts, requests):
     assert fast == plain
 
 
-def test_the_fast_way_is_the_one_that_is_tested(fronts, name, monkeypatch):
+def test_fast_append_path_is_used(fronts, name, monkeypatch):
     """An append does not reach uvicorn's way, or the comparison would compare it with itself."""
     reached = []
     on_the_way = HttpToolsProtocol.on_headers_complete
@@ -221,7 +221,7 @@ def test_appends_and_other_requests_are_answered_in_order(fast, name):
     assert len(stored(fast, name)) == 3
 
 
-def test_what_is_no_http_is_answered_behind_the_appends_before_it(fast, name):
+def test_malformed_input_is_answered_after_earlier_appends(fast, name):
     with fast.connect() as connection:
         connection.send(append(name) + append(name) + b"NO SUCH THING\r\n\r\n")
         found = [connection.answer() for _ in range(3)]
@@ -231,7 +231,7 @@ def test_what_is_no_http_is_answered_behind_the_appends_before_it(fast, name):
     assert len(stored(fast, name)) == 2
 
 
-def test_a_body_may_come_byte_by_byte_or_be_large(fast, name):
+def test_body_may_arrive_byte_by_byte_or_be_large(fast, name):
     with fast.connect() as connection:
         for byte in append(name, b'{"slow": true}'):
             connection.send(bytes([byte]))
@@ -244,7 +244,7 @@ def test_a_body_may_come_byte_by_byte_or_be_large(fast, name):
     assert stored(fast, name) == [b'{"slow": true}', large]  # A read stops at its bytes.
 
 
-def test_a_body_that_is_too_large_ends_the_connection(fast, name):
+def test_too_large_body_ends_the_connection(fast, name):
     with fast.connect() as connection:
         connection.send(append(name))
         head = append(name, b"")[:-4].replace(b"Content-Length: 0", b"Content-Length: 999999999")
@@ -268,7 +268,7 @@ def test_trailers_are_not_headers(fast, name):
         assert (status, "stream-closed" in dict(headers)) == (wanted, False)
 
 
-def test_an_old_client_and_one_that_expects_a_sign_are_served(fast, name):
+def test_http_1_0_and_expect_continue_clients_are_served(fast, name):
     old = append(name).replace(b"HTTP/1.1", b"HTTP/1.0")
     with fast.connect() as connection:
         connection.send(old)
@@ -284,7 +284,7 @@ def test_an_old_client_and_one_that_expects_a_sign_are_served(fast, name):
 
 
 @pytest.mark.parametrize("is_fast", [True, False])
-def test_half_a_body_stores_nothing_and_a_whole_one_is_stored(fronts, is_fast):
+def test_incomplete_body_stores_nothing(fronts, is_fast):
     front, name = fronts[False, is_fast], f"half{next(numbers)}"
     front.streams.create(name, TEXT)
     whole = append(name, b"12345678", TEXT)
@@ -300,7 +300,7 @@ def test_half_a_body_stores_nothing_and_a_whole_one_is_stored(fronts, is_fast):
     assert stored(front, name) == [b"12345678"]
 
 
-def test_a_client_that_has_said_everything_is_still_answered(fast, name):
+def test_client_that_half_closes_is_still_answered(fast, name):
     with fast.connect() as connection:
         connection.send(append(name) + append(name))
         connection.socket.shutdown(socket.SHUT_WR)
@@ -309,7 +309,7 @@ def test_a_client_that_has_said_everything_is_still_answered(fast, name):
         assert connection.is_ended()
 
 
-def test_a_client_that_takes_no_answers_is_not_read_from(fast, name):
+def test_client_that_reads_no_responses_is_not_read_from(fast, name):
     with fast.connect() as connection:
         connection.socket.settimeout(2)
         one = append(name)
@@ -318,7 +318,7 @@ def test_a_client_that_takes_no_answers_is_not_read_from(fast, name):
             connection.send(one * 400_000)
 
 
-def test_a_server_that_stops_answers_what_it_has_begun(tmp_path):
+def test_stopping_server_answers_requests_in_flight(tmp_path):
     front = Front(tmp_path / "store", fast=True)
     front.streams.create("s", JSON)
     answered = []
@@ -358,11 +358,11 @@ def test_a_server_that_stops_answers_what_it_has_begun(tmp_path):
     front.store.close()
 
 
-def test_slow_clients_are_told_so_and_idle_ones_are_ended(tmp_path, monkeypatch):
+def test_slow_clients_get_408_and_idle_ones_are_closed(tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "HTTP_HEAD_S", 0.2)
     monkeypatch.setattr(limits, "HTTP_BODY_S", 0.4)
     monkeypatch.setattr(limits, "HTTP_KEEP_ALIVE_S", 0.6)
-    front = Front(tmp_path / "store", fast=True, patience=RequestTimeouts(every_s=0.05))
+    front = Front(tmp_path / "store", fast=True, timeouts=RequestTimeouts(interval_s=0.05))
     front.streams.create("s", JSON)
     try:
         with front.connect() as head, front.connect() as body, front.connect() as silent:
@@ -382,10 +382,10 @@ def test_slow_clients_are_told_so_and_idle_ones_are_ended(tmp_path, monkeypatch)
         front.stop()
 
 
-def test_a_live_reader_is_not_taken_for_a_slow_client(tmp_path, monkeypatch):
+def test_live_reader_is_not_a_slow_client(tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "HTTP_HEAD_S", 0.05)
     monkeypatch.setattr(limits, "HTTP_BODY_S", 0.05)
-    front = Front(tmp_path / "store", fast=True, patience=RequestTimeouts(every_s=0.02))
+    front = Front(tmp_path / "store", fast=True, timeouts=RequestTimeouts(interval_s=0.02))
     front.streams.create("s", JSON)
     try:
         with front.connect() as reader:
@@ -398,21 +398,21 @@ def test_a_live_reader_is_not_taken_for_a_slow_client(tmp_path, monkeypatch):
 # Whether it is used
 
 
-def test_a_uvicorn_that_is_different_is_not_built_upon(fast, monkeypatch):
+def test_incompatible_uvicorn_is_not_used(fast, monkeypatch):
     assert uvicorn_check.unsupported_reason() is None
     monkeypatch.delattr(HttpToolsProtocol, "on_response_complete")
     assert "on_response_complete" in uvicorn_check.unsupported_reason()
-    core = Protocol(fast.streams)
-    assert run._front(core, fast=True) == "h11"
-    assert core.front.startswith("asgi: ")
+    protocol = Protocol(fast.streams)
+    assert run._protocol_class(protocol, fast=True) == "h11"
+    assert protocol.transport.startswith("asgi: ")
 
 
-def test_another_signature_is_seen(monkeypatch):
+def test_changed_signature_is_detected(monkeypatch):
     monkeypatch.setattr(HttpToolsProtocol, "on_body", lambda self, body, more: None)
     assert "on_body" in uvicorn_check.unsupported_reason()
 
 
-def test_everything_that_is_overridden_is_looked_for():
+def test_every_overridden_name_is_checked():
     own = {name for name, _ in inspect.getmembers(FastAppendProtocol, inspect.isfunction)}
     theirs = {name for name, _ in inspect.getmembers(HttpToolsProtocol, inspect.isfunction)}
     overridden = {

@@ -69,7 +69,7 @@ def test_search_without_a_match_examines_a_bounded_number_of_records(front, exam
     assert "stream-up-to-date" not in told
 
 
-def test_search_goes_on_from_where_it_ended_until_the_end(front):
+def test_search_continues_from_where_it_ended(front):
     found, at = [], 0
     for _ in range(ROWS):
         _, told, body = get(front, f"offset={show_offset(at)}&field=id&value=47")
@@ -85,18 +85,18 @@ def test_search_runs_outside_of_the_event_loop(front, examined):
     assert {on_the_loop for _, on_the_loop in examined} == {False}
 
 
-def test_long_poll_by_a_field_finds_a_record_beyond_one_search(front):
+def test_long_poll_by_field_finds_a_record_beyond_one_search(front):
     status, told, body = get(front, "offset=-1&field=id&value=59&live=long-poll")
     assert (status, json.loads(body)) == (200, [{"id": 59}])
     assert next_offset(told) == ROWS
 
 
-def test_long_poll_by_a_field_without_a_match_tells_where_it_is(front):
+def test_long_poll_by_field_without_a_match_reports_its_offset(front):
     status, told, _ = get(front, "offset=-1&field=id&value=-1&live=long-poll")
     assert (status, next_offset(told)) == (204, ROWS)
 
 
-def test_events_by_a_field_tell_where_the_search_is(front):
+def test_events_by_field_report_the_search_offset(front):
     with front.connect() as connection:
         connection.send(request("GET", "s?offset=-1&field=id&value=59&live=sse"))
         text = b""
@@ -108,7 +108,7 @@ def test_events_by_a_field_tell_where_the_search_is(front):
     assert reached[-1] == ROWS
 
 
-def test_large_search_in_records_of_many_bytes_is_bounded_too(front, examined, monkeypatch):
+def test_search_in_large_records_is_bounded(front, examined, monkeypatch):
     monkeypatch.setattr(limits, "FIELD_READ_BYTES", 30)
     monkeypatch.setattr(limits, "FIELD_STEP_BYTES", 10)
     get(front, "offset=-1&field=id&value=-1")
@@ -122,8 +122,8 @@ def test_search_in_segments_examines_a_bounded_number_of_records(front, examined
     assert next_offset(told) == len(examined)
 
 
-def test_many_records_one_by_one_are_encoded_outside_of_the_event_loop(front, monkeypatch):
-    seen, records = [], listing.records
+def test_many_single_records_are_encoded_outside_of_the_event_loop(front, monkeypatch):
+    seen, records = [], listing.encode_records
 
     def noting(chunk):
         seen.append(is_on_the_loop())
@@ -139,7 +139,7 @@ def test_many_records_one_by_one_are_encoded_outside_of_the_event_loop(front, mo
     assert seen == [False]
 
 
-def test_search_by_a_field_in_the_library_goes_on_too(front):
+def test_search_by_field_in_the_library_continues_too(front):
     stream, at, found = front.streams.open("s"), "-1", []
     while True:
         chunk = stream.read(at, where=("id", 47))

@@ -28,7 +28,7 @@ def store(tmp_path):
 
 async def health(protocol, key=None):
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
-    response = await protocol.answer(Request("GET", "/health", "", headers, b""))
+    response = await protocol.handle(Request("GET", "/health", "", headers, b""))
     return response.status, response.body.decode()
 
 
@@ -67,12 +67,12 @@ async def test_health_names_streams_with_a_key_for_all(failing):
 
 
 @pytest.mark.anyio
-async def test_health_answers_when_the_key_file_cannot_be_read(store):
+async def test_health_responds_when_the_key_file_cannot_be_read(store):
     (store.root / FILE_NAME).mkdir()
     protocol = Protocol(store.streams, access=Access(store.root))
     status, text = await health(protocol)
     assert (status, json.loads(text)["ok"]) == (200, True)
-    closed = await protocol.answer(Request("GET", "/v1/stream/x", "", {}, b""))
+    closed = await protocol.handle(Request("GET", "/v1/stream/x", "", {}, b""))
     assert closed.status == 503
 
 
@@ -118,7 +118,7 @@ class Outage:
             raise ObjectStoreError("the object store does not answer")
 
 
-def test_publishing_begins_once_the_object_store_answers(store):
+def test_publishing_begins_once_the_object_store_responds(store):
     outage = Outage(store.objects)
     store.streams.create("s", "text/plain", body=b"x")
     publishing = ServerPublisher(Continuous(store), store.archive, outage.check, retry_s=0.05)
@@ -131,7 +131,7 @@ def test_publishing_begins_once_the_object_store_answers(store):
     assert publishing.backup.left == {}
 
 
-def test_publishing_that_never_began_leaves_what_is_unpublished(store):
+def test_publishing_that_never_began_reports_what_is_unpublished(store):
     outage = Outage(store.objects)
     store.streams.create("s", "text/plain", body=b"x")
     publishing = ServerPublisher(Continuous(store), store.archive, outage.check, retry_s=0.05)

@@ -95,7 +95,7 @@ def until(found, seconds=60):
         b"x: a\rb\r\n",
     ],
 )
-def test_a_request_that_can_be_read_two_ways_is_not_read(served, name, head):
+def test_ambiguous_request_is_refused(served, name, head):
     text = (
         f"POST /v1/stream/{name} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {JSON}\r\n".encode()
     )
@@ -121,7 +121,7 @@ def test_a_request_that_can_be_read_two_ways_is_not_read(served, name, head):
         "/v1/streams?prefix=%0d%0aX-Evil:%201",
     ],
 )
-def test_nothing_of_a_request_becomes_a_header_of_its_answer(served, path):
+def test_request_cannot_inject_response_headers(served, path):
     for method in ("PUT", "POST", "GET", "HEAD", "DELETE"):
         answer = served.ask(method, path, b"1", {"content-type": JSON})
         assert answer.status < 500, (method, path)
@@ -149,7 +149,7 @@ def test_nothing_of_a_request_becomes_a_header_of_its_answer(served, path):
         {"content-type": "x" * 60_000},
     ],
 )
-def test_no_header_is_more_than_the_server_can_bear(served, name, header):
+def test_extreme_headers_are_handled(served, name, header):
     for method in ("PUT", "POST", "GET", "HEAD"):
         for at in (name, uuid.uuid4().hex):
             told = {"content-type": JSON, **header}
@@ -171,12 +171,12 @@ def test_no_header_is_more_than_the_server_can_bear(served, name, header):
         "%",
     ],
 )
-def test_no_list_is_more_than_the_server_can_bear(served, query):
+def test_extreme_lists_are_handled(served, query):
     assert served.ask("GET", f"/v1/streams?{query}").status in {200, 400}
 
 
 @pytest.mark.parametrize("options", [(), ("--no-fast-front",)])
-def test_a_head_that_is_too_large_is_refused_in_bounded_memory(tmp_path, options):
+def test_too_large_head_is_refused_in_bounded_memory(tmp_path, options):
     served = Served(tmp_path / "store", options=options)
     try:
         before = memory(served)
@@ -204,7 +204,7 @@ def sent_until_refused(served, start, more, most):
         return sock.recv(65536), sent
 
 
-def test_bodies_that_are_too_large_are_refused_in_bounded_memory(alone):
+def test_too_large_bodies_are_refused_in_bounded_memory(alone):
     alone.stream("PUT", "s", content_type="text/plain")
     before = memory(alone)
     head = b"POST /v1/stream/s HTTP/1.1\r\nhost: localhost\r\ncontent-type: text/plain\r\n"
@@ -239,7 +239,7 @@ def hear(sock, wanted):
     return found
 
 
-def test_readers_that_are_gone_are_forgotten(alone):
+def test_disconnected_readers_are_dropped(alone):
     alone.stream("PUT", "s", content_type="text/plain")
     before = open_files(alone)
     readers = [follow(alone, "s") for _ in range(50)]
@@ -252,7 +252,7 @@ def test_readers_that_are_gone_are_forgotten(alone):
     until(lambda: open_files(alone) <= before + 5)
 
 
-def test_a_reader_hears_of_its_own_stream_at_once_however_many_others_wait(alone):
+def test_reader_is_woken_at_once_among_many_other_readers(alone):
     for stream in ("mine", "others"):
         alone.stream("PUT", stream, content_type="text/plain")
     others = [follow(alone, "others") for _ in range(100)]
@@ -265,7 +265,7 @@ def test_a_reader_hears_of_its_own_stream_at_once_however_many_others_wait(alone
         reader.close()
 
 
-def test_a_server_that_stops_lets_its_readers_go(patient):
+def test_stopping_server_disconnects_its_readers(patient):
     alone = patient
     alone.stream("PUT", "s", content_type="text/plain")
     events = follow(alone, "s")

@@ -106,7 +106,7 @@ def test_each_request_is_answered_by_its_own_head(fronts, requests):
         ({"producer_seq": "0"}, [204, 400, 400]),
     ],
 )
-def test_a_header_that_changes_an_append_is_seen_behind_one_without_it(fronts, headers, wanted):
+def test_changed_header_is_noticed_after_a_known_head(fronts, headers, wanted):
     prefix = f"seen{next(numbers)}"
     wire = [append(f"{prefix}a"), *[append(f"{prefix}a", b"2", **headers)] * 2]
     fast, plain = (answers(fronts[each], prefix, wire) for each in (True, False))
@@ -114,7 +114,7 @@ def test_a_header_that_changes_an_append_is_seen_behind_one_without_it(fronts, h
     assert [answer[0] for answer in fast[0]] == wanted
 
 
-def test_what_is_left_to_uvicorn_has_all_of_its_headers(fronts, monkeypatch):
+def test_request_passed_to_uvicorn_has_all_headers(fronts, monkeypatch):
     front, left = fronts[True], []
     on_the_way = HttpToolsProtocol.on_headers_complete
 
@@ -131,7 +131,7 @@ def test_what_is_left_to_uvicorn_has_all_of_its_headers(fronts, monkeypatch):
     assert [head.get(b"content-length") for head in left] == [b"8"]
 
 
-def test_a_known_head_in_an_older_http_is_an_older_request(fronts):
+def test_known_head_in_http_1_0_is_an_http_1_0_request(fronts):
     for number, headers in enumerate(({}, {"connection": "keep-alive"})):
         prefix = f"old{number}"
         one = append(f"{prefix}a", **headers)
@@ -141,7 +141,7 @@ def test_a_known_head_in_an_older_http_is_an_older_request(fronts):
         assert dict(fast[0][2][1]).get("connection") == "close"
 
 
-def test_the_first_key_counts_for_clients_that_were_known_before(tmp_path):
+def test_first_key_applies_to_known_clients(tmp_path):
     front = Front(tmp_path / "store", fast=True, access=True)
     try:
         front.streams.create("a", JSON)
@@ -160,7 +160,7 @@ def test_the_first_key_counts_for_clients_that_were_known_before(tmp_path):
         front.stop()
 
 
-def test_paths_are_forgotten_before_there_are_too_many(fronts, monkeypatch):
+def test_number_of_remembered_paths_is_bounded(fronts, monkeypatch):
     monkeypatch.setattr(limits, "HTTP_PATHS_REMEMBERED", 2)
     front = fronts[True]
     kind = front.server.config.http_protocol_class
@@ -177,7 +177,7 @@ def test_paths_are_forgotten_before_there_are_too_many(fronts, monkeypatch):
 
 
 @given(text=st.text(max_size=20), around=st.sampled_from([b"", b" ", b"\r\n\t"]))
-def test_a_message_is_kept_as_the_bytes_that_came(text, around):
+def test_message_is_stored_as_received(text, around):
     body = b'{"a" :"' + text.encode().hex().encode() + b'", "b":1e0}'
     assert split(around + body + around, JSON) == [body]
     assert split(bytearray(body), JSON) == [body]
@@ -185,7 +185,7 @@ def test_a_message_is_kept_as_the_bytes_that_came(text, around):
 
 
 @pytest.mark.parametrize("body", [b'"\xff"', b"{", b"1 2", b"[1", b'{"a":"\xe9"}'])
-def test_what_is_no_json_is_refused(body):
+def test_invalid_json_is_refused(body):
     with pytest.raises(InvalidInput):
         split(body, JSON)
 
@@ -204,7 +204,7 @@ class Clock:
         return self.now
 
 
-def watched(vigil, clock, *, answers, comes):
+def watched(busy_poll, clock, *, answers, comes):
     """How often the clock was looked at while so many answers were given; after each of them the
     next request comes in the first turn of the loop, or not before everybody sleeps.
     """
@@ -213,9 +213,9 @@ def watched(vigil, clock, *, answers, comes):
         loop = asyncio.get_running_loop()
         before = clock.now
         for _ in range(answers):
-            vigil.begin(loop)
+            busy_poll.begin(loop)
             if comes:
-                vigil.asked = True
+                busy_poll.request_seen = True
             for _ in range(20):
                 await asyncio.sleep(0)
         return round((clock.now - before) / clock.step)
@@ -223,26 +223,26 @@ def watched(vigil, clock, *, answers, comes):
     return asyncio.run(main())
 
 
-def test_the_loop_stays_awake_only_while_requests_come():
+def test_busy_poll_runs_only_while_requests_arrive():
     clock = Clock(1.0)
-    vigil = BusyPoll(5.0, processors=2, clock=clock)
-    assert watched(vigil, clock, answers=100, comes=True) == 100
+    busy_poll = BusyPoll(5.0, processors=2, clock=clock)
+    assert watched(busy_poll, clock, answers=100, comes=True) == 100
     # Requests stop coming: it is tried a few more times, for as long as it may take each time.
-    assert 3 * 5 <= watched(vigil, clock, answers=100, comes=False) <= 6 * 7
+    assert 3 * 5 <= watched(busy_poll, clock, answers=100, comes=False) <= 6 * 7
     # From then on it is tried once in a while.
-    assert watched(vigil, clock, answers=640, comes=False) <= 10 * 7
+    assert watched(busy_poll, clock, answers=640, comes=False) <= 10 * 7
     # They come again, and are found again.
-    watched(vigil, clock, answers=64, comes=True)
-    assert watched(vigil, clock, answers=100, comes=True) == 100
+    watched(busy_poll, clock, answers=64, comes=True)
+    assert watched(busy_poll, clock, answers=100, comes=True) == 100
 
 
-def test_one_processor_is_left_to_the_client():
+def test_busy_poll_is_off_with_one_processor():
     clock = Clock(1.0)
-    vigil = BusyPoll(5.0, processors=1, clock=clock)
+    busy_poll = BusyPoll(5.0, processors=1, clock=clock)
 
     async def main():
         loop = asyncio.get_running_loop()
-        vigil.begin(loop)
-        return vigil._watching
+        busy_poll.begin(loop)
+        return busy_poll._polling
 
     assert asyncio.run(main()) is False

@@ -58,7 +58,7 @@ def polled(front, name, count):
     return found
 
 
-def test_every_record_comes_once_and_in_order_whoever_writes(front):
+def test_every_record_arrives_once_and_in_order(front):
     front.streams.create("all", JSON)
     events = EventStream(front, "all")
     found = []
@@ -91,7 +91,7 @@ def test_every_record_comes_once_and_in_order_whoever_writes(front):
     events.connection.socket.close()
 
 
-def test_who_waits_at_the_end_is_told_without_a_look_at_the_log(front, monkeypatch):
+def test_waiting_reader_is_woken_without_reading_the_log(front, monkeypatch):
     front.streams.create("tip", JSON)
     events = EventStream(front, "tip")
     # The second look, behind which it waits.
@@ -114,7 +114,7 @@ def test_who_waits_at_the_end_is_told_without_a_look_at_the_log(front, monkeypat
     events.connection.socket.close()
 
 
-def test_a_close_ends_the_events_behind_what_was_heard(front):
+def test_close_ends_the_events_after_the_last_record(front):
     front.streams.create("ends", JSON)
     events = EventStream(front, "ends")
     front.ask(append("ends", b"1"))
@@ -125,7 +125,7 @@ def test_a_close_ends_the_events_behind_what_was_heard(front):
     events.connection.socket.close()
 
 
-def test_a_stream_that_is_deleted_ends_the_events(front):
+def test_deleted_stream_ends_the_events(front):
     front.streams.create("gone", JSON)
     events = EventStream(front, "gone")
     front.ask(append("gone", b"1"))

@@ -43,7 +43,7 @@ print("as it should be")
 """
 
 
-def test_what_is_loaded_is_looked_through_once_before_a_server_runs(tmp_path):
+def test_loaded_objects_are_collected_once_before_the_server_runs(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", CHILD, str(tmp_path / "store")],
         capture_output=True,

@@ -70,7 +70,7 @@ def app(streams):
     ("root", "whole"),
     [("/mnt", True), ("/mnt", False), ("/a/é b", True), ("/a/é b", False), ("/v1", True)],
 )
-def test_a_stream_is_where_its_location_says(app, root, whole):
+def test_stream_is_at_its_location(app, root, whole):
     mounted = Mount(app, root, whole=whole)
     status, told, _ = mounted.ask("PUT", f"{root}/v1/stream/a%20b", b"x", content_type="text/plain")
     assert status == 201
@@ -79,7 +79,7 @@ def test_a_stream_is_where_its_location_says(app, root, whole):
     assert mounted.ask("GET", where.path)[::2] == (200, b"x")
 
 
-def test_a_stream_is_forked_by_its_path_under_the_mount_or_without_it(app):
+def test_stream_is_forked_by_path_with_or_without_the_mount(app):
     mounted = Mount(app, "/mnt")
     mounted.ask("PUT", "/mnt/v1/stream/a", b"x", content_type="text/plain")
     for number, source in enumerate(("/mnt/v1/stream/a", "/v1/stream/a", "a")):
@@ -88,7 +88,7 @@ def test_a_stream_is_forked_by_its_path_under_the_mount_or_without_it(app):
         assert mounted.ask("GET", fork)[2] == b"x"
 
 
-def test_webhooks_are_told_to_call_back_under_the_mount(app, streams):
+def test_webhooks_call_back_under_the_mount(app, streams):
     mounted = Mount(app, "/mnt")
     status, _, body = mounted.ask("PUT", f"/mnt{SUBSCRIPTION}", json.dumps(HOOK).encode())
     assert status == 201
@@ -100,13 +100,13 @@ def test_webhooks_are_told_to_call_back_under_the_mount(app, streams):
     assert told == f"https://ex.org/mnt{SUBSCRIPTION}/callback"
 
 
-def test_the_description_says_where_the_server_is(app):
+def test_openapi_names_the_mount(app):
     for root, url in (("/mnt", "/mnt"), ("/é", "/%C3%A9"), ("", "/")):
         _, _, body = Mount(app, root).ask("GET", f"{root}/openapi.json")
         assert json.loads(body)["servers"] == [{"url": url}]
 
 
-def test_a_path_that_only_begins_like_the_mount_is_not_cut(app):
+def test_path_that_only_starts_like_the_mount_is_unchanged(app):
     async def elsewhere(scope, receive, send):
         await app({**scope, "root_path": "/v1/stream/own"}, receive, send)
 
@@ -114,13 +114,13 @@ def test_a_path_that_only_begins_like_the_mount_is_not_cut(app):
     assert mounted.ask("PUT", "/v1/stream/owner", content_type="text/plain")[0] == 201
 
 
-def test_an_address_without_a_host_is_a_path(app):
+def test_address_without_a_host_is_a_path(app):
     mounted = Mount(app, "/mnt")
     _, told, _ = mounted.ask("PUT", "/mnt/v1/stream/b", host="", content_type="text/plain")
     assert told["location"] == "/mnt/v1/stream/b"
 
 
-def test_a_server_that_tells_no_raw_path_is_served_too(app):
+def test_server_without_raw_path_is_supported(app):
     async def bare(scope, receive, send):
         del scope["raw_path"], scope["scheme"]
         await app(scope, receive, send)

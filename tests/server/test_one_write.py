@@ -33,7 +33,7 @@ def run(work):
     return asyncio.run(main())
 
 
-def test_head_and_body_are_one_write_and_what_follows_is_its_own():
+def test_head_and_body_are_one_write():
     async def work(one, transport):
         one.write(b"head ")
         assert transport.written == []
@@ -44,7 +44,7 @@ def test_head_and_body_are_one_write_and_what_follows_is_its_own():
     assert run(work) == [b"head body", b"more"]
 
 
-def test_a_head_without_a_body_leaves_at_the_next_turn_of_the_loop():
+def test_head_without_a_body_is_sent_in_the_next_iteration():
     async def work(one, transport):
         one.write(b"head")
         await asyncio.sleep(0)
@@ -54,7 +54,7 @@ def test_a_head_without_a_body_leaves_at_the_next_turn_of_the_loop():
     assert run(work) == [b"head", b"late"]
 
 
-def test_an_empty_body_takes_the_head_along():
+def test_empty_body_sends_the_head():
     async def work(one, transport):
         one.write(b"head")
         one.write(b"")
@@ -63,7 +63,7 @@ def test_an_empty_body_takes_the_head_along():
     assert run(work) == [b"head"]
 
 
-def test_a_connection_that_is_closed_says_first_what_was_held_back():
+def test_closing_connection_sends_the_held_head_first():
     async def work(one, transport):
         one.write(b"head")
         one.close()
@@ -74,7 +74,7 @@ def test_a_connection_that_is_closed_says_first_what_was_held_back():
     assert run(work) == [b"head"]
 
 
-def test_a_read_and_an_event_stream_come_whole(tmp_path):
+def test_read_and_event_stream_are_complete(tmp_path):
     """What the first call of the system brings is more than a head."""
     front = Front(tmp_path / "store", fast=True)
     try:

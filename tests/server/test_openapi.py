@@ -36,14 +36,14 @@ SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
 OPERATIONS = [found.ok() for found in SCHEMA.get_all_operations()]
 
 
-def test_the_description_is_sound_and_served(served):
+def test_openapi_document_is_valid_and_served(served):
     answer = served.ask("GET", "/openapi.json")
     assert answer.headers["content-type"] == "application/json"
     assert json.loads(answer.text) == DOCUMENT
     validate(DOCUMENT)
 
 
-def test_every_route_is_led_to_itself_and_has_one_who_answers(tmp_path):
+def test_every_route_is_found_and_has_a_handler(tmp_path):
     names = {"name": "a/b", "link": "a/b", "subscription": "s"}
     with fourfold.open(tmp_path / "store") as store:
         answering = Protocol(store.streams).operations
@@ -53,7 +53,7 @@ def test_every_route_is_led_to_itself_and_has_one_who_answers(tmp_path):
 
 
 @pytest.mark.parametrize("path", sorted(DOCUMENT["paths"]))
-def test_a_method_that_nothing_answers_is_told_which_are(served, path):
+def test_unsupported_method_lists_allowed_methods(served, path):
     real = path.format(name="a", link="a", subscription="s")
     described = {method.upper() for method in DOCUMENT["paths"][path]}
     for method in {"GET", "PUT", "POST", "DELETE", "PATCH"} - described:
@@ -118,18 +118,18 @@ def fuzz(served, operation, examples):
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda op: op.label)
-def test_whatever_is_asked_the_answer_is_as_described(fuzzed, operation):
+def test_any_request_gets_a_described_response(fuzzed, operation):
     fuzz(fuzzed, operation, examples=8)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda op: op.label)
-def test_whatever_is_asked_for_long_the_answer_is_as_described(fuzzed, operation):
+def test_any_request_gets_a_described_response_for_long(fuzzed, operation):
     fuzz(fuzzed, operation, examples=300)
     assert fuzzed.ask("GET", "/health").status == 200
 
 
-def test_a_described_life_of_a_stream_is_as_described(served):
+def test_life_of_a_stream_is_as_described(served):
     """The answers that chance does not come to."""
     base = f"http://127.0.0.1:{served.port}"
     name = uuid.uuid4().hex
@@ -177,7 +177,7 @@ def test_a_described_life_of_a_stream_is_as_described(served):
     }
 
 
-def test_described_rules_of_a_stream_are_as_described(served):
+def test_rules_of_a_stream_are_as_described(served):
     """The answers that chance does not come to: two versions, a template, a touch."""
     base = f"http://127.0.0.1:{served.port}"
     name = uuid.uuid4().hex

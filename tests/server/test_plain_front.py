@@ -14,7 +14,7 @@ from fourfold import limits
 from fourfold.server import run, uvicorn_check
 from fourfold.server.app import StreamsApp
 from fourfold.server.fast_append import FastAppendProtocol
-from fourfold.server.headers import ALWAYS
+from fourfold.server.headers import DEFAULT_HEADERS
 from fourfold.server.http_protocol import HttpProtocol
 from fourfold.server.streams import Protocol
 
@@ -39,7 +39,7 @@ def name(front):
 
 def is_dressed(answer):
     """Whether an answer has the headers of every answer."""
-    return ALWAYS.items() <= dict(answer[1]).items()
+    return DEFAULT_HEADERS.items() <= dict(answer[1]).items()
 
 
 def last_answer(front, *parts, before=()):
@@ -70,7 +70,7 @@ def in_pieces(data, size):
 
 
 @pytest.mark.parametrize("piece", [1 << 20, 5_000])
-def test_a_head_has_its_bound_however_it_comes(front, piece):
+def test_head_size_is_limited_however_it_arrives(front, piece):
     with front.connect() as connection:
         for part in in_pieces(head_of(MAX), piece):
             connection.send(part)
@@ -99,7 +99,7 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize("kind", ENDLESS)
-def test_what_has_no_end_is_not_read_for_ever(front, name, kind):
+def test_endless_input_is_not_read_forever(front, name, kind):
     start, more = ENDLESS[kind]
     # So much is more than the first pieces that a server may take for something else.
     found = last_answer(front, start.replace(b"NAME", name.encode()), *[more] * 400)
@@ -108,7 +108,7 @@ def test_what_has_no_end_is_not_read_for_ever(front, name, kind):
     assert stored(front, name) == []
 
 
-def test_large_bodies_and_many_requests_at_once_are_no_large_heads(front, name):
+def test_large_bodies_and_pipelines_are_not_large_heads(front, name):
     large = b'"' + b"x" * (1 << 20) + b'"'
     many = [append(name, b"%d" % n) for n in range(500)]
     chunked = request("POST", name, b'"%s"' % (b"y" * 100_000), chunks=9, content_type=JSON)
@@ -123,7 +123,7 @@ def test_large_bodies_and_many_requests_at_once_are_no_large_heads(front, name):
     assert front.streams.info(name).next_offset == 502
 
 
-def test_a_head_that_is_too_large_is_answered_behind_those_before_it(front, name):
+def test_too_large_head_is_answered_after_earlier_requests(front, name):
     found = last_answer(
         front, append(name) + request("GET", name) + head_of(MAX + 1), before=(204, 200)
     )
@@ -131,7 +131,7 @@ def test_a_head_that_is_too_large_is_answered_behind_those_before_it(front, name
     assert stored(front, name) == [b'{"n": 1}']
 
 
-def test_trailers_are_no_headers(front, name):
+def test_trailers_are_ignored(front, name):
     chunked = request("POST", name, b"1", chunks=1, content_type=JSON)
     with front.connect() as connection:
         connection.send(chunked[:-2] + b"Stream-Closed: true\r\n\r\n")
@@ -144,7 +144,7 @@ def test_trailers_are_no_headers(front, name):
 GARBAGE = b"NO SUCH THING\r\n\r\n"
 
 
-def test_what_is_no_http_is_told_so_with_the_headers_of_every_answer(front):
+def test_malformed_input_gets_400_with_default_headers(front):
     found = last_answer(front, GARBAGE)
     assert (found[0], found[2]) == (400, b"Invalid HTTP request received.")
     assert is_dressed(found)
@@ -163,7 +163,7 @@ def test_what_is_no_http_is_told_so_with_the_headers_of_every_answer(front):
         ("H", (200,)),
     ],
 )
-def test_what_is_no_http_does_not_take_the_place_of_another_answer(front, name, before, statuses):
+def test_malformed_input_does_not_replace_another_response(front, name, before, statuses):
     kinds = {
         "A": append(name),
         "G": request("GET", name),
@@ -181,7 +181,7 @@ def test_what_is_no_http_does_not_take_the_place_of_another_answer(front, name, 
 
 @pytest.mark.parametrize("behind", [False, True])
 @pytest.mark.parametrize("method", ["POST", "PUT"])
-def test_a_body_that_is_no_body_is_the_answer_to_its_own_request(front, name, method, behind):
+def test_malformed_body_is_answered_for_its_own_request(front, name, method, behind):
     target = name if method == "POST" else f"{name}-new"
     broken = request(method, target, b"12", chunks=2, content_type=JSON)[:-5] + b"no\r\n"
     first = request("GET", name) if behind else b""
@@ -191,7 +191,7 @@ def test_a_body_that_is_no_body_is_the_answer_to_its_own_request(front, name, me
     assert [each.name for each in front.streams.list(prefix=f"{name}-")] == []
 
 
-def test_a_body_that_breaks_later_ends_its_request(front, name):
+def test_body_that_breaks_later_ends_its_request(front, name):
     broken = request("PUT", f"{name}-new", b"12", chunks=2, content_type=JSON)
     with front.connect() as connection:
         connection.send(broken[:-5])
@@ -205,12 +205,12 @@ def test_a_body_that_breaks_later_ends_its_request(front, name):
 # What breaks
 
 
-def test_what_breaks_is_told_with_the_headers_of_every_answer(front, name, monkeypatch):
+def test_internal_error_has_the_default_headers(front, name, monkeypatch):
     def broken(*_args, **_more):
         raise RuntimeError("a fault of the program")
 
-    monkeypatch.setattr(Protocol, "append_asked", broken)
-    monkeypatch.setattr(Protocol, "plain_append", broken)
+    monkeypatch.setattr(Protocol, "parse_append", broken)
+    monkeypatch.setattr(Protocol, "make_plain_append", broken)
     monkeypatch.setattr(front.streams, "details", broken)
     for sent in (append(name), request("GET", f"{name}/_details")):
         found = last_answer(front, sent)
@@ -218,7 +218,7 @@ def test_what_breaks_is_told_with_the_headers_of_every_answer(front, name, monke
         assert is_dressed(found)
 
 
-def test_both_fronts_say_the_same_when_they_refuse(tmp_path, monkeypatch):
+def test_both_protocols_refuse_alike(tmp_path, monkeypatch):
     def broken(*_args, **_more):
         raise RuntimeError("a fault of the program")
 
@@ -232,8 +232,8 @@ def test_both_fronts_say_the_same_when_they_refuse(tmp_path, monkeypatch):
             large = append("s", b'"%s"' % (b"x" * 2_000))
             found = [last_answer(front, sent) for sent in (GARBAGE, head_of(MAX + 1), large)]
             with monkeypatch.context() as patched:
-                patched.setattr(Protocol, "append_asked", broken)
-                patched.setattr(Protocol, "plain_append", broken)
+                patched.setattr(Protocol, "parse_append", broken)
+                patched.setattr(Protocol, "make_plain_append", broken)
                 found.append(last_answer(front, append("s")))
         finally:
             front.stop()
@@ -246,18 +246,18 @@ def test_both_fronts_say_the_same_when_they_refuse(tmp_path, monkeypatch):
 # Whether it is used
 
 
-def test_what_carries_http_always_bounds_the_head(front, monkeypatch):
-    core = Protocol(front.streams)
-    plain = run._front(core, fast=False)
+def test_every_protocol_limits_the_head(front, monkeypatch):
+    protocol = Protocol(front.streams)
+    plain = run._protocol_class(protocol, fast=False)
     assert issubclass(plain, HttpProtocol)
     assert not issubclass(plain, FastAppendProtocol)
-    assert core.front == "asgi: it was switched off"
-    assert issubclass(run._front(core, fast=True), HttpProtocol)
+    assert protocol.transport == "asgi: it was switched off"
+    assert issubclass(run._protocol_class(protocol, fast=True), HttpProtocol)
     monkeypatch.delattr(HttpToolsProtocol, "send_400_response")
-    assert run._front(core, fast=False) == "h11"
-    assert "send_400_response" in core.front
+    assert run._protocol_class(protocol, fast=False) == "h11"
+    assert "send_400_response" in protocol.transport
 
 
-def test_a_cycle_that_is_different_is_seen(monkeypatch):
+def test_changed_cycle_is_detected(monkeypatch):
     monkeypatch.delattr(RequestResponseCycle, "send_500_response")
     assert "send_500_response" in uvicorn_check.unsupported_reason()

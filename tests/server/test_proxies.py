@@ -122,7 +122,7 @@ def proxied(request, options, tmp_path_factory):
 
 
 @pytest.mark.parametrize("headers", [{}, H2C, WEBSOCKET], ids=["none", "h2c", "websocket"])
-def test_bodies_pass_a_proxy_whole(proxied, headers):
+def test_bodies_pass_a_proxy_unchanged(proxied, headers):
     name = f"s{len(headers)}"
     put = request("PUT", name, b'["first"]', content_type=JSON)
     assert proxied.ask(upgraded(put, headers))[0][0] == 201
@@ -134,7 +134,7 @@ def test_bodies_pass_a_proxy_whole(proxied, headers):
 
 
 @pytest.mark.parametrize("headers", [{}, H2C, WEBSOCKET], ids=["none", "h2c", "websocket"])
-def test_request_in_a_body_is_never_answered(proxied, headers):
+def test_request_inside_a_body_is_never_answered(proxied, headers):
     name = f"t{len(headers)}"
     assert proxied.ask(request("PUT", name, content_type="text/plain"))[0][0] == 201
     for _ in range(5):
@@ -145,7 +145,7 @@ def test_request_in_a_body_is_never_answered(proxied, headers):
     assert proxied.served.stream("GET", name).text == INNER * 5
 
 
-def test_events_pass_a_proxy_as_they_come(proxied):
+def test_events_pass_a_proxy_without_delay(proxied):
     proxied.ask(request("PUT", "live", content_type=JSON))
     client = http.client.HTTPConnection("localhost", proxied.port, timeout=30)
     client.request("GET", "/v1/stream/live?offset=now&live=sse")

@@ -59,20 +59,20 @@ def test_identity_encoding_is_accepted(front):
         "2030-01-01",
     ],
 )
-def test_end_that_is_no_rfc_3339_time_is_refused(front, end):
+def test_expiry_that_is_not_rfc_3339_is_refused(front, end):
     status, _, body = ask(front, "PUT", "ends", content_type=JSON, stream_expires_at=end)
     assert (status, kind(body)) == (400, "invalid_input")
     assert ask(front, "GET", "ends")[0] == 404
 
 
 @pytest.mark.parametrize("ttl", ["9223372036854775", "9999999999999999"])
-def test_time_to_live_that_is_too_long_is_refused(front, ttl):
+def test_too_long_ttl_is_refused(front, ttl):
     status, _, body = ask(front, "PUT", "long", content_type=JSON, stream_ttl=ttl)
     assert (status, kind(body)) == (400, "invalid_input")
     assert str(limits.STREAM_TTL_S_MAX) in json.loads(body)["error"]["message"]
 
 
-def test_end_after_the_year_9999_that_is_stored_can_be_read(front):
+def test_stored_expiry_after_the_year_9999_can_be_read(front):
     front.streams.create("late", JSON)
     set_end = "UPDATE streams SET expires_at_ms = 253402387199000 WHERE stream = 'late'"
     front.streams.database.transact(lambda txn: txn.execute(set_end))
@@ -90,14 +90,14 @@ def test_deeply_nested_value_is_refused(front):
 @pytest.mark.parametrize(
     "query", ["filter=a%3D1", "since=0", "offset=-1&until=2", "live=sse&where=1"]
 )
-def test_parameter_that_would_narrow_a_read_is_refused_by_name(front, query):
+def test_filter_parameter_is_refused_by_name(front, query):
     status, _, body = ask(front, "GET", f"s?{query}")
     assert (status, kind(body)) == (400, "invalid_input")
     name = query.split("&")[-1].split("=")[0]
     assert f"unknown parameter '{name}'" in json.loads(body)["error"]["message"]
 
 
-def test_parameters_without_a_meaning_are_ignored_by_a_read(front):
+def test_unknown_parameters_are_ignored_by_a_read(front):
     """The protocol wants that; a list of streams has no such rule."""
     assert ask(front, "GET", "s?offset=-1&foo=bar")[0] == 200
 

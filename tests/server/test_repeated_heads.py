@@ -59,7 +59,7 @@ def one_by_one(front, *sent):
         return found
 
 
-def test_a_head_is_parsed_once_for_all_connections_and_streams(fronts, heads, parsed):
+def test_head_is_parsed_once_for_all_connections_and_streams(fronts, heads, parsed):
     front = fronts[True]
     for name in ("one", "two"):
         front.streams.create(name, JSON)
@@ -71,7 +71,7 @@ def test_a_head_is_parsed_once_for_all_connections_and_streams(fronts, heads, pa
     assert (len(stored(front, "one")), len(stored(front, "two"))) == (3, 2)
 
 
-def test_a_body_of_another_length_is_not_taken_for_the_known_one(fronts, heads, parsed):
+def test_body_of_another_length_does_not_match_a_known_head(fronts, heads, parsed):
     front = fronts[True]
     front.streams.create("lengths", JSON)
     known = append("lengths", b"1")
@@ -105,7 +105,7 @@ def test_a_body_of_another_length_is_not_taken_for_the_known_one(fronts, heads, 
     ],
     ids=["chunked", "closing", "long", "put", "get", "older", "query"],
 )
-def test_what_the_parser_must_see_is_parsed_each_time(fronts, heads, parsed, sent):
+def test_special_requests_are_parsed_each_time(fronts, heads, parsed, sent):
     front = fronts[True]
     front.streams.create("odd", JSON)
     one_by_one(front, sent)
@@ -114,7 +114,7 @@ def test_what_the_parser_must_see_is_parsed_each_time(fronts, heads, parsed, sen
     assert not heads
 
 
-def test_the_number_of_heads_is_bounded(fronts, heads, monkeypatch):
+def test_number_of_heads_is_bounded(fronts, heads, monkeypatch):
     monkeypatch.setattr(limits, "HTTP_HEADS_REMEMBERED", 3)
     front = fronts[True]
     front.streams.create("many", JSON)
@@ -124,7 +124,7 @@ def test_the_number_of_heads_is_bounded(fronts, heads, monkeypatch):
     assert stored(front, "many") == [b"1" * (number + 1) for number in range(10)]
 
 
-def test_a_request_to_uvicorn_that_is_under_way_keeps_the_known_one_waiting(fronts, heads):
+def test_known_head_waits_for_a_uvicorn_request_in_flight(fronts, heads):
     """Answers leave in the order of the requests: the long-poll ends first, without anything."""
     front = fronts[True]
     front.streams.create("order", JSON)
@@ -160,7 +160,7 @@ REQUESTS = st.sampled_from(
     asked=st.lists(st.tuples(REQUESTS, st.sampled_from("aab")), min_size=2, max_size=7),
     cuts=st.lists(st.integers(1, 900), max_size=4),
 )
-def test_however_the_bytes_arrive_the_answers_are_those_of_plain_asgi(fronts, asked, cuts):
+def test_responses_equal_those_of_asgi_however_bytes_arrive(fronts, asked, cuts):
     prefix = f"cut{next(numbers)}"
     wire = b"".join(
         request(method, f"{prefix}{name}", body, **headers)

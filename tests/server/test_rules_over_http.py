@@ -64,7 +64,7 @@ PROMOTED = [
 # The registry
 
 
-def test_a_registry_is_shown_and_moves_on_by_proven_versions(front):
+def test_registry_changes_by_compatible_versions(front):
     done(front, "PUT", "s")
     nothing = done(front, "GET", "s/_schema")
     assert nothing == {
@@ -94,7 +94,7 @@ def test_a_registry_is_shown_and_moves_on_by_proven_versions(front):
     assert done(front, "GET", "s/_details")["schema_version"] == 2
 
 
-def test_appends_are_held_against_the_current_version(front):
+def test_appends_are_validated_against_the_current_version(front):
     done(front, "PUT", "s")
     assert done(front, "GET", "s/_details")["schema_version"] is None
     done(front, "POST", "s/_schema", {"schema": NAMED})
@@ -125,7 +125,7 @@ def test_appends_are_held_against_the_current_version(front):
         (b'{"schema": {"not": ' * 3_000 + b"true" + b"}}" * 3_000, ""),
     ],
 )
-def test_what_is_no_change_of_a_registry_is_told_and_changes_nothing(front, body, said):
+def test_invalid_registry_change_is_refused(front, body, said):
     done(front, "PUT", "s")
     status, _, told = call(front, "POST", "s/_schema", body)
     assert (status, told["error"]["kind"]) == (400, "invalid_input")
@@ -133,7 +133,7 @@ def test_what_is_no_change_of_a_registry_is_told_and_changes_nothing(front, body
     assert done(front, "GET", "s/_schema")["currentVersion"] == 0
 
 
-def test_what_cannot_have_a_schema_says_why(front):
+def test_schema_is_refused_where_it_is_impossible(front):
     change = {"schema": NAMED}
     assert call(front, "GET", "none/_schema")[0] == 404
     assert call(front, "POST", "none/_schema", change)[0] == 404
@@ -149,7 +149,7 @@ def test_what_cannot_have_a_schema_says_why(front):
     assert call(front, "POST", "full/_schema", change)[0] == 410
 
 
-def test_a_body_that_is_large_is_not_looked_into(front):
+def test_large_body_is_refused_before_decoding(front):
     done(front, "PUT", "s")
     body = b" " * (limits.HTTP_RULES_BODY_MAX + 1)
     for path in ("_schema", "_profile", "_touch/wait", "_touch/templates"):
@@ -157,14 +157,14 @@ def test_a_body_that_is_large_is_not_looked_into(front):
         assert (status, told["error"]["kind"]) == (413, "too_large"), path
 
 
-def test_without_its_library_there_are_no_schemas(front, monkeypatch):
+def test_schema_without_its_extra_is_not_supported(front, monkeypatch):
     done(front, "PUT", "s")
     monkeypatch.setitem(sys.modules, "jsonschema_rs", None)
     status, _, told = call(front, "POST", "s/_schema", {"schema": {"title": "of no other test"}})
     assert (status, told["error"]["kind"]) == (501, "missing_dependency")
 
 
-def test_where_something_does_not_fit_is_told_as_it_is(front):
+def test_validation_error_names_the_location(front):
     """A place in a message looks like the path of a file, and is none."""
     within = {"type": "object", "properties": {"at": NAMED}}
     done(front, "PUT", "s")
@@ -180,7 +180,7 @@ def test_where_something_does_not_fit_is_told_as_it_is(front):
 # Reading in the current version
 
 
-def test_every_form_of_reading_gives_messages_of_the_current_version(front):
+def test_every_kind_of_read_returns_the_current_version(front):
     two_versions(front, "s")
     assert json.loads(front.stored("s")[0]) == {"name": "a", "team": "x"}
     assert done(front, "GET", "s") == PROMOTED
@@ -198,7 +198,7 @@ def test_every_form_of_reading_gives_messages_of_the_current_version(front):
         assert found.messages() == [PROMOTED[0], PROMOTED[2]]
 
 
-def test_a_fork_goes_on_in_the_version_that_held_where_it_leaves(front):
+def test_fork_continues_in_the_version_at_its_offset(front):
     two_versions(front, "s")
     done(front, "PUT", "late", stream_forked_from="s")
     assert done(front, "GET", "late") == PROMOTED
@@ -211,7 +211,7 @@ def test_a_fork_goes_on_in_the_version_that_held_where_it_leaves(front):
     assert call(front, "POST", "late", {"name": "c"})[0] == 400
 
 
-def test_a_page_that_was_cached_in_one_version_is_not_taken_for_another(front):
+def test_page_cached_in_one_version_is_not_used_for_another(front):
     done(front, "PUT", "s")
     done(front, "POST", "s/_schema", {"schema": NAMED})
     done(front, "POST", "s", {"name": "a"})
@@ -227,7 +227,7 @@ def test_a_page_that_was_cached_in_one_version_is_not_taken_for_another(front):
     assert call(front, "GET", "s", if_none_match=told["etag"])[0] == 304
 
 
-def test_who_waits_while_the_schema_changes_gets_later_messages_right(front):
+def test_waiting_reader_gets_messages_in_the_new_version(front):
     done(front, "PUT", "s")
     done(front, "POST", "s/_schema", {"schema": NAMED})
     done(front, "POST", "s", {"name": "a"})
@@ -244,7 +244,7 @@ def test_who_waits_while_the_schema_changes_gets_later_messages_right(front):
 # Profiles
 
 
-def test_a_profile_is_shown_with_its_defaults_and_kept(front):
+def test_profile_is_shown_with_its_defaults(front):
     done(front, "PUT", "s")
     assert done(front, "GET", "s/_profile") == {"kind": "generic"}
     found = done(front, "POST", "s/_profile", {"kind": "state-protocol"})
@@ -268,13 +268,13 @@ def test_a_profile_is_shown_with_its_defaults_and_kept(front):
         b'{"kind": "state-protocol", "touch": {"on": true}}',
     ],
 )
-def test_what_is_no_profile_changes_nothing(front, body):
+def test_invalid_profile_changes_nothing(front, body):
     done(front, "PUT", "s")
     assert call(front, "POST", "s/_profile", body)[0] == 400
     assert done(front, "GET", "s/_profile") == {"kind": "generic"}
 
 
-def test_an_event_log_begins_empty(front):
+def test_event_log_must_begin_empty(front):
     done(front, "PUT", "s", [{"password": SECRET}])
     status, _, told = call(front, "POST", "s/_profile", {"kind": "evlog"})
     assert (status, told["error"]["kind"]) == (409, "refused")
@@ -282,7 +282,7 @@ def test_an_event_log_begins_empty(front):
     assert call(front, "GET", "none/_profile")[0] == 404
 
 
-def test_no_reader_of_an_event_log_sees_a_secret(front):
+def test_readers_of_an_event_log_see_no_secret(front):
     """Also not who waits at its end, and is told of what came without a look at the log."""
     done(front, "PUT", "s")
     with Events(front, "s") as found:

@@ -48,7 +48,7 @@ def test_patch_without_valid_settings_is_refused(front):
     assert missing[0] == 404
 
 
-def test_patch_needs_the_admin_scope(front):
+def test_patch_requires_the_admin_scope(front):
     _, writer = front.access.add(("read", "write"))
     _, admin = front.access.add(("admin",))
     assert patch(front, stream_ttl="1", authorization=f"Bearer {writer}")[0] == 403

@@ -27,13 +27,13 @@ def trimmed(served):
 @pytest.mark.parametrize(
     "query", ["", "?offset=-1", "?offset=-1&live=long-poll", "?key=k", "?offset=-1&key=k"]
 )
-def test_read_from_start_begins_at_earliest_kept_record(served, trimmed, query):
+def test_read_from_start_begins_at_earliest_retained_record(served, trimmed, query):
     answer = served.stream("GET", trimmed, query=query)
     assert (answer.status, answer.text) == (200, b"[4,5,6]")
     assert answer.headers["stream-first-offset"] == show_offset(3)
 
 
-def test_records_and_events_from_start_begin_at_earliest_kept_record(served, trimmed):
+def test_records_and_events_from_start_begin_at_earliest_retained_record(served, trimmed):
     records = served.stream("GET", trimmed, query="?offset=-1&format=records")
     assert [row["text"] for row in json.loads(records.text)] == ["4", "5", "6"]
     assert records.headers["stream-first-offset"] == show_offset(3)
@@ -43,7 +43,7 @@ def test_records_and_events_from_start_begin_at_earliest_kept_record(served, tri
     assert events.headers["stream-first-offset"] == show_offset(3)
 
 
-def test_head_tells_first_offset_and_older_offsets_are_gone(served, trimmed):
+def test_head_reports_first_offset_and_older_offsets_are_gone(served, trimmed):
     head = served.stream("HEAD", trimmed)
     assert head.headers["stream-first-offset"] == show_offset(3)
     assert "Stream-First-Offset" in head.headers["access-control-expose-headers"]

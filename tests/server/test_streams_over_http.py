@@ -23,7 +23,7 @@ def name(served):
     return made
 
 
-def test_a_message_comes_back_as_the_bytes_that_came(served, name):
+def test_message_is_read_as_received(served, name):
     body = b'[{"b":12345678901234567890,"a":1.0, "e":"\\u00e9"} , 1e999,[1,2] ]'
     assert served.stream("POST", name, body, content_type=JSON).status == 204
     read = served.stream("GET", name)
@@ -33,7 +33,7 @@ def test_a_message_comes_back_as_the_bytes_that_came(served, name):
 @pytest.mark.parametrize(
     "body", [b"{", b"[1,]", b'"\xff"', b"NaN", b"", b"[]", b"[1] 2", b"[" * 5000 + b"]" * 5000]
 )
-def test_what_is_no_json_is_refused_and_nothing_is_written(served, name, body):
+def test_invalid_json_is_refused_and_nothing_is_written(served, name, body):
     before = served.stream("HEAD", name).headers["stream-next-offset"]
     refused = served.stream("POST", name, body, content_type=JSON)
     assert refused.status == 400
@@ -52,18 +52,18 @@ def test_what_is_no_json_is_refused_and_nothing_is_written(served, name, body):
         "?offset=-1&live=no",
     ],
 )
-def test_a_bad_query_is_refused(served, name, query):
+def test_bad_query_is_refused(served, name, query):
     assert served.stream("GET", name, query=query).status == 400
 
 
 @pytest.mark.parametrize(
     "path", ["/", "/v1/stream/", "/v1/stream/a//b", "/v1/stream/../x", "/v2/x"]
 )
-def test_what_is_no_stream_is_not_served(served, path):
+def test_unknown_path_is_not_served(served, path):
     assert served.ask("PUT", path, b"x", {"content-type": "text/plain"}).status in {400, 404}
 
 
-def test_a_body_that_is_too_large_is_refused_whole(served, name):
+def test_too_large_body_is_refused(served, name):
     body = b'"' + b"x" * (33 << 20) + b'"'
     try:
         status = served.stream("POST", name, body, content_type=JSON).status
@@ -75,7 +75,7 @@ def test_a_body_that_is_too_large_is_refused_whole(served, name):
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
-def test_what_no_transaction_takes_is_too_large(served, name, method):
+def test_append_over_the_transaction_limit_is_too_large(served, name, method):
     """A body that the server reads whole, and still does not write."""
     made = name if method == "POST" else f"{name}-2"
     body = b'"' + b"x" * ((17 << 20) - 2) + b'"'
@@ -90,7 +90,7 @@ def test_what_no_transaction_takes_is_too_large(served, name, method):
     assert served.stream("GET", f"{name}-2").status == 404
 
 
-def test_security_headers_are_on_every_answer(served, name):
+def test_security_headers_are_on_every_response(served, name):
     for answer in (
         served.stream("GET", name),
         served.stream("GET", "missing"),
@@ -102,7 +102,7 @@ def test_security_headers_are_on_every_answer(served, name):
         assert answer.headers["cross-origin-resource-policy"] == "cross-origin"
 
 
-def test_the_list_is_paged_in_the_order_of_names(served):
+def test_list_is_paged_in_the_order_of_names(served):
     prefix = uuid.uuid4().hex
     for n in range(5):
         served.stream("PUT", f"{prefix}/{n}", content_type="text/plain")
@@ -114,7 +114,7 @@ def test_the_list_is_paged_in_the_order_of_names(served):
     assert served.ask("GET", "/v1/streams?limit=0").status == 400
 
 
-def test_a_name_of_any_language_is_made_found_and_forked(served):
+def test_name_in_any_language_is_created_listed_and_forked(served):
     name = f"caf%C3%A9-{uuid.uuid4().hex}"
     made = served.stream("PUT", name, b"x", content_type="text/plain")
     assert made.headers["location"].endswith(f"/v1/stream/{name}")
@@ -125,7 +125,7 @@ def test_a_name_of_any_language_is_made_found_and_forked(served):
 
 @pytest.mark.parametrize("method", ["PUT", "POST", "GET", "HEAD", "DELETE"])
 @pytest.mark.parametrize("path", ["%ff", "a/%ED%A0%80", "__ds/subscriptions/%fe"])
-def test_a_path_that_is_not_utf_8_names_nothing(served, method, path):
+def test_path_that_is_not_utf_8_is_refused(served, method, path):
     answer = served.stream(method, path, content_type="text/plain")
     assert answer.status == 400
     assert answer.headers["x-content-type-options"] == "nosniff"
@@ -134,17 +134,17 @@ def test_a_path_that_is_not_utf_8_names_nothing(served, method, path):
 
 
 @pytest.mark.parametrize("query", ["prefix=%ff", "%ff=1"])
-def test_a_query_that_is_not_utf_8_is_refused(served, query):
+def test_query_that_is_not_utf_8_is_refused(served, query):
     assert served.ask("GET", f"/v1/streams?{query}").status == 400
 
 
-def test_a_fork_of_what_is_not_utf_8_is_refused(served):
+def test_fork_source_that_is_not_utf_8_is_refused(served):
     answer = served.stream("PUT", uuid.uuid4().hex, stream_forked_from="/v1/stream/%ff")
     assert answer.status == 400
 
 
 @pytest.mark.parametrize("kept", ["{}", "W/{}", '"other", {}', '"a,b" ,W/"c",  W/{}', "*"])
-def test_a_reader_that_has_it_already_is_told_so(served, name, kept):
+def test_reader_with_the_current_etag_gets_304(served, name, kept):
     etag = served.stream("GET", name).headers["etag"]
     answer = served.stream("GET", name, if_none_match=kept.format(etag))
     assert (answer.status, answer.text) == (304, b"")
@@ -152,12 +152,12 @@ def test_a_reader_that_has_it_already_is_told_so(served, name, kept):
 
 
 @pytest.mark.parametrize("kept", ["", '"other"', 'W/"other"', "{}x", '"*"', "W/*"])
-def test_a_reader_that_has_something_else_gets_all_of_it(served, name, kept):
+def test_reader_with_another_etag_gets_the_content(served, name, kept):
     etag = served.stream("GET", name).headers["etag"].strip('"')
     assert served.stream("GET", name, if_none_match=kept.format(etag)).status == 200
 
 
-def test_a_stream_with_another_retention_is_not_the_one_that_was_asked_for(served):
+def test_create_with_another_retention_conflicts(served):
     name = uuid.uuid4().hex
     told = {"content_type": "text/plain", "stream_retention_bytes": "10"}
     assert served.stream("PUT", name, **told).status == 201
@@ -171,17 +171,17 @@ def test_a_stream_with_another_retention_is_not_the_one_that_was_asked_for(serve
 
 
 @pytest.mark.parametrize("prefix", ["%F4%8F%BF%BF", "a%F4%8F%BF%BF", "%ED%9F%BF"])
-def test_the_last_characters_there_are_can_begin_a_name(served, prefix):
+def test_highest_code_points_can_begin_a_name(served, prefix):
     assert served.ask("GET", f"/v1/streams?prefix={prefix}").status == 200
 
 
-def test_a_server_listens_on_this_machine_alone(tmp_path, capsys):
+def test_server_without_keys_listens_on_loopback_only(tmp_path, capsys):
     assert main.run(["serve", str(tmp_path / "s"), "--host", "0.0.0.0"]) == 6
-    assert "without a key" in capsys.readouterr().err
+    assert "loopback" in capsys.readouterr().err
     assert not (tmp_path / "s").exists()
 
 
-def test_a_server_that_is_asked_to_stop_closes_its_store(tmp_path):
+def test_stopping_server_closes_its_store(tmp_path):
     served = Served(tmp_path / "store")
     served.stream("PUT", "s", b"hello", content_type="text/plain")
     assert served.stop() in {0, -15}
@@ -246,10 +246,10 @@ def killed_again_and_again(tmp_path, times):
     return len(acknowledged)
 
 
-def test_a_killed_server_has_every_acknowledged_append_once_and_in_order(tmp_path):
+def test_killed_server_has_every_acknowledged_append_once_in_order(tmp_path):
     assert killed_again_and_again(tmp_path, 2) > 10
 
 
 @pytest.mark.slow
-def test_a_server_killed_fifty_times_loses_and_repeats_nothing(tmp_path):
+def test_server_killed_fifty_times_loses_and_repeats_nothing(tmp_path):
     assert killed_again_and_again(tmp_path, 50) > 500

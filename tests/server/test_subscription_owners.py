@@ -93,7 +93,7 @@ def add_legacy(store, name, streams):
     )
 
 
-def test_key_of_the_same_or_a_shorter_prefix_may_use_a_subscription(guarded):
+def test_key_of_same_or_shorter_prefix_may_use_a_subscription(guarded):
     assert subscribe(guarded, "a-deeper", "deep", pattern="a/x/*") == 201
     path = f"{SUBSCRIPTIONS}/deep"
     assert send(guarded, "a", "GET", path).status == 200
@@ -110,13 +110,13 @@ def test_streams_outside_the_owners_prefix_are_not_added(guarded):
     assert send(guarded, "a", "GET", path).status == 200
 
 
-def test_subscription_of_another_owner_is_not_put_again(guarded):
+def test_subscription_of_another_owner_is_not_replaced(guarded):
     assert subscribe(guarded, "all", "shared", pattern="a/*") == 201
     assert subscribe(guarded, "all", "shared", pattern="a/*") == 200
     assert subscribe(guarded, "a", "shared", pattern="a/*") == 403
 
 
-def test_unknown_subscription_is_refused_as_one_of_another_owner(guarded):
+def test_unknown_subscription_looks_like_one_of_another_owner(guarded):
     assert subscribe(guarded, "b", "known", streams=["b/one"]) == 201
     answers = [send(guarded, "a", "GET", f"{SUBSCRIPTIONS}/{name}") for name in ("known", "nope")]
     assert [answer.status for answer in answers] == [403, 403]

@@ -90,7 +90,7 @@ def is_signed(told, jwks):
     return abs(time.time() - int(stamp)) < 300
 
 
-def test_a_webhook_is_signed_and_its_key_is_published(served, area, receiver):
+def test_webhook_is_signed_and_its_key_is_published(served, area, receiver):
     made = subscribe(served, area, type="webhook", webhook={"url": receiver.url})
     append(served, area)
     jwks = ask(served, "GET", "/jwks.json")
@@ -100,7 +100,7 @@ def test_a_webhook_is_signed_and_its_key_is_published(served, area, receiver):
     ask(served, "DELETE", f"/subscriptions/{area}")
 
 
-def test_a_webhook_that_fails_is_called_again_and_its_failure_shows(served, area):
+def test_failed_webhook_is_retried_and_reported(served, area):
     failing = Receiver((500, {}), (200, {"done": True}))
     subscribe(served, area, type="webhook", webhook={"url": failing.url}, lease_ttl_ms=60_000)
     tail = append(served, area)
@@ -113,7 +113,7 @@ def test_a_webhook_that_fails_is_called_again_and_its_failure_shows(served, area
     failing.close()
 
 
-def test_a_redirect_is_not_followed(served, area, receiver):
+def test_redirect_is_not_followed(served, area, receiver):
     astray = Receiver((307, {}, ("location", receiver.url)))
     subscribe(served, area, type="webhook", webhook={"url": astray.url})
     append(served, area)
@@ -124,7 +124,7 @@ def test_a_redirect_is_not_followed(served, area, receiver):
     astray.close()
 
 
-def test_a_webhook_that_was_not_acknowledged_comes_again_after_a_crash(alone, receiver):
+def test_unacknowledged_webhook_is_repeated_after_a_crash(alone, receiver):
     served = alone
     subscribe(served, "in", type="webhook", webhook={"url": receiver.url}, lease_ttl_ms=2000)
     tail = append(served, "in")
@@ -148,7 +148,7 @@ def test_a_webhook_that_was_not_acknowledged_comes_again_after_a_crash(alone, re
     assert (done.status, done.said) == (200, {"ok": True, "next_wake": False})
 
 
-def test_only_so_many_webhooks_are_under_way_and_all_are_told(tmp_path, monkeypatch):
+def test_number_of_webhooks_in_flight_is_limited(tmp_path, monkeypatch):
     monkeypatch.setenv("FOURFOLD_SERVER_WEBHOOK_CONCURRENCY", "3")
     served, slow = Served(tmp_path / "store"), Receiver((200, {"done": True}))
     slow.gate.clear()
@@ -168,7 +168,7 @@ def test_only_so_many_webhooks_are_under_way_and_all_are_told(tmp_path, monkeypa
         served.kill()
 
 
-def test_a_lease_outlives_the_server(alone):
+def test_lease_survives_a_restart_of_the_server(alone):
     served = alone
     subscribe(served, "in", type="pull-wake", wake_stream="wakes", lease_ttl_ms=60_000)
     tail = append(served, "in")
@@ -189,7 +189,7 @@ def test_a_lease_outlives_the_server(alone):
         assert list(store.streams.verify()) == []
 
 
-def test_a_token_is_for_one_subscription(served, area):
+def test_token_is_for_one_subscription(served, area):
     for name in (area, f"{area}-2"):
         body = {"type": "pull-wake", "pattern": f"{area}/*", "wake_stream": f"{area}-w"}
         assert ask(served, "PUT", f"/subscriptions/{name}", body).status == 201
@@ -221,7 +221,7 @@ def test_a_token_is_for_one_subscription(served, area):
         b"[" * 100_000,
     ],
 )
-def test_a_bad_subscription_is_refused(served, body):
+def test_bad_subscription_is_refused(served, body):
     refused = served.ask("PUT", f"{CONTROL}/subscriptions/bad", body, {"content-type": JSON})
     assert refused.status == 400
     assert json.loads(refused.text)["error"]["code"] == "INVALID_REQUEST"
@@ -245,14 +245,14 @@ def test_a_bad_subscription_is_refused(served, body):
         "not an address",
     ],
 )
-def test_a_webhook_that_leads_inside_is_refused(served, url):
+def test_webhook_to_an_internal_address_is_refused(served, url):
     body = {"type": "webhook", "pattern": "x/*", "webhook": {"url": url}}
     refused = ask(served, "PUT", "/subscriptions/inside", body)
     assert (refused.status, refused.said["error"]["code"]) == (400, "WEBHOOK_URL_REJECTED")
 
 
 @pytest.mark.parametrize("path", ["", "/", "/x", "/subscriptions", "/subscriptions/", "/jwks"])
-def test_what_is_reserved_is_no_stream(served, path):
+def test_reserved_path_is_not_a_stream(served, path):
     answer = served.ask("PUT", f"{CONTROL}{path}", b"x", {"content-type": "text/plain"})
     assert answer.status == 404
     assert answer.headers["x-content-type-options"] == "nosniff"
@@ -314,14 +314,14 @@ def guarded(tmp_path_factory):
         ("all", {"pattern": "**"}, 201),
     ],
 )
-def test_whoever_subscribes_may_read_all_that_is_followed(guarded, key, body, wanted):
+def test_subscriber_must_be_allowed_to_read_followed_streams(guarded, key, body, wanted):
     name = uuid.uuid4().hex
     told = {"type": "pull-wake", "wake_stream": "own/wakes", **body}
     answer = ask(guarded, "PUT", f"/subscriptions/{name}", told, guarded.keys.get(key))
     assert answer.status == wanted, answer.text
 
 
-def test_a_subscription_is_hidden_from_who_may_not_read_what_it_follows(guarded):
+def test_subscription_is_hidden_from_keys_that_may_not_read(guarded):
     keys = guarded.keys
     body = {"type": "pull-wake", "wake_stream": "w", "streams": ["secret"]}
     assert ask(guarded, "PUT", "/subscriptions/hidden", body, keys["all"]).status == 201
@@ -340,7 +340,7 @@ def test_a_subscription_is_hidden_from_who_may_not_read_what_it_follows(guarded)
     assert ask(guarded, "GET", "/jwks.json").status == 200
 
 
-def test_who_has_no_key_learns_nothing(guarded):
+def test_request_without_a_key_learns_nothing(guarded):
     for method, path in (
         ("PUT", "/subscriptions/bad"),
         ("POST", "/subscriptions/bad/claim"),
@@ -351,13 +351,13 @@ def test_who_has_no_key_learns_nothing(guarded):
         assert answer.status == 401, (method, path)
 
 
-def test_a_server_with_keys_calls_no_webhook_on_its_own_machine(guarded):
+def test_server_with_keys_calls_no_local_webhook(guarded):
     body = {"type": "webhook", "pattern": "x/*", "webhook": {"url": "http://127.0.0.1:9/"}}
     refused = ask(guarded, "PUT", "/subscriptions/local", body, guarded.keys["all"])
     assert (refused.status, refused.said["error"]["code"]) == (400, "WEBHOOK_URL_REJECTED")
 
 
-def test_details_need_a_key_for_the_stream_itself(guarded):
+def test_details_need_a_key_for_the_stream(guarded):
     def status(key, path):
         told = {"authorization": f"Bearer {guarded.keys[key]}"}
         return guarded.ask("GET", f"/v1/stream/{path}/_details", None, told).status
@@ -368,7 +368,7 @@ def test_details_need_a_key_for_the_stream_itself(guarded):
 # The file of the keys
 
 
-def test_keys_are_made_once_and_only_their_owner_reads_them(tmp_path):
+def test_signing_keys_are_created_once_and_private(tmp_path):
     path = tmp_path / "keys.json"
     first, second = Keys(path), Keys(path)
     assert first.kid == second.kid
@@ -380,7 +380,7 @@ def test_keys_are_made_once_and_only_their_owner_reads_them(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"webhooks": "00", "tokens": "00"}', "\u00e9"])
-def test_a_file_that_holds_no_keys_is_refused(tmp_path, text):
+def test_file_without_signing_keys_is_refused(tmp_path, text):
     path = tmp_path / "keys.json"
     path.write_text(text)
     with pytest.raises(FormatError):

@@ -32,7 +32,7 @@ def until(found):
 
 
 @pytest.mark.parametrize("error", [StorageError("the disk is gone"), RuntimeError("a fault")])
-def test_a_sweep_that_fails_is_told_and_tried_again(front, monkeypatch, error):
+def test_failed_sweep_is_reported_and_retried(front, monkeypatch, error):
     failing, sweeps = True, []
 
     def sweep():

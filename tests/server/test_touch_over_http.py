@@ -54,7 +54,7 @@ def wait(front, cursor, *keys, timeout_ms=0):
     return done(front, "POST", "s/_touch/wait", body)
 
 
-def test_a_wait_tells_which_of_its_keys_were_touched(front):
+def test_wait_returns_which_keys_were_touched(front):
     begin = touchable(front)
     keys = ({"entity": "todo"}, {"entity": "todo", "key": "7"}, {"entity": "user"})
     none = wait(front, begin, *keys)
@@ -84,7 +84,7 @@ def test_rows_are_waited_for_by_a_template(front):
     assert wait(front, begin, *rows)["keys"] == [1]
 
 
-def test_who_waits_is_told_when_something_comes(front):
+def test_waiting_request_is_answered_after_a_change(front):
     begin = touchable(front)
     found = []
     body = {"cursor": begin, "keys": [{"entity": "todo"}]}
@@ -137,7 +137,7 @@ def test_who_waits_is_told_when_something_comes(front):
         ),
     ],
 )
-def test_what_cannot_be_waited_for_is_told(front, path, body):
+def test_invalid_wait_is_refused(front, path, body):
     touchable(front)
     sent = body.encode() if isinstance(body, str) else body
     status, _, told = call(front, "POST", f"s/_touch/{path}", sent)
@@ -145,7 +145,7 @@ def test_what_cannot_be_waited_for_is_told(front, path, body):
     assert done(front, "GET", "s/_touch")["templates"] == []
 
 
-def test_only_a_stream_that_says_so_is_waited_at(front):
+def test_wait_requires_a_stream_with_touch_enabled(front):
     body = {"keys": [{"entity": "todo"}]}
     for name in ("s", "none"):
         assert call(front, "GET", f"{name}/_touch")[0] == 404
@@ -169,7 +169,7 @@ class Nobody(Executor):
 def waiting(protocol, name, keys, cursor=None):
     body = json.dumps({"keys": keys, "cursor": cursor}).encode()
     return asyncio.ensure_future(
-        protocol.answer(Request("POST", f"/v1/stream/{name}/_touch/wait", body=body))
+        protocol.handle(Request("POST", f"/v1/stream/{name}/_touch/wait", body=body))
     )
 
 
@@ -179,7 +179,7 @@ async def until_waiting(streams, name, count):
             await asyncio.sleep(0)
 
 
-def test_those_who_wait_hold_no_threads_and_end_when_the_server_stops(tmp_path):
+def test_waits_hold_no_threads_and_end_when_the_server_stops(tmp_path):
     async def scene(streams):
         asyncio.get_running_loop()._default_executor = Nobody()
         # For ever, as far as a test is concerned.
@@ -208,7 +208,7 @@ def test_those_who_wait_hold_no_threads_and_end_when_the_server_stops(tmp_path):
         asyncio.run(scene(store.streams))
 
 
-def test_a_wait_takes_no_longer_than_the_server_lets_it(front):
+def test_wait_is_limited_by_the_server(front):
     """Timing of the fixture: 0.3 s. An hour would not be over in the time of a test."""
     cursor = touchable(front)
     told = wait(front, cursor, {"entity": "todo"}, timeout_ms=3_600_000)
@@ -222,7 +222,7 @@ SUFFIXES = ("_schema", "_profile", "_touch", "_touch/wait", "_touch/templates")
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_stream_that_is_called_so_is_not_made_here(front, suffix):
+def test_stream_with_a_reserved_name_is_not_created(front, suffix):
     for name in (f"s/{suffix}", f"s%2F{suffix}"):
         status, _, told = call(front, "PUT", name)
         assert (status, told["error"]["kind"]) == (400, "invalid_input")
@@ -244,7 +244,7 @@ def test_a_stream_that_is_called_so_is_not_made_here(front, suffix):
     assert front.stored("s") == []
 
 
-def test_names_that_only_look_so_are_names(server):
+def test_names_similar_to_reserved_ones_are_allowed(server):
     front = Area(server, "")
     for name in ("_schema", "s/_schemas", "s/x_schema", "s/_touch/other", "s/_schema/x"):
         done(front, "PUT", name, [1])

@@ -47,7 +47,7 @@ def waiting(front):
     return front.streams.database.metrics().queued_requests
 
 
-def test_what_waits_is_bounded_and_whoever_is_turned_away_is_told_when_to_come(front):
+def test_pending_appends_are_limited_and_refusals_have_retry_after(front):
     with contextlib.ExitStack() as stack:
         asked = []
         # While somebody else writes, nobody's append is committed.
@@ -76,7 +76,7 @@ def test_what_waits_is_bounded_and_whoever_is_turned_away_is_told_when_to_come(f
 
 
 @pytest.mark.parametrize(("action", "kind"), [("raise", b"storage"), ("full", b"disk_full")])
-def test_an_append_that_the_disk_does_not_take_is_not_answered_as_if_it_did(front, action, kind):
+def test_append_that_fails_on_disk_is_not_acknowledged(front, action, kind):
     # Room is made where there is none, and the commit tried again: it fails then too.
     failpoints.arm("kernel.commit.before", action, repeat=True)
     status, headers, body = front.ask(append("s", b"1"))[0]
@@ -89,7 +89,7 @@ def test_an_append_that_the_disk_does_not_take_is_not_answered_as_if_it_did(fron
     assert stored(front) == [b"2"]
 
 
-def test_a_store_that_is_closed_cannot_answer(front):
+def test_closed_store_responds_with_503(front):
     front.store.close()
     for sent in (append("s"), request("GET", "s"), request("PUT", "t", content_type=JSON)):
         status, headers, body = front.ask(sent)[0]

@@ -139,7 +139,7 @@ def test_repeated_upgrade_requests_are_each_stored(front, name):
     assert front.streams.info(name).next_offset == 520
 
 
-def test_upgrade_request_ends_the_connection_when_it_says_close(front, name):
+def test_upgrade_request_with_close_ends_the_connection(front, name):
     for connection_header in ("close, Upgrade", "Upgrade, HTTP2-Settings, close"):
         sent = upgraded(append(name, b"1"), {**H2C, "Connection": connection_header})
         with front.connect() as connection:

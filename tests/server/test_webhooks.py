@@ -40,14 +40,14 @@ LOOPBACK = ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "64:ff9b::7f00:
 
 
 @pytest.mark.parametrize("address", [*INSIDE, *LOOPBACK])
-def test_an_address_inside_is_refused(address):
+def test_internal_address_is_refused(address):
     with pytest.raises(WebhookRefused):
         refuse(ipaddress.ip_address(address), "public")
     refuse(ipaddress.ip_address(address), "private")
 
 
 @pytest.mark.parametrize("address", INSIDE)
-def test_this_machine_is_all_that_local_adds(address):
+def test_local_targets_add_only_this_machine(address):
     refuse(ipaddress.ip_address("127.0.0.1"), "local")
     with pytest.raises(WebhookRefused):
         refuse(ipaddress.ip_address(address), "local")
@@ -56,11 +56,11 @@ def test_this_machine_is_all_that_local_adds(address):
 @pytest.mark.parametrize(
     "address", ["93.184.216.34", "2606:2800:220:1::1", "64:ff9b::808:808", "::ffff:8.8.8.8"]
 )
-def test_a_public_address_may_be_called(address):
+def test_public_address_may_be_called(address):
     refuse(ipaddress.ip_address(address), "public")
 
 
-def test_http_is_for_this_machine_alone():
+def test_http_is_allowed_for_this_machine_only():
     check_url("http://localhost:8080/x", "local")
     check_url("http://127.0.0.1/x", "local")
     check_url("https://example.org/x?y=z", "public")
@@ -114,7 +114,7 @@ OK = b"HTTP/1.1 200 OK\r\n"
         [OK, b"connection: close\r\n\r\n", b'{"done":true}'],
     ],
 )
-def test_an_answer_is_read_however_it_is_framed(answer):
+def test_response_is_read_with_any_framing(answer):
     found, sent = asyncio.run(posted(answer))
     assert found == (200, b'{"done":true}')
     assert sent.startswith(b"POST /hook?a=b HTTP/1.1\r\nhost: 127.0.0.1:")
@@ -124,29 +124,29 @@ def test_an_answer_is_read_however_it_is_framed(answer):
 @pytest.mark.parametrize(
     "answer", [[], [b"nonsense\r\n\r\n"], [b"HTTP/1.1 "], [b"\x16\x03\x01\x02\x00"]]
 )
-def test_what_is_no_answer_is_a_failure(answer):
+def test_invalid_response_is_a_failure(answer):
     with pytest.raises(WebhookFailed):
         asyncio.run(posted(answer))
 
 
-def test_a_redirect_is_an_answer_like_others():
+def test_redirect_is_an_ordinary_response():
     moved = b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n"
     assert asyncio.run(posted([moved]))[0].status == 302
 
 
-def test_an_answer_that_drips_does_not_hold_the_server_up():
+def test_slow_response_does_not_block_the_server():
     with pytest.raises(WebhookFailed, match="within"):
         asyncio.run(posted([OK, *([b"x: y\r\n", 0.02] * 50)], timeout_s=0.3))
 
 
-def test_an_answer_without_end_is_read_only_so_far():
+def test_endless_response_is_read_up_to_a_limit():
     endless = [OK + b"\r\n", *([b"x" * 65536] * 4)]
     found, _ = asyncio.run(posted(endless, ended=False))
     assert found.status == 200
     assert len(found.body) <= 65536
 
 
-def test_a_name_is_looked_up_once_and_the_checked_address_is_called(monkeypatch):
+def test_name_is_resolved_once_and_the_checked_address_is_called(monkeypatch):
     """A name that leads to a public address when it is checked and inside when it is called."""
     asked = []
     real = socket.getaddrinfo
@@ -168,7 +168,7 @@ def test_a_name_is_looked_up_once_and_the_checked_address_is_called(monkeypatch)
 
 
 @pytest.mark.parametrize("inside", ["127.0.0.1", "10.0.0.1"])
-def test_a_name_that_leads_inside_is_not_called(monkeypatch, inside):
+def test_name_of_an_internal_address_is_not_called(monkeypatch, inside):
     monkeypatch.setattr(
         socket,
         "getaddrinfo",
@@ -181,7 +181,7 @@ def test_a_name_that_leads_inside_is_not_called(monkeypatch, inside):
         asyncio.run(webhooks.post("https://example.org/", b"{}", {}, "public", 5.0))
 
 
-def test_a_server_that_is_not_who_it_says_is_not_told():
+def test_server_with_a_wrong_certificate_is_not_called():
     """TLS is checked against the name: a receiver without a certificate hears nothing."""
     with pytest.raises(WebhookFailed):
         asyncio.run(_to_plain_server())

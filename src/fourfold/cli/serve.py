@@ -14,7 +14,7 @@ from fourfold.cli.output import Output
 from fourfold.errors import Refused
 from fourfold.server.auth import Access
 from fourfold.server.publisher import ServerPublisher
-from fourfold.server.run import is_this_machine, refuse_other_machines, serve
+from fourfold.server.run import check_listen_address, is_loopback, serve
 from fourfold.server.signing_keys import Keys
 from fourfold.server.stream_reads import ReadTimeouts
 from fourfold.server.subscriptions import Control
@@ -79,12 +79,12 @@ def command(
     """
     if publish_first and objects is None:
         raise click.UsageError("--publish-first needs --objects.")
-    if is_open and not is_this_machine(host):
+    if is_open and not is_loopback(host):
         raise Refused(
             f"--open: a server without keys does not listen on {host}",
             hint="Leave out --open, or listen on 127.0.0.1.",
         )
-    refuse_other_machines(host, Access(root))
+    check_listen_address(host, Access(root))
     opened = (
         open_store(root)
         if objects is None

@@ -40,11 +40,11 @@ HTTP_HEAD_S: Final = 20.0
 HTTP_BODY_S: Final = 30.0
 HTTP_BODY_BYTES_PER_S_MIN: Final = 4 * KIB
 """How long a body may take, beside what it takes at this speed."""
-HTTP_LOOK_S: Final = 1.0
+HTTP_TIMEOUT_CHECK_S: Final = 1.0
 """How often connections are looked at that are too slow."""
 HTTP_PIPELINE_MAX: Final = 1_024
 """Appends of one connection that are under way before no more is read from it."""
-HTTP_VIGIL_S: Final = 0.000_1
+HTTP_BUSY_POLL_S: Final = 0.000_1
 """How long the server stays awake behind an answer for the next request of a client."""
 HTTP_PATHS_REMEMBERED: Final = 4_096
 """Paths of streams that need not be looked at again."""
@@ -62,7 +62,7 @@ WEBHOOK_ANSWER_BYTES: Final = 64 * KIB
 """More of an answer is not read: it says done, or nothing that matters."""
 OBJECTS_RETRY_S: Final = 5.0
 """Between two attempts to reach an object store that was down when the server started."""
-KEYS_LOOK_S: Final = 0.005
+KEYS_CHECK_S: Final = 0.005
 """A key that was taken away is good for so long at most."""
 WEBHOOK_CONCURRENCY: Final = 16
 WEBHOOK_OWNER_SHARE: Final = 4
@@ -72,7 +72,7 @@ WEBHOOK_RETRY_MAX_S: Final = 60.0
 """The pause before the second try; it doubles with each failure, up to the longest."""
 WEBHOOK_JITTER: Final = 0.2
 """So much of a pause is up to chance, or receivers that failed together fail together again."""
-WEBHOOK_LOOK_S: Final = 0.005
+WEBHOOK_BATCH_S: Final = 0.005
 WEBHOOK_IDLE_S: Final = 5.0
 WEBHOOK_DRAIN_S: Final = 2.0
 """How long webhooks that are under way may take when the server stops."""

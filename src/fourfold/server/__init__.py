@@ -1,3 +1,3 @@
-"""The HTTP server. It translates between HTTP and the models, and decides nothing of its own."""
+"""The HTTP server: it translates between HTTP and the models, without rules of its own."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The ASGI front: any ASGI server can run it, and any ASGI application can mount it."""
+"""The ASGI application: any ASGI server can run it, and any ASGI application can mount it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from urllib.parse import unquote_to_bytes
 from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput, Refused
 from fourfold.server.budget import Lease
-from fourfold.server.headers import ALWAYS
+from fourfold.server.headers import DEFAULT_HEADERS
 from fourfold.server.request import Request, Response
-from fourfold.server.streams import Protocol, refusal
+from fourfold.server.streams import Protocol, error_response
 from fourfold.server.subscriptions import is_control
 
 Scope = MutableMapping[str, Any]
@@ -28,7 +28,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 class StreamsApp:
-    """`StreamsApp(Protocol(store.streams))` is an ASGI application."""
+    """ASGI application of a protocol: `StreamsApp(Protocol(store.streams))`."""
 
     def __init__(self, protocol: Protocol, *, body_max: int = limits.HTTP_BODY_MAX) -> None:
         self._protocol = protocol
@@ -40,39 +40,44 @@ class StreamsApp:
             return
         if scope["type"] != "http":
             raise Refused(
-                f"streams are served over HTTP, not over {scope['type']!r}",
-                hint="Follow a stream by long-poll or as server-sent events.",
+                f"connection type: must be http, got {scope['type']!r}",
+                hint="Follow a stream by long-poll or by server-sent events.",
             )
         try:
-            response = await self._answer(_request(scope), receive)
+            response = await self._respond(_parse_request(scope), receive)
         except ConnectionResetError:
-            # Half a request is none: nobody is left to hear an answer, and nothing is done.
+            # The request is incomplete and its client is gone: do nothing.
             return
         except FourfoldError as error:
-            response = refusal(error, control=is_control(scope["path"]))
+            response = error_response(error, control=is_control(scope["path"]))
         head = scope["method"] == "HEAD"
         if response.pieces is None or head:
             await _send(send, response, head=head)
         else:
             await _stream(receive, send, response, response.pieces)
 
-    async def _answer(self, request: Request, receive: Receive) -> Response:
-        """The response to a request whose body is still to be read. Whether it may be made is
-        decided by its head, before anything is kept of its body.
+    async def _respond(self, request: Request, receive: Receive) -> Response:
+        """Return the response to a request whose body is still to be received.
+
+        The head decides whether the request is admitted, before any of its body is stored.
         """
         lease = self._protocol.lease(request) if _has_body(request) else None
         try:
-            body = await self._body(receive, lease)
+            body = await self._receive_body(receive, lease)
             if body is None:
-                return Response(413, {**ALWAYS, "connection": "close"})
-            return await self._protocol.answer(replace(request, body=body) if body else request)
+                return Response(413, {**DEFAULT_HEADERS, "connection": "close"})
+            return await self._protocol.handle(replace(request, body=body) if body else request)
         finally:
             if lease is not None:
                 lease.release()
 
-    async def _body(self, receive: Receive, lease: Lease | None) -> bytes | None:
-        """The whole body; None when it is more than is taken, an error when it ends half-way.
-        Without a lease it is read and dropped.
+    async def _receive_body(self, receive: Receive, lease: Lease | None) -> bytes | None:
+        """Return the whole body, or None if it is too large.
+
+        Without a lease the body is received and discarded.
+
+        Raises:
+            ConnectionResetError: the client disconnected before the end of the body.
         """
         parts: list[bytes] = []
         size = 0
@@ -92,7 +97,7 @@ class StreamsApp:
 
 
 def _has_body(request: Request) -> bool:
-    """Return True if a request may have a body, by its head."""
+    """Return True if a request may have a body, according to its head."""
     headers = request.headers
     return (
         request.method not in {"GET", "HEAD", "OPTIONS", "DELETE"}
@@ -101,22 +106,22 @@ def _has_body(request: Request) -> bool:
     )
 
 
-def _request(scope: Scope) -> Request:
-    """What a head asks for, as the protocol reads it; InvalidInput when its path is no text."""
+def _parse_request(scope: Scope) -> Request:
+    """Build the request of an ASGI scope; raise InvalidInput if its path is not UTF-8."""
     hosts = [value for name, value in scope["headers"] if name == b"host"]
     if len(hosts) > 1 or (not hosts and scope.get("http_version") == "1.1"):
-        # Where it leads could be read in two ways.
-        raise InvalidInput(f"a request needs exactly one Host, got {len(hosts)}")
+        # The target would be ambiguous.
+        raise InvalidInput(f"Host: must be sent exactly once, got {len(hosts)}")
     raw: bytes | None = scope.get("raw_path")
     if raw is not None:
         try:
             unquote_to_bytes(raw).decode()
         except UnicodeDecodeError:
-            # Decoded leniently, different names would become the same one.
-            raise InvalidInput("the path is not UTF-8") from None
+            # Lenient decoding would map different names to the same one.
+            raise InvalidInput("path: must be UTF-8") from None
     root: str = scope.get("root_path", "").rstrip("/")
     path: str = scope["path"]
-    # Some servers tell the path as the client sent it, some what is left of it behind the root.
+    # Some servers pass the path as the client sent it, some without the root.
     if path == root or path.startswith(f"{root}/"):
         path = path.removeprefix(root)
     return Request(
@@ -140,13 +145,13 @@ async def _lifespan(receive: Receive, send: Send) -> None:
 
 
 async def _send(send: Send, response: Response, *, head: bool, more: bool = False) -> None:
-    told = [
+    headers = [
         (name.encode("latin-1"), value.encode("latin-1", "replace"))
         for name, value in response.headers.items()
     ]
     if response.pieces is None and response.status not in {204, 304} and not head:
-        told.append((b"content-length", str(len(response.body)).encode()))
-    await send({"type": "http.response.start", "status": response.status, "headers": told})
+        headers.append((b"content-length", str(len(response.body)).encode()))
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
     if not more:
         await send({"type": "http.response.body", "body": b"" if head else response.body})
 
@@ -154,22 +159,22 @@ async def _send(send: Send, response: Response, *, head: bool, more: bool = Fals
 async def _stream(
     receive: Receive, send: Send, response: Response, pieces: AsyncIterator[bytes]
 ) -> None:
-    """Send a body as it comes, until its end or until its reader is gone."""
+    """Send a body as it is produced, until its end or until the client disconnects."""
     await _send(send, response, head=False, more=True)
-    sending = asyncio.current_task()
-    assert sending is not None
-    gone = asyncio.ensure_future(receive())
-    # All of the request was read: what comes next is that the connection ended.
-    gone.add_done_callback(lambda done: done.cancelled() or sending.cancel())
+    task = asyncio.current_task()
+    assert task is not None
+    disconnected = asyncio.ensure_future(receive())
+    # The whole request was received: the next event is that the client disconnected.
+    disconnected.add_done_callback(lambda done: done.cancelled() or task.cancel())
     try:
         async for piece in pieces:
             await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
     except asyncio.CancelledError:
-        if not gone.done() or gone.cancelled():
+        if not disconnected.done() or disconnected.cancelled():
             raise
-        sending.uncancel()
+        task.uncancel()
     finally:
-        gone.cancel()
+        disconnected.cancel()
         if isinstance(pieces, AsyncGenerator):
             await pieces.aclose()

@@ -1,7 +1,7 @@
-"""Memory for the bodies of requests: bytes that are being received, over all connections.
+"""Memory budget for request bodies that are being received, over all connections.
 
-A body counts from its first part until the request is handed over, and no key may have more than a
-part of the budget. So neither many clients nor one key can fill the memory of a server.
+A body counts from its first part until the request is handled, and no key may use more than a share
+of the budget. So neither many clients nor one key can fill the memory of a server.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from fourfold import limits
 from fourfold.errors import Busy
 
 ANONYMOUS: Final = ""
-"""Requests that need no key, on a server that asks for keys, share one part."""
+"""Owner of requests that need no key, on a server that requires keys."""
 
 
 class BodyBudget:
-    """Bytes of bodies that one server holds."""
+    """Bytes of request bodies that one server holds."""
 
     def __init__(self, total: int = limits.HTTP_BODY_BYTES_IN_FLIGHT) -> None:
         self.total = total
@@ -25,21 +25,21 @@ class BodyBudget:
         self._by_owner: dict[str, int] = {}
 
     def lease(self, owner: str | None) -> Lease:
-        """Return a lease for one body; without an owner (no key is needed) no share limits it."""
+        """Return a lease for one body; without an owner (no key is required) no share limits it."""
         return Lease(self, owner)
 
     def change(self, owner: str | None, size: int) -> None:
-        """Add to what an owner holds, or take away from it; Busy if that is too much."""
+        """Change what an owner holds by `size` bytes; raise Busy if that exceeds the budget."""
         if owner is None:
             held = self.held
-            most = self.total
+            limit = self.total
         else:
             held = self._by_owner.get(owner, 0)
-            most = self.share
-        if size > 0 and (held + size > most or self.held + size > self.total):
+            limit = self.share
+        if size > 0 and (held + size > limit or self.held + size > self.total):
             raise Busy(
-                f"bodies under way: cannot hold {size} more bytes, got {held} of {most}",
-                hint="Send the request again later, or send fewer at once.",
+                f"request bodies: cannot hold {size} more bytes, got {held} of {limit}",
+                hint="Retry later, or send fewer requests at once.",
                 retry_after=limits.RETRY_AFTER_S,
             )
         self.held += size
@@ -50,7 +50,7 @@ class BodyBudget:
 
 
 class Lease:
-    """What one body holds of a budget."""
+    """Bytes of a budget that one body holds."""
 
     __slots__ = ("_budget", "_held", "_owner")
 
@@ -60,9 +60,10 @@ class Lease:
         self._held = 0
 
     def hold(self, size: int) -> None:
-        """Hold so many bytes from now on; Busy, and no change, if there is no room for them."""
+        """Hold exactly `size` bytes; raise Busy, without a change, if the budget is exceeded."""
         self._budget.change(self._owner, size - self._held)
         self._held = size
 
     def release(self) -> None:
+        """Release all bytes."""
         self.hold(0)

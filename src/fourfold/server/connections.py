@@ -1,8 +1,8 @@
-"""The number of connections of a server, in all and from one address.
+"""Limits on the number of connections, in total and per address.
 
-Proxies carry the connections of many clients: one on this machine, or one that is named in
-`server.trusted_proxies`, has no limit but that of all. It has to limit its own clients. Addresses
-of one IPv6 network (/64) count as one, since a single client has all of them.
+Proxies carry the connections of many clients: one on this machine, or one listed in
+`server.trusted_proxies`, has only the total limit, and must limit its own clients. Addresses of one
+IPv6 network (/64) count as one, since a single client has all of them.
 """
 
 from __future__ import annotations
@@ -16,24 +16,26 @@ _NETWORK_BITS = 64
 
 
 class Connections:
-    """Counts connections. Each one that was let in has to leave."""
+    """Count connections. Each one that entered must leave."""
 
     def __init__(
         self,
-        most: int = limits.HTTP_CONNECTIONS,
+        total: int = limits.HTTP_CONNECTIONS,
         per_address: int = limits.HTTP_CONNECTIONS_PER_ADDRESS,
         proxies: frozenset[str] = frozenset(),
     ) -> None:
-        self._most = most
+        self._total = total
         self._per_address = per_address
         self._proxies = proxies
         self._by_source: Counter[str] = Counter()
         self.count = 0
 
     def enter(self, address: str | None) -> bool:
-        """Count a connection from an address; False, and not counted, if it is one too many."""
+        """Count a connection from an address; return False, without counting, if there are too
+        many.
+        """
         source = self._source(address)
-        if self.count >= self._most or self._by_source[source or ""] >= self._per_address:
+        if self.count >= self._total or self._by_source[source or ""] >= self._per_address:
             return False
         self.count += 1
         if source is not None:
@@ -41,6 +43,7 @@ class Connections:
         return True
 
     def leave(self, address: str | None) -> None:
+        """Stop counting a connection."""
         self.count -= 1
         source = self._source(address)
         if source is not None:
@@ -49,7 +52,7 @@ class Connections:
                 del self._by_source[source]
 
     def _source(self, address: str | None) -> str | None:
-        """What a connection is counted under; None where there is no limit for one source."""
+        """Return the key to count a connection under, or None if only the total limit applies."""
         if address is None or address in self._proxies:
             return None
         try:
@@ -65,5 +68,5 @@ class Connections:
 
 
 def proxies(setting: str) -> list[str]:
-    """The addresses in `server.trusted_proxies`."""
-    return [] if setting == "none" else [each.strip() for each in setting.split(",")]
+    """Parse `server.trusted_proxies` into addresses."""
+    return [] if setting == "none" else [address.strip() for address in setting.split(",")]

@@ -1,7 +1,7 @@
-"""What went wrong, as those may hear it who only know the server's address.
+"""Strip file paths of the server from error messages that are sent to clients.
 
-Messages name the file that they are about, which helps whoever looks after the store. Where that
-file lies on the server's disk is nobody else's business: it is left out of every answer.
+Messages name the file that they are about, for the operator of the store. Clients must not learn
+where it is on the server's disk.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from typing import Final
 
 from fourfold.errors import FourfoldError
 
-# What a client has said stands in quotes in a message, and stays; also when it looks like a path.
+# Values that a client sent are quoted in messages, and stay even if they look like paths.
 _SUBJECT: Final = re.compile(r"\A(?:/.*?|[^\s'\":]+/[^\s'\":]*): (?=.)", re.DOTALL)
-_OF_THE_SYSTEM: Final = re.compile(r"(\[Errno -?\d+\] [^:']*): '[^']*'(?: -> '[^']*')?")
+_OS_ERROR: Final = re.compile(r"(\[Errno -?\d+\] [^:']*): '[^']*'(?: -> '[^']*')?")
 _ANYWHERE: Final = re.compile(r"(?<![\w.:/'\"])/[^\s'\":/`]+/[^\s'\":`]+")
 
 
 def redact_paths(error: FourfoldError) -> FourfoldError:
-    """The same error without the paths of files."""
-    found = error.with_message(_without_paths(error.message))
-    found.hint = _without_paths(error.hint)
-    return found
+    """Return a copy of an error without file paths."""
+    redacted = error.with_message(_without_paths(error.message))
+    redacted.hint = _without_paths(error.hint)
+    return redacted
 
 
 def _without_paths(text: str) -> str:
     if "/" not in text:
         return text
-    text = _OF_THE_SYSTEM.sub(r"\1", _SUBJECT.sub("", text))
+    text = _OS_ERROR.sub(r"\1", _SUBJECT.sub("", text))
     return _ANYWHERE.sub("a file of the server", text)

@@ -1,30 +1,26 @@
-"""The fast front: takes appends off the wire before an ASGI request is made of them.
+"""Fast append path: handle appends before an ASGI request is built for them.
 
-It is the plain front with one difference: a plain POST to a stream is read, handed to the streams
-and answered by callbacks, without a scope, a task or a future. Everything else goes the way it
-always went. What is said is decided by the same `Protocol`, so both ways give the same answers.
-A head that was read before, byte by byte the same, is not even parsed again.
+`FastAppendProtocol` is `HttpProtocol` with one difference: a plain POST to a stream is parsed,
+passed to the streams and answered by callbacks, without a scope, a task or a future. Every other
+request takes the usual path. The same `Protocol` decides the response, so both paths respond alike.
+A head that equals an earlier one, byte for byte, is not parsed again.
 
     bytes ──> parser ──┬─ plain POST under /v1/stream/ ──> Protocol ──> Streams ──┬──> bytes
                        └─ anything else ──> uvicorn ──> ASGI ──> Protocol ────────┘
 
-Answers leave a connection in the order in which its requests came, also when both ways are mixed.
-Reading stops while too many are under way, or while the client does not take its answers.
+Responses leave a connection in the order of its requests, also when both paths are mixed. Reading
+pauses while too many requests are in flight, or while the client does not read its responses.
 
-The head of an answer leaves together with the first piece of its body.
+Coalesced write: the head of a response is sent together with the first part of its body. uvicorn
+writes them separately, and each write is a system call, a packet, and for a waiting reader a wake
+for nothing. The head is held back until the body comes, but no longer than until the next
+iteration of the loop.
 
-uvicorn writes them one after the other, and each write is a call of the system, a packet, and for
-a reader who waits a time to be woken for nothing. So the head is held back until the body comes. It
-never comes later than the next turn of the loop: an answer whose body is not there yet begins
-nevertheless.
-
-Staying awake for a moment after an answer, where that pays.
-
-A client that waits for each answer has its next request ready some tens of microseconds later. To
-put the thread to sleep until then, and to wake it up with its caches cold, can take longer than
-that. So the event loop looks again and again for a short while before it sleeps. That is good only
-while requests do come in that time: where they do not, the attempt is given up, and made again only
-now and then. On a machine with one processor it is never made, since the client needs that one.
+Busy poll: a client that waits for each response has its next request ready some tens of
+microseconds later. Putting the thread to sleep until then, and waking it with cold caches, can take
+longer than that, so the event loop polls for a short time before it sleeps. That pays only while
+requests do arrive in that time: otherwise polling stops, and is tried again now and then. On a
+machine with one processor it is never done, since the client needs that processor.
 """
 
 from __future__ import annotations
@@ -45,22 +41,22 @@ from fourfold.models.streams import Appended, Streams
 from fourfold.models.streams.append import Outcome
 from fourfold.server.budget import Lease
 from fourfold.server.connections import Connections, proxies
-from fourfold.server.headers import ALWAYS, STREAM_PREFIX, plain_kind
+from fourfold.server.headers import DEFAULT_HEADERS, STREAM_PREFIX, plain_content_type
 from fourfold.server.http_protocol import (
     BODY_TOO_LARGE,
-    BROKEN,
+    INTERNAL_ERROR,
     HttpProtocol,
     Phase,
     RequestTimeouts,
-    lines,
+    encode_headers,
 )
 from fourfold.server.request import Request, Response
-from fourfold.server.streams import Protocol, outcome, refusal
+from fourfold.server.streams import Protocol, append_response, error_response
 from fourfold.settings import Server
 
 
 class CoalescedWrite:
-    """What an answer is written to: the transport of its connection, but for the head."""
+    """Transport of one response that holds its head back until the first part of the body."""
 
     __slots__ = ("_head", "_loop", "_transport")
 
@@ -68,9 +64,10 @@ class CoalescedWrite:
         self._transport = transport
         self._loop = loop
         self._head: bytes | None = b""
-        """What is held back; None from when that was written."""
+        """Bytes held back; None once they were written."""
 
     def write(self, data: bytes) -> None:
+        """Hold back the first data, and write everything after it at once."""
         head = self._head
         if head is None:
             self._transport.write(data)
@@ -82,10 +79,12 @@ class CoalescedWrite:
             self._loop.call_soon(self._flush)
 
     def close(self) -> None:
+        """Write what is held back and close the transport."""
         self._flush()
         self._transport.close()
 
     def is_closing(self) -> bool:
+        """Return True if the transport is closing."""
         return self._transport.is_closing()
 
     def _flush(self) -> None:
@@ -95,61 +94,61 @@ class CoalescedWrite:
 
 
 _TRUST_MAX = 16
-_TRUST_LOST = 4
-"""How far it is believed that the next request comes soon: one more for each that did, and so many
-less for each that did not.
+_TRUST_LOSS = 4
+"""Confidence that the next request arrives soon: plus 1 for each that did, minus `_TRUST_LOSS` for
+each that did not.
 """
-_TRIED_ANEW = 64
-"""Where it is not believed, one in so many answers is waited behind all the same."""
+_RETRY_EVERY = 64
+"""Without confidence, polling is still tried after one in this many responses."""
 
 
 class BusyPoll:
-    """Keeps the loop of one server awake."""
+    """Keep the event loop of one server awake for a short time after a response."""
 
     def __init__(
         self,
-        seconds: float = limits.HTTP_VIGIL_S,
+        seconds: float = limits.HTTP_BUSY_POLL_S,
         *,
         processors: int | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        found = os.cpu_count() if processors is None else processors
-        self._seconds = seconds if (found or 1) > 1 else 0.0
+        processor_count = os.cpu_count() if processors is None else processors
+        self._seconds = seconds if (processor_count or 1) > 1 else 0.0
         self._clock = clock
         self._until = 0.0
-        self._watching = False
-        self._trust = _TRUST_LOST
-        self._passed = 0
-        self.asked = False
-        """Whether a request came since the last answer; whoever hears of one says so."""
+        self._polling = False
+        self._trust = _TRUST_LOSS
+        self._skipped = 0
+        self.request_seen = False
+        """True if a request arrived since the last response; set by the connections."""
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """An answer was given on `loop`, and nothing is left to do for its client."""
+        """Start polling after a response, when nothing else is pending for its client."""
         if self._trust == 0:
-            self._passed += 1
-            if self._passed < _TRIED_ANEW:
+            self._skipped += 1
+            if self._skipped < _RETRY_EVERY:
                 return
-            self._passed = 0
-        self.asked = False
+            self._skipped = 0
+        self.request_seen = False
         self._until = self._clock() + self._seconds
-        if not self._watching and self._seconds:
-            self._watching = True
-            loop.call_soon(self._look, loop)
+        if not self._polling and self._seconds:
+            self._polling = True
+            loop.call_soon(self._poll, loop)
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Once in every turn of the loop, which does not sleep while this is to be called again."""
-        if self.asked:
+    def _poll(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Run once per iteration of the loop, which does not sleep while this is scheduled."""
+        if self.request_seen:
             self._trust = min(_TRUST_MAX, self._trust + 1)
         elif self._clock() < self._until:
-            loop.call_soon(self._look, loop)
+            loop.call_soon(self._poll, loop)
             return
         else:
-            self._trust = max(0, self._trust - _TRUST_LOST)
-        self._watching = False
+            self._trust = max(0, self._trust - _TRUST_LOSS)
+        self._polling = False
 
 
 _PREFIX_CHARS: Final = len(STREAM_PREFIX)
-# Names that need no decoding; a part that begins with an underscore may be more than a stream.
+# Names that need no decoding; a segment that begins with an underscore may be a reserved path.
 _PLAIN_PATH: Final = re.compile(
     re.escape(STREAM_PREFIX.encode()) + rb"(?!_)(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|/(?!_))+"
 )
@@ -157,45 +156,45 @@ _LENGTH: Final = b"content-length"
 _HEAD_END: Final = b"\r\n\r\n"
 _POST: Final = b"POST "
 _VERSION: Final = b" HTTP/1.1\r\n"
-_DONE: Final = lines(ALWAYS) + b"stream-next-offset: "
-# Members of an enumeration are looked up each time that they are named.
+_APPENDED_HEADERS: Final = encode_headers(DEFAULT_HEADERS) + b"stream-next-offset: "
+# Module names are cheaper than members of an enumeration on this path.
 _HEAD, _BODY, _BUSY, _IDLE = Phase.HEAD, Phase.BODY, Phase.BUSY, Phase.IDLE
 
 
 class _PendingAppend:
-    """An answer that a connection owes; `done` is what is known of it."""
+    """A response that a connection has still to send; `outcome` is None until it is known."""
 
-    __slots__ = ("done", "front", "wrote")
+    __slots__ = ("connection", "outcome", "wrote")
 
-    def __init__(self, front: FastAppendProtocol) -> None:
-        self.front = front
-        self.done: Outcome | Response | None = None
+    def __init__(self, connection: FastAppendProtocol) -> None:
+        self.connection = connection
+        self.outcome: Outcome | Response | None = None
         self.wrote = False
 
-    def tell(self, done: Outcome | Response) -> None:
-        self.done = done
-        self.front.answer_those_done()
+    def complete(self, outcome: Outcome | Response) -> None:
+        """Set the outcome and send every response that is ready."""
+        self.outcome = outcome
+        self.connection.send_ready_responses()
 
 
 class _Head(NamedTuple):
-    """The headers of an append, remembered: most clients send the same ones again and again, but
-    for the length of the body.
-    """
+    """The parsed headers of an append; most clients repeat them exactly, except for the length."""
 
     headers: list[tuple[bytes, bytes]]
-    """Without the length."""
+    """Headers without Content-Length."""
     length_at: int
-    """Where that stood among them; -1 when there was none."""
-    told: dict[str, str]
-    plain: str | None
-    """The content type, where nothing else is said of the append."""
-    of_any_version: bool
-    """Whether something is said of the connection, which older versions of HTTP may say too."""
+    """Index of Content-Length among the headers; -1 if there was none."""
+    fields: dict[str, str]
+    content_type: str | None
+    """The content type, if no other header changes the meaning of the append."""
+    has_connection_headers: bool
+    """True if a Connection or Upgrade header is present, which HTTP/1.0 clients send too."""
 
 
-class _Turn:
-    """Stands where uvicorn keeps the request that is under way on a connection, so that it queues
-    what comes behind, and lets it end when the server stops.
+class _AppendCycle:
+    """Stand-in for uvicorn's request cycle while appends are in flight.
+
+    It makes uvicorn queue later requests, and end the connection when the server stops.
     """
 
     __slots__ = ("disconnected", "keep_alive", "message_event", "response_complete")
@@ -207,89 +206,92 @@ class _Turn:
         self.message_event = self
 
     def set(self) -> None:
-        """Nobody waits for the body of an append."""
+        """Do nothing: no task waits for the body of an append."""
 
 
 class FastAppendProtocol(HttpProtocol):
-    """One connection. `serving` makes the class of a server from it, with what it serves."""
+    """One connection. `make_protocol_class` derives the class of a server from it."""
 
-    core: ClassVar[Protocol]
+    protocol: ClassVar[Protocol]
     streams: ClassVar[Streams]
-    vigil: ClassVar[BusyPoll]
+    busy_poll: ClassVar[BusyPoll]
     names: ClassVar[dict[bytes, str]]
-    """Streams by their paths, so that a path is looked at once."""
+    """Stream names by path, so that a path is validated once."""
     heads: ClassVar[dict[bytes, tuple[_Head, int]]]
-    """What the bytes of a head said, behind its path; and the length of the body."""
+    """Parsed head and body length, by the bytes of the head after the path."""
     _defaults: ClassVar[tuple[Any, bytes, bytes]] = (None, b"", b"")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._awaited: deque[_PendingAppend] = deque()
-        self._turn: Any = _Turn()
-        self._taking = False
-        """Whether the body that is being read is that of an append."""
-        self._between = True
-        """Whether the parser is at the end of a request, so that what comes begins the next."""
-        self._taken = 0
-        """Appends that the parser found."""
+        self._pending: deque[_PendingAppend] = deque()
+        self._append_cycle: Any = _AppendCycle()
+        self._is_append = False
+        """True while the body being received belongs to an append."""
+        self._at_message_boundary = True
+        """True if the parser is at the end of a request, so that new data begins the next one."""
+        self._append_count = 0
+        """Number of appends parsed."""
         self._head: _Head | None = None
         self._name = ""
         self._parts: list[bytes] = []
         self._lease: Lease | None = None
-        """What the parts hold of the budget, once more than one piece of the wire was needed."""
-        self._dropping = False
-        """Whether the body that is being read is that of an append that was refused."""
+        """Memory reserved for the parts, once a body needs more than one read."""
+        self._discarding = False
+        """True while the body being received belongs to a refused append."""
 
     # Connections
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._awaited.clear()
-        self._taking = False
-        self._release()
+        """Drop pending appends and release their memory."""
+        self._pending.clear()
+        self._is_append = False
+        self._release_budget()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        """Handle a repeated append directly; parse anything else."""
         if self._ended:
             return
-        end = data.find(_HEAD_END) if self._between else -1
+        end = data.find(_HEAD_END) if self._at_message_boundary else -1
         line = data.find(_VERSION, 0, end) if end >= 0 else -1
-        if end >= 0 and self._is_repeated(data, line, end):
+        if end >= 0 and self._append_repeated(data, line, end):
             return
-        taken = self._taken
+        append_count = self._append_count
         super().data_received(data)
-        if self._taking:
-            self._hold()
-        elif end >= 0 and self._taken == taken + 1:
+        if self._is_append:
+            self._reserve_budget()
+        elif end >= 0 and self._append_count == append_count + 1:
             self._remember(data, line, end)
 
-    def _is_repeated(self, data: bytes, line: int, end: int) -> bool:
-        """Take an append that came whole and whose head was read before, byte by byte, but for the
-        stream: there is nothing in it for the parser to find.
+    def _append_repeated(self, data: bytes, line: int, end: int) -> bool:
+        """Append a complete request whose head equals an earlier one except for the stream.
+
+        Returns False if the request has to be parsed.
         """
         known = self.heads.get(data[line:end])
         if known is None or len(data) != end + 4 + known[1] or data[:5] != _POST:
             return False
         name = self.names.get(data[5:line])
-        cycle, turn = self.cycle, self._turn
+        cycle, turn = self.cycle, self._append_cycle
         if name is None or not (cycle is turn or cycle is None or cycle.response_complete):
             return False
         self._unset_keepalive_if_required()
         self.cycle = turn
         turn.response_complete = False
-        self.vigil.asked = True
+        self.busy_poll.request_seen = True
         self.phase = _BUSY
         self._name, self._head = name, known[0]
         self._append(data[end + 4 :])
         return True
 
     def _remember(self, data: bytes, line: int, end: int) -> None:
-        """Keep the head of an append that was just read, if nothing came but that."""
+        """Remember the head of the append that was just parsed, if nothing else was received."""
         head, heads = self._head, self.heads
         if (
             head is not None
             and head.length_at >= 0
-            and "transfer-encoding" not in head.told
-            and self._between
+            and "transfer-encoding" not in head.fields
+            and self._at_message_boundary
             and data[:5] == _POST
             and len(data) == end + 4 + self.received
             and end - line <= limits.HTTP_HEAD_REMEMBERED_BYTES
@@ -299,68 +301,73 @@ class FastAppendProtocol(HttpProtocol):
             heads[data[line:end]] = (head, self.received)
 
     def eof_received(self) -> Any:
-        """A client that has said everything still gets the answers that it is owed."""
-        if self._awaited and self.cycle is self._turn:
-            self._ended, self._taking = True, False
-            self._turn.keep_alive = False
+        """Keep the connection open until all pending responses are sent."""
+        if self._pending and self.cycle is self._append_cycle:
+            self._ended, self._is_append = True, False
+            self._append_cycle.keep_alive = False
             return True
         return super().eof_received()
 
     def pause_writing(self) -> None:
+        """Pause reading too while appends are in flight."""
         super().pause_writing()
-        if self.cycle is self._turn:
+        if self.cycle is self._append_cycle:
             self.flow.pause_reading()
 
     def resume_writing(self) -> None:
+        """Resume reading too while appends are in flight."""
         super().resume_writing()
-        if self.cycle is self._turn and not self._ended:
+        if self.cycle is self._append_cycle and not self._ended:
             self.flow.resume_reading()
 
-    # What the parser finds
+    # Parser callbacks
 
     def on_message_begin(self) -> None:
-        self._between = False
-        self._fed = self._first = self._piece
-        # The scope is made when it is known that one is needed.
+        """Start receiving a request head."""
+        self._at_message_boundary = False
+        self._bytes_fed = self._first_chunk_size = self._chunk_size
+        # The ASGI scope is built only when it is needed.
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
         self._in_head = True
-        self.phase, self.since = _HEAD, self.patience.now
-        self.vigil.asked = True
+        self.phase, self.since = _HEAD, self.timeouts.now
+        self.busy_poll.request_seen = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        """Add a header; trailers of a chunked body are ignored."""
         if self._in_head:
             self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
+        """Choose the fast path or uvicorn's for the request."""
         if self._ended:
             return
         self._in_head = False
-        self.refuse_large_head()
-        self.phase, self.since, self.received = _BODY, self.patience.now, 0
-        cycle, turn = self.cycle, self._turn
+        self.check_head_size()
+        self.phase, self.since, self.received = _BODY, self.timeouts.now, 0
+        cycle, turn = self.cycle, self._append_cycle
         if (
             self.parser.get_method() == b"POST"
             and (cycle is turn or cycle is None or cycle.response_complete)
-            and (self._is_known() or self._is_plain())
+            and (self._matches_last_head() or self._is_fast_append())
         ):
             self._parts = []
-            self._taking = True
+            self._is_append = True
             self.cycle = turn
             turn.response_complete = False
         elif self.parser.should_upgrade():
             self.ignore_upgrade()
         else:
-            self._leave_to_uvicorn()
+            self._delegate_to_uvicorn()
 
-    def _is_known(self) -> bool:
-        """Whether this is the head of the append before, but for the stream and the length."""
+    def _matches_last_head(self) -> bool:
+        """Return True if the head equals that of the last append except for stream and length."""
         head, headers, parser = self._head, self.headers, self.parser
         name = self.names.get(self.url)
         if name is None or head is None or not parser.should_keep_alive():
             return False
-        if head.of_any_version and parser.get_http_version() != "1.1":
+        if head.has_connection_headers and parser.get_http_version() != "1.1":
             return False
         at = head.length_at
         if at < 0:
@@ -376,8 +383,8 @@ class FastAppendProtocol(HttpProtocol):
         self._name = name
         return True
 
-    def _is_plain(self) -> bool:
-        """Whether this is an append that needs nothing of what uvicorn does; its head is kept."""
+    def _is_fast_append(self) -> bool:
+        """Return True, and remember the head, if the append needs nothing of uvicorn."""
         parser, url = self.parser, self.url
         if not (
             _PLAIN_PATH.fullmatch(url)
@@ -389,15 +396,21 @@ class FastAppendProtocol(HttpProtocol):
         ):
             return False
         headers = self.headers
-        told = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
-        if "expect" in told or [name for name, _ in headers].count(b"host") != 1:
+        fields = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
+        if "expect" in fields or [name for name, _ in headers].count(b"host") != 1:
             return False
-        at = next((at for at, (name, _) in enumerate(headers) if name == _LENGTH), -1)
-        rest = [each for each in headers if each[0] != _LENGTH]
-        odd = "connection" in told or "upgrade" in told
-        # Under another name an append is looked at each time: whether a key is needed may change.
-        named = self.core.hosts.allows(told["host"], is_open=True)
-        self._head = _Head(rest, at, told, plain_kind(told) if named else None, odd)
+        index = next((index for index, (name, _) in enumerate(headers) if name == _LENGTH), -1)
+        other_headers = [header for header in headers if header[0] != _LENGTH]
+        has_connection_headers = "connection" in fields or "upgrade" in fields
+        # Under another host each append is checked: whether a key is required may change.
+        is_allowed_host = self.protocol.hosts.allows(fields["host"], is_open=True)
+        self._head = _Head(
+            other_headers,
+            index,
+            fields,
+            plain_content_type(fields) if is_allowed_host else None,
+            has_connection_headers,
+        )
         self._name = url[_PREFIX_CHARS:].decode("ascii")
         names = self.names
         if len(names) >= limits.HTTP_PATHS_REMEMBERED:
@@ -405,7 +418,8 @@ class FastAppendProtocol(HttpProtocol):
         names[url] = self._name
         return True
 
-    def _leave_to_uvicorn(self) -> None:
+    def _delegate_to_uvicorn(self) -> None:
+        """Handle the request by uvicorn and ASGI."""
         url, headers = self.url, self.headers
         super().on_message_begin()
         self.url = url
@@ -417,183 +431,207 @@ class FastAppendProtocol(HttpProtocol):
             self.cycle.transport = CoalescedWrite(self.transport, self.loop)  # type: ignore[assignment]
 
     def on_body(self, body: bytes) -> None:
+        """Collect a part of an append's body, or pass it on to uvicorn."""
         if self._ended:
             return
-        self._fed = self._first = self._piece
+        self._bytes_fed = self._first_chunk_size = self._chunk_size
         self.received += len(body)
-        if self._taking:
+        if self._is_append:
             if self.received > limits.HTTP_BODY_MAX:
-                self._last(BODY_TOO_LARGE)
+                self._respond_last(BODY_TOO_LARGE)
             else:
                 self._parts.append(body)
-        elif not self._dropping:
+        elif not self._discarding:
             self.read_body(body)
         elif self.received > limits.HTTP_BODY_MAX:
             self._ended = True
             self.transport.close()
 
     def on_message_complete(self) -> None:
+        """Append a complete body, or pass the event on to uvicorn."""
         if self._ended:
             return
-        self._between = True
+        self._at_message_boundary = True
         self.phase = _BUSY
-        if self._taking:
-            self._taking = False
-            self._taken += 1
+        if self._is_append:
+            self._is_append = False
+            self._append_count += 1
             parts, self._parts = self._parts, []
             if self._lease is not None:
-                self._release()
+                self._release_budget()
             self._append(parts[0] if len(parts) == 1 else b"".join(parts))
-        elif self._dropping:
-            self._dropping = False
-            self.phase, self.since = _IDLE, self.patience.now
+        elif self._discarding:
+            self._discarding = False
+            self.phase, self.since = _IDLE, self.timeouts.now
         else:
             super().on_message_complete()
 
     def end_with(self, response: Response) -> None:
-        cycle, turn = self.cycle, self._turn
+        """Send the last response of the connection, to the request that is being received."""
+        cycle, turn = self.cycle, self._append_cycle
         if cycle is turn or cycle is None or cycle.response_complete:
-            self._last(response)
+            self._respond_last(response)
         else:
             super().end_with(response)
 
     # Appends
 
-    def _hold(self) -> None:
-        """A body needs more than what came: its key is looked at before more of it is read, and
-        what came of it counts. Where it is refused, its answer does not wait for the rest.
+    def _reserve_budget(self) -> None:
+        """Reserve memory for a body that needs another read, after checking the request's key.
+
+        A refused append is answered at once, without waiting for the rest of its body.
         """
         head = self._head
         assert head is not None
-        if not self.received and head.plain is not None and self.core.is_open:
-            # Many clients send head and body apart: there is no key to look at, nothing to count.
+        if not self.received and head.content_type is not None and self.protocol.is_open:
+            # Many clients send head and body separately: no key to check, nothing to count.
             return
         try:
             if self._lease is None:
-                request = Request("POST", STREAM_PREFIX + self._name, "", head.told)
-                self._lease = self.core.lease(request)
+                request = Request("POST", STREAM_PREFIX + self._name, "", head.fields)
+                self._lease = self.protocol.lease(request)
             self._lease.hold(self.received)
         except FourfoldError as error:
-            self._taking, self._dropping, self._parts = False, True, []
-            self._release()
-            self._owe(refusal(error))
+            self._is_append, self._discarding, self._parts = False, True, []
+            self._release_budget()
+            self._respond(error_response(error))
 
-    def _release(self) -> None:
+    def _release_budget(self) -> None:
         if self._lease is not None:
             self._lease.release()
             self._lease = None
 
-    def _owe(self, response: Response) -> None:
-        awaited = _PendingAppend(self)
-        self._awaited.append(awaited)
-        awaited.tell(response)
+    def _respond(self, response: Response) -> None:
+        pending = _PendingAppend(self)
+        self._pending.append(pending)
+        pending.complete(response)
 
     def _append(self, body: bytes) -> None:
-        awaited = _PendingAppend(self)
-        self._awaited.append(awaited)
-        core, name, head = self.core, self._name, self._head
+        """Submit the append that was just received."""
+        pending = _PendingAppend(self)
+        self._pending.append(pending)
+        protocol, name, head = self.protocol, self._name, self._head
         assert head is not None
         try:
-            if head.plain is not None and body and core.is_open:
-                asked = core.plain_append(name, head.plain, body)
+            if head.content_type is not None and body and protocol.is_open:
+                append = protocol.make_plain_append(name, head.content_type, body)
             else:
-                request = Request("POST", STREAM_PREFIX + name, "", head.told, body)
-                core.admit(request)
-                asked = core.append_asked(request, name)
-            awaited.wrote = bool(asked.records)
-            self.streams.append_soon(name, asked, awaited.tell, self.loop)
+                request = Request("POST", STREAM_PREFIX + name, "", head.fields, body)
+                protocol.admit(request)
+                append = protocol.parse_append(request, name)
+            pending.wrote = bool(append.records)
+            self.streams.append_soon(name, append, pending.complete, self.loop)
         except FourfoldError as error:
-            awaited.tell(refusal(error))
+            pending.complete(error_response(error))
         except Exception:
-            self.logger.exception("Exception in the fast front")
-            awaited.tell(BROKEN)
-        if len(self._awaited) >= limits.HTTP_PIPELINE_MAX:
+            self.logger.exception("Exception in the fast append path")
+            pending.complete(INTERNAL_ERROR)
+        if len(self._pending) >= limits.HTTP_PIPELINE_MAX:
             self.flow.pause_reading()
 
-    def _last(self, response: Response) -> None:
-        """An answer behind which the connection ends."""
-        self._ended, self._taking = True, False
-        self._turn.keep_alive = False
-        self.cycle = self._turn
-        self._turn.response_complete = False
+    def _respond_last(self, response: Response) -> None:
+        """Send a response and close the connection."""
+        self._ended, self._is_append = True, False
+        self._append_cycle.keep_alive = False
+        self.cycle = self._append_cycle
+        self._append_cycle.response_complete = False
         self._parts = []
-        self._release()
-        self._owe(response)
+        self._release_budget()
+        self._respond(response)
 
-    def answer_those_done(self) -> None:
-        """Send what is known, in the order in which it was asked."""
-        awaited, transport = self._awaited, self.transport
-        if not awaited or transport.is_closing():
+    def send_ready_responses(self) -> None:
+        """Send the responses that are ready, in the order of their requests."""
+        pending, transport = self._pending, self.transport
+        if not pending or transport.is_closing():
             return
-        turn = self._turn
+        append_cycle = self._append_cycle
         out: list[bytes] = []
         closing = False
-        while awaited and (done := awaited[0].done) is not None and not closing:
-            first = awaited.popleft()
+        while pending and (outcome := pending[0].outcome) is not None and not closing:
+            first = pending.popleft()
             self.server_state.total_requests += 1
-            # When the server stops, or the client does, the last answer says that it is the last.
-            closing = not (turn.keep_alive or awaited or self._taking) and self.cycle is turn
-            if type(done) is Appended and done.producer is None and not (done.closed or closing):
-                at = (done.incarnation_number, done.next_offset)
-                out.append(b"%b%016d_%016d\r\n\r\n" % (self._default_headers()[1], *at))
+            # When the server or the client stops, the last response carries Connection: close.
+            closing = (
+                not (append_cycle.keep_alive or pending or self._is_append)
+                and self.cycle is append_cycle
+            )
+            if (
+                type(outcome) is Appended
+                and outcome.producer is None
+                and not (outcome.closed or closing)
+            ):
+                position = (outcome.incarnation_number, outcome.next_offset)
+                out.append(b"%b%016d_%016d\r\n\r\n" % (self._default_headers()[1], *position))
                 continue
-            response = done if isinstance(done, Response) else outcome(done, wrote=first.wrote)
+            response = (
+                outcome
+                if isinstance(outcome, Response)
+                else append_response(outcome, wrote=first.wrote)
+            )
             closing = closing or "connection" in response.headers
-            out.append(self.encoded(response, closing=closing))
+            out.append(self.encode_response(response, closing=closing))
         if not out:
             return
         transport.write(out[0] if len(out) == 1 else b"".join(out))
         if closing:
             self._ended = True
-            awaited.clear()
+            pending.clear()
             transport.close()
-        if not awaited and not self._taking:
-            self._rest()
+        if not pending and not self._is_append:
+            self._become_idle()
 
-    def _rest(self) -> None:
-        """Nothing is owed any more."""
-        self._turn.response_complete = True
-        self.vigil.begin(self.loop)
-        if self.cycle is not self._turn:
-            # A request that is not an append came behind them, and waits in uvicorn's queue.
+    def _become_idle(self) -> None:
+        """Continue after all pending responses were sent."""
+        self._append_cycle.response_complete = True
+        self.busy_poll.begin(self.loop)
+        if self.cycle is not self._append_cycle:
+            # Another kind of request follows them, and waits in uvicorn's queue.
             self.on_response_complete()
             return
         if self.phase is _BUSY:
-            self.phase, self.since = _IDLE, self.patience.now
+            self.phase, self.since = _IDLE, self.timeouts.now
         flow = self.flow
         if flow.read_paused and not flow.write_paused and not self._ended:
             flow.resume_reading()
 
-    def default_lines(self) -> bytes:
+    def encode_default_headers(self) -> bytes:
+        """Encode the headers that uvicorn adds to every response."""
         return self._default_headers()[0]
 
     def _default_headers(self) -> tuple[bytes, bytes]:
-        """What uvicorn puts on every answer, and the beginning of one to an append; it makes a new
-        list of the former every second.
+        """Return uvicorn's default headers, and the start of a response to an append.
+
+        uvicorn makes a new list of them every second.
         """
-        given = self.server_state.default_headers
-        kept, encoded, done = self._defaults
-        if kept is not given:
-            encoded = super().default_lines()
-            done = STATUS_LINE[204] + encoded + _DONE
-            type(self)._defaults = (given, encoded, done)  # noqa: SLF001 - its own class
-        return encoded, done
+        default_headers = self.server_state.default_headers
+        cached_headers, encode_response, append_prefix = self._defaults
+        if cached_headers is not default_headers:
+            encode_response = super().encode_default_headers()
+            append_prefix = STATUS_LINE[204] + encode_response + _APPENDED_HEADERS
+            type(self)._defaults = (default_headers, encode_response, append_prefix)  # noqa: SLF001
+        return encode_response, append_prefix
 
 
-def front_of(
-    core: Protocol, settings: Server | None = None, *, fast: bool = True
+def make_protocol_class(
+    protocol: Protocol, settings: Server | None = None, *, fast: bool = True
 ) -> type[HttpProtocol]:
-    """The protocol class of a server that answers by `core`, within the limits of its settings."""
+    """Return the protocol class of a server, with the limits of its settings."""
     settings = settings or Server()
     shared: dict[str, Any] = {
-        "patience": RequestTimeouts(write_stall_s=settings.write_stall_s),
-        "gate": Connections(
+        "timeouts": RequestTimeouts(write_stall_s=settings.write_stall_s),
+        "connection_limit": Connections(
             settings.connections_max,
             settings.connections_per_address,
             frozenset(proxies(settings.trusted_proxies)),
         ),
     }
     if not fast:
-        return type("ServedPlainFront", (HttpProtocol,), shared)
-    served = {"core": core, "streams": core.streams, "names": {}, "heads": {}, "vigil": BusyPoll()}
-    return type("ServedFront", (FastAppendProtocol,), {**shared, **served})
+        return type("ServerHttpProtocol", (HttpProtocol,), shared)
+    served = {
+        "protocol": protocol,
+        "streams": protocol.streams,
+        "names": {},
+        "heads": {},
+        "busy_poll": BusyPoll(),
+    }
+    return type("ServerFastAppendProtocol", (FastAppendProtocol,), {**shared, **served})

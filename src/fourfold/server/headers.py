@@ -1,4 +1,4 @@
-"""Headers of the Durable Streams protocol: read strictly, written the same everywhere."""
+"""Headers of the Durable Streams protocol: strict parsing, and one way to write them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _RFC3339 = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})"
 )
 
-ALWAYS: Headers = {
+DEFAULT_HEADERS: Headers = {
     "x-content-type-options": "nosniff",
     "cross-origin-resource-policy": "cross-origin",
     "access-control-allow-origin": "*",
@@ -36,9 +36,9 @@ ALWAYS: Headers = {
     "Producer-Seq, Producer-Expected-Seq, Producer-Received-Seq, ETag, Content-Type, Location, "
     "Retry-After, stream-sse-data-encoding",
 }
-"""On every answer, also of errors: a browser must not guess, and may read across origins."""
+"""Headers of every response, errors included: no content sniffing, and access across origins."""
 
-_OF_APPENDS: Final = frozenset(
+_APPEND_HEADERS: Final = frozenset(
     {
         "producer-id",
         "producer-epoch",
@@ -49,7 +49,7 @@ _OF_APPENDS: Final = frozenset(
         "content-encoding",
     }
 )
-"""What changes the meaning of an append, beside the type of its body."""
+"""Headers that change the meaning of an append, besides Content-Type."""
 
 PREFLIGHT: Headers = {
     "access-control-allow-methods": "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS",
@@ -61,20 +61,20 @@ PREFLIGHT: Headers = {
 }
 
 
-def refuse_encoding(request: Request) -> None:
-    """Raise UnsupportedEncoding for a body that is not sent as it is."""
+def check_encoding(request: Request) -> None:
+    """Raise UnsupportedEncoding for a body with a Content-Encoding other than identity."""
     coding = request.header("content-encoding")
     if coding is not None and coding.strip().lower() not in {"", "identity"}:
         raise UnsupportedEncoding(f"content-encoding must be identity, got {coding!r:.80}")
 
 
-def settings(request: Request) -> Settings:
-    """The settings of a stream that a request changes; `none` removes one."""
+def parse_settings(request: Request) -> Settings:
+    """Return the stream settings that a request changes; the value `none` removes a setting."""
     return Settings(
-        _setting(request, "stream-ttl", number),
-        _setting(request, "stream-expires-at", lambda request, _: expiry_ms(request)),
-        _setting(request, "stream-retention-seconds", number),
-        _setting(request, "stream-retention-bytes", number),
+        _setting(request, "stream-ttl", parse_number),
+        _setting(request, "stream-expires-at", lambda request, _: parse_expiry_ms(request)),
+        _setting(request, "stream-retention-seconds", parse_number),
+        _setting(request, "stream-retention-bytes", parse_number),
     )
 
 
@@ -93,159 +93,162 @@ _PASSIVE: Final = frozenset(
 _SANDBOX: Final = "default-src 'none'; sandbox"
 
 
-def content(info: StreamInfo) -> Headers:
-    """The type of what a stream holds. What a browser might run runs in a sandbox, without the
-    cookies and the storage of the site that the server is a part of.
+def content_headers(info: StreamInfo) -> Headers:
+    """Return the Content-Type of a stream.
+
+    Content that a browser might run gets a sandbox, without the cookies and storage of the site.
     """
     if plain_type(info.content_type) in _PASSIVE:
         return {"content-type": info.content_type}
     return {"content-type": info.content_type, "content-security-policy": _SANDBOX}
 
 
-def number(request: Request, name: str) -> int | None:
-    """A header that is a whole number, in the one way to write it."""
+def parse_number(request: Request, name: str) -> int | None:
+    """Return a header that is a whole number without leading zeros, or None if it is absent."""
     text = request.header(name)
     if text is None:
         return None
     if not _NUMBER.fullmatch(text):
-        raise InvalidInput(f"{name}: {text!r:.80} is not a whole number")
+        raise InvalidInput(f"{name}: must be a whole number, got {text!r:.80}")
     return int(text)
 
 
-def is_closed(request: Request) -> bool:
-    """Only `true` counts; anything else is as if the header were not there."""
+def parse_closed(request: Request) -> bool:
+    """Return True if Stream-Closed is `true`; any other value is ignored."""
     return (request.header("stream-closed") or "").lower() == "true"
 
 
-def expiry_ms(request: Request) -> int | None:
+def parse_expiry_ms(request: Request) -> int | None:
+    """Return Stream-Expires-At in milliseconds since the epoch, or None if it is absent."""
     text = request.header("stream-expires-at")
     if text is None:
         return None
     try:
-        time = datetime.fromisoformat(text.upper()) if _RFC3339.fullmatch(text) else None
+        expires_at = datetime.fromisoformat(text.upper()) if _RFC3339.fullmatch(text) else None
     except ValueError:
-        time = None
-    if time is None:
+        expires_at = None
+    if expires_at is None:
         raise InvalidInput(
             f"stream-expires-at must be an RFC 3339 time with a time zone, got {text!r:.80}",
-            hint="As in 2030-01-31T12:00:00Z.",
+            hint="Send a time such as 2030-01-31T12:00:00Z.",
         )
-    return int(time.timestamp() * 1000)
+    return int(expires_at.timestamp() * 1000)
 
 
-def routing_key(request: Request) -> bytes | None:
-    """What the records of an append are found by; percent-encoded where it is not plain text."""
+def parse_routing_key(request: Request) -> bytes | None:
+    """Return the routing key of an append, percent-decoded, or None if it is absent."""
     text = request.header("stream-key")
     return None if text is None else check_key(unquote_to_bytes(text))
 
 
-def plain_kind(given: Headers) -> str | None:
-    """The content type of an append of which the headers tell nothing else."""
-    return None if _OF_APPENDS & given.keys() else given.get("content-type")
+def plain_content_type(fields: Headers) -> str | None:
+    """Return the content type if no other header changes the meaning of the append."""
+    return None if _APPEND_HEADERS & fields.keys() else fields.get("content-type")
 
 
-def producer(request: Request) -> Producer | None:
-    """All three headers, or none."""
-    given = request.headers
+def parse_producer(request: Request) -> Producer | None:
+    """Return the producer of an append; all three producer headers are required, or none."""
+    fields = request.headers
     name, epoch, seq = (
-        given.get("producer-id"),
-        given.get("producer-epoch"),
-        given.get("producer-seq"),
+        fields.get("producer-id"),
+        fields.get("producer-epoch"),
+        fields.get("producer-seq"),
     )
     if name is None and epoch is None and seq is None:
         return None
     if not name or epoch is None or seq is None:
-        raise InvalidInput("Producer-Id, Producer-Epoch and Producer-Seq belong together")
-    numbers = number(request, "producer-epoch"), number(request, "producer-seq")
+        raise InvalidInput("Producer-Id, Producer-Epoch and Producer-Seq must be sent together")
+    numbers = parse_number(request, "producer-epoch"), parse_number(request, "producer-seq")
     assert numbers[0] is not None
     assert numbers[1] is not None
     return Producer(name, numbers[0], numbers[1])
 
 
-def fork_source(request: Request) -> str | None:
-    """The stream that a new one is forked from: a path, as in an address, or a bare name."""
-    given = request.header("stream-forked-from")
-    if given is None:
+def parse_fork_source(request: Request) -> str | None:
+    """Return the stream to fork from, sent as a path or as a bare name; None if absent."""
+    value = request.header("stream-forked-from")
+    if value is None:
         return None
     try:
-        path = unquote(given, errors="strict")
+        path = unquote(value, errors="strict")
     except UnicodeDecodeError:
-        raise InvalidInput("stream-forked-from is not UTF-8") from None
+        raise InvalidInput("stream-forked-from: must be UTF-8") from None
     mounted = request.root + STREAM_PREFIX
     return path.removeprefix(mounted if path.startswith(mounted) else STREAM_PREFIX)
 
 
-def is_known(request: Request, etag: str) -> bool:
-    """Whether the reader has what a strong tag names already. Its tags are compared as RFC 9110
-    says for If-None-Match: caches may have made weak ones of them.
+def matches_etag(request: Request, etag: str) -> bool:
+    """Return True if the client has the content of a strong ETag already.
+
+    Tags are compared weakly, as RFC 9110 requires for If-None-Match: caches may have weakened them.
     """
-    given = request.header("if-none-match")
-    return given is not None and (given.strip() == "*" or etag in _TAG.findall(given))
+    value = request.header("if-none-match")
+    return value is not None and (value.strip() == "*" or etag in _TAG.findall(value))
 
 
-def of_stream(info: StreamInfo) -> Headers:
-    """Everything that HEAD tells of a stream."""
+def stream_headers(info: StreamInfo) -> Headers:
+    """Return all headers of a response to HEAD."""
     return {
         "content-type": info.content_type,
         "cache-control": "no-store",
-        **position(info, info.next_offset, closed=info.closed),
-        **first_offset(info),
-        **_lifetime(info),
-        **_retention(info),
+        **position_headers(info, info.next_offset, closed=info.closed),
+        **first_offset_header(info),
+        **_lifetime_headers(info),
+        **_retention_headers(info),
     }
 
 
-def _lifetime(info: StreamInfo) -> Headers:
+def _lifetime_headers(info: StreamInfo) -> Headers:
     if info.ttl_seconds is not None:
         return {"stream-ttl": str(info.ttl_seconds)}
     if info.expires_at_ms is not None:
-        # Streams from before the limit may have a later end than a datetime can be.
+        # Streams created before the limit existed may expire later than a datetime can express.
         end_ms = min(info.expires_at_ms, limits.STREAM_EXPIRES_MS_MAX)
         end = _EPOCH + timedelta(milliseconds=end_ms)
         return {"stream-expires-at": end.isoformat().replace("+00:00", "Z")}
     return {}
 
 
-def _retention(info: StreamInfo) -> Headers:
-    kept = (
+def _retention_headers(info: StreamInfo) -> Headers:
+    settings = (
         ("stream-retention-seconds", info.retention_seconds),
         ("stream-retention-bytes", info.retention_bytes),
     )
-    return {name: str(value) for name, value in kept if value is not None}
+    return {name: str(value) for name, value in settings if value is not None}
 
 
-def of_error(error: FourfoldError) -> Headers:
-    """What a client needs beside the status to go on."""
+def error_headers(error: FourfoldError) -> Headers:
+    """Return the headers that a client needs, besides the status, to handle an error."""
     details = error.details
-    found: Headers = {}
+    headers: Headers = {}
     if error.kind == "stream_closed":
-        found = {"stream-closed": "true", "stream-next-offset": str(details["next_offset"])}
+        headers = {"stream-closed": "true", "stream-next-offset": str(details["next_offset"])}
     elif "first_offset" in details:
-        found = {"stream-first-offset": str(details["first_offset"])}
+        headers = {"stream-first-offset": str(details["first_offset"])}
     elif error.kind == "producer_fenced":
-        found = {"producer-epoch": str(details["epoch"])}
+        headers = {"producer-epoch": str(details["epoch"])}
     elif error.kind == "producer_gap":
-        found = {
+        headers = {
             "producer-expected-seq": str(details["expected"]),
             "producer-received-seq": str(details["received"]),
         }
     elif error.kind == "unauthorized":
-        found = {"www-authenticate": "Bearer"}
+        headers = {"www-authenticate": "Bearer"}
     elif error.kind == "already_exists" and details.get("closed"):
-        found = {"stream-closed": "true"}
+        headers = {"stream-closed": "true"}
     if error.retry_after is not None:
-        found["retry-after"] = str(max(1, round(error.retry_after)))
-    return found
+        headers["retry-after"] = str(max(1, round(error.retry_after)))
+    return headers
 
 
-def first_offset(info: StreamInfo) -> Headers:
-    """Where the earliest kept record of a stream is."""
+def first_offset_header(info: StreamInfo) -> Headers:
+    """Return the header with the offset of the earliest retained record."""
     return {"stream-first-offset": show_offset(info.first_offset, info.incarnation_number)}
 
 
-def position(info: StreamInfo, next_offset: int, *, closed: bool) -> Headers:
-    """Where a reader of a stream is now."""
-    found = {"stream-next-offset": show_offset(next_offset, info.incarnation_number)}
+def position_headers(info: StreamInfo, next_offset: int, *, closed: bool) -> Headers:
+    """Return the headers with a reader's position in a stream."""
+    headers = {"stream-next-offset": show_offset(next_offset, info.incarnation_number)}
     if closed:
-        found["stream-closed"] = "true"
-    return found
+        headers["stream-closed"] = "true"
+    return headers

@@ -1,4 +1,4 @@
-"""How far the databases of a store are published, as `/health` and `/metrics` tell it."""
+"""Publication status of the databases of a store, for `/health` and `/metrics`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from fourfold.store.background_publisher import Continuous
 
 
-def shown(backup: Continuous, *, detailed: bool) -> dict[str, Any]:
-    """Return what `/health` reports of the databases; their names only if `detailed`."""
+def status(backup: Continuous, *, detailed: bool) -> dict[str, Any]:
+    """Return the publication status for `/health`; database names only if `detailed`."""
     state = backup.state()
     failures = sorted(backup.failures.items())
     document: dict[str, Any] = {
@@ -24,23 +24,23 @@ def shown(backup: Continuous, *, detailed: bool) -> dict[str, Any]:
 
 
 def metrics_text(backup: Continuous) -> str:
-    """For `/metrics`, in the Prometheus exposition format."""
+    """Return the publication metrics in the Prometheus text format."""
     state = backup.state()
     last = 0.0 if state.last_round_ms is None else state.last_round_ms / 1000
     rows = (
         ("databases", "gauge", "Databases that are published.", state.databases),
-        ("databases_failing", "gauge", "Databases that are not, at the moment.", state.failures),
+        ("databases_failing", "gauge", "Databases that currently fail to publish.", state.failures),
         ("publications_total", "counter", "Publications of databases.", state.publications),
-        ("objects_total", "counter", "Objects that they put.", state.objects),
-        ("bytes_total", "counter", "Bytes of those.", state.bytes),
-        ("points_total", "counter", "Points to restore to that were made.", state.points),
-        ("merges_total", "counter", "Databases whose publications were merged.", state.merges),
-        ("deleted_total", "counter", "Objects that nothing needed any more.", state.deleted),
-        ("last_round_seconds", "gauge", "When all that was due was published.", last),
+        ("objects_total", "counter", "Objects uploaded by publications.", state.objects),
+        ("bytes_total", "counter", "Bytes uploaded by publications.", state.bytes),
+        ("points_total", "counter", "Restore points created.", state.points),
+        ("merges_total", "counter", "Databases whose segments were compacted.", state.merges),
+        ("deleted_total", "counter", "Unreferenced objects deleted.", state.deleted),
+        ("last_round_seconds", "gauge", "Time when everything due was last published.", last),
     )
     return "".join(
-        f"# HELP fourfold_published_{name} {says}\n"
+        f"# HELP fourfold_published_{name} {description}\n"
         f"# TYPE fourfold_published_{name} {kind}\n"
         f"fourfold_published_{name} {value}\n"
-        for name, kind, says, value in rows
+        for name, kind, description, value in rows
     )

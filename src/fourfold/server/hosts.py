@@ -1,8 +1,8 @@
-"""The names under which a server answers, by the Host of a request.
+"""Host names that the server accepts in the Host header of a request.
 
-A web page can give its own name the address of this machine and so reach a server here as if it
-were of the same origin (DNS rebinding). A server that asks for no key therefore answers only under
-names that always mean this machine, and those in `server.hosts`.
+A web page can point its own name at this machine and reach a server here as if it were of the same
+origin (DNS rebinding). A server that requires no key therefore accepts only names that always
+mean this machine, and those in `server.hosts`.
 """
 
 from __future__ import annotations
@@ -19,32 +19,34 @@ _PORT: Final = re.compile(r":[0-9]*\Z")
 
 
 class Hosts:
-    """The hosts of one server, as the setting has them: auto, any, or names with commas."""
+    """Accepted hosts of one server, from the setting: auto, any, or comma-separated names."""
 
     def __init__(self, setting: str = "any") -> None:
         self._setting = setting
         self._names = frozenset[str]()
         if setting not in {"auto", "any"}:
-            self._names = frozenset(_name(each.strip()) for each in setting.split(","))
+            self._names = frozenset(_name(part.strip()) for part in setting.split(","))
             for name in self._names:
                 if not _NAME.fullmatch(name):
                     raise InvalidConfig(
-                        f"server.hosts: {name!r} is not a host",
-                        hint="Write names with commas, such as streams.example.org.",
+                        f"server.hosts: must be auto, any or host names, got {name!r}",
+                        hint="Separate names by commas, as in streams.example.org, localhost.",
                     )
 
     def allows(self, host: str | None, *, is_open: bool) -> bool:
-        """Return True if a request with this Host is answered; open means that no key is needed."""
+        """Return True if a request with this Host is accepted; `is_open` means that no key is
+        required.
+        """
         if self._setting == "any" or (self._setting == "auto" and not is_open):
             return True
         return host is not None and (_is_local(host) or _name(host) in self._names)
 
     def check(self, host: str | None, *, is_open: bool) -> None:
-        """HostRefused unless a request with this Host is answered."""
+        """Raise HostRefused if a request with this Host is not accepted."""
         if not self.allows(host, is_open=is_open):
             raise HostRefused(
-                f"host {host!r:.200}: the server does not answer under that name",
-                hint="Use localhost, or set server.hosts to the names that it has.",
+                f"host {host!r:.200}: not accepted by this server",
+                hint="Use localhost, or add the name to server.hosts.",
             )
 
 

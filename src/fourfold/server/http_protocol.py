@@ -1,22 +1,19 @@
-"""The plain front: uvicorn's protocol, and what every connection is owed beside it.
+"""HTTP/1.1 protocol of the server: uvicorn's, with limits and timeouts.
 
-- There is room for so many connections, and each has deadlines, see `patience`.
-- The head of a request is bounded, before anything is known of who sends it: what is longer gets
-  431. So are the lines behind a chunked body, and those are no headers, whatever they are called.
-- What the server itself has to refuse, or what breaks in it, is answered with the headers that are
-  on every answer.
-- What is no HTTP is answered behind the requests that came before it, never in place of theirs.
-- A request to go on in another protocol is ignored, as RFC 9110 allows: it is answered in HTTP/1.1,
-  with all of its body. The parser would end such a request after its head, so its head is parsed
-  again without the request to upgrade.
+- The number of connections is limited, and every connection has timeouts (`RequestTimeouts`).
+- The size of a request head is limited before the client is authenticated: a longer head gets 431.
+  So are trailer lines after a chunked body; trailers are never treated as headers.
+- Responses that the server itself sends (refusals, internal errors) carry the default headers too.
+- Malformed input gets its 400 after all earlier pipelined responses.
+- An upgrade request is ignored, as RFC 9110 allows: it is answered in HTTP/1.1, with all of its
+  body. The parser would end such a request after its head, so the head is parsed again without the
+  upgrade headers.
 
-The fast front is built on it; with `--no-fast-front` it is all there is.
+`fast_append` builds on this class; with `--no-fast-front` it is used alone.
 
-Deadlines of connections: a client that is too slow must not hold one for ever.
-
-One timer looks at all connections once a second. A head must come within a time, a body must keep
-coming at some speed, a connection that says nothing is ended after the time of an idle one, and one
-whose client takes nothing of what it is sent is cut.
+Timeouts: one timer checks all connections once a second. A head must arrive within a time limit, a
+body must arrive at a minimum rate, an idle connection is closed after the keep-alive time, and a
+connection whose client does not read its responses is aborted.
 """
 
 from __future__ import annotations
@@ -38,105 +35,113 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from fourfold import limits
 from fourfold.errors import Busy, InvalidInput
 from fourfold.server.connections import Connections
-from fourfold.server.headers import ALWAYS
+from fourfold.server.headers import DEFAULT_HEADERS
 from fourfold.server.request import Response
-from fourfold.server.streams import refusal
+from fourfold.server.streams import error_response
 
 _COUNT: Final = struct.Struct("i")
 _NO_COUNT: Final = _COUNT.pack(0)
 
 
 class Phase(Enum):
-    """What a connection is in the middle of."""
+    """State of a connection in the request cycle."""
 
-    FRESH = "nothing came yet"
-    HEAD = "a request has begun"
-    BODY = "its body is on the way"
-    BUSY = "it is being answered"
-    IDLE = "it was answered"
+    FRESH = "no data received"
+    HEAD = "receiving a head"
+    BODY = "receiving a body"
+    BUSY = "processing a request"
+    IDLE = "waiting for the next request"
 
 
 class WatchedConnection(Interface):
-    """A connection: its phase, since when, and how much of a body came."""
+    """A connection that `RequestTimeouts` can check: its phase, since when, and bytes of body
+    received.
+    """
 
     phase: Phase
     since: float
     received: int
     transport: asyncio.Transport
     unsent: int
-    """Bytes that were waiting to be sent at the last look."""
-    taken_at: float
-    """When the client last took some of them, or none were waiting."""
+    """Bytes waiting to be sent at the last check."""
+    last_progress_at: float
+    """When the client last read some of them, or none were waiting."""
 
-    def give_up(self) -> None: ...
+    def time_out(self) -> None:
+        """End the connection because its client was too slow."""
 
 
 class RequestTimeouts:
-    """Looks at the connections of one server. `now` is the time of its last look."""
+    """Enforce the timeouts of one server's connections; `now` is the time of the last check."""
 
     def __init__(
         self,
         *,
-        every_s: float = limits.HTTP_LOOK_S,
+        interval_s: float = limits.HTTP_TIMEOUT_CHECK_S,
         write_stall_s: float = limits.HTTP_WRITE_STALL_S,
     ) -> None:
         self.now = 0.0
-        self._every_s = every_s
+        self._interval_s = interval_s
         self._write_stall_s = write_stall_s
         self._watched: set[WatchedConnection] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self, connection: WatchedConnection) -> float:
-        """From now on look at a connection; the time."""
+        """Start checking a connection and return the current time."""
         self._watched.add(connection)
         if self._timer is None:
             loop = asyncio.get_running_loop()
             self.now = loop.time()
-            self._timer = loop.call_later(self._every_s, self._look, loop)
+            self._timer = loop.call_later(self._interval_s, self._check_all, loop)
         return self.now
 
-    def forget(self, connection: WatchedConnection) -> None:
+    def unwatch(self, connection: WatchedConnection) -> None:
+        """Stop checking a connection."""
         self._watched.discard(connection)
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _check_all(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
         if not self._watched:
             return
         self.now = loop.time()
         for connection in list(self._watched):
             if self._is_stalled(connection):
-                # What is waiting would keep it open, however it is closed.
+                # A graceful close would wait for the unsent bytes.
                 connection.transport.abort()
-            elif self.now > _until(connection):
-                connection.give_up()
-        self._timer = loop.call_later(self._every_s, self._look, loop)
+            elif self.now > _deadline(connection):
+                connection.time_out()
+        self._timer = loop.call_later(self._interval_s, self._check_all, loop)
 
     def _is_stalled(self, connection: WatchedConnection) -> bool:
-        """Return True if a client has taken nothing of what was waiting for it, for too long. While
-        more than fits is waiting nothing is added to it, so it gets less, or writing was resumed.
+        """Return True if the client has read none of its pending bytes for too long.
+
+        While the write buffer is over its limit nothing is added to it, so it shrinks or writing
+        resumes.
         """
         unsent = connection.transport.get_write_buffer_size()
         if unsent:
-            unsent += _in_the_kernel(connection.transport)
+            unsent += _kernel_unsent_bytes(connection.transport)
         if not unsent or unsent < connection.unsent:
-            connection.taken_at = self.now
+            connection.last_progress_at = self.now
         connection.unsent = unsent
-        return self.now - connection.taken_at > self._write_stall_s
+        return self.now - connection.last_progress_at > self._write_stall_s
 
 
-def _in_the_kernel(transport: asyncio.Transport) -> int:
-    """Count the bytes that the kernel has still to send: it takes in more only once a third of
-    them, up to megabytes, has left.
+def _kernel_unsent_bytes(transport: asyncio.Transport) -> int:
+    """Return the number of bytes in the socket's send queue.
+
+    The kernel accepts more only once a third of them (up to megabytes) has been sent.
     """
     sock = transport.get_extra_info("socket")
     try:
         return int(_COUNT.unpack(fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, _NO_COUNT))[0])
     except (OSError, AttributeError):
-        # Not on this system. Then a reader has to be so fast that the kernel takes more in time.
+        # Not available here: only progress beyond the kernel's buffer is then noticed.
         return 0
 
 
-def _until(connection: WatchedConnection) -> float:
+def _deadline(connection: WatchedConnection) -> float:
+    """Return the time until which a connection may stay in its phase."""
     phase, since = connection.phase, connection.since
     if phase is Phase.BUSY:
         return float("inf")
@@ -148,32 +153,37 @@ def _until(connection: WatchedConnection) -> float:
     return since + limits.HTTP_KEEP_ALIVE_S
 
 
-END: Final = b"\r\n"
+CRLF: Final = b"\r\n"
 _CLOSE: Final = b"connection: close\r\n"
-_LAST: Final = {**ALWAYS, "connection": "close"}
-_LAST_TEXT: Final = {**ALWAYS, "content-type": "text/plain; charset=utf-8", "connection": "close"}
-HEAD_TOO_LARGE: Final = Response(431, _LAST)
-BODY_TOO_LARGE: Final = Response(413, _LAST)
-TOO_SLOW: Final = Response(408, _LAST)
-BROKEN: Final = Response(500, _LAST_TEXT, b"Internal Server Error")
-_LINE_MIN: Final = 3
-"""What a header has on the wire at least beside its name and its value."""
-_OF_UPGRADES: Final = frozenset({b"upgrade", b"http2-settings"})
-"""Headers, and options of Connection, that only mean something to a server that upgrades."""
+_CLOSING_HEADERS: Final = {**DEFAULT_HEADERS, "connection": "close"}
+_CLOSING_TEXT_HEADERS: Final = {
+    **DEFAULT_HEADERS,
+    "content-type": "text/plain; charset=utf-8",
+    "connection": "close",
+}
+HEAD_TOO_LARGE: Final = Response(431, _CLOSING_HEADERS)
+BODY_TOO_LARGE: Final = Response(413, _CLOSING_HEADERS)
+TOO_SLOW: Final = Response(408, _CLOSING_HEADERS)
+INTERNAL_ERROR: Final = Response(500, _CLOSING_TEXT_HEADERS, b"Internal Server Error")
+_HEADER_LINE_OVERHEAD: Final = 3
+"""Minimum size of a header line beyond its name and value."""
+_UPGRADE_NAMES: Final = frozenset({b"upgrade", b"http2-settings"})
+"""Headers, and options of Connection, that only concern a server that supports upgrades."""
 
 
-def lines(headers: Mapping[str, str]) -> bytes:
+def encode_headers(headers: Mapping[str, str]) -> bytes:
+    """Encode headers as HTTP/1.1 header lines."""
     return b"".join(
-        name.encode("latin-1") + b": " + value.encode("latin-1", "replace") + END
+        name.encode("latin-1") + b": " + value.encode("latin-1", "replace") + CRLF
         for name, value in headers.items()
     )
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """One connection. `fast_front.front_of` makes the class of a server from it."""
+    """One connection. `fast_append.make_protocol_class` derives the class of a server from it."""
 
-    patience: ClassVar[RequestTimeouts]
-    gate: ClassVar[Connections]
+    timeouts: ClassVar[RequestTimeouts]
+    connection_limit: ClassVar[Connections]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -181,112 +191,120 @@ class HttpProtocol(HttpToolsProtocol):
         self.since = 0.0
         self.received = 0
         self.unsent = 0
-        self.taken_at = 0.0
+        self.last_progress_at = 0.0
         self._address: str | None = None
         self._is_counted = False
         self._ended = False
-        """Whether nothing more is read from this connection."""
+        """True once nothing more is read from this connection."""
         self._in_head = False
-        self._piece = 0
-        """Bytes of the piece that the parser has."""
-        self._first = 0
-        """Bytes of the piece in which a head began, or in which the latest part of a body was."""
-        self._fed = 0
-        """Bytes since then, with all of that piece: its beginning may belong to what was before."""
+        self._chunk_size = 0
+        """Size of the chunk being parsed."""
+        self._first_chunk_size = 0
+        """Size of the chunk in which a head began, or that held the latest part of a body."""
+        self._bytes_fed = 0
+        """Bytes since then, with all of that chunk, which may begin with an earlier request."""
         self._head_is_large = False
         self._is_upgrade = False
-        """Whether the parser has a head that asks for another protocol, and skips its body."""
-        self._farewell: Response | None = None
-        """What is still to be said when the requests before it are answered."""
+        """True while the parser has an upgrade request, whose body it skips."""
+        self._final_response: Response | None = None
+        """Response to send, before closing, after those to all earlier requests."""
 
     # Connections
 
     def connection_made(self, transport: Any) -> None:
+        """Register the connection, or refuse it when there are too many."""
         super().connection_made(transport)
-        self.since = self.taken_at = self.patience.watch(self)
+        self.since = self.last_progress_at = self.timeouts.watch(self)
         self._address = self.client[0] if self.client else None
-        self._is_counted = self.gate.enter(self._address)
+        self._is_counted = self.connection_limit.enter(self._address)
         if not self._is_counted:
             self._ended = True
-            self._say_last(transport, refusal(_too_many()))
+            self._send_final(transport, error_response(_too_many_connections()))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.patience.forget(self)
+        """Unregister the connection."""
+        self.timeouts.unwatch(self)
         if self._is_counted:
             self._is_counted = False
-            self.gate.leave(self._address)
-        # Or its timer would keep a connection that was reset in memory.
+            self.connection_limit.leave(self._address)
+        # Otherwise its timer would keep a reset connection in memory.
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
 
     def resume_writing(self) -> None:
-        self.taken_at = self.patience.now
+        """Note that the client has read data, and continue writing."""
+        self.last_progress_at = self.timeouts.now
         super().resume_writing()
 
-    def give_up(self) -> None:
-        """The client took too long to send its request, or to begin one."""
+    def time_out(self) -> None:
+        """End a connection whose client was too slow to send, or to begin, a request."""
         flow, cycle = self.flow, self.cycle
         is_answered = self.phase is Phase.BODY and cycle is not None and cycle.response_complete
         if flow.read_paused and not flow.write_paused:
-            # It is not the client that is slow: nothing is read from it now.
-            self.since = self.patience.now
+            # The client is not slow: reading from it is paused.
+            self.since = self.timeouts.now
         elif self.phase in {Phase.HEAD, Phase.BODY} and not (is_answered or self._ended):
             self.end_with(TOO_SLOW)
         else:
             self.transport.close()
 
     def data_received(self, data: bytes) -> None:
+        """Parse received bytes, and refuse a head that is too large."""
         if self._ended:
             return
-        self._piece = size = len(data)
-        self._fed += size
+        self._chunk_size = size = len(data)
+        self._bytes_fed += size
         self._unset_keepalive_if_required()
         self._feed(data)
-        # The parser keeps a line until it is at its end, which may never come.
-        if self._fed - self._first > limits.HTTP_HEAD_MAX and not self._ended:
+        # The parser buffers a line until its end, which may never arrive.
+        if self._bytes_fed - self._first_chunk_size > limits.HTTP_HEAD_MAX and not self._ended:
             self.end_with(HEAD_TOO_LARGE)
 
     def _feed(self, data: bytes) -> None:
-        """Parse what came. After a request to upgrade a new parser reads on, from its head."""
-        pieces: list[bytes | memoryview] = [data]
-        while pieces and not self._ended:
-            piece = pieces.pop()
+        """Parse received bytes; after an upgrade request a new parser continues from its head."""
+        chunks: list[bytes | memoryview] = [data]
+        while chunks and not self._ended:
+            chunk = chunks.pop()
             try:
-                self.parser.feed_data(piece)
+                self.parser.feed_data(chunk)
             except httptools.HttpParserError:
                 self.send_400_response("Invalid HTTP request received.")
                 return
             except httptools.HttpParserUpgrade as upgrade:
-                pieces += [memoryview(piece)[upgrade.args[0] :], self._head_without_upgrade()]
+                chunks += [memoryview(chunk)[upgrade.args[0] :], self._head_without_upgrade()]
                 self._is_upgrade = False
                 self.parser = _new_parser(self)
 
     def _head_without_upgrade(self) -> bytes:
+        """Rebuild the head of the current request without its upgrade headers."""
         parser = self.parser
         version = parser.get_http_version().encode("ascii")
         out = [b"%b %b HTTP/%b\r\n" % (parser.get_method(), self.url, version)]
         for name, value in self.headers:
-            kept = _without_upgrade(value) if name == b"connection" else value
-            if name not in _OF_UPGRADES and (kept or name != b"connection"):
-                out += [name, b": ", kept, END]
-        return b"".join((*out, END))
+            new_value = _without_upgrade(value) if name == b"connection" else value
+            if name not in _UPGRADE_NAMES and (new_value or name != b"connection"):
+                out += [name, b": ", new_value, CRLF]
+        return b"".join((*out, CRLF))
 
-    # What the parser finds
+    # Parser callbacks
 
     def on_message_begin(self) -> None:
-        self._fed = self._first = self._piece
+        """Start receiving a request head."""
+        self._bytes_fed = self._first_chunk_size = self._chunk_size
         self._in_head = True
-        self.phase, self.since = Phase.HEAD, self.patience.now
+        self.phase, self.since = Phase.HEAD, self.timeouts.now
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        """Add a header; trailers of a chunked body are ignored."""
         if self._in_head:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
+        """Check the head and start receiving the body."""
         self._in_head = False
-        self.refuse_large_head()
-        self.phase, self.since, self.received = Phase.BODY, self.patience.now, 0
+        self.check_head_size()
+        self.phase, self.since, self.received = Phase.BODY, self.timeouts.now, 0
         if self.parser.should_upgrade():
             self.ignore_upgrade()
             return
@@ -294,122 +312,131 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         cycle = self.cycle
         if cycle is not before:
-            cycle.send_500_response = partial(_send_broken, cycle.send)  # type: ignore[method-assign]
+            cycle.send_500_response = partial(_send_internal_error, cycle.send)  # type: ignore[method-assign]
 
     def ignore_upgrade(self) -> None:
-        """Leave a request alone until its head is parsed again, as one that asks for no upgrade.
-        A tunnel is refused: what follows the head of that is in no protocol that is known here.
+        """Defer an upgrade request until its head is parsed again without the upgrade headers.
+
+        CONNECT is refused: what follows its head is not HTTP.
         """
         if self.parser.get_method() == b"CONNECT":
             raise InvalidInput("CONNECT is not supported")
         self._is_upgrade = True
 
-    def refuse_large_head(self) -> None:
-        """An error, which ends the parser's work, when a head is too large that came whole."""
-        if self._fed > limits.HTTP_HEAD_MAX:
+    def check_head_size(self) -> None:
+        """Raise InvalidInput, which stops the parser, if a complete head is too large."""
+        if self._bytes_fed > limits.HTTP_HEAD_MAX:
             size = len(self.url) + sum(
-                len(name) + len(value) + _LINE_MIN for name, value in self.headers
+                len(name) + len(value) + _HEADER_LINE_OVERHEAD for name, value in self.headers
             )
             if size > limits.HTTP_HEAD_MAX:
                 self._head_is_large = True
-                raise InvalidInput(f"a head of {size} bytes is too large")
+                raise InvalidInput(f"request head: too large, got {size} bytes")
 
     def on_body(self, body: bytes) -> None:
-        self._fed = self._first = self._piece
+        """Count and process a part of a body."""
+        self._bytes_fed = self._first_chunk_size = self._chunk_size
         self.received += len(body)
         self.read_body(body)
 
     def read_body(self, body: bytes) -> None:
-        """Hand a part of a body on. What comes after the answer is dropped, up to a bound."""
+        """Pass on a part of a body; after the response, a bounded number of bytes is discarded."""
         super().on_body(body)
         if self.received > limits.HTTP_BODY_MAX and self.cycle.response_complete:
             self._ended = True
             self.transport.close()
 
     def on_message_complete(self) -> None:
+        """Mark the request as complete."""
         self.phase = Phase.BUSY
         if not self._is_upgrade:
             super().on_message_complete()
 
-    # What ends a connection
+    # Ending a connection
 
     def send_400_response(self, msg: str) -> None:
-        """The parser could not go on."""
+        """Refuse input that the parser rejected."""
         if not self._ended:
-            invalid = Response(400, _LAST_TEXT, msg.encode("ascii"))
+            invalid = Response(400, _CLOSING_TEXT_HEADERS, msg.encode("ascii"))
             self.end_with(HEAD_TOO_LARGE if self._head_is_large else invalid)
 
     def end_with(self, response: Response) -> None:
-        """The last answer of this connection, for the request that is being read."""
+        """Send the last response of the connection, to the request that is being received."""
         self._ended = True
         cycle, pipeline = self.cycle, self.pipeline
         if cycle is None or cycle.response_complete:
-            self._say_last(self.transport, response)
+            self._send_final(self.transport, response)
         elif not cycle.more_body:
-            # That one came whole, and is being answered, or waits for that.
-            self._farewell = response
+            # That request is complete: its own response comes first.
+            self._final_response = response
         elif pipeline and pipeline[0][0] is cycle:
             pipeline.popleft()
-            self._farewell = response
+            self._final_response = response
         elif cycle.response_started:
             self.transport.close()
         else:
             cycle.disconnected = True
             cycle.message_event.set()
-            self._say_last(cycle.transport, response)
+            self._send_final(cycle.transport, response)
 
     def on_response_complete(self) -> None:
+        """Continue with the next request, or send the final response."""
         was_last = not self.pipeline
         super().on_response_complete()
-        if was_last and self._farewell is not None:
-            # What was said by now may leave with the next turn of the loop.
-            self.loop.call_soon(self._say_last, self.transport, self._farewell)
+        if was_last and self._final_response is not None:
+            # Earlier output may be flushed only in the next iteration of the loop.
+            self.loop.call_soon(self._send_final, self.transport, self._final_response)
 
-    def _say_last(self, transport: Any, response: Response) -> None:
+    def _send_final(self, transport: Any, response: Response) -> None:
+        """Send a response and close the connection."""
         if not transport.is_closing():
-            transport.write(self.encoded(response, closing=True))
+            transport.write(self.encode_response(response, closing=True))
             transport.close()
 
-    def encoded(self, response: Response, *, closing: bool) -> bytes:
+    def encode_response(self, response: Response, *, closing: bool) -> bytes:
+        """Encode a response as HTTP/1.1 bytes."""
         status, headers = response.status, response.headers
-        told = STATUS_LINE[status] + self.default_lines() + lines(headers)
+        head = STATUS_LINE[status] + self.encode_default_headers() + encode_headers(headers)
         if status not in {204, 304}:
-            told += b"content-length: %d\r\n" % len(response.body)
+            head += b"content-length: %d\r\n" % len(response.body)
         if closing and "connection" not in headers:
-            told += _CLOSE
-        return told + END + response.body
+            head += _CLOSE
+        return head + CRLF + response.body
 
-    def default_lines(self) -> bytes:
-        """What uvicorn puts on every answer."""
-        given = self.server_state.default_headers
-        return b"".join(name + b": " + value + END for name, value in given)
+    def encode_default_headers(self) -> bytes:
+        """Encode the headers that uvicorn adds to every response."""
+        default_headers = self.server_state.default_headers
+        return b"".join(name + b": " + value + CRLF for name, value in default_headers)
 
 
-def _too_many() -> Busy:
+def _too_many_connections() -> Busy:
     return Busy(
-        "the server has as many connections as it may have",
-        hint="Come again later, or use fewer connections.",
+        "too many connections",
+        hint="Retry later, or use fewer connections.",
         retry_after=limits.RETRY_AFTER_S,
     )
 
 
 def _without_upgrade(connection: bytes) -> bytes:
-    """The options of a Connection header but for those of an upgrade; `close` stays."""
+    """Return the options of a Connection header except those of an upgrade; `close` stays."""
     options = [option.strip() for option in connection.split(b",")]
-    return b", ".join(option for option in options if option.lower() not in _OF_UPGRADES)
+    return b", ".join(option for option in options if option.lower() not in _UPGRADE_NAMES)
 
 
-def _new_parser(front: HttpProtocol) -> Any:
-    """A parser as uvicorn makes them."""
-    parser = httptools.HttpRequestParser(front)
+def _new_parser(protocol: HttpProtocol) -> Any:
+    """Create a parser in the way uvicorn does."""
+    parser = httptools.HttpRequestParser(protocol)
     with suppress(AttributeError):  # httptools before 0.6.3
         parser.set_dangerous_leniencies(lenient_data_after_close=True)
     return parser
 
 
-async def _send_broken(send: Callable[[Any], Awaitable[None]]) -> None:
-    """What uvicorn says when the application raised, with the headers of every answer."""
-    told = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in _LAST_TEXT.items()]
-    told.append((b"content-length", b"%d" % len(BROKEN.body)))
-    await send({"type": "http.response.start", "status": BROKEN.status, "headers": told})
-    await send({"type": "http.response.body", "body": BROKEN.body})
+async def _send_internal_error(send: Callable[[Any], Awaitable[None]]) -> None:
+    """Send uvicorn's response to an application error, with the default headers."""
+    headers = [
+        (name.encode("latin-1"), value.encode("latin-1"))
+        for name, value in _CLOSING_TEXT_HEADERS.items()
+    ]
+    headers.append((b"content-length", b"%d" % len(INTERNAL_ERROR.body)))
+    await send({"type": "http.response.start", "status": INTERNAL_ERROR.status, "headers": headers})
+    await send({"type": "http.response.body", "body": INTERNAL_ERROR.body})

@@ -1,7 +1,7 @@
-"""What a Fourfold server tells beside the protocol: streams as rows, and records one by one.
+"""Fourfold's additions to the protocol: streams as rows, and records with offsets and times.
 
-Records come with `format=records`: each with its offset and its time, where the protocol joins them
-to one body. `limit` is how many at most. Tools use it that show streams record by record.
+`format=records` returns each record with its offset and time, where the protocol joins them into
+one body; `limit` is the maximum number. It is for tools that show streams record by record.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from fourfold.kernel.pauses import Pauses
 from fourfold.models.streams import Chunk, StreamInfo
 from fourfold.models.streams.json_messages import decode
 from fourfold.models.streams.records import RecordFilter
-from fourfold.models.streams.stream import sought as asked_for
+from fourfold.models.streams.stream import sought as make_filter
 from fourfold.models.streams.validation import show_offset
 
 
-def row(info: StreamInfo) -> dict[str, Any]:
-    """A stream in the list."""
+def stream_row(info: StreamInfo) -> dict[str, Any]:
+    """Return the row of a stream in a listing."""
     return {
         "name": info.name,
         "content_type": info.content_type,
@@ -38,43 +38,46 @@ def row(info: StreamInfo) -> dict[str, Any]:
     }
 
 
-def by_record(given: Mapping[str, str]) -> bool:
-    """Whether a read asks for records one by one."""
-    shape = given.get("format")
-    if shape not in {None, "records"}:
-        raise InvalidInput(f"format is records, not {shape!r:.80}")
-    return shape is not None
+def wants_records(parameters: Mapping[str, str]) -> bool:
+    """Return True if a read requests records with offsets and times."""
+    format_name = parameters.get("format")
+    if format_name not in {None, "records"}:
+        raise InvalidInput(f"format: must be records, got {format_name!r:.80}")
+    return format_name is not None
 
 
-def sought(given: Mapping[str, str]) -> RecordFilter | None:
-    """What a read by key asks for: `key`, or a `field` of JSON messages and its `value` as JSON."""
-    key, field, value = given.get("key"), given.get("field"), given.get("value")
+def parse_filter(parameters: Mapping[str, str]) -> RecordFilter | None:
+    """Return the filter of a read: `key`, or a `field` of JSON messages and its `value` as JSON."""
+    key, field, value = parameters.get("key"), parameters.get("field"), parameters.get("value")
     if (field is None) != (value is None):
-        raise InvalidInput("a read by a field needs field and value")
+        raise InvalidInput("parameters field and value must be sent together")
     if field is None or value is None:
-        return asked_for(key)
+        return make_filter(key)
     try:
-        return asked_for(key, (field, decode(value.encode())))
+        return make_filter(key, (field, decode(value.encode())))
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidInput(
-            f"value is JSON: {error}", hint='Text is written with quotes, as in "Ada".'
+            f"value: must be JSON: {error}", hint='Quote text, as in "Ada".'
         ) from None
 
 
-def most(given: Mapping[str, str]) -> int:
-    """How many records a read asks for at most."""
-    text = given.get("limit")
+def parse_limit(parameters: Mapping[str, str]) -> int:
+    """Return the maximum number of records of a read."""
+    text = parameters.get("limit")
     if text is None:
         return limits.STREAM_READ_RECORDS
     if not text.isdecimal() or not 1 <= int(text[:9]) <= limits.STREAM_READ_RECORDS:
-        raise InvalidInput(f"limit is a number from 1 to {limits.STREAM_READ_RECORDS}")
+        raise InvalidInput(
+            f"limit: must be from 1 to {limits.STREAM_READ_RECORDS}, got {text!r:.80}"
+        )
     return int(text[:9])
 
 
-def records(chunk: Chunk, pauses: Pauses | None = None) -> bytes:
-    """Encode the records of a chunk as JSON: text as it is, other bytes as base64. One by one: a
-    single call for all of them would not let other threads run. With `pauses`, many records are
-    encoded in short steps while others write.
+def encode_records(chunk: Chunk, pauses: Pauses | None = None) -> bytes:
+    """Encode the records of a chunk as JSON: text as it is, other bytes as base64.
+
+    Records are encoded one by one: a single call for all would not let other threads run. With
+    `pauses`, many records are encoded in short steps while other threads write.
     """
     rows = []
     if pauses is not None:

@@ -1,4 +1,4 @@
-"""The OpenAPI description of the server, made from the table of routes that it is led by."""
+"""The OpenAPI document of the server, generated from the route table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import quote
 import msgspec
 
 from fourfold._version import __version__
-from fourfold.server.headers import ALWAYS
+from fourfold.server.headers import DEFAULT_HEADERS
 from fourfold.server.routes import OFFSET, ROUTES, Parameter, Route, RouteResponse
 from fourfold.server.stream_rules import TemplatesBody, WaitBody
 from fourfold.server.subscriptions import ClaimBody, StreamsBody, SubscribeBody, WorkBody
@@ -28,7 +28,7 @@ def _object(**fields: Any) -> dict[str, Any]:
     return {"type": "object", "required": sorted(fields), "properties": fields}
 
 
-_LISTED: Final = {
+_STREAM_FIELDS: Final = {
     "name": _TEXT,
     "content_type": _TEXT,
     "created_at_ms": _COUNT,
@@ -81,11 +81,11 @@ _SCHEMAS: Final[dict[str, Any]] = {
         objects={"type": ["object", "null"]},
     ),
     "Streams": _object(
-        streams={"type": "array", "items": _object(**_LISTED)}, next_after=_NULLABLE
+        streams={"type": "array", "items": _object(**_STREAM_FIELDS)}, next_after=_NULLABLE
     ),
     "Totals": _object(streams=_COUNT, records=_COUNT, bytes=_COUNT),
     "Details": _object(
-        **_LISTED,
+        **_STREAM_FIELDS,
         updated_at_ms=_COUNT,
         rows=_COUNT,
         wal_rows=_COUNT,
@@ -193,7 +193,7 @@ _SCHEMAS: Final[dict[str, Any]] = {
 
 @lru_cache(maxsize=16)
 def document(root: str = "") -> bytes:
-    """The description, as it is served by a server that is mounted at `root`."""
+    """Return the OpenAPI document of a server mounted at `root`, as JSON."""
     _, bodies = msgspec.json.schema_components(_BODIES, ref_template="#/components/schemas/{name}")
     paths: dict[str, dict[str, Any]] = {}
     for route in ROUTES:
@@ -218,50 +218,55 @@ def document(root: str = "") -> bytes:
 
 
 def _operation(route: Route) -> dict[str, Any]:
-    named = re.findall(r"\{(\w+)\}", route.path)
+    names = re.findall(r"\{(\w+)\}", route.path)
     parameters: list[dict[str, Any]] = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-        for name in named
+        for name in names
     ]
-    # OpenAPI keeps Content-Type and Authorization for what it says itself.
-    parameters += [_parameter(each) for each in route.parameters if each.name != "Content-Type"]
-    told: dict[str, Any] = {
+    # OpenAPI describes Content-Type and Authorization elsewhere.
+    parameters += [_parameter(item) for item in route.parameters if item.name != "Content-Type"]
+    operation: dict[str, Any] = {
         "operationId": route.operation,
-        "summary": route.says,
-        "responses": {str(status): _answer(each) for status, each in sorted(route.answers.items())},
-        # A server without keys asks for none.
+        "summary": route.description,
+        "responses": {
+            str(status): _response(item) for status, item in sorted(route.responses.items())
+        },
+        # A server without keys requires none.
         "security": [] if route.guard == "open" else [{}, {"key": []}],
     }
     if parameters:
-        told["parameters"] = parameters
+        operation["parameters"] = parameters
     if isinstance(route.body, Mapping):
-        told["requestBody"] = {"content": _content(route.body)}
+        operation["requestBody"] = {"content": _content(route.body)}
     elif route.body is not None:
         schema = {"$ref": f"#/components/schemas/{route.body.__name__}"}
-        told["requestBody"] = {"required": True, "content": _content({"application/json": schema})}
-    return told
+        operation["requestBody"] = {
+            "required": True,
+            "content": _content({"application/json": schema}),
+        }
+    return operation
 
 
-def _parameter(each: Parameter) -> dict[str, Any]:
+def _parameter(parameter: Parameter) -> dict[str, Any]:
     return {
-        "name": each.name,
-        "in": each.where,
-        "description": each.says,
-        "required": each.required,
-        "schema": each.schema,
+        "name": parameter.name,
+        "in": parameter.where,
+        "description": parameter.description,
+        "required": parameter.required,
+        "schema": parameter.schema,
     }
 
 
-def _answer(answer: RouteResponse) -> dict[str, Any]:
-    told: dict[str, Any] = {"description": answer.says}
-    told["headers"] = {
-        **{name.title(): {"schema": _TEXT, "required": True} for name in ALWAYS},
-        **{name: {"schema": schema} for name, schema in answer.headers.items()},
+def _response(response: RouteResponse) -> dict[str, Any]:
+    response_object: dict[str, Any] = {"description": response.description}
+    response_object["headers"] = {
+        **{name.title(): {"schema": _TEXT, "required": True} for name in DEFAULT_HEADERS},
+        **{name: {"schema": schema} for name, schema in response.headers.items()},
     }
-    if answer.content:
-        told["content"] = _content(answer.content)
-    return told
+    if response.content:
+        response_object["content"] = _content(response.content)
+    return response_object
 
 
-def _content(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {kind: {"schema": schema} for kind, schema in given.items()}
+def _content(schemas: Mapping[str, Any]) -> dict[str, Any]:
+    return {kind: {"schema": schema} for kind, schema in schemas.items()}

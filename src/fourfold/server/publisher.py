@@ -1,7 +1,7 @@
-"""Publishing beside a server, which also starts while the object store is down.
+"""Publishing next to a running server, which also starts while the object store is down.
 
 Appends are durable on the local disk, so an outage of the object store is no reason to refuse them.
-Until the object store has answered, and has shown that it honours conditional writes, nothing is
+Until the object store responds, and has proved that it honours conditional writes, nothing is
 published, and `/health` reports why.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ServerPublisher:
-    """Publishes a store while its server runs."""
+    """Publish a store while its server runs."""
 
     def __init__(
         self,
@@ -42,11 +42,11 @@ class ServerPublisher:
 
     @contextmanager
     def running(self) -> Iterator[ServerPublisher]:
-        """Publish until the end of the block, which publishes all that is left.
+        """Publish until the end of the block, which publishes everything that is left.
 
         Raises:
-            Refused: the object store answers, and does not honour conditional writes.
-            ObjectStoreDenied: it answers, and refuses the credentials.
+            Refused: the object store does not honour conditional writes.
+            ObjectStoreDenied: the object store rejects the credentials.
         """
         with ExitStack() as stack:
             try:
@@ -67,7 +67,7 @@ class ServerPublisher:
         self._check()
         with self._lock:
             if not self._stop.is_set():
-                # What is published last, when the server has stopped, is everything.
+                # Closed last, after the server has stopped: this publishes everything that is left.
                 stack.enter_context(self.backup.running())
                 stack.enter_context(self._archive.running())
                 self.failure = None

@@ -1,4 +1,4 @@
-"""A request and a response, without any transport: what the protocol is written against."""
+"""Requests and responses without a transport; the protocol is written against them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Headers = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a client asks. Header names are in lower case; `path` is decoded, and begins where the
-    server is mounted.
+    """A request. Header names are in lower case; `path` is decoded, and relative to the mount
+    point.
     """
 
     method: str
@@ -24,33 +24,34 @@ class Request:
     body: bytes = b""
     scheme: str = "http"
     root: str = ""
-    """Where an application has mounted the server, decoded; without a slash at its end."""
+    """Path where an application has mounted the server, decoded, without a trailing slash."""
 
     def header(self, name: str) -> str | None:
+        """Return a header by its lower-case name, or None."""
         return self.headers.get(name)
 
     def parameters(self) -> dict[str, str]:
-        """The query; a parameter that is given twice is refused."""
-        found: dict[str, str] = {}
+        """Return the query parameters; raise InvalidInput for a duplicate."""
+        parameters: dict[str, str] = {}
         try:
-            given = parse_qsl(self.query, keep_blank_values=True, errors="strict")
+            pairs = parse_qsl(self.query, keep_blank_values=True, errors="strict")
         except UnicodeDecodeError:
-            raise InvalidInput("the query is not UTF-8") from None
-        for name, value in given:
-            if name in found:
-                raise InvalidInput(f"the parameter {name!r} is given twice")
-            found[name] = value
-        return found
+            raise InvalidInput("query: must be UTF-8") from None
+        for name, value in pairs:
+            if name in parameters:
+                raise InvalidInput(f"duplicate parameter {name!r}")
+            parameters[name] = value
+        return parameters
 
     def address(self, path: str = "") -> str | None:
-        """Where the client reaches a path of the server; None when it did not say which host."""
+        """Return the URL of a path as the client reaches it, or None without a Host header."""
         host = self.header("host")
         return f"{self.scheme}://{host}{quote(self.root + path)}" if host else None
 
 
 @dataclass(slots=True)
 class Response:
-    """What the client gets: a body, or pieces of one as they come."""
+    """A response with a body, or with `pieces` of it that are sent as they come."""
 
     status: int
     headers: Headers = field(default_factory=dict)

@@ -1,7 +1,7 @@
-"""Every route of the server, in one table: by it requests are led, and by it they are described.
+"""The route table of the server: it routes requests, and `openapi` describes them from it.
 
-A route names the handler that answers it. What stands beside it (parameters, bodies, answers) is
-what `openapi` writes down, and what the fuzzer holds the server to.
+A route names its handler, and declares the parameters, bodies and responses that the OpenAPI
+document contains and the fuzzer checks.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from fourfold.server.auth import Scope
 from fourfold.server.request import Request
 
 Guard = Literal["stream", "list", "admin", "open", "control"]
-"""Whose key a route asks for: one for the stream, for those that begin so, for everything, none, or
-what the route itself decides.
+"""Key that a route requires: for the stream, for the listed prefix, for all streams, none, or
+decided by the handler.
 """
 Schema = Mapping[str, Any]
 TEXT: Final[Schema] = {"type": "string"}
@@ -35,41 +35,42 @@ _PARTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """Something that a request may say beside its path and its body."""
+    """A query parameter or header of a request."""
 
     name: str
     where: Literal["query", "header"]
-    says: str
+    description: str
     schema: Schema = field(default_factory=lambda: TEXT)
     required: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RouteResponse:
-    """What a status means, and what comes with it."""
+    """The meaning, content and headers of a response status."""
 
-    says: str
+    description: str
     content: Mapping[str, Schema] = field(default_factory=dict)
     headers: Mapping[str, Schema] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Route:
-    """One thing that can be asked."""
+    """An operation: method, path, handler and description."""
 
     method: str
     path: str
     operation: str
-    says: str
-    answers: Mapping[int, RouteResponse]
+    description: str
+    responses: Mapping[int, RouteResponse]
     guard: Guard = "stream"
     parameters: tuple[Parameter, ...] = ()
     body: type | Mapping[str, Schema] | None = None
     scope: Scope | None = None
-    """What the key must allow, where the method does not tell."""
+    """Scope that the key needs, if it is not the one of the method."""
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
+        """The regular expression that matches the path."""
         pieces = re.split(r"\{(\w+)\}", self.path)
         text = "".join(
             _PARTS[piece] if number % 2 else re.escape(piece) for number, piece in enumerate(pieces)
@@ -78,15 +79,17 @@ class Route:
 
 
 class RouteMatch(NamedTuple):
+    """Result of `find`: the route, the parameters in the path, and the methods of that path."""
+
     route: Route | None
-    """None when nothing answers this method here."""
-    given: dict[str, str]
+    """None if the path does not support the method."""
+    path_parameters: dict[str, str]
     methods: tuple[str, ...]
 
 
 @lru_cache(maxsize=1)
-def _by_path() -> tuple[tuple[re.Pattern[str], dict[str, Route], bool], ...]:
-    """Each path with who answers which method, and whether a stream may be called so too."""
+def _routes_by_path() -> tuple[tuple[re.Pattern[str], dict[str, Route], bool], ...]:
+    """Return each path's pattern and routes by method, and True if a stream may have that path."""
     paths: dict[str, dict[str, Route]] = {}
     for route in ROUTES:
         paths.setdefault(route.path, {})[route.method] = route
@@ -97,48 +100,53 @@ def _by_path() -> tuple[tuple[re.Pattern[str], dict[str, Route], bool], ...]:
 
 
 def find(method: str, path: str) -> RouteMatch:
-    """The route of a request; NotFound when the server has nothing there."""
-    for pattern, methods, is_shared in _by_path():
+    """Return the route of a request.
+
+    Raises:
+        NotFound: no route has this path.
+    """
+    for pattern, methods, is_shared in _routes_by_path():
         match = pattern.fullmatch(path)
         if match is None:
             continue
         route = methods.get(method)
-        # A stream may be called like what is asked with some methods only: the others mean it.
+        # A stream may have a reserved name: methods without a reserved route address the stream.
         if route is None and is_shared:
             continue
         return RouteMatch(route, match.groupdict(), tuple(methods))
-    raise NotFound(f"there is nothing at {path!r:.200}")
+    raise NotFound(f"unknown path {path!r:.200}")
 
 
-NARROWING: Final = frozenset(
+FILTER_PARAMETERS: Final = frozenset(
     {"after", "at", "before", "filter", "order", "prefix", "q", "query", "reverse", "search"}
     | {"since", "timestamp", "until", "where"}
 )
-"""Parameters by which other servers choose records; this one has none of them."""
+"""Parameters by which other servers filter records; this server supports none of them."""
 
 
-def refuse_unknown_parameters(route: Route, request: Request) -> None:
-    """Raise InvalidInput for a parameter that a read does not have. The protocol wants other ones
-    ignored when a stream is read, so there it is those that would narrow the read: to ignore a
-    filter would give the wrong records.
+def check_parameters(route: Route, request: Request) -> None:
+    """Raise InvalidInput for an unknown parameter.
+
+    When a stream is read the protocol requires that unknown parameters are ignored; there only
+    filters are refused, since ignoring a filter would return the wrong records.
     """
     if request.method != "GET" or route.guard in {"open", "admin"}:
         return
-    known = [each.name for each in route.parameters if each.where == "query"]
+    known = [parameter.name for parameter in route.parameters if parameter.where == "query"]
     for name in request.parameters():
-        if name not in known and (route.operation != "read" or name in NARROWING):
+        if name not in known and (route.operation != "read" or name in FILTER_PARAMETERS):
             raise InvalidInput(
                 f"unknown parameter {name!r:.80}",
-                hint=f"Known here: {', '.join(known)}." if known else "There are none here.",
+                hint=f"Use one of: {', '.join(known)}."
+                if known
+                else "This path has no parameters.",
             )
 
 
-def guarded(method: str, path: str) -> tuple[str, Scope | None]:
-    """Whose key a request about a stream needs: the stream's name, and what it must allow where the
-    method does not tell.
-    """
-    found = find(method, path)
-    return found.given["name"], None if found.route is None else found.route.scope
+def required_access(method: str, path: str) -> tuple[str, Scope | None]:
+    """Return the stream whose key a request needs, and the scope unless the method implies it."""
+    match = find(method, path)
+    return match.path_parameters["name"], None if match.route is None else match.route.scope
 
 
 DETAILS: Final = "/_details"
@@ -146,64 +154,66 @@ SCHEMA: Final = "/_schema"
 PROFILE: Final = "/_profile"
 TOUCH: Final = "/_touch"
 RESERVED: Final = (DETAILS, SCHEMA, PROFILE, TOUCH, f"{TOUCH}/wait", f"{TOUCH}/templates")
-"""What is asked of a stream beside its records; the name of a stream made here ends otherwise."""
+"""Suffixes of reserved paths below a stream; names of new streams must not end in them."""
 _ERROR: Final[Schema] = {"$ref": "#/components/schemas/Error"}
 _POSITION: Final = {"Stream-Next-Offset": OFFSET, "Stream-Closed": TRUE}
 _ANY: Final[Schema] = {}
 
 
-def _error(says: str, **headers: Schema) -> RouteResponse:
+def _error_response(description: str, **headers: Schema) -> RouteResponse:
     named = {name.replace("_", "-"): schema for name, schema in headers.items()}
-    return RouteResponse(says, {"application/json": _ERROR}, named)
+    return RouteResponse(description, {"application/json": _ERROR}, named)
 
 
 _RETRY: Final = {"Retry_After": {"type": "string", "pattern": "^[0-9]+$"}}
 _ALWAYS: Final = {
-    400: _error("The request does not fit; nothing was written."),
-    401: _error("The server asks for a key.", WWW_Authenticate=TEXT),
-    403: _error(
-        "The key does not allow that, or the producer was fenced off.", Producer_Epoch=COUNT
+    400: _error_response("The request is invalid; nothing was written."),
+    401: _error_response("A key is required.", WWW_Authenticate=TEXT),
+    403: _error_response(
+        "The key does not allow this, or the producer is fenced.", Producer_Epoch=COUNT
     ),
-    405: RouteResponse("Nothing answers this method here.", {}, {"Allow": TEXT}),
-    408: RouteResponse("The request came too slowly."),
-    415: _error("The body has a Content-Encoding."),
-    413: RouteResponse("The body is larger than the server takes.", {"application/json": _ERROR}),
-    421: _error("The server does not answer under the host of the request."),
-    429: _error("Too much waits already; nothing was written.", **_RETRY),
-    503: _error("The database does not answer in time, or is not sound.", **_RETRY),
+    405: RouteResponse("The path does not support this method.", {}, {"Allow": TEXT}),
+    408: RouteResponse("The request arrived too slowly."),
+    415: _error_response("The body has a Content-Encoding."),
+    413: RouteResponse("The body is too large.", {"application/json": _ERROR}),
+    421: _error_response("The server does not accept the Host of the request."),
+    429: _error_response("The server is overloaded; nothing was written.", **_RETRY),
+    503: _error_response("The database does not respond in time, or is unhealthy.", **_RETRY),
 }
-_MISSING: Final = {404: _error("There is no such thing.")}
-_GONE: Final = {
-    410: _error(
-        "It was deleted, or retention trimmed the record at that offset.",
+_NOT_FOUND: Final = {404: _error_response("Not found.")}
+_STREAM_GONE: Final = {
+    410: _error_response(
+        "The stream was deleted, or retention removed the record at that offset.",
         Stream_First_Offset=OFFSET,
     )
 }
-_NO_SCHEMAS: Final = {501: _error("The stream has a schema, and an extra is not installed.")}
+_NO_SCHEMAS: Final = {
+    501: _error_response("The stream has a schema, and the extra for schemas is not installed.")
+}
 
 
-def _told(*parts: Mapping[int, RouteResponse]) -> dict[int, RouteResponse]:
+def _responses(*parts: Mapping[int, RouteResponse]) -> dict[int, RouteResponse]:
     return {status: answer for part in (_ALWAYS, *parts) for status, answer in part.items()}
 
 
-def _header(name: str, says: str, schema: Schema = TEXT) -> Parameter:
-    return Parameter(name, "header", says, schema)
+def _header(name: str, description: str, schema: Schema = TEXT) -> Parameter:
+    return Parameter(name, "header", description, schema)
 
 
-def _query(name: str, says: str, schema: Schema = TEXT) -> Parameter:
-    return Parameter(name, "query", says, schema)
+def _query(name: str, description: str, schema: Schema = TEXT) -> Parameter:
+    return Parameter(name, "query", description, schema)
 
 
 _BODY: Final = {"application/json": _ANY, "*/*": {"type": "string", "format": "binary"}}
 _PRODUCER: Final = (
-    _header("Producer-Id", "Who appends; all three headers of a producer, or none."),
-    _header("Producer-Epoch", "Goes up when the producer starts anew.", COUNT),
-    _header("Producer-Seq", "The number of the request in its epoch, from 0.", COUNT),
+    _header("Producer-Id", "Id of the producer; all three producer headers are required, or none."),
+    _header("Producer-Epoch", "Incremented when the producer restarts.", COUNT),
+    _header("Producer-Seq", "Sequence number of the request in its epoch, from 0.", COUNT),
 )
 _CLOSED: Final = _header("Stream-Closed", "`true` closes the stream.")
-_KIND: Final = _header("Content-Type", "What the body is.")
+_CONTENT_TYPE: Final = _header("Content-Type", "Media type of the body.")
 _STREAM: Final = "/v1/stream/{name}"
-_SUB: Final = "/v1/stream/__ds/subscriptions/{subscription}"
+_SUBSCRIPTION: Final = "/v1/stream/__ds/subscriptions/{subscription}"
 _READ_HEADERS: Final = {
     **_POSITION,
     "Stream-First-Offset": OFFSET,
@@ -231,58 +241,84 @@ def _document(schema: str) -> dict[str, Schema]:
 
 _RULES: Final = (
     Route(
-        *("GET", f"{_STREAM}{SCHEMA}", "schema", "The schemas of a stream's messages."),
-        _told(_MISSING, _GONE, {200: RouteResponse("The registry.", _document("Registry"))}),
+        *("GET", f"{_STREAM}{SCHEMA}", "schema", "Get the schemas of a stream's messages."),
+        _responses(
+            _NOT_FOUND,
+            _STREAM_GONE,
+            {200: RouteResponse("The schema registry.", _document("Registry"))},
+        ),
     ),
     Route(
-        *("POST", f"{_STREAM}{SCHEMA}", "set_schema", "Ask for something else of messages."),
-        _told(
-            _MISSING,
-            _GONE,
+        *("POST", f"{_STREAM}{SCHEMA}", "set_schema", "Change the schemas of a stream's messages."),
+        _responses(
+            _NOT_FOUND,
+            _STREAM_GONE,
             _NO_SCHEMAS,
             {
-                200: RouteResponse("The registry as it is now.", _document("Registry")),
-                409: _error("The stream has records already, or its registry changed meanwhile."),
+                200: RouteResponse("The changed schema registry.", _document("Registry")),
+                409: _error_response(
+                    "The stream has records already, or its registry changed concurrently."
+                ),
             },
         ),
         body=_document("RegistryChange"),
         scope="admin",
     ),
     Route(
-        *("GET", f"{_STREAM}{PROFILE}", "profile", "What a stream is used as."),
-        _told(_MISSING, _GONE, {200: RouteResponse("Its profile.", _document("Profile"))}),
+        *("GET", f"{_STREAM}{PROFILE}", "profile", "Get the profile of a stream."),
+        _responses(
+            _NOT_FOUND, _STREAM_GONE, {200: RouteResponse("The profile.", _document("Profile"))}
+        ),
     ),
     Route(
-        *("POST", f"{_STREAM}{PROFILE}", "set_profile", "Use a stream as something else."),
-        _told(
-            _MISSING,
-            _GONE,
+        *("POST", f"{_STREAM}{PROFILE}", "set_profile", "Change the profile of a stream."),
+        _responses(
+            _NOT_FOUND,
+            _STREAM_GONE,
             {
-                200: RouteResponse("Its profile now, with all defaults.", _document("Profile")),
-                409: _error("The stream has records already."),
+                200: RouteResponse("The changed profile, with all defaults.", _document("Profile")),
+                409: _error_response("The stream has records already."),
             },
         ),
         body=_document("Profile"),
         scope="admin",
     ),
     Route(
-        *("GET", f"{_STREAM}{TOUCH}", "touch", "Where a stream is for those who wait at it."),
-        _told(_MISSING, _GONE, {200: RouteResponse("Where it is.", _document("Touch"))}),
+        *(
+            "GET",
+            f"{_STREAM}{TOUCH}",
+            "touch",
+            "Get the touch cursor and the templates of a stream.",
+        ),
+        _responses(
+            _NOT_FOUND,
+            _STREAM_GONE,
+            {200: RouteResponse("The cursor and the templates.", _document("Touch"))},
+        ),
     ),
     Route(
-        *("POST", f"{_STREAM}{TOUCH}/wait", "touch_wait", "Wait for a change of some rows."),
-        _told(_MISSING, _GONE, {200: RouteResponse("What was touched.", _document("Touched"))}),
+        *("POST", f"{_STREAM}{TOUCH}/wait", "touch_wait", "Wait for a change of rows."),
+        _responses(
+            _NOT_FOUND,
+            _STREAM_GONE,
+            {200: RouteResponse("The keys that were touched.", _document("Touched"))},
+        ),
         body=stream_rules.WaitBody,
         scope="read",
     ),
     Route(
-        *("POST", f"{_STREAM}{TOUCH}/templates", "touch_templates", "Wait by fields of rows."),
-        _told(
-            _MISSING,
-            _GONE,
+        *(
+            "POST",
+            f"{_STREAM}{TOUCH}/templates",
+            "touch_templates",
+            "Activate templates, to wait for rows by their fields.",
+        ),
+        _responses(
+            _NOT_FOUND,
+            _STREAM_GONE,
             {
-                200: RouteResponse("The templates, which are active.", _document("Templates")),
-                409: _error("There are too many."),
+                200: RouteResponse("The active templates.", _document("Templates")),
+                409: _error_response("There are too many templates."),
             },
         ),
         body=stream_rules.TemplatesBody,
@@ -291,54 +327,65 @@ _RULES: Final = (
 )
 ROUTES: Final[tuple[Route, ...]] = (
     Route(
-        *("GET", "/health", "health", "Whether the server is well."),
+        *("GET", "/health", "health", "Check the health of the server."),
         {
-            **_told(),
-            200: RouteResponse("It is.", _document("Health")),
-            503: RouteResponse("It is not, and why.", _document("Health")),
+            **_responses(),
+            200: RouteResponse("The server is healthy.", _document("Health")),
+            503: RouteResponse(
+                "The server is unhealthy; the body has the error.", _document("Health")
+            ),
         },
         _OPEN,
     ),
     Route(
-        *("GET", "/metrics", "metrics", "The numbers of the database, for Prometheus."),
-        _told({200: RouteResponse("The numbers.", {"text/plain": TEXT})}),
+        *("GET", "/metrics", "metrics", "Get metrics in the Prometheus text format."),
+        _responses({200: RouteResponse("The metrics.", {"text/plain": TEXT})}),
         "admin",
     ),
     Route(
-        *("GET", "/openapi.json", "openapi", "This description."),
-        _told({200: RouteResponse("It.", {_JSON: {"type": "object"}})}),
+        *("GET", "/openapi.json", "openapi", "Get this OpenAPI document."),
+        _responses({200: RouteResponse("The document.", {_JSON: {"type": "object"}})}),
         _OPEN,
     ),
     Route(
-        *("GET", "/v1/streams", "list", "Streams in the order of their names."),
-        _told({200: RouteResponse("A page of them.", _document("Streams"))}),
+        *("GET", "/v1/streams", "list", "List streams in the order of their names."),
+        _responses({200: RouteResponse("A page of streams.", _document("Streams"))}),
         "list",
         (
-            _query("prefix", "Only names that begin so."),
-            _query("after", "Only names behind this one."),
+            _query("prefix", "Only names with this prefix."),
+            _query("after", "Only names after this one."),
             _query(
-                "limit", "How many at most.", {"type": "integer", "minimum": 1, "maximum": 1000}
+                "limit",
+                "Maximum number of streams.",
+                {"type": "integer", "minimum": 1, "maximum": 1000},
             ),
         ),
     ),
     Route(
-        *("GET", "/v1/streams/totals", "totals", "How much there is in all streams."),
-        _told({200: RouteResponse("The counts.", _document("Totals"))}),
+        *("GET", "/v1/streams/totals", "totals", "Count the streams, records and bytes."),
+        _responses({200: RouteResponse("The counts.", _document("Totals"))}),
         "admin",
     ),
     Route(
-        *("GET", "/v1/stream/__ds/jwks.json", "jwks", "The keys that webhooks are signed with."),
-        _told({200: RouteResponse("A JWK set.", {"application/jwk-set+json": {"type": "object"}})}),
+        *(
+            "GET",
+            "/v1/stream/__ds/jwks.json",
+            "jwks",
+            "Get the public keys for webhook signatures.",
+        ),
+        _responses(
+            {200: RouteResponse("A JWK set.", {"application/jwk-set+json": {"type": "object"}})}
+        ),
         _OPEN,
     ),
     Route(
-        *("PUT", _SUB, "subscribe", "Make a subscription, or confirm it."),
-        _told(
+        *("PUT", _SUBSCRIPTION, "subscribe", "Create a subscription; idempotent."),
+        _responses(
             {
-                200: RouteResponse("It is there, and is like that.", _document("Subscription")),
-                201: RouteResponse("It was made.", _document("Subscription")),
-                409: _error("There is another of this id, or there are too many."),
-                501: _error("The server cannot sign: an extra is not installed."),
+                200: RouteResponse("It exists with the same settings.", _document("Subscription")),
+                201: RouteResponse("It was created.", _document("Subscription")),
+                409: _error_response("It exists with other settings, or there are too many."),
+                501: _error_response("The extra for signatures is not installed."),
             }
         ),
         "control",
@@ -346,35 +393,47 @@ ROUTES: Final[tuple[Route, ...]] = (
         subscriptions.SubscribeBody,
     ),
     Route(
-        *("GET", _SUB, "subscription", "A subscription, and a page of the streams it follows."),
-        _told(_MISSING, {200: RouteResponse("It.", _document("Subscription"))}),
+        *("GET", _SUBSCRIPTION, "subscription", "Get a subscription and a page of its streams."),
+        _responses(
+            _NOT_FOUND, {200: RouteResponse("The subscription.", _document("Subscription"))}
+        ),
         "control",
-        (_query("after", "Only streams behind this name."),),
+        (_query("after", "Only streams after this name."),),
     ),
     Route(
-        *("DELETE", _SUB, "unsubscribe", "Remove a subscription."),
-        _told({204: RouteResponse("It is not there any more.")}),
+        *("DELETE", _SUBSCRIPTION, "unsubscribe", "Delete a subscription."),
+        _responses({204: RouteResponse("It does not exist any more.")}),
         "control",
     ),
     Route(
-        *("POST", f"{_SUB}/streams", "follow", "Follow more streams by name."),
-        _told(_MISSING, {204: RouteResponse("They are followed, from their end on.")}),
+        *("POST", f"{_SUBSCRIPTION}/streams", "follow", "Follow more streams by name."),
+        _responses(_NOT_FOUND, {204: RouteResponse("They are followed from their current end.")}),
         "control",
         (),
         subscriptions.StreamsBody,
     ),
     Route(
-        *("DELETE", f"{_SUB}/streams/{{link}}", "unfollow", "Follow a stream no longer by name."),
-        _told(_MISSING, {204: RouteResponse("It is not followed by name.")}),
+        *(
+            "DELETE",
+            f"{_SUBSCRIPTION}/streams/{{link}}",
+            "unfollow",
+            "Stop following a stream by name.",
+        ),
+        _responses(_NOT_FOUND, {204: RouteResponse("It is not followed by name any more.")}),
         "control",
     ),
     Route(
-        *("POST", f"{_SUB}/claim", "claim", "Take the lease of a pull-wake subscription."),
-        _told(
-            _MISSING,
+        *(
+            "POST",
+            f"{_SUBSCRIPTION}/claim",
+            "claim",
+            "Claim the lease of a pull-wake subscription.",
+        ),
+        _responses(
+            _NOT_FOUND,
             {
                 200: RouteResponse("The wake.", _document("Wake")),
-                409: _error("Somebody holds it, or nothing is pending."),
+                409: _error_response("Another worker holds the lease, or nothing is pending."),
             },
         ),
         "control",
@@ -383,78 +442,88 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     *(
         Route(
-            *("POST", f"{_SUB}/{name}", name, says),
-            _told(
-                _MISSING,
+            *("POST", f"{_SUBSCRIPTION}/{name}", name, description),
+            _responses(
+                _NOT_FOUND,
                 {
-                    200: RouteResponse("Taken.", _document("Acknowledged")),
-                    409: _error("The wake is over, or an offset cannot be."),
+                    200: RouteResponse("Acknowledged.", _document("Acknowledged")),
+                    409: _error_response("The wake is not current, or an offset is invalid."),
                 },
             ),
             "control",
             (),
             subscriptions.WorkBody,
         )
-        for name, says in (
-            ("callback", "A webhook says how far it is."),
-            ("ack", "A worker says how far it is."),
+        for name, description in (
+            ("callback", "Acknowledge offsets from a webhook."),
+            ("ack", "Acknowledge offsets from a worker."),
         )
     ),
     Route(
-        *("POST", f"{_SUB}/release", "release", "Give a lease back with the work undone."),
-        _told(_MISSING, {204: RouteResponse("Given back."), 409: _error("The wake is over.")}),
+        *(
+            "POST",
+            f"{_SUBSCRIPTION}/release",
+            "release",
+            "Release a lease without finishing the work.",
+        ),
+        _responses(
+            _NOT_FOUND,
+            {204: RouteResponse("Released."), 409: _error_response("The wake is not current.")},
+        ),
         "control",
         (),
         subscriptions.WorkBody,
     ),
     Route(
-        *("GET", f"{_STREAM}{DETAILS}", "details", "A stream, and what is counted of it."),
-        _told(_MISSING, _GONE, {200: RouteResponse("Its details.", _document("Details"))}),
+        *("GET", f"{_STREAM}{DETAILS}", "details", "Get a stream with its statistics."),
+        _responses(
+            _NOT_FOUND, _STREAM_GONE, {200: RouteResponse("The details.", _document("Details"))}
+        ),
     ),
     *_RULES,
     Route(
-        *("PUT", _STREAM, "create", "Make a stream, or confirm that it is like that."),
-        _told(
-            _MISSING,
+        *("PUT", _STREAM, "create", "Create a stream; idempotent."),
+        _responses(
+            _NOT_FOUND,
             _NO_SCHEMAS,
             {
-                200: RouteResponse("It is there, and is like that.", {}, _POSITION),
-                201: RouteResponse("It was made.", {}, {**_POSITION, "Location": TEXT}),
-                409: _error("It is there, and is different."),
+                200: RouteResponse("It exists with the same settings.", {}, _POSITION),
+                201: RouteResponse("It was created.", {}, {**_POSITION, "Location": TEXT}),
+                409: _error_response("It exists with other settings."),
             },
         ),
         "stream",
         (
-            _KIND,
-            _header("Stream-TTL", "Seconds that it lives after its last use.", COUNT),
-            _header("Stream-Expires-At", "When it ends; RFC 3339."),
+            _CONTENT_TYPE,
+            _header("Stream-TTL", "Seconds until it expires after its last use.", COUNT),
+            _header("Stream-Expires-At", "When it expires; RFC 3339."),
             _CLOSED,
-            _header("Stream-Forked-From", "The stream that it leaves."),
-            _header("Stream-Fork-Offset", "Where it leaves it."),
-            _header("Stream-Fork-Sub-Offset", "How much further.", COUNT),
-            _header("Stream-Retention-Seconds", "How long it keeps records.", COUNT),
-            _header("Stream-Retention-Bytes", "How many bytes of records it keeps.", COUNT),
+            _header("Stream-Forked-From", "The stream to fork."),
+            _header("Stream-Fork-Offset", "The offset of the fork."),
+            _header("Stream-Fork-Sub-Offset", "Number of messages after the fork offset.", COUNT),
+            _header("Stream-Retention-Seconds", "Seconds for which it retains records.", COUNT),
+            _header("Stream-Retention-Bytes", "Bytes of records that it retains.", COUNT),
         ),
         _BODY,
     ),
     Route(
         *("POST", _STREAM, "append", "Append to a stream, close it, or both."),
-        _told(
-            _MISSING,
-            _GONE,
+        _responses(
+            _NOT_FOUND,
+            _STREAM_GONE,
             _NO_SCHEMAS,
             {
                 200: RouteResponse(
-                    "Appended for a producer.",
+                    "Appended by a producer.",
                     {},
                     {**_POSITION, "Producer-Epoch": COUNT, "Producer-Seq": COUNT},
                 ),
                 204: RouteResponse(
-                    "Appended, or there already.",
+                    "Appended, or a duplicate.",
                     {},
                     {**_POSITION, "Producer-Epoch": COUNT, "Producer-Seq": COUNT},
                 ),
-                409: _error(
+                409: _error_response(
                     "Closed, of another type, or out of order.",
                     Stream_Closed=TRUE,
                     Stream_Next_Offset=OFFSET,
@@ -465,64 +534,75 @@ ROUTES: Final[tuple[Route, ...]] = (
         ),
         "stream",
         (
-            *(_KIND, _CLOSED, _header("Stream-Seq", "Text that only ever goes up."), *_PRODUCER),
-            _header("Stream-Key", "What the records can be read by; percent-encoded."),
+            *(
+                _CONTENT_TYPE,
+                _CLOSED,
+                _header("Stream-Seq", "Text that increases with each append."),
+                *_PRODUCER,
+            ),
+            _header("Stream-Key", "Routing key of the records; percent-encoded."),
         ),
         _BODY,
     ),
     Route(
         *("GET", _STREAM, "read", "Read a stream, or follow it."),
-        _told(
-            _MISSING,
-            _GONE,
+        _responses(
+            _NOT_FOUND,
+            _STREAM_GONE,
             {
-                200: RouteResponse("What comes behind the offset.", {"*/*": _ANY}, _READ_HEADERS),
-                204: RouteResponse("Nothing came in time.", {}, _READ_HEADERS),
-                304: RouteResponse("The reader has it already.", {}, _READ_HEADERS),
+                200: RouteResponse("The records after the offset.", {"*/*": _ANY}, _READ_HEADERS),
+                204: RouteResponse("No record arrived in time.", {}, _READ_HEADERS),
+                304: RouteResponse("The reader has the content already.", {}, _READ_HEADERS),
             },
         ),
         "stream",
         (
             _query(
                 "offset",
-                "Where to begin: -1 (the earliest kept record), now, or an offset of a read.",
+                "Where to begin: -1 (the earliest retained record), now, or an offset.",
             ),
             _query("live", "Wait for more.", {"enum": ["long-poll", "sse"]}),
             _query("cursor", "The last Stream-Cursor."),
-            _query("format", "Records one by one.", {"enum": ["records"]}),
-            _query("limit", "How many records at most.", {"type": "integer", "minimum": 1}),
+            _query("format", "Return each record with its offset and time.", {"enum": ["records"]}),
+            _query("limit", "Maximum number of records.", {"type": "integer", "minimum": 1}),
             _query("key", "Only records that were appended with this routing key."),
-            _query("field", "Only JSON messages whose field has a value; with value."),
-            _query("value", "That value, as JSON."),
-            _header("If-None-Match", "The ETag of what the reader has."),
+            _query("field", "Only JSON messages whose field has the given value."),
+            _query("value", "The value of the field, as JSON."),
+            _header("If-None-Match", "ETag of the content that the reader has."),
         ),
     ),
     Route(
-        *("HEAD", _STREAM, "head", "Where a stream is."),
+        *("HEAD", _STREAM, "head", "Get the headers of a stream."),
         {
-            **_told(
+            **_responses(
                 {
-                    404: RouteResponse("There is no such stream."),
-                    410: RouteResponse("It was deleted."),
+                    404: RouteResponse("The stream does not exist."),
+                    410: RouteResponse("The stream was deleted."),
                 }
             ),
-            200: RouteResponse("Here.", {}, _STREAM_HEADERS),
+            200: RouteResponse("The headers of the stream.", {}, _STREAM_HEADERS),
         },
     ),
     Route(
         *("PATCH", _STREAM, "configure", "Change the lifetime or the retention of a stream."),
-        _told(_MISSING, _GONE, {200: RouteResponse("Changed.", {}, _STREAM_HEADERS)}),
+        _responses(_NOT_FOUND, _STREAM_GONE, {200: RouteResponse("Changed.", {}, _STREAM_HEADERS)}),
         "stream",
         (
-            _header("Stream-TTL", "Seconds that it lives after its last use, or none.", _NUMBER),
-            _header("Stream-Expires-At", "When it ends, RFC 3339, or none."),
-            _header("Stream-Retention-Seconds", "How long it keeps records, or none.", _NUMBER),
-            _header("Stream-Retention-Bytes", "How many bytes it keeps, or none.", _NUMBER),
+            _header("Stream-TTL", "Seconds until it expires after its last use, or none.", _NUMBER),
+            _header("Stream-Expires-At", "When it expires, RFC 3339, or none."),
+            _header(
+                "Stream-Retention-Seconds",
+                "Seconds for which it retains records, or none.",
+                _NUMBER,
+            ),
+            _header(
+                "Stream-Retention-Bytes", "Bytes of records that it retains, or none.", _NUMBER
+            ),
         ),
     ),
     Route(
         *("DELETE", _STREAM, "delete", "Delete a stream."),
-        _told(_MISSING, _GONE, {204: RouteResponse("It is gone.")}),
+        _responses(_NOT_FOUND, _STREAM_GONE, {204: RouteResponse("Deleted.")}),
     ),
 )
-"""The first path that fits is the one."""
+"""The first path that matches wins."""

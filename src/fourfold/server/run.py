@@ -1,7 +1,7 @@
-"""Running the server: one process, one store, until it is told to stop.
+"""Run the server: one process and one store, until it receives a signal.
 
-Without keys it listens on this machine only; another address is refused. Once there was a key, the
-server refuses every request without one, also when the last key is gone.
+Without keys it listens on this machine only; another address is refused. Once a key has existed,
+the server refuses every request without one, even after the last key was removed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _log = logging.getLogger("fourfold.server")
 
 
 class Sweeper:
-    """Removes streams whose time is over, and gives up what is not retained, now and then."""
+    """Delete expired streams and records past their retention, periodically."""
 
     def __init__(self, streams: Streams, every_s: float = limits.SWEEP_EVERY_S) -> None:
         self._streams = streams
@@ -59,27 +59,27 @@ class Sweeper:
             try:
                 self._streams.sweep()
             except FourfoldError as error:
-                # Told by `/health` until a sweep succeeds again.
+                # `/health` reports it until a sweep succeeds again.
                 self._streams.sweep_failure = error
-            except Exception as error:  # noqa: BLE001  (it is told, and the thread goes on)
-                # Nobody would notice a thread that is gone: streams would just stop to end.
+            except Exception as error:  # noqa: BLE001  (reported; the thread continues)
+                # If this thread died silently, streams would never expire.
                 _log.exception("A sweep failed")
-                self._streams.sweep_failure = FourfoldError(f"a sweep failed: {error!r:.200}")
+                self._streams.sweep_failure = FourfoldError(f"sweep failed: {error!r:.200}")
             else:
                 self._streams.sweep_failure = None
 
 
-def refuse_other_machines(host: str, access: Access) -> None:
-    """A server without keys serves this machine alone."""
-    if not is_this_machine(host) and not access.stored_keys():
+def check_listen_address(host: str, access: Access) -> None:
+    """Raise Refused if a server without keys would be reachable from other machines."""
+    if not is_loopback(host) and not access.stored_keys():
         raise Refused(
-            f"without a key the server does not listen on {host}",
-            hint="Make a key with `fourfold key add ROOT`, or listen on 127.0.0.1.",
+            f"host: must be a loopback address while there is no key, got {host}",
+            hint="Create a key with `fourfold key add ROOT`, or listen on 127.0.0.1.",
         )
 
 
-def is_this_machine(host: str) -> bool:
-    """Whether only this machine reaches a server that listens there."""
+def is_loopback(host: str) -> bool:
+    """Return True if a server that listens on `host` is reachable from this machine only."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -98,12 +98,13 @@ def serve(
     publishing: ServerPublisher | None = None,
     settings: Server | None = None,
 ) -> None:
-    """Serve the streams of a store until the process is asked to stop; requests that are under way
-    are answered first.
+    """Serve the streams of a store until the process is asked to stop.
+
+    Requests in flight are completed first.
     """
-    refuse_other_machines(host, access)
-    if not is_this_machine(host):
-        access.stay_closed()
+    check_listen_address(host, access)
+    if not is_loopback(host):
+        access.always_require()
     uvicorn = _uvicorn()
     protocol = Protocol(streams, timing, access, control)
     protocol.publishing = publishing
@@ -111,48 +112,51 @@ def serve(
     protocol.hosts = Hosts(settings.hosts)
     protocol.budget = BodyBudget(settings.body_bytes_in_flight)
     trusted = proxies(settings.trusted_proxies)
-    allow_many_connections()
+    raise_file_limit()
     options = uvicorn.Config(
         StreamsApp(protocol),
-        http=_front(protocol, settings, fast=fast_front),
+        http=_protocol_class(protocol, settings, fast=fast_front),
         host=host,
         port=port,
-        # A handshake would leave the connection to code that knows nothing of its limits.
+        # A handshake would pass the connection to code that does not enforce its limits.
         ws="none",
-        # By default uvicorn believes every client on this machine where it comes from.
+        # By default uvicorn trusts the forwarding headers of every client on this machine.
         proxy_headers=bool(trusted),
         forwarded_allow_ips=trusted,
         log_level="warning",
         access_log=False,
-        # Proxies keep connections for about a minute: they must end them, not we under them.
+        # Proxies keep connections for about a minute: they must close them before the server does.
         timeout_keep_alive=limits.HTTP_KEEP_ALIVE_S,
         timeout_graceful_shutdown=limits.HTTP_SHUTDOWN_S,
         backlog=limits.HTTP_BACKLOG,
     )
     with Sweeper(streams), protocol.control.deliverer():
-        server = _draining(uvicorn, protocol)(options)
-        with _staying(), loaded_for_good():
+        server = _draining_server(uvicorn, protocol)(options)
+        with _deferred_sigterm(), frozen_gc():
             server.run()
     if not server.started:
         raise Refused(
-            f"the server could not listen on {host}, port {port}",
-            hint="Choose another port, or stop what listens there.",
+            f"cannot listen on {host}, port {port}",
+            hint="Choose another port, or stop the process that listens there.",
         )
 
 
-def allow_many_connections() -> None:
-    """Let this process open as many files as it may: each connection is one."""
+def raise_file_limit() -> None:
+    """Raise the limit of open files of this process to its maximum: each connection is one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        # A system may have a limit below the one that it states; then all stays as it is.
+        # The actual limit may be lower than the stated one; then nothing changes.
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 @contextmanager
-def loaded_for_good() -> Iterator[None]:
-    """What is loaded by now stays until the block ends, so it is not looked through for garbage:
-    that took 40 ms each time, in which nobody was answered. Garbage of later is found as always.
+def frozen_gc() -> Iterator[None]:
+    """Exclude objects that exist now from garbage collection until the block ends.
+
+    Scanning them took 40 ms each time, during which no request was handled. Later garbage is
+    collected
+    as usual.
     """
     gc.collect()
     gc.freeze()
@@ -163,9 +167,11 @@ def loaded_for_good() -> Iterator[None]:
 
 
 @contextmanager
-def _staying() -> Iterator[None]:
-    """uvicorn stops when it is told to terminate, and then lets the signal end the process. But the
-    store is to be published and closed first; a second signal ends it at once.
+def _deferred_sigterm() -> Iterator[None]:
+    """Ignore SIGTERM after uvicorn has stopped, so that the store is published and closed.
+
+    uvicorn stops on SIGTERM and then lets the signal end the process. A second signal ends it at
+    once.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -177,29 +183,31 @@ def _staying() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _draining(uvicorn: Any, protocol: Protocol) -> Any:
-    """uvicorn's server, which tells readers that wait to go before it waits for them."""
+def _draining_server(uvicorn: Any, protocol: Protocol) -> Any:
+    """Return uvicorn's server class, which ends waiting reads before it waits for connections."""
 
-    class Draining(uvicorn.Server):  # type: ignore[misc]
+    class DrainingServer(uvicorn.Server):  # type: ignore[misc]
         async def shutdown(self, sockets: Any = None) -> None:
             protocol.stop()
             await super().shutdown(sockets)
 
-    return Draining
+    return DrainingServer
 
 
-def _front(protocol: Protocol, settings: Server | None = None, *, fast: bool) -> Any:
-    """What carries HTTP: the fast front, the plain one, or where those do not fit uvicorn as it is,
-    in the way in which it bounds the head of a request by itself.
+def _protocol_class(protocol: Protocol, settings: Server | None = None, *, fast: bool) -> Any:
+    """Return the HTTP protocol class: with the fast append path, without it, or uvicorn's own.
+
+    uvicorn's own (h11) is used if its httptools protocol is not supported; it limits the size of
+    request heads itself.
     """
     reason = unsupported_reason()
     if reason is not None:
-        protocol.front = f"asgi: {reason}"
+        protocol.transport = f"asgi: {reason}"
         return "h11"
-    from fourfold.server.fast_append import front_of  # noqa: PLC0415 - an extra
+    from fourfold.server.fast_append import make_protocol_class  # noqa: PLC0415 - an extra
 
-    protocol.front = "fast" if fast else "asgi: it was switched off"
-    return front_of(protocol, settings, fast=fast)
+    protocol.transport = "fast" if fast else "asgi: it was switched off"
+    return make_protocol_class(protocol, settings, fast=fast)
 
 
 def _uvicorn() -> Any:
@@ -207,7 +215,7 @@ def _uvicorn() -> Any:
         import uvicorn  # noqa: PLC0415 - an extra
     except ImportError:
         raise MissingDependency(
-            "the server runs on uvicorn, which is not installed",
+            "the server requires uvicorn, which is not installed",
             hint="pip install 'fourfold[server]'",
         ) from None
     return uvicorn

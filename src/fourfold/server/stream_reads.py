@@ -1,19 +1,15 @@
-"""Reads of a stream over HTTP: pages for those who catch up, long-polls and server-sent events for
-those who wait at its end.
+"""Reads of a stream over HTTP: pages for catching up, long-polls and server-sent events at the end.
 
-The body of an answer to a reader that catches up: read and sent piece by piece.
+The range of a catch-up response is decided first, by offsets, so its headers are sent before its
+records are read. While one piece is being sent the next one is read; a slow client holds no more
+than these two.
 
-What the answer covers is decided first, by offsets, so its headers can be told before its records
-are read. While one piece is on its way to the client the next one is being read; a client that
-takes its time holds no more than these two.
+Cursors and ETags let caches between the server and its readers collapse equal requests. A cursor is
+the number of the 20-second interval in which a response was made. A reader sends the last one back;
+if it is still the current one, a later one is returned, so that no two requests of a reader are the
+same to a cache.
 
-Cursors and ETags: what lets caches between a server and its readers collapse equal requests.
-
-A cursor is the number of the 20-second interval in which an answer was made. A reader hands the
-last one back; when it is the current one already, a later one is given, so that no two requests of
-a reader are the same to a cache.
-
-Server-sent events: data and control, with nothing in the data that could pose as either.
+Server-sent events are data and control events; no data can pose as either.
 """
 
 from __future__ import annotations
@@ -44,13 +40,13 @@ _SMALL_BYTES = limits.STREAM_PIECE_BYTES // 8
 
 
 def is_small(info: StreamInfo, page: Chunk) -> bool:
-    """Whether a page is read at once, since handing it to a thread would take longer."""
+    """Return True if a page is read at once, since passing it to a thread would take longer."""
     records = page.next_offset - page.start_offset
     return info.size_bytes * records <= _SMALL_BYTES * max(1, info.next_offset)
 
 
-def whole(streams: Streams, info: StreamInfo, page: Chunk) -> bytes | None:
-    """The body of a small page; None when some of it must be fetched from elsewhere."""
+def read_whole_page(streams: Streams, info: StreamInfo, page: Chunk) -> bytes | None:
+    """Return the body of a small page, or None if part of it is not in the log."""
     parts: list[bytes] = []
     at = page.start_offset
     try:
@@ -64,22 +60,23 @@ def whole(streams: Streams, info: StreamInfo, page: Chunk) -> bytes | None:
     return b"".join(parts)
 
 
-async def pieces(streams: Streams, info: StreamInfo, page: Chunk) -> AsyncIterator[bytes]:
-    """The body of any page. When a part of it is gone by the time it is read, the answer breaks off
-    and the reader asks again.
+async def iter_body(streams: Streams, info: StreamInfo, page: Chunk) -> AsyncIterator[bytes]:
+    """Yield the body of a page in pieces.
+
+    If a part is deleted before it is read, the response is aborted and the reader retries.
     """
-    before, between, behind = (b"[", b",", b"]") if info.is_json else (b"", b"", b"")
+    prefix, separator, suffix = (b"[", b",", b"]") if info.is_json else (b"", b"", b"")
     end = page.next_offset
     reading = asyncio.ensure_future(asyncio.to_thread(streams.piece, info, page.start_offset, end))
     try:
         while True:
-            part, at = await reading
-            if at >= end:
-                yield before + part + behind
+            part, position = await reading
+            if position >= end:
+                yield prefix + part + suffix
                 return
-            reading = asyncio.ensure_future(asyncio.to_thread(streams.piece, info, at, end))
-            yield before + part
-            before = between
+            reading = asyncio.ensure_future(asyncio.to_thread(streams.piece, info, position, end))
+            yield prefix + part
+            prefix = separator
     finally:
         reading.cancel()
 
@@ -90,21 +87,28 @@ _INTERVAL_MS = 20_000
 _JITTER_INTERVALS = 180
 
 
-def make_cursor(now_ms: int, given: str | None) -> str:
+def make_cursor(now_ms: int, previous: str | None) -> str:
+    """Return the cursor of a response, later than the reader's previous one."""
     current = (now_ms - _EPOCH_MS) // _INTERVAL_MS
-    if given is not None and given.isdecimal() and len(given) < 19 and int(given) >= current:
-        return str(int(given) + random.randint(1, _JITTER_INTERVALS))  # noqa: S311 - no secret
+    if (
+        previous is not None
+        and previous.isdecimal()
+        and len(previous) < 19
+        and int(previous) >= current
+    ):
+        return str(int(previous) + random.randint(1, _JITTER_INTERVALS))  # noqa: S311 - no secret
     return str(current)
 
 
 def make_etag(info: StreamInfo, chunk: Chunk) -> str:
-    """Names a range of a stream; it changes when the stream is closed at its end, and when its
-    messages are read in another version.
+    """Return the ETag of a range of a stream.
+
+    It changes when the stream is closed at its end, and when messages are read in another version.
     """
-    mark = ":c" if chunk.closed else ""
+    suffix = ":c" if chunk.closed else ""
     if info.schema_version:
-        mark += f":v{info.schema_version}"
-    return f'"{info.incarnation}:{chunk.start_offset}:{chunk.next_offset}{mark}"'
+        suffix += f":v{info.schema_version}"
+    return f'"{info.incarnation}:{chunk.start_offset}:{chunk.next_offset}{suffix}"'
 
 
 KEEP_ALIVE = b": keep-alive\n\n"
@@ -112,14 +116,12 @@ _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
 def is_text(info: StreamInfo) -> bool:
-    """Whether the data goes out as it is; anything else goes as base64."""
+    """Return True if the data is sent as text; other data is sent as base64."""
     return info.is_json or plain_type(info.content_type).startswith("text/")
 
 
 def format_data_event(info: StreamInfo, chunk: Chunk) -> bytes:
-    """One event with the records of a chunk. Every line of it is marked as data, whatever ends
-    it.
-    """
+    """Return one event with the records of a chunk; every line of it is marked as data."""
     body = join([record.payload for record in chunk.records], info.content_type)
     if not is_text(info):
         body = base64.b64encode(body)
@@ -128,21 +130,21 @@ def format_data_event(info: StreamInfo, chunk: Chunk) -> bytes:
 
 
 def _shield(line: bytes) -> bytes:
-    # A reader drops one space behind the colon: it shall not be the line's own.
+    # A reader drops one space after the colon, which must not be the line's own.
     return b" " if line.startswith(b" ") else b""
 
 
 def format_control_event(chunk: Chunk, cursor: str) -> bytes:
-    """Where the reader is now."""
-    told: dict[str, object] = {"streamNextOffset": chunk.offset}
+    """Return an event with the reader's position."""
+    control: dict[str, object] = {"streamNextOffset": chunk.offset}
     if chunk.closed:
-        told["streamClosed"] = True
-        told["upToDate"] = True
+        control["streamClosed"] = True
+        control["upToDate"] = True
     else:
-        told["streamCursor"] = cursor
+        control["streamCursor"] = cursor
         if chunk.up_to_date:
-            told["upToDate"] = True
-    return b"event: control\ndata:" + json.dumps(told).encode() + b"\n\n"
+            control["upToDate"] = True
+    return b"event: control\ndata:" + json.dumps(control).encode() + b"\n\n"
 
 
 _FRESH: Final = "max-age=60, stale-while-revalidate=300"
@@ -150,7 +152,7 @@ _FRESH: Final = "max-age=60, stale-while-revalidate=300"
 
 @dataclass(frozen=True, slots=True)
 class ReadTimeouts:
-    """How long live readers are kept waiting."""
+    """How long live reads wait."""
 
     long_poll_s: float = limits.LONG_POLL_S
     sse_s: float = limits.SSE_S
@@ -158,7 +160,7 @@ class ReadTimeouts:
 
 
 class StreamRead:
-    """Answers reads of the streams of one store."""
+    """Handle reads of the streams of one store."""
 
     def __init__(
         self, streams: Streams, timing: ReadTimeouts, is_open: Callable[[], bool] = lambda: True
@@ -166,110 +168,123 @@ class StreamRead:
         self._streams = streams
         self._timing = timing
         self._is_open = is_open
-        """Whether nobody needs a key; only then may a cache give an answer to somebody else."""
+        """Returns True if no key is required; only then may shared caches store responses."""
         self._stopping = False
 
     def stop(self) -> None:
-        """End those who wait, as if their time were over."""
+        """End waiting reads as if they had timed out."""
         self._stopping = True
         self._streams.notifier.notify()
 
-    async def answer(self, request: Request, name: str) -> Response:
-        given = request.parameters()
-        live, offset = given.get("live"), given.get("offset")
+    async def handle(self, request: Request, name: str) -> Response:
+        """Return the response to a read."""
+        parameters = request.parameters()
+        live, offset = parameters.get("live"), parameters.get("offset")
         if offset is None and live is not None:
-            raise InvalidInput("a live read needs an offset")
+            raise InvalidInput("offset: required for a live read")
         start = "-1" if offset is None else offset
-        sought = listing.sought(given)
+        record_filter = listing.parse_filter(parameters)
         if live == "sse":
-            return await self._sse(name, start, given.get("cursor"), sought)
+            return await self._sse(name, start, parameters.get("cursor"), record_filter)
         if live == "long-poll":
-            return await self._long_poll(name, start, given, sought)
+            return await self._long_poll(name, start, parameters, record_filter)
         if live is not None:
-            raise InvalidInput(f"live is long-poll or sse, not {live!r:.80}")
-        if listing.by_record(given):
-            count = listing.most(given)
+            raise InvalidInput(f"live: must be long-poll or sse, got {live!r:.80}")
+        if listing.wants_records(parameters):
+            count = listing.parse_limit(parameters)
             info, chunk = await self._streams.read_async(
-                name, start, records_max=count, sought=sought
+                name, start, records_max=count, sought=record_filter
             )
-            return await _records(info, chunk, self._streams.database.pauses)
-        if sought is not None:
-            return await self._by_key(name, start, listing.most(given), sought)
-        most = listing.most(given) if "limit" in given else None
-        info, page = self._streams.page(name, start, records_max=most)
+            return await _records_response(info, chunk, self._streams.database.pauses)
+        if record_filter is not None:
+            return await self._filtered(name, start, listing.parse_limit(parameters), record_filter)
+        limit = listing.parse_limit(parameters) if "limit" in parameters else None
+        info, page = self._streams.page(name, start, records_max=limit)
         return self._page(request, info, page, start)
 
-    async def _by_key(self, name: str, start: str, most: int, sought: RecordFilter) -> Response:
-        """The records with a key; what is told says how far the search has come."""
-        info, chunk = await self._streams.read_async(name, start, records_max=most, sought=sought)
-        told = {
-            **_told(info, chunk),
-            **headers.content(info),
+    async def _filtered(
+        self, name: str, start: str, limit: int, record_filter: RecordFilter
+    ) -> Response:
+        """Return the records that match a filter; the offset is how far the search has come."""
+        info, chunk = await self._streams.read_async(
+            name, start, records_max=limit, sought=record_filter
+        )
+        response_headers = {
+            **_response_headers(info, chunk),
+            **headers.content_headers(info),
             "cache-control": "no-store",
         }
-        return Response(200, told, _body(info, chunk))
+        return Response(200, response_headers, _join_body(info, chunk))
 
     def _page(self, request: Request, info: StreamInfo, page: Chunk, start: str) -> Response:
-        told = _told(info, page)
-        told |= headers.content(info)
+        response_headers = _response_headers(info, page)
+        response_headers |= headers.content_headers(info)
         if start == NOW:
-            told["cache-control"] = "no-store"
+            response_headers["cache-control"] = "no-store"
         else:
-            told |= {"etag": make_etag(info, page), "cache-control": self._cacheable()}
-            if headers.is_known(request, told["etag"]):
-                return Response(304, told)
+            response_headers |= {"etag": make_etag(info, page), "cache-control": self._cacheable()}
+            if headers.matches_etag(request, response_headers["etag"]):
+                return Response(304, response_headers)
         if is_small(info, page):
-            body = whole(self._streams, info, page)
+            body = read_whole_page(self._streams, info, page)
             if body is not None:
-                return Response(200, told, body)
-        return Response(200, told, pieces=pieces(self._streams, info, page))
+                return Response(200, response_headers, body)
+        return Response(200, response_headers, pieces=iter_body(self._streams, info, page))
 
     def _cacheable(self) -> str:
         return f"{'public' if self._is_open() else 'private'}, {_FRESH}"
 
     async def _long_poll(
-        self, name: str, start: str, given: Mapping[str, str], sought: RecordFilter | None
+        self,
+        name: str,
+        start: str,
+        parameters: Mapping[str, str],
+        record_filter: RecordFilter | None,
     ) -> Response:
-        by_record, most = listing.by_record(given), listing.most(given)
-        until = time.monotonic() + self._timing.long_poll_s
+        wants_records, limit = listing.wants_records(parameters), listing.parse_limit(parameters)
+        deadline = time.monotonic() + self._timing.long_poll_s
         at = start
         with self._streams.notifier.listen(name) as listener:
-            follower = _Follower(self._streams, name, listener, sought, most)
+            follower = _Follower(self._streams, name, listener, record_filter, limit)
             while True:
                 info, chunk = await follower.read(at)
                 at = chunk.offset
-                left = until - time.monotonic()
+                left = deadline - time.monotonic()
                 if chunk.records or chunk.closed or left <= 0 or self._stopping:
                     break
                 if not chunk.up_to_date:
                     continue
                 await listener.wait(min(left, limits.WATCH_HEARTBEAT_S))
-        told = _told(info, chunk)
-        told["stream-cursor"] = make_cursor(self._streams.clock(), given.get("cursor"))
+        response_headers = _response_headers(info, chunk)
+        response_headers["stream-cursor"] = make_cursor(
+            self._streams.clock(), parameters.get("cursor")
+        )
         if not chunk.records:
-            return Response(204, {**told, "cache-control": "no-store"})
-        if by_record:
-            return await _records(info, chunk, self._streams.database.pauses)
-        told |= headers.content(info)
-        if sought is not None:
-            told["cache-control"] = "no-store"
+            return Response(204, {**response_headers, "cache-control": "no-store"})
+        if wants_records:
+            return await _records_response(info, chunk, self._streams.database.pauses)
+        response_headers |= headers.content_headers(info)
+        if record_filter is not None:
+            response_headers["cache-control"] = "no-store"
         else:
-            told |= {"cache-control": self._cacheable(), "etag": make_etag(info, chunk)}
-        return Response(200, told, _body(info, chunk))
+            response_headers |= {"cache-control": self._cacheable(), "etag": make_etag(info, chunk)}
+        return Response(200, response_headers, _join_body(info, chunk))
 
     async def _sse(
-        self, name: str, start: str, cursor: str | None, sought: RecordFilter | None
+        self, name: str, start: str, cursor: str | None, record_filter: RecordFilter | None
     ) -> Response:
-        info, chunk = await self._streams.read_async(name, start, sought=sought)
-        told = {
+        info, chunk = await self._streams.read_async(name, start, sought=record_filter)
+        response_headers = {
             "content-type": "text/event-stream",
             "cache-control": "no-cache",
             "x-accel-buffering": "no",
-            **headers.first_offset(info),
+            **headers.first_offset_header(info),
         }
         if not is_text(info):
-            told["stream-sse-data-encoding"] = "base64"
-        return Response(200, told, pieces=self._events(name, info, chunk, cursor, sought))
+            response_headers["stream-sse-data-encoding"] = "base64"
+        return Response(
+            200, response_headers, pieces=self._events(name, info, chunk, cursor, record_filter)
+        )
 
     async def _events(
         self,
@@ -277,26 +292,29 @@ class StreamRead:
         info: StreamInfo,
         chunk: Chunk,
         cursor: str | None,
-        sought: RecordFilter | None,
+        record_filter: RecordFilter | None,
     ) -> AsyncIterator[bytes]:
-        """Data and control in turn until the stream is closed or the time of the connection is
-        over; a comment now and then while nothing happens.
+        """Yield data and control events until the stream is closed or the connection times out.
+
+        A comment is sent now and then while nothing happens.
         """
-        until = time.monotonic() + self._timing.sse_s
+        deadline = time.monotonic() + self._timing.sse_s
         first = True
         with self._streams.notifier.listen(name) as listener:
-            follower = _Follower(self._streams, name, listener, sought, limits.STREAM_READ_RECORDS)
+            follower = _Follower(
+                self._streams, name, listener, record_filter, limits.STREAM_READ_RECORDS
+            )
             while True:
                 # A search that found nothing yet reports where it is, for a reader that reconnects.
                 if chunk.records or chunk.closed or first or not chunk.up_to_date:
                     cursor = make_cursor(self._streams.clock(), cursor)
-                    # Together: a reader that has the data knows where it is.
+                    # Sent together: a reader that has the data knows its position.
                     data = format_data_event(info, chunk) if chunk.records else b""
                     yield data + format_control_event(chunk, cursor)
-                left = until - time.monotonic()
+                left = deadline - time.monotonic()
                 if chunk.closed or left <= 0 or self._stopping:
                     return
-                # What came before anybody listened has to be looked up first.
+                # Records from before the listener was registered are read first.
                 waits = chunk.up_to_date and not first
                 if waits and not await listener.wait(min(self._timing.keep_alive_s, left)):
                     yield KEEP_ALIVE
@@ -304,59 +322,63 @@ class StreamRead:
                 try:
                     info, chunk = await follower.read(chunk.offset)
                 except FourfoldError:
-                    # It was deleted or has expired: the reader finds out when it asks again.
+                    # Deleted or expired: the reader learns that when it reconnects.
                     return
 
 
 class _Follower:
-    """Reads on from where the last read ended: what was heard, if that is all there is, and the log
-    otherwise.
-    """
+    """Read on after the last read: from notifications if they are complete, else from the log."""
 
     def __init__(
         self,
         streams: Streams,
         name: str,
         listener: Listener,
-        sought: RecordFilter | None,
-        most: int,
+        record_filter: RecordFilter | None,
+        limit: int,
     ) -> None:
         self._streams = streams
         self._name = name
         self._listener = listener
-        self._sought = sought
-        self._most = most
+        self._record_filter = record_filter
+        self._limit = limit
         self._info: StreamInfo | None = None
 
     async def read(self, at: str) -> tuple[StreamInfo, Chunk]:
-        heard = self._listener.drain()
+        notices = self._listener.drain()
         info = self._info
-        if info is not None and self._sought is None and heard:
-            found = feed.chunk(info, at, heard, self._most)
-            if found is not None:
-                return info, found
-        info, found = await self._streams.read_async(
-            self._name, at, records_max=self._most, sought=self._sought
+        if info is not None and self._record_filter is None and notices:
+            chunk = feed.chunk(info, at, notices, self._limit)
+            if chunk is not None:
+                return info, chunk
+        info, chunk = await self._streams.read_async(
+            self._name, at, records_max=self._limit, sought=self._record_filter
         )
         self._info = info
-        return info, found
+        return info, chunk
 
 
-def _told(info: StreamInfo, chunk: Chunk) -> Headers:
-    told = headers.position(info, chunk.next_offset, closed=chunk.closed) | headers.first_offset(
-        info
-    )
+def _response_headers(info: StreamInfo, chunk: Chunk) -> Headers:
+    response_headers = headers.position_headers(
+        info, chunk.next_offset, closed=chunk.closed
+    ) | headers.first_offset_header(info)
     if chunk.up_to_date:
-        told["stream-up-to-date"] = "true"
-    return told
+        response_headers["stream-up-to-date"] = "true"
+    return response_headers
 
 
-async def _records(info: StreamInfo, chunk: Chunk, pauses: Pauses) -> Response:
-    told = {**_told(info, chunk), "content-type": JSON, "cache-control": "no-store"}
+async def _records_response(info: StreamInfo, chunk: Chunk, pauses: Pauses) -> Response:
+    response_headers = {
+        **_response_headers(info, chunk),
+        "content-type": JSON,
+        "cache-control": "no-store",
+    }
     if len(chunk.records) <= limits.STREAM_SHORT_READ_RECORDS:
-        return Response(200, told, listing.records(chunk))
-    return Response(200, told, await asyncio.to_thread(listing.records, chunk, pauses))
+        return Response(200, response_headers, listing.encode_records(chunk))
+    return Response(
+        200, response_headers, await asyncio.to_thread(listing.encode_records, chunk, pauses)
+    )
 
 
-def _body(info: StreamInfo, chunk: Chunk) -> bytes:
+def _join_body(info: StreamInfo, chunk: Chunk) -> bytes:
     return join([record.payload for record in chunk.records], info.content_type)

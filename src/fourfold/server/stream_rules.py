@@ -1,13 +1,13 @@
-"""What a stream asks of its records over HTTP, and waiting for changes of what they tell.
+"""Schemas, profiles and touches of a stream over HTTP.
 
-    {name}/_schema             the registry of its schemas: GET, and POST of what shall be different
-    {name}/_profile            what it is used as: GET, and POST of another profile
-    {name}/_touch              where it is for those who wait, and its templates: GET
-    {name}/_touch/wait         POST of keys: answered when one of them was touched, or in time
-    {name}/_touch/templates    POST of what rows shall be waited for by
+    {name}/_schema             GET the schema registry, POST changes of it
+    {name}/_profile            GET the profile, POST another profile
+    {name}/_touch              GET the touch cursor and the templates
+    {name}/_touch/wait         POST keys: answered when one of them was touched, or after a timeout
+    {name}/_touch/templates    POST templates of rows to wait for
 
-Whoever changes what a stream asks for needs a key of the scope admin; to wait is to read. A body
-has no fields but those that there are: what is misspelled is refused, and not passed over.
+Changing the rules of a stream requires a key of the scope admin; waiting requires read. Unknown
+fields in a body are refused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fourfold.server.stream_reads import ReadTimeouts
 
 
 class KeyBody(msgspec.Struct, forbid_unknown_fields=True):
-    """What is waited for: `entity` alone, `entity` and `key`, or `template` and `values`."""
+    """Key to wait for: `entity` alone, `entity` and `key`, or `template` and `values`."""
 
     entity: str | None = None
     key: str | None = None
@@ -36,7 +36,7 @@ class KeyBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class WaitBody(msgspec.Struct, forbid_unknown_fields=True):
-    """For which keys, from where on (without a cursor: from now on), and how long at most."""
+    """Keys to wait for, the cursor to start at (default: now), and the timeout."""
 
     keys: list[KeyBody]
     cursor: str | None = None
@@ -44,7 +44,7 @@ class WaitBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class TemplateBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Fields of an entity that rows shall be waited for by, and what is in each."""
+    """Fields of an entity by which rows can be waited for, with their encodings."""
 
     entity: str
     fields: dict[str, Encoding]
@@ -52,7 +52,7 @@ class TemplateBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class TemplatesBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Templates that shall be active."""
+    """Templates to activate."""
 
     templates: list[TemplateBody]
 
@@ -61,7 +61,7 @@ _B = TypeVar("_B")
 
 
 class StreamRules:
-    """Answers requests about the rules of the streams of one store, and about touches."""
+    """Handle requests about the rules and the touches of the streams of one store."""
 
     def __init__(self, streams: Streams, timing: ReadTimeouts) -> None:
         self._streams = streams
@@ -69,12 +69,12 @@ class StreamRules:
         self._stopping = False
 
     def stop(self) -> None:
-        """End those who wait, as if their time were over."""
+        """End waiting requests as if they had timed out."""
         self._stopping = True
         self._streams.touches.wake_all()
 
     def handlers(self) -> dict[str, Callable[..., Awaitable[Response]]]:
-        """Who answers which route."""
+        """Return the handler of each route."""
         return {
             "schema": self.schema,
             "set_schema": self.set_schema,
@@ -88,75 +88,86 @@ class StreamRules:
     # Schemas and profiles
 
     async def schema(self, _request: Request, name: str) -> Response:
+        """Return the schema registry of a stream."""
         return _json(self._streams.schemas.get(name))
 
     async def set_schema(self, request: Request, name: str) -> Response:
+        """Change the schema registry of a stream."""
         return _json(await self._streams.schemas.put_async(name, _body(request, object)))
 
     async def profile(self, _request: Request, name: str) -> Response:
+        """Return the profile of a stream."""
         return _json(self._streams.profiles.get(name).plain())
 
     async def set_profile(self, request: Request, name: str) -> Response:
-        done = await self._streams.profiles.put_async(name, _body(request, object))
-        return _json(done.plain())
+        """Change the profile of a stream."""
+        profile = await self._streams.profiles.put_async(name, _body(request, object))
+        return _json(profile.plain())
 
     # Touches
 
     async def touch(self, _request: Request, name: str) -> Response:
-        found = self._streams.touches.meta(name)
+        """Return the touch cursor and the templates of a stream."""
+        meta = self._streams.touches.meta(name)
         templates = self._streams.touches.templates(name)
-        number = self._streams.info(name).incarnation_number
+        incarnation_number = self._streams.info(name).incarnation_number
         return _json(
             {
-                "cursor": found.cursor,
-                "processed_offset": show_offset(found.processed_through + 1, number),
-                "templates": [_shown(each, number) for each in templates],
+                "cursor": meta.cursor,
+                "processed_offset": show_offset(meta.processed_through + 1, incarnation_number),
+                "templates": [
+                    _template_document(template, incarnation_number) for template in templates
+                ],
             }
         )
 
     async def wait(self, request: Request, name: str) -> Response:
+        """Wait until one of the keys is touched."""
         body = _body(request, WaitBody)
-        keys = [_key(number, each) for number, each in enumerate(body.keys)]
-        told = await self._streams.touches.wait_async(
+        keys = [_key(index, key) for index, key in enumerate(body.keys)]
+        change = await self._streams.touches.wait_async(
             name, body.cursor, keys, self._timeout_s(body), should_stop=lambda: self._stopping
         )
-        return _json(told._asdict())
+        return _json(change._asdict())
 
     async def activate(self, request: Request, name: str) -> Response:
-        wanted = [
-            Template(each.entity, each.fields, each.inactivity_ttl_ms)
-            for each in _body(request, TemplatesBody).templates
+        """Activate templates of a stream."""
+        templates = [
+            Template(template.entity, template.fields, template.inactivity_ttl_ms)
+            for template in _body(request, TemplatesBody).templates
         ]
-        done = await self._streams.touches.activate_async(name, wanted)
-        number = self._streams.info(name).incarnation_number
-        return _json({"templates": [_shown(each, number) for each in done]})
+        active = await self._streams.touches.activate_async(name, templates)
+        incarnation_number = self._streams.info(name).incarnation_number
+        return _json(
+            {"templates": [_template_document(template, incarnation_number) for template in active]}
+        )
 
     def _timeout_s(self, body: WaitBody) -> float:
-        longest = self._timing.long_poll_s
+        max_timeout_s = self._timing.long_poll_s
         if body.timeout_ms is None:
-            return longest
+            return max_timeout_s
         if body.timeout_ms < 0:
-            raise InvalidInput(f"timeout_ms is a number from 0 on, not {body.timeout_ms}")
-        return min(longest, body.timeout_ms / 1000)
+            raise InvalidInput(f"timeout_ms: must be 0 or more, got {body.timeout_ms}")
+        return min(max_timeout_s, body.timeout_ms / 1000)
 
 
 def _key(number: int, body: KeyBody) -> Key:
-    """One of the keys of a wait; they are counted from 0, as the answer counts them."""
-    given = {name for name in body.__struct_fields__ if getattr(body, name) is not None}
-    if body.entity is not None and given == {"entity"}:
+    """Return a key of a wait; `number` is its index in the request, from 0."""
+    fields = {name for name in body.__struct_fields__ if getattr(body, name) is not None}
+    if body.entity is not None and fields == {"entity"}:
         return Entity(body.entity)
-    if body.entity is not None and body.key is not None and given == {"entity", "key"}:
+    if body.entity is not None and body.key is not None and fields == {"entity", "key"}:
         return Row(body.entity, body.key)
-    if body.template is not None and body.values is not None and given == {"template", "values"}:
+    if body.template is not None and body.values is not None and fields == {"template", "values"}:
         return Rows(body.template, body.values)
-    said = ", ".join(sorted(given)) or "nothing"
+    field_names = ", ".join(sorted(fields)) or "nothing"
     raise InvalidInput(
-        f"key {number} of the wait has {said}",
-        hint="A key has entity, entity and key, or template and values.",
+        f"key {number}: unknown combination of fields, got {field_names}",
+        hint="Send entity, entity and key, or template and values.",
     )
 
 
-def _shown(template: ActiveTemplate, number: int) -> dict[str, Any]:
+def _template_document(template: ActiveTemplate, number: int) -> dict[str, Any]:
     return {
         "id": template.id,
         "entity": template.entity,
@@ -169,21 +180,21 @@ def _shown(template: ActiveTemplate, number: int) -> dict[str, Any]:
 
 
 def _body(request: Request, kind: type[_B]) -> _B:
-    """The body of a request. These are small: what is large is refused before it is looked into."""
+    """Decode the body of a request; a large one is refused before it is decoded."""
     size = len(request.body)
     if size > limits.HTTP_RULES_BODY_MAX:
         raise TooLarge(
-            f"the body has {size} bytes; here it has at most {limits.HTTP_RULES_BODY_MAX}",
-            hint="Ask for less at once.",
+            f"body: must be at most {limits.HTTP_RULES_BODY_MAX} bytes, got {size}",
+            hint="Send fewer keys or templates at once.",
         )
     try:
         return msgspec.json.decode(request.body, type=kind)
     except msgspec.ValidationError as error:
-        raise InvalidInput(f"the body does not fit: {error}") from None
+        raise InvalidInput(f"body: does not match the schema: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput(f"the body is not JSON: {error}") from None
+        raise InvalidInput(f"body: must be JSON: {error}") from None
 
 
 def _json(document: object) -> Response:
-    told = {"content-type": JSON, "cache-control": "no-store"}
-    return Response(200, told, msgspec.json.encode(document))
+    headers = {"content-type": JSON, "cache-control": "no-store"}
+    return Response(200, headers, msgspec.json.encode(document))

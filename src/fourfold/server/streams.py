@@ -1,10 +1,8 @@
-"""The Durable Streams protocol over requests and responses, without any transport.
+"""The Durable Streams protocol over requests and responses, without a transport.
 
     PUT create    POST append, close    GET read, long-poll, SSE    HEAD    DELETE    OPTIONS
 
-Both fronts of the server call `Protocol.answer`; what it says is what goes out.
-
-A stream with everything that is counted of it, as `_details` shows it.
+Both the ASGI application and the fast append path call `Protocol`, so their responses are equal.
 """
 
 from __future__ import annotations
@@ -40,16 +38,17 @@ from fourfold.server.request import Headers, Request, Response
 from fourfold.server.signing_keys import FILE_NAME, Keys
 from fourfold.server.stream_reads import ReadTimeouts, StreamRead
 from fourfold.server.stream_rules import StreamRules
-from fourfold.server.subscriptions import Control, is_control, of_error
+from fourfold.server.subscriptions import Control, control_error_document, is_control
 
 if TYPE_CHECKING:
     from fourfold.server.publisher import ServerPublisher
 
 
-def shown(details: Details) -> dict[str, Any]:
+def details_document(details: Details) -> dict[str, Any]:
+    """Return the document of `_details`: a stream with its statistics."""
     info = details.info
     return {
-        **listing.row(info),
+        **listing.stream_row(info),
         "updated_at_ms": details.updated_at_ms,
         "rows": info.next_offset - info.first_offset,
         "wal_rows": details.wal_rows,
@@ -61,45 +60,50 @@ def shown(details: Details) -> dict[str, Any]:
         "retention_seconds": info.retention_seconds,
         "retention_bytes": info.retention_bytes,
         "forked_from": details.forked_from,
-        "fork_offset": _shown(info, info.fork_offset),
+        "fork_offset": _show_offset(info, info.fork_offset),
         "forks": info.forks,
         "producers": details.producers,
         "subscriptions": details.subscriptions,
-        "archive": _archived(info, details.archived),
+        "archive": _archive_document(info, details.archived),
     }
 
 
-def _shown(info: StreamInfo, offset: int | None) -> str | None:
+def _show_offset(info: StreamInfo, offset: int | None) -> str | None:
     return None if offset is None else show_offset(offset, info.incarnation_number)
 
 
-def _archived(info: StreamInfo, found: ArchiveStatus) -> dict[str, Any]:
-    """Where the sealed and the published part of a stream end, and what that took."""
+def _archive_document(info: StreamInfo, status: ArchiveStatus) -> dict[str, Any]:
+    """Return how far a stream is sealed and published, and at what cost."""
     return {
-        "sealed_offset": _shown(info, found.sealed_through + 1),
-        "published_offset": _shown(info, found.uploaded_through + 1),
-        "segments": found.segments,
-        "published_segments": found.uploaded_segments,
-        "generation": found.generation,
-        "published_generation": found.uploaded_generation,
-        "published_at_ms": found.uploaded_at_ms,
-        "manifest_bytes": found.manifest_bytes,
+        "sealed_offset": _show_offset(info, status.sealed_through + 1),
+        "published_offset": _show_offset(info, status.uploaded_through + 1),
+        "segments": status.segments,
+        "published_segments": status.uploaded_segments,
+        "generation": status.generation,
+        "published_generation": status.uploaded_generation,
+        "published_at_ms": status.uploaded_at_ms,
+        "manifest_bytes": status.manifest_bytes,
         "requests": [
-            {"artifact": each.artifact, "op": each.op, "count": each.number, "bytes": each.bytes}
-            for each in found.requests
+            {
+                "artifact": entry.artifact,
+                "op": entry.op,
+                "count": entry.number,
+                "bytes": entry.bytes,
+            }
+            for entry in status.requests
         ],
         "indexes": [
             {
-                "field": each.name or None,
-                "indexed_offset": _shown(info, each.indexed_offset),
-                "indexed_segments": each.indexed_segments,
-                "runs": each.runs,
-                "bytes": each.bytes,
-                "levels": each.levels,
+                "field": entry.name or None,
+                "indexed_offset": _show_offset(info, entry.indexed_offset),
+                "indexed_segments": entry.indexed_segments,
+                "runs": entry.runs,
+                "bytes": entry.bytes,
+                "levels": entry.levels,
             }
-            for each in found.indexes
+            for entry in status.indexes
         ],
-        "compactions_pending": found.swaps,
+        "compactions_pending": status.swaps,
     }
 
 
@@ -123,7 +127,7 @@ _STATUS: Final[dict[str, int]] = {
 
 
 class Protocol:
-    """Answers requests about the streams of one store."""
+    """Handle requests about the streams of one store."""
 
     def __init__(
         self,
@@ -135,16 +139,16 @@ class Protocol:
         self.streams = self._streams = streams
         self._access = access
         timing = timing or ReadTimeouts()
-        self._reading = StreamRead(streams, timing, lambda: self.is_open)
-        self._ruling = StreamRules(streams, timing)
-        self.front = "asgi"
-        """What carries the requests, as `/health` tells it."""
+        self._reads = StreamRead(streams, timing, lambda: self.is_open)
+        self._rules = StreamRules(streams, timing)
+        self.transport = "asgi"
+        """Transport of the requests, as reported by `/health`."""
         self.hosts = Hosts()
         self.budget = BodyBudget()
-        """Memory for the bodies that are being received."""
+        """Memory for request bodies that are being received."""
         self.publishing: ServerPublisher | None = None
-        """What publishes the store, if anything does."""
-        # Without one the keys are beside the folder of the database, in the store.
+        """Publisher of the store, if there is one."""
+        # By default the keys are in the store, next to the folder of the database.
         self.control = control or Control(
             streams, Keys(streams.database.path.parent.parent / FILE_NAME), access
         )
@@ -157,68 +161,71 @@ class Protocol:
             "details": self._details,
             "create": self._create,
             "append": self._append,
-            "read": self._reading.answer,
+            "read": self._reads.handle,
             "head": self._head,
             "configure": self._configure,
             "delete": self._delete,
-            **self._ruling.handlers(),
+            **self._rules.handlers(),
             **self.control.handlers(),
         }
 
     def stop(self) -> None:
-        """End those who wait, as if their time were over: the server is about to stop."""
-        self._reading.stop()
-        self._ruling.stop()
+        """End waiting requests as if they had timed out, before the server stops."""
+        self._reads.stop()
+        self._rules.stop()
 
     @property
     def operations(self) -> tuple[str, ...]:
-        """The routes that somebody answers."""
+        """The operations that have a handler."""
         return tuple(self._handlers)
 
-    async def answer(self, request: Request) -> Response:
-        """The response to any request; an error becomes one too."""
+    async def handle(self, request: Request) -> Response:
+        """Return the response to any request; an error becomes a response too."""
         try:
             response = await self._route(request)
         except FourfoldError as error:
-            return refusal(error, control=is_control(request.path))
-        return _finished(response)
+            return error_response(error, control=is_control(request.path))
+        return _with_default_headers(response)
 
     async def _route(self, request: Request) -> Response:
         self.admit(request)
         if request.method == "OPTIONS":
             return Response(204, dict(headers.PREFLIGHT))
-        found = routes.find(request.method, request.path)
-        if found.route is None:
-            return Response(405, {"allow": ", ".join((*found.methods, "OPTIONS"))})
-        headers.refuse_encoding(request)
-        routes.refuse_unknown_parameters(found.route, request)
-        return await self._handlers[found.route.operation](request, **found.given)
+        match = routes.find(request.method, request.path)
+        if match.route is None:
+            return Response(405, {"allow": ", ".join((*match.methods, "OPTIONS"))})
+        headers.check_encoding(request)
+        routes.check_parameters(match.route, request)
+        return await self._handlers[match.route.operation](request, **match.path_parameters)
 
     # The server itself
 
     async def _health(self, request: Request) -> Response:
-        """Names, and messages that may contain some, are for keys that may read every stream."""
+        """Return the health of the server.
+
+        Names, and messages that may contain them, are only for keys that may read every stream.
+        """
         failure = self._streams.sweep_failure or self._streams.subscriptions.failure
         ready = self._streams.database.health().ready and failure is None
         failing = self._streams.unpublished() if self._streams.unpublished is not None else {}
         detailed = self._access is None or self._access.may_read_all(request)
-        # What cannot be published is served all the same.
+        # A stream that cannot be published is still served.
         document: dict[str, object] = {
             "ok": ready,
-            "error": _problem(failure, detailed=detailed),
-            "front": self.front,
+            "error": _error_document(failure, detailed=detailed),
+            "front": self.transport,
             "unpublished_count": len(failing),
-            "fenced_count": sum(isinstance(each, PublisherFenced) for each in failing.values()),
+            "fenced_count": sum(isinstance(error, PublisherFenced) for error in failing.values()),
             "databases": None,
             "objects": None,
         }
         if detailed:
             document["unpublished"] = sorted(failing)
         if self.publishing is not None:
-            document["databases"] = health.shown(self.publishing.backup, detailed=detailed)
+            document["databases"] = health.status(self.publishing.backup, detailed=detailed)
             document["objects"] = {
                 "ok": self.publishing.failure is None,
-                "error": _problem(self.publishing.failure, detailed=detailed),
+                "error": _error_document(self.publishing.failure, detailed=detailed),
             }
         return _json(200 if ready else 503, document)
 
@@ -229,24 +236,25 @@ class Protocol:
         return Response(200, {"content-type": "text/plain; version=0.0.4"}, text.encode())
 
     async def _openapi(self, request: Request) -> Response:
-        told = {"content-type": JSON, "cache-control": "public, max-age=300"}
-        return Response(200, told, openapi.document(request.root))
+        response_headers = {"content-type": JSON, "cache-control": "public, max-age=300"}
+        return Response(200, response_headers, openapi.document(request.root))
 
     def admit(self, request: Request) -> None:
-        """Refuse a request that its key does not allow, before anything else is said."""
-        self._key_of(request)
+        """Raise Unauthorized or Forbidden if the request's key does not allow it."""
+        self._authorize(request)
 
     def lease(self, request: Request) -> Lease:
-        """Admit a request by its head; what its body may hold of the budget while it comes."""
-        key = self._key_of(request)
+        """Admit a request by its head and return a memory lease for its body."""
+        key = self._authorize(request)
         owner = ANONYMOUS if key is None else key.id
         return self.budget.lease(None if self.is_open else owner)
 
-    def _key_of(self, request: Request) -> Key | None:
+    def _authorize(self, request: Request) -> Key | None:
+        """Return the key of an admitted request, or None if no key is required."""
         self.hosts.check(request.header("host"), is_open=self.is_open)
         if self._access is None or request.path == "/openapi.json":
             return None
-        # A browser asks without its key whether it may ask.
+        # A browser sends a preflight request without the key.
         if request.method == "OPTIONS":
             return None
         if is_control(request.path):
@@ -255,7 +263,7 @@ class Protocol:
         if request.path.startswith(PREFIX):
             name = request.path.removeprefix(PREFIX)
             if name.endswith(routes.RESERVED):
-                name, scope = routes.guarded(request.method, request.path)
+                name, scope = routes.required_access(request.method, request.path)
         elif request.path == LIST:
             name = request.parameters().get("prefix", "")
         elif request.path == "/metrics":
@@ -267,43 +275,43 @@ class Protocol:
     async def _create(self, request: Request, name: str) -> Response:
         if name.endswith(routes.RESERVED):
             raise InvalidInput(
-                f"the stream {name!r:.200} could not be reached: its end means something else",
-                hint=f"A name does not end in {', '.join(map(repr, routes.RESERVED))}.",
+                f"stream {name!r:.200}: the name ends in a reserved path",
+                hint=f"Choose a name that does not end in {', '.join(map(repr, routes.RESERVED))}.",
             )
         fork = self._fork(request)
-        kind = request.header("content-type")
-        wanted = StreamOptions(
+        content_type = request.header("content-type")
+        options = StreamOptions(
             name,
-            kind or (None if fork else "application/octet-stream"),
-            headers.number(request, "stream-ttl"),
-            headers.expiry_ms(request),
-            headers.is_closed(request),
+            content_type or (None if fork else "application/octet-stream"),
+            headers.parse_number(request, "stream-ttl"),
+            headers.parse_expiry_ms(request),
+            headers.parse_closed(request),
             fork,
-            headers.number(request, "stream-retention-seconds"),
-            headers.number(request, "stream-retention-bytes"),
+            headers.parse_number(request, "stream-retention-seconds"),
+            headers.parse_number(request, "stream-retention-bytes"),
         )
-        made = await self._streams.make_async(wanted, request.body)
-        info = made.info
-        found: Headers = {
+        result = await self._streams.make_async(options, request.body)
+        info = result.info
+        response_headers: Headers = {
             "content-type": info.content_type,
-            **headers.position(info, info.next_offset, closed=info.closed),
+            **headers.position_headers(info, info.next_offset, closed=info.closed),
         }
-        if made.created:
+        if result.created:
             path = quote(request.root + request.path)
-            found["location"] = request.address(request.path) or path
-        return Response(201 if made.created else 200, found)
+            response_headers["location"] = request.address(request.path) or path
+        return Response(201 if result.created else 200, response_headers)
 
     def _fork(self, request: Request) -> Fork | None:
-        source = headers.fork_source(request)
+        source = headers.parse_fork_source(request)
         offset = request.header("stream-fork-offset")
-        sub = headers.number(request, "stream-fork-sub-offset")
+        sub = headers.parse_number(request, "stream-fork-sub-offset")
         if source is None:
             if sub is not None or offset is not None:
-                raise InvalidInput("a fork offset needs Stream-Forked-From")
+                raise InvalidInput("fork offset: requires Stream-Forked-From")
             return None
         at = None if offset is None else read_offset(offset)
         if sub and offset is None:
-            raise InvalidInput("Stream-Fork-Sub-Offset needs Stream-Fork-Offset")
+            raise InvalidInput("Stream-Fork-Sub-Offset: requires Stream-Fork-Offset")
         return Fork(source, at, sub or 0)
 
     async def _delete(self, _request: Request, name: str) -> Response:
@@ -311,113 +319,122 @@ class Protocol:
         return Response(204)
 
     async def _head(self, _request: Request, name: str) -> Response:
-        return Response(200, headers.of_stream(self._streams.info(name)))
+        return Response(200, headers.stream_headers(self._streams.info(name)))
 
     async def _configure(self, request: Request, name: str) -> Response:
         if request.body:
             raise InvalidInput(
-                "PATCH of a stream takes no body", hint="Send the new settings as headers."
+                "body: must be empty for PATCH", hint="Send the new settings as headers."
             )
-        info = await self._streams.configure_async(name, headers.settings(request))
-        return Response(200, headers.of_stream(info))
+        info = await self._streams.configure_async(name, headers.parse_settings(request))
+        return Response(200, headers.stream_headers(info))
 
     async def _totals(self, _request: Request) -> Response:
         totals = await asyncio.to_thread(self._streams.totals)
         return _json(200, totals._asdict())
 
     async def _details(self, _request: Request, name: str) -> Response:
-        return _json(200, shown(self._streams.details(name)))
+        return _json(200, details_document(self._streams.details(name)))
 
     async def _list(self, request: Request) -> Response:
-        given = request.parameters()
-        limit = given.get("limit", "100")
+        parameters = request.parameters()
+        limit = parameters.get("limit", "100")
         if not limit.isdecimal() or not 1 <= int(limit[:9]) <= limits.LIST_STREAMS_MAX:
-            raise InvalidInput(f"limit is a number from 1 to {limits.LIST_STREAMS_MAX}")
-        found = self._streams.list(
-            prefix=given.get("prefix", ""), after=given.get("after", ""), limit=int(limit[:9])
+            raise InvalidInput(
+                f"limit: must be from 1 to {limits.LIST_STREAMS_MAX}, got {limit!r:.80}"
+            )
+        infos = self._streams.list(
+            prefix=parameters.get("prefix", ""),
+            after=parameters.get("after", ""),
+            limit=int(limit[:9]),
         )
-        rows = [listing.row(each) for each in found]
+        rows = [listing.stream_row(info) for info in infos]
         return _json(200, {"streams": rows, "next_after": rows[-1]["name"] if rows else None})
 
     # Appending
 
     async def _append(self, request: Request, name: str) -> Response:
-        asked = self.append_asked(request, name)
-        done = await self._streams.append_async(name, asked)
-        return _appended(done, wrote=bool(asked.records))
+        append = self.parse_append(request, name)
+        result = await self._streams.append_async(name, append)
+        return _success_response(result, wrote=bool(append.records))
 
     @property
     def is_open(self) -> bool:
-        """Whether requests need no key. A server whose keys cannot be read is not open."""
+        """True if requests need no key; False if the keys cannot be read."""
         try:
             return self._access is None or not self._access.keys()
         except FormatError:
             return False
 
-    def plain_append(self, name: str, kind: str, body: bytes) -> Append:
-        """What an append with a body asks for whose headers tell only its type."""
-        return Append(self._split(body, kind, name), kind)
+    def make_plain_append(self, name: str, content_type: str, body: bytes) -> Append:
+        """Build an append with a body and no headers besides its content type."""
+        return Append(self._split(body, content_type, name), content_type)
 
-    def append_asked(self, request: Request, name: str) -> Append:
-        """What a POST to a stream asks for; an error when it cannot be."""
-        headers.refuse_encoding(request)
-        given, body = request.headers, request.body
-        close = "stream-closed" in given and headers.is_closed(request)
-        producer = headers.producer(request)
+    def parse_append(self, request: Request, name: str) -> Append:
+        """Parse a POST to a stream; raise InvalidInput if it is not a valid append."""
+        headers.check_encoding(request)
+        fields, body = request.headers, request.body
+        close = "stream-closed" in fields and headers.parse_closed(request)
+        producer = headers.parse_producer(request)
         if not body and not close:
             self._streams.info(name)
-            raise InvalidInput("there is nothing to append", hint="Send a body.")
-        kind = given.get("content-type")
+            raise InvalidInput("append: the body is empty", hint="Send a body.")
+        content_type = fields.get("content-type")
         records: list[bytes] = []
         if body:
-            if kind is None:
-                raise InvalidInput("an append needs a Content-Type")
-            records = self._split(body, kind, name)
-        key = headers.routing_key(request) if "stream-key" in given else None
-        return Append(records, kind, producer, given.get("stream-seq"), close, key)
+            if content_type is None:
+                raise InvalidInput("Content-Type: required for an append")
+            records = self._split(body, content_type, name)
+        key = headers.parse_routing_key(request) if "stream-key" in fields else None
+        return Append(records, content_type, producer, fields.get("stream-seq"), close, key)
 
-    def _split(self, body: bytes, kind: str, name: str) -> list[bytes]:
+    def _split(self, body: bytes, content_type: str, name: str) -> list[bytes]:
+        """Split a body into records."""
         try:
-            return split(body, kind)
+            return split(body, content_type)
         except InvalidInput:
-            # What the stream is decides first: a body of another type is that, not bad JSON.
+            # A wrong content type is reported before invalid JSON.
             info = self._streams.info(name)
-            if plain_type(info.content_type) != plain_type(kind) and not info.closed:
+            if plain_type(info.content_type) != plain_type(content_type) and not info.closed:
                 return [body]
             raise
 
 
-def outcome(done: Appended | FourfoldError, *, wrote: bool) -> Response:
-    """The whole answer to an append, for a front that hears of it by a callback."""
-    if isinstance(done, FourfoldError):
-        return refusal(done)
-    return _finished(_appended(done, wrote=wrote))
+def append_response(result: Appended | FourfoldError, *, wrote: bool) -> Response:
+    """Return the complete response to an append, for the fast append path."""
+    if isinstance(result, FourfoldError):
+        return error_response(result)
+    return _with_default_headers(_success_response(result, wrote=wrote))
 
 
-def refusal(error: FourfoldError, *, control: bool = False) -> Response:
-    """The whole answer to what went wrong: every error that leaves the server leaves it here."""
-    shown = errors.redact_paths(error)
-    return _finished(_of_error(shown, of_error(shown) if control else {"error": shown.as_dict()}))
+def error_response(error: FourfoldError, *, control: bool = False) -> Response:
+    """Return the complete response to an error; every error sent to a client passes here."""
+    redacted = errors.redact_paths(error)
+    return _with_default_headers(
+        _error_response(
+            redacted, control_error_document(redacted) if control else {"error": redacted.as_dict()}
+        )
+    )
 
 
-def _finished(response: Response) -> Response:
-    response.headers = {**headers.ALWAYS, **response.headers}
+def _with_default_headers(response: Response) -> Response:
+    response.headers = {**headers.DEFAULT_HEADERS, **response.headers}
     return response
 
 
-def _appended(done: Appended, *, wrote: bool) -> Response:
-    told: Headers = {"stream-next-offset": done.offset}
-    if done.closed:
-        told["stream-closed"] = "true"
-    if done.producer is not None:
-        told["producer-epoch"] = str(done.producer.epoch)
-        told["producer-seq"] = str(done.producer.seq)
-    fresh = wrote and done.producer is not None and not done.duplicate
-    return Response(200 if fresh else 204, told)
+def _success_response(result: Appended, *, wrote: bool) -> Response:
+    response_headers: Headers = {"stream-next-offset": result.offset}
+    if result.closed:
+        response_headers["stream-closed"] = "true"
+    if result.producer is not None:
+        response_headers["producer-epoch"] = str(result.producer.epoch)
+        response_headers["producer-seq"] = str(result.producer.seq)
+    is_new = wrote and result.producer is not None and not result.duplicate
+    return Response(200 if is_new else 204, response_headers)
 
 
-def _problem(error: FourfoldError | None, *, detailed: bool) -> dict[str, object] | None:
-    """Return an error as `/health` shows it: only its kind unless `detailed`."""
+def _error_document(error: FourfoldError | None, *, detailed: bool) -> dict[str, object] | None:
+    """Return an error as `/health` reports it: only its kind unless `detailed`."""
     if error is None:
         return None
     if not detailed:
@@ -430,9 +447,9 @@ def _json(status: int, document: object) -> Response:
     return Response(status, {"content-type": JSON, "cache-control": "no-store"}, body)
 
 
-def _of_error(error: FourfoldError, told: dict[str, object]) -> Response:
-    response = _json(_status(error), told)
-    response.headers |= headers.of_error(error)
+def _error_response(error: FourfoldError, document: dict[str, object]) -> Response:
+    response = _json(_status(error), document)
+    response.headers |= headers.error_headers(error)
     if response.status in {429, 503}:
         response.headers.setdefault("retry-after", str(limits.RETRY_AFTER_S))
     return response

@@ -2,8 +2,8 @@
 
 A subscription belongs to the key that created it. Keys of the same prefix, or of a shorter one, may
 use it as far as their scopes allow; every other request is refused, whether the subscription exists
-or not. Its streams are all under the owner's prefix. `Control._authorize` is the one place that
-decides. A worker shows the token of its wake instead of a key.
+or not. Its streams are all under the owner's prefix. `Control._authorize` is the only place that
+decides. A worker sends the token of its wake instead of a key.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fourfold.server import webhooks
 from fourfold.server.auth import Access, Key, Scope
 from fourfold.server.request import Request, Response
 from fourfold.server.signing_keys import Keys
-from fourfold.server.webhooks import CONTROL, Deliverer, Targets, shown
+from fourfold.server.webhooks import CONTROL, Deliverer, Targets, link_document
 from fourfold.settings import Server
 
 PREFIX: Final = f"{CONTROL}/subscriptions/"
@@ -46,15 +46,17 @@ _CODES: Final[dict[str, str]] = {
     "unauthorized": "TOKEN_INVALID",
     "invalid_input": "INVALID_REQUEST",
 }
-"""How the protocol calls what went wrong."""
+"""Error codes of the protocol, by `kind`."""
 
 
 class WebhookBody(msgspec.Struct):
+    """The webhook of a subscription."""
+
     url: str
 
 
 class SubscribeBody(msgspec.Struct):
-    """What a PUT of a subscription sends."""
+    """Body of a PUT of a subscription."""
 
     type: Literal["webhook", "pull-wake"]
     pattern: str | None = None
@@ -66,21 +68,27 @@ class SubscribeBody(msgspec.Struct):
 
 
 class StreamsBody(msgspec.Struct):
+    """Streams to follow by name."""
+
     streams: list[str]
 
 
 class ClaimBody(msgspec.Struct):
+    """The worker that claims a wake."""
+
     worker: str
 
 
 class AckBody(msgspec.Struct):
+    """The offset up to which a stream is processed."""
+
     offset: str
     stream: str | None = None
     path: str | None = None
 
 
 class WorkBody(msgspec.Struct):
-    """What a worker says of a wake: how far it is, and whether that is all."""
+    """Progress of a worker on a wake; `done` ends the wake."""
 
     wake_id: str
     generation: int
@@ -92,7 +100,7 @@ _B = TypeVar("_B", bound=msgspec.Struct)
 
 
 class Control:
-    """Answers requests about the subscriptions of one store."""
+    """Handle requests about the subscriptions of one store."""
 
     def __init__(
         self,
@@ -108,19 +116,21 @@ class Control:
         self._settings = settings or Server()
 
     def admit(self, request: Request) -> Key | None:
-        """Refuse who has no key at all; what a key is for is looked at when it is known what is
-        followed. Workers show tokens, and public keys are public: then there is no key.
+        """Return the key of a request; raise Unauthorized if it has none.
+
+        What the key allows is checked by the handler. Requests of workers, which send tokens, and
+        requests for the public keys need no key.
         """
         if (
             self._access is not None
-            and not _shows_token(request.path)
+            and not _is_worker_request(request.path)
             and not request.path.endswith(_JWKS)
         ):
             return self._access.identify(request)
         return None
 
     def handlers(self) -> dict[str, Callable[..., Awaitable[Response]]]:
-        """Who answers which route."""
+        """Return the handler of each route."""
         return {
             "subscribe": self.create,
             "subscription": self.read,
@@ -135,7 +145,7 @@ class Control:
         }
 
     def deliverer(self) -> Deliverer:
-        """What tells the webhooks and wake streams of this store."""
+        """Return a deliverer for the webhooks and wake streams of this store."""
         return Deliverer(
             self._subscriptions,
             self._keys,
@@ -145,19 +155,21 @@ class Control:
         )
 
     def targets(self) -> Targets:
-        """Which webhooks are called. A server without keys serves its own machine alone, so it may
-        call it too.
+        """Return which webhook addresses may be called.
+
+        A server without keys serves its own machine only, so it may call that too.
         """
-        asked = self._settings.webhook_targets
-        if asked != "auto":
-            return asked
+        targets = self._settings.webhook_targets
+        if targets != "auto":
+            return targets
         return "public" if self._access is not None and self._access.keys() else "local"
 
     # Subscriptions
 
     async def create(self, request: Request, subscription: str) -> Response:
+        """Create a subscription."""
         body = _body(request, SubscribeBody)
-        wanted = Subscribe(
+        options = Subscribe(
             subscription,
             body.type,
             body.pattern,
@@ -169,69 +181,77 @@ class Control:
             self._address(request),
             self._owner(request),
         )
-        self._admit(request, wanted)
-        if wanted.webhook_url is not None:
-            webhooks.check_url(wanted.webhook_url, self.targets())
-            # Without a key to sign with, no webhook is promised.
+        self._admit(request, options)
+        if options.webhook_url is not None:
+            webhooks.check_url(options.webhook_url, self.targets())
+            # Fail now if there is no key to sign with.
             _ = self._keys.kid
         with suppress(NotFound):
             self._authorize(request, "write", self._subscriptions.get(subscription))
-        found, created = await self._subscriptions.create_async(wanted)
-        return _json(201 if created else 200, self._shown(request, found))
+        created_subscription, created = await self._subscriptions.create_async(options)
+        return _json(201 if created else 200, self._document(request, created_subscription))
 
     async def read(self, request: Request, subscription: str) -> Response:
-        found = self._found(request, "read", subscription)
-        given = request.parameters()
-        return _json(200, self._shown(request, found, after=given.get("after", "")))
+        """Return a subscription and a page of its streams."""
+        result = self._get(request, "read", subscription)
+        parameters = request.parameters()
+        return _json(200, self._document(request, result, after=parameters.get("after", "")))
 
     async def delete(self, request: Request, subscription: str) -> Response:
+        """Delete a subscription."""
         try:
-            self._found(request, "admin", subscription)
+            self._get(request, "admin", subscription)
         except NotFound:
             return Response(204)
         await self._subscriptions.delete_async(subscription)
         return Response(204)
 
     async def add(self, request: Request, subscription: str) -> Response:
+        """Follow more streams by name."""
         streams = _body(request, StreamsBody).streams
-        found = self._found(request, "write", subscription)
+        result = self._get(request, "write", subscription)
         names = [name.strip("/") for name in streams]
         self._require(request, "read", names)
-        _check_owner_may_read(found, names)
+        _check_owner_may_read(result, names)
         await self._subscriptions.add_streams_async(subscription, streams)
         return Response(204)
 
     async def remove(self, request: Request, subscription: str, name: str) -> Response:
-        self._found(request, "write", subscription)
+        """Stop following a stream by name."""
+        self._get(request, "write", subscription)
         await self._subscriptions.remove_stream_async(subscription, name)
         return Response(204)
 
     async def jwks(self, _request: Request) -> Response:
-        told = {
+        """Return the public keys for verifying webhook signatures."""
+        headers = {
             "content-type": "application/jwk-set+json",
             "cache-control": "public, max-age=300",
         }
-        return Response(200, told, json.dumps(self._keys.jwks()).encode())
+        return Response(200, headers, json.dumps(self._keys.jwks()).encode())
 
     # Workers
 
     async def claim(self, request: Request, subscription: str) -> Response:
+        """Claim the lease of a pull-wake subscription."""
         worker = _body(request, ClaimBody).worker
-        self._found(request, "write", subscription)
+        self._get(request, "write", subscription)
         wake = await self._subscriptions.claim_async(subscription, worker)
-        told = {
+        document = {
             "wake_id": wake.wake_id,
             "generation": wake.generation,
             "token": self._keys.token(subscription, wake.generation),
-            "streams": [shown(link) for link in wake.streams],
+            "streams": [link_document(link) for link in wake.streams],
             "lease_ttl_ms": wake.subscription.lease_ttl_ms,
         }
-        return _json(200, told)
+        return _json(200, document)
 
     async def callback(self, request: Request, subscription: str) -> Response:
+        """Acknowledge offsets from a webhook."""
         return await self._acknowledge(request, subscription, "webhook")
 
     async def ack(self, request: Request, subscription: str) -> Response:
+        """Acknowledge offsets from a worker."""
         return await self._acknowledge(request, subscription, "pull-wake")
 
     async def _acknowledge(
@@ -239,7 +259,7 @@ class Control:
     ) -> Response:
         generation = self._token(request, subscription)
         body = _body(request, WorkBody)
-        acks = [Ack(each.stream or each.path or "", each.offset) for each in body.acks]
+        acks = [Ack(ack.stream or ack.path or "", ack.offset) for ack in body.acks]
         fence = Fence(body.wake_id, body.generation, generation)
         more = await self._subscriptions.acknowledge_async(
             subscription, fence, acks, kind=kind, done=body.done
@@ -247,37 +267,39 @@ class Control:
         return _json(200, {"ok": True, "next_wake": more})
 
     async def release(self, request: Request, subscription: str) -> Response:
+        """Release a lease without finishing the work."""
         generation = self._token(request, subscription)
         body = _body(request, WorkBody)
         fence = Fence(body.wake_id, body.generation, generation)
         await self._subscriptions.release_async(subscription, fence)
         return Response(204)
 
-    # What they have in common
+    # Shared helpers
 
     def _token(self, request: Request, subscription: str) -> int:
+        """Return the generation of the wake that a worker's token was issued for."""
         kind, _, token = (request.header("authorization") or "").partition(" ")
         if kind.lower() != "bearer":
-            raise Unauthorized("a worker shows the token of its wake")
+            raise Unauthorized("a token is required")
         generation = self._keys.generation(subscription, token.strip())
         self._subscriptions.get(subscription)
         return generation
 
-    def _found(self, request: Request, scope: Scope, subscription: str) -> Subscription:
+    def _get(self, request: Request, scope: Scope, subscription: str) -> Subscription:
         """Return a subscription that the request's key may use."""
         try:
-            found = self._subscriptions.get(subscription)
+            result = self._subscriptions.get(subscription)
         except NotFound:
             key = self._key(request)
             if key is not None and not key.allows(scope, ""):
-                # As for one that belongs to another owner: its existence is not revealed.
+                # Same error as for another owner's subscription: its existence is not revealed.
                 raise _forbidden(key, scope, subscription) from None
             raise
-        self._authorize(request, scope, found)
-        return found
+        self._authorize(request, scope, result)
+        return result
 
-    def _authorize(self, request: Request, scope: Scope, found: Subscription) -> None:
-        """Refuse a request whose key may not use a subscription in this way.
+    def _authorize(self, request: Request, scope: Scope, target: Subscription) -> None:
+        """Check that the request's key may use a subscription in this way.
 
         Raises:
             Forbidden: the key lacks the scope, the subscription belongs to another prefix or
@@ -286,37 +308,35 @@ class Control:
         key = self._key(request)
         if key is None:
             return
-        if found.owner_prefix is None:
+        if target.owner_prefix is None:
             # Created without a key: what it follows decides.
-            is_owner = not key.prefix or self._subscriptions.is_inside(found, key.prefix)
+            is_owner = not key.prefix or self._subscriptions.is_inside(target, key.prefix)
         else:
-            is_owner = found.owner_prefix.startswith(key.prefix)
+            is_owner = target.owner_prefix.startswith(key.prefix)
         if not is_owner or not key.allows(scope, key.prefix):
-            raise _forbidden(key, scope, found.id)
-        if found.wake_stream is not None and scope != "read":
-            self._require(request, "write", [found.wake_stream])
+            raise _forbidden(key, scope, target.id)
+        if target.wake_stream is not None and scope != "read":
+            self._require(request, "write", [target.wake_stream])
 
     def _key(self, request: Request) -> Key | None:
-        """Return the key of a request; None where none is needed."""
+        """Return the key of a request, or None if no key is required."""
         return None if self._access is None else self._access.identify(request)
 
     def _owner(self, request: Request) -> Owner | None:
         key = self._key(request)
         return None if key is None else Owner(key.id, key.prefix)
 
-    def _admit(self, request: Request, wanted: Subscribe) -> None:
-        """Refuse a new subscription unless the key may read what it follows, and write where it
-        wakes.
-        """
+    def _admit(self, request: Request, options: Subscribe) -> None:
+        """Check that the key may read what is followed, and write to the wake stream."""
         if self._key(request) is None:
             return
-        names = [name.strip("/") for name in wanted.streams]
-        if wanted.pattern is not None:
-            names.append(literal_prefix(check_pattern(wanted.pattern)))
+        names = [name.strip("/") for name in options.streams]
+        if options.pattern is not None:
+            names.append(literal_prefix(check_pattern(options.pattern)))
         self._require(request, "read", names)
         self._require(request, "write", names)
-        if wanted.wake_stream is not None:
-            self._require(request, "write", [wanted.wake_stream.strip("/")])
+        if options.wake_stream is not None:
+            self._require(request, "write", [options.wake_stream.strip("/")])
 
     def _require(self, request: Request, scope: Scope, names: list[str]) -> None:
         if self._access is not None:
@@ -326,25 +346,26 @@ class Control:
     def _address(self, request: Request) -> str:
         if self._settings.public_url != "auto":
             return self._settings.public_url.rstrip("/")
-        found = request.address()
-        if found is None or not _HOST.fullmatch(request.headers["host"]):
+        base_url = request.address()
+        if base_url is None or not _HOST.fullmatch(request.headers["host"]):
             raise InvalidInput(
-                "the server does not know how it is reached",
+                "callback URL: the server does not know its public address",
                 hint="Send a Host header, or set server.public_url.",
             )
-        return found
+        return base_url
 
-    def _shown(
-        self, request: Request, found: Subscription, *, after: str = ""
+    def _document(
+        self, request: Request, subscription: Subscription, *, after: str = ""
     ) -> dict[str, object]:
-        links = self._subscriptions.links(found.id, after=after)
+        """Return a subscription as JSON."""
+        links = self._subscriptions.links(subscription.id, after=after)
         full = len(links) == limits.SUBSCRIPTION_STREAMS_MAX
-        moment = datetime.fromtimestamp(found.created_at_ms / 1000, UTC)
-        told: dict[str, object] = {
-            "id": found.id,
-            "subscription_id": found.id,
-            "type": found.kind,
-            "pattern": found.pattern,
+        created_at = datetime.fromtimestamp(subscription.created_at_ms / 1000, UTC)
+        document: dict[str, object] = {
+            "id": subscription.id,
+            "subscription_id": subscription.id,
+            "type": subscription.kind,
+            "pattern": subscription.pattern,
             "streams": [
                 {
                     "path": link.stream,
@@ -354,26 +375,26 @@ class Control:
                 for link in links
             ],
             "next_after": links[-1].stream if full else None,
-            "wake_stream": found.wake_stream,
-            "lease_ttl_ms": found.lease_ttl_ms,
-            "created_at": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            "status": "failed" if found.failures else "active",
-            "description": found.description,
-            "generation": found.generation,
-            "holder": found.holder,
+            "wake_stream": subscription.wake_stream,
+            "lease_ttl_ms": subscription.lease_ttl_ms,
+            "created_at": created_at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "status": "failed" if subscription.failures else "active",
+            "description": subscription.description,
+            "generation": subscription.generation,
+            "holder": subscription.holder,
         }
-        if found.webhook_url is not None:
+        if subscription.webhook_url is not None:
             signing = {
                 "alg": "ed25519",
                 "kid": self._keys.kid,
                 "jwks_url": f"{self._address(request)}{CONTROL}/jwks.json",
             }
-            told["webhook"] = {"url": found.webhook_url, "signing": signing}
-        return told
+            document["webhook"] = {"url": subscription.webhook_url, "signing": signing}
+        return document
 
 
-def _shows_token(path: str) -> bool:
-    """Return True for the requests of workers: `<subscription>/ack`, and nothing else that ends so.
+def _is_worker_request(path: str) -> bool:
+    """Return True for requests of workers: `<subscription>/ack`, `callback` or `release`.
 
     A subscription may itself be called `ack`.
     """
@@ -381,47 +402,48 @@ def _shows_token(path: str) -> bool:
     return path.startswith(PREFIX) and bool(subscription) and action in _WORKER_ACTIONS
 
 
-def _check_owner_may_read(found: Subscription, names: list[str]) -> None:
+def _check_owner_may_read(subscription: Subscription, names: list[str]) -> None:
     """Refuse streams that the owner of a subscription could not follow itself."""
-    prefix = found.owner_prefix or ""
+    prefix = subscription.owner_prefix or ""
     for name in names:
         if not name.startswith(prefix):
             raise Forbidden(
-                f"the subscription {found.id!r} follows only streams under {prefix!r}, "
+                f"subscription {subscription.id!r}: streams must be under {prefix!r}, "
                 f"got {name!r:.200}"
             )
 
 
 def _forbidden(key: Key, scope: Scope, subscription: str) -> Forbidden:
     return Forbidden(
-        f"the key {key.id} does not allow to {scope} the subscription {subscription!r:.200}",
+        f"key {key.id}: not allowed to {scope} the subscription {subscription!r:.200}",
         details={"scope": scope},
     )
 
 
 def is_control(path: str) -> bool:
-    """Whether a path is kept for the protocol itself, and no stream's."""
+    """Return True if a path is reserved for the protocol, and is not a stream's."""
     return path == CONTROL or path.startswith(f"{CONTROL}/")
 
 
-def of_error(error: FourfoldError) -> dict[str, object]:
-    """An error as the protocol writes it, beside how it is written everywhere else."""
+def control_error_document(error: FourfoldError) -> dict[str, object]:
+    """Return an error with the protocol's code, besides the fields that all errors have."""
     code = _CODES.get(error.kind) or (
         "INVALID_REQUEST" if isinstance(error, InvalidInput) else None
     )
-    told: dict[str, object] = {**error.details, **error.as_dict()}
+    document: dict[str, object] = {**error.details, **error.as_dict()}
     if code is not None:
-        told["code"] = code
-    return {"error": told}
+        document["code"] = code
+    return {"error": document}
 
 
 def _body(request: Request, kind: type[_B]) -> _B:
+    """Decode the body of a request."""
     try:
         return msgspec.json.decode(request.body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput(f"the body does not fit: {error}") from None
+        raise InvalidInput(f"body: does not match the schema: {error}") from None
 
 
 def _json(status: int, document: Any) -> Response:
-    told = {"content-type": "application/json", "cache-control": "no-store"}
-    return Response(status, told, json.dumps(document).encode())
+    headers = {"content-type": "application/json", "cache-control": "no-store"}
+    return Response(status, headers, json.dumps(document).encode())

@@ -1,8 +1,7 @@
-"""Whether this machine's uvicorn is one that the two fronts fit.
+"""Check that the installed uvicorn is compatible with the HTTP protocol classes.
 
-They build on names of uvicorn that are not promised to stay. They are looked for when the server
-starts; where one is missing the server runs on uvicorn as it is, which gives the same answers, and
-says so.
+They build on internal names of uvicorn. These are checked when the server starts; if one is missing
+the server runs on uvicorn's own protocol, which gives the same responses, and `/health` reports it.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ _PARSER: Final = ("get_method", "get_http_version", "should_keep_alive", "should
 
 
 def unsupported_reason() -> str | None:
-    """What keeps the fast front from being used here; None when nothing does."""
+    """Return why the fast append path cannot be used here, or None if it can."""
     try:
         import httptools  # noqa: PLC0415 - an extra
         from uvicorn.protocols.http import httptools_impl  # noqa: PLC0415 - an extra
@@ -65,43 +64,46 @@ def unsupported_reason() -> str | None:
         return f"{error.name or error} is not installed"
     try:
         return _missing(httptools_impl, httptools)
-    except Exception as error:  # noqa: BLE001  (a uvicorn that is so different is not used)
-        return f"uvicorn is not as expected: {error!r:.200}"
+    except Exception as error:  # noqa: BLE001  (too different to be used)
+        return f"unexpected uvicorn: {error!r:.200}"
 
 
 def _missing(module: Any, httptools: Any) -> str | None:
+    """Return what is missing or different in uvicorn, or None."""
     from uvicorn import Config  # noqa: PLC0415 - an extra
     from uvicorn.protocols.http.flow_control import FlowControl  # noqa: PLC0415 - an extra
     from uvicorn.server import ServerState  # noqa: PLC0415 - an extra
 
-    kind = module.HttpToolsProtocol
-    for name, wanted in _METHODS.items():
-        found = tuple(inspect.signature(getattr(kind, name)).parameters)[1:]
-        if found != wanted:
-            return f"uvicorn's {name} takes {found}, not {wanted}"
+    protocol_class = module.HttpToolsProtocol
+    for name, expected in _METHODS.items():
+        actual = tuple(inspect.signature(getattr(protocol_class, name)).parameters)[1:]
+        if actual != expected:
+            return f"uvicorn's {name}: expected {expected}, found {actual}"
     if 204 not in module.STATUS_LINE:
         return "uvicorn has no status line for 204"
-    made = kind(Config(_nothing, log_config=None), ServerState(), {}, _loop=object())
-    for what, names in (
-        (made, _ATTRIBUTES),
-        (made.server_state, _SERVER_STATE),
+    protocol = protocol_class(
+        Config(_unused_app, log_config=None), ServerState(), {}, _loop=object()
+    )
+    for owner, names in (
+        (protocol, _ATTRIBUTES),
+        (protocol.server_state, _SERVER_STATE),
         (FlowControl(None), _FLOW),  # type: ignore[arg-type]
         (httptools.HttpRequestParser, _PARSER),
-        (_made_cycle(module), _CYCLE),
+        (_make_cycle(module), _CYCLE),
     ):
         for name in names:
-            if not hasattr(what, name):
-                return f"uvicorn has no {name} where it was"
-    made.on_message_begin()
-    if made.scope["headers"] is not made.headers:
-        return "uvicorn keeps the headers of a request elsewhere"
+            if not hasattr(owner, name):
+                return f"uvicorn has no attribute {name} in the expected class"
+    protocol.on_message_begin()
+    if protocol.scope["headers"] is not protocol.headers:
+        return "uvicorn stores the headers of a request elsewhere"
     return None
 
 
-def _made_cycle(module: Any) -> Any:
+def _make_cycle(module: Any) -> Any:
     kind = module.RequestResponseCycle
     return kind(**dict.fromkeys(tuple(inspect.signature(kind).parameters)))
 
 
-async def _nothing(_scope: Any, _receive: Any, _send: Any) -> None:
-    """An application for the look at uvicorn; it is never called."""
+async def _unused_app(_scope: Any, _receive: Any, _send: Any) -> None:
+    """Do nothing; an ASGI application for the check, which never calls it."""

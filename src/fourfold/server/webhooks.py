@@ -1,15 +1,15 @@
-"""Calling webhooks, and only those that may be called.
+"""Delivery of webhooks and wakes, to allowed addresses only.
 
-An address is checked when it is given, and again each time it is called: its name is looked up,
-every address that it has must be allowed, and the connection goes to an address that was checked,
-not to the name. So a name that leads elsewhere the second time leads nowhere. Redirects are not
-followed. Everything together, from the look-up to the end of the answer, has a time limit.
+A URL is checked when it is registered, and again at every call: its name is resolved, every address
+that it has must be allowed, and the connection is made to a checked address, not to the name. So a
+name that resolves differently the second time is not followed. Redirects are not followed either.
+One timeout covers everything from name resolution to the end of the response.
 
-Tells webhooks and wake streams of what is pending, beside the server, on a thread of its own.
-
-All state is in the database, so nothing is lost when the process dies: a webhook that was under way
-is called again. A look is taken when something was committed, when a time has come, and now and
-then. While there are no subscriptions, appends are not listened to.
+`Deliverer` notifies webhooks and wake streams of pending records, on its own thread. All state is
+in
+the database, so nothing is lost when the process dies: a webhook call in flight is repeated. The
+deliverer wakes after commits, at the next due time, and periodically. While there are no
+subscriptions it does not listen to appends.
 """
 
 from __future__ import annotations
@@ -34,35 +34,37 @@ from fourfold.models.streams.validation import show_offset
 from fourfold.server.signing_keys import Keys
 
 Targets = Literal["public", "local", "private"]
-"""Which addresses may be called: public ones over https; those and this machine over http; all."""
+"""Addresses that may be called: public over https; also this machine over http; or all."""
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _PROTOCOLS = ipaddress.ip_network("192.0.0.0/24")
-"""Kept for protocols; some clouds answer there. Not every Python knows all of it as private."""
+"""Reserved for protocols; some clouds use it. Not private in every Python version."""
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
 class WebhookResponse(NamedTuple):
+    """Status and body of a webhook's response."""
+
     status: int
     body: bytes
 
 
 class WebhookFailed(Exception):
-    """A webhook could not be called, or gave no whole answer. It stays inside of the server."""
+    """A webhook could not be called, or its response was incomplete; internal to the server."""
 
 
 def check_url(url: str, targets: Targets) -> SplitResult:
-    """An address that may be called, as far as one can tell without looking its name up."""
+    """Parse a webhook URL and check that it may be called, without resolving its name."""
     if len(url) > limits.SUBSCRIPTION_TEXT_MAX or not url.isascii() or not url.isprintable():
-        raise WebhookRefused("the address of a webhook is short, printable ASCII text")
+        raise WebhookRefused("webhook URL: must be short, printable ASCII text")
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise WebhookRefused(f"{url!r:.200} is not an address") from None
+        raise WebhookRefused(f"webhook URL: invalid, got {url!r:.200}") from None
     if parts.scheme not in {"http", "https"} or not host or port == 0 or " " in url:
-        raise WebhookRefused(f"{url!r:.200} is not an http or https address")
+        raise WebhookRefused(f"webhook URL: must be http or https, got {url!r:.200}")
     if parts.username is not None or parts.password is not None:
-        raise WebhookRefused("the address of a webhook has no user and no password in it")
+        raise WebhookRefused("webhook URL: must not contain a user or a password")
     if targets == "private":
         return parts
     try:
@@ -70,30 +72,29 @@ def check_url(url: str, targets: Targets) -> SplitResult:
     except ValueError:
         address = None
     if address is not None:
-        refuse(address, targets)
+        check_address(address, targets)
     local = host == "localhost" or (address is not None and address.is_loopback)
     if parts.scheme == "http" and not local:
-        raise WebhookRefused("a webhook is called over https")
+        raise WebhookRefused("webhook URL: must be https")
     if local and targets != "local":
-        raise WebhookRefused("this server does not call webhooks on its own machine")
+        raise WebhookRefused("webhook URL: must not be an address of the server's own machine")
     return parts
 
 
-def refuse(address: _Address, targets: Targets) -> None:
-    """WebhookRefused unless the address may be called. One that carries another inside is as good
-    as that.
-    """
+def check_address(address: _Address, targets: Targets) -> None:
+    """Raise WebhookRefused unless an address, or the one embedded in it, may be called."""
     if targets == "private":
         return
-    inner = _inside(address)
+    inner = _embedded_address(address)
     if inner.is_loopback and targets == "local":
         return
     is_odd = inner.is_multicast or inner.is_reserved or inner.is_unspecified
     if not inner.is_global or is_odd or inner in _PROTOCOLS:
-        raise WebhookRefused(f"{address} is not a public address")
+        raise WebhookRefused(f"webhook address: must be public, got {address}")
 
 
-def _inside(address: _Address) -> _Address:
+def _embedded_address(address: _Address) -> _Address:
+    """Return the IPv4 address that an IPv6 address embeds, or the address itself."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address.ipv4_mapped is not None:
@@ -114,13 +115,13 @@ async def post(
     targets: Targets,
     timeout_s: float = limits.WEBHOOK_TIMEOUT_S,
 ) -> WebhookResponse:
-    """Send a body to a webhook; its answer, or WebhookFailed, or WebhookRefused."""
+    """Send a body to a webhook and return its response; raise WebhookFailed or WebhookRefused."""
     parts = check_url(url, targets)
     try:
         async with asyncio.timeout(timeout_s):
             return await _post(parts, body, headers, targets)
     except TimeoutError:
-        raise WebhookFailed(f"there was no answer within {timeout_s:g} s") from None
+        raise WebhookFailed(f"no response within {timeout_s:g} s") from None
     except (OSError, ssl.SSLError, UnicodeError) as error:
         raise WebhookFailed(str(error) or repr(error)) from None
 
@@ -139,38 +140,38 @@ async def _post(
     )
     try:
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        shown = f"[{host}]" if ":" in host else host
-        told = {
-            "host": shown if parts.port is None else f"{shown}:{parts.port}",
+        link_document = f"[{host}]" if ":" in host else host
+        all_headers = {
+            "host": link_document if parts.port is None else f"{link_document}:{parts.port}",
             "user-agent": "fourfold",
             "accept": "application/json",
             "connection": "close",
             "content-length": str(len(body)),
             **headers,
         }
-        lines = "".join(f"{name}: {value}\r\n" for name, value in told.items())
+        lines = "".join(f"{name}: {value}\r\n" for name, value in all_headers.items())
         writer.write(f"POST {path} HTTP/1.1\r\n{lines}\r\n".encode("latin-1") + body)
         await writer.drain()
         return await _read(reader)
     finally:
-        # What the other side still sends is not waited for.
+        # Do not wait for data that the peer still sends.
         writer.transport.abort()
 
 
 async def _resolve(host: str, port: int, targets: Targets) -> _Address:
-    """An address of a host, when all that it has may be called."""
+    """Return an address of a host, if all of its addresses may be called."""
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    addresses = [ipaddress.ip_address(str(each[4][0]).partition("%")[0]) for each in found]
+    infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = [ipaddress.ip_address(str(info[4][0]).partition("%")[0]) for info in infos]
     for address in addresses:
-        refuse(address, targets)
+        check_address(address, targets)
     if not addresses:
-        raise WebhookFailed(f"{host} has no address")
+        raise WebhookFailed(f"{host}: no address found")
     return addresses[0]
 
 
 class _Response:
-    """What the parser of httptools tells of an answer."""
+    """Callbacks of httptools for a response."""
 
     def __init__(self) -> None:
         self.body = bytearray()
@@ -187,22 +188,22 @@ async def _read(reader: asyncio.StreamReader) -> WebhookResponse:
     httptools = _httptools()
     response = _Response()
     parser = httptools.HttpResponseParser(response)
-    taken = 0
+    received = 0
     while not response.complete:
         data = await reader.read(16 * limits.KIB)
-        taken += len(data)
+        received += len(data)
         if not data:
             break
         try:
             parser.feed_data(data)
         except httptools.HttpParserError as error:
-            raise WebhookFailed(f"the answer is not HTTP: {error}") from None
-        if taken > limits.WEBHOOK_ANSWER_BYTES:
-            # The status is known, and an answer that matters is short.
+            raise WebhookFailed(f"invalid HTTP response: {error}") from None
+        if received > limits.WEBHOOK_ANSWER_BYTES:
+            # The status is known, and a valid response is short.
             break
     status = parser.get_status_code()
     if not status:
-        raise WebhookFailed("the connection ended before an answer came")
+        raise WebhookFailed("the connection was closed before a response")
     return WebhookResponse(status, bytes(response.body[: limits.WEBHOOK_ANSWER_BYTES]))
 
 
@@ -211,7 +212,7 @@ def _httptools() -> Any:
         import httptools  # noqa: PLC0415 - an extra
     except ImportError:
         raise MissingDependency(
-            "webhooks are called with httptools, which is not installed",
+            "calling webhooks requires httptools, which is not installed",
             hint="pip install 'fourfold[server]'",
         ) from None
     return httptools
@@ -221,7 +222,7 @@ CONTROL = "/v1/stream/__ds"
 
 
 class Deliverer:
-    """Runs from `with` to the end of the block."""
+    """Deliver wakes on a thread, within a `with` block."""
 
     def __init__(
         self,
@@ -241,8 +242,8 @@ class Deliverer:
         self._notified = False
         self._loop = asyncio.new_event_loop()
         self._wake = asyncio.Event()
-        self._under_way: dict[str, tuple[str, asyncio.Task[None]]] = {}
-        """The calls that are running, by subscription, each with its owner."""
+        self._in_flight: dict[str, tuple[str, asyncio.Task[None]]] = {}
+        """Calls in flight by subscription, each with its owner."""
         self._thread = threading.Thread(target=self._run, name="fourfold-deliverer", daemon=True)
 
     def __enter__(self) -> Self:
@@ -258,13 +259,13 @@ class Deliverer:
         try:
             self._loop.run_until_complete(self._deliver())
         except BaseException as error:
-            self._subscriptions.failure = Refused(f"nobody is woken any more: {error!r:.200}")
+            self._subscriptions.failure = Refused(f"deliverer stopped: {error!r:.200}")
             raise
         finally:
             self._loop.close()
 
-    def _notify(self, _payload: object = None) -> None:
-        # Called for every commit, from any thread: all but the first since the last look are free.
+    def _notify(self, _notice: object = None) -> None:
+        # Called for every commit, from any thread: only the first since the last wake does work.
         if not self._notified:
             self._notified = True
             with suppress(RuntimeError):
@@ -284,48 +285,51 @@ class Deliverer:
                         if listens:
                             notifier = self._subscriptions.streams_notifier
                             listening.enter_context(notifier.call(self._notify))
-                    pause = self._look() if listens else pause
+                    pause = self._process_due() if listens else pause
                     self._subscriptions.failure = None
                 except FourfoldError as error:
                     self._subscriptions.failure = error
                 await self._sleep(pause)
         await self._drain()
 
-    def _look(self) -> float:
-        """Settle what is due, begin with webhooks that are; how long until the next is."""
+    def _process_due(self) -> float:
+        """Process what is due and start webhook calls; return the seconds to the next due time."""
         due = self._subscriptions.due()
         if due.now:
             self._subscriptions.settle()
             due = self._subscriptions.due()
-        if len(self._under_way) < self._concurrency:
+        if len(self._in_flight) < self._concurrency:
             self._begin_calls()
         if due.now:
             return 0.0
         if due.next_ms is None:
             return limits.WEBHOOK_IDLE_S
         left = due.next_ms / 1000 - time.time()
-        # What is overdue is under way, or waits for a free place; its end rings.
+        # Overdue calls are in flight or wait for a slot; a call that ends notifies.
         return min(limits.WEBHOOK_IDLE_S, left) if left > 0 else limits.WEBHOOK_IDLE_S
 
     def _begin_calls(self) -> None:
-        """Call webhooks that are due, the owners in turn. With several owners, one has at most a
-        quarter of the slots, so that webhooks which do not answer delay those of their owner.
+        """Call webhooks that are due, taking owners in turn.
+
+        With several owners, each has at most a quarter of the slots, so that webhooks which do not
+        respond
+        delay only those of their owner.
         """
         share = self._concurrency
         if self._subscriptions.webhook_owners() > 1:
             share = max(1, share // limits.WEBHOOK_OWNER_SHARE)
-        busy = Counter(owner for owner, _ in self._under_way.values())
-        # Those under way are still due: as many more are looked at.
+        busy = Counter(owner for owner, _ in self._in_flight.values())
+        # Calls in flight are still due, so twice as many are fetched.
         for subscription, owner in self._subscriptions.webhooks(2 * share):
-            if len(self._under_way) >= self._concurrency:
+            if len(self._in_flight) >= self._concurrency:
                 return
-            if subscription not in self._under_way and busy[owner] < share:
+            if subscription not in self._in_flight and busy[owner] < share:
                 busy[owner] += 1
                 task = self._loop.create_task(self._call(subscription))
-                self._under_way[subscription] = (owner, task)
+                self._in_flight[subscription] = (owner, task)
 
     async def _sleep(self, seconds: float) -> None:
-        await asyncio.sleep(limits.WEBHOOK_LOOK_S)
+        await asyncio.sleep(limits.WEBHOOK_BATCH_S)
         try:
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
@@ -336,60 +340,61 @@ class Deliverer:
         try:
             wake = self._subscriptions.attempt(subscription_id)
             if wake is not None:
-                await self._tell(wake)
+                await self._deliver_wake(wake)
         except FourfoldError as error:
             self._subscriptions.failure = error
         finally:
-            del self._under_way[subscription_id]
+            del self._in_flight[subscription_id]
             self._notify()
 
-    async def _tell(self, wake: Wake) -> None:
+    async def _deliver_wake(self, wake: Wake) -> None:
         try:
             body = json.dumps(notification(wake, self._keys)).encode()
-            told = {
+            headers = {
                 "content-type": "application/json",
                 "webhook-signature": self._keys.signature(body, int(time.time())),
             }
             url = wake.subscription.webhook_url or ""
-            answer = await post(url, body, told, self._targets(), self._timeout_s)
+            response = await post(url, body, headers, self._targets(), self._timeout_s)
         except (WebhookFailed, WebhookRefused):
-            # It shows as failed, and is tried again: what is refused may be allowed by then.
+            # Retried later: a refused address may be allowed by then.
             self._subscriptions.failed(wake)
             return
         except FourfoldError:
-            # Its keys or its extras are not there: `/health` tells, and it is tried again too.
+            # Keys or extras are missing: retried later, and reported by `/health`.
             self._subscriptions.failed(wake)
             raise
-        if 200 <= answer.status < 300:
-            self._subscriptions.delivered(wake, done=_says_done(answer.body))
+        if 200 <= response.status < 300:
+            self._subscriptions.delivered(wake, done=_is_done(response.body))
         else:
             self._subscriptions.failed(wake)
 
     async def _drain(self) -> None:
-        """Let what is under way come to its end, for a moment."""
-        if self._under_way:
-            tasks = [task for _, task in self._under_way.values()]
+        """Wait a short time for calls in flight, then cancel them."""
+        if self._in_flight:
+            tasks = [task for _, task in self._in_flight.values()]
             await asyncio.wait(tasks, timeout=limits.WEBHOOK_DRAIN_S)
-        left = [task for _, task in self._under_way.values()]
-        for task in left:
+        remaining = [task for _, task in self._in_flight.values()]
+        for task in remaining:
             task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        await asyncio.gather(*remaining, return_exceptions=True)
 
 
 def notification(wake: Wake, keys: Keys) -> dict[str, object]:
-    """What a webhook is told."""
-    found = wake.subscription
+    """Return the body of a webhook call."""
+    subscription = wake.subscription
     return {
-        "subscription_id": found.id,
+        "subscription_id": subscription.id,
         "wake_id": wake.wake_id,
         "generation": wake.generation,
-        "streams": [shown(link) for link in wake.streams],
-        "callback_url": address(found.address, found.id, "callback"),
-        "callback_token": keys.token(found.id, wake.generation),
+        "streams": [link_document(link) for link in wake.streams],
+        "callback_url": address(subscription.address, subscription.id, "callback"),
+        "callback_token": keys.token(subscription.id, wake.generation),
     }
 
 
-def shown(link: Link) -> dict[str, object]:
+def link_document(link: Link) -> dict[str, object]:
+    """Return a followed stream of a wake as JSON."""
     return {
         "path": link.stream,
         "link_type": "explicit" if link.explicit else "glob",
@@ -400,12 +405,13 @@ def shown(link: Link) -> dict[str, object]:
 
 
 def address(base: str, subscription_id: str, action: str) -> str:
+    """Return the URL of an action of a subscription."""
     return f"{base}{CONTROL}/subscriptions/{quote(subscription_id, safe='')}/{action}"
 
 
-def _says_done(body: bytes) -> bool:
+def _is_done(body: bytes) -> bool:
     try:
-        said = json.loads(body)
+        document = json.loads(body)
     except (ValueError, RecursionError):
         return False
-    return isinstance(said, dict) and said.get("done") is True
+    return isinstance(document, dict) and document.get("done") is True
