@@ -40,7 +40,7 @@ def run(coroutine):
     return asyncio.run(coroutine)
 
 
-def test_messages_come_back_as_the_bytes_that_were_sent(client, name):
+def test_messages_are_read_as_the_bytes_that_were_sent(client, name):
     stream = client.create(name)
     assert stream.facts.created
     assert not client.create(name).facts.created
@@ -71,7 +71,7 @@ def test_bytes_and_text_are_read_in_pieces(client, name):
         list(binary.read_text())
 
 
-def test_reading_needs_the_memory_of_a_part_and_not_of_the_stream(client, name):
+def test_read_needs_the_memory_of_a_part_only(client, name):
     stream = client.create(name)
     message = "x" * 10_000
     for _ in range(40):
@@ -85,7 +85,7 @@ def test_reading_needs_the_memory_of_a_part_and_not_of_the_stream(client, name):
     assert peak < 24 << 20
 
 
-def test_a_fork_goes_its_own_way(client, name):
+def test_fork_is_independent(client, name):
     stream = client.create(name)
     first = stream.append_json([1])
     stream.append_json([2])
@@ -98,7 +98,7 @@ def test_a_fork_goes_its_own_way(client, name):
         stream.head() and stream.read()
 
 
-def test_a_closed_stream_says_so_everywhere(client, name):
+def test_closed_stream_is_reported_by_every_call(client, name):
     stream = client.create(name)
     done = stream.append_json([1], close=True)
     assert done.closed
@@ -111,7 +111,7 @@ def test_a_closed_stream_says_so_everywhere(client, name):
         assert [(part.items(), part.closed) for part in parts] == [([1], True)]
 
 
-def test_every_refusal_has_its_kind(client, name):
+def test_every_error_has_its_kind(client, name):
     with pytest.raises(NotFound):
         client.open(name)
     with pytest.raises(NotFound):
@@ -143,7 +143,7 @@ def test_every_refusal_has_its_kind(client, name):
         stream.read("elsewhere")
 
 
-def test_an_offset_that_retention_gave_up_is_gone(served, client, name):
+def test_offset_removed_by_retention_is_gone(served, client, name):
     stream = client.create(name, retention_bytes=3)
     stream.append_json([1, 2, 3, 4, 5, 6])
     while (kept := next(client.list(name)).first_offset).endswith("0"):
@@ -160,7 +160,7 @@ def test_an_offset_that_retention_gave_up_is_gone(served, client, name):
         assert (part.items(), part.first_offset) == ([4, 5, 6], kept)
 
 
-def test_times_to_live_go_both_ways(client, name):
+def test_ttl_and_expiry_are_sent_and_returned(client, name):
     assert client.create(name, ttl=100).head().ttl_seconds == 100
     end = datetime.now(UTC) + timedelta(hours=1)
     later = client.create(f"{name}-2", expires_at=end).head()
@@ -184,7 +184,7 @@ def test_settings_are_changed_and_removed(client, name):
         stream.configure()
 
 
-def test_the_list_goes_over_all_pages(client, name, monkeypatch):
+def test_list_covers_all_pages(client, name, monkeypatch):
     monkeypatch.setattr(fourfold.limits, "LIST_STREAMS_MAX", 2)
     for n in range(5):
         client.create(f"{name}/{n}")
@@ -194,7 +194,7 @@ def test_the_list_goes_over_all_pages(client, name, monkeypatch):
 
 @pytest.mark.parametrize("live", [None, "sse", "long-poll"])
 @pytest.mark.parametrize("kind", ["application/json", "text/plain", "application/octet-stream"])
-def test_a_follower_gets_what_was_there_and_what_comes(client, name, live, kind):
+def test_follower_receives_existing_and_new_parts(client, name, live, kind):
     stream = client.create(name, kind)
     sent = [b'"\xc3\xa9 %d"' % n for n in range(30)]
     for each in sent[:10]:
@@ -218,7 +218,7 @@ def test_a_follower_gets_what_was_there_and_what_comes(client, name, live, kind)
 
 
 @pytest.mark.parametrize("live", ["sse", "long-poll"])
-def test_a_follower_can_be_stopped_from_another_thread(client, name, live):
+def test_follower_can_be_stopped_from_another_thread(client, name, live):
     stream = client.create(name)
     following = stream.follow("now", live=live)
     found = []
@@ -233,7 +233,7 @@ def test_a_follower_can_be_stopped_from_another_thread(client, name, live):
     following.__exit__()
 
 
-def test_a_follower_that_begins_now_misses_nothing_from_then_on(client, name):
+def test_follower_that_begins_now_misses_nothing_later(client, name):
     stream = client.create(name)
     stream.append_json([0])
     with stream.follow("now") as parts:
@@ -243,7 +243,7 @@ def test_a_follower_that_begins_now_misses_nothing_from_then_on(client, name):
         timer.join()
 
 
-def test_coroutines_do_the_same(served, name):
+def test_async_client_behaves_like_the_sync_client(served, name):
     async def work():
         async with AsyncStreamClient(url(served)) as client:
             stream = await client.create(name)
@@ -272,7 +272,7 @@ def test_coroutines_do_the_same(served, name):
     run(work())
 
 
-def test_a_following_coroutine_can_be_cancelled(served, name):
+def test_following_coroutine_can_be_cancelled(served, name):
     async def work():
         async with AsyncStreamClient(url(served)) as client:
             stream = await client.create(name)
@@ -293,7 +293,7 @@ def test_a_following_coroutine_can_be_cancelled(served, name):
     run(work())
 
 
-def test_keys_are_sent_and_refusals_understood(tmp_path, name):
+def test_key_is_sent_and_errors_are_parsed(tmp_path, name):
     root = tmp_path / "store"
     fourfold.open(root).close()
     secret = Access(root).add(("read",))[1]
@@ -312,7 +312,7 @@ def test_keys_are_sent_and_refusals_understood(tmp_path, name):
         StreamClient(url(served), key="a\nb")
 
 
-def test_a_server_that_is_not_there_is_unreachable():
+def test_missing_server_is_unreachable():
     with StreamClient(f"http://127.0.0.1:{free_port()}", retry_for=0.2) as client:
         with pytest.raises(ServerUnreachable):
             client.open("x")
@@ -320,7 +320,7 @@ def test_a_server_that_is_not_there_is_unreachable():
             client.delete("x")
 
 
-def test_a_certificate_that_nobody_knows_is_not_believed(served, tmp_path):
+def test_unknown_certificate_is_refused(served, tmp_path):
     with pytest.raises(InvalidInput):
         StreamClient("https://127.0.0.1", verify=tmp_path / "none.pem")
     # The server speaks no TLS: whoever insists on it gets no answer.
@@ -331,7 +331,7 @@ def test_a_certificate_that_nobody_knows_is_not_believed(served, tmp_path):
         client.open("x")
 
 
-def test_a_closed_client_says_so(client):
+def test_closed_client_raises_closed(client):
     client.close()
     with pytest.raises(Closed):
         client.open("x")

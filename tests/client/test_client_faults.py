@@ -26,7 +26,7 @@ def cut(served):
         yield client
 
 
-def test_a_read_that_is_cut_goes_on_where_it_was(client, cut, name):
+def test_interrupted_read_continues_at_its_offset(client, cut, name):
     texts = client.create(name, "text/plain")
     items = client.create(f"{name}-j")
     for start in range(0, 3000, 100):
@@ -58,7 +58,7 @@ def test_a_read_that_is_cut_goes_on_where_it_was(client, cut, name):
     assert cut.proxy.cuts > 2
 
 
-def test_a_large_answer_that_is_cut_goes_on_within_itself(client, cut, name, monkeypatch):
+def test_interrupted_large_response_continues_within_itself(client, cut, name, monkeypatch):
     # Every answer is taken apart piece by piece, so what was handed out is not the whole of one.
     monkeypatch.setattr(fourfold.limits, "CLIENT_WHOLE_BODY_BYTES", 0)
     stream = client.create(name)
@@ -71,7 +71,7 @@ def test_a_large_answer_that_is_cut_goes_on_within_itself(client, cut, name, mon
 
 
 @pytest.mark.parametrize("live", ["sse", "long-poll"])
-def test_a_follower_that_is_cut_misses_nothing_and_gets_nothing_twice(client, cut, name, live):
+def test_interrupted_follower_misses_and_repeats_nothing(client, cut, name, live):
     stream = client.create(name)
     cut.proxy.most = 3_000
     written = []
@@ -93,7 +93,7 @@ def test_a_follower_that_is_cut_misses_nothing_and_gets_nothing_twice(client, cu
     assert cut.proxy.cuts > 3
 
 
-def test_a_producer_whose_connections_are_cut_writes_each_message_once(client, cut, name):
+def test_producer_writes_each_message_once_over_broken_connections(client, cut, name):
     stream = client.create(name)
     cut.proxy.most = 6_000
     few = BatchOptions(count=5, in_flight=4, linger=0)
@@ -104,7 +104,7 @@ def test_a_producer_whose_connections_are_cut_writes_each_message_once(client, c
     assert cut.proxy.cuts > 3
 
 
-def test_an_append_without_a_producer_is_not_repeated(client, cut, name):
+def test_append_without_a_producer_is_not_repeated(client, cut, name):
     stream = client.create(name)
     cutting = cut.open(name)
     cut.proxy.most = 100
@@ -174,12 +174,12 @@ def check_killed(root, times, count):
         assert store.streams.verify() == []
 
 
-def test_a_killed_server_costs_producers_and_followers_nothing(tmp_path):
+def test_producers_and_followers_survive_a_killed_server(tmp_path):
     check_killed(tmp_path / "store", 3, 3_000)
 
 
 @pytest.mark.slow
-def test_a_server_killed_thirty_times_costs_producers_and_followers_nothing(tmp_path):
+def test_producers_and_followers_survive_thirty_kills(tmp_path):
     check_killed(tmp_path / "store", 30, 40_000)
 
 
@@ -214,7 +214,7 @@ def test_coroutines_survive_a_killed_server(tmp_path):
         served.kill()
 
 
-def test_a_read_whose_server_is_killed_goes_on(tmp_path):
+def test_read_continues_after_its_server_was_killed(tmp_path):
     served = Served(tmp_path / "store")
     try:
         with StreamClient(f"http://127.0.0.1:{served.port}", retry_for=None) as client:

@@ -40,18 +40,18 @@ def pieces(data, cuts):
 
 
 @given(st.lists(JSON, max_size=5), st.lists(st.integers(0, 1 << 16), max_size=8), st.booleans())
-def test_messages_are_the_elements_however_an_array_is_cut(values, cuts, ascii_only):
+def test_messages_are_the_elements_however_an_array_is_split(values, cuts, ascii_only):
     texts = [json.dumps(value, ensure_ascii=ascii_only).encode() for value in values]
     body = b" [ " + b" , ".join(texts) + b" ] "
     splitter = MessageSplitter()
     found = [message for piece in pieces(body, cuts) for message in splitter.feed(piece)]
     splitter.end()
     assert found == texts
-    assert found == [text.strip() for text in responses.whole_messages(body)]
+    assert found == [text.strip() for text in responses.split_messages(body)]
 
 
 @pytest.mark.parametrize("body", [b"{}", b"1", b"x[1]", b"[1]2", b"[1", b'["', b""])
-def test_what_is_no_array_is_a_bad_answer(body):
+def test_other_json_than_an_array_is_a_bad_answer(body):
     splitter = MessageSplitter()
     with pytest.raises(BadAnswer):
         _ = splitter.feed(body), splitter.end()
@@ -70,7 +70,7 @@ def test_what_is_no_array_is_a_bad_answer(body):
     st.lists(st.integers(0, 1 << 16), max_size=8),
     st.sampled_from(["\n", "\r\n", "\r"]),
 )
-def test_events_are_the_same_however_they_are_cut(events, cuts, end):
+def test_events_are_equal_however_they_are_split(events, cuts, end):
     text = f": a comment{end}{end}"
     for name, lines in events:
         text += f"event: {name}{end}" + "".join(f"data: {line}{end}" for line in lines) + end
@@ -104,37 +104,37 @@ def test_events_are_the_same_however_they_are_cut(events, cuts, end):
         (READ, 302, {}, "bad_answer"),
     ],
 )
-def test_an_error_of_any_server_is_one_of_the_tree(call, status, headers, kind):
-    error = responses.error_of(call, Response(status, headers, b"<html>"))
+def test_error_of_any_server_maps_to_the_error_tree(call, status, headers, kind):
+    error = responses.parse_error(call, Response(status, headers, b"<html>"))
     assert error.kind == kind
     for name, key in (("producer-epoch", "epoch"), ("producer-expected-seq", "expected")):
         if name in headers:
             assert error.details[key] == int(headers[name])
 
 
-def test_the_kind_that_a_server_names_is_believed():
+def test_kind_sent_by_a_server_is_used():
     told = {"kind": "stream_seq_behind", "message": "no", "hint": "go on", "details": {"a": 1}}
-    error = responses.error_of(APPEND, Response(409, {}, json.dumps({"error": told}).encode()))
+    error = responses.parse_error(APPEND, Response(409, {}, json.dumps({"error": told}).encode()))
     assert type(error) is errors.StreamSeqBehind
     assert (error.hint, error.details) == ("go on", {"a": 1})
     for odd in ({"kind": "of tomorrow"}, {"kind": 7, "details": 3}, [], "text"):
         answer = Response(404, {}, json.dumps({"error": odd}).encode())
-        assert responses.error_of(APPEND, answer).kind == "not_found"
+        assert responses.parse_error(APPEND, answer).kind == "not_found"
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:4437", "ftp://x", "http://", "http://x?y", ""])
-def test_what_is_no_address_is_refused(url):
+def test_invalid_address_is_refused(url):
     with pytest.raises(InvalidInput):
         Address(url)
 
 
 @pytest.mark.parametrize("name", ["", "a/../b", "a\nb", "/a"])
-def test_what_is_no_name_is_refused_before_anything_is_sent(name):
+def test_invalid_name_is_refused_before_sending(name):
     with pytest.raises(InvalidInput):
         requests.head(ADDRESS, name)
 
 
-def test_headers_cannot_be_broken_into():
+def test_line_breaks_in_headers_are_refused():
     for bad in ({"seq": "a\r\nx: y"}, {"producer": Producer("p\nq", 0, 0)}):
         with pytest.raises(InvalidInput):
             requests.append(ADDRESS, "s", "text/plain", b"x", **bad)

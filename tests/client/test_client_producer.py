@@ -30,7 +30,7 @@ def test_messages_share_requests_and_stay_in_order(client, name):
     assert receipts[-1].result().producer.seq == 9
 
 
-def test_a_batch_is_sent_when_it_has_enough_bytes_or_has_waited_enough(client, name):
+def test_batch_is_sent_by_size_or_by_time(client, name):
     stream = client.create(name, "text/plain")
     with stream.producer("p", batching=BatchOptions(bytes=10, linger=600)) as producer:
         for _ in range(5):
@@ -43,7 +43,7 @@ def test_a_batch_is_sent_when_it_has_enough_bytes_or_has_waited_enough(client, n
     assert b"".join(stream.read_bytes()) == b"12345" * 5 + b"alone"
 
 
-def test_a_message_that_cannot_be_sent_fails_alone(client, name):
+def test_invalid_message_fails_alone(client, name):
     stream = client.create(name)
     with stream.producer("p") as producer:
         producer.append_json(1)
@@ -54,19 +54,19 @@ def test_a_message_that_cannot_be_sent_fails_alone(client, name):
     assert list(stream.items()) == [1, [2]]
 
 
-def test_appending_waits_while_too_much_is_not_acknowledged(client, name):
+def test_append_waits_while_too_much_is_unacknowledged(client, name):
     stream = client.create(name)
     tight = BatchOptions(count=1, in_flight=1, buffer=50, linger=0)
     most = 0
     with stream.producer("p", batching=tight) as producer:
         for n in range(100):
             producer.append_json(f"{n:020}")
-            most = max(most, producer._held())
+            most = max(most, producer._pending_bytes())
     assert most <= 50 + 22
     assert len(list(stream.items())) == 100
 
 
-def test_a_newer_producer_takes_over_and_the_older_one_learns_of_it(client, name):
+def test_newer_producer_fences_the_older_one(client, name):
     stream = client.create(name)
     older = stream.producer("till", epoch=1)
     older.append_json("a").result()
@@ -85,7 +85,7 @@ def test_a_newer_producer_takes_over_and_the_older_one_learns_of_it(client, name
     assert list(stream.items()) == ["a", "b", "e"]
 
 
-def test_a_producer_that_is_told_to_takes_over_again(client, name):
+def test_producer_with_auto_claim_takes_over_again(client, name):
     stream = client.create(name)
     with (
         stream.producer("till", epoch=1, auto_claim=True, batching=BatchOptions(count=2)) as first,
@@ -104,7 +104,7 @@ def test_a_producer_that_is_told_to_takes_over_again(client, name):
     assert list(stream.items()) == ["a", "b", *range(20)]
 
 
-def test_a_number_that_somebody_else_has_used_is_noticed(client, name):
+def test_number_used_by_another_producer_is_detected(client, name):
     stream = client.create(name)
     stream.append_json(["theirs"], producer=Producer("p", 3, 0))
     producer = stream.producer("p", epoch=3)
@@ -117,7 +117,7 @@ def test_a_number_that_somebody_else_has_used_is_noticed(client, name):
     assert list(stream.items()) == ["theirs", "mine"]
 
 
-def test_what_may_be_written_is_not_written_again_by_taking_over(served, client, name):
+def test_take_over_does_not_repeat_possibly_written_messages(served, client, name):
     stream = client.create(name)
     with (
         CuttingProxy(served.port, None) as proxy,
@@ -140,7 +140,7 @@ def test_what_may_be_written_is_not_written_again_by_taking_over(served, client,
     assert list(stream.items()) == [0, 1, 2]
 
 
-def test_a_producer_fails_whole_when_its_stream_ends(client, name):
+def test_producer_fails_completely_when_its_stream_ends(client, name):
     stream = client.create(name)
     producer = stream.producer("p", batching=BatchOptions(count=1, linger=0))
     producer.append_json(1).result()
@@ -154,7 +154,7 @@ def test_a_producer_fails_whole_when_its_stream_ends(client, name):
     assert list(stream.items()) == [1]
 
 
-def test_a_stream_that_was_made_anew_is_not_taken_for_the_old_one(client, name):
+def test_recreated_stream_differs_from_the_old_one(client, name):
     stream = client.create(name)
     producer = stream.producer("p", epoch=1)
     producer.append_json(1).result()
@@ -171,7 +171,7 @@ def test_a_stream_that_was_made_anew_is_not_taken_for_the_old_one(client, name):
     missing.close(flush=False)
 
 
-def test_a_closed_producer_takes_nothing(client, name):
+def test_closed_producer_refuses_messages(client, name):
     producer = client.create(name).producer("p", batching=BatchOptions(linger=600))
     waiting = producer.append_json(1)
     producer.close(flush=False)
@@ -183,12 +183,12 @@ def test_a_closed_producer_takes_nothing(client, name):
 
 
 @pytest.mark.parametrize("bad", [{"count": 0}, {"bytes": 0}, {"in_flight": 0}, {"linger": -1}])
-def test_batches_have_sensible_bounds(bad):
+def test_batch_options_are_validated(bad):
     with pytest.raises(InvalidInput):
         BatchOptions(**bad)
 
 
-def test_a_producer_has_a_name_and_a_number(client, name):
+def test_producer_id_and_epoch_are_validated(client, name):
     stream = client.create(name)
     for bad in ({"producer_id": ""}, {"producer_id": "p", "epoch": -1}):
         with pytest.raises(InvalidInput):

@@ -151,7 +151,7 @@ def run(command, cwd, **environ):
 
 
 @pytest.mark.slow
-def test_the_client_of_pypi_works_with_the_server(served, name, tmp_path):
+def test_pypi_client_works_with_the_server(served, name, tmp_path):
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target"]
     install([*pip, str(tmp_path / "packages"), PYPI], tmp_path)
     (tmp_path / "use.py").write_text(IN_PYTHON)
@@ -161,7 +161,7 @@ def test_the_client_of_pypi_works_with_the_server(served, name, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("npm") is None, reason="the client comes from npm")
-def test_the_client_of_npm_works_with_the_server(served, name, tmp_path):
+def test_npm_client_works_with_the_server(served, name, tmp_path):
     (tmp_path / "package.json").write_text(json.dumps({"private": True, "type": "module"}))
     (tmp_path / "use.js").write_text(IN_NODE)
     install(["npm", "install", "--no-audit", "--no-fund", NPM], tmp_path)

@@ -22,7 +22,7 @@ def stream(client, name):
     return made
 
 
-def test_the_records_with_a_key_are_read(stream):
+def test_read_by_key_returns_matching_records(stream):
     assert stream.read(key="red").body == b"2;4;8;10;"
     part = stream.read(key="green/é ")
     assert part.body == b"1;5;7;11;"
@@ -30,7 +30,7 @@ def test_the_records_with_a_key_are_read(stream):
     assert stream.read().body == b"".join(b"%d;" % number for number in range(12))
 
 
-def test_a_read_by_key_goes_on_behind_its_offset(stream):
+def test_read_by_key_continues_after_its_offset(stream):
     first = stream.read(key="red")
     assert stream.read(first.next_offset, key="red").body == b""
     stream.append("12;")
@@ -56,7 +56,7 @@ def test_messages_are_read_by_key_and_by_field(client, served, name):
 
 
 @pytest.mark.parametrize("live", ["long-poll", "sse"])
-def test_a_follower_by_key_hears_of_nothing_else(client, name, live):
+def test_follower_by_key_receives_only_matching_records(client, name, live):
     stream = client.create(name, "application/octet-stream")
     stream.append(b"before", key="red")
     following = stream.follow(live=live, key="red")
@@ -75,7 +75,7 @@ def test_a_follower_by_key_hears_of_nothing_else(client, name, live):
     assert b"".join(heard) == b"beforeafter"
 
 
-def test_coroutines_have_keys_too(served, name):
+def test_async_client_supports_keys(served, name):
     async def work():
         async with AsyncStreamClient(f"http://127.0.0.1:{served.port}") as client:
             stream = await client.create(name, "text/plain")
@@ -90,11 +90,11 @@ def test_coroutines_have_keys_too(served, name):
 @pytest.mark.parametrize(
     "query", ["key=", "field=a", "value=1", "field=a&value=x", "key=a&field=b&value=1"]
 )
-def test_a_question_that_makes_no_sense_is_refused(served, stream, query):
+def test_invalid_query_is_refused(served, stream, query):
     assert served.ask("GET", f"/v1/stream/{stream.name}?{query}").status == 400
 
 
-def test_a_key_that_cannot_be_one_is_refused_before_anything_is_written(served, stream):
+def test_invalid_key_is_refused_before_writing(served, stream):
     for bad in ("", "x" * 2000):
         headers = {**HEADERS, "stream-key": bad}
         answer = served.ask("POST", f"/v1/stream/{stream.name}", b"x", headers)

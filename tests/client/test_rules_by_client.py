@@ -69,7 +69,7 @@ def todos(client, name):
     return stream
 
 
-def test_a_schema_is_set_version_by_version_and_messages_are_read_in_the_newest(client, name):
+def test_schema_versions_apply_and_messages_are_read_in_the_newest(client, name):
     stream = client.create(name)
     empty = client.schema(name)
     assert (empty.current_version, empty.schema, empty.schemas) == (0, None, {})
@@ -90,7 +90,7 @@ def test_a_schema_is_set_version_by_version_and_messages_are_read_in_the_newest(
     assert list(stream.items()) == [{"no": 1}]
 
 
-def test_what_is_not_given_stays_and_none_takes_away(client, name):
+def test_omitted_settings_stay_and_none_removes(client, name):
     stream = client.create(name)
     client.set_schema(name, routing_key=RoutingKey("/by", required=True), search=["by"])
     assert client.set_schema(name, ORDER).routing_key == RoutingKey("/by", required=True)
@@ -105,7 +105,7 @@ def test_what_is_not_given_stays_and_none_takes_away(client, name):
     assert (gone.routing_key, gone.search, gone.current_version) == (None, None, 1)
 
 
-def test_refusals_are_the_errors_of_the_tree(client, name):
+def test_errors_are_those_of_the_tree(client, name):
     with pytest.raises(NotFound):
         client.schema(name)
     with pytest.raises(NotFound):
@@ -123,7 +123,7 @@ def test_refusals_are_the_errors_of_the_tree(client, name):
         client.set_schema(name, search="by")
 
 
-def test_a_profile_is_set_with_its_defaults(client, name):
+def test_profile_is_set_with_its_defaults(client, name):
     client.create(name)
     assert client.profile(name) == StreamProfile("generic", touch=False, redact=(), routing_key=())
     told = client.set_profile(name, "evlog", redact=["iban"])
@@ -134,7 +134,7 @@ def test_a_profile_is_set_with_its_defaults(client, name):
     assert not client.set_profile(name, "state-protocol").touch
 
 
-def test_a_wait_tells_which_keys_were_touched_and_goes_on_from_its_cursor(client, name):
+def test_wait_returns_touched_keys_and_continues_from_its_cursor(client, name):
     stream = todos(client, name)
     (template,) = client.touch_templates(name, [Template("todo", {"list": "string"})])
     assert (template.entity, template.fields) == ("todo", {"list": "string"})
@@ -158,7 +158,7 @@ def test_a_wait_tells_which_keys_were_touched_and_goes_on_from_its_cursor(client
     assert client.touch_wait(name, keys, cursor=told.cursor).keys == (1, 3, 4, 5)
 
 
-def test_a_cursor_of_another_stream_is_stale(client, name):
+def test_cursor_of_another_stream_is_stale(client, name):
     todos(client, name)
     todos(client, f"{name}-2")
     other = client.touch(f"{name}-2").cursor
@@ -167,7 +167,7 @@ def test_a_cursor_of_another_stream_is_stale(client, name):
     assert told.cursor == client.touch(name).cursor
 
 
-def test_a_wait_goes_on_when_the_server_lets_nobody_wait_longer(quick, name):
+def test_wait_continues_beyond_the_limit_of_the_server(quick, name):
     stream = todos(quick, name)
     cursor = quick.touch(name).cursor
     later = threading.Timer(0.5, stream.append_json, [[change("7", 1)]])
@@ -177,7 +177,7 @@ def test_a_wait_goes_on_when_the_server_lets_nobody_wait_longer(quick, name):
     assert (told.touched, told.keys) == (True, (0,))
 
 
-def test_nothing_is_missed_between_two_requests_of_a_wait_without_a_cursor(quick, name):
+def test_wait_without_a_cursor_misses_nothing_between_requests(quick, name):
     stream = todos(quick, name)
     plain, answered = quick.send, []
 
@@ -193,7 +193,7 @@ def test_nothing_is_missed_between_two_requests_of_a_wait_without_a_cursor(quick
     assert (told.touched, told.keys) == (True, (0,))
 
 
-def test_a_wait_whose_connection_breaks_comes_back(served, client, name):
+def test_wait_continues_after_a_broken_connection(served, client, name):
     stream = todos(client, name)
     told, keys = [], [Row("todo", "7")]
     with (
@@ -212,7 +212,7 @@ def test_a_wait_whose_connection_breaks_comes_back(served, client, name):
     assert told[0].keys == (0,)
 
 
-def test_coroutines_have_the_same_calls(impatient, name):
+def test_async_client_has_the_same_rule_calls(impatient, name):
     async def work():
         async with AsyncStreamClient(f"http://127.0.0.1:{impatient.port}") as client:
             stream = await client.create(name)
@@ -246,36 +246,36 @@ def answered(touched, cursor, keys=()):
     return Response(200, {}, json.dumps(told).encode())
 
 
-def test_one_who_has_no_cursor_asks_for_it_before_waiting():
+def test_wait_without_a_cursor_fetches_one_first():
     now = [100.0]
     waiting = TouchWaiter(ADDRESS, "s", [Entity("e")], None, 50.5, clock=lambda: now[0])
     asked = json.loads(waiting.call().body)
     assert asked == {"cursor": None, "keys": [{"entity": "e"}], "timeout_ms": 0}
-    assert waiting.take(answered(False, "i:1")) is None
+    assert waiting.receive(answered(False, "i:1")) is None
     asked = json.loads(waiting.call().body)
     # No longer than the client would wait for the answer.
     assert (asked["cursor"], asked["timeout_ms"]) == ("i:1", 45_000)
     now[0] += 45
-    assert waiting.take(answered(False, "i:2")) is None
+    assert waiting.receive(answered(False, "i:2")) is None
     asked = json.loads(waiting.call().body)
     assert (asked["cursor"], asked["timeout_ms"]) == ("i:2", 5_500)
     now[0] += 5.5
-    assert waiting.take(answered(False, "i:3")) == (False, False, "i:3", ())
+    assert waiting.receive(answered(False, "i:3")) == (False, False, "i:3", ())
 
 
 @pytest.mark.parametrize("timeout", [-1, float("nan"), float("inf")])
-def test_a_wait_has_a_time_that_can_be_over(timeout):
+def test_wait_ends_after_its_timeout(timeout):
     with pytest.raises(InvalidInput, match="seconds"):
         TouchWaiter(ADDRESS, "s", [Entity("e")], None, timeout)
 
 
 @pytest.mark.parametrize("keys", [Row("e", "1"), ["e"], [("e", "1")]])
-def test_what_cannot_be_waited_for_is_refused_before_anything_is_sent(keys):
-    with pytest.raises(InvalidInput, match=r"are a list|cannot be waited for"):
+def test_invalid_wait_is_refused_before_sending(keys):
+    with pytest.raises(InvalidInput, match=r"must be a list|must be an Entity"):
         TouchWaiter(ADDRESS, "s", keys, None, 1).call()
 
 
-def test_a_schema_is_not_sent_twice_and_the_rest_may_be():
+def test_schema_is_not_sent_twice_but_other_changes_are():
     assert not rules.set_schema(ADDRESS, "s", {"schema": {}, "search": None}).repeatable
     assert rules.set_schema(ADDRESS, "s", {"routingKey": None}).repeatable
     assert rules.set_profile(ADDRESS, "s", {"kind": "generic"}).repeatable
@@ -283,7 +283,7 @@ def test_a_schema_is_not_sent_twice_and_the_rest_may_be():
     assert rules.touch_templates(ADDRESS, "s", []).repeatable
 
 
-def test_names_are_encoded_in_front_of_what_is_asked():
+def test_names_are_encoded_in_rule_urls():
     assert rules.schema(ADDRESS, "a/ü?").url.endswith("/v1/stream/a/%C3%BC%3F/_schema")
 
 
@@ -291,24 +291,24 @@ def test_names_are_encoded_in_front_of_what_is_asked():
 @pytest.mark.parametrize(
     "read",
     [
-        rules.registry_of,
-        rules.profile_of,
-        rules.touch_of,
-        rules.touched_of,
-        rules.templates_of,
+        rules.parse_registry,
+        rules.parse_profile,
+        rules.parse_touch_facts,
+        rules.parse_touched,
+        rules.parse_templates,
     ],
 )
-def test_answers_of_another_server_are_said_to_be_odd(read, body):
+def test_unexpected_responses_of_other_servers_are_reported(read, body):
     with pytest.raises(BadAnswer):
         read(Response(200, {}, body))
 
 
-def test_what_a_newer_server_adds_is_passed_over():
+def test_unknown_fields_of_a_newer_server_are_ignored():
     told = {"kind": "new", "touch": {"enabled": True, "more": 1}, "more": []}
-    assert rules.profile_of(Response(200, {}, json.dumps(told).encode())).kind == "new"
+    assert rules.parse_profile(Response(200, {}, json.dumps(told).encode())).kind == "new"
 
 
-def test_the_client_needs_no_database():
+def test_client_imports_no_database():
     program = (
         "import sys, fourfold.client.sync_client, fourfold.client.async_client\n"
         "print({'apsw', 'sqlite3', 'fourfold.kernel'} & set(sys.modules))"
@@ -319,7 +319,7 @@ def test_the_client_needs_no_database():
     assert done.stdout == "set()\n"
 
 
-def test_keys_and_answers_are_those_of_the_library():
+def test_keys_and_results_are_those_of_the_library():
     """Whoever waits at a folder today and at a server tomorrow changes nothing else."""
     for name in ("Entity", "Row", "Rows", "Template", "Touched"):
         assert getattr(clients, name) is getattr(touch, name)

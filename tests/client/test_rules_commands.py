@@ -78,7 +78,7 @@ def change(key, value, operation="insert"):
     return json.dumps({"type": "todo", "key": key, "value": value, "headers": headers})
 
 
-def test_a_schema_is_set_version_by_version(run, name, file):
+def test_schema_command_sets_version_by_version(run, name, file):
     run("create", name)
     assert run("schema show", name) == f"{name} has no schema\n"
     first = run("schema set", name, file(ORDER))
@@ -98,7 +98,7 @@ def test_a_schema_is_set_version_by_version(run, name, file):
     assert run("read", name) == '{"no":1}\n'
 
 
-def test_a_schema_is_shown_with_its_versions(run, name, file):
+def test_schema_command_shows_versions(run, name, file):
     run("create", name)
     run("schema set", name, file(ORDER))
     run("schema set", name, file(RENAMED), "--lens", file(RENAME))
@@ -127,7 +127,7 @@ def test_a_schema_is_shown_with_its_versions(run, name, file):
     assert "has no version 3" in run("schema show", name, "--version", "3", code=3)
 
 
-def test_declarations_are_made_and_taken_away(run, name):
+def test_declarations_are_set_and_removed(run, name):
     run("create", name)
     run("schema key", name, "/by")
     run("append", name, '[{"by": "ann", "n": 1}, {"by": "bob", "n": 2}]')
@@ -141,7 +141,7 @@ def test_declarations_are_made_and_taken_away(run, name):
     assert (told["changed"], told["registry"]["search"]) == (False, None)
 
 
-def test_a_profile_is_set_and_shown(run, name):
+def test_profile_is_set_and_shown(run, name):
     run("create", name)
     assert run("profile show", name) == f"{name} is used as generic\n"
     told = run("profile set", name, "evlog", "--redact", "iban", "--redact", "bic")
@@ -163,7 +163,7 @@ def test_a_profile_is_set_and_shown(run, name):
     assert "cannot be waited for" in run("touch show", name, code=3)
 
 
-def test_what_changed_is_waited_for_and_named(run, name, places, capfd):
+def test_wait_command_names_what_changed(run, name, places, capfd):
     run("create", name)
     run("profile set", name, "state-protocol", "--touch")
     template = run("touch template", name, "todo", "n:integer", "list").strip()
@@ -209,7 +209,7 @@ def test_what_changed_is_waited_for_and_named(run, name, places, capfd):
     assert stale.startswith("everything may have changed")
 
 
-def test_a_wait_without_a_time_goes_on_until_something_changes(name, places, capfd):
+def test_wait_without_a_timeout_lasts_until_a_change(name, places, capfd):
     for place in places:
         main.run(["stream", "create", place, name])
         main.run(["stream", "profile", "set", place, name, "state-protocol", "--touch"])
@@ -239,7 +239,7 @@ class Scripted:
         return Response(200, {}, json.dumps(told).encode())
 
 
-def test_a_wait_is_patient_with_a_server_that_has_answered_and_with_no_other():
+def test_wait_retries_only_a_server_that_has_responded():
     away = ServerUnreachable("no answer")
     waiting = RemoteTouches(Scripted(False, away, False, away, True))
     assert waiting.wait("s", None, [Entity("e")], float("inf")).keys == (0,)
@@ -275,7 +275,7 @@ def test_a_wait_is_patient_with_a_server_that_has_answered_and_with_no_other():
         ("touch template", ["here", "e", "a"], 3, "waited for"),
     ],
 )
-def test_refusals_are_the_same_and_name_what_is_wrong(run, command, arguments, code, message):
+def test_errors_are_equal_and_name_the_problem(run, command, arguments, code, message):
     run("create", "here")
     told = run(command, *arguments, code=code)
     assert told.startswith("error[")
@@ -283,7 +283,7 @@ def test_refusals_are_the_same_and_name_what_is_wrong(run, command, arguments, c
     assert run("schema show", "here") == "here has no schema\n"
 
 
-def test_a_field_may_have_a_colon_when_its_encoding_is_given(run, name):
+def test_field_may_contain_a_colon_when_its_encoding_is_given(run, name):
     run("create", name)
     run("profile set", name, "state-protocol", "--touch")
     told = json.loads(run("touch template", name, "e", "a:b:boolean", "--ttl", "90", "--json"))

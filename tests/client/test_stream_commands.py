@@ -16,7 +16,7 @@ from fourfold.server.auth import Access
 OFFSET = "0000000000000000_000000000000000"
 
 
-def test_every_command_prints_the_same_for_a_folder_and_for_a_server(both, tmp_path):
+def test_every_command_prints_the_same_for_folder_and_server(both, tmp_path):
     assert both("create", "orders") == "created orders (application/json)\n"
     assert both("create", "orders", "--json").count('"created": false') == 1
     assert both("append", "orders", '[{"n": 1.50}, [2]]').startswith("2 records; ")
@@ -57,7 +57,7 @@ def test_bytes_are_printed_record_by_record(both):
     )
 
 
-def test_set_changes_settings_for_a_folder_and_for_a_server(both):
+def test_set_changes_settings_for_folder_and_server(both):
     both("create", "kept", "--ttl", "1000")
     told = json.loads(both("set", "kept", "--ttl", "none", "--keep-bytes", "5", "--json"))
     assert (told["ttl_seconds"], told["retention_bytes"]) == (None, 5)
@@ -82,7 +82,7 @@ def test_recreated_stream_shows_offsets_of_its_incarnation(both):
     assert both("fork", "again", "fork-of-again", "--at", f"{at}1").endswith("_0000000000000001\n")
 
 
-def test_the_state_of_a_stream_is_folded_the_same_way(both):
+def test_state_of_a_stream_is_folded_the_same_way(both):
     both("create", "state")
     for value, operation in ((1, "insert"), (2, "upsert")):
         change = {"type": "t", "key": "k", "value": value, "headers": {"operation": operation}}
@@ -105,14 +105,14 @@ def test_the_state_of_a_stream_is_folded_the_same_way(both):
         (["create", "a//b"], 2),
     ],
 )
-def test_refusals_are_the_same(both, arguments, code):
+def test_errors_are_equal_for_folder_and_server(both, arguments, code):
     both("create", "here")
     name, *rest = arguments
     told = both(name, *rest, code=code)
     assert told.startswith("error[")
 
 
-def test_a_follower_prints_what_comes_until_the_end(places, capfd):
+def test_follow_prints_records_until_the_end(places, capfd):
     for place in places[1:]:
         main.run(["stream", "create", place, "live"])
         main.run(["stream", "append", place, "live", "1"])
@@ -129,7 +129,7 @@ def test_a_follower_prints_what_comes_until_the_end(places, capfd):
         ]
 
 
-def test_a_key_comes_from_the_environment_or_an_option(tmp_path, monkeypatch, capfd):
+def test_key_comes_from_the_environment_or_an_option(tmp_path, monkeypatch, capfd):
     root = tmp_path / "store"
     fourfold.open(root).close()
     secret = Access(root).add(("read", "write"))[1]
@@ -145,13 +145,13 @@ def test_a_key_comes_from_the_environment_or_an_option(tmp_path, monkeypatch, ca
         served.kill()
 
 
-def test_without_its_library_the_client_says_what_to_install(monkeypatch, capfd):
+def test_client_without_httpx_names_the_extra(monkeypatch, capfd):
     monkeypatch.setitem(sys.modules, "httpx", None)
     assert main.run(["stream", "list", "http://127.0.0.1:1"]) == 10
     assert "pip install 'fourfold[client]'" in capfd.readouterr().err
 
 
-def test_a_server_sweeps_by_itself(places, capfd):
+def test_server_sweeps_periodically(places, capfd):
     assert main.run(["stream", "sweep", places[1]]) == 6
 
 

@@ -28,7 +28,7 @@ def file(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["application/json", "text/plain"])
-def test_a_file_that_has_grown_is_appended_from_its_new_lines_on(both, file, name, kind):
+def test_grown_file_is_appended_from_its_new_lines(both, file, name, kind):
     both("create", name, "--type", kind)
     command = ["append", name, "--producer", "p", "--from"]
     assert both(*command, file(["1", "2", "3"])).startswith("3 records; ")
@@ -40,7 +40,7 @@ def test_a_file_that_has_grown_is_appended_from_its_new_lines_on(both, file, nam
     assert both("read", name) == "1\n2\n3\n4\n"
 
 
-def test_what_was_sent_is_known_whatever_the_batches_were(both, file, name, monkeypatch):
+def test_sent_lines_are_recognized_whatever_the_batches(both, file, name, monkeypatch):
     both("create", name)
     wanted = [str(n) for n in range(23)]
     for together, upto in ((2, 5), (1_000, 14), (4, 23)):
@@ -49,7 +49,7 @@ def test_what_was_sent_is_known_whatever_the_batches_were(both, file, name, monk
         assert both("read", name).split() == wanted[:upto]
 
 
-def test_a_run_that_ended_half_way_is_repeated_whole(both, file, name, monkeypatch):
+def test_interrupted_run_is_repeated_completely(both, file, name, monkeypatch):
     monkeypatch.setattr(limits, "APPEND_LINES", 10)
     both("create", name)
     lines = ["", *(str(n) for n in range(60))]
@@ -64,7 +64,7 @@ def test_a_run_that_ended_half_way_is_repeated_whole(both, file, name, monkeypat
     assert [json.loads(each) for each in both("read", name).split()] == wanted
 
 
-def test_a_body_of_a_producer_has_the_number_that_it_is_given(both, name):
+def test_producer_body_has_the_given_number(both, name):
     both("create", name)
     first = ["append", name, '"first"', "--producer", "me", "--seq", "0"]
     assert both(*first).startswith("1 record; ")
@@ -76,14 +76,14 @@ def test_a_body_of_a_producer_has_the_number_that_it_is_given(both, name):
     assert both("read", name) == '"first"\n"second"\n3\n'
 
 
-def test_a_producer_and_a_number_belong_together(both, name):
+def test_producer_and_number_must_be_given_together(both, name):
     both("create", name)
     assert "--seq" in both("append", name, "1", "--producer", "me", code=2)
     assert "--producer" in both("append", name, "1", "--seq", "0", code=2)
     assert both("read", name) == ""
 
 
-def test_fat_lines_go_into_batches_that_a_transaction_takes(both, file, name):
+def test_large_lines_are_batched_to_fit_a_transaction(both, file, name):
     both("create", name, "--type", "application/json")
     lines = [json.dumps(f"{n}{'x' * 17_000}") for n in range(1_000)]
     assert both("append", name, "--from", file(lines)).startswith("1000 records; ")
@@ -91,7 +91,7 @@ def test_fat_lines_go_into_batches_that_a_transaction_takes(both, file, name):
 
 
 @pytest.mark.parametrize("kind", ["application/json", "text/plain"])
-def test_a_bad_line_is_named_and_what_is_before_it_is_appended(places, file, name, kind, capfd):
+def test_bad_line_is_named_and_earlier_ones_are_appended(places, file, name, kind, capfd):
     """Of text every line is a record, so here a line is bad that is more than fits at once."""
     bad = "x" * (limits.GROUP_BYTES_MAX + 1) if kind == "text/plain" else "{"
     path = file([*(str(n) for n in range(150)), bad, "150"])
@@ -124,7 +124,7 @@ def requests(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["application/json", "text/plain"])
-def test_the_last_lines_close_the_stream_themselves(both, file, name, kind, requests, monkeypatch):
+def test_last_lines_close_the_stream(both, file, name, kind, requests, monkeypatch):
     monkeypatch.setattr(limits, "APPEND_LINES", 2)
     both("create", name, "--type", kind)
     told = both("append", name, "--from", file(["1", "2", "3"]), "--close", "--json")
@@ -134,7 +134,7 @@ def test_the_last_lines_close_the_stream_themselves(both, file, name, kind, requ
     assert both("read", name) == "1\n2\n3\n"
 
 
-def test_the_last_line_of_a_producer_closes_the_stream_itself(both, places, file, name):
+def test_last_line_of_a_producer_closes_the_stream(both, places, file, name):
     both("create", name)
     command = ["append", name, "--from", file(["1", "2", "3"]), "--close", "--producer", "p"]
     both(*command)
@@ -143,7 +143,7 @@ def test_the_last_line_of_a_producer_closes_the_stream_itself(both, places, file
         assert store.streams.info(name).closed_by == Producer("p", 0, 2)
 
 
-def test_where_no_line_is_left_to_close_the_stream_it_is_closed_all_the_same(both, file, name):
+def test_stream_is_closed_when_no_line_is_left(both, file, name):
     body = ["1", "--producer", "p", "--seq", "0"]
     for rest in (["--from", file(["1"]), "--producer", "p"], body, ["--from", "-"]):
         stream = f"{name}-{len(rest)}"
@@ -153,7 +153,7 @@ def test_where_no_line_is_left_to_close_the_stream_it_is_closed_all_the_same(bot
             assert told["closed"] is bool(close)
 
 
-def test_large_records_are_read_to_the_end_and_the_last_ones_are_the_last(both, file, name):
+def test_large_records_are_read_to_the_end(both, file, name):
     """A read gives 4 MiB at a time."""
     both("create", name, "--type", "text/plain")
     lines = [f"{n}{'x' * 1_100_000}" for n in range(5)]
@@ -166,7 +166,7 @@ def test_large_records_are_read_to_the_end_and_the_last_ones_are_the_last(both, 
     assert both("tail", name, "--lines", "0") == ""
 
 
-def test_more_records_than_one_read_gives_are_read(both, file, name):
+def test_more_records_than_one_read_returns_are_read(both, file, name):
     both("create", name)
     both("append", name, "--from", file(range(12_500)))
     assert both("read", name, "--limit", "12000").split() == [str(n) for n in range(12_000)]
@@ -174,7 +174,7 @@ def test_more_records_than_one_read_gives_are_read(both, file, name):
     assert shown == [str(n) for n in range(1_500, 12_500)]
 
 
-def test_a_document_of_no_records_is_printed_as_any_other(both, name):
+def test_empty_document_is_printed_like_any_other(both, name):
     both("create", name)
     end = f"{0:016d}_{0:016d}"
     for command, more in (("tail", {}), ("read", {"up_to_date": True, "closed": False})):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fourfold.client.responses import whole_messages
+from fourfold.client.responses import split_messages
 from fourfold.errors import InvalidInput
 from fourfold.models.streams import json_messages
 from fourfold.models.streams.validation import JSON
@@ -56,7 +56,7 @@ def test_every_list_that_json_writes_is_split_as_python_reads_it(values):
     found = json_messages.split(body, JSON)
     assert [json.loads(each) for each in found] == values
     assert [json_messages.decode(each) for each in found] == values
-    assert whole_messages(body) == found
+    assert split_messages(body) == found
 
 
 def test_messages_are_found_by_field_beside_and_by_a_lone_surrogate(stream):

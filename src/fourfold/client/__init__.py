@@ -1,13 +1,12 @@
-"""A client of Durable Streams servers, of `fourfold serve` and of others, for threads and for
-coroutines.
+"""Client of Durable Streams servers, `fourfold serve` and others, for threads and coroutines.
 
     with StreamClient("http://127.0.0.1:4437") as client:
         orders = client.create("orders")
         orders.append_json([{"id": 1}])
         for order in orders.items(): ...
 
-Nothing is sent twice unless that is safe, and every error is one of Fourfold's own tree. It needs
-the extra `client`, when the first client is made.
+Nothing is sent twice unless that is safe, and every error is one of `fourfold.errors`. It requires
+the extra `client` when the first client is created.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The client for coroutines: the same calls as of the one for threads.
+"""The client for coroutines.
 
 async with AsyncStreamClient("http://127.0.0.1:4437", key=None) as client:
     orders = await client.create("orders")
@@ -37,11 +37,16 @@ Out = TypeVar("Out")
 
 
 class AsyncStreamClient(AsyncRuleCalls):
-    """A server, for the coroutines of one event loop.
+    """A client of a server. It belongs to one event loop.
 
-    `retry_for` says for how many seconds a request that may be repeated is repeated while the
-    server cannot be reached or is busy; None is for ever. `verify` is whose certificates are
-    believed: the usual ones, a file, a context, or with False any.
+    Args:
+        url: Address of the server, such as `http://127.0.0.1:4437`.
+        key: API key, if the server requires one.
+        timeout: Seconds to wait for a response.
+        retry_for: Seconds for which a request that is safe to repeat is retried while the server is
+            unreachable or busy; None retries forever.
+        verify: Trusted certificates: True for the usual ones, a file, a context, or False for any.
+        headers: Headers to send with every request.
     """
 
     def __init__(
@@ -71,9 +76,7 @@ class AsyncStreamClient(AsyncRuleCalls):
         await self.close()
 
     async def close(self) -> None:
-        """End the connections. Producers and followers have their own, and are closed by
-        themselves.
-        """
+        """Close the connections; producers and followers close their own."""
         await self.transport.close()
 
     async def create(
@@ -88,8 +91,9 @@ class AsyncStreamClient(AsyncRuleCalls):
         retention_seconds: int | None = None,
         retention_bytes: int | None = None,
     ) -> AsyncStream:
-        """A new stream; the same one again when it is there and is like that. Retention is an
-        option of Fourfold's server.
+        """Create a stream. Idempotent: returns the existing stream if its settings match.
+
+        Retention is an option of Fourfold's server.
         """
         call = requests.create(
             self.settings.address,
@@ -102,81 +106,83 @@ class AsyncStreamClient(AsyncRuleCalls):
             retention_seconds=retention_seconds,
             retention_bytes=retention_bytes,
         )
-        return AsyncStream(self, responses.facts(name, await self.send(call)))
+        return AsyncStream(self, responses.parse_facts(name, await self.send(call)))
 
     async def open(self, name: str) -> AsyncStream:
-        """A stream that is there; NotFound when it is not."""
-        found = await self.send(requests.head(self.settings.address, name))
-        return AsyncStream(self, responses.facts(name, found))
+        """Return an existing stream; raise NotFound if there is none."""
+        response = await self.send(requests.head(self.settings.address, name))
+        return AsyncStream(self, responses.parse_facts(name, response))
 
     async def list(self, prefix: str = "", *, after: str = "") -> AsyncIterator[StreamListing]:
-        """The streams of a Fourfold server in the order of their names, page by page."""
+        """Yield the streams of a Fourfold server in the order of their names."""
         start: str | None = after
         while start is not None:
-            call = requests.page(self.settings.address, prefix, start, limits.LIST_STREAMS_MAX)
-            found, start = responses.listed(await self.send(call))
-            for each in found:
-                yield each
+            call = requests.list_page(self.settings.address, prefix, start, limits.LIST_STREAMS_MAX)
+            streams, start = responses.parse_listing(await self.send(call))
+            for stream in streams:
+                yield stream
 
     async def delete(self, name: str) -> None:
-        """Remove a stream; those that were forked from it go on."""
+        """Delete a stream; its forks remain."""
         call = requests.delete(self.settings.address, name)
-        patience = RetryPolicy(self.settings.retry_for)
-        asked = False
+        retries = RetryPolicy(self.settings.retry_for)
+        may_be_done = False
         while True:
             try:
                 await self.transport.send(call)
             except NotFound:
-                # Asked again since no answer came: it was the first request that did it.
-                if not asked:
+                # A retry after a lost response: the first request deleted it.
+                if not may_be_done:
                     raise
             except FourfoldError as error:
-                asked = asked or (isinstance(error, ServerUnreachable) and was_sent(error))
-                await asyncio.sleep(patience.pause(error))
+                may_be_done = may_be_done or (
+                    isinstance(error, ServerUnreachable) and was_sent(error)
+                )
+                await asyncio.sleep(retries.pause(error))
                 continue
             return
 
     async def send(self, call: Call) -> Response:
-        """One request, repeated while that is safe."""
-        patience = RetryPolicy(self.settings.retry_for)
+        """Send a request, and retry it while that is safe."""
+        retries = RetryPolicy(self.settings.retry_for)
         while True:
             try:
                 return await self.transport.send(call)
             except FourfoldError as error:
-                await asyncio.sleep(patience.pause(error))
+                await asyncio.sleep(retries.pause(error))
 
-    async def run(self, reading: StreamReader[Out]) -> AsyncIterator[Out]:
-        """What a reader finds, connection after connection."""
-        patience = RetryPolicy(self.settings.retry_for)
-        while not reading.ended():
+    async def run(self, reader: StreamReader[Out]) -> AsyncIterator[Out]:
+        """Yield what a reader produces, over as many connections as needed."""
+        retries = RetryPolicy(self.settings.retry_for)
+        while not reader.ended():
             try:
-                async with self.transport.open(reading.call()) as (answer, pieces):
-                    reading.begin(answer.headers)
+                async with self.transport.open(reader.call()) as (response, pieces):
+                    reader.begin(response.headers)
                     async for piece in pieces:
-                        for each in reading.feed(piece):
-                            yield each
-                        patience.restart()
-                for each in reading.end():
-                    yield each
+                        for item in reader.feed(piece):
+                            yield item
+                        retries.restart()
+                for item in reader.end():
+                    yield item
             except FourfoldError as error:
-                await asyncio.sleep(patience.pause(error))
+                await asyncio.sleep(retries.pause(error))
 
 
 class AsyncStream:
-    """One stream of a server. It holds nothing open."""
+    """A stream of a server. It holds no connection open."""
 
     def __init__(self, client: AsyncStreamClient, facts: StreamFacts) -> None:
         self._client = client
         self._address = client.settings.address
         self.facts = facts
-        """As the server told when this handle was made; `head()` asks again."""
+        """State of the stream when this handle was created; `head()` updates it."""
         self.name = facts.name
         self.content_type = facts.content_type
 
     async def head(self) -> StreamFacts:
-        """What the server says of the stream now. Looking does not count as a use."""
-        answer = await self._client.send(requests.head(self._address, self.name))
-        self.facts = responses.facts(self.name, answer)
+        """Return the current state of the stream. This does not extend its TTL."""
+        response = await self._client.send(requests.head(self._address, self.name))
+        self.facts = responses.parse_facts(self.name, response)
         return self.facts
 
     async def append(
@@ -188,21 +194,22 @@ class AsyncStream:
         close: bool = False,
         key: str | None = None,
     ) -> Appended:
-        """Add bytes, or text; to a JSON stream a message or an array of messages. It returns when
-        they are on disk. `key` is the routing key that they can be read by. Without a producer it
-        is not repeated when no answer comes, and raises OutcomeUnknown.
+        """Append bytes or text; to a JSON stream, a message or an array of messages.
+
+        Returns when they are on disk. `key` is the routing key by which they can be read. Without a
+        producer an append is not repeated when no response arrives, and raises OutcomeUnknown.
         """
         call = requests.append(
             self._address,
             self.name,
             self.content_type,
-            requests.as_bytes(data),
+            requests.to_bytes(data),
             producer=producer,
             seq=seq,
             close=close,
             key=key,
         )
-        return responses.appended(call, await self._client.send(call))
+        return responses.parse_appended(call, await self._client.send(call))
 
     async def append_json(
         self,
@@ -213,16 +220,17 @@ class AsyncStream:
         close: bool = False,
         key: str | None = None,
     ) -> Appended:
-        """Add values, each as a message of its own."""
+        """Append values, each as one message."""
         return await self.append(
             requests.json_body(values), producer=producer, seq=seq, close=close, key=key
         )
 
     async def close(self) -> Appended:
-        """No more appends; readers learn that they have reached the end."""
+        """Close the stream: no more appends, and readers receive an end-of-stream marker."""
         return await self.append(b"", close=True)
 
     async def delete(self) -> None:
+        """Delete the stream; its forks remain."""
         await self._client.delete(self.name)
 
     async def configure(
@@ -235,8 +243,8 @@ class AsyncStream:
     ) -> StreamFacts:
         """Change the lifetime or the retention of a stream of a Fourfold server.
 
-        None removes a setting; what is not given stays as it is. A time to live and a fixed end
-        replace each other. What retention has trimmed stays trimmed.
+        None removes a setting; a setting that is not passed stays. A TTL and a fixed expiry replace
+        each other. Records that retention has removed stay removed.
         """
         call = requests.configure(
             self._address,
@@ -246,15 +254,13 @@ class AsyncStream:
             retention_seconds=retention_seconds,
             retention_bytes=retention_bytes,
         )
-        self.facts = responses.facts(self.name, await self._client.send(call))
+        self.facts = responses.parse_facts(self.name, await self._client.send(call))
         return self.facts
 
     async def fork(
         self, name: str, at: str | None = None, *, sub_offset: int | None = None
     ) -> AsyncStream:
-        """A new stream that shares everything up to an offset, the end if not given, and then goes
-        its own way.
-        """
+        """Create a stream that shares all records up to `at` (default: the end) with this one."""
         call = requests.create(
             self._address,
             name,
@@ -263,18 +269,19 @@ class AsyncStream:
             fork_offset=at,
             fork_sub_offset=sub_offset,
         )
-        return AsyncStream(self._client, responses.facts(name, await self._client.send(call)))
+        return AsyncStream(self._client, responses.parse_facts(name, await self._client.send(call)))
 
     async def read(self, offset: str = START, *, key: str | None = None) -> Part:
-        """The next part behind an offset: as much as the server gives at once. With `key`, of the
-        records with that routing key; there may be none in it.
+        """Return the records after `offset`, as many as the server returns at once.
+
+        With `key`, only records with that routing key; there may be none in the part.
         """
         call = requests.read(self._address, self.name, offset, key=key)
-        answer = await self._client.send(call)
-        headers = answer.headers
+        response = await self._client.send(call)
+        headers = response.headers
         closed = responses.is_true(headers, "stream-closed")
         return Part(
-            answer.body,
+            response.body,
             headers.get("content-type", self.content_type),
             headers.get("stream-next-offset", offset),
             closed or responses.is_true(headers, "stream-up-to-date"),
@@ -283,21 +290,21 @@ class AsyncStream:
         )
 
     def read_bytes(self, offset: str = START, *, key: str | None = None) -> AsyncIterator[bytes]:
-        """The bytes from an offset to the end, in pieces: memory does not grow with the stream."""
+        """Yield the bytes from an offset to the end, in pieces of bounded size."""
         return self._client.run(BytesReader(self._address, self.name, offset, key))
 
     def read_text(self, offset: str = START, *, key: str | None = None) -> AsyncIterator[str]:
-        """The same as text."""
+        """Yield the text from an offset to the end, in pieces of bounded size."""
         return self._client.run(TextReader(self._address, self.name, offset, key))
 
     def messages(self, offset: str = START, *, key: str | None = None) -> AsyncIterator[bytes]:
-        """The messages of a JSON stream from an offset to the end, as the bytes that came."""
+        """Yield the messages of a JSON stream from an offset to the end, as received bytes."""
         return self._client.run(MessageReader(self._address, self.name, offset, key))
 
     async def items(
         self, offset: str = START, *, loads: Callable[[bytes], Any] = json.loads
     ) -> AsyncIterator[Any]:
-        """The messages as values."""
+        """Yield the messages of a JSON stream from an offset to the end, as values."""
         async for message in self.messages(offset):
             yield loads(message)
 
@@ -309,14 +316,14 @@ class AsyncStream:
         key: str | None = None,
         retry_for: float | None = limits.CLIENT_FOLLOW_RETRY_S,
     ) -> AsyncFollower:
-        """Part by part, waiting for more, until the stream is closed. When a
-        connection breaks it goes on from the last offset.
+        """Follow the stream part by part until it is closed, or the follower is stopped.
 
-        `live` is how to wait: "sse" or "long-poll". If it is not given, text is polled for, since
-        events change the ends of its lines, and everything else comes as events.
+        After a broken connection it continues from the last offset. `live` is the method of
+        waiting: "sse" or "long-poll". By default text is polled for, since events change its line
+        endings, and everything else is received as events.
         """
-        reading = LiveReader(self._address, self.name, offset, live, key=key)
-        return AsyncFollower(self._client.transport, reading, retry_for)
+        reader = LiveReader(self._address, self.name, offset, live, key=key)
+        return AsyncFollower(self._client.transport, reader, retry_for)
 
     def producer(
         self,
@@ -327,10 +334,10 @@ class AsyncStream:
         batching: BatchOptions | None = None,
         retry_for: float | None = limits.CLIENT_FOLLOW_RETRY_S,
     ) -> AsyncProducer:
-        """A producer: messages in batches, several under way at once, each on the stream once.
+        """Create a producer: it sends messages in batches, several at once, and each exactly once.
 
         Without an `epoch` it begins a new one, and so takes over from an earlier producer of the
-        same id. `auto_claim` lets it take over again when another one has.
+        same id. `auto_claim` lets it take over again after another one has.
         """
         return AsyncProducer(
             self._client.settings,
@@ -345,22 +352,23 @@ class AsyncStream:
 
 
 class AsyncFollower:
-    """A follower of a stream: iterate over it, and leave its block to end it. Cancelling the task
-    that waits for it ends it as well.
+    """Iterator over the parts of a stream and those that arrive later.
+
+    Leave its block, or cancel the task that waits for it, to end it.
     """
 
     def __init__(
-        self, transport: AsyncTransport, reading: LiveReader, retry_for: float | None
+        self, transport: AsyncTransport, reader: LiveReader, retry_for: float | None
     ) -> None:
         self._transport = transport
-        self._reading = reading
-        self._patience = RetryPolicy(retry_for)
+        self._reader = reader
+        self._retries = RetryPolicy(retry_for)
         self._parts = self._run()
 
     @property
     def offset(self) -> str:
-        """Behind the last part that was received."""
-        return self._reading.offset
+        """The offset after the last part that was received."""
+        return self._reader.offset
 
     def __aiter__(self) -> Self:
         return self
@@ -375,21 +383,21 @@ class AsyncFollower:
         await self._parts.aclose()
 
     async def _run(self) -> AsyncGenerator[Part, None]:
-        reading = self._reading
-        while not reading.ended():
+        reader = self._reader
+        while not reader.ended():
             try:
-                async with self._transport.open(reading.call()) as (answer, pieces):
-                    reading.begin(answer.headers)
+                async with self._transport.open(reader.call()) as (response, pieces):
+                    reader.begin(response.headers)
                     async for piece in pieces:
-                        for part in reading.feed(piece):
-                            self._patience.restart()
+                        for part in reader.feed(piece):
+                            self._retries.restart()
                             yield part
-                        if reading.ended():
+                        if reader.ended():
                             break
-                for part in reading.end():
+                for part in reader.end():
                     yield part
-                if not reading.progress:
-                    raise reading.silence()
-                self._patience.restart()
+                if not reader.progress:
+                    raise reader.empty_response()
+                self._retries.restart()
             except FourfoldError as error:
-                await asyncio.sleep(self._patience.pause(error))
+                await asyncio.sleep(self._retries.pause(error))

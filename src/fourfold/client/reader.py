@@ -1,17 +1,14 @@
-"""The states of a reader, without any transport: what to ask next, and what the bytes mean. Pure.
+"""Reader state machines without I/O: the next request, and the meaning of received bytes.
 
     call() -> begin(headers) -> feed(bytes) ... -> end()     or     broken()
 
 Both clients drive these, one with threads and one with coroutines. A connection may break anywhere:
-the reader then asks from its last offset again, and drops what it has handed out already, so that
-nothing is missing and nothing comes twice.
+the reader then requests from its last offset again and drops what it has delivered already, so that
+nothing is missing and nothing is repeated.
 
-Server-sent events out of bytes, in whatever pieces they come. Pure.
-
-The messages of a JSON array out of bytes, in whatever pieces they come. Pure.
-
-A message is given as the bytes that came. Only what belongs to the message that is not complete yet
-is held, so an answer of any size needs the memory of its largest message.
+`EventParser` parses server-sent events, and `MessageSplitter` the messages of a JSON array, from
+chunks of any size. Messages are returned as received. Only the incomplete message is buffered, so a
+response of any size needs the memory of its largest message.
 """
 
 from __future__ import annotations
@@ -28,19 +25,21 @@ import msgspec
 from fourfold import limits
 from fourfold.client import requests
 from fourfold.client.requests import Address, Call, Live
-from fourfold.client.responses import Headers, Part, is_true, of_text, whole_messages
+from fourfold.client.responses import Headers, Part, is_text, is_true, split_messages
 from fourfold.errors import BadAnswer, InvalidInput, ServerUnreachable
 
-_END = re.compile(rb"\r\n|\n|\r(?!\Z)")
+_LINE_END = re.compile(rb"\r\n|\n|\r(?!\Z)")
 
 
 class Event(NamedTuple):
+    """A server-sent event."""
+
     name: str
     data: bytes
 
 
 class EventParser:
-    """Give it bytes, get the events that are complete."""
+    """Incremental parser of server-sent events."""
 
     def __init__(self) -> None:
         self._rest: list[bytes] = []
@@ -49,20 +48,21 @@ class EventParser:
         self._first = True
 
     def feed(self, piece: bytes) -> list[Event]:
-        # Bytes without the end of a line are only kept: a long line is put together once.
+        # Bytes without a line end are only buffered: a long line is joined once.
+        """Add bytes and return the events that are complete."""
         if b"\n" not in piece and b"\r" not in piece and not self._ends_with_return():
             self._rest.append(piece)
             return []
         text = b"".join([*self._rest, piece])
-        # A return at the very end may be the first half of a line's end.
-        *lines, rest = _END.split(text)
+        # A carriage return at the very end may be the first half of a line end.
+        *lines, rest = _LINE_END.split(text)
         self._rest = [rest] if rest else []
-        found = []
+        events = []
         for line in lines:
             event = self._line(line)
             if event is not None:
-                found.append(event)
-        return found
+                events.append(event)
+        return events
 
     def _ends_with_return(self) -> bool:
         return bool(self._rest) and self._rest[-1].endswith(b"\r")
@@ -83,74 +83,77 @@ class EventParser:
         return None
 
 
-# Text is skipped whole; the second kind is text that is not complete yet.
+# Strings are skipped as a whole; the group matches a string that is not complete yet.
 _TEXT = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+'
 _TOKEN = re.compile(_TEXT + rb'"|(' + _TEXT + rb"\\?\Z)|[\[\]{},]", re.DOTALL)
 _SPACE = b" \t\r\n"
 
 
 class MessageSplitter:
-    """Give it the bytes of one array, get its elements as they become complete."""
+    """Incremental splitter of a JSON array into its elements."""
 
     def __init__(self) -> None:
-        self._held = b""
+        self._buffer = b""
         self._at = 0
         self._depth = 0
         self.done = False
 
     def feed(self, piece: bytes) -> list[bytes]:
-        text = self._held + piece
-        found: list[bytes] = []
+        """Add bytes and return the elements that are complete."""
+        text = self._buffer + piece
+        messages: list[bytes] = []
         start = 0
-        at = self._at
+        position = self._at
         while not self.done:
-            token = _TOKEN.search(text, at)
+            token = _TOKEN.search(text, position)
             if token is None:
-                at = len(text)
+                position = len(text)
                 break
             if token[1] is not None:
-                at = token.start()
+                position = token.start()
                 break
-            at = token.end()
-            start = self._take(text, token, start, found)
-        self._held, self._at = text[start:], at - start
-        if self.done and self._held.strip(_SPACE):
-            raise BadAnswer("something follows the array of a JSON stream")
-        return found
+            position = token.end()
+            start = self._handle_token(text, token, start, messages)
+        self._buffer, self._at = text[start:], position - start
+        if self.done and self._buffer.strip(_SPACE):
+            raise BadAnswer("JSON stream: unexpected data after the array")
+        return messages
 
-    def _take(self, text: bytes, token: re.Match[bytes], start: int, found: list[bytes]) -> int:
-        """Note one token; where the message that is not complete yet begins."""
-        mark = token[0]
-        if mark in (b"[", b"{"):
+    def _handle_token(
+        self, text: bytes, token: re.Match[bytes], start: int, messages: list[bytes]
+    ) -> int:
+        """Process one token; return the start of the message that is not complete yet."""
+        symbol = token[0]
+        if symbol in (b"[", b"{"):
             self._depth += 1
             if self._depth > 1:
                 return start
-            if mark == b"{" or text[start : token.start()].strip(_SPACE):
-                raise BadAnswer("a part of a JSON stream is not an array")
+            if symbol == b"{" or text[start : token.start()].strip(_SPACE):
+                raise BadAnswer("JSON stream: expected an array")
             return token.end()
-        if mark in (b"]", b"}"):
+        if symbol in (b"]", b"}"):
             self._depth -= 1
             self.done = self._depth <= 0
-        elif mark != b"," or self._depth != 1:
+        elif symbol != b"," or self._depth != 1:
             return start
-        if (mark == b"," and self._depth == 1) or self.done:
+        if (symbol == b"," and self._depth == 1) or self.done:
             message = text[start : token.start()].strip(_SPACE)
             if message or not self.done:
-                found.append(message)
+                messages.append(message)
             return token.end()
         return start
 
     def end(self) -> None:
-        """No more bytes come."""
+        """Check that the array is complete."""
         if not self.done:
-            raise BadAnswer("the array of a JSON stream is not complete")
+            raise BadAnswer("JSON stream: incomplete array")
 
 
 Out = TypeVar("Out")
 
 
 class StreamReader(ABC, Generic[Out]):
-    """Reads what there is, from an offset to the end that the stream has when it is reached."""
+    """Read from an offset to the current end of the stream."""
 
     def __init__(self, address: Address, name: str, offset: str, key: str | None = None) -> None:
         self._address = address
@@ -162,55 +165,57 @@ class StreamReader(ABC, Generic[Out]):
         self._last = False
 
     def ended(self) -> bool:
-        """Whether there is nothing more to ask for."""
+        """Return True if there is nothing more to request."""
         return self.done
 
     def call(self) -> Call:
+        """Return the next request."""
         return requests.read(self._address, self._name, self.offset, key=self._key)
 
     def begin(self, headers: Headers) -> None:
-        told = headers.get("stream-next-offset")
-        if not told:
-            raise BadAnswer(f"read {self._name!r}: the answer does not say where to go on")
-        self._next = told
+        """Process the headers of a response."""
+        next_offset = headers.get("stream-next-offset")
+        if not next_offset:
+            raise BadAnswer(f"read {self._name!r}: the response has no Stream-Next-Offset")
+        self._next = next_offset
         ended = is_true(headers, "stream-up-to-date") or is_true(headers, "stream-closed")
-        self._last = ended or told == self.offset
+        self._last = ended or next_offset == self.offset
 
     @abstractmethod
     def feed(self, piece: bytes) -> list[Out]:
-        """What a piece of the answer completes."""
+        """Process received bytes and return what they complete."""
 
     def end(self) -> list[Out]:
-        """The answer is complete."""
+        """Process the end of a response."""
         self.offset, self.done = self._next, self._last
         return []
 
 
 class BytesReader(StreamReader[bytes]):
-    """Pieces of bytes as they come."""
+    """Read chunks of bytes as they arrive."""
 
     def __init__(self, address: Address, name: str, offset: str, key: str | None = None) -> None:
         super().__init__(address, name, offset, key)
-        self._given = 0
+        self._delivered = 0
         self._skip = 0
 
     def begin(self, headers: Headers) -> None:
         super().begin(headers)
-        self._skip = self._given
+        self._skip = self._delivered
 
     def feed(self, piece: bytes) -> list[bytes]:
-        fresh = piece[self._skip :]
+        new_bytes = piece[self._skip :]
         self._skip = max(0, self._skip - len(piece))
-        self._given += len(fresh)
-        return [fresh] if fresh else []
+        self._delivered += len(new_bytes)
+        return [new_bytes] if new_bytes else []
 
     def end(self) -> list[bytes]:
-        self._given = 0
+        self._delivered = 0
         return super().end()
 
 
 class TextReader(StreamReader[str]):
-    """The same as text; a character that lies in two pieces comes whole."""
+    """Read text as it arrives; characters that are split between chunks stay whole."""
 
     def __init__(self, address: Address, name: str, offset: str, key: str | None = None) -> None:
         super().__init__(address, name, offset, key)
@@ -222,29 +227,29 @@ class TextReader(StreamReader[str]):
         self._bytes.begin(headers)
 
     def feed(self, piece: bytes) -> list[str]:
-        return self._decoded(b"".join(self._bytes.feed(piece)), final=False)
+        return self._decode(b"".join(self._bytes.feed(piece)), final=False)
 
     def end(self) -> list[str]:
         super().end()
         self._bytes.end()
-        return self._decoded(b"", final=self.done)
+        return self._decode(b"", final=self.done)
 
-    def _decoded(self, piece: bytes, *, final: bool) -> list[str]:
+    def _decode(self, piece: bytes, *, final: bool) -> list[str]:
         try:
             text = self._decoder.decode(piece, final)
         except UnicodeDecodeError as error:
             raise InvalidInput(
-                f"the stream {self._name!r} is not text: {error}", hint="Read its bytes."
+                f"stream {self._name!r}: must be UTF-8 text: {error}", hint="Read its bytes."
             ) from None
         return [text] if text else []
 
 
 class MessageReader(StreamReader[bytes]):
-    """Messages of a JSON stream, as the bytes that came."""
+    """Read the messages of a JSON stream, as received."""
 
     def __init__(self, address: Address, name: str, offset: str, key: str | None = None) -> None:
         super().__init__(address, name, offset, key)
-        self._given = 0
+        self._delivered = 0
         self._skip = 0
         self._whole: list[bytes] | None = None
         self._splitter = MessageSplitter()
@@ -253,14 +258,14 @@ class MessageReader(StreamReader[bytes]):
         super().begin(headers)
         if not requests.is_json(headers.get("content-type", "")):
             raise InvalidInput(
-                f"the stream {self._name!r} holds {headers.get('content-type')}, which has no "
-                "messages",
-                hint="Read its bytes, or its text.",
+                f"stream {self._name!r}: must be a JSON stream to read messages, "
+                f"got {headers.get('content-type')}",
+                hint="Read its bytes or its text.",
             )
-        self._skip = self._given
+        self._skip = self._delivered
         size = headers.get("content-length", "")
         small = size.isdecimal() and int(size) <= limits.CLIENT_WHOLE_BODY_BYTES
-        # Decoding a whole answer is several times quicker than looking for the ends of messages.
+        # Decoding a complete response is several times faster than searching for message ends.
         self._whole = [] if small and "content-encoding" not in headers else None
         self._splitter = MessageSplitter()
 
@@ -268,30 +273,30 @@ class MessageReader(StreamReader[bytes]):
         if self._whole is not None:
             self._whole.append(piece)
             return []
-        return self._fresh(self._splitter.feed(piece))
+        return self._new_messages(self._splitter.feed(piece))
 
     def end(self) -> list[bytes]:
-        found = []
+        messages = []
         if self._whole is not None:
-            found = self._fresh(whole_messages(b"".join(self._whole)))
+            messages = self._new_messages(split_messages(b"".join(self._whole)))
         else:
             self._splitter.end()
-        self._given, self._whole = 0, None
+        self._delivered, self._whole = 0, None
         super().end()
-        return found
+        return messages
 
-    def _fresh(self, found: list[bytes]) -> list[bytes]:
-        fresh = found[self._skip :]
-        self._skip = max(0, self._skip - len(found))
-        self._given += len(fresh)
-        return fresh
+    def _new_messages(self, messages: list[bytes]) -> list[bytes]:
+        new_messages = messages[self._skip :]
+        self._skip = max(0, self._skip - len(messages))
+        self._delivered += len(new_messages)
+        return new_messages
 
 
 class LiveReader(StreamReader[Part]):
-    """Part by part, and then whatever comes, until the stream is closed.
+    """Read part by part, and then new parts, until the stream is closed.
 
-    A part is given once all of it is there, with the offset behind it. What was received of a part
-    when a connection broke is forgotten, and asked for again.
+    A part is returned once it is complete, with the offset after it. An incomplete part is dropped
+    when a connection breaks, and requested again.
     """
 
     def __init__(
@@ -314,7 +319,7 @@ class LiveReader(StreamReader[Part]):
         self._events = EventParser()
         self._base64 = False
         self.progress = False
-        """Whether the last answer said anything: one that did not is not asked for at once."""
+        """True if the last response had content; after an empty one the next request waits."""
 
     def call(self) -> Call:
         return requests.read(
@@ -337,56 +342,58 @@ class LiveReader(StreamReader[Part]):
         if self._mode != "sse":
             self._body.append(piece)
             return []
-        found = []
+        parts = []
         for event in self._events.feed(piece):
             if event.name == "data":
                 self._body.append(event.data)
             elif event.name == "control":
-                found += self._control(event.data)
-        return found
+                parts += self._control(event.data)
+        return parts
 
     def end(self) -> list[Part]:
         if self._mode == "sse":
-            # A connection of events ends now and then; only the stream's end is one.
+            # The server ends event connections periodically; only a closed stream is the end.
             return []
         self.progress = True
         body = b"".join(self._body)
         self.offset, self.done = self._next, self._closed
         if self._mode is None and (self._last or self._current):
-            self._mode = self._live or ("long-poll" if of_text(self._type) else "sse")
+            self._mode = self._live or ("long-poll" if is_text(self._type) else "sse")
         if requests.is_json(self._type) and body.strip() == b"[]":
             body = b""
         if not body and not self._closed:
             return []
         return [Part(body, self._type, self.offset, self._current, self._closed, self._first)]
 
-    def silence(self) -> ServerUnreachable:
-        """An answer without anything in it is as good as none."""
-        return ServerUnreachable(f"follow {self._name!r}: the answer was empty")
+    def empty_response(self) -> ServerUnreachable:
+        """Return the error for an empty response, which is treated like none."""
+        return ServerUnreachable(f"follow {self._name!r}: the response was empty")
 
     def _control(self, data: bytes) -> list[Part]:
         try:
-            told = _CONTROL.decode(data)
+            control = _CONTROL.decode(data)
         except msgspec.DecodeError as error:
-            raise BadAnswer(f"follow {self._name!r}: a control event is broken: {error}") from None
-        body = b"".join(map(self._plain, self._body)) if self._base64 else b"".join(self._body)
+            raise BadAnswer(f"follow {self._name!r}: invalid control event: {error}") from None
+        body = (
+            b"".join(map(self._decode_base64, self._body)) if self._base64 else b"".join(self._body)
+        )
         self._body, self.progress = [], True
-        self.offset, self.done = told.streamNextOffset, told.streamClosed
-        self._cursor = told.streamCursor or self._cursor
+        self.offset, self.done = control.streamNextOffset, control.streamClosed
+        self._cursor = control.streamCursor or self._cursor
         if not body and not self.done:
             return []
-        current = told.upToDate or self.done
+        current = control.upToDate or self.done
         return [Part(body, self._type, self.offset, current, self.done, self._first)]
 
-    def _plain(self, data: bytes) -> bytes:
+    def _decode_base64(self, data: bytes) -> bytes:
         try:
             return base64.b64decode(data.replace(b"\n", b"").replace(b"\r", b""), validate=True)
         except binascii.Error as error:
-            raise BadAnswer(f"follow {self._name!r}: an event is not base64: {error}") from None
+            raise BadAnswer(f"follow {self._name!r}: event: expected base64: {error}") from None
 
 
 class _Control(msgspec.Struct):
-    """A control event, by the names of the protocol."""
+    """A control event, with the field names of the protocol."""
 
     streamNextOffset: str  # noqa: N815
     streamCursor: str | None = None  # noqa: N815

@@ -1,7 +1,7 @@
-"""What a client asks for: each operation of the protocol as a request. Pure.
+"""Requests of the client: each operation of the protocol as a `Call`, without I/O.
 
-A call says whether it may be sent again when no answer came. It may when a second one changes
-nothing: reads, a creation, an end, and an append that a producer has numbered.
+A call states whether it may be sent again after a lost response. It may if a second one changes
+nothing: reads, creation, close, and an append that a producer has numbered.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from fourfold.models.streams.rules import UNCHANGED
 from fourfold.models.streams.validation import JSON, check_key, check_name
 
 STREAMS = "/v1/stream"
-_PLAIN = "!#$&'()*+,/:;=?@[]"
-"""What a header carries as it is."""
+_HEADER_SAFE = "!#$&'()*+,/:;=?@[]"
+"""Characters that a header carries unescaped."""
 Live = Literal["long-poll", "sse"]
 Value = TypeVar("Value")
 
 
 class Call(NamedTuple):
-    """One request."""
+    """A request."""
 
     method: str
     url: str
-    what: str
-    """In words, for messages: append to 'orders'."""
+    operation: str
+    """Description for error messages: append to 'orders'."""
     headers: dict[str, str]
     params: dict[str, str]
     body: bytes = b""
@@ -42,21 +42,23 @@ class Call(NamedTuple):
 
 
 class Address:
-    """Where a server is."""
+    """The base URL of a server."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query:
             raise InvalidInput(
-                f"{url!r:.200} is not the address of a server",
-                hint="It looks like http://127.0.0.1:4437.",
+                f"url: must be the URL of a server, got {url!r:.200}",
+                hint="Pass a URL such as http://127.0.0.1:4437.",
             )
         self.root = url.rstrip("/").removesuffix(STREAMS)
 
     def stream(self, name: str) -> str:
+        """Return the URL of a stream."""
         return f"{self.root}{STREAMS}/{quote(check_name(name))}"
 
     def list(self) -> str:
+        """Return the URL of the list of streams."""
         return f"{self.root}/v1/streams"
 
 
@@ -75,7 +77,8 @@ def create(
     fork_offset: str | None = None,
     fork_sub_offset: int | None = None,
 ) -> Call:
-    headers = _present(
+    """Build the request that creates a stream."""
+    headers = _stringify(
         ("content-type", content_type),
         ("stream-ttl", ttl),
         ("stream-expires-at", _time(expires_at)),
@@ -98,16 +101,17 @@ def configure(
     retention_seconds: int | UnsetType | None = UNCHANGED,
     retention_bytes: int | UnsetType | None = UNCHANGED,
 ) -> Call:
-    given = {
+    """Build the request that changes settings of a stream."""
+    settings = {
         "stream-ttl": ttl,
         "stream-expires-at": expires_at,
         "stream-retention-seconds": retention_seconds,
         "stream-retention-bytes": retention_bytes,
     }
-    headers = _present(
+    headers = _stringify(
         *(
             (key, "none" if value is None else _time(value))
-            for key, value in given.items()
+            for key, value in settings.items()
             if not isinstance(value, UnsetType)
         )
     )
@@ -125,22 +129,23 @@ def append(
     close: bool = False,
     key: str | None = None,
 ) -> Call:
+    """Build the request that appends to a stream, closes it, or both."""
     if not body and not close:
-        raise InvalidInput("there is nothing to append")
+        raise InvalidInput("append: the body is empty")
     if producer is not None:
         check_producer(producer)
-    headers = _present(
+    headers = _stringify(
         ("content-type", content_type if body else None),
         ("stream-seq", seq),
         ("stream-closed", "true" if close else None),
-        ("stream-key", None if key is None else quote(check_key(key), safe=_PLAIN)),
+        ("stream-key", None if key is None else quote(check_key(key), safe=_HEADER_SAFE)),
         ("producer-id", producer and producer.id),
         ("producer-epoch", None if producer is None else producer.epoch),
         ("producer-seq", None if producer is None else producer.seq),
     )
     repeatable = producer is not None or not body
-    what = f"append to {name!r}" if body else f"close {name!r}"
-    return Call("POST", address.stream(name), what, headers, {}, body, repeatable)
+    operation = f"append to {name!r}" if body else f"close {name!r}"
+    return Call("POST", address.stream(name), operation, headers, {}, body, repeatable)
 
 
 def read(
@@ -154,7 +159,8 @@ def read(
     limit: int | None = None,
     key: str | None = None,
 ) -> Call:
-    params = _present(
+    """Build the request that reads or follows a stream."""
+    params = _stringify(
         ("offset", offset),
         ("key", None if key is None else check_key(key).decode()),
         ("live", live),
@@ -162,66 +168,74 @@ def read(
         ("format", "records" if records else None),
         ("limit", limit),
     )
-    # What comes event by event must come at once, and not when a compressor has enough of it.
+    # A compressor would delay events until its buffer is full.
     headers = (
         {"accept": "text/event-stream", "accept-encoding": "identity"} if live == "sse" else {}
     )
-    what = f"read {name!r}" if live is None else f"follow {name!r}"
-    return Call("GET", address.stream(name), what, headers, params, live=live is not None)
+    operation = f"read {name!r}" if live is None else f"follow {name!r}"
+    return Call("GET", address.stream(name), operation, headers, params, live=live is not None)
 
 
 def head(address: Address, name: str) -> Call:
-    return Call("HEAD", address.stream(name), f"look at {name!r}", {}, {})
+    """Build the request for the state of a stream."""
+    return Call("HEAD", address.stream(name), f"get {name!r}", {}, {})
 
 
 def delete(address: Address, name: str) -> Call:
+    """Build the request that deletes a stream."""
     return Call("DELETE", address.stream(name), f"delete {name!r}", {}, {})
 
 
-def page(address: Address, prefix: str, after: str, limit: int) -> Call:
-    params = _present(("prefix", prefix or None), ("after", after or None), ("limit", limit))
+def list_page(address: Address, prefix: str, after: str, limit: int) -> Call:
+    """Build the request for a page of the list of streams."""
+    params = _stringify(("prefix", prefix or None), ("after", after or None), ("limit", limit))
     return Call("GET", address.list(), "list the streams", {}, params)
 
 
 def totals(address: Address) -> Call:
+    """Build the request that counts streams, records and bytes."""
     return Call("GET", f"{address.list()}/totals", "count the streams", {}, {})
 
 
 def json_body(values: Iterable[Any]) -> bytes:
-    """Values as the body of an append, each a message of its own."""
-    parts = [as_json(value) for value in values]
+    """Encode values as the body of an append, each as one message."""
+    parts = [to_json(value) for value in values]
     if not parts:
-        raise InvalidInput("there is nothing to append")
+        raise InvalidInput("append: the body is empty")
     return b"[" + b",".join(parts) + b"]"
 
 
-def as_json(value: Any) -> bytes:
+def to_json(value: Any) -> bytes:
+    """Encode a value as JSON."""
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         return text.encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"a message is not JSON: {error}") from None
+        raise InvalidInput(f"message: must be a JSON value: {error}") from None
 
 
-def as_bytes(data: bytes | str) -> bytes:
+def to_bytes(data: bytes | str) -> bytes:
+    """Return bytes, or text encoded as UTF-8."""
     return data.encode() if isinstance(data, str) else bytes(data)
 
 
 def is_json(content_type: str) -> bool:
+    """Return True if a content type is that of JSON."""
     return content_type.partition(";")[0].strip().lower() == JSON
 
 
-def _present(*pairs: tuple[str, object]) -> dict[str, str]:
-    found = {name: str(value) for name, value in pairs if value is not None}
-    for name, value in found.items():
+def _stringify(*pairs: tuple[str, object]) -> dict[str, str]:
+    """Return the pairs whose value is not None as strings; raise InvalidInput for line breaks."""
+    strings = {name: str(value) for name, value in pairs if value is not None}
+    for name, value in strings.items():
         if "\r" in value or "\n" in value or "\0" in value:
-            raise InvalidInput(f"{name} cannot hold the end of a line")
-    return found
+            raise InvalidInput(f"{name}: must not contain a line break")
+    return strings
 
 
-def _time(moment: datetime | Value) -> str | Value:
-    if not isinstance(moment, datetime):
-        return moment
-    if moment.tzinfo is None:
-        raise InvalidInput("expires_at has no time zone")
-    return moment.isoformat()
+def _time(value: datetime | Value) -> str | Value:
+    if not isinstance(value, datetime):
+        return value
+    if value.tzinfo is None:
+        raise InvalidInput("expires_at: must have a time zone")
+    return value.isoformat()

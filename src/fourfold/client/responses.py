@@ -1,7 +1,7 @@
-"""What a server answers, as records and as errors of Fourfold's tree. Pure.
+"""Responses of a server as records, and as errors of Fourfold's hierarchy, without I/O.
 
-A Fourfold server names the kind of an error in the answer. Others are understood by status and
-headers, so that a program catches the same errors whoever serves it.
+A Fourfold server sends the kind of an error. Errors of other servers are recognized by status and
+headers, so that a program catches the same errors with every server.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fourfold.models.streams.records import Producer
 from fourfold.models.streams.validation import JSON, plain_type
 
 Headers = Mapping[str, str]
-_KINDS: Final = {each.kind: each for each in errors.tree()}
+_KINDS: Final = {cls.kind: cls for cls in errors.tree()}
 _RAW = msgspec.json.Decoder(list[msgspec.Raw])
 _BY_STATUS: Final[dict[int, type[FourfoldError]]] = {
     400: errors.InvalidInput,
@@ -38,7 +38,7 @@ _BY_STATUS: Final[dict[int, type[FourfoldError]]] = {
 
 
 class Response(NamedTuple):
-    """A whole answer."""
+    """A complete response."""
 
     status: int
     headers: Headers
@@ -46,7 +46,7 @@ class Response(NamedTuple):
 
 
 class StreamFacts(NamedTuple):
-    """What a server says of a stream."""
+    """The state of a stream, as reported by a server."""
 
     name: str
     content_type: str
@@ -55,9 +55,9 @@ class StreamFacts(NamedTuple):
     ttl_seconds: int | None = None
     expires_at: str | None = None
     created: bool = False
-    """Whether this call has made it."""
+    """True if this call created the stream."""
     first_offset: str | None = None
-    """The earliest kept record; None if the server does not report it."""
+    """The earliest retained record; None if the server does not report it."""
     retention_seconds: int | None = None
     retention_bytes: int | None = None
 
@@ -77,8 +77,10 @@ class StreamListing(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """What became of an append. `duplicate` means that it was there already; `producer` is the
-    highest request of that producer that was accepted.
+    """The result of an append.
+
+    `duplicate` means that the server had it already; `producer` is the highest request of that
+    producer that was accepted.
     """
 
     next_offset: str
@@ -88,53 +90,55 @@ class Appended(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A part of a stream: its bytes, and where to go on."""
+    """A part of a stream: its bytes, and the offset after them."""
 
     body: bytes
     content_type: str
     next_offset: str
     up_to_date: bool
     closed: bool
-    """Whether the stream is closed and this part reaches its end."""
+    """True if the stream is closed and this part reaches its end."""
     first_offset: str | None = None
-    """The earliest kept record when this was read; None if the server does not report it."""
+    """The earliest retained record at the time of the read; None if not reported."""
 
     def messages(self) -> list[bytes]:
-        """The messages of a JSON stream, as the bytes that came; of another, all of its bytes."""
+        """Return the messages of a JSON stream as received; of other streams, all bytes as one."""
         if not is_json(self.content_type):
             return [self.body] if self.body else []
-        return whole_messages(self.body)
+        return split_messages(self.body)
 
     def items(self, loads: Callable[[bytes], Any] = json.loads) -> list[Any]:
-        """The messages of a JSON stream as values."""
+        """Return the messages of a JSON stream as values."""
         return [loads(message) for message in self.messages()]
 
     def text(self) -> str:
+        """Return the bytes decoded as UTF-8."""
         return self.body.decode()
 
 
-def whole_messages(body: bytes) -> list[bytes]:
-    """The messages of a whole answer; nothing is written anew."""
+def split_messages(body: bytes) -> list[bytes]:
+    """Return the messages of a complete JSON body as received, without encoding them again."""
     try:
         return [bytes(raw) for raw in _RAW.decode(body)] if body else []
     except msgspec.DecodeError as error:
         if body.lstrip()[:1] == b"[" and has_lone_surrogate(body):
             return split(body, JSON, empty_list=True)
-        raise BadAnswer(f"a part of a JSON stream is not an array: {error}") from None
+        raise BadAnswer(f"JSON stream: expected an array: {error}") from None
 
 
-def facts(name: str, answer: Response) -> StreamFacts:
+def parse_facts(name: str, response: Response) -> StreamFacts:
+    """Return the state of a stream from the headers of a response."""
     return StreamFacts(
         name,
-        answer.headers.get("content-type", "application/octet-stream"),
-        answer.headers.get("stream-next-offset", ""),
-        is_true(answer.headers, "stream-closed"),
-        _count(answer.headers, "stream-ttl"),
-        answer.headers.get("stream-expires-at"),
-        answer.status == 201,
-        answer.headers.get("stream-first-offset"),
-        _count(answer.headers, "stream-retention-seconds"),
-        _count(answer.headers, "stream-retention-bytes"),
+        response.headers.get("content-type", "application/octet-stream"),
+        response.headers.get("stream-next-offset", ""),
+        is_true(response.headers, "stream-closed"),
+        _count(response.headers, "stream-ttl"),
+        response.headers.get("stream-expires-at"),
+        response.status == 201,
+        response.headers.get("stream-first-offset"),
+        _count(response.headers, "stream-retention-seconds"),
+        _count(response.headers, "stream-retention-bytes"),
     )
 
 
@@ -143,117 +147,121 @@ def _count(headers: Headers, name: str) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def appended(call: Call, answer: Response) -> Appended:
-    headers = answer.headers
-    numbered = call.headers.get("producer-id")
+def parse_appended(call: Call, response: Response) -> Appended:
+    """Return the result of an append."""
+    headers = response.headers
+    producer_id = call.headers.get("producer-id")
     accepted = None
-    if numbered is not None:
-        # Some servers tell the numbers only where they differ from those that were sent.
+    if producer_id is not None:
+        # Some servers send the numbers only if they differ from those of the request.
         epoch = _number(headers, "producer-epoch", call.headers["producer-epoch"])
         seq = _number(headers, "producer-seq", call.headers["producer-seq"])
-        accepted = Producer(numbered, epoch, seq)
-    duplicate = accepted is not None and answer.status == 204 and bool(call.body)
+        accepted = Producer(producer_id, epoch, seq)
+    duplicate = accepted is not None and response.status == 204 and bool(call.body)
     closed = is_true(headers, "stream-closed")
     return Appended(headers.get("stream-next-offset", ""), duplicate, closed, accepted)
 
 
-def listed(answer: Response) -> tuple[list[StreamListing], str | None]:
-    """A page of the list, and where the next one begins."""
+def parse_listing(response: Response) -> tuple[list[StreamListing], str | None]:
+    """Return a page of the list of streams, and the name after which the next page begins."""
     try:
-        told = json.loads(answer.body)
+        document = json.loads(response.body)
         rows = [
             StreamListing(*(row[name] for name in StreamListing._fields if name in row))
-            for row in told["streams"]
+            for row in document["streams"]
         ]
-        return rows, told["next_after"]
+        return rows, document["next_after"]
     except (ValueError, KeyError, TypeError) as error:
-        raise BadAnswer(f"the list of streams cannot be read: {error!r}") from None
+        raise BadAnswer(f"list of streams: unexpected response: {error!r}") from None
 
 
-def document(answer: Response) -> Any:
+def parse_document(response: Response) -> Any:
+    """Return the body of a response, decoded as JSON."""
     try:
-        return json.loads(answer.body)
+        return json.loads(response.body)
     except ValueError:
-        raise BadAnswer("the answer is not JSON") from None
+        raise BadAnswer("response: expected JSON") from None
 
 
 def is_true(headers: Headers, name: str) -> bool:
+    """Return True if a header is `true`."""
     return headers.get(name, "").lower() == "true"
 
 
-def of_text(content_type: str) -> bool:
+def is_text(content_type: str) -> bool:
+    """Return True if a content type is that of text."""
     return plain_type(content_type).startswith("text/")
 
 
-def check(call: Call, answer: Response) -> Response:
-    """The answer, or the error that it is."""
-    if 200 <= answer.status < 300:
-        return answer
-    raise error_of(call, answer)
+def check(call: Call, response: Response) -> Response:
+    """Return a successful response; raise the error of another."""
+    if 200 <= response.status < 300:
+        return response
+    raise parse_error(call, response)
 
 
-def error_of(call: Call, answer: Response) -> FourfoldError:
-    """The error that an answer stands for."""
-    told = _told(answer.body)
-    message = str(told.get("message") or f"the server answered {answer.status}")
-    details = dict(told["details"]) if isinstance(told.get("details"), dict) else {}
-    details |= _numbers(answer.headers)
-    cls = _KINDS.get(str(told.get("kind"))) or _class(call, answer)
+def parse_error(call: Call, response: Response) -> FourfoldError:
+    """Return the error of a response."""
+    document = _parse_error_document(response.body)
+    message = str(document.get("message") or f"the server responded with status {response.status}")
+    details = dict(document["details"]) if isinstance(document.get("details"), dict) else {}
+    details |= _producer_details(response.headers)
+    cls = _KINDS.get(str(document.get("kind"))) or _error_class(call, response)
     if issubclass(cls, ServerUnreachable) and not call.repeatable:
         cls = OutcomeUnknown
-    hint = told.get("hint")
+    hint = document.get("hint")
     return cls(
-        f"{call.what}: {message}",
+        f"{call.operation}: {message}",
         hint=hint if isinstance(hint, str) else None,
-        retry_after=_retry_after(answer.headers),
+        retry_after=_retry_after(response.headers),
         details=details,
     )
 
 
-def _class(call: Call, answer: Response) -> type[FourfoldError]:
-    status, headers = answer.status, answer.headers
-    found = _BY_STATUS.get(status, BadAnswer)
+def _error_class(call: Call, response: Response) -> type[FourfoldError]:
+    status, headers = response.status, response.headers
+    cls = _BY_STATUS.get(status, BadAnswer)
     if status == 403 and "producer-epoch" in headers:
-        found = errors.ProducerFenced
+        cls = errors.ProducerFenced
     elif status == 409 and is_true(headers, "stream-closed") and call.method == "POST":
-        found = errors.StreamClosed
+        cls = errors.StreamClosed
     elif status == 409 and "producer-expected-seq" in headers:
-        found = errors.ProducerGap
+        cls = errors.ProducerGap
     elif status == 409 and call.method == "PUT":
-        found = errors.AlreadyExists
+        cls = errors.AlreadyExists
     elif status == 410 and call.method == "GET":
-        found = errors.OffsetGone
+        cls = errors.OffsetGone
     elif status in {408, 500, 502, 504}:
-        found = ServerUnreachable
-    return found
+        cls = ServerUnreachable
+    return cls
 
 
-def _told(body: bytes) -> Mapping[str, Any]:
-    """What a Fourfold server says of an error; others say what they like."""
+def _parse_error_document(body: bytes) -> Mapping[str, Any]:
+    """Return the error document of a Fourfold server, or an empty one."""
     try:
-        found = json.loads(body)["error"]
+        document = json.loads(body)["error"]
     except (ValueError, KeyError, TypeError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
-def _numbers(headers: Headers) -> dict[str, object]:
-    found: dict[str, object] = {}
+def _producer_details(headers: Headers) -> dict[str, object]:
+    details: dict[str, object] = {}
     for name, key in (
         ("producer-epoch", "epoch"),
         ("producer-expected-seq", "expected"),
         ("producer-received-seq", "received"),
     ):
         if headers.get(name, "").isdecimal():
-            found[key] = int(headers[name])
-    return found
+            details[key] = int(headers[name])
+    return details
 
 
 def _number(headers: Headers, name: str, sent: str) -> int:
-    told = headers.get(name, "")
-    return int(told if told.isdecimal() else sent)
+    value = headers.get(name, "")
+    return int(value if value.isdecimal() else sent)
 
 
 def _retry_after(headers: Headers) -> float | None:
-    told = headers.get("retry-after", "")
-    return float(told) if told.isdecimal() else None
+    value = headers.get("retry-after", "")
+    return float(value) if value.isdecimal() else None

@@ -1,23 +1,16 @@
-"""The rules of a stream over HTTP: its schemas, its profile, and who waits for changes of it; as
-requests, and as what a Fourfold server answers. Pure.
-
-What a newer server tells beside this is passed over. Nothing here needs the database, as little as
-the rest of the client.
-
-The calls of both clients on the rules of a stream: schemas, profiles, and waiting for changes.
+"""Rules of a stream over HTTP: schemas, profiles, and waiting for changes of rows.
 
     client.set_schema("orders", {"type": "object", "required": ["id"]})
     client.set_profile("todos", "state-protocol", touch=True)
-    told = client.touch_wait("todos", [Row("todo", "7")], timeout=60)
+    change = client.touch_wait("todos", [Row("todo", "7")], timeout=60)
 
-They are of Fourfold's own server.
+These are features of Fourfold's server. Unknown fields in responses of a newer server are ignored.
+Nothing here needs the database.
 
-One who waits for changes at a server, request after request.
-
-A server lets a request wait for so long only, and connections break. With the cursor of the last
-answer the next request goes on where it ended, so no change is missed. One who comes without a
-cursor asks for it first, and then waits: if it waited at once and the connection broke, it would
-begin anew at a later end of the stream, and never be told of what came in between.
+A wait consists of several requests, since a server limits how long a request may wait, and
+connections break. The cursor of the last response lets the next request continue without missing a
+change. A wait without a cursor fetches one first: if it waited at once and the connection broke, it
+would restart at a later end of the stream and miss the changes in between.
 """
 
 from __future__ import annotations
@@ -42,53 +35,51 @@ Out = TypeVar("Out")
 
 
 class RoutingKey(NamedTuple):
-    """Where messages have their routing key, and whether each must have one."""
+    """Location of the routing key in messages; `required` refuses messages without it."""
 
     json_pointer: str
     required: bool = False
 
 
 class Boundary(NamedTuple):
-    """From which offset on a version holds."""
+    """The first offset to which a schema version applies."""
 
     offset: str
     version: int
 
 
 class SchemaRegistry(NamedTuple):
-    """What a stream asks of its messages. A lens leads from the version that it stands under to
-    the next one.
-    """
+    """Schemas of a stream's messages. A lens converts from its version to the next one."""
 
     current_version: int
-    """0 when there is no schema."""
+    """0 if there is no schema."""
     schemas: dict[int, Any]
     lenses: dict[int, Any]
     boundaries: tuple[Boundary, ...]
     routing_key: RoutingKey | None
     search: tuple[str, ...] | None
-    """The fields that messages are found by."""
+    """Fields by which messages can be searched."""
 
     @property
     def schema(self) -> Any:
-        """The current schema; None when there is none."""
+        """The current schema, or None."""
         return self.schemas.get(self.current_version)
 
 
 class StreamProfile(NamedTuple):
-    """What a stream is used as."""
+    """The profile of a stream."""
 
     kind: str
     touch: bool
-    """Whether somebody can wait for changes of it."""
+    """True if `touch_wait` is available."""
     redact: tuple[str, ...]
-    """What an event log keeps out, beside the names that are always secret."""
+    """Fields that an event log redacts, besides those that are always secret."""
     routing_key: tuple[str, ...]
-    """The fields that events of an event log are found by."""
+    """Fields that form the routing key of an event log."""
 
 
 class LiveTemplate(NamedTuple):
-    """A template that a stream has."""
+    """A template of a stream."""
 
     id: str
     entity: str
@@ -100,8 +91,9 @@ class LiveTemplate(NamedTuple):
 
 
 class TouchFacts(NamedTuple):
-    """Where a stream is for those who wait: a cursor at its end, up to where its changes were
-    looked at, and its templates, those included that were retired.
+    """Touch state of a stream: a cursor at its end, the processed offset, and its templates.
+
+    Retired templates are included.
     """
 
     cursor: str
@@ -110,88 +102,103 @@ class TouchFacts(NamedTuple):
 
 
 def schema(address: Address, name: str) -> Call:
-    return _ask(address, name, "_schema", f"look at the schema of {name!r}")
+    """Build the request for the schema registry."""
+    return _get_call(address, name, "_schema", f"get the schema of {name!r}")
 
 
 def set_schema(address: Address, name: str, change: Mapping[str, Any]) -> Call:
-    """A schema is not sent twice: somebody else may have set another one in between, and it would
-    become a version once more. The rest is as if it were sent once.
+    """Build the request that changes the schema registry.
+
+    A schema is not sent twice: another client may have set one in between, and it would become a
+    version again. Other changes are idempotent.
     """
-    what = f"set the schema of {name!r}"
-    return _tell(address, name, "_schema", what, change, repeatable="schema" not in change)
+    operation = f"set the schema of {name!r}"
+    return _post_call(
+        address, name, "_schema", operation, change, repeatable="schema" not in change
+    )
 
 
 def profile(address: Address, name: str) -> Call:
-    return _ask(address, name, "_profile", f"look at the profile of {name!r}")
+    """Build the request for the profile."""
+    return _get_call(address, name, "_profile", f"get the profile of {name!r}")
 
 
-def set_profile(address: Address, name: str, given: Mapping[str, Any]) -> Call:
-    return _tell(address, name, "_profile", f"set the profile of {name!r}", given)
+def set_profile(address: Address, name: str, document: Mapping[str, Any]) -> Call:
+    """Build the request that changes the profile."""
+    return _post_call(address, name, "_profile", f"set the profile of {name!r}", document)
 
 
 def touch(address: Address, name: str) -> Call:
-    return _ask(address, name, "_touch", f"look at the touches of {name!r}")
+    """Build the request for the touch cursor and the templates."""
+    return _get_call(address, name, "_touch", f"get the touches of {name!r}")
 
 
 def touch_wait(
     address: Address, name: str, keys: Iterable[Key], cursor: str | None, timeout_ms: int
 ) -> Call:
-    asked = {
+    """Build a request that waits for one of the keys."""
+    document = {
         "cursor": cursor,
-        "keys": [_key(each) for each in keys],
+        "keys": [_key(key) for key in keys],
         "timeout_ms": timeout_ms,
     }
-    call = _tell(address, name, "_touch/wait", f"wait for changes of {name!r}", asked)
+    call = _post_call(address, name, "_touch/wait", f"wait for changes of {name!r}", document)
     return call._replace(live=True)
 
 
-def touch_templates(address: Address, name: str, wanted: Iterable[Template]) -> Call:
+def touch_templates(address: Address, name: str, templates: Iterable[Template]) -> Call:
+    """Build the request that activates templates."""
     rows = []
-    for each in wanted:
-        row: dict[str, Any] = {"entity": each.entity, "fields": dict(each.fields)}
-        if each.inactivity_ttl_ms is not None:
-            row["inactivity_ttl_ms"] = each.inactivity_ttl_ms
+    for template in templates:
+        row: dict[str, Any] = {"entity": template.entity, "fields": dict(template.fields)}
+        if template.inactivity_ttl_ms is not None:
+            row["inactivity_ttl_ms"] = template.inactivity_ttl_ms
         rows.append(row)
-    what = f"activate templates of {name!r}"
-    return _tell(address, name, "_touch/templates", what, {"templates": rows})
+    operation = f"activate templates of {name!r}"
+    return _post_call(address, name, "_touch/templates", operation, {"templates": rows})
 
 
-def registry_of(answer: Response) -> SchemaRegistry:
-    return _read(answer, _registry, "the schemas of a stream")
+def parse_registry(response: Response) -> SchemaRegistry:
+    """Parse a schema registry."""
+    return _parse(response, _parse_registry, "the schemas of a stream")
 
 
-def profile_of(answer: Response) -> StreamProfile:
-    return _read(answer, _profile, "the profile of a stream")
+def parse_profile(response: Response) -> StreamProfile:
+    """Parse a profile."""
+    return _parse(response, _parse_profile, "the profile of a stream")
 
 
-def touch_of(answer: Response) -> TouchFacts:
-    return _read(answer, _facts, "the touches of a stream")
+def parse_touch_facts(response: Response) -> TouchFacts:
+    """Parse the touch cursor and the templates."""
+    return _parse(response, _parse_touch_facts, "the touches of a stream")
 
 
-def touched_of(answer: Response) -> Touched:
-    return _read(answer, _touched, "what became of a wait")
+def parse_touched(response: Response) -> Touched:
+    """Parse the result of a wait."""
+    return _parse(response, _parse_touched, "the result of a wait")
 
 
-def templates_of(answer: Response) -> tuple[LiveTemplate, ...]:
-    return _read(answer, _templates, "the templates of a stream")
+def parse_templates(response: Response) -> tuple[LiveTemplate, ...]:
+    """Parse active templates."""
+    return _parse(response, _parse_templates, "the templates of a stream")
 
 
-def _ask(address: Address, name: str, part: str, what: str) -> Call:
-    return Call("GET", f"{address.stream(name)}/{part}", what, {}, {})
+def _get_call(address: Address, name: str, part: str, operation: str) -> Call:
+    return Call("GET", f"{address.stream(name)}/{part}", operation, {}, {})
 
 
-def _tell(
+def _post_call(
     address: Address,
     name: str,
     part: str,
-    what: str,
-    told: Mapping[str, Any],
+    operation: str,
+    document: Mapping[str, Any],
     *,
     repeatable: bool = True,
 ) -> Call:
     url = f"{address.stream(name)}/{part}"
     headers = {"content-type": "application/json"}
-    return Call("POST", url, what, headers, {}, requests.as_json(told), repeatable)
+    return Call("POST", url, operation, headers, {}, requests.to_json(document), repeatable)
 
 
 def _key(key: Key) -> dict[str, Any]:
@@ -203,73 +210,73 @@ def _key(key: Key) -> dict[str, Any]:
         case Rows(template_id, values):
             return {"template": template_id, "values": dict(values)}
         case _:
-            raise InvalidInput(
-                f"{key!r:.80} cannot be waited for", hint="Wait for an Entity, a Row or the Rows."
-            )
+            raise InvalidInput(f"key: must be an Entity, a Row or Rows, got {key!r:.80}")
 
 
-def _read(answer: Response, understand: Callable[[Any], Out], what: str) -> Out:
-    told = responses.document(answer)
+def _parse(response: Response, parse: Callable[[Any], Out], operation: str) -> Out:
+    document = responses.parse_document(response)
     try:
-        return understand(told)
+        return parse(document)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadAnswer(
-            f"the server does not tell {what} as Fourfold does: {error!r:.200}",
-            hint="Schemas, profiles and touches are those of Fourfold's own server.",
+            f"unexpected response for {operation}: {error!r:.200}",
+            hint="Schemas, profiles and touches require Fourfold's server.",
         ) from None
 
 
-def _registry(told: Any) -> SchemaRegistry:
-    key, search = told["routingKey"], told["search"]
+def _parse_registry(document: Any) -> SchemaRegistry:
+    key, search = document["routingKey"], document["search"]
     return SchemaRegistry(
-        int(told["currentVersion"]),
-        {int(version): each for version, each in told["schemas"].items()},
-        {int(version): each for version, each in told["lenses"].items()},
-        tuple(Boundary(each["offset"], each["version"]) for each in told["boundaries"]),
+        int(document["currentVersion"]),
+        {int(version): entry for version, entry in document["schemas"].items()},
+        {int(version): entry for version, entry in document["lenses"].items()},
+        tuple(Boundary(entry["offset"], entry["version"]) for entry in document["boundaries"]),
         None if key is None else RoutingKey(key["jsonPointer"], key["required"]),
         None if search is None else tuple(search["fields"]),
     )
 
 
-def _profile(told: Any) -> StreamProfile:
+def _parse_profile(document: Any) -> StreamProfile:
     return StreamProfile(
-        told["kind"],
-        told.get("touch", {}).get("enabled", False),
-        tuple(told.get("redact", ())),
-        tuple(told.get("routingKey", ())),
+        document["kind"],
+        document.get("touch", {}).get("enabled", False),
+        tuple(document.get("redact", ())),
+        tuple(document.get("routingKey", ())),
     )
 
 
-def _templates(told: Any) -> tuple[LiveTemplate, ...]:
-    return tuple(map(_template, told["templates"]))
+def _parse_templates(document: Any) -> tuple[LiveTemplate, ...]:
+    return tuple(map(_parse_template, document["templates"]))
 
 
-def _template(told: Any) -> LiveTemplate:
+def _parse_template(document: Any) -> LiveTemplate:
     return LiveTemplate(
-        told["id"],
-        told["entity"],
-        dict(told["fields"]),
-        told["state"],
-        told["active_from_offset"],
-        told.get("last_seen_at_ms"),
-        told.get("inactivity_ttl_ms"),
+        document["id"],
+        document["entity"],
+        dict(document["fields"]),
+        document["state"],
+        document["active_from_offset"],
+        document.get("last_seen_at_ms"),
+        document.get("inactivity_ttl_ms"),
     )
 
 
-def _facts(told: Any) -> TouchFacts:
-    return TouchFacts(told["cursor"], told["processed_offset"], _templates(told))
+def _parse_touch_facts(document: Any) -> TouchFacts:
+    return TouchFacts(document["cursor"], document["processed_offset"], _parse_templates(document))
 
 
-def _touched(told: Any) -> Touched:
-    return Touched(told["touched"], told["stale"], told["cursor"], tuple(told["keys"]))
+def _parse_touched(document: Any) -> Touched:
+    return Touched(
+        document["touched"], document["stale"], document["cursor"], tuple(document["keys"])
+    )
 
 
-# The client gives up on a silent connection after CLIENT_LIVE_TIMEOUT_S; the answer comes before.
-_ONE_REQUEST_S = limits.CLIENT_LIVE_TIMEOUT_S / 2
+# Less than CLIENT_LIVE_TIMEOUT_S, after which the client closes a silent connection.
+_REQUEST_TIMEOUT_S = limits.CLIENT_LIVE_TIMEOUT_S / 2
 
 
 class TouchWaiter:
-    """Ask for the next `call` until `take` finds that the wait is over."""
+    """A wait: send `call()` and pass the response to `receive()` until that returns a result."""
 
     def __init__(
         self,
@@ -282,46 +289,48 @@ class TouchWaiter:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if timeout is not None and not 0 <= timeout < math.inf:
-            raise InvalidInput(f"a wait takes a number of seconds from 0 on, not {timeout!r:.80}")
+            raise InvalidInput(f"timeout: must be 0 or more seconds, got {timeout!r:.80}")
         if isinstance(keys, tuple) and hasattr(keys, "_fields"):
-            raise InvalidInput("the keys of a wait are a list", hint=f"Wait for [{keys!r:.80}].")
+            raise InvalidInput(
+                f"keys: must be a list, got {keys!r:.80}", hint="Put the key into a list."
+            )
         self._address = address
         self._name = name
         self._keys = list(keys)
         self._cursor = cursor
         self._clock = clock
-        self._until = math.inf if timeout is None else clock() + timeout
+        self._deadline = math.inf if timeout is None else clock() + timeout
 
     def call(self) -> Call:
-        """The next request."""
-        pause = 0.0 if self._cursor is None else min(max(self._left_s(), 0.0), _ONE_REQUEST_S)
-        # Rounded up, or the last moment would be spent on requests that do not wait.
+        """Return the next request."""
+        pause = 0.0 if self._cursor is None else min(max(self._left_s(), 0.0), _REQUEST_TIMEOUT_S)
+        # Rounded up: otherwise the last milliseconds would be spent on requests that do not wait.
         return touch_wait(
             self._address, self._name, self._keys, self._cursor, math.ceil(1000 * pause)
         )
 
-    def take(self, answer: Response) -> Touched | None:
-        """What became of the wait; None when it goes on."""
-        told = touched_of(answer)
-        self._cursor = told.cursor
-        return told if told.touched or told.stale or self._left_s() <= 0 else None
+    def receive(self, response: Response) -> Touched | None:
+        """Process a response; return the result of the wait, or None if it continues."""
+        change = parse_touched(response)
+        self._cursor = change.cursor
+        return change if change.touched or change.stale or self._left_s() <= 0 else None
 
     def _left_s(self) -> float:
-        return self._until - self._clock()
+        return self._deadline - self._clock()
 
 
 class RuleCalls(ABC):
-    """For threads."""
+    """Rule calls of the client for threads: schemas, profiles, and waiting for changes."""
 
     settings: Settings
 
     @abstractmethod
     def send(self, call: Call) -> Response:
-        """One request, repeated while that is safe."""
+        """Send a request, and retry it while that is safe."""
 
     def schema(self, name: str) -> SchemaRegistry:
-        """The schemas of a stream, and what else is declared of its messages."""
-        return registry_of(self.send(schema(self.settings.address, name)))
+        """Return the schema registry of a stream."""
+        return parse_registry(self.send(schema(self.settings.address, name)))
 
     def set_schema(
         self,
@@ -332,18 +341,18 @@ class RuleCalls(ABC):
         routing_key: KeyGiven = UNCHANGED,
         search: FieldsGiven = UNCHANGED,
     ) -> SchemaRegistry:
-        """A new version of the schema of a stream, with a lens that brings messages of the version
-        before into it; and where messages have their routing key, and by which fields they are
-        found. What is not given stays as it is. A schema is not sent again when no answer comes:
-        that raises OutcomeUnknown.
+        """Set a new schema version, the routing key, or the search fields of a stream.
+
+        `lens` converts messages of the previous version to the new one. What is not passed stays. A
+        schema is not sent again when no response arrives: that raises OutcomeUnknown.
         """
         change = rules.registry_change(schema, lens, routing_key, search)
         call = set_schema(self.settings.address, name, change)
-        return registry_of(self.send(call))
+        return parse_registry(self.send(call))
 
     def profile(self, name: str) -> StreamProfile:
-        """What a stream is used as."""
-        return profile_of(self.send(profile(self.settings.address, name)))
+        """Return the profile of a stream."""
+        return parse_profile(self.send(profile(self.settings.address, name)))
 
     def set_profile(
         self,
@@ -354,16 +363,17 @@ class RuleCalls(ABC):
         redact: Sequence[str] | None = None,
         routing_key: Sequence[str] | None = None,
     ) -> StreamProfile:
-        """Use a stream as something: "generic", "state-protocol" (with `touch`), or "evlog" (with
-        `redact` and `routing_key`). What is not given is as it is by default.
+        """Set the profile of a stream: "generic", "state-protocol" (with `touch`), or "evlog".
+
+        "evlog" accepts `redact` and `routing_key`. What is not passed has its default.
         """
-        given = rules.profile(kind, touch, redact, routing_key)
-        call = set_profile(self.settings.address, name, given)
-        return profile_of(self.send(call))
+        document = rules.profile(kind, touch, redact, routing_key)
+        call = set_profile(self.settings.address, name, document)
+        return parse_profile(self.send(call))
 
     def touch(self, name: str) -> TouchFacts:
-        """Where a stream is for those who wait for changes of it, and its live templates."""
-        return touch_of(self.send(touch(self.settings.address, name)))
+        """Return the touch cursor and the live templates of a stream."""
+        return parse_touch_facts(self.send(touch(self.settings.address, name)))
 
     def touch_wait(
         self,
@@ -373,34 +383,35 @@ class RuleCalls(ABC):
         cursor: str | None = None,
         timeout: float | None = None,
     ) -> Touched:
-        """Wait until one of the keys is touched by a change behind the cursor, from now on if there
-        is none; at most `timeout` seconds, for ever if not given. It goes on over the limits of the
-        server and over connections that break, and misses nothing.
+        """Wait until a change after `cursor` (default: now) touches one of the keys.
+
+        Waits at most `timeout` seconds, forever by default. It continues over the limits of the
+        server and over broken connections, and misses no change.
         """
-        waiting = TouchWaiter(self.settings.address, name, keys, cursor, timeout)
+        waiter = TouchWaiter(self.settings.address, name, keys, cursor, timeout)
         while True:
-            told = waiting.take(self.send(waiting.call()))
-            if told is not None:
-                return told
+            change = waiter.receive(self.send(waiter.call()))
+            if change is not None:
+                return change
 
     def touch_templates(self, name: str, wanted: Sequence[Template]) -> tuple[LiveTemplate, ...]:
-        """Make live templates active, so that somebody can wait with them; in the order given."""
+        """Activate live templates, in the given order, so that `touch_wait` can use them."""
         call = touch_templates(self.settings.address, name, wanted)
-        return templates_of(self.send(call))
+        return parse_templates(self.send(call))
 
 
 class AsyncRuleCalls(ABC):
-    """The same for coroutines."""
+    """Rule calls of the client for coroutines: schemas, profiles, and waiting for changes."""
 
     settings: Settings
 
     @abstractmethod
     async def send(self, call: Call) -> Response:
-        """One request, repeated while that is safe."""
+        """Send a request, and retry it while that is safe."""
 
     async def schema(self, name: str) -> SchemaRegistry:
-        """The schemas of a stream, and what else is declared of its messages."""
-        return registry_of(await self.send(schema(self.settings.address, name)))
+        """Return the schema registry of a stream."""
+        return parse_registry(await self.send(schema(self.settings.address, name)))
 
     async def set_schema(
         self,
@@ -411,16 +422,18 @@ class AsyncRuleCalls(ABC):
         routing_key: KeyGiven = UNCHANGED,
         search: FieldsGiven = UNCHANGED,
     ) -> SchemaRegistry:
-        """A new version of the schema of a stream, and other declarations; what is not given stays
-        as it is.
+        """Set a new schema version, the routing key, or the search fields of a stream.
+
+        `lens` converts messages of the previous version to the new one. What is not passed stays. A
+        schema is not sent again when no response arrives: that raises OutcomeUnknown.
         """
         change = rules.registry_change(schema, lens, routing_key, search)
         call = set_schema(self.settings.address, name, change)
-        return registry_of(await self.send(call))
+        return parse_registry(await self.send(call))
 
     async def profile(self, name: str) -> StreamProfile:
-        """What a stream is used as."""
-        return profile_of(await self.send(profile(self.settings.address, name)))
+        """Return the profile of a stream."""
+        return parse_profile(await self.send(profile(self.settings.address, name)))
 
     async def set_profile(
         self,
@@ -431,14 +444,17 @@ class AsyncRuleCalls(ABC):
         redact: Sequence[str] | None = None,
         routing_key: Sequence[str] | None = None,
     ) -> StreamProfile:
-        """Use a stream as something; what is not given is as it is by default."""
-        given = rules.profile(kind, touch, redact, routing_key)
-        call = set_profile(self.settings.address, name, given)
-        return profile_of(await self.send(call))
+        """Set the profile of a stream: "generic", "state-protocol" (with `touch`), or "evlog".
+
+        "evlog" accepts `redact` and `routing_key`. What is not passed has its default.
+        """
+        document = rules.profile(kind, touch, redact, routing_key)
+        call = set_profile(self.settings.address, name, document)
+        return parse_profile(await self.send(call))
 
     async def touch(self, name: str) -> TouchFacts:
-        """Where a stream is for those who wait for changes of it, and its live templates."""
-        return touch_of(await self.send(touch(self.settings.address, name)))
+        """Return the touch cursor and the live templates of a stream."""
+        return parse_touch_facts(await self.send(touch(self.settings.address, name)))
 
     async def touch_wait(
         self,
@@ -448,18 +464,20 @@ class AsyncRuleCalls(ABC):
         cursor: str | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - a wait that is over gives a cursor
     ) -> Touched:
-        """Wait until one of the keys is touched by a change behind the cursor. Cancel it to end
-        it.
+        """Wait until a change after `cursor` (default: now) touches one of the keys.
+
+        Waits at most `timeout` seconds, forever by default. It continues over the limits of the
+        server and over broken connections, and misses no change. Cancel it to end it.
         """
-        waiting = TouchWaiter(self.settings.address, name, keys, cursor, timeout)
+        waiter = TouchWaiter(self.settings.address, name, keys, cursor, timeout)
         while True:
-            told = waiting.take(await self.send(waiting.call()))
-            if told is not None:
-                return told
+            change = waiter.receive(await self.send(waiter.call()))
+            if change is not None:
+                return change
 
     async def touch_templates(
         self, name: str, wanted: Sequence[Template]
     ) -> tuple[LiveTemplate, ...]:
-        """Make live templates active, so that somebody can wait with them; in the order given."""
+        """Activate live templates, in the given order, so that `touch_wait` can use them."""
         call = touch_templates(self.settings.address, name, wanted)
-        return templates_of(await self.send(call))
+        return parse_templates(await self.send(call))

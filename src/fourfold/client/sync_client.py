@@ -39,11 +39,16 @@ Out = TypeVar("Out")
 
 
 class StreamClient(RuleCalls):
-    """A server. Any number of threads may use it.
+    """A client of a server. Any number of threads may use it.
 
-    `retry_for` says for how many seconds a request that may be repeated is repeated while the
-    server cannot be reached or is busy; None is for ever. `verify` is whose certificates are
-    believed: the usual ones, a file, a context, or with False any.
+    Args:
+        url: Address of the server, such as `http://127.0.0.1:4437`.
+        key: API key, if the server requires one.
+        timeout: Seconds to wait for a response.
+        retry_for: Seconds for which a request that is safe to repeat is retried while the server is
+            unreachable or busy; None retries forever.
+        verify: Trusted certificates: True for the usual ones, a file, a context, or False for any.
+        headers: Headers to send with every request.
     """
 
     def __init__(
@@ -73,9 +78,7 @@ class StreamClient(RuleCalls):
         self.close()
 
     def close(self) -> None:
-        """End the connections. Producers and followers have their own, and are closed by
-        themselves.
-        """
+        """Close the connections; producers and followers close their own."""
         self._transport.close()
 
     def create(
@@ -90,8 +93,9 @@ class StreamClient(RuleCalls):
         retention_seconds: int | None = None,
         retention_bytes: int | None = None,
     ) -> Stream:
-        """A new stream; the same one again when it is there and is like that. Retention is an
-        option of Fourfold's server.
+        """Create a stream. Idempotent: returns the existing stream if its settings match.
+
+        Retention is an option of Fourfold's server.
         """
         call = requests.create(
             self.settings.address,
@@ -104,78 +108,80 @@ class StreamClient(RuleCalls):
             retention_seconds=retention_seconds,
             retention_bytes=retention_bytes,
         )
-        return Stream(self, responses.facts(name, self.send(call)))
+        return Stream(self, responses.parse_facts(name, self.send(call)))
 
     def open(self, name: str) -> Stream:
-        """A stream that is there; NotFound when it is not."""
-        found = self.send(requests.head(self.settings.address, name))
-        return Stream(self, responses.facts(name, found))
+        """Return an existing stream; raise NotFound if there is none."""
+        response = self.send(requests.head(self.settings.address, name))
+        return Stream(self, responses.parse_facts(name, response))
 
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[StreamListing]:
-        """The streams of a Fourfold server in the order of their names, page by page."""
+        """Yield the streams of a Fourfold server in the order of their names."""
         start: str | None = after
         while start is not None:
-            call = requests.page(self.settings.address, prefix, start, limits.LIST_STREAMS_MAX)
-            found, start = responses.listed(self.send(call))
-            yield from found
+            call = requests.list_page(self.settings.address, prefix, start, limits.LIST_STREAMS_MAX)
+            streams, start = responses.parse_listing(self.send(call))
+            yield from streams
 
     def delete(self, name: str) -> None:
-        """Remove a stream; those that were forked from it go on."""
+        """Delete a stream; its forks remain."""
         call = requests.delete(self.settings.address, name)
-        patience = RetryPolicy(self.settings.retry_for)
-        asked = False
+        retries = RetryPolicy(self.settings.retry_for)
+        may_be_done = False
         while True:
             try:
                 self._transport.send(call)
             except NotFound:
-                # Asked again since no answer came: it was the first request that did it.
-                if not asked:
+                # A retry after a lost response: the first request deleted it.
+                if not may_be_done:
                     raise
             except FourfoldError as error:
-                asked = asked or (isinstance(error, ServerUnreachable) and was_sent(error))
-                time.sleep(patience.pause(error))
+                may_be_done = may_be_done or (
+                    isinstance(error, ServerUnreachable) and was_sent(error)
+                )
+                time.sleep(retries.pause(error))
                 continue
             return
 
     def send(self, call: Call) -> Response:
-        """One request, repeated while that is safe."""
-        patience = RetryPolicy(self.settings.retry_for)
+        """Send a request, and retry it while that is safe."""
+        retries = RetryPolicy(self.settings.retry_for)
         while True:
             try:
                 return self._transport.send(call)
             except FourfoldError as error:
-                time.sleep(patience.pause(error))
+                time.sleep(retries.pause(error))
 
-    def run(self, reading: StreamReader[Out]) -> Iterator[Out]:
-        """What a reader finds, connection after connection."""
-        patience = RetryPolicy(self.settings.retry_for)
-        while not reading.ended():
+    def run(self, reader: StreamReader[Out]) -> Iterator[Out]:
+        """Yield what a reader produces, over as many connections as needed."""
+        retries = RetryPolicy(self.settings.retry_for)
+        while not reader.ended():
             try:
-                with self._transport.open(reading.call()) as (answer, pieces):
-                    reading.begin(answer.headers)
+                with self._transport.open(reader.call()) as (response, pieces):
+                    reader.begin(response.headers)
                     for piece in pieces:
-                        yield from reading.feed(piece)
-                        patience.restart()
-                yield from reading.end()
+                        yield from reader.feed(piece)
+                        retries.restart()
+                yield from reader.end()
             except FourfoldError as error:
-                time.sleep(patience.pause(error))
+                time.sleep(retries.pause(error))
 
 
 class Stream:
-    """One stream of a server. It holds nothing open."""
+    """A stream of a server. It holds no connection open."""
 
     def __init__(self, client: StreamClient, facts: StreamFacts) -> None:
         self._client = client
         self._address = client.settings.address
         self.facts = facts
-        """As the server told when this handle was made; `head()` asks again."""
+        """State of the stream when this handle was created; `head()` updates it."""
         self.name = facts.name
         self.content_type = facts.content_type
 
     def head(self) -> StreamFacts:
-        """What the server says of the stream now. Looking does not count as a use."""
-        answer = self._client.send(requests.head(self._address, self.name))
-        self.facts = responses.facts(self.name, answer)
+        """Return the current state of the stream. This does not extend its TTL."""
+        response = self._client.send(requests.head(self._address, self.name))
+        self.facts = responses.parse_facts(self.name, response)
         return self.facts
 
     def append(
@@ -187,21 +193,22 @@ class Stream:
         close: bool = False,
         key: str | None = None,
     ) -> Appended:
-        """Add bytes, or text; to a JSON stream a message or an array of messages. It returns when
-        they are on disk. `key` is the routing key that they can be read by. Without a producer it
-        is not repeated when no answer comes, and raises OutcomeUnknown.
+        """Append bytes or text; to a JSON stream, a message or an array of messages.
+
+        Returns when they are on disk. `key` is the routing key by which they can be read. Without a
+        producer an append is not repeated when no response arrives, and raises OutcomeUnknown.
         """
         call = requests.append(
             self._address,
             self.name,
             self.content_type,
-            requests.as_bytes(data),
+            requests.to_bytes(data),
             producer=producer,
             seq=seq,
             close=close,
             key=key,
         )
-        return responses.appended(call, self._client.send(call))
+        return responses.parse_appended(call, self._client.send(call))
 
     def append_json(
         self,
@@ -212,16 +219,17 @@ class Stream:
         close: bool = False,
         key: str | None = None,
     ) -> Appended:
-        """Add values, each as a message of its own."""
+        """Append values, each as one message."""
         return self.append(
             requests.json_body(values), producer=producer, seq=seq, close=close, key=key
         )
 
     def close(self) -> Appended:
-        """No more appends; readers learn that they have reached the end."""
+        """Close the stream: no more appends, and readers receive an end-of-stream marker."""
         return self.append(b"", close=True)
 
     def delete(self) -> None:
+        """Delete the stream; its forks remain."""
         self._client.delete(self.name)
 
     def configure(
@@ -234,8 +242,8 @@ class Stream:
     ) -> StreamFacts:
         """Change the lifetime or the retention of a stream of a Fourfold server.
 
-        None removes a setting; what is not given stays as it is. A time to live and a fixed end
-        replace each other. What retention has trimmed stays trimmed.
+        None removes a setting; a setting that is not passed stays. A TTL and a fixed expiry replace
+        each other. Records that retention has removed stay removed.
         """
         call = requests.configure(
             self._address,
@@ -245,13 +253,11 @@ class Stream:
             retention_seconds=retention_seconds,
             retention_bytes=retention_bytes,
         )
-        self.facts = responses.facts(self.name, self._client.send(call))
+        self.facts = responses.parse_facts(self.name, self._client.send(call))
         return self.facts
 
     def fork(self, name: str, at: str | None = None, *, sub_offset: int | None = None) -> Stream:
-        """A new stream that shares everything up to an offset, the end if not given, and then goes
-        its own way.
-        """
+        """Create a stream that shares all records up to `at` (default: the end) with this one."""
         call = requests.create(
             self._address,
             name,
@@ -260,18 +266,19 @@ class Stream:
             fork_offset=at,
             fork_sub_offset=sub_offset,
         )
-        return Stream(self._client, responses.facts(name, self._client.send(call)))
+        return Stream(self._client, responses.parse_facts(name, self._client.send(call)))
 
     def read(self, offset: str = START, *, key: str | None = None) -> Part:
-        """The next part behind an offset: as much as the server gives at once. With `key`, of the
-        records with that routing key; there may be none in it.
+        """Return the records after `offset`, as many as the server returns at once.
+
+        With `key`, only records with that routing key; there may be none in the part.
         """
         call = requests.read(self._address, self.name, offset, key=key)
-        answer = self._client.send(call)
-        headers = answer.headers
+        response = self._client.send(call)
+        headers = response.headers
         closed = responses.is_true(headers, "stream-closed")
         return Part(
-            answer.body,
+            response.body,
             headers.get("content-type", self.content_type),
             headers.get("stream-next-offset", offset),
             closed or responses.is_true(headers, "stream-up-to-date"),
@@ -280,21 +287,21 @@ class Stream:
         )
 
     def read_bytes(self, offset: str = START, *, key: str | None = None) -> Iterator[bytes]:
-        """The bytes from an offset to the end, in pieces: memory does not grow with the stream."""
+        """Yield the bytes from an offset to the end, in pieces of bounded size."""
         return self._client.run(BytesReader(self._address, self.name, offset, key))
 
     def read_text(self, offset: str = START, *, key: str | None = None) -> Iterator[str]:
-        """The same as text."""
+        """Yield the text from an offset to the end, in pieces of bounded size."""
         return self._client.run(TextReader(self._address, self.name, offset, key))
 
     def messages(self, offset: str = START, *, key: str | None = None) -> Iterator[bytes]:
-        """The messages of a JSON stream from an offset to the end, as the bytes that came."""
+        """Yield the messages of a JSON stream from an offset to the end, as received bytes."""
         return self._client.run(MessageReader(self._address, self.name, offset, key))
 
     def items(
         self, offset: str = START, *, loads: Callable[[bytes], Any] = json.loads
     ) -> Iterator[Any]:
-        """The messages as values."""
+        """Yield the messages of a JSON stream from an offset to the end, as values."""
         return map(loads, self.messages(offset))
 
     def follow(
@@ -305,14 +312,14 @@ class Stream:
         key: str | None = None,
         retry_for: float | None = limits.CLIENT_FOLLOW_RETRY_S,
     ) -> Follower:
-        """Part by part, waiting for more, until the stream is closed or `stop()` is called. When a
-        connection breaks it goes on from the last offset.
+        """Follow the stream part by part until it is closed, or the follower is stopped.
 
-        `live` is how to wait: "sse" or "long-poll". If it is not given, text is polled for, since
-        events change the ends of its lines, and everything else comes as events.
+        After a broken connection it continues from the last offset. `live` is the method of
+        waiting: "sse" or "long-poll". By default text is polled for, since events change its line
+        endings, and everything else is received as events.
         """
-        reading = LiveReader(self._address, self.name, offset, live, key=key)
-        return Follower(self._client.settings, reading, retry_for)
+        reader = LiveReader(self._address, self.name, offset, live, key=key)
+        return Follower(self._client.settings, reader, retry_for)
 
     def producer(
         self,
@@ -323,10 +330,10 @@ class Stream:
         batching: BatchOptions | None = None,
         retry_for: float | None = limits.CLIENT_FOLLOW_RETRY_S,
     ) -> StreamProducer:
-        """A producer: messages in batches, several under way at once, each on the stream once.
+        """Create a producer: it sends messages in batches, several at once, and each exactly once.
 
         Without an `epoch` it begins a new one, and so takes over from an earlier producer of the
-        same id. `auto_claim` lets it take over again when another one has.
+        same id. `auto_claim` lets it take over again after another one has.
         """
         return StreamProducer(
             self._client.settings,
@@ -341,23 +348,24 @@ class Stream:
 
 
 class Follower:
-    """A follower of a stream: iterate over it, and leave its block, or call `stop()` from another
-    thread, to end it.
+    """Iterator over the parts of a stream and those that arrive later.
+
+    Leave its block, or call `stop()` from another thread, to end it.
     """
 
-    def __init__(self, settings: Settings, reading: LiveReader, retry_for: float | None) -> None:
-        self._reading = reading
-        self._patience = RetryPolicy(retry_for)
+    def __init__(self, settings: Settings, reader: LiveReader, retry_for: float | None) -> None:
+        self._reader = reader
+        self._retries = RetryPolicy(retry_for)
         self._stopped = threading.Event()
         self._socket: socket.socket | None = None
-        # A connection of its own, so that it can be cut while a thread waits on it.
+        # Its own connection, so that it can be closed while a thread waits on it.
         self._transport = Transport(settings, self._connected)
         self._parts = self._run()
 
     @property
     def offset(self) -> str:
-        """Behind the last part that was received."""
-        return self._reading.offset
+        """The offset after the last part that was received."""
+        return self._reader.offset
 
     def __iter__(self) -> Self:
         return self
@@ -371,52 +379,53 @@ class Follower:
     def __exit__(self, *_: object) -> None:
         self.stop()
         with contextlib.suppress(ValueError):
-            # Another thread may be in it; it ends there, since its connection was cut.
+            # Another thread may be in it; it ends there, since its connection was closed.
             self._parts.close()
         self._transport.close()
 
     def stop(self) -> None:
-        """End it, from any thread: the loop over it ends."""
+        """Stop following, from any thread: the loop over the follower ends."""
         self._stopped.set()
-        self._cut()
+        self._disconnect()
 
     def _connected(self, connection: socket.socket) -> None:
         self._socket = connection
         if self._stopped.is_set():
-            self._cut()
+            self._disconnect()
 
-    def _cut(self) -> None:
+    def _disconnect(self) -> None:
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
 
     def _run(self) -> Generator[Part, None, None]:
         try:
-            yield from self._found()
+            yield from self._iter_parts()
         finally:
             self._transport.close()
 
-    def _found(self) -> Iterator[Part]:
-        reading = self._reading
-        while not reading.ended() and not self._stopped.is_set():
+    def _iter_parts(self) -> Iterator[Part]:
+        reader = self._reader
+        while not reader.ended() and not self._stopped.is_set():
             try:
-                with self._transport.open(reading.call()) as (answer, pieces):
-                    reading.begin(answer.headers)
+                with self._transport.open(reader.call()) as (response, pieces):
+                    reader.begin(response.headers)
                     for piece in pieces:
-                        for part in reading.feed(piece):
-                            self._patience.restart()
+                        for part in reader.feed(piece):
+                            self._retries.restart()
                             yield part
-                        if reading.ended():
+                        if reader.ended():
                             break
-                yield from reading.end()
-                if not reading.progress:
-                    raise reading.silence()
-                self._patience.restart()
+                yield from reader.end()
+                if not reader.progress:
+                    raise reader.empty_response()
+                self._retries.restart()
             except FourfoldError as error:
                 if self._stopped.is_set():
                     return
-                self._stopped.wait(self._patience.pause(error))
+                self._stopped.wait(self._retries.pause(error))
 
 
 def was_sent(error: FourfoldError) -> bool:
+    """Return True unless the request of a failure is known not to have been sent."""
     return error.details.get("sent") is not False

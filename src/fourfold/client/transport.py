@@ -1,12 +1,10 @@
-"""The HTTP library, and what its failures mean.
+"""HTTP transport of the client and its retries.
 
-It is httpx, from the extra `client`; nothing else in Fourfold knows it. A failure before anything
-was sent may always be followed by another try. After that, only where the call may be repeated.
+The library is httpx, from the extra `client`; only this module uses it. A failure before anything
+was sent may always be retried; after that, only calls that may be repeated.
 
-How long a request is repeated, and with which pauses between.
-
-Pauses grow, and are partly up to chance, so that clients which lost one server do not all come
-back at the same moment. A server that says when to come back is believed, within reason.
+Pauses between retries grow and are partly random, so that clients of one failed server do not all
+return at the same time. A Retry-After of the server is respected, up to a limit.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ from fourfold.errors import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How a client talks with its server."""
+    """Connection settings of a client."""
 
     address: Address
     key: str | None = None
@@ -47,123 +45,132 @@ class Settings:
     headers: tuple[tuple[str, str], ...] = ()
 
     def arguments(self, httpx: Any, verify: ssl.SSLContext | bool) -> dict[str, Any]:
-        """What both kinds of a client are made with."""
-        told = {"user-agent": f"fourfold/{__version__}", **dict(self.headers)}
+        """Return the arguments of both httpx clients."""
+        headers = {"user-agent": f"fourfold/{__version__}", **dict(self.headers)}
         if self.key is not None:
             if not self.key.isascii() or not self.key.isprintable():
-                raise InvalidInput("a key is printable text", hint="`fourfold key add` makes one.")
-            told["authorization"] = f"Bearer {self.key}"
+                raise InvalidInput(
+                    "key: must be printable ASCII text", hint="Create one with `fourfold key add`."
+                )
+            headers["authorization"] = f"Bearer {self.key}"
         return {
-            "headers": told,
+            "headers": headers,
             "verify": verify,
             "timeout": httpx.Timeout(self.timeout, connect=limits.CLIENT_CONNECT_S),
-            # A redirect would take the key to wherever it points.
+            # A redirect would send the key to another address.
             "follow_redirects": False,
         }
 
 
-def library() -> Any:
+def import_httpx() -> Any:
+    """Import httpx; raise MissingDependency if it is not installed."""
     try:
         import httpx  # noqa: PLC0415 - an extra
     except ImportError:
         raise MissingDependency(
-            "the client of streams needs httpx, which is not installed",
+            "the stream client requires httpx, which is not installed",
             hint="pip install 'fourfold[client]'",
         ) from None
     return httpx
 
 
-def trust(verify: bool | str | Path | ssl.SSLContext) -> ssl.SSLContext | bool:
-    """Whose certificates are believed: everybody's usual ones, those of a file, or a context's."""
+def make_ssl_context(verify: bool | str | Path | ssl.SSLContext) -> ssl.SSLContext | bool:
+    """Return the trusted certificates: the usual ones, those of a file, or a context."""
     if isinstance(verify, bool | ssl.SSLContext):
         return verify
     try:
         return ssl.create_default_context(cafile=str(verify))
     except (OSError, ssl.SSLError) as error:
-        raise InvalidInput(f"{verify}: certificates cannot be read: {error}") from None
+        raise InvalidInput(f"{verify}: cannot read certificates: {error}") from None
 
 
 class Transport:
-    """Connections for threads."""
+    """HTTP connections for threads."""
 
     def __init__(self, settings: Settings, on_socket: Callable[[Any], None] | None = None) -> None:
-        self._httpx = library()
+        self._httpx = import_httpx()
         self._settings = settings
         self._on_socket = on_socket
-        given = settings.arguments(self._httpx, trust(settings.verify))
-        self._client = self._httpx.Client(**given)
+        arguments = settings.arguments(self._httpx, make_ssl_context(settings.verify))
+        self._client = self._httpx.Client(**arguments)
 
     def send(self, call: Call) -> Response:
-        """One request, tried once: its answer, or its error."""
-        with self.open(call) as (answer, pieces):
-            return answer._replace(body=b"".join(pieces))
+        """Send a request once and return its response, or raise its error."""
+        with self.open(call) as (response, pieces):
+            return response._replace(body=b"".join(pieces))
 
     @contextmanager
     def open(self, call: Call) -> Iterator[tuple[Response, Iterator[bytes]]]:
-        """A request whose answer is read piece by piece within the block."""
+        """Send a request whose response is read in pieces within the block."""
         if self._client.is_closed:
-            raise Closed("the client is closed", hint="Make another one.")
-        asked = _request(self._httpx, call, self._settings)
+            raise Closed("the client is closed", hint="Create another client.")
+        options = _request(self._httpx, call, self._settings)
         if self._on_socket is not None:
-            asked["extensions"] = {**asked.get("extensions", {}), "trace": self._traced}
+            options["extensions"] = {**options.get("extensions", {}), "trace": self._on_trace_event}
         try:
-            with self._client.stream(call.method, call.url, **asked) as response:
-                answer = Response(response.status_code, response.headers)
-                if not 200 <= answer.status < 300:
-                    raise responses.error_of(call, answer._replace(body=response.read()))
-                yield answer, response.iter_bytes()
+            with self._client.stream(call.method, call.url, **options) as http_response:
+                response = Response(http_response.status_code, http_response.headers)
+                if not 200 <= response.status < 300:
+                    raise responses.parse_error(call, response._replace(body=http_response.read()))
+                yield response, http_response.iter_bytes()
         except self._httpx.HTTPError as error:
             raise _failure(self._httpx, call, error) from error
 
-    def _traced(self, event: str, told: dict[str, Any]) -> None:
+    def _on_trace_event(self, event: str, info: dict[str, Any]) -> None:
         if event.endswith(("connect_tcp.complete", "start_tls.complete")):
             assert self._on_socket is not None
-            self._on_socket(told["return_value"].get_extra_info("socket"))
+            self._on_socket(info["return_value"].get_extra_info("socket"))
 
     def close(self) -> None:
+        """Close the connections."""
         self._client.close()
 
 
 class AsyncTransport:
-    """Connections for coroutines."""
+    """HTTP connections for coroutines."""
 
     def __init__(self, settings: Settings) -> None:
-        self._httpx = library()
+        self._httpx = import_httpx()
         self._settings = settings
-        given = settings.arguments(self._httpx, trust(settings.verify))
-        self._client = self._httpx.AsyncClient(**given)
+        arguments = settings.arguments(self._httpx, make_ssl_context(settings.verify))
+        self._client = self._httpx.AsyncClient(**arguments)
 
     async def send(self, call: Call) -> Response:
-        async with self.open(call) as (answer, pieces):
-            return answer._replace(body=b"".join([piece async for piece in pieces]))
+        """Send a request once and return its response, or raise its error."""
+        async with self.open(call) as (response, pieces):
+            return response._replace(body=b"".join([piece async for piece in pieces]))
 
     @asynccontextmanager
     async def open(self, call: Call) -> AsyncIterator[tuple[Response, AsyncIterator[bytes]]]:
+        """Send a request whose response is read in pieces within the block."""
         if self._client.is_closed:
-            raise Closed("the client is closed", hint="Make another one.")
-        asked = _request(self._httpx, call, self._settings)
+            raise Closed("the client is closed", hint="Create another client.")
+        options = _request(self._httpx, call, self._settings)
         try:
-            async with self._client.stream(call.method, call.url, **asked) as response:
-                answer = Response(response.status_code, response.headers)
-                if not 200 <= answer.status < 300:
-                    raise responses.error_of(call, answer._replace(body=await response.aread()))
-                yield answer, response.aiter_bytes()
+            async with self._client.stream(call.method, call.url, **options) as http_response:
+                response = Response(http_response.status_code, http_response.headers)
+                if not 200 <= response.status < 300:
+                    raise responses.parse_error(
+                        call, response._replace(body=await http_response.aread())
+                    )
+                yield response, http_response.aiter_bytes()
         except self._httpx.HTTPError as error:
             raise _failure(self._httpx, call, error) from error
 
     async def close(self) -> None:
+        """Close the connections."""
         await self._client.aclose()
 
 
 def _request(httpx: Any, call: Call, settings: Settings) -> dict[str, Any]:
-    asked: dict[str, Any] = {"headers": call.headers, "params": call.params}
+    options: dict[str, Any] = {"headers": call.headers, "params": call.params}
     if call.body:
-        asked["content"] = call.body
+        options["content"] = call.body
     if call.live:
-        longest = max(limits.CLIENT_LIVE_TIMEOUT_S, settings.timeout)
+        read_timeout = max(limits.CLIENT_LIVE_TIMEOUT_S, settings.timeout)
         connect = limits.CLIENT_CONNECT_S
-        asked["timeout"] = httpx.Timeout(settings.timeout, read=longest, connect=connect)
-    return asked
+        options["timeout"] = httpx.Timeout(settings.timeout, read=read_timeout, connect=connect)
+    return options
 
 
 def _failure(httpx: Any, call: Call, error: Exception) -> FourfoldError:
@@ -171,36 +178,36 @@ def _failure(httpx: Any, call: Call, error: Exception) -> FourfoldError:
     unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
     if unsent or call.repeatable:
         return ServerUnreachable(
-            f"{call.what}: no answer from {httpx.URL(call.url).netloc.decode()}: {reason}",
+            f"{call.operation}: no response from {httpx.URL(call.url).netloc.decode()}: {reason}",
             details={"sent": not unsent},
         )
-    return OutcomeUnknown(f"{call.what}: the connection broke before an answer came: {reason}")
+    return OutcomeUnknown(f"{call.operation}: the connection was lost before a response: {reason}")
 
 
 class RetryPolicy:
-    """The repetitions of one request."""
+    """Retry state of one request."""
 
     def __init__(self, for_s: float | None) -> None:
-        self._for_s = for_s
+        self._retry_for_s = for_s
         self.restart()
 
     def restart(self) -> None:
-        """It went well: the next failure is a first one again."""
-        self._until: float | None = None
+        """Reset the pauses and the deadline after a success."""
+        self._deadline: float | None = None
         self._pause = limits.CLIENT_BACKOFF_S
 
     def pause(self, error: FourfoldError) -> float:
-        """How long to wait before the next try; the error itself when there is none."""
+        """Return the seconds until the next attempt, or raise the error if there is none."""
         if not error.retryable:
             raise error
         now = time.monotonic()
-        if self._until is None:
-            self._until = float("inf") if self._for_s is None else now + self._for_s
-        left = self._until - now
+        if self._deadline is None:
+            self._deadline = float("inf") if self._retry_for_s is None else now + self._retry_for_s
+        left = self._deadline - now
         if left <= 0:
             raise error
-        wanted = random.uniform(0.5, 1.0) * self._pause  # noqa: S311 - no secret
+        seconds = random.uniform(0.5, 1.0) * self._pause  # noqa: S311 - no secret
         self._pause = min(2 * self._pause, limits.CLIENT_BACKOFF_S_MAX)
         if error.retry_after is not None:
-            wanted = max(wanted, min(error.retry_after, limits.CLIENT_BACKOFF_S_MAX))
-        return min(wanted, left)
+            seconds = max(seconds, min(error.retry_after, limits.CLIENT_BACKOFF_S_MAX))
+        return min(seconds, left)

@@ -55,7 +55,7 @@ class RemoteSchemas:
         return self._registry(calls.set_schema(self._address, name, change))
 
     def _registry(self, call: Call) -> Registry:
-        told = responses.document(self._client.send(call))
+        told = responses.parse_document(self._client.send(call))
         try:
             return msgspec.convert(told, Registry)
         except msgspec.ValidationError as error:
@@ -86,7 +86,7 @@ class RemoteProfiles:
         return self._profile(calls.set_profile(self._address, name, given))
 
     def _profile(self, call: Call) -> RemoteProfile:
-        told = responses.document(self._client.send(call))
+        told = responses.parse_document(self._client.send(call))
         if not isinstance(told, dict) or "kind" not in told:
             raise BadAnswer("the profile of the stream cannot be read")
         return RemoteProfile(told)
@@ -114,11 +114,11 @@ class RemoteTouches:
         """As patient as a follower is, with a server that has answered once."""
         timeout = None if timeout_s == math.inf else timeout_s
         waiting = TouchWaiter(self._client.settings.address, name, keys, cursor, timeout)
-        told = waiting.take(self._client.send(waiting.call()))
+        told = waiting.receive(self._client.send(waiting.call()))
         patience = RetryPolicy(limits.CLIENT_FOLLOW_RETRY_S)
         while told is None:
             try:
-                told = waiting.take(self._client.send(waiting.call()))
+                told = waiting.receive(self._client.send(waiting.call()))
                 patience.restart()
             except FourfoldError as error:
                 time.sleep(patience.pause(error))
@@ -199,7 +199,7 @@ class RemoteStreams:
         return tuple(found)
 
     def totals(self) -> Totals:
-        told = responses.document(self._client.send(requests.totals(self._address)))
+        told = responses.parse_document(self._client.send(requests.totals(self._address)))
         try:
             return Totals(**told)
         except TypeError:
@@ -218,7 +218,7 @@ class RemoteStreams:
             close=request.close,
             key=_text(request.routing_key),
         )
-        done = responses.appended(call, self._client.send(call))
+        done = responses.parse_appended(call, self._client.send(call))
         end = offset_of(done.next_offset)
         return Appended(
             end.record, done.duplicate, done.closed, done.producer, end.incarnation_number
@@ -234,7 +234,7 @@ class RemoteStreams:
             retention_seconds=settings.retention_seconds,
             retention_bytes=settings.retention_bytes,
         )
-        facts = responses.facts(name, self._client.send(call))
+        facts = responses.parse_facts(name, self._client.send(call))
         return self.info(name)._replace(
             retention_seconds=facts.retention_seconds, retention_bytes=facts.retention_bytes
         )
@@ -286,8 +286,8 @@ class RemoteStreams:
     def _page(
         self, prefix: str, after: str, limit: int
     ) -> tuple[Sequence[StreamListing], str | None]:
-        return responses.listed(
-            self._client.send(requests.page(self._address, prefix, after, limit))
+        return responses.parse_listing(
+            self._client.send(requests.list_page(self._address, prefix, after, limit))
         )
 
 
