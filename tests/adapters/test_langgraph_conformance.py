@@ -40,7 +40,7 @@ def check(report):
     assert report.passed_all()
 
 
-def test_the_published_suite_passes_on_a_store(tmp_path):
+def test_conformance_suite_passes_on_a_store(tmp_path):
     number = iter(range(100))
 
     async def saver():
@@ -52,7 +52,7 @@ def test_the_published_suite_passes_on_a_store(tmp_path):
     check(report_of(saver))
 
 
-def test_the_published_suite_passes_on_sessions_in_memory():
+def test_conformance_suite_passes_on_sessions_in_memory():
     async def saver():
         sessions = Sessions()
         yield adapter.FourfoldSaver(sessions)

@@ -67,7 +67,7 @@ def shape(history):
     ]
 
 
-def test_the_history_of_a_conversation_is_that_of_the_saver_in_memory(sessions):
+def test_history_equals_that_of_the_memory_saver(sessions):
     graphs = [conversation(InMemorySaver()), conversation(FourfoldSaver(sessions))]
     for graph in graphs:
         for number in range(5):
@@ -77,7 +77,7 @@ def test_the_history_of_a_conversation_is_that_of_the_saver_in_memory(sessions):
     assert len(ours) == 20
 
 
-def test_a_restart_finds_what_was_there(tmp_path):
+def test_restart_finds_the_stored_state(tmp_path):
     for life in range(3):
         with fourfold.open(tmp_path / "store") as store:
             graph = conversation(FourfoldSaver(store.sessions))
@@ -88,7 +88,7 @@ def test_a_restart_finds_what_was_there(tmp_path):
             assert graph.get_state(CONFIG).values["count"] == life + 1
 
 
-def test_a_conversation_is_stored_as_what_was_said(store):
+def test_conversation_is_stored_as_its_messages(store):
     """Sixty turns of a kilobyte each; whole states would be megabytes."""
     graph = conversation(FourfoldSaver(store.sessions))
     for number in range(60):
@@ -109,7 +109,7 @@ def refs(data):
     return [each for each in data.get("values", {}).values() if not isinstance(each, (str, bytes))]
 
 
-def test_a_message_that_a_node_changes_in_place_is_stored_as_it_became(sessions):
+def test_message_changed_in_place_is_stored_as_changed(sessions):
     def changing(state):
         state["messages"][0].content = f"changed {state['count']}"
         state["messages"][0].additional_kwargs["seen"] = state["count"]
@@ -125,7 +125,7 @@ def test_a_message_that_a_node_changes_in_place_is_stored_as_it_became(sessions)
         assert first.additional_kwargs == {"seen": number + 1}
 
 
-def test_whoever_changes_what_was_read_changes_nothing_stored(sessions):
+def test_changing_a_read_value_changes_nothing_stored(sessions):
     saver = FourfoldSaver(sessions)
     graph = conversation(saver)
     turn(graph, 0)
@@ -138,7 +138,7 @@ def test_whoever_changes_what_was_read_changes_nothing_stored(sessions):
         found.clear()
 
 
-def test_removed_and_replaced_messages_are_gone_and_come_back_in_the_past(sessions):
+def test_removed_and_replaced_messages_stay_in_the_past(sessions):
     graph = conversation(FourfoldSaver(sessions))
     for number in range(4):
         turn(graph, number)
@@ -153,7 +153,7 @@ def test_removed_and_replaced_messages_are_gone_and_come_back_in_the_past(sessio
     assert fresh.get_state(before.config).values["messages"] == messages
 
 
-def test_a_fork_goes_its_own_way_and_the_other_stays(sessions):
+def test_fork_leaves_the_original_unchanged(sessions):
     graph = conversation(FourfoldSaver(sessions))
     for number in range(3):
         turn(graph, number)
@@ -167,7 +167,7 @@ def test_a_fork_goes_its_own_way_and_the_other_stays(sessions):
     assert len(fresh.get_state(states[0].config).values["messages"]) == 6
 
 
-def test_an_interrupted_graph_goes_on_in_another_process(tmp_path):
+def test_interrupted_graph_continues_in_another_process(tmp_path):
     def asking(state):
         return {"note": interrupt("what now?")}
 
@@ -182,7 +182,7 @@ def test_an_interrupted_graph_goes_on_in_another_process(tmp_path):
         assert graph.get_state(CONFIG).values["note"] == {"go": ["on", 1]}
 
 
-def test_subgraphs_have_sessions_of_their_own(sessions):
+def test_subgraphs_have_their_own_sessions(sessions):
     inner = StateGraph(State)
     inner.add_node("ask", lambda state: {"note": interrupt("inner?")})
     inner.add_edge(START, "ask")
@@ -199,7 +199,7 @@ def test_subgraphs_have_sessions_of_their_own(sessions):
     assert list(saver.list(None)) == []
 
 
-def test_delta_channels_are_read_as_they_were_written(sessions):
+def test_delta_channels_are_read_as_written(sessions):
     delta = pytest.importorskip("langgraph.channels.delta", reason="this LangGraph has no deltas")
 
     def joined(value, writes):
@@ -223,7 +223,7 @@ def test_delta_channels_are_read_as_they_were_written(sessions):
     assert len(list(saver.list(CONFIG))) < 28
 
 
-def test_many_threads_and_coroutines_share_a_checkpointer(store):
+def test_threads_and_coroutines_share_a_checkpointer(store):
     graph = conversation(FourfoldSaver(store.sessions))
 
     async def one(name):
@@ -251,7 +251,7 @@ def test_two_checkpointers_on_one_thread_see_each_other(sessions):
 
 
 @pytest.mark.parametrize("seed", [1])
-def test_a_killed_graph_has_lost_no_turn_that_was_done(tmp_path, seed):
+def test_killed_graph_loses_no_completed_turn(tmp_path, seed):
     random, done = Random(seed), 0
     for moment in (Moment(acknowledgements=random.randint(5, 20)), Moment(seconds=0.15)):
         crash = run(SCRIPT, str(tmp_path / "store"), kill=moment)

@@ -52,7 +52,7 @@ def test_writes_keep_the_newest_value_when_the_thread_was_evicted(sessions, monk
     assert resumed(saver) == ["no"]
 
 
-def test_checkpoint_put_again_keeps_the_newest_content_when_it_equals_the_first(sessions):
+def test_replaced_checkpoint_keeps_newest_content_when_equal_to_first(sessions):
     for number in (1, 2, 1, 1, 2):
         put(FourfoldSaver(sessions), "c1", x=number)
         assert values(FourfoldSaver(sessions)) == {"x": number}
@@ -77,9 +77,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_call_over_all_threads_costs_the_same_with_ten_times_the_threads(
-    tmp_path, monkeypatch, name
-):
+def test_call_over_all_threads_costs_the_same_with_more_threads(tmp_path, monkeypatch, name):
     costs = []
     for count in (30, 300):
         with fourfold.open(tmp_path / str(count)) as store:

@@ -17,7 +17,7 @@ from langgraph_calls import checkpoint, config, put, values
 import fourfold
 from fourfold.adapters.langgraph import FourfoldSaver
 from fourfold.adapters.langgraph.values import Fingerprint, packed
-from fourfold.adapters.session_ids import encoded
+from fourfold.adapters.session_ids import encode_name
 from fourfold.errors import AlreadyExists, FourfoldError, InvalidInput, Refused
 from fourfold.models.sessions import Sessions
 
@@ -42,7 +42,7 @@ def saver(sessions):
         "%",
     ],
 )
-def test_a_thread_may_have_any_name(saver, sessions, name):
+def test_thread_may_have_any_name(saver, sessions, name):
     put(saver, "c1", name, x="kept")
     assert values(saver, name) == {"x": "kept"}
     assert values(saver, "another") is None
@@ -52,10 +52,10 @@ def test_a_thread_may_have_any_name(saver, sessions, name):
 
 
 @given(st.lists(st.text(min_size=1), min_size=2, max_size=2, unique=True))
-def test_two_names_never_become_one(names):
+def test_different_names_never_collide(names):
     one, other = names
     try:
-        assert encoded(one) != encoded(other)
+        assert encode_name(one) != encode_name(other)
     except InvalidInput:
         assert any("\ud800" <= char <= "\udfff" for name in names for char in name)
 
@@ -75,7 +75,7 @@ def test_two_names_never_become_one(names):
         {"configurable": {"thread_id": "t", "checkpoint_id": 7}},
     ],
 )
-def test_a_config_that_names_no_thread_is_refused(saver, sessions, bad):
+def test_config_without_a_thread_is_refused(saver, sessions, bad):
     for call in (
         lambda: saver.get_tuple(bad),
         lambda: saver.put(bad, checkpoint("c"), {}, {}),
@@ -86,7 +86,7 @@ def test_a_config_that_names_no_thread_is_refused(saver, sessions, bad):
     assert sessions.list_sessions() == []
 
 
-def test_bad_arguments_are_refused_and_nothing_is_written(saver, sessions):
+def test_bad_arguments_are_refused_and_write_nothing(saver, sessions):
     put(saver, "c1", x=1)
     before = sessions.position()
     for call in (
@@ -123,7 +123,7 @@ def test_pickles_are_neither_written_nor_read(sessions):
         FourfoldSaver(sessions, serde=JsonPlusSerializer(pickle_fallback=True)).get_tuple(config())
 
 
-def test_the_same_checkpoint_put_again_replaces_it(saver, sessions):
+def test_checkpoint_put_again_is_replaced(saver, sessions):
     put(saver, "c1", x=1, messages=["a", "b"])
     put(saver, "c2", parent="c1", x=2, messages=["a", "b", "c"])
     for _ in range(2):
@@ -135,7 +135,7 @@ def test_the_same_checkpoint_put_again_replaces_it(saver, sessions):
         assert [each.checkpoint["id"] for each in found.list(config())] == ["c2", "c1"]
 
 
-def test_another_checkpointer_sees_that_a_checkpoint_was_put_again(sessions):
+def test_replaced_checkpoint_is_seen_by_another_checkpointer(sessions):
     one, other = FourfoldSaver(sessions), FourfoldSaver(sessions)
     put(one, "c1", x=1)
     put(one, "c2", parent="c1", x=2)
@@ -146,7 +146,7 @@ def test_another_checkpointer_sees_that_a_checkpoint_was_put_again(sessions):
     assert values(other, name="c3") == {"x": 7}
 
 
-def test_checkpoints_put_out_of_order_are_listed_by_their_ids(saver, sessions):
+def test_checkpoints_put_out_of_order_are_listed_by_id(saver, sessions):
     for name in ("c5", "c2", "c8", "c1", "c6", "c9", "c3"):
         put(saver, name, x=name)
     for found in (saver, FourfoldSaver(sessions)):
@@ -157,7 +157,7 @@ def test_checkpoints_put_out_of_order_are_listed_by_their_ids(saver, sessions):
         assert before == ["c5", "c3", "c2", "c1"]
 
 
-def test_a_thread_can_be_deleted_and_begin_anew_again_and_again(saver, sessions):
+def test_thread_can_be_deleted_and_restarted_repeatedly(saver, sessions):
     for life in range(4):
         put(saver, f"c{life}", x=life)
         assert [each.checkpoint["id"] for each in saver.list(config())] == [f"c{life}"]
@@ -169,7 +169,7 @@ def test_a_thread_can_be_deleted_and_begin_anew_again_and_again(saver, sessions)
     assert all("langgraph/t/" not in info.id for info in sessions.list_sessions())
 
 
-def test_another_checkpointer_sees_that_a_thread_was_deleted(sessions):
+def test_deleted_thread_is_seen_by_another_checkpointer(sessions):
     one, other = FourfoldSaver(sessions), FourfoldSaver(sessions)
     put(one, "c1", x=1)
     assert values(other) == {"x": 1}
@@ -179,7 +179,7 @@ def test_another_checkpointer_sees_that_a_thread_was_deleted(sessions):
     assert values(other) == {"x": 2}
 
 
-def test_a_copy_is_complete_and_on_its_own(saver, sessions):
+def test_copied_thread_is_complete_and_independent(saver, sessions):
     put(saver, "c1", messages=["a" * 900])
     put(saver, "c2", parent="c1", messages=["a" * 900, "b"])
     saver.put_writes(config("t", "c2"), [("messages", ["c" * 900])], "task")
@@ -194,7 +194,7 @@ def test_a_copy_is_complete_and_on_its_own(saver, sessions):
         saver.copy_thread("copy", "copy")
 
 
-def test_what_pruning_drops_is_gone_after_a_collection(saver, sessions):
+def test_pruned_checkpoints_are_removed_by_gc(saver, sessions):
     parent = None
     for number in range(40):
         put(saver, f"c{number:02d}", parent=parent, messages=[f"secret {n}" for n in range(number)])
@@ -209,7 +209,7 @@ def test_what_pruning_drops_is_gone_after_a_collection(saver, sessions):
     assert sessions.verify() == []
 
 
-def test_writes_are_replaced_or_kept_as_langgraph_says(saver, sessions):
+def test_writes_are_replaced_or_retained_as_langgraph_requires(saver, sessions):
     put(saver, "c1", x=1)
     where = config("t", "c1")
     saver.put_writes(where, [("a", 1), ("b", 2)], "task-2", "path-1")
@@ -224,7 +224,7 @@ def test_writes_are_replaced_or_kept_as_langgraph_says(saver, sessions):
         ]
 
 
-def test_the_writes_of_one_checkpointer_are_seen_by_another(sessions):
+def test_writes_are_seen_by_another_checkpointer(sessions):
     one, other = FourfoldSaver(sessions), FourfoldSaver(sessions)
     put(one, "c1", x=1)
     where = config("t", "c1")
@@ -237,7 +237,7 @@ def test_the_writes_of_one_checkpointer_are_seen_by_another(sessions):
             assert [value for _, _, value in found] == [*range(number + 1)]
 
 
-def test_writes_may_come_before_their_checkpoint(saver, sessions):
+def test_writes_may_precede_their_checkpoint(saver, sessions):
     saver.put_writes(config("t", "c1"), [("a", 1)], "task")
     assert values(saver) is None
     put(saver, "c1", x=1)
@@ -260,7 +260,7 @@ states = st.dictionaries(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(states, st.integers(0, 100)), min_size=1, max_size=8))
-def test_any_state_comes_back_as_it_was_put(script):
+def test_any_state_is_read_as_it_was_put(script):
     """Each checkpoint stands on a random earlier one; half-way the process forgets everything."""
     sessions = Sessions()
     saver = FourfoldSaver(sessions)
@@ -327,7 +327,7 @@ models = st.builds(_changed, st.sampled_from([AIMessage, HumanMessage, Answer]),
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(models | plain, min_size=1, max_size=4), st.integers(0, 3), changes, plain)
-def test_a_fingerprint_of_messages_covers_what_packs_to_the_same_bytes(known, at, change, other):
+def test_fingerprint_matches_messages_that_pack_to_equal_bytes(known, at, change, other):
     prints = Fingerprint()
     for each in copy.deepcopy(known):
         assert prints.add(each)
@@ -351,7 +351,7 @@ def _like(message, held):
     return made
 
 
-def test_a_message_that_was_changed_in_place_is_not_covered():
+def test_message_changed_in_place_does_not_match_its_fingerprint():
     for change in (("content", "b"), ("id", None), ("tool_calls", [{}]), ("tool_calls", ())):
         stored = AIMessage("a", id="1")
         prints = Fingerprint()
@@ -367,14 +367,14 @@ def test_a_message_that_was_changed_in_place_is_not_covered():
         assert not prints.covers([_changed(AIMessage, ("id", other))])
 
 
-def test_one_is_not_true_in_a_fingerprint():
+def test_one_differs_from_true_in_a_fingerprint():
     for one, other in ((1, True), (1, 1.0), ({"a": 1}, {"a": True}), ("1", 1), ([], {})):
         assert packed([one]) != packed([other])
     assert packed([(1, 2)]) is None
     assert packed([AIMessage("a", id="1")]) != packed([AIMessage("b", id="1")])
 
 
-def test_the_library_imports_without_langgraph_and_says_what_to_install(tmp_path):
+def test_import_without_langgraph_names_the_extra(tmp_path):
     (tmp_path / "langgraph.py").write_text("raise ImportError('not here')")
     code = (
         "import fourfold, fourfold.adapters.openai_agents\n"
@@ -388,7 +388,7 @@ def test_the_library_imports_without_langgraph_and_says_what_to_install(tmp_path
     assert done.stdout == "pip install 'fourfold[langgraph]'\n"
 
 
-def test_a_store_that_is_open_for_reading_can_be_read(tmp_path):
+def test_read_only_store_can_be_read(tmp_path):
     with fourfold.open(tmp_path / "store") as store:
         put(FourfoldSaver(store.sessions), "c1", x=[1, "two"])
     with fourfold.open(tmp_path / "store", mode="r") as store:

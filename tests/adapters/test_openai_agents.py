@@ -24,12 +24,12 @@ def run(coroutine):
     return asyncio.run(coroutine)
 
 
-def test_it_is_a_session_of_the_sdk(sessions):
+def test_agents_session_implements_the_sdk_protocol(sessions):
     memory = pytest.importorskip("agents.memory", reason="openai-agents is not installed")
     assert isinstance(AgentsSession("s", sessions), memory.Session)
 
 
-def test_items_come_back_in_order_and_the_newest_ones_on_request(sessions):
+def test_get_items_returns_items_in_order_up_to_a_limit(sessions):
     session = AgentsSession("s", sessions)
     assert run(session.get_items()) == []
     run(session.add_items([item(number, 900) for number in range(300)]))
@@ -80,7 +80,7 @@ def test_foreign_event_leaves_the_conversation(sessions, choice):
     assert run(AgentsSession("s", sessions).get_items()) == [item(1), item(2)]
 
 
-def test_reading_after_foreign_events_costs_the_same_in_a_long_conversation(store, monkeypatch):
+def test_read_after_foreign_events_costs_the_same_in_long_conversations(store, monkeypatch):
     costs, reads, read = [], [], SqliteLogReader.events
     monkeypatch.setattr(SqliteLogReader, "events", lambda *args: reads.append(args) or read(*args))
     for name, count in (("short", 30), ("long", 3_000)):
@@ -119,7 +119,7 @@ def test_missing_payload_is_reported_and_pops_nothing(store):
     ),
     st.integers(1, 6),
 )
-def test_any_script_leaves_what_a_list_would_hold(script, limit):
+def test_any_script_matches_a_list(script, limit):
     sessions = Sessions()
     session, model, number = AgentsSession("日本語", sessions), [], 0
 
@@ -148,7 +148,7 @@ def test_any_script_leaves_what_a_list_would_hold(script, limit):
     sessions.close()
 
 
-def test_callers_at_once_lose_nothing_and_pop_nothing_twice(store):
+def test_concurrent_callers_lose_nothing_and_pop_nothing_twice(store):
     async def crowd():
         one, other = (AgentsSession("s", store.sessions) for _ in range(2))
         adds = [(one if n % 2 else other).add_items([item(n), item(n)]) for n in range(20)]
@@ -165,7 +165,7 @@ def test_callers_at_once_lose_nothing_and_pop_nothing_twice(store):
     assert store.sessions.verify() == []
 
 
-def test_a_restart_finds_the_items_and_the_past_keeps_what_was_popped(tmp_path):
+def test_restart_finds_the_items_and_popped_ones_in_the_past(tmp_path):
     with fourfold.open(tmp_path / "store") as store:
         session = AgentsSession("s", store.sessions)
         run(session.add_items([item(1), item(2)]))
@@ -181,13 +181,13 @@ def test_a_restart_finds_the_items_and_the_past_keeps_what_was_popped(tmp_path):
 
 
 @pytest.mark.parametrize("name", [None, "", 1.5, "\ud800", b"s"])
-def test_a_bad_name_is_refused(sessions, name):
+def test_bad_name_is_refused(sessions, name):
     with pytest.raises(InvalidInput):
         run(AgentsSession(name, sessions).add_items([item(1)]))
     assert sessions.list_sessions() == []
 
 
-def test_bad_items_are_refused_and_nothing_is_written(sessions):
+def test_bad_items_are_refused_and_write_nothing(sessions):
     session = AgentsSession("s", sessions)
     run(session.add_items([item(1)]))
     for bad in ("text", {"role": "user"}):
@@ -203,7 +203,7 @@ def test_bad_items_are_refused_and_nothing_is_written(sessions):
     assert run(session.get_items()) == [item(1)]
 
 
-def test_a_runner_of_the_sdk_keeps_its_conversation_over_a_restart(tmp_path):
+def test_sdk_runner_keeps_its_conversation_over_a_restart(tmp_path):
     """The SDK itself, with its own scripted model: a tool is called, and the next process goes on
     with all that was said.
     """

@@ -1,10 +1,10 @@
-"""Sessions in the shapes that other libraries expect.
+"""Sessions in the interfaces that other libraries expect.
 
-    fourfold.adapters.langgraph.saver        a checkpointer of LangGraph; needs fourfold[langgraph]
+    fourfold.adapters.langgraph        a checkpointer of LangGraph; needs fourfold[langgraph]
     fourfold.adapters.openai_agents    a session of the OpenAI Agents SDK
 
-Everything that an adapter keeps is events and payloads of ordinary sessions: views of the past,
-verification, bundles, collection and the pipeline work on it as on any other session.
+Adapters store only events and payloads of ordinary sessions: views of the past, verification,
+bundles, garbage collection and the pipeline work on them as on any other session.
 """
 
 from __future__ import annotations

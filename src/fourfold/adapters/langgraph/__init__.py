@@ -1,4 +1,4 @@
-"""LangGraph: a checkpointer that keeps threads as sessions."""
+"""LangGraph checkpointer that stores threads as sessions."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""Checkpoints as events of a session: each says what it changes of an earlier one.
+"""Checkpoints as events of a session; each stores the difference to an earlier one.
 
-A checkpoint is a `step/started` event. Its step names the event of another checkpoint, its *base*,
-and holds what differs: the versions of channels, what nodes have seen, and the values of channels
-that changed. A value is written in one of three ways, called *nodes* here:
+A checkpoint is a `step/started` event. Its step refers to the event of another checkpoint, its
+*base*, and stores what differs: versions of channels, versions that nodes have seen, and values of
+channels that changed. A value is written in one of three forms, called *nodes* here:
 
     {"value": item}                               the whole value
     {"list": [item...], "keep": n, "on": event}   a list: the first n items of the list that another
                                                   event holds for this channel, and then these
     {"at": event}                                 the value that another event holds
 
-Every so often a checkpoint has no base and says everything, with `at` for values: so a checkpoint
-is found in few steps, however long its thread is. References are to events, which never change.
+Some checkpoints have no base and are complete, with `at` for values, so that a checkpoint is read
+in few steps, however long its thread is. References are to events, which never change.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from typing import Any
 
 import msgspec
 
-from fourfold.adapters.session_ids import long
+from fourfold.adapters.session_ids import expand_name
 from fourfold.errors import CorruptData
 from fourfold.models.sessions import Event
 
 DEPTH_MAX = 32
-"""So many differences lie on top of a checkpoint that says everything."""
+"""Maximum number of differences on top of a complete checkpoint."""
 TYPES = frozenset({"step/started", "step/put"})
 
 
 class Record(msgspec.Struct):
-    """A checkpoint with all but the values of its channels."""
+    """A checkpoint without the values of its channels."""
 
     event: int
     id: str
@@ -38,20 +38,20 @@ class Record(msgspec.Struct):
     versions: dict[str, Any]
     seen: dict[str, dict[str, Any]]
     places: dict[str, int]
-    """Which event holds the value of each channel."""
+    """The event that holds the value of each channel."""
     rest: tuple[str, Any]
     metadata: tuple[str, Any]
     latest: int | None
-    """The event of the checkpoint with the greatest id, where that is another one."""
+    """The event of the checkpoint with the greatest id, if that is another one."""
 
     @property
     def newest(self) -> int:
-        """The event of the newest checkpoint, when this one is the last of the log."""
+        """The event of the newest checkpoint, if this one is the last of the log."""
         return self.event if self.latest is None else self.latest
 
 
 def is_checkpoint(event: Event) -> bool:
-    """Tell a checkpoint from a step that another program added to the session."""
+    """Return True for a checkpoint, False for a step that another program added."""
     return (
         event.type in TYPES
         and event.key is not None
@@ -60,13 +60,14 @@ def is_checkpoint(event: Event) -> bool:
     )
 
 
-def base_of(event: Event) -> int | None:
+def get_base_event(event: Event) -> int | None:
+    """Return the id of the base event, or None."""
     base: int | None = event.data["step"].get("base")
     return base
 
 
-def record_of(event: Event, base: Record | None) -> Record:
-    """The checkpoint that an event holds, whose base is `base`."""
+def parse_record(event: Event, base: Record | None) -> Record:
+    """Return the checkpoint of an event whose base is `base`."""
     try:
         step = event.data["step"]
         places = {} if base is None else dict(base.places)
@@ -76,24 +77,26 @@ def record_of(event: Event, base: Record | None) -> Record:
             places[name] = node.get("at", event.id)
         return Record(
             event=event.id,
-            id=step["checkpoint_id"] if "checkpoint_id" in step else _id_of(event.key),
+            id=step["checkpoint_id"]
+            if "checkpoint_id" in step
+            else _parse_checkpoint_id(event.key),
             parent=step["parent_id"] if "parent_id" in step or base is None else base.id,
             depth=0 if base is None else base.depth + 1,
-            versions=_changed(None if base is None else base.versions, step, "versions"),
-            seen=_changed(None if base is None else base.seen, step, "seen"),
+            versions=_apply_changes(None if base is None else base.versions, step, "versions"),
+            seen=_apply_changes(None if base is None else base.seen, step, "seen"),
             places=places,
-            rest=_told(step, "rest"),
-            metadata=_told(step, "metadata"),
+            rest=_get_document(step, "rest"),
+            metadata=_get_document(step, "metadata"),
             latest=step.get("latest"),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise CorruptData(
-            f"event {event.id} of session {event.session!r} is no checkpoint: {error!r}"
+            f"event {event.id} of session {event.session!r} is not a checkpoint: {error!r}"
         ) from error
 
 
-def difference(base: Record | None, parent: str | None) -> dict[str, Any]:
-    """The beginning of a step that stands on `base`, or on nothing."""
+def begin_step(base: Record | None, parent: str | None) -> dict[str, Any]:
+    """Return the start of a step that refers to `base`, or that is complete."""
     if base is None:
         return {"parent_id": parent}
     step: dict[str, Any] = {"base": base.event}
@@ -102,31 +105,32 @@ def difference(base: Record | None, parent: str | None) -> dict[str, Any]:
     return step
 
 
-def changes(name: str, before: dict[str, Any] | None, after: dict[str, Any]) -> dict[str, Any]:
-    """What a step says to turn one mapping into another: names that are set, names that go."""
+def diff_mapping(name: str, before: dict[str, Any] | None, after: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a step that turn one mapping into another: names set, names removed."""
     if before is None:
         return {name: after}
-    told: dict[str, Any] = {}
-    new = {key: value for key, value in after.items() if before.get(key, _NOTHING) != value}
-    gone = sorted(key for key in before if key not in after)
-    if new:
-        told[name] = new
-    if gone:
-        told[f"{name}_gone"] = gone
-    return told
+    fields: dict[str, Any] = {}
+    added = {key: value for key, value in after.items() if before.get(key, _NOTHING) != value}
+    removed = sorted(key for key in before if key not in after)
+    if added:
+        fields[name] = added
+    if removed:
+        fields[f"{name}_gone"] = removed
+    return fields
 
 
-def shorten(step: dict[str, Any]) -> None:
-    """Leave out the channels that were updated where they are those with a new version and a
-    value, as LangGraph has it.
+def omit_updated_channels(step: dict[str, Any]) -> None:
+    """Omit the updated channels if they equal those with a new version and a value.
+
+    This is how LangGraph usually sets them.
     """
     rest = step.get("rest", {})
-    if "updated_channels" in rest and rest["updated_channels"] == _updated(step):
+    if "updated_channels" in rest and rest["updated_channels"] == _updated_channels(step):
         step["rest"] = {k: v for k, v in rest.items() if k != "updated_channels"}
         step["updated"] = True
 
 
-def _updated(step: dict[str, Any]) -> list[str]:
+def _updated_channels(step: dict[str, Any]) -> list[str]:
     gone = step.get("gone", ())
     return sorted(name for name in step.get("versions", ()) if name not in gone)
 
@@ -134,23 +138,25 @@ def _updated(step: dict[str, Any]) -> list[str]:
 _NOTHING = object()
 
 
-def _id_of(key: str | None) -> str:
-    """The id of a checkpoint from the key of its event: `c<id>`, or `c<id>#<number>`."""
+def _parse_checkpoint_id(key: str | None) -> str:
+    """Return the checkpoint id from an event key: `c<id>`, or `c<id>#<number>`."""
     if key is None:
         raise KeyError("checkpoint_id")
-    return long(key[1:].partition("#")[0])
+    return expand_name(key[1:].partition("#")[0])
 
 
-def _told(step: dict[str, Any], name: str) -> tuple[str, Any]:
-    """A dict that stands in a step as it is, or serialised."""
+def _get_document(step: dict[str, Any], name: str) -> tuple[str, Any]:
+    """Return a dict of a step and its form: plain or serialized."""
     if name in step:
         if name == "rest" and step.get("updated"):
-            return "plain", {**step[name], "updated_channels": _updated(step)}
+            return "plain", {**step[name], "updated_channels": _updated_channels(step)}
         return "plain", step[name]
     return "item", step[f"{name}_item"]
 
 
-def _changed(before: dict[str, Any] | None, step: dict[str, Any], name: str) -> dict[str, Any]:
-    gone = step.get(f"{name}_gone", ())
-    kept = {key: value for key, value in (before or {}).items() if key not in gone}
-    return {**kept, **step.get(name, {})}
+def _apply_changes(
+    before: dict[str, Any] | None, step: dict[str, Any], name: str
+) -> dict[str, Any]:
+    removed = step.get(f"{name}_gone", ())
+    remaining = {key: value for key, value in (before or {}).items() if key not in removed}
+    return {**remaining, **step.get(name, {})}

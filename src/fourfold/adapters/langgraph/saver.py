@@ -1,15 +1,15 @@
-"""A checkpointer of LangGraph that stores what changed.
+"""LangGraph checkpointer that stores only what changed.
 
     saver = FourfoldSaver(store.sessions)
     graph = builder.compile(checkpointer=saver)
 
-LangGraph hands over its whole state at every step. Here each step is an event that holds what is
-new: of a list of messages only those that were appended, of the other channels only those that have
-another version. Threads are sessions, so everything that can be done with those can be done with
-them: views of the past, verification, bundles, collection, the pipeline.
+LangGraph passes its whole state at every step. Here each step is an event with what is new: of a
+list of messages only the appended ones, of the other channels only those with a new version.
+Threads are sessions, so all features of sessions apply: views of the past, verification, bundles,
+garbage collection, the pipeline.
 
-All that LangGraph asks of a checkpointer is here, for threads and for coroutines, also what few
-checkpointers have: `delete_for_runs`, `copy_thread`, `prune` and the history of delta channels.
+The whole checkpointer interface is implemented, for threads and coroutines, including the optional
+`delete_for_runs`, `copy_thread`, `prune` and the history of delta channels.
 """
 
 from __future__ import annotations
@@ -40,54 +40,56 @@ try:
     )
 except ImportError as error:
     raise MissingDependency(
-        "the checkpointer needs the package langgraph-checkpoint",
+        "the checkpointer requires langgraph-checkpoint, which is not installed",
         hint="pip install 'fourfold[langgraph]'",
     ) from error
 
 from fourfold.adapters.langgraph.records import Record
-from fourfold.adapters.langgraph.thread_log import StoredCheckpoint, ThreadLog
+from fourfold.adapters.langgraph.thread_log import LruCache, ThreadLog
 from fourfold.adapters.langgraph.values import Serde
-from fourfold.adapters.session_ids import Generations, checked, encoded
+from fourfold.adapters.session_ids import Generations, check_name, encode_name
 
 LIBRARY = "langgraph"
 Names = list[str]
 Config = Any
-"""A RunnableConfig; only its `configurable` counts."""
+"""A RunnableConfig; only its `configurable` is used."""
 
 
 class FourfoldSaver(BaseCheckpointSaver[int]):
-    """Checkpoints in the sessions of a store. It may be shared by threads and coroutines."""
+    """Checkpointer that uses the sessions of a store. Threads and coroutines may share it."""
 
     def __init__(self, sessions: Sessions, *, serde: Any = None) -> None:
         super().__init__(serde=serde)
         if not isinstance(sessions, Sessions):
             raise InvalidInput(
-                f"a FourfoldSaver stands on sessions, not on {type(sessions).__name__}",
-                hint="As in FourfoldSaver(store.sessions).",
+                f"FourfoldSaver expects store.sessions, got {type(sessions).__name__}",
+                hint="Use FourfoldSaver(store.sessions).",
             )
         self.sessions = sessions
         self._names = Generations(sessions, LIBRARY)
-        self._forget()
+        self._reset_caches()
 
-    def _forget(self) -> None:
-        self._logs: StoredCheckpoint[ThreadLog] = StoredCheckpoint(limits.ADAPTER_THREADS_MAX)
-        # A lock lives as long as somebody holds it or waits for it.
+    def _reset_caches(self) -> None:
+        self._logs: LruCache[ThreadLog] = LruCache(limits.ADAPTER_THREADS_MAX)
+        # A lock exists as long as a thread holds it or waits for it.
         self._locks: WeakValueDictionary[str, Any] = WeakValueDictionary()
         self._guard = threading.Lock()
 
     def with_allowlist(self, extra_allowlist: Any) -> FourfoldSaver:
+        """Return a checkpointer whose serializer also allows other types."""
         clone = super().with_allowlist(extra_allowlist)
         assert isinstance(clone, FourfoldSaver)
         if clone is not self:
-            # What was read under the other rules must not be handed out under these.
-            clone._forget()  # noqa: SLF001 - its own class
+            # Values read under other rules must not be returned under these.
+            clone._reset_caches()  # noqa: SLF001
         return clone
 
     # One checkpoint
 
     def get_tuple(self, config: Config) -> CheckpointTuple | None:
-        thread, ns, checkpoint_id = _parts(config)
-        with self._held(thread):
+        """Return a checkpoint, by default the newest one of the thread, or None."""
+        thread, ns, checkpoint_id = _parse_config(config)
+        with self._locked(thread):
             log = self._log(thread, ns)
             if log is None:
                 return None
@@ -101,11 +103,12 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> Config:
-        thread, ns, parent = _parts(config)
-        kept = get_checkpoint_metadata(config, metadata)
-        with self._held(thread):
-            log = self._begun(thread, ns)
-            log.put(checkpoint, kept, parent, new_versions or {})
+        """Store a checkpoint and return the config that names it."""
+        thread, ns, parent = _parse_config(config)
+        merged_metadata = get_checkpoint_metadata(config, metadata)
+        with self._locked(thread):
+            log = self._get_or_create_log(thread, ns)
+            log.put(checkpoint, merged_metadata, parent, new_versions or {})
         return _config(thread, ns, checkpoint["id"])
 
     def put_writes(
@@ -115,19 +118,20 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        thread, ns, checkpoint_id = _parts(config)
+        """Store the pending writes of a task."""
+        thread, ns, checkpoint_id = _parse_config(config)
         if checkpoint_id is None:
-            raise InvalidInput("writes belong to a checkpoint, and the config names none")
+            raise InvalidInput("config: must have a checkpoint_id to store writes")
         if not writes:
             return
-        listed = [
+        indexed_writes = [
             (channel, WRITES_IDX_MAP.get(channel, index), value)
             for index, (channel, value) in enumerate(writes)
         ]
         replace = all(channel in WRITES_IDX_MAP for channel, _ in writes)
-        with self._held(thread):
-            log = self._begun(thread, ns)
-            log.put_writes(checkpoint_id, listed, (task_id, task_path), replace=replace)
+        with self._locked(thread):
+            log = self._get_or_create_log(thread, ns)
+            log.put_writes(checkpoint_id, indexed_writes, (task_id, task_path), replace=replace)
 
     # Many
 
@@ -135,26 +139,28 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
         self,
         config: Config | None,
         *,
-        filter: dict[str, Any] | None = None,  # noqa: A002 - LangGraph calls it so
+        filter: dict[str, Any] | None = None,  # noqa: A002 - LangGraph's name
         before: Config | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
+        """Yield checkpoints, newest first, of a thread or of all threads."""
         if limit is not None and (type(limit) is not int or limit < 0):
-            raise InvalidInput(f"limit is {limit!r}, not a number of checkpoints")
+            raise InvalidInput(f"limit: must be an int of 0 or more, got {limit!r}")
         end = None if before is None else _configurable(before).get("checkpoint_id")
-        found = self._matching(config, filter or {}, end)
-        for log, record, thread, ns in islice(found, limit):
-            with self._held(thread):
-                made = self._tuple(log, record, thread, ns)
-            yield made
+        matches = self._iter_matching(config, filter or {}, end)
+        for log, record, thread, ns in islice(matches, limit):
+            with self._locked(thread):
+                checkpoint = self._tuple(log, record, thread, ns)
+            yield checkpoint
 
     def get_delta_channel_history(
         self, *, config: Config, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        thread, ns, checkpoint_id = _parts(config)
+        """Return the writes to delta channels since their last stored values."""
+        thread, ns, checkpoint_id = _parse_config(config)
         collected: dict[str, list[PendingWrite]] = {name: [] for name in channels}
         seeds: dict[str, Any] = {}
-        with self._held(thread):
+        with self._locked(thread):
             log = self._log(thread, ns)
             target = None
             if log is not None:
@@ -164,9 +170,9 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
                 for _, task, _, channel, value in reversed(log.writes(record.id)):
                     if channel in collected and channel not in seeds:
                         collected[channel].append((task, channel, value))
-                held = {n: at for n, at in record.places.items() if n in collected}
-                if fresh := {n: at for n, at in held.items() if n not in seeds}:
-                    seeds.update(log.values(fresh))
+                places = {n: event_id for n, event_id in record.places.items() if n in collected}
+                if new_places := {n: event_id for n, event_id in places.items() if n not in seeds}:
+                    seeds.update(log.values(new_places))
                 record = _parent(log, record)
         history: dict[str, DeltaChannelHistory] = {}
         for name, writes in collected.items():
@@ -178,72 +184,75 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
     # Whole threads
 
     def delete_thread(self, thread_id: str) -> None:
-        """Delete all checkpoints of a thread. Their events go with the next collection that they
-        are old enough for; the thread can begin anew at once.
+        """Delete all checkpoints of a thread; the thread can start again at once.
+
+        Garbage collection removes their events once they are old enough.
         """
-        thread = checked(thread_id, "thread_id")
-        with self._held(thread):
-            if next(self._names.listed(f"{self._names.family(thread)}/"), None) is None:
+        thread = check_name(thread_id, "thread_id")
+        with self._locked(thread):
+            if next(self._names.iter_sessions(f"{self._names.name_prefix(thread)}/"), None) is None:
                 return
-            number = self._names.free(thread)
-            self._names.move_on(thread, number)
+            number = self._names.next_free_number(thread)
+            self._names.set_current(thread, number)
             self._names.delete_before(thread, number)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Copy a thread, with all that came before, to one that does not exist yet."""
-        source = checked(source_thread_id, "source_thread_id")
-        target = checked(target_thread_id, "target_thread_id")
-        with self._held(source, target):
+        """Copy a thread with its history to one that does not exist yet."""
+        source = check_name(source_thread_id, "source_thread_id")
+        target = check_name(target_thread_id, "target_thread_id")
+        with self._locked(source, target):
             if self._namespaces(target):
                 raise AlreadyExists(
-                    f"there is a thread {target!r} already",
+                    f"thread {target!r} already exists",
                     hint="Copy to a new thread, or delete that one first.",
                 )
             spaces = self._namespaces(source)
             if not spaces:
                 return
-            number = self._names.free(target)
+            number = self._names.next_free_number(target)
             for ns, log in spaces.items():
                 sid = self._sid(target, number, ns)
-                self._names.begin(sid, _described(target, ns))
+                self._names.begin(sid, _session_options(target, ns))
                 after = self.sessions.current_view(sid).counters.event
-                # The same events under the same ids: what they say of each other stays true.
+                # The events keep their ids, so references between them stay valid.
                 for event in self.sessions.events_since(log.sid, after):
                     copied = {"type": event.type, **event.data}
                     self.sessions.append_event(sid, copied, key=event.key)
-            self._names.move_on(target, number)
+            self._names.set_current(target, number)
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Keep the newest checkpoint of each namespace of the threads, or delete them whole. What
-        the delta channels of a kept checkpoint are made of is kept too.
+        """Keep only the newest checkpoint of each namespace of threads, or delete the threads.
+
+        Checkpoints that the delta channels of a retained checkpoint depend on are retained too.
         """
         if strategy not in {"keep_latest", "delete"}:
-            raise InvalidInput(
-                f"{strategy!r:.100} is not a way to prune", hint="keep_latest or delete."
-            )
-        for thread in [checked(each, "thread_id") for each in thread_ids]:
+            raise InvalidInput(f"strategy: must be keep_latest or delete, got {strategy!r:.100}")
+        for thread in [check_name(thread_id, "thread_id") for thread_id in thread_ids]:
             if strategy == "delete":
                 self.delete_thread(thread)
             else:
-                self._rewrite(thread, _latest)
+                self._rewrite(thread, _latest_ids)
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Delete the checkpoints that these runs made, in all threads."""
-        gone = {str(each) for each in run_ids}
+        """Delete the checkpoints of these runs, in all threads."""
+        deleted_runs = {str(run_id) for run_id in run_ids}
 
-        def others(log: ThreadLog) -> set[str]:
+        def remaining(log: ThreadLog) -> set[str]:
             return {
                 record.id
                 for record in log.records()
-                if log.told(record.metadata).get("run_id") not in gone
+                if log.read_document(record.metadata).get("run_id") not in deleted_runs
             }
 
-        for thread in {thread: None for run in gone for thread in self._threads_of_run(run)}:
-            self._rewrite(thread, others)
+        for thread in {
+            thread: None for run in deleted_runs for thread in self._threads_of_run(run)
+        }:
+            self._rewrite(thread, remaining)
 
     # For coroutines
 
     async def aget_tuple(self, config: Config) -> CheckpointTuple | None:
+        """Return a checkpoint, by default the newest one of the thread, or None."""
         return await asyncio.to_thread(self.get_tuple, config)
 
     async def aput(
@@ -253,6 +262,7 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> Config:
+        """Store a checkpoint and return the config that names it."""
         return await asyncio.to_thread(self.put, config, checkpoint, metadata, new_versions)
 
     async def aput_writes(
@@ -262,6 +272,7 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
         task_id: str,
         task_path: str = "",
     ) -> None:
+        """Store the pending writes of a task."""
         await asyncio.to_thread(self.put_writes, config, writes, task_id, task_path)
 
     async def alist(
@@ -272,33 +283,39 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
         before: Config | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
-        found = self.list(config, filter=filter, before=before, limit=limit)
-        while (each := await asyncio.to_thread(next, found, None)) is not None:
-            yield each
+        """Yield checkpoints, newest first, of a thread or of all threads."""
+        checkpoints = self.list(config, filter=filter, before=before, limit=limit)
+        while (checkpoint := await asyncio.to_thread(next, checkpoints, None)) is not None:
+            yield checkpoint
 
     async def aget_delta_channel_history(
         self, *, config: Config, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
+        """Return the writes to delta channels since their last stored values."""
         return await asyncio.to_thread(
             self.get_delta_channel_history, config=config, channels=channels
         )
 
     async def adelete_thread(self, thread_id: str) -> None:
+        """Delete all checkpoints of a thread; the thread can start again at once."""
         await asyncio.to_thread(self.delete_thread, thread_id)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copy a thread with its history to one that does not exist yet."""
         await asyncio.to_thread(self.copy_thread, source_thread_id, target_thread_id)
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Keep only the newest checkpoint of each namespace of threads, or delete the threads."""
         await asyncio.to_thread(self.prune, thread_ids, strategy=strategy)
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Delete the checkpoints of these runs, in all threads."""
         await asyncio.to_thread(self.delete_for_runs, run_ids)
 
     # Inside
 
     def _tuple(self, log: ThreadLog, record: Record, thread: str, ns: str) -> CheckpointTuple:
-        rest: Any = log.told(record.rest)
+        rest: Any = log.read_document(record.rest)
         checkpoint: Any = {
             **rest,
             "id": record.id,
@@ -306,24 +323,24 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
             "versions_seen": {node: dict(seen) for node, seen in record.seen.items()},
             "channel_values": log.values(record.places),
         }
-        metadata: Any = log.told(record.metadata)
+        metadata: Any = log.read_document(record.metadata)
         parent = None if record.parent is None else _config(thread, ns, record.parent)
         writes = [(task, channel, value) for _, task, _, channel, value in log.writes(record.id)]
         return CheckpointTuple(_config(thread, ns, record.id), checkpoint, metadata, parent, writes)
 
-    def _matching(
-        self, config: Config | None, wanted: dict[str, Any], before: str | None
+    def _iter_matching(
+        self, config: Config | None, metadata_filter: dict[str, Any], before: str | None
     ) -> Iterator[tuple[ThreadLog, Record, str, str]]:
-        named = {} if config is None else _configurable(config)
-        only, ns = named.get("checkpoint_id"), named.get("checkpoint_ns")
-        run = wanted.get("run_id")
+        configurable = {} if config is None else _configurable(config)
+        only, ns = configurable.get("checkpoint_id"), configurable.get("checkpoint_ns")
+        run = metadata_filter.get("run_id")
         threads: Iterable[str]
         if config is not None:
-            threads = [_parts(config)[0]]
+            threads = [_parse_config(config)[0]]
         else:
             threads = self._threads_of_run(run) if isinstance(run, str) else self._threads()
         for thread in threads:
-            with self._held(thread):
+            with self._locked(thread):
                 spaces = self._namespaces(thread)
             for name, log in spaces.items():
                 if ns is not None and name != ns:
@@ -331,52 +348,54 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
                 for record in log.records(before):
                     if only is not None and record.id != only:
                         continue
-                    metadata = log.told(record.metadata) if wanted else {}
-                    if all(metadata.get(key) == value for key, value in wanted.items()):
+                    metadata = log.read_document(record.metadata) if metadata_filter else {}
+                    if all(metadata.get(key) == value for key, value in metadata_filter.items()):
                         yield log, record, thread, name
 
-    def _rewrite(self, thread: str, kept: Callable[[ThreadLog], set[str]]) -> None:
-        """Carry over what is kept to a new generation of the thread, and delete the old one."""
-        with self._held(thread):
+    def _rewrite(self, thread: str, select: Callable[[ThreadLog], set[str]]) -> None:
+        """Copy selected checkpoints to a new generation of the thread, and delete the old one."""
+        with self._locked(thread):
             spaces = self._namespaces(thread)
-            choices = {ns: kept(log) for ns, log in spaces.items()}
+            choices = {ns: select(log) for ns, log in spaces.items()}
             if all(len(choices[ns]) == sum(1 for _ in log.records()) for ns, log in spaces.items()):
                 return
-            number = self._names.free(thread)
+            number = self._names.next_free_number(thread)
             for ns, log in spaces.items():
                 if not choices[ns]:
                     continue
                 sid = self._sid(thread, number, ns)
-                self._names.begin(sid, _described(thread, ns))
-                _carry(log, ThreadLog(self.sessions, sid, Serde(self.serde)), choices[ns])
-            self._names.move_on(thread, number)
+                self._names.begin(sid, _session_options(thread, ns))
+                _copy_checkpoints(
+                    log, ThreadLog(self.sessions, sid, Serde(self.serde)), choices[ns]
+                )
+            self._names.set_current(thread, number)
             self._names.delete_before(thread, number)
 
     def _threads(self) -> Iterator[str]:
         """Yield the names of all threads, in the order of their creation, as they are read."""
         seen: set[str] = set()
-        for info in self._names.listed(f"{LIBRARY}/"):
-            thread = self._thread_of(info.id)
+        for info in self._names.iter_sessions(f"{LIBRARY}/"):
+            thread = self._find_thread(info.id)
             if thread is not None and thread not in seen:
                 seen.add(thread)
                 yield thread
 
     def _threads_of_run(self, run_id: str) -> Names:
         """List the threads that may have a checkpoint of a run, in the order of their creation."""
-        found: dict[str, int] = {}
+        threads: dict[str, int] = {}
         with self.sessions.log.read() as reading:
             ids = [row.id for row in reading.sessions_of_run(f"{LIBRARY}/", run_id)]
         for sid in ids:
-            thread = self._thread_of(sid)
-            if thread is not None and thread not in found:
+            thread = self._find_thread(sid)
+            if thread is not None and thread not in threads:
                 with self.sessions.log.read() as reading:
-                    current = self._names.current(thread)
-                    rows = reading.sessions(0, 1, deleted=False, prefix=current)
-                found[thread] = rows[0].key if rows else 0
-        return sorted(found, key=found.__getitem__)
+                    current_prefix = self._names.current_prefix(thread)
+                    rows = reading.sessions(0, 1, deleted=False, prefix=current_prefix)
+                threads[thread] = rows[0].key if rows else 0
+        return sorted(threads, key=threads.__getitem__)
 
-    def _thread_of(self, sid: str) -> str | None:
-        """Return the thread that a session is of; None if it is not of one, or is gone."""
+    def _find_thread(self, sid: str) -> str | None:
+        """Return the thread of a session, or None if it is not a thread's, or is deleted."""
         try:
             session = self.sessions.current_view(sid).session or {}
         except NotFound:
@@ -384,44 +403,44 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
         return session["thread_id"] if session.get("kind") == LIBRARY else None
 
     def _namespaces(self, thread: str) -> dict[str, ThreadLog]:
-        """The namespaces of a thread that have a session."""
-        current = self._names.current(thread)
-        found = {}
-        for info in self._names.listed(current):
-            if info.id == current or info.id.startswith(f"{current}/"):
+        """Return the namespaces of a thread that have a session."""
+        current_prefix = self._names.current_prefix(thread)
+        logs = {}
+        for info in self._names.iter_sessions(current_prefix):
+            if info.id == current_prefix or info.id.startswith(f"{current_prefix}/"):
                 session = self.sessions.current_view(info.id).session or {}
                 ns = session.get("checkpoint_ns", "")
                 log = self._log(thread, ns)
                 if log is not None:
-                    found[ns] = log
-        return found
+                    logs[ns] = log
+        return logs
 
     def _log(self, thread: str, ns: str) -> ThreadLog | None:
-        """The log of a namespace, if there is one."""
-        known = self._logs.get((thread, ns))
-        if known is not None and known.exists():
-            return known
-        sid = self._sid(thread, self._names.number(thread), ns)
+        """Return the log of a namespace, or None."""
+        cached = self._logs.get((thread, ns))
+        if cached is not None and cached.exists():
+            return cached
+        sid = self._sid(thread, self._names.current_number(thread), ns)
         log = ThreadLog(self.sessions, sid, Serde(self.serde))
         if not log.exists():
             return None
-        return self._keep(thread, ns, log)
+        return self._cache_log(thread, ns, log)
 
-    def _begun(self, thread: str, ns: str) -> ThreadLog:
+    def _get_or_create_log(self, thread: str, ns: str) -> ThreadLog:
         log = self._log(thread, ns)
         if log is None:
-            sid = self._sid(thread, self._names.number(thread), ns)
-            self._names.begin(sid, _described(thread, ns))
-            log = self._keep(thread, ns, ThreadLog(self.sessions, sid, Serde(self.serde)))
+            sid = self._sid(thread, self._names.current_number(thread), ns)
+            self._names.begin(sid, _session_options(thread, ns))
+            log = self._cache_log(thread, ns, ThreadLog(self.sessions, sid, Serde(self.serde)))
         return log
 
     def _sid(self, thread: str, number: int, ns: str) -> str:
-        sid = f"{self._names.family(thread)}/{number}"
-        return f"{sid}/{encoded(ns)}" if ns else sid
+        sid = f"{self._names.name_prefix(thread)}/{number}"
+        return f"{sid}/{encode_name(ns)}" if ns else sid
 
     @contextmanager
-    def _held(self, *threads: str) -> Iterator[None]:
-        """While nobody else of this checkpointer works on these threads."""
+    def _locked(self, *threads: str) -> Iterator[None]:
+        """Hold the locks of these threads."""
         with ExitStack() as stack:
             for thread in sorted(set(threads)):
                 with self._guard:
@@ -431,41 +450,41 @@ class FourfoldSaver(BaseCheckpointSaver[int]):
                 stack.enter_context(lock)
             yield
 
-    def _keep(self, thread: str, ns: str, log: ThreadLog) -> ThreadLog:
+    def _cache_log(self, thread: str, ns: str, log: ThreadLog) -> ThreadLog:
         with self._guard:
             self._logs[thread, ns] = log
         return log
 
 
-def _carry(log: ThreadLog, target: ThreadLog, kept: set[str]) -> None:
-    """Put the kept checkpoints of one log, with their writes, into an empty one."""
-    for record in sorted(log.records(), key=lambda each: each.event):
-        if record.id not in kept:
+def _copy_checkpoints(log: ThreadLog, target: ThreadLog, ids: set[str]) -> None:
+    """Copy checkpoints of one log, with their writes, into an empty one."""
+    for record in sorted(log.records(), key=lambda record: record.event):
+        if record.id not in ids:
             continue
         checkpoint = {
-            **log.told(record.rest),
+            **log.read_document(record.rest),
             "id": record.id,
             "channel_versions": record.versions,
             "versions_seen": record.seen,
             "channel_values": log.values(record.places),
         }
-        target.put(checkpoint, log.told(record.metadata), record.parent, None)
+        target.put(checkpoint, log.read_document(record.metadata), record.parent, None)
         for event in log.write_events(record.id):
             target.add_writes(record.id, {"type": event.type, **event.data})
 
 
-def _latest(log: ThreadLog) -> set[str]:
-    """The newest checkpoint, and what its delta channels are read from."""
+def _latest_ids(log: ThreadLog) -> set[str]:
+    """Return the newest checkpoint, and those that its delta channels depend on."""
     record = log.newest()
     if record is None:
         return set()
-    kept = {record.id}
-    missing = set(log.told(record.metadata).get("counters_since_delta_snapshot") or {})
+    ids = {record.id}
+    missing = set(log.read_document(record.metadata).get("counters_since_delta_snapshot") or {})
     missing -= record.places.keys()
     while missing and (record := _parent(log, record)) is not None:
-        kept.add(record.id)
+        ids.add(record.id)
         missing -= record.places.keys()
-    return kept
+    return ids
 
 
 def _parent(log: ThreadLog | None, record: Record | None) -> Record | None:
@@ -474,36 +493,36 @@ def _parent(log: ThreadLog | None, record: Record | None) -> Record | None:
     return log.find(record.parent)
 
 
-def _described(thread: str, ns: str) -> dict[str, Any]:
+def _session_options(thread: str, ns: str) -> dict[str, Any]:
     return {"kind": LIBRARY, "thread_id": thread, "checkpoint_ns": ns}
 
 
 def _config(thread: str, ns: str, checkpoint_id: str) -> Config:
-    named = {"thread_id": thread, "checkpoint_ns": ns, "checkpoint_id": checkpoint_id}
-    return {"configurable": named}
+    configurable = {"thread_id": thread, "checkpoint_ns": ns, "checkpoint_id": checkpoint_id}
+    return {"configurable": configurable}
 
 
 def _configurable(config: Config) -> Mapping[str, Any]:
-    found = config.get("configurable") if isinstance(config, Mapping) else None
-    if not isinstance(found, Mapping):
+    configurable = config.get("configurable") if isinstance(config, Mapping) else None
+    if not isinstance(configurable, Mapping):
         raise InvalidInput(
-            'the config has no "configurable"',
-            hint='As in {"configurable": {"thread_id": "1"}}.',
+            'config: must have "configurable"',
+            hint='Pass {"configurable": {"thread_id": "1"}}.',
         )
-    return found
+    return configurable
 
 
-def _parts(config: Config) -> tuple[str, str, str | None]:
-    """Thread, namespace and checkpoint that a config names."""
-    named = _configurable(config)
-    if "thread_id" not in named:
+def _parse_config(config: Config) -> tuple[str, str, str | None]:
+    """Return the thread, namespace and checkpoint of a config."""
+    configurable = _configurable(config)
+    if "thread_id" not in configurable:
         raise InvalidInput(
-            "the config names no thread_id", hint='As in {"configurable": {"thread_id": "1"}}.'
+            "config: must have a thread_id", hint='Pass {"configurable": {"thread_id": "1"}}.'
         )
-    thread = checked(named["thread_id"], "thread_id")
-    ns, checkpoint_id = named.get("checkpoint_ns", ""), named.get("checkpoint_id")
+    thread = check_name(configurable["thread_id"], "thread_id")
+    ns, checkpoint_id = configurable.get("checkpoint_ns", ""), configurable.get("checkpoint_id")
     if not isinstance(ns, str):
-        raise InvalidInput(f"checkpoint_ns is {ns!r:.100}, not a text")
+        raise InvalidInput(f"checkpoint_ns: must be a string, got {ns!r:.100}")
     if checkpoint_id is not None and (not isinstance(checkpoint_id, str) or not checkpoint_id):
-        raise InvalidInput(f"checkpoint_id is {checkpoint_id!r:.100}, not a text")
+        raise InvalidInput(f"checkpoint_id: must be a non-empty string, got {checkpoint_id!r:.100}")
     return thread, ns, checkpoint_id
