@@ -52,9 +52,7 @@ class BlobStoreContract:
         raise NotImplementedError
 
     @pytest.mark.parametrize("size", SIZES)
-    def test_bytes_come_back_under_the_hash_of_their_content(
-        self, store: BlobStore, size: int
-    ) -> None:
+    def test_blob_id_is_the_hash_of_its_content(self, store: BlobStore, size: int) -> None:
         data = filled(size)
         blob_id = store.put(data)
         assert blob_id == content_id(data)
@@ -63,7 +61,7 @@ class BlobStoreContract:
         assert store.size(blob_id) == size
 
     @pytest.mark.parametrize("size", SIZES)
-    def test_a_stream_is_the_same_blob_as_its_bytes(self, store: BlobStore, size: int) -> None:
+    def test_put_stream_stores_the_same_blob_as_put(self, store: BlobStore, size: int) -> None:
         data = filled(size)
         step = 1 + size // 3
         pieces = [b"", *(data[at : at + step] for at in range(0, size, step)), b""]
@@ -74,7 +72,7 @@ class BlobStoreContract:
             assert store.usage() == Usage(1, size)
             assert store.delete(expected)
 
-    def test_a_stream_may_use_one_buffer_for_all_pieces(self, store: BlobStore) -> None:
+    def test_put_stream_accepts_one_reused_buffer(self, store: BlobStore) -> None:
         def reused() -> Iterator[bytearray]:
             buffer = bytearray(4)
             for letter in b"abc":
@@ -91,13 +89,13 @@ class BlobStoreContract:
         assert store.usage() == Usage(1, 4)
         assert list(store.ids()) == [first]
 
-    def test_a_mutable_buffer_may_change_after_it_was_put(self, store: BlobStore) -> None:
+    def test_mutable_buffer_may_change_after_put(self, store: BlobStore) -> None:
         buffer = bytearray(b"before")
         blob_id = store.put(buffer)
         buffer[:] = b"after!"
         assert store.get(blob_id) == b"before"
 
-    def test_the_empty_blob_is_a_blob(self, store: BlobStore) -> None:
+    def test_empty_blob_is_stored(self, store: BlobStore) -> None:
         assert not store.has(EMPTY_ID)
         assert store.put(b"") == EMPTY_ID
         assert store.get(EMPTY_ID) == b""
@@ -105,7 +103,7 @@ class BlobStoreContract:
         assert store.get_range(EMPTY_ID, 0, 10) == b""
         assert store.usage() == Usage(1, 0)
 
-    def test_an_absent_blob_is_not_found(self, store: BlobStore) -> None:
+    def test_absent_blob_raises_not_found(self, store: BlobStore) -> None:
         store.put(b"another")
         assert not store.has(ABSENT)
         assert store.delete(ABSENT) is False
@@ -120,9 +118,7 @@ class BlobStoreContract:
                 read()
 
     @pytest.mark.parametrize("malformed", MALFORMED)
-    def test_a_malformed_id_is_refused_by_every_call(
-        self, store: BlobStore, malformed: str
-    ) -> None:
+    def test_malformed_id_is_refused_by_every_call(self, store: BlobStore, malformed: str) -> None:
         calls: list[Callable[[str], object]] = [
             store.get,
             store.size,
@@ -135,7 +131,7 @@ class BlobStoreContract:
             with pytest.raises(ContentError, match="not a content id"):
                 call(malformed)
 
-    def test_a_stream_that_fails_leaves_nothing(self, store: BlobStore) -> None:
+    def test_failing_stream_stores_nothing(self, store: BlobStore) -> None:
         def broken() -> Iterator[bytes]:
             yield filled(limits.BLOB_CHUNK_BYTES + 10)
             raise ZeroDivisionError
@@ -146,21 +142,19 @@ class BlobStoreContract:
         assert list(store.ids()) == []
 
     @pytest.mark.parametrize("wrong", ["text", 7, None, [b"list"], memoryview(b"abcd")[::2]])
-    def test_only_bytes_can_be_put(self, store: BlobStore, wrong: object) -> None:
+    def test_put_accepts_only_bytes(self, store: BlobStore, wrong: object) -> None:
         with pytest.raises(InvalidInput):
             store.put(wrong)  # type: ignore[arg-type]
         assert store.usage() == Usage(0, 0)
 
-    def test_only_a_stream_of_bytes_can_be_streamed(self, store: BlobStore) -> None:
+    def test_put_stream_accepts_only_streams_of_bytes(self, store: BlobStore) -> None:
         not_bytes = ("text", b"bytes", bytearray(b"x"), 7, None, ["text"], [7])
         for wrong in (*not_bytes, io.StringIO("text"), io.StringIO(""), NothingYet()):
             with pytest.raises(InvalidInput):
                 store.put_stream(wrong)  # type: ignore[arg-type]
             assert store.usage() == Usage(0, 0)
 
-    def test_a_blob_beyond_the_limit_is_refused_and_nothing_is_stored(
-        self, store: BlobStore
-    ) -> None:
+    def test_blob_over_the_limit_is_refused(self, store: BlobStore) -> None:
         store.max_bytes = 1000
         with pytest.raises(InvalidInput, match="more than 1000 bytes"):
             store.put(filled(1001))
@@ -170,12 +164,12 @@ class BlobStoreContract:
         assert store.get(store.put(filled(1000))) == filled(1000)
         assert store.put_stream([filled(1000)]) == content_id(filled(1000))
 
-    def test_an_endless_stream_is_refused(self, store: BlobStore) -> None:
+    def test_endless_stream_is_refused(self, store: BlobStore) -> None:
         store.max_bytes = 100_000
         with pytest.raises(InvalidInput, match="more than 100000 bytes"):
             store.put_stream(iter(lambda: b"x" * 1000, None))
 
-    def test_a_range_is_cut_at_the_end_of_the_blob(self, store: BlobStore) -> None:
+    def test_range_ends_at_the_end_of_the_blob(self, store: BlobStore) -> None:
         data = filled(1000)
         blob_id = store.put(data)
         for start, length in [
@@ -188,7 +182,7 @@ class BlobStoreContract:
             with pytest.raises(InvalidInput):
                 store.get_range(blob_id, start, length)
 
-    def test_chunks_are_the_bytes_in_order(self, store: BlobStore) -> None:
+    def test_chunks_yield_the_bytes_in_order(self, store: BlobStore) -> None:
         data = filled(1000)
         blob_id = store.put(data)
         for step in (1, 7, 100, 999, 1000, 1001):
@@ -199,7 +193,7 @@ class BlobStoreContract:
             with pytest.raises(InvalidInput):
                 store.chunks(blob_id, step)
 
-    def test_an_abandoned_reading_harms_nobody(self, store: BlobStore) -> None:
+    def test_abandoned_reads_do_no_harm(self, store: BlobStore) -> None:
         blob_id = store.put(filled(1000))
         for _ in range(20):
             next(iter(store.chunks(blob_id, 10)))
@@ -211,13 +205,13 @@ class BlobStoreContract:
         assert list(store.ids()) == expected
         assert store.usage() == Usage(30, sum(len(b"blob %d" % number) for number in range(30)))
 
-    def test_blobs_may_be_deleted_while_they_are_listed(self, store: BlobStore) -> None:
+    def test_blobs_may_be_deleted_while_listed(self, store: BlobStore) -> None:
         for number in range(10):
             store.put(b"blob %d" % number)
         assert all(store.delete(blob_id) for blob_id in store.ids())
         assert list(store.ids()) == []
 
-    def test_a_deleted_blob_is_gone_and_can_come_back(self, store: BlobStore) -> None:
+    def test_deleted_blob_can_be_put_again(self, store: BlobStore) -> None:
         blob_id = store.put(b"here")
         other = store.put(b"stays")
         assert store.delete(blob_id) is True
@@ -227,7 +221,7 @@ class BlobStoreContract:
         assert store.put(b"here") == blob_id
         assert store.get(blob_id) == b"here"
 
-    def test_damaged_bytes_are_never_returned_as_the_blob(self, store: BlobStore) -> None:
+    def test_damaged_bytes_are_never_returned(self, store: BlobStore) -> None:
         data = filled(1000)
         blob_id = store.put(data)
         for wrong in (b"x" + data[1:], data[:-1], data + b"x"):
@@ -239,7 +233,7 @@ class BlobStoreContract:
                 received.extend(store.chunks(blob_id, 100))
             assert sum(map(len, received)) < len(wrong)
 
-    def test_a_torn_blob_is_mended_by_putting_it_again(self, store: BlobStore) -> None:
+    def test_put_repairs_a_torn_blob(self, store: BlobStore) -> None:
         data = filled(1000)
         blob_id = store.put(data)
         for torn in (b"", data[:500]):
@@ -250,7 +244,7 @@ class BlobStoreContract:
             assert store.put_stream([data]) == blob_id
             assert store.get(blob_id) == data
 
-    def test_sweeping_never_removes_a_blob(self, store: BlobStore) -> None:
+    def test_sweep_never_deletes_a_blob(self, store: BlobStore) -> None:
         blob_id = store.put(b"stays")
         store.sweep(0)
         store.sweep()
@@ -259,7 +253,7 @@ class BlobStoreContract:
             with pytest.raises(InvalidInput):
                 store.sweep(age)
 
-    def test_many_threads_put_the_same_and_different_blobs(self, store: BlobStore) -> None:
+    def test_threads_put_equal_and_different_blobs(self, store: BlobStore) -> None:
         failures: list[BaseException] = []
         shared = [b"shared %d" % number * 100 for number in range(5)]
 
@@ -280,7 +274,7 @@ class BlobStoreContract:
         assert failures == []
         assert store.usage().count == 5 + 6 * 5
 
-    def test_any_sequence_of_calls_is_that_of_a_dict(self, store: BlobStore) -> None:
+    def test_any_sequence_of_calls_matches_a_dict(self, store: BlobStore) -> None:
         class Machine(BlobMachine):
             def __init__(self) -> None:
                 super().__init__(store)

@@ -258,7 +258,7 @@ class ObjectStoreContract:
         with make_store() as opened:
             yield opened
 
-    def test_what_was_put_is_what_is_got(self, store: ObjectStore) -> None:
+    def test_get_returns_what_was_put(self, store: ObjectStore) -> None:
         before = datetime.now(UTC) - timedelta(seconds=2)
         info = store.put("a/b.bin", b"hello")
         assert (info.key, info.size) == ("a/b.bin", 5)
@@ -270,7 +270,7 @@ class ObjectStoreContract:
             assert (seen.key, seen.size, seen.version) == ("a/b.bin", 5, info.version)
             assert before <= seen.modified <= datetime.now(UTC) + timedelta(seconds=2)
 
-    def test_an_empty_object_is_an_object(self, store: ObjectStore) -> None:
+    def test_empty_object_is_stored(self, store: ObjectStore) -> None:
         info = store.put("empty", b"")
         assert store.get("empty").data == b""
         assert store.head("empty") is not None
@@ -279,7 +279,7 @@ class ObjectStoreContract:
         assert [(found.key, found.size) for found in store.list()] == [("empty", 0)]
         assert store.put("empty", b"x", if_version=info.version).size == 1
 
-    def test_an_absent_object_is_told_apart_from_an_empty_one(self, store: ObjectStore) -> None:
+    def test_absent_object_differs_from_an_empty_one(self, store: ObjectStore) -> None:
         assert store.head("absent") is None
         with pytest.raises(NotFound, match="absent"):
             store.get("absent")
@@ -291,7 +291,7 @@ class ObjectStoreContract:
         assert list(store.list()) == []
         assert store.delete("absent") is False
 
-    def test_bytes_come_from_any_flat_buffer(self, store: ObjectStore) -> None:
+    def test_put_accepts_any_flat_buffer(self, store: ObjectStore) -> None:
         buffer = bytearray(b"abcdef")
         store.put("buffer", buffer)
         store.put("view", memoryview(buffer)[2:4])
@@ -300,7 +300,7 @@ class ObjectStoreContract:
         assert store.get("view").data == b"cd"
 
     @pytest.mark.parametrize("data", ["text", None, 7, ["list"]])
-    def test_what_is_not_bytes_is_refused_and_nothing_is_written(
+    def test_put_refuses_other_types_and_writes_nothing(
         self, store: ObjectStore, data: object
     ) -> None:
         with pytest.raises(InvalidInput):
@@ -311,7 +311,7 @@ class ObjectStoreContract:
             store.upload("k", b"bytes are not chunks")  # type: ignore[arg-type]
         assert list(store.list()) == []
 
-    def test_a_plain_put_replaces(self, store: ObjectStore) -> None:
+    def test_plain_put_replaces(self, store: ObjectStore) -> None:
         first = store.put("k", b"one")
         second = store.put("k", b"two!")
         assert first.version != second.version
@@ -327,7 +327,7 @@ class ObjectStoreContract:
         store.put("k", b"three", if_absent=True)
         assert store.get("k").data == b"three"
 
-    def test_a_conditional_replace_needs_the_current_version(self, store: ObjectStore) -> None:
+    def test_put_if_version_requires_the_current_version(self, store: ObjectStore) -> None:
         first = store.put("k", b"one")
         second = store.put("k", b"two", if_version=first.version)
         with pytest.raises(PreconditionFailed, match="k"):
@@ -337,7 +337,7 @@ class ObjectStoreContract:
         with pytest.raises(PreconditionFailed):
             store.put("k", b"three", if_version="no-such-version")
 
-    def test_a_conditional_replace_of_a_deleted_object_is_refused(self, store: ObjectStore) -> None:
+    def test_put_if_version_of_a_deleted_object_is_refused(self, store: ObjectStore) -> None:
         info = store.put("k", b"one")
         store.delete("k")
         with pytest.raises(PreconditionFailed):
@@ -346,14 +346,14 @@ class ObjectStoreContract:
             store.put("never", b"two", if_version=info.version)
         assert list(store.list()) == []
 
-    def test_conditions_that_contradict_each_other_are_refused(self, store: ObjectStore) -> None:
+    def test_contradicting_conditions_are_refused(self, store: ObjectStore) -> None:
         with pytest.raises(InvalidInput):
             store.put("k", b"", if_absent=True, if_version="v")
         with pytest.raises(InvalidInput):
             store.put("k", b"", if_version="")
         assert store.head("k") is None
 
-    def test_no_version_comes_back(self, store: ObjectStore) -> None:
+    def test_versions_never_repeat(self, store: ObjectStore) -> None:
         if not self.versions_never_repeat:
             pytest.skip("the versions of this backend depend on the bytes alone")
         seen: list[str] = []
@@ -380,13 +380,13 @@ class ObjectStoreContract:
             (1 << 70, 5, b""),
         ],
     )
-    def test_a_range_ends_with_the_object(
+    def test_range_ends_at_the_end_of_the_object(
         self, store: ObjectStore, start: int, length: int, expected: bytes
     ) -> None:
         store.put("k", b"0123456789")
         assert store.get_range("k", start, length) == expected
 
-    def test_a_range_or_chunk_that_makes_no_sense_is_refused(self, store: ObjectStore) -> None:
+    def test_invalid_range_or_chunk_size_is_refused(self, store: ObjectStore) -> None:
         store.put("k", b"0123456789")
         for start, length in ((-1, 5), (0, -5), (-1, -1)):
             with pytest.raises(InvalidInput):
@@ -395,14 +395,14 @@ class ObjectStoreContract:
             with pytest.raises(InvalidInput):
                 store.read("k", chunk_bytes)
 
-    def test_delete_tells_whether_there_was_an_object(self, store: ObjectStore) -> None:
+    def test_delete_returns_true_if_the_object_existed(self, store: ObjectStore) -> None:
         store.put("k", b"one")
         store.put("k/below", b"two")
         assert store.delete("k") is True
         assert store.delete("k") is False
         assert store.get("k/below").data == b"two"
 
-    def test_many_deletes_take_exactly_the_named_objects(self, store: ObjectStore) -> None:
+    def test_delete_many_deletes_exactly_the_named_objects(self, store: ObjectStore) -> None:
         for key in ("a", "a/b", "c/d", "e"):
             store.put(key, b"x")
         store.delete_many(iter(["a", "absent", "c/d", "a"]))
@@ -412,7 +412,7 @@ class ObjectStoreContract:
             store.delete_many(["e", "bad//key"])
         assert store.head("e") is not None
 
-    def test_an_object_and_a_folder_share_a_name(self, store: ObjectStore) -> None:
+    def test_object_and_folder_may_share_a_name(self, store: ObjectStore) -> None:
         keys = ["a", "a/b", "a/b/c", "a/b/c/d", "a+", "a+/b", "a%", "a.tmp"]
         for key in keys:
             store.put(key, key.encode(), if_absent=True)
@@ -423,7 +423,7 @@ class ObjectStoreContract:
             assert store.delete(key) is True
         assert list(store.list()) == []
 
-    def test_odd_keys_are_kept_exactly(self, store: ObjectStore) -> None:
+    def test_odd_keys_are_stored_exactly(self, store: ObjectStore) -> None:
         keys = [key for key in ODD_KEYS if self.accepts(key)]
         for key in keys:
             store.put(key, key.encode(), if_absent=True)
@@ -441,7 +441,7 @@ class ObjectStoreContract:
         return len(key) <= limits.OBJECT_KEY_BYTES_MAX
 
     @pytest.mark.parametrize("key", BAD_KEYS, ids=ascii)
-    def test_a_bad_key_is_refused_by_every_call(self, store: ObjectStore, key: str) -> None:
+    def test_bad_key_is_refused_by_every_call(self, store: ObjectStore, key: str) -> None:
         calls: list[Callable[[], object]] = [
             lambda: store.put(key, b""),
             lambda: store.get(key),
@@ -456,7 +456,7 @@ class ObjectStoreContract:
             with pytest.raises(InvalidInput):
                 call()
 
-    def test_a_prefix_is_a_plain_string(self, store: ObjectStore) -> None:
+    def test_prefix_is_a_plain_string(self, store: ObjectStore) -> None:
         keys = ["log", "log!", "log/1", "log/10", "log/2", "log2/1", "logs", "loh", "Log/1", "lo/g"]
         for key in keys:
             store.put(key, b"")
@@ -469,15 +469,13 @@ class ObjectStoreContract:
                 assert tail == [key for key in expected if key > after], (prefix, after)
 
     @pytest.mark.parametrize("prefix", ["/", "a//", "./", "a/../b", "x\0", "back\\slash", "\ud800"])
-    def test_a_prefix_that_no_key_can_have_is_refused(
-        self, store: ObjectStore, prefix: str
-    ) -> None:
+    def test_impossible_prefix_is_refused(self, store: ObjectStore, prefix: str) -> None:
         with pytest.raises(InvalidInput):
             store.list(prefix)
         with pytest.raises(InvalidInput):
             store.list(start_after=prefix)
 
-    def test_a_long_listing_is_in_order_without_gaps_or_doubles(self, store: ObjectStore) -> None:
+    def test_long_listing_is_ordered_without_gaps_or_duplicates(self, store: ObjectStore) -> None:
         keys = [
             f"n/{number:05d}{'/x' if number % 7 == 0 else ''}"
             for number in range(self.keys_to_list)
@@ -497,7 +495,7 @@ class ObjectStoreContract:
         rest = [info.key for info in listing]
         assert rest[: len(keys) - 11] == keys[10:-1]
 
-    def test_an_upload_joins_its_chunks(self, store: ObjectStore) -> None:
+    def test_upload_joins_its_chunks(self, store: ObjectStore) -> None:
         pieces: list[Data] = [b"a" * 3, b"", bytearray(b"b" * 5), memoryview(b"c" * 7)]
         info = store.upload("k", iter(pieces))
         assert info.size == 15
@@ -509,7 +507,9 @@ class ObjectStoreContract:
         assert store.put("k", b"next", if_version=info.version).size == 4
 
     @pytest.mark.parametrize("if_absent", [False, True])
-    def test_a_large_upload_arrives_whole(self, store: ObjectStore, *, if_absent: bool) -> None:
+    def test_large_upload_is_stored_completely(
+        self, store: ObjectStore, *, if_absent: bool
+    ) -> None:
         block = bytes(range(256)) * 4_096
         blocks = 20
         info = store.upload("big", (block for _ in range(blocks)), if_absent=if_absent)
@@ -527,9 +527,7 @@ class ObjectStoreContract:
         assert store.put("big", b"small", if_version=info.version).size == 5
 
     @pytest.mark.parametrize("if_absent", [False, True])
-    def test_an_upload_holds_only_a_few_chunks(
-        self, store: ObjectStore, *, if_absent: bool
-    ) -> None:
+    def test_upload_holds_only_a_few_chunks(self, store: ObjectStore, *, if_absent: bool) -> None:
         if not self.uploads_in_bounded_memory:
             pytest.skip("this backend keeps its objects in memory")
         size = 56 * limits.MIB
@@ -547,7 +545,7 @@ class ObjectStoreContract:
 
     @pytest.mark.parametrize("blocks", [1, 20])
     @pytest.mark.parametrize("if_absent", [False, True])
-    def test_an_upload_whose_source_fails_writes_nothing(
+    def test_upload_writes_nothing_when_its_source_fails(
         self, store: ObjectStore, blocks: int, *, if_absent: bool
     ) -> None:
         def source() -> Iterator[bytes]:
@@ -564,7 +562,7 @@ class ObjectStoreContract:
         assert [(info.key, info.size) for info in store.list()] == [("old", 3)]
         assert store.get("old").data == b"old"
 
-    def test_a_read_shows_one_version_or_says_that_it_changed(self, store: ObjectStore) -> None:
+    def test_read_returns_one_version_or_raises(self, store: ObjectStore) -> None:
         block = 3 * limits.MIB
         store.put("k", b"a" * block * 4)
         reading = store.read("k", block)
@@ -606,7 +604,7 @@ class ObjectStoreContract:
         _race(count)
         assert store.get("counter").data == str(THREADS * steps).encode()
 
-    def test_readers_never_see_a_part_of_a_write(self, store: ObjectStore) -> None:
+    def test_readers_never_see_a_partial_write(self, store: ObjectStore) -> None:
         sizes = (1, 200_000)
         store.put("k", b"x" * sizes[0])
         stop = threading.Event()
@@ -624,7 +622,7 @@ class ObjectStoreContract:
                 assert found.info.size in sizes
             writing.result()
 
-    def test_a_closed_store_refuses_every_call(self, store: ObjectStore) -> None:
+    def test_closed_store_refuses_every_call(self, store: ObjectStore) -> None:
         store.put("k", b"x")
         store.close()
         store.close()
@@ -644,7 +642,7 @@ class ObjectStoreContract:
             with pytest.raises(Closed):
                 call()
 
-    def test_any_history_agrees_with_a_dict(self, make_store: Callable[[], ObjectStore]) -> None:
+    def test_any_history_matches_a_dict(self, make_store: Callable[[], ObjectStore]) -> None:
         machine = machine_against(make_store, versions_never_repeat=self.versions_never_repeat)
         run_state_machine_as_test(
             machine,

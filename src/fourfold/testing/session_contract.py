@@ -62,7 +62,7 @@ class SessionContract(SessionLogContract):
 
     # Compaction
 
-    def test_compaction_starts_the_transcript_anew_and_removes_nothing(
+    def test_compaction_restarts_the_transcript_and_deletes_nothing(
         self, sessions: Sessions
     ) -> None:
         sessions.create_session({"id": "s"})
@@ -84,9 +84,7 @@ class SessionContract(SessionLogContract):
 
     # Payloads
 
-    def test_512_canonical_bytes_stay_inline_and_one_more_does_not(
-        self, sessions: Sessions
-    ) -> None:
+    def test_values_up_to_512_canonical_bytes_stay_inline(self, sessions: Sessions) -> None:
         most, more = "x" * 510, "x" * 511
         assert (len(encode(most)), len(encode(more))) == (512, 513)
         sessions.create_session({"id": "s"})
@@ -98,15 +96,13 @@ class SessionContract(SessionLogContract):
             assert sessions.read_payload(content) == value
 
     @pytest.mark.parametrize("value", [None, 0, "hello", 2**80, [1, (2.0,)], {"~a": b"x"}, LARGE])
-    def test_equal_values_are_one_payload_and_come_back(
-        self, sessions: Sessions, value: Any
-    ) -> None:
+    def test_equal_values_share_one_payload(self, sessions: Sessions, value: Any) -> None:
         ref = sessions.intern_payload(value, "vars")
         again = asyncio.run(sessions.intern_payload_async(value, "final"))
         assert (again.id, again.size, again.kind) == (ref.id, len(encode(value)), "final")
         assert encode(self.again(sessions).read_payload(ref)) == encode(value)
 
-    def test_what_is_no_reference_is_read_as_it_is(self, sessions: Sessions) -> None:
+    def test_read_payload_returns_other_values_unchanged(self, sessions: Sessions) -> None:
         looks = PayloadRef(FAR, "vars", 1).as_dict()
         assert sessions.read_payload(looks) is looks
         assert sessions.read_payload(None) is None
@@ -114,7 +110,7 @@ class SessionContract(SessionLogContract):
             sessions.read_payload(PayloadRef(FAR, "vars", 1))
         assert caught.value.details == {"payload": FAR}
 
-    def test_a_reference_to_nothing_is_refused(self, sessions: Sessions) -> None:
+    def test_dangling_reference_is_refused(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
         for event in (
             message(PayloadRef(FAR, "message", 600)),
@@ -128,7 +124,7 @@ class SessionContract(SessionLogContract):
         assert sessions.append_event("s", message(ref)).id == 1
         assert sessions.verify_no_dangling_refs("s") == []
 
-    def test_collection_removes_only_what_nothing_leads_to(self, sessions: Sessions) -> None:
+    def test_gc_removes_only_unreachable_payloads(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
         inner = sessions.intern_payload(["inner", LARGE], "vars")
         outer = sessions.intern_payload({"inner": inner}, "vars")
@@ -149,7 +145,7 @@ class SessionContract(SessionLogContract):
         assert sessions.intern_payload("orphan") == orphans[0]
         assert sessions.verify() == []
 
-    def test_collection_removes_what_only_deleted_sessions_led_to(self, sessions: Sessions) -> None:
+    def test_gc_removes_payloads_of_deleted_sessions(self, sessions: Sessions) -> None:
         for name in ("s", "t"):
             sessions.create_session({"id": name})
             sessions.append_events(name, [message(Payload(name * 600)), message(Payload(LARGE))])
@@ -193,7 +189,7 @@ class SessionContract(SessionLogContract):
         }
         assert len(graph.edges) == 2
 
-    def test_a_deleted_session_leads_nowhere(self, sessions: Sessions) -> None:
+    def test_lineage_stops_at_a_deleted_session(self, sessions: Sessions) -> None:
         heads: dict[str, list[str]] = {}
         for name in ("root", "gone", "leaf"):
             sessions.create_session({"id": name})
@@ -212,7 +208,7 @@ class SessionContract(SessionLogContract):
             assert sessions.ancestors(heads["leaf"][1]) == [heads["leaf"][0]]
             sessions.gc(0)
 
-    def test_an_edge_is_a_fact_named_by_its_content(self, sessions: Sessions) -> None:
+    def test_edge_id_is_derived_from_its_content(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
         event = sessions.append_lineage_edge("s", edge("s", "far", task="t", from_head=None))
         again = sessions.append_lineage_edge("s", edge("s", "far", task="t"))
@@ -263,7 +259,7 @@ class SessionContract(SessionLogContract):
         assert sessions.all_events_since(5, limit=3) == events[5:8]
 
     @pytest.mark.parametrize("whole", [True, False])
-    def test_a_subscriber_hears_every_event_once_in_order(
+    def test_subscriber_receives_every_event_once_in_order(
         self, sessions: Sessions, whole: bool
     ) -> None:
         sessions.create_session({"id": "s"})
@@ -284,7 +280,7 @@ class SessionContract(SessionLogContract):
         assert not stop.active
         assert heard.ids()[-1] == 350
 
-    def test_a_late_or_slow_subscriber_misses_nothing(self, sessions: Sessions) -> None:
+    def test_late_or_slow_subscriber_misses_nothing(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
         gate = threading.Event()
         slow, quick = Heard(), Heard()
@@ -304,7 +300,7 @@ class SessionContract(SessionLogContract):
         with_slow.close()
         with_quick.close()
 
-    def test_transient_items_come_in_their_place_and_are_not_kept(self, sessions: Sessions) -> None:
+    def test_transient_items_arrive_in_order_and_are_not_stored(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
         heard = Heard()
         stop = sessions.subscribe("s", heard)
@@ -319,7 +315,7 @@ class SessionContract(SessionLogContract):
         with pytest.raises(InvalidInput):
             sessions.append_event("s", {"type": "delta/token", "text": "a"})
 
-    def test_dropped_transients_leave_a_gap_and_no_event_is_lost(self, sessions: Sessions) -> None:
+    def test_dropped_transients_leave_a_gap_but_lose_no_event(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
         feed = sessions.follow("s", bound=16)
         sessions.append_event("s", turn())
@@ -334,7 +330,7 @@ class SessionContract(SessionLogContract):
         assert [item for item in items if isinstance(item, Gap)] == [Gap(1, 184)]
         assert [type(item) for item in items[:3]] == [Event, Gap, Transient]
 
-    def test_a_subscriber_cannot_feed_itself_and_may_fail_alone(self, sessions: Sessions) -> None:
+    def test_subscriber_cannot_append_and_fails_alone(self, sessions: Sessions) -> None:
         for name in ("s", "t"):
             sessions.create_session({"id": name})
         heard = Heard()
@@ -352,7 +348,7 @@ class SessionContract(SessionLogContract):
         assert sessions.current_view("t").counters.event == 1
         other.close()
 
-    def test_coroutines_follow_too(self, sessions: Sessions) -> None:
+    def test_coroutines_can_follow(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
 
         async def follow() -> list[Any]:
@@ -371,7 +367,7 @@ class SessionContract(SessionLogContract):
 
         assert [item.id for item in asyncio.run(both())] == list(range(1, 31))
 
-    def test_a_feed_cannot_begin_in_the_future(self, sessions: Sessions) -> None:
+    def test_feed_cannot_begin_in_the_future(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
         with pytest.raises(InvalidInput):
             sessions.follow("s", after=1)
@@ -419,9 +415,7 @@ class SessionContract(SessionLogContract):
         ],
         ids=lambda event: repr(event)[:40].encode("ascii", "replace").decode(),
     )
-    def test_a_bad_event_is_refused_and_leaves_no_trace(
-        self, sessions: Sessions, event: Any
-    ) -> None:
+    def test_bad_event_is_refused_without_a_trace(self, sessions: Sessions, event: Any) -> None:
         sessions.create_session({"id": "s"})
         before = sessions.append_event("s", turn())
         for call in (
@@ -434,7 +428,7 @@ class SessionContract(SessionLogContract):
         assert sessions.events_since("s", 0) == [before]
         assert sessions.append_event("s", turn()).id == 2
 
-    def test_a_value_that_contains_itself_is_refused(self, sessions: Sessions) -> None:
+    def test_recursive_value_is_refused(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
         cycle: list[Any] = []
         cycle.append(cycle)
@@ -449,7 +443,7 @@ class SessionContract(SessionLogContract):
                 call()
         assert [each.id for each in sessions.list_sessions()] == ["s"]
 
-    def test_huge_numbers_are_kept_exactly(self, sessions: Sessions) -> None:
+    def test_huge_numbers_are_stored_exactly(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
         values = [2**53 + 1, -(2**200), 1.0, 1, True, 5e-324]
         sessions.append_event("s", message(values))
@@ -459,7 +453,7 @@ class SessionContract(SessionLogContract):
     @pytest.mark.parametrize(
         "sid", ["", " ", "a b", "x" * 201, "\ud800", "-", None, 1, b"s", "s\n"]
     )
-    def test_a_bad_id_is_refused(self, sessions: Sessions, sid: Any) -> None:
+    def test_bad_id_is_refused(self, sessions: Sessions, sid: Any) -> None:
         for call in (
             lambda: sessions.append_event(sid, turn()),
             lambda: sessions.current_view(sid),
@@ -473,7 +467,7 @@ class SessionContract(SessionLogContract):
         assert sessions.list_sessions() == []
 
     @pytest.mark.parametrize("key", ["", -1, b"k", "k" * 201, "\ud800"])
-    def test_a_bad_key_or_expectation_is_refused(self, sessions: Sessions, key: Any) -> None:
+    def test_bad_key_or_expectation_is_refused(self, sessions: Sessions, key: Any) -> None:
         sessions.create_session({"id": "s"})
         with pytest.raises(InvalidInput):
             sessions.append_event("s", turn(), key=key)

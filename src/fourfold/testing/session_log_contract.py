@@ -75,7 +75,7 @@ class SessionLogContract:
 
     # Sessions
 
-    def test_sessions_are_listed_by_the_beginning_of_their_ids(self, sessions: Sessions) -> None:
+    def test_sessions_are_listed_by_id_prefix(self, sessions: Sessions) -> None:
         for sid in ("a/1", "b/1", "a/2", "ab", "a/3"):
             sessions.create_session({"id": sid})
         sessions.delete_session("a/2")
@@ -87,7 +87,7 @@ class SessionLogContract:
         with pytest.raises(InvalidInput):
             sessions.list_sessions(prefix="/")
 
-    def test_the_events_of_a_request_are_found_by_its_key(self, sessions: Sessions) -> None:
+    def test_events_of_key_returns_the_events_of_a_request(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
         batch = [{"type": "a/b", "n": number} for number in range(3)]
         stored = sessions.append_events("s", batch, key="k")
@@ -99,19 +99,19 @@ class SessionLogContract:
         with pytest.raises(InvalidInput):
             sessions.events_of_key("s", "")
 
-    def test_creating_is_idempotent_and_clears_nothing(self, sessions: Sessions) -> None:
+    def test_create_session_is_idempotent(self, sessions: Sessions) -> None:
         first = sessions.create_session({"id": "s"})
         sessions.append_event("s", turn())
         second = sessions.create_session({"id": "s", "model": "another"})
         assert (first, first.created_at) == (second, second.created_at)
         assert sessions.current_view("s").counters.event == 1
 
-    def test_a_session_without_an_id_gets_a_new_one(self, sessions: Sessions) -> None:
+    def test_session_without_an_id_gets_a_new_one(self, sessions: Sessions) -> None:
         one, other = sessions.create_session(), sessions.create_session({})
         assert one.id != other.id
         assert one.view().session is None
 
-    def test_a_description_becomes_the_first_event(self, sessions: Sessions) -> None:
+    def test_session_fields_become_the_first_event(self, sessions: Sessions) -> None:
         made = sessions.create_session({"id": "s", "model": "m"})
         assert made.view().session == {"id": "s", "model": "m", "status": "running"}
         assert [event.type for event in made.events_since()] == ["session/started"]
@@ -124,7 +124,7 @@ class SessionLogContract:
         assert [(each.id, each.events) for each in listed] == [("b", 0), ("a", 1), ("c", 0)]
         assert [each.id for each in sessions.list_sessions(after="b", limit=1)] == ["a"]
 
-    def test_unknown_sessions_are_not_found_and_not_made(self, sessions: Sessions) -> None:
+    def test_unknown_session_raises_not_found(self, sessions: Sessions) -> None:
         calls: list[Callable[[], Any]] = [
             lambda: sessions.open_session("s"),
             lambda: sessions.append_event("s", turn()),
@@ -149,7 +149,7 @@ class SessionLogContract:
                 call()
         assert sessions.list_sessions() == []
 
-    def test_a_deleted_session_is_gone_and_its_id_used_up(self, sessions: Sessions) -> None:
+    def test_deleted_session_id_cannot_be_reused(self, sessions: Sessions) -> None:
         for name in ("t", "s"):
             sessions.create_session({"id": name, "model": "m"})
         sessions.delete_session("s")
@@ -173,7 +173,7 @@ class SessionLogContract:
 
     # Appending
 
-    def test_the_store_assigns_all_ids(self, sessions: Sessions) -> None:
+    def test_store_assigns_all_ids(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
         given = [{**each} for each in SCRIPT]
         given[1]["turn"] = {"id": 77, "status": "running"}
@@ -186,7 +186,7 @@ class SessionLogContract:
         assert (counters.event, counters.turn, counters.step) == (len(SCRIPT), 1, 1)
         assert (counters.message, counters.eval) == (1, 1)
 
-    def test_what_an_append_returns_is_what_the_log_holds(self, sessions: Sessions) -> None:
+    def test_append_returns_what_the_log_holds(self, sessions: Sessions) -> None:
         """Whether all events are of one kind, or each is, and whatever they carry."""
         sessions.create_session({"id": "s"})
         held: list[Any] = ["a", {"b": [1, None, {"c": True}]}, "~", {"~d": 1}, 1.5, "\n\u2028é😀"]
@@ -207,7 +207,7 @@ class SessionLogContract:
         assert sessions.current_view("s") == fold(None, sessions.events_since("s", 0))
         assert sessions.verify() == []
 
-    def test_the_view_is_the_fold_of_the_events(self, sessions: Sessions) -> None:
+    def test_view_is_the_fold_of_the_events(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
         sessions.append_events("s", SCRIPT)
         sessions.publish_head("s", {"turn_id": 1})
@@ -223,7 +223,7 @@ class SessionLogContract:
         assert expected.turns == [{"id": 1, "status": "final"}]
         assert self.again(sessions).current_view("s") == expected
 
-    def test_a_view_shows_its_moment_whatever_comes_later(self, sessions: Sessions) -> None:
+    def test_view_does_not_change_after_later_events(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
         sessions.append_events("s", SCRIPT)
         view, expected = sessions.current_view("s"), fold(None, sessions.events_since("s", 0))
@@ -263,7 +263,7 @@ class SessionLogContract:
         with pytest.raises(IndexError):
             found[-8]
 
-    def test_a_batch_is_appended_whole_or_not_at_all(self, sessions: Sessions) -> None:
+    def test_batch_is_appended_completely_or_not_at_all(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
         sessions.append_event("s", turn())
         bad: list[Any] = [
@@ -280,12 +280,12 @@ class SessionLogContract:
         assert [event.id for event in sessions.append_events("s", [message(), turn()])] == [2, 3]
         assert sessions.append_events("s", []) == []
 
-    def test_put_may_name_what_the_same_batch_started(self, sessions: Sessions) -> None:
+    def test_put_may_refer_to_an_entity_of_its_batch(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
         put = {"type": "turn/put", "turn": {"id": 1, "status": "final"}}
         assert [event.entity_id for event in sessions.append_events("s", [turn(), put])] == [1, 1]
 
-    def test_peeking_tells_the_next_id(self, sessions: Sessions) -> None:
+    def test_peek_next_id_returns_the_next_id(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
         sessions.append_events("s", SCRIPT)
         for counter, event in (("turn", turn()), ("message", message())):
@@ -296,7 +296,7 @@ class SessionLogContract:
         with pytest.raises(InvalidInput):
             sessions.peek_next_id("s", "head")
 
-    def test_an_append_can_insist_on_the_last_event(self, sessions: Sessions) -> None:
+    def test_append_can_expect_the_last_event(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
         sessions.append_event("s", turn(), expected_last_id=0)
         with pytest.raises(PreconditionFailed) as caught:
@@ -304,7 +304,7 @@ class SessionLogContract:
         assert caught.value.details == {"session": "s", "expected": 0, "last": 1}
         assert sessions.append_event("s", turn(), expected_last_id=1).id == 2
 
-    def test_a_request_with_a_key_is_appended_once(self, sessions: Sessions) -> None:
+    def test_request_with_a_key_is_appended_once(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
         sessions.create_session({"id": "t"})
         put = {"type": "turn/put", "turn": {"id": 1}}
@@ -317,7 +317,7 @@ class SessionLogContract:
         assert sessions.append_event("t", turn(), key="k").id == 1
         assert sessions.current_view("s").counters.event == 2
 
-    def test_nothing_is_shared_with_the_caller(self, sessions: Sessions) -> None:
+    def test_store_shares_no_object_with_the_caller(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
         held = {"list": [1]}
         given = message(held)
@@ -407,7 +407,7 @@ class SessionLogContract:
 
     # Heads
 
-    def test_heads_are_named_by_content_and_tile_the_log(self, sessions: Sessions) -> None:
+    def test_heads_are_content_addressed_and_tile_the_log(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
         heads = []
         for number in range(4):
@@ -426,7 +426,7 @@ class SessionLogContract:
         assert view.current_head == heads[-1].id
         assert list(view.heads) == heads
 
-    def test_a_head_carries_what_held_at_its_boundary(self, sessions: Sessions) -> None:
+    def test_head_carries_the_state_at_its_boundary(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
         first = sessions.append_event("s", {"type": "session/vars-snapshotted", "vars_ref": 40})
         sessions.append_event("s", {"type": "session/vars-snapshotted", "vars_ref": 600})
@@ -434,7 +434,7 @@ class SessionLogContract:
         assert (head.vars_ref, head.kind, head.extra) == (40, "turn-final", {"note": "kept"})
         assert sessions.publish_head("s", {"vars_ref": None}).vars_ref is None
 
-    def test_a_head_moves_only_from_its_expected_basis(self, sessions: Sessions) -> None:
+    def test_head_moves_only_from_its_expected_basis(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
         sessions.append_event("s", turn())
         with pytest.raises(HeadMoved):
@@ -447,7 +447,7 @@ class SessionLogContract:
         second = sessions.publish_head("s", expected_basis=first.id)
         assert sessions.publish_head("s").basis == second.id
 
-    def test_of_racing_heads_exactly_one_wins(self, sessions: Sessions) -> None:
+    def test_exactly_one_of_racing_heads_wins(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
         sessions.append_event("s", turn())
         outcomes: list[object] = []
@@ -499,7 +499,7 @@ class SessionLogContract:
         ]
         assert sessions.verify() == []
 
-    def test_a_head_must_cover_something_that_is_there(self, sessions: Sessions) -> None:
+    def test_head_must_cover_existing_events(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
         with pytest.raises(InvalidInput):
             sessions.publish_head("s")
@@ -518,7 +518,7 @@ class SessionLogContract:
             sessions.publish_head("s", {"final_ref": PayloadRef(FAR, "final", 600)})
         assert len(sessions.current_view("s").heads) == 1
 
-    def test_a_head_with_a_key_is_published_once(self, sessions: Sessions) -> None:
+    def test_head_with_a_key_is_published_once(self, sessions: Sessions) -> None:
         sessions.create_session({"id": "s"})
         sessions.append_event("s", turn())
         head = sessions.publish_head("s", {"turn_id": 1}, expected_basis=None, key="k")
