@@ -64,7 +64,7 @@ def measure(rows: int, rounds: int) -> Part:
         spark = session("local[2]", quiet=True, spark__driver__memory="3g")
         log, state = (table(spark, folder / "many", name) for name in ("revisions", "state"))
         runs: dict[str, Callable[[], object]] = {
-            "find": lambda: cut.files([folder / "many"], model_tables("documents")),
+            "find": lambda: cut.find_files([folder / "many"], model_tables("documents")),
             "plan of a tenth": lambda: table(spark, folder / "few", "revisions"),
             "plan": lambda: table(spark, folder / "many", "revisions"),
             "scan": log.count,

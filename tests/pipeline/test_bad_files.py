@@ -17,7 +17,7 @@ from fourfold import limits
 from fourfold.errors import CorruptData, FourfoldError
 from fourfold.pipeline import cut, plan, scan
 from fourfold.pipeline.options import read_options
-from fourfold.pipeline.spark import typed
+from fourfold.pipeline.spark import unwrap_error
 
 GOOD = ["did:web:a.example", "did:web:m.example", "did:web:z.example"]
 BAD = "did:web:bad.example"
@@ -114,14 +114,14 @@ def path_of(root, did=BAD):
 def test_a_bad_file_is_named_and_the_others_are_read_when_asked_to(root, damage):
     damage(path_of(root))
     with pytest.raises(FourfoldError) as caught:
-        cut.take(options(root))
+        cut.read_cut(options(root))
     assert str(path_of(root)) in caught.value.message
     assert caught.value.kind == KINDS[damage]
-    taken = cut.take(options(root, skip_bad="true"))
+    taken = cut.read_cut(options(root, skip_bad="true"))
     assert [mark.space for mark in taken.marks] == GOOD
     assert [(bad.space, bad.kind) for bad in taken.bad] == [(BAD, KINDS[damage])]
     # And so it is when the good ones are asked for alone.
-    assert cut.take(options(root, space=GOOD[0])).bad == ()
+    assert cut.read_cut(options(root, space=GOOD[0])).bad == ()
 
 
 def test_a_locked_file_is_named(root, monkeypatch):
@@ -148,8 +148,8 @@ def test_a_locked_file_is_named(root, monkeypatch):
     try:
         assert holder.stdout.readline() == b"locked\n"
         with pytest.raises(fourfold.Busy, match=r"bad\.example"):
-            cut.take(options(root))
-        taken = cut.take(options(root, skip_bad="true"))
+            cut.read_cut(options(root))
+        taken = cut.read_cut(options(root, skip_bad="true"))
         assert [bad.kind for bad in taken.bad] == ["lock_timeout"]
         assert len(taken.marks) == len(GOOD)
     finally:
@@ -167,15 +167,15 @@ def damaged_page(path):
 
 def test_damage_that_only_a_scan_finds_names_the_file(root):
     damaged_page(path_of(root))
-    taken = cut.take(options(root))
+    taken = cut.read_cut(options(root))
     works = plan.plan(taken.marks, options(root), options(root).table.chosen())
     with pytest.raises(CorruptData, match=r"bad\.example"):
-        list(chain.from_iterable(map(scan.batches, works)))
+        list(chain.from_iterable(map(scan.read_batches, works)))
 
 
 def test_with_skip_bad_damage_inside_a_file_is_found_before_a_row_of_it_is_read(root):
     damaged_page(path_of(root))
-    taken = cut.take(options(root, skip_bad="true"))
+    taken = cut.read_cut(options(root, skip_bad="true"))
     assert [bad.space for bad in taken.bad] == [BAD]
 
 
@@ -185,7 +185,7 @@ def test_a_read_through_spark_names_the_file_or_leaves_it_out(root, read):
     text(path_of(root, GOOD[1]))
     with pytest.raises(Exception, match=r"bad\.example") as caught:
         read(root, "revisions").collect()
-    assert typed(caught.value).kind == "future_format"
+    assert unwrap_error(caught.value).kind == "future_format"
     frame = read(root, "revisions", skip_bad="true", columns="space")
     found = {row.space: row["count"] for row in frame.groupBy("space").count().collect()}
     assert found == {GOOD[0]: 200, GOOD[2]: 200}
@@ -198,11 +198,11 @@ def test_a_read_through_spark_names_the_file_or_leaves_it_out(root, read):
 
 def test_a_folder_that_is_no_store_is_refused(tmp_path):
     with pytest.raises(fourfold.NotFound, match="not a Fourfold store"):
-        cut.take(options(tmp_path))
+        cut.read_cut(options(tmp_path))
     with pytest.raises(fourfold.NotFound, match="matches no Fourfold store"):
-        cut.take(read_options({"roots": f"{tmp_path}/*", "table": "revisions"}))
+        cut.read_cut(read_options({"roots": f"{tmp_path}/*", "table": "revisions"}))
     with pytest.raises(fourfold.InvalidInput, match=r"root .* or roots"):
-        cut.take(read_options({"table": "revisions"}))
+        cut.read_cut(read_options({"table": "revisions"}))
 
 
 def test_a_space_that_is_just_being_created_is_waited_for(root):
@@ -218,6 +218,6 @@ def test_a_space_that_is_just_being_created_is_waited_for(root):
     creator = threading.Thread(target=finish)
     creator.start()
     looked.set()
-    taken = cut.take(options(root, space=did))
+    taken = cut.read_cut(options(root, space=did))
     creator.join()
     assert [(mark.space, mark.seq >= 0) for mark in taken.marks] == [(did, True)]

@@ -43,8 +43,8 @@ def collect(root):
 
 def rows(root, table, **more):
     options = read_options({"root": str(root), "table": table, **more})
-    works = plan.plan(cut.take(options).marks, options, options.table.chosen())
-    return [row for work in works for batch in scan.batches(work) for row in batch.to_pylist()]
+    works = plan.plan(cut.read_cut(options).marks, options, options.table.chosen())
+    return [row for work in works for batch in scan.read_batches(work) for row in batch.to_pylist()]
 
 
 def test_states_above_the_horizon_are_right_and_those_below_are_refused(root):
@@ -69,29 +69,31 @@ def test_versions_begin_at_the_horizon_and_are_right(root):
 
 def test_a_collection_between_the_cut_and_the_scan_is_noticed(root):
     options = read_options({"root": str(root), "table": "state", "at": "30"})
-    taken = cut.take(options)
+    taken = cut.read_cut(options)
     collect(root)
     [work] = plan.plan(taken.marks, options, options.table.chosen())
     with pytest.raises(HistoryTruncated, match="seq 30"):
-        list(scan.batches(work))
+        list(scan.read_batches(work))
 
 
 def test_a_stream_that_has_not_read_what_was_given_up_is_refused(root):
     options = read_options({"root": str(root), "table": "revisions"})
     columns = options.table.chosen()
     following = FileFollower(options)
-    end = following.admitted({}, None)
+    end = following.end_offset({}, None)
     assert (
         sum(
             batch.num_rows
-            for work in following.works({}, end, columns)
-            for batch in scan.batches(work)
+            for work in following.plan_tasks({}, end, columns)
+            for batch in scan.read_batches(work)
         )
         == 80
     )
     horizon, _ = collect(root)
-    works = following.works({DID: horizon}, end, columns)
-    assert sum(batch.num_rows for work in works for batch in scan.batches(work)) == 80 - horizon
-    [work] = following.works({DID: 10}, end, columns)
+    works = following.plan_tasks({DID: horizon}, end, columns)
+    assert (
+        sum(batch.num_rows for work in works for batch in scan.read_batches(work)) == 80 - horizon
+    )
+    [work] = following.plan_tasks({DID: 10}, end, columns)
     with pytest.raises(HistoryTruncated, match="after seq 10"):
-        list(scan.batches(work))
+        list(scan.read_batches(work))

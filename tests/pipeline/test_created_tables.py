@@ -8,7 +8,7 @@ import sample_store
 import fourfold
 from fourfold.errors import InvalidInput
 from fourfold.pipeline.options import read_options
-from fourfold.pipeline.spark import typed
+from fourfold.pipeline.spark import unwrap_error
 
 pytestmark = pytest.mark.spark
 
@@ -71,7 +71,7 @@ def test_created_table_of_what_is_wrong_is_refused_at_once(spark, root, name):
     }.items():
         with pytest.raises(Exception, match=problem) as caught:
             spark.sql(f"create table {name} using fourfold {form}")
-        assert isinstance(typed(caught.value), fourfold.FourfoldError)
+        assert isinstance(unwrap_error(caught.value), fourfold.FourfoldError)
 
 
 def test_created_table_with_columns_says_how_to_create_it(spark, root, name):
@@ -79,7 +79,7 @@ def test_created_table_with_columns_says_how_to_create_it(spark, root, name):
     spark.sql(f"create table {name} {form}")
     with pytest.raises(Exception, match="without a list of columns") as caught:
         spark.table(name).collect()
-    assert isinstance(typed(caught.value), InvalidInput)
+    assert isinstance(unwrap_error(caught.value), InvalidInput)
 
 
 def test_load_takes_the_root_as_its_path(spark, read, root):

@@ -90,12 +90,12 @@ def test_the_views_of_a_store_are_all_of_one_cut(busy, spark):
 
 def test_a_cut_that_was_given_is_the_cut(busy):
     root, space = busy
-    first = cut.take(read_options({"root": str(root), "table": "revisions"}))
+    first = cut.read_cut(read_options({"root": str(root), "table": "revisions"}))
     space.set("later", {})
-    again = cut.take(read_options({"root": str(root), "table": "state", "cut": first.token()}))
+    again = cut.read_cut(read_options({"root": str(root), "table": "state", "cut": first.token()}))
     assert again == first
     with pytest.raises(fourfold.InvalidInput, match="not a cut"):
-        cut.take(read_options({"root": str(root), "table": "state", "cut": "nonsense"}))
+        cut.read_cut(read_options({"root": str(root), "table": "state", "cut": "nonsense"}))
 
 
 def test_a_closed_store_is_read_and_not_changed(tmp_path, read):

@@ -16,7 +16,7 @@ frozen = [gc.get_freeze_count()]
 for _ in range(3):
     kept = [[number] for number in range(1000)], *frozen
     frozen.append(kept)
-    garbage.settle()
+    garbage.freeze_garbage()
     frozen[-1] = gc.get_freeze_count()
     frozen.append(kept)
 print(*[each for each in frozen if isinstance(each, int)])
@@ -36,5 +36,5 @@ def test_a_worker_settles_when_it_begins_and_once_more_when_all_is_loaded():
 
 def test_outside_of_a_worker_nothing_is_kept_from_the_search():
     before = gc.get_freeze_count()
-    scan.settle()
+    scan.freeze_garbage()
     assert gc.get_freeze_count() == before

@@ -114,12 +114,12 @@ def test_the_parts_of_a_large_file_find_what_the_whole_has(sound, tmp_path, monk
     connection.execute("UPDATE app_2_parent SET version = 7 WHERE id = 1")
     connection.execute("UPDATE envelopes SET app_id = 77 WHERE global_seq = 3")
     connection.close()
-    [file] = cut.files([tmp_path / "copy"], model_tables("graphs"))
+    [file] = cut.find_files([tmp_path / "copy"], model_tables("graphs"))
     parts = verify.units(file)
     assert len(parts) > 3
-    found = {each.problem for unit in parts for each in verify_tasks.findings(unit)}
+    found = {each.problem for unit in parts for each in verify_tasks.iter_problems(unit)}
     whole = verify_tasks.Unit(file.path, file.space, file.bytes, model="graphs")
-    assert found == {each.problem for each in verify_tasks.findings(whole)}
+    assert found == {each.problem for each in verify_tasks.iter_problems(whole)}
     assert len(found) >= 3
 
 

@@ -12,7 +12,7 @@ import fourfold
 from fourfold.models.graphs import Question
 from fourfold.models.graphs.records import KINDS, ROWS
 from fourfold.pipeline import sql, views
-from fourfold.pipeline.spark import typed
+from fourfold.pipeline.spark import unwrap_error
 from fourfold.pipeline.tables import model_tables
 
 pytestmark = pytest.mark.spark
@@ -137,7 +137,7 @@ def test_filters_on_the_app_and_the_kind_choose_the_tables_that_are_read(store):
         where = "app = 'mail' and kind = 'edge'"
         asked = {"root": str(store.root), "model": "graphs", "table": table, "where": where}
         options = read_options(asked)
-        [work] = plan.plan(cut.take(options).marks, options, options.table.chosen())
+        [work] = plan.plan(cut.read_cut(options).marks, options, options.table.chosen())
         [piece] = work.pieces
         assert "app_2_edge" in piece.sql
         assert "app_1_" not in piece.sql
@@ -165,7 +165,7 @@ def _holds(row, condition):
 def test_an_app_that_nobody_has_is_refused(store, read):
     with pytest.raises(Exception, match="has an app 'nodes'") as caught:
         read(store.root, "current", model="graphs", app="nodes").count()
-    assert typed(caught.value).kind == "not_found"
+    assert unwrap_error(caught.value).kind == "not_found"
 
 
 @pytest.fixture

@@ -264,9 +264,9 @@ def test_a_backup_takes_the_table_of_runs_and_no_scratch(root, source, count, tm
 
 def test_an_error_that_crossed_spark_is_the_one_it_was():
     error = InvalidInput("row 3: no\nid", hint="Give one.")
-    text = f"Job aborted.\nTraceback ...\nfourfold.errors.InvalidInput: {spark.carried(error)}\n"
-    found = spark.typed(RuntimeError(text + "\n\tat org.apache.spark"))
+    text = f"Job aborted.\nTraceback ...\nfourfold.errors.InvalidInput: {spark.wrap_error(error)}\n"
+    found = spark.unwrap_error(RuntimeError(text + "\n\tat org.apache.spark"))
     assert isinstance(found, InvalidInput)
     assert (found.message, found.hint) == ("row 3: no id", "Give one.")
     other = RuntimeError("something else")
-    assert spark.typed(other) is other
+    assert spark.unwrap_error(other) is other

@@ -57,7 +57,7 @@ def many(tmp_path_factory):
 
 def planned(options, *conditions):
     narrowed = replace(options, conditions=Conditions(conditions)) if conditions else options
-    taken = cut.take(narrowed)
+    taken = cut.read_cut(narrowed)
     columns = narrowed.table.chosen(narrowed.columns)
     return plan.plan(taken.marks, narrowed, columns)
 
@@ -73,21 +73,23 @@ def test_many_small_files_are_few_tasks_and_each_is_read_once(many):
     assert 2 <= len(works) <= MANY / 20
     assert len({piece.path for work in works for piece in work.pieces}) == 2 * MANY
     assert sum(len(work.pieces) for work in works) == 2 * MANY
-    found = [row for work in works for batch in scan.batches(work) for row in batch.to_pylist()]
+    found = [
+        row for work in works for batch in scan.read_batches(work) for row in batch.to_pylist()
+    ]
     assert len(found) == len({tuple(row.values()) for row in found}) == 2 * MANY * ROWS
 
 
 def test_a_task_has_one_file_open_at_a_time(many):
     options = read_options({"root": f"{many}/one", "table": "revisions", "batch_rows": "1"})
     for work in planned(options)[:2]:
-        seen = {len(open_files(many)) for _ in scan.batches(work)}
+        seen = {len(open_files(many)) for _ in scan.read_batches(work)}
         assert seen <= {0, 1}
     assert not open_files(many)
 
 
 def test_small_files_leave_in_large_batches(many):
     options = read_options({"root": f"{many}/one", "table": "revisions"})
-    batches = [batch.num_rows for work in planned(options) for batch in scan.batches(work)]
+    batches = [batch.num_rows for work in planned(options) for batch in scan.read_batches(work)]
     assert len(batches) == len(planned(options))
 
 
@@ -98,7 +100,7 @@ def test_what_all_rows_of_a_file_share_stands_in_every_row_however_batches_end(m
         | {"batch_rows": str(size)}
     )
     works = planned(options)
-    found = [row for work in works for each in scan.batches(work) for row in each.to_pylist()]
+    found = [row for work in works for each in scan.read_batches(work) for row in each.to_pylist()]
     expected = [
         {"root": str(many / store), "id": f"e{row}", "space": f"did:web:s{number}", "seq": row + 1}
         for store in ("one", "two")
@@ -123,7 +125,7 @@ def test_a_text_that_somebody_made_bytes_is_read_as_the_text_that_it_is(tmp_path
 
     def texts():
         works = planned(options)
-        found = [each.column("data") for work in works for each in scan.batches(work)]
+        found = [each.column("data") for work in works for each in scan.read_batches(work)]
         assert {each.type for each in found} == {pa.string()}
         return [bytes(text) for each in found for text in each.cast(pa.binary()).to_pylist()]
 
@@ -141,7 +143,7 @@ def test_a_text_that_somebody_made_bytes_is_read_as_the_text_that_it_is(tmp_path
 def test_rows_of_which_only_the_space_is_wanted_cost_one_number_each(many):
     options = read_options({"root": f"{many}/one", "table": "revisions", "columns": "space"})
     works = planned(options)
-    assert sum(batch.num_rows for work in works for batch in scan.batches(work)) == MANY * ROWS
+    assert sum(batch.num_rows for work in works for batch in scan.read_batches(work)) == MANY * ROWS
     for piece in (piece for work in works for piece in work.pieces):
         assert '"seq"' in piece.sql.partition(" FROM ")[0]
         assert "TEXT" not in piece.sql.partition(" FROM ")[0]
@@ -160,7 +162,10 @@ def test_the_files_of_a_filtered_space_are_the_only_ones(many):
 def test_the_same_space_in_two_stores_is_folded_apart(many):
     options = read_options({"roots": f"{many}/*", "table": "state", "space": "did:web:s7"})
     found = [
-        row for work in planned(options) for each in scan.batches(work) for row in each.to_pylist()
+        row
+        for work in planned(options)
+        for each in scan.read_batches(work)
+        for row in each.to_pylist()
     ]
     assert len(found) == 2 * ROWS
 
@@ -168,7 +173,7 @@ def test_the_same_space_in_two_stores_is_folded_apart(many):
 @given(st.lists(st.integers(0, 100 * limits.MIB), max_size=60))
 def test_packing_keeps_every_piece_in_order_and_fills_tasks(costs):
     pieces = [(cost, Piece(str(at), "", (), ())) for at, cost in enumerate(costs)]
-    packed = list(plan.packed(iter(pieces), limits.SOURCE_PARTITION_BYTES))
+    packed = list(plan.pack_parts(iter(pieces), limits.SOURCE_PARTITION_BYTES))
     assert [piece.path for group in packed for piece in group] == [
         str(at) for at in range(len(costs))
     ]
@@ -192,7 +197,7 @@ def test_files_are_found_by_name_alone(many, tmp_path):
     ):
         (root / "spaces" / name).write_bytes(b"")
     (root / "spaces" / "did:web:folder.sqlite").mkdir()
-    found = cut.files(cut.stores(str(root), None), tables)
+    found = cut.find_files(cut.find_stores(str(root), None), tables)
     assert {file.space for file in found} == {
         f"did:web:s{number}" for number in range(MANY) if not str(number).startswith("1")
     }
@@ -236,13 +241,13 @@ def test_where_gives_the_rows_that_meet_its_conditions(one_space, wanted):
     everything = [
         row
         for work in planned(one_space)
-        for each in scan.batches(work)
+        for each in scan.read_batches(work)
         for row in each.to_pylist()
     ]
     found = [
         row
         for work in planned(narrowed)
-        for batch in scan.batches(work)
+        for batch in scan.read_batches(work)
         for row in batch.to_pylist()
     ]
     assert found == [row for row in everything if meets(row, wanted)]
@@ -367,7 +372,7 @@ def test_a_scan_stops_at_its_cut_whatever_came_later(tmp_path, table, partition_
     sample_store.build(root)
     given = {"root": str(root), "table": table, "partition_bytes": partition_bytes}
     before = contents(planned(read_options(given)))
-    token = cut.take(read_options(given)).token()
+    token = cut.read_cut(read_options(given)).token()
     with fourfold.open(root) as store:
         for did in store.spaces():
             space = store.space(did)
@@ -380,7 +385,7 @@ def test_a_scan_stops_at_its_cut_whatever_came_later(tmp_path, table, partition_
 
 def contents(works):
     return sorted(
-        repr(row) for work in works for each in scan.batches(work) for row in each.to_pylist()
+        repr(row) for work in works for each in scan.read_batches(work) for row in each.to_pylist()
     )
 
 
@@ -388,17 +393,17 @@ def contents(works):
     ("cost", "count"), [(0, 0), (10, 1), (11, 2), (20, 2), (21, 4), (45, 6), (60, 6)]
 )
 def test_a_large_file_is_an_even_number_of_parts(cost, count):
-    assert plan.part_count(cost, 10) == count
+    assert plan.count_parts(cost, 10) == count
 
 
 def test_python_looks_for_garbage_again_when_a_task_is_through(many):
     options = read_options({"root": f"{many}/one", "table": "revisions"})
     [work, *_] = planned(options)
-    seen = [gc.isenabled() for _ in scan.batches(work)]
+    seen = [gc.isenabled() for _ in scan.read_batches(work)]
     assert seen
     assert not any(seen)
     assert gc.isenabled()
-    unfinished = scan.batches(work)
+    unfinished = scan.read_batches(work)
     next(unfinished)
     unfinished.close()
     assert gc.isenabled()

@@ -17,7 +17,7 @@ from fourfold.errors import CorruptData, InvalidInput, NotFound
 from fourfold.objects import open_objects
 from fourfold.pipeline import sql, views
 from fourfold.pipeline.conditions import Condition, Conditions
-from fourfold.pipeline.spark import typed
+from fourfold.pipeline.spark import unwrap_error
 from fourfold.pipeline.streams import published_cut, published_plan
 from fourfold.pipeline.streams.published import published
 from fourfold.pipeline.streams.published_tables import PUBLISHED
@@ -136,7 +136,7 @@ def test_a_tail_that_is_published_before_it_is_read_is_not_silently_short(spark,
         opened.archive.publish_all()
     with pytest.raises(Exception, match="retention or the archive gave up records") as caught:
         frame.collect()
-    assert typed(caught.value).kind == "history_truncated"
+    assert unwrap_error(caught.value).kind == "history_truncated"
     assert published(spark, root / "objects", root=root).count() == 1
 
 
@@ -225,7 +225,7 @@ def test_a_damaged_manifest_is_named_or_left_out(spark, by_source, tmp_path):
         published(spark, objects)
     with pytest.raises(Exception, match=manifest.manifest_key("bad")) as caught:
         by_source(objects)
-    assert isinstance(typed(caught.value), CorruptData)
+    assert isinstance(unwrap_error(caught.value), CorruptData)
     assert [row.text for row in published(spark, objects, skip_bad=True).collect()] == ["good"]
     made = views(spark, objects=objects, skip_bad=True, prefix="damaged_")
     assert [each.path for each in made.cut.bad] == [manifest.manifest_key("bad")]
@@ -241,7 +241,7 @@ def test_a_missing_object_is_named(by_source, tmp_path):
     assert by_source(root / "objects", columns="stream,offset").count() == 1
     with pytest.raises(Exception, match="is missing") as caught:
         by_source(root / "objects").collect()
-    assert key in typed(caught.value).message
+    assert key in unwrap_error(caught.value).message
 
 
 def test_published_streams_are_a_table_of_sql(spark, store):
@@ -279,7 +279,7 @@ def test_options_that_mean_nothing_to_objects_are_refused(by_source, read, store
     for options in ({"since": "3"}, {"at": "3"}, {"space": "did:web:x"}, {"table": "streams"}):
         with pytest.raises(Exception, match=r"option|must be|no table") as caught:
             by_source(store / "objects", **options)
-        assert isinstance(typed(caught.value), InvalidInput | NotFound)
+        assert isinstance(unwrap_error(caught.value), InvalidInput | NotFound)
     with pytest.raises(Exception, match="shared"):
         read(store, "records", model="streams", shared="true")
 
@@ -333,10 +333,10 @@ def test_where_gives_the_rows_of_the_same_filter(spark, by_source, store, where)
 
 def test_conditions_leave_out_objects_before_any_is_read(store):
     url = str(store / "objects")
-    cut = published_cut.take(url)
+    cut = published_cut.read_cut(url)
 
     def parts(*conditions):
-        works = published_plan.works(
+        works = published_plan.plan_tasks(
             cut,
             url,
             PUBLISHED.table("records").chosen(),
@@ -377,7 +377,7 @@ def test_a_source_that_was_read_too_early_is_read_again(tmp_path, monkeypatch):
         return told(self, asked)
 
     monkeypatch.setattr(published_cut._Reader, "_told", stale)
-    cut = published_cut.take(str(root / "objects"), shared=True)
+    cut = published_cut.read_cut(str(root / "objects"), shared=True)
     assert [(part.low, part.high) for part in cut.parts if part.stream == "fork"] == [
         (2, 3),
         (0, 1),

@@ -18,7 +18,7 @@ from fourfold.pipeline import cut as cuts
 from fourfold.pipeline import plan
 from fourfold.pipeline.cut import Cut
 from fourfold.pipeline.options import read_options
-from fourfold.pipeline.scan import batches
+from fourfold.pipeline.scan import read_batches
 
 DID = "did:key:zLife"
 
@@ -35,7 +35,7 @@ def rows_of(root, table, cut, **options):
         }
     )
     works = plan.plan(cut.marks, asked, asked.table.chosen())
-    return [row for work in works for batch in batches(work) for row in batch.to_pylist()]
+    return [row for work in works for batch in read_batches(work) for row in batch.to_pylist()]
 
 
 lives = given(
@@ -65,7 +65,7 @@ def check(tmp_path_factory, steps, history, chance):
     with fourfold.open(root) as store:
         life = Life(store.space(DID, history=history))
         life.live(steps)
-        [mark] = cuts.take(read_options({"root": str(root), "table": "state"})).marks
+        [mark] = cuts.read_cut(read_options({"root": str(root), "table": "state"})).marks
         points = []
         for _ in range(4):
             seq = chance.randint(life.space.horizon(), life.model.seq)
@@ -96,10 +96,10 @@ def long_lived(request, tmp_path):
 def read_of(root, table, **options):
     """The rows that reach the fold."""
     asked = read_options({"root": str(root), "table": table, **options})
-    cut = cuts.take(asked)
+    cut = cuts.read_cut(asked)
     works = plan.plan(cut.marks, asked, asked.table.chosen())
-    raw = [replace(work, fold="", kept=()) for work in works]
-    return [row for work in raw for batch in batches(work) for row in batch.to_pylist()]
+    raw = [replace(work, fold="", output=()) for work in works]
+    return [row for work in raw for batch in read_batches(work) for row in batch.to_pylist()]
 
 
 def test_rows_that_make_no_difference_are_not_read(long_lived):
@@ -128,16 +128,16 @@ def test_parts_of_a_file_divide_its_entities(tmp_path):
         space = store.space(DID)
         for name in names:
             space.set(name, {"text": "x" * 2000})
-    [mark] = cuts.take(read_options({"root": str(tmp_path / "store"), "table": "state"})).marks
+    [mark] = cuts.read_cut(read_options({"root": str(tmp_path / "store"), "table": "state"})).marks
     rows = rows_of(tmp_path / "store", "state", Cut((mark,)))
     assert [row["id"] for row in rows] == sorted(names)
 
 
 def seen(root, table, **options):
     asked = read_options({"root": str(root), "table": table, **options})
-    cut = cuts.take(asked)
+    cut = cuts.read_cut(asked)
     works = plan.plan(cut.marks, asked, asked.table.chosen())
-    rows = [row for work in works for batch in batches(work) for row in batch.to_pylist()]
+    rows = [row for work in works for batch in read_batches(work) for row in batch.to_pylist()]
     return {(row["id"], row["seq"]): row["document"] for row in rows}
 
 

@@ -15,7 +15,7 @@ from fourfold.pipeline import plan as plan_module
 from fourfold.pipeline.jobs import materialize, run
 from fourfold.pipeline.jobs.runner import checked_options
 from fourfold.pipeline.options import read_options
-from fourfold.pipeline.spark import typed
+from fourfold.pipeline.spark import unwrap_error
 
 A = "did:web:a.example"
 
@@ -36,8 +36,8 @@ def recreate(root, prefix, commits, did=A):
 def rows_of(options, cut_taken, **more):
     """Read a table without Spark: the tasks that Spark would run, one after the other."""
     asked = read_options({**options, "cut": cut_taken.token(), **more})
-    works = plan_module.plan(cut.take(asked).marks, asked, asked.table.chosen())
-    return [row for work in works for batch in scan.batches(work) for row in batch.to_pylist()]
+    works = plan_module.plan(cut.read_cut(asked).marks, asked, asked.table.chosen())
+    return [row for work in works for batch in scan.read_batches(work) for row in batch.to_pylist()]
 
 
 # A collection after the cut
@@ -47,14 +47,14 @@ def rows_of(options, cut_taken, **more):
 def test_raw_scan_raises_when_a_collection_ran_after_the_cut(tmp_path, table):
     fill(tmp_path, "e", 40)
     options = {"root": str(tmp_path), "table": table}
-    taken = cut.take(read_options(options))
+    taken = cut.read_cut(read_options(options))
     before = rows_of(options, taken)
     with fourfold.open(tmp_path) as store:
         store.space(A).gc(GcPolicy(keep_seqs=3))
     with pytest.raises(Exception, match="a collection removed rows") as caught:
         rows_of(options, taken)
-    assert isinstance(typed(caught.value), HistoryTruncated)
-    later = rows_of(options, cut.take(read_options(options)))
+    assert isinstance(unwrap_error(caught.value), HistoryTruncated)
+    later = rows_of(options, cut.read_cut(read_options(options)))
     assert len(later) <= len(before)
 
 
@@ -63,7 +63,7 @@ def test_raw_scan_of_a_collected_space_reads_what_is_there(tmp_path):
     with fourfold.open(tmp_path) as store:
         store.space(A).gc(GcPolicy(keep_seqs=3))
     options = {"root": str(tmp_path), "table": "commits"}
-    assert len(rows_of(options, cut.take(read_options(options)))) == 40
+    assert len(rows_of(options, cut.read_cut(read_options(options)))) == 40
 
 
 @pytest.mark.spark
@@ -84,9 +84,9 @@ def test_dataframe_raises_when_a_collection_ran_after_it_was_made(read, tmp_path
 
 def batch(files, start, limit=None):
     """One micro-batch: its end, and the ids of its rows."""
-    end = files.admitted(start, limit)
-    works = files.works(start, end, files._options.table.chosen())
-    rows = [row for work in works for part in scan.batches(work) for row in part.to_pylist()]
+    end = files.end_offset(start, limit)
+    works = files.plan_tasks(start, end, files._options.table.chosen())
+    rows = [row for work in works for part in scan.read_batches(work) for row in part.to_pylist()]
     return end, [row["id"] for row in rows]
 
 
@@ -116,7 +116,7 @@ def test_stream_goes_on_from_an_offset_without_file_ids(tmp_path):
 def test_batch_run_again_after_its_space_was_made_again_is_refused(tmp_path):
     fill(tmp_path, "old", 5)
     files = stream(tmp_path)
-    end = files.admitted({}, None)
+    end = files.end_offset({}, None)
     recreate(tmp_path, "new", 5)
     with pytest.raises(NotFound, match="was made again"):
         stream(tmp_path).works({}, end, files._options.table.chosen())
@@ -185,8 +185,8 @@ def test_materialize_opens_every_file_once_to_plan_and_run(tmp_path, monkeypatch
     for did in (A, "did:web:b.example"):
         fill(tmp_path / "store", "e", 2, did)
     looked = []
-    real = cut.look_at
-    monkeypatch.setattr(cut, "look_at", lambda *a, **k: looked.append(1) or real(*a, **k))
+    real = cut.inspect_file
+    monkeypatch.setattr(cut, "inspect_file", lambda *a, **k: looked.append(1) or real(*a, **k))
     context = Context(tmp_path / "store", tmp_path / "into")
     plan = materialize.job.plan(context)
     for path in (tmp_path / "store" / "spaces").glob(f"{A}*"):
@@ -211,7 +211,7 @@ def test_read_of_a_closed_store_leaves_no_files(tmp_path):
     fill(tmp_path, "e", 5)
     before = sorted(path.name for path in (tmp_path / "spaces").iterdir())
     options = {"root": str(tmp_path), "table": "revisions"}
-    assert len(rows_of(options, cut.take(read_options(options)))) == 5
+    assert len(rows_of(options, cut.read_cut(read_options(options)))) == 5
     assert sorted(path.name for path in (tmp_path / "spaces").iterdir()) == before
 
 
@@ -221,7 +221,7 @@ def test_read_beside_a_writer_leaves_its_log_alone(tmp_path):
         space = store.space(A)
         for number in range(5):
             space.set(f"e{number}", {"n": number})
-            assert len(rows_of(options, cut.take(read_options(options)))) == number + 1
+            assert len(rows_of(options, cut.read_cut(read_options(options)))) == number + 1
     with fourfold.open(tmp_path) as store:
         assert len(store.space(A).ids()) == 5
         assert store.space(A).verify() == []

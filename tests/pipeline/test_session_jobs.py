@@ -209,12 +209,12 @@ def test_the_parts_of_a_large_file_find_what_the_whole_has(sound, tmp_path, monk
     connection.execute("DELETE FROM payloads WHERE size < 1000")
     connection.execute("DELETE FROM sessions WHERE session_id = 'gone'")
     connection.close()
-    [file] = cut.files([tmp_path / "copy"], model_tables("sessions"))
+    [file] = cut.find_files([tmp_path / "copy"], model_tables("sessions"))
     parts = verify.units(file)
     assert len(parts) > 3
-    found = {each.problem for unit in parts for each in verify_tasks.findings(unit)}
+    found = {each.problem for unit in parts for each in verify_tasks.iter_problems(unit)}
     whole = verify_tasks.Unit(file.path, file.space, file.bytes, model="sessions")
-    assert found == {each.problem for each in verify_tasks.findings(whole)}
+    assert found == {each.problem for each in verify_tasks.iter_problems(whole)}
     assert len(found) >= 6
 
 

@@ -14,7 +14,7 @@ from fourfold.errors import InvalidInput
 from fourfold.models.sessions import Payload
 from fourfold.models.sessions.stamps import ENTITY_CODES
 from fourfold.pipeline import sql, views
-from fourfold.pipeline.spark import typed
+from fourfold.pipeline.spark import unwrap_error
 from fourfold.pipeline.tables import model_tables
 
 pytestmark = pytest.mark.spark
@@ -188,7 +188,7 @@ def test_filters_on_a_session_reach_sqlite(store, read):
 def test_options_that_mean_nothing_here_are_refused(store, read, table, options, message):
     with pytest.raises(Exception, match=message) as caught:
         read(store.root, table, model="sessions", **options)
-    assert typed(caught.value).kind in {InvalidInput.kind, "not_found"}
+    assert unwrap_error(caught.value).kind in {InvalidInput.kind, "not_found"}
 
 
 def test_a_store_without_sessions_has_empty_tables(read, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 import fourfold
 from fourfold.errors import InvalidInput, WriterLocked
-from fourfold.pipeline.spark import typed
+from fourfold.pipeline.spark import unwrap_error
 
 pytestmark = pytest.mark.spark
 
@@ -38,7 +38,7 @@ def write(frame, root, **options):
 def refused(call, *arguments, **given):
     with pytest.raises(Exception) as caught:
         call(*arguments, **given)
-    return typed(caught.value)
+    return unwrap_error(caught.value)
 
 
 def log(root, did=A):

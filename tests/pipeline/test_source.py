@@ -9,7 +9,7 @@ import pytest
 import sample_store
 
 import fourfold
-from fourfold.pipeline.spark import typed
+from fourfold.pipeline.spark import unwrap_error
 
 pytestmark = pytest.mark.spark
 
@@ -160,7 +160,7 @@ def test_only_the_columns_that_were_named_are_read(root, read):
     assert frame.count() == read(root, "revisions").count()
     with pytest.raises(Exception, match="no column") as caught:
         read(root, "revisions", columns="seq,nothing")
-    assert typed(caught.value).kind == "invalid_input"
+    assert unwrap_error(caught.value).kind == "invalid_input"
 
 
 @pytest.mark.parametrize(
@@ -262,19 +262,19 @@ def test_since_gives_what_came_after(root, store, read):
 def test_a_seq_that_no_space_has_reached_is_refused(root, read):
     with pytest.raises(Exception, match="not in the history") as caught:
         read(root, "revisions", at=10_000)
-    assert typed(caught.value).kind == "invalid_input"
+    assert unwrap_error(caught.value).kind == "invalid_input"
 
 
 def test_a_branch_that_no_space_has_is_refused(root, read):
     with pytest.raises(Exception, match="branch 'drat'") as caught:
         read(root, "state", branch="drat").collect()
-    assert typed(caught.value).kind == "not_found"
+    assert unwrap_error(caught.value).kind == "not_found"
 
 
 def test_a_misspelt_option_is_refused_with_the_right_one(root, read):
     with pytest.raises(Exception, match="is not an option") as caught:
         read(root, "revisions", colums="id")
-    assert typed(caught.value).hint == "Did you mean 'columns'?"
+    assert unwrap_error(caught.value).hint == "Did you mean 'columns'?"
 
 
 def test_a_large_file_is_read_in_parts_and_each_row_once(root, read):

@@ -47,7 +47,7 @@ def cut_of(root, lives):
     """A cut that shows each space at a point of its own."""
     options = read_options({"root": str(root), "table": "state"})
     marks = []
-    for mark in cuts.take(options).marks:
+    for mark in cuts.read_cut(options).marks:
         life = lives[mark.space]
         seq = random.randint(life.space.horizon(), life.model.seq)
         marks.append(replace(mark, seq=seq))

@@ -14,8 +14,8 @@ from fourfold.errors import InvalidInput
 from fourfold.pipeline import cut as cuts
 from fourfold.pipeline import plan, sql, views
 from fourfold.pipeline.options import read_options
-from fourfold.pipeline.scan import batches
-from fourfold.pipeline.spark import typed
+from fourfold.pipeline.scan import read_batches
+from fourfold.pipeline.spark import unwrap_error
 from fourfold.pipeline.streams.published import published, published_state
 from fourfold.pipeline.streams.sink import IngestReport, Shape, ingest, stage
 from fourfold.pipeline.streams.stream_source import stream_reader
@@ -181,8 +181,8 @@ def works(root, table, **options):
     """The rows of a table, read without Spark."""
     given = read_options({"root": str(root), "model": "streams", "table": table, **options})
     columns = given.table.chosen(given.columns)
-    planned = plan.plan(cuts.take(given).marks, given, columns)
-    return [row for work in planned for batch in batches(work) for row in batch.to_pylist()]
+    planned = plan.plan(cuts.read_cut(given).marks, given, columns)
+    return [row for work in planned for batch in read_batches(work) for row in batch.to_pylist()]
 
 
 def test_messages_of_the_log_are_what_readers_get(read, stores):
@@ -420,7 +420,7 @@ def test_a_write_that_is_refused_says_why_and_the_mended_one_is_whole(spark, rul
 
     with pytest.raises(Exception) as refused:
         write("id = 7")
-    error = typed(refused.value)
+    error = unwrap_error(refused.value)
     assert isinstance(error, InvalidInput)
     assert "rows for 'orders', message 4 does not fit version 1" in error.message
     assert not any(payloads(ruled).values())

@@ -14,7 +14,7 @@ from stream_copy_child import copy
 import fourfold
 from fourfold import limits
 from fourfold.errors import InvalidInput, NotFound, ProducerFenced, StreamClosed, WriterLocked
-from fourfold.pipeline.spark import typed
+from fourfold.pipeline.spark import unwrap_error
 from fourfold.pipeline.streams import sink as ingesting
 from fourfold.pipeline.streams.sink import IngestReport, Shape, ingest, stage
 
@@ -42,7 +42,7 @@ def write(frame, root, **options):
 def refused(call, *arguments, **given):
     with pytest.raises(Exception) as caught:
         call(*arguments, **given)
-    return typed(caught.value)
+    return unwrap_error(caught.value)
 
 
 def test_a_write_is_appended_and_the_same_job_again_is_not(spark, root):

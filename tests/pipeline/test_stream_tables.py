@@ -13,8 +13,8 @@ from fourfold.models.streams import Producer
 from fourfold.pipeline import cut as cuts
 from fourfold.pipeline import plan
 from fourfold.pipeline.options import read_options
-from fourfold.pipeline.scan import batches
-from fourfold.pipeline.spark import typed
+from fourfold.pipeline.scan import read_batches
+from fourfold.pipeline.spark import unwrap_error
 from fourfold.pipeline.streams.stream_source import StreamFollower
 
 pytestmark = pytest.mark.spark
@@ -123,8 +123,8 @@ def test_the_state_of_every_stream_is_what_the_engine_says(read, tmp_path):
 def states(root, **options):
     """The table `state`, read without Spark."""
     given = read_options({"root": str(root), "model": "streams", "table": "state", **options})
-    works = plan.plan(cuts.take(given).marks, given, given.table.chosen())
-    return [row for work in works for batch in batches(work) for row in batch.to_pylist()]
+    works = plan.plan(cuts.read_cut(given).marks, given, given.table.chosen())
+    return [row for work in works for batch in read_batches(work) for row in batch.to_pylist()]
 
 
 def test_a_state_is_not_made_of_a_part_of_its_changes(tmp_path):
@@ -144,7 +144,7 @@ def test_a_state_is_not_made_of_a_part_of_its_changes(tmp_path):
         for name in ("published", "fork", "*"):
             with pytest.raises(Exception) as refused:
                 states(tmp_path, stream=name)
-            assert typed(refused.value).kind == "history_truncated"
+            assert unwrap_error(refused.value).kind == "history_truncated"
         assert len(states(tmp_path, stream="whole")) == 1
 
 
@@ -234,15 +234,15 @@ def test_offsets_are_those_of_each_stream_and_are_shared_fairly(tmp_path):
         for n in range(3):
             store.streams.create(f"s{n}", "text/plain").append([b"x"] * 10 * (n + 1))
         following = followed(tmp_path)
-        first = following.admitted(following.beginning(), 30)
+        first = following.end_offset(following.start_offset(), 30)
         assert places(first, store) == {"s0": [0, 10], "s1": [0, 10], "s2": [0, 10]}
-        second = following.admitted(first, 15)
+        second = following.end_offset(first, 15)
         assert places(second, store) == {"s0": [0, 10], "s1": [0, 17], "s2": [0, 18]}
-        assert following.admitted(second, None) == following.newest_offset()
-        assert following.works(second, second, ()) == []
+        assert following.end_offset(second, None) == following.newest_offset()
+        assert following.plan_tasks(second, second, ()) == []
     (tmp_path / "streams").rename(tmp_path / "elsewhere")
     with pytest.raises(NotFound):
-        followed(tmp_path).admitted(second, None)
+        followed(tmp_path).end_offset(second, None)
     with pytest.raises(NotFound):
         followed(tmp_path).works(first, second, ())
 
@@ -255,14 +255,14 @@ def test_records_that_were_given_up_unread_stop_a_query(tmp_path):
         stream = streams.create("s", "text/plain", retention_seconds=10)
         stream.append([b"x"] * 5)
         following = followed(tmp_path)
-        seen = following.admitted({}, 2)
+        seen = following.end_offset({}, 2)
         clock[0] += 60_000
         stream.append(b"y")
         streams.sweep()
         with pytest.raises(OffsetGone):
-            following.admitted(seen, None)
+            following.end_offset(seen, None)
         # Who has not begun yet begins with what is there.
-        assert places(followed(tmp_path).admitted({}, None), store) == {"s": [5, 6]}
+        assert places(followed(tmp_path).end_offset({}, None), store) == {"s": [5, 6]}
 
 
 def test_a_batch_whose_records_were_given_up_meanwhile_fails(tmp_path):
@@ -273,18 +273,18 @@ def test_a_batch_whose_records_were_given_up_meanwhile_fails(tmp_path):
         stream = streams.create("s", "text/plain", retention_seconds=10)
         stream.append([b"x"] * 5)
         following = followed(tmp_path / "store")
-        end = following.admitted({}, None)
+        end = following.end_offset({}, None)
         columns = read_options({"root": ".", "model": "streams", "table": "records"}).table.chosen(
             ["stream", "offset"]
         )
-        [work] = following.works({}, end, columns)
-        assert sum(batch.num_rows for batch in batches(work)) == 5
+        [work] = following.plan_tasks({}, end, columns)
+        assert sum(batch.num_rows for batch in read_batches(work)) == 5
         clock[0] += 60_000
         stream.append(b"y")
         streams.sweep()
         with pytest.raises(Exception) as refused:
-            list(batches(work))
-        assert typed(refused.value).kind == "history_truncated"
+            list(read_batches(work))
+        assert unwrap_error(refused.value).kind == "history_truncated"
 
 
 @pytest.mark.parametrize(
@@ -306,4 +306,4 @@ def test_what_cannot_be_streamed_is_refused(spark, filled, tmp_path, options):
 
     with pytest.raises(Exception) as refused:
         run()
-    assert isinstance(typed(refused.value), InvalidInput)
+    assert isinstance(unwrap_error(refused.value), InvalidInput)

@@ -8,7 +8,7 @@ import uuid
 import pytest
 
 import fourfold
-from fourfold.pipeline.spark import typed
+from fourfold.pipeline.spark import unwrap_error
 
 pytestmark = pytest.mark.spark
 A, B = "did:web:a.example", "did:web:b.example"
@@ -111,7 +111,7 @@ def test_commits_can_be_streamed_and_since_skips_the_past(store, run):
 def test_what_cannot_be_streamed_is_refused(store, run, table, options, message):
     with pytest.raises(Exception, match=message) as caught:
         run(store.root, table, **options)
-    assert typed(caught.value).kind == "invalid_input"
+    assert unwrap_error(caught.value).kind == "invalid_input"
 
 
 def test_a_store_that_went_back_is_noticed(store, run, tmp_path):
@@ -124,4 +124,4 @@ def test_a_store_that_went_back_is_noticed(store, run, tmp_path):
     shutil.copy(tmp_path / "older", path)
     with pytest.raises(Exception, match="has read to 15") as caught:
         run(store.root)
-    assert typed(caught.value).kind == "sequence_regression"
+    assert unwrap_error(caught.value).kind == "sequence_regression"

@@ -137,11 +137,11 @@ def test_a_large_file_is_checked_in_parts_that_find_the_same(sound, monkeypatch,
     for path in files[len(sound) :]:
         damage(path, draw)
     for path in files:
-        [file] = cut.files([path.parents[1]], model_tables("documents"))
+        [file] = cut.find_files([path.parents[1]], model_tables("documents"))
         parts = verify.units(file)
-        found = {each.problem for unit in parts for each in verify_tasks.findings(unit)}
+        found = {each.problem for unit in parts for each in verify_tasks.iter_problems(unit)}
         whole = verify_tasks.Unit(file.path, file.space, file.bytes)
-        expected = {each.problem for each in verify_tasks.findings(whole)}
+        expected = {each.problem for each in verify_tasks.iter_problems(whole)}
         assert found == expected
         if path in files[: len(sound)]:
             assert not found

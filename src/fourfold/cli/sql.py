@@ -116,7 +116,7 @@ def _ask(
     query: str, limit: int, master: str | None, remote: str | None, **options: Any
 ) -> dict[str, Any]:
     from fourfold.pipeline import session, sql  # noqa: PLC0415 - only now is Spark wanted
-    from fourfold.pipeline.views import explained  # noqa: PLC0415
+    from fourfold.pipeline.views import to_user_error  # noqa: PLC0415
 
     spark = session(master, remote, quiet=True)
     try:
@@ -125,7 +125,7 @@ def _ask(
     except FourfoldError:
         raise
     except Exception as error:
-        raise explained(error) from error
+        raise to_user_error(error) from error
     finally:
         spark.stop()
     return {

@@ -5,9 +5,9 @@
     views(spark, "my-store")
     spark.sql("select id, document from state").show()
 
-This is the only package that knows Spark. Importing it costs nothing: pyspark and a Java runtime
-are looked for when a session is wanted, and their absence is a `MissingDependency` that says what
-to install.
+This is the only package that uses Spark. Importing it is cheap: pyspark and a Java runtime
+are located when a session is started; if one is missing, `MissingDependency` states what to
+install.
 """
 
 from __future__ import annotations

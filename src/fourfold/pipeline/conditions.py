@@ -4,12 +4,12 @@
 
 Comparisons of a column with a constant, joined by `and`. A constant is a whole number or a string
 in single quotes, in which a quote is doubled. Strings compare by their UTF-8 bytes, as in Spark.
-Columns are those that the table marks as filtered: a condition on another could not be applied
-exactly, so it is refused.
+Only columns that the table declares as filtered are allowed: a condition on another could not be
+applied exactly.
 
-Filters of a query never get here. Spark shares a Python reader between the scans of a relation, so
-one that accepts filters would narrow other queries as well; a condition belongs to the options of
-one DataFrame.
+Filters of a query are not pushed down. Spark shares a Python reader between the scans of a
+relation, so one that accepts filters would filter other queries as well; a condition belongs to the
+options of one DataFrame.
 """
 
 from __future__ import annotations
@@ -53,22 +53,25 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """Conditions of one read, all of which hold for its rows."""
+    """Conditions of one read; every row meets all of them."""
 
-    each: tuple[Condition, ...] = ()
+    items: tuple[Condition, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.each)
+        return bool(self.items)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(condition.column for condition in self.each))
+        """Columns that have a condition."""
+        return tuple(dict.fromkeys(condition.column for condition in self.items))
 
     def on(self, column: str) -> list[Condition]:
-        return [condition for condition in self.each if condition.column == column]
+        """Return the conditions on a column."""
+        return [condition for condition in self.items if condition.column == column]
 
     def without(self, *columns: str) -> list[Condition]:
-        return [condition for condition in self.each if condition.column not in columns]
+        """Return the conditions on other columns than these."""
+        return [condition for condition in self.items if condition.column not in columns]
 
     def allow(self, column: str, value: Any) -> bool:
         """Return True if a value of a column meets every condition on it."""
@@ -98,20 +101,20 @@ class Conditions:
             "<": pc.less,
             "<=": pc.less_equal,
         }
-        for condition in self.each:
+        for condition in self.items:
             column = batch.column(condition.column)
             if condition.sign == "in":
-                kept = pc.is_in(column, value_set=pa.array(condition.values, column.type))
+                mask = pc.is_in(column, value_set=pa.array(condition.values, column.type))
             else:
-                kept = compare[condition.sign](column, pa.scalar(condition.values[0], column.type))
-            batch = batch.filter(kept)
+                mask = compare[condition.sign](column, pa.scalar(condition.values[0], column.type))
+            batch = batch.filter(mask)
         return batch
 
     def spark_columns(self) -> Iterator[SparkColumn]:
         """Yield the conditions as Spark writes them."""
         from pyspark.sql import functions as F  # noqa: N812, PLC0415 - an optional dependency
 
-        for condition in self.each:
+        for condition in self.items:
             column = F.col(condition.column)
             if condition.sign == "in":
                 yield column.isin(*condition.values)
@@ -119,12 +122,12 @@ class Conditions:
                 yield _COMPARE[condition.sign](column, F.lit(condition.values[0]))
 
     def text(self) -> str:
-        """Return the option `where` that says the same."""
+        """Return the conditions as text for the option `where`."""
         return " and ".join(
-            f"{each.column} in ({', '.join(map(_constant, each.values))})"
-            if each.sign == "in"
-            else f"{each.column} {each.sign} {_constant(each.values[0])}"
-            for each in self.each
+            f"{condition.column} in ({', '.join(map(_constant, condition.values))})"
+            if condition.sign == "in"
+            else f"{condition.column} {condition.sign} {_constant(condition.values[0])}"
+            for condition in self.items
         )
 
 
@@ -133,12 +136,12 @@ def parse(text: str | None, table: Table) -> Conditions:
     if text is None or not text.strip():
         return Conditions()
     tokens = list(_tokens(text))
-    found: list[Condition] = []
+    conditions: list[Condition] = []
     while True:
         condition, tokens = _comparison(tokens, text, table)
-        found.append(condition)
+        conditions.append(condition)
         if not tokens:
-            return Conditions(tuple(found))
+            return Conditions(tuple(conditions))
         if not _is_word(tokens[0], "and"):
             raise _malformed(text, tokens[0][1])
         tokens = tokens[1:]
@@ -146,7 +149,7 @@ def parse(text: str | None, table: Table) -> Conditions:
 
 def accepts(table: Table, condition: Condition) -> bool:
     """Return True if a condition can be applied to a table exactly."""
-    column = next((each for each in table.columns if each.name == condition.column), None)
+    column = next((field for field in table.columns if field.name == condition.column), None)
     return column is not None and column.filtered and _fits(column, condition.values)
 
 
@@ -165,7 +168,7 @@ def as_sql(conditions: Iterable[Condition], first: int) -> tuple[list[str], list
 
 
 Token = tuple[str, str]
-"""What a token is, and its text."""
+"""The type of a token and its text."""
 
 
 def _tokens(text: str) -> Iterator[Token]:
@@ -179,15 +182,15 @@ def _tokens(text: str) -> Iterator[Token]:
 
 
 def _comparison(tokens: list[Token], text: str, table: Table) -> tuple[Condition, list[Token]]:
-    """Take a comparison from the front of the tokens; return it, and the tokens after it."""
+    """Parse one comparison; return it and the remaining tokens."""
     if len(tokens) < 3 or tokens[0][0] != "word":
         raise _malformed(text, tokens[0][1] if tokens else "")
     column = _column(tokens[0][1], table)
     if tokens[1][0] == "sign":
-        values, rest = (_value(tokens[2], text),), tokens[3:]
+        values, remaining = (_value(tokens[2], text),), tokens[3:]
         condition = Condition(column.name, tokens[1][1], values)
     elif _is_word(tokens[1], "in") and tokens[2] == ("mark", "("):
-        values, rest = _list(tokens[3:], text)
+        values, remaining = _list(tokens[3:], text)
         condition = Condition(column.name, "in", values)
     else:
         raise _malformed(text, tokens[1][1])
@@ -195,7 +198,7 @@ def _comparison(tokens: list[Token], text: str, table: Table) -> tuple[Condition
         raise InvalidInput(
             f"option 'where': {column.name} is a {column.type}, got {values[0]!r}", hint=_HINT
         )
-    return condition, rest
+    return condition, remaining
 
 
 def _list(tokens: list[Token], text: str) -> tuple[tuple[Any, ...], list[Token]]:
@@ -217,19 +220,19 @@ def _value(token: Token, text: str) -> str | int:
 def _column(name: str, table: Table) -> Column:
     column = table.column(name)
     if not column.filtered:
-        names = ", ".join(each.name for each in table.columns if each.filtered)
+        names = ", ".join(field.name for field in table.columns if field.filtered)
         raise InvalidInput(
-            f"option 'where': {table.name} cannot be narrowed by {name!r}",
+            f"option 'where': {table.name} cannot be filtered by {name!r}",
             hint=f"Filter the DataFrame. Columns for `where`: {names or 'none'}.",
         )
     return column
 
 
 def _fits(column: Column, values: tuple[Any, ...]) -> bool:
-    wanted = _PYTHON_TYPES.get(column.type)
-    if not values or not all(type(value) is wanted for value in values):
+    python_type = _PYTHON_TYPES.get(column.type)
+    if not values or not all(type(value) is python_type for value in values):
         return False
-    return wanted is not int or all(-(2**63) <= value < 2**63 for value in values)
+    return python_type is not int or all(-(2**63) <= value < 2**63 for value in values)
 
 
 def _is_word(token: Token, word: str) -> bool:

@@ -1,19 +1,18 @@
-"""The cut: how far each file is read, taken once, before any row is.
+"""Consistent cuts: the highest position of each file, fixed before any row is read.
 
-A store is being written while a job reads it, and a job looks at a file more than once: in several
-parts, again after a failure, in two scans that a query joins. So the newest seq of every file is
-written down first, and every scan stops there. Seqs are dense and rows are only added, so what a
-cut shows does not change any more.
+A store is written while a job reads it, and a job reads a file more than once: in several parts,
+again after a failure, in two scans that a query joins. So the newest seq of every file is recorded
+first, and every scan stops there. Seqs are dense and rows are only added, so the rows of a cut
+never change.
 
-Taking it opens each file once, several at a time, and checks what it is: a database of Fourfold, of
-this model, of a version that is known. A file that is none of this is an error that names it, or,
-with `skip_bad`, one of `Cut.bad`; the other files are read as if it were not there.
+Reading a cut opens each file once, several at a time, and checks it: a Fourfold database, of this
+model, of a known version. Any other file raises an error that names it, or, with `skip_bad`, is
+listed in `Cut.bad` and left out.
 
-Which files of which stores a read is about, found by name and looked at by nobody yet.
-
-`root` is one store; `roots` a pattern that matches many. A folder that is no store is an error when
-it was named, and is passed over when it merely matches a pattern, unless nothing matches at all.
-No file is opened here, so that finding ten thousand costs a walk through their folders.
+Files are discovered by name, without opening them, so finding ten thousand costs one walk through
+their folders. `root` is one store, `roots` a pattern that matches many. A folder that is not a
+store is an error if it was given as `root`; it is ignored if it matches a pattern, unless no store
+matches at all.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ from fourfold.pipeline.tables import Kind, ModelTables
 
 @dataclass(frozen=True, slots=True)
 class StoreFile:
-    """A file that may be a database of the model. `bytes` counts its log too."""
+    """A file that may be a database of the model; `bytes` includes its WAL."""
 
     root: str
     path: str
@@ -61,41 +60,41 @@ class StoreFile:
     bytes: int
 
 
-def stores(root: str | None, roots: str | None) -> list[Path]:
-    """The folders of the stores that the two options name: one of them must be given."""
+def find_stores(root: str | None, roots: str | None) -> list[Path]:
+    """Return the folders of the stores that `root` or `roots` selects; pass exactly one."""
     if (root is None) == (roots is None):
         raise InvalidInput(
-            "a read needs the option root (one store) or roots (a pattern), and not both",
+            "pass either option 'root' (one store) or option 'roots' (a pattern)",
             hint="For example .option('root', 'my-store') or .option('roots', '/data/*').",
         )
     if root is not None:
         folder = Path(root).absolute()
         if not _is_store(folder):
             raise NotFound(
-                f"{folder}: is not a Fourfold store (it has no {settings.FILE_NAME})",
-                hint="Check the path; `fourfold demo ROOT` makes a store to look at.",
+                f"{folder}: not a Fourfold store (no {settings.FILE_NAME})",
+                hint="Check the path; `fourfold demo ROOT` creates a sample store.",
             )
         return [folder]
     assert roots is not None
     matched = sorted(glob.glob(roots, recursive=True))  # noqa: PTH207 - the pattern is absolute
-    found = [Path(each).absolute() for each in matched if _is_store(Path(each))]
-    if not found:
+    folders = [Path(name).absolute() for name in matched if _is_store(Path(name))]
+    if not folders:
         raise NotFound(
-            f"{roots}: matches no Fourfold store",
-            hint="The pattern names the folders of stores, for example /data/tenants/*.",
+            f"{roots}: no Fourfold store matches",
+            hint="Give a pattern of store folders, for example /data/tenants/*.",
         )
-    return found
+    return folders
 
 
-def files(
+def find_files(
     folders: Iterable[Path], tables: ModelTables, space: str | None = None
 ) -> list[StoreFile]:
-    """The files of a model in these stores, in the order of their paths; with `space`, of one."""
-    found = []
+    """Return the files of a model in these stores, ordered by path; `space` selects one."""
+    store_files = []
     for folder in folders:
-        place = folder / tables.folder
+        model_folder = folder / tables.folder
         try:
-            entries = sorted(os.scandir(place), key=lambda entry: _space(entry.name, tables))
+            entries = sorted(os.scandir(model_folder), key=lambda entry: _space(entry.name, tables))
         except FileNotFoundError:
             continue
         for entry in entries:
@@ -104,27 +103,27 @@ def files(
                 continue
             size = _size(entry.path)
             if size is not None:
-                found.append(StoreFile(str(folder), entry.path, name, size))
-    if space is not None and not found:
+                store_files.append(StoreFile(str(folder), entry.path, name, size))
+    if space is not None and not store_files:
         raise NotFound(
-            f"there is no space {space!r} in {', '.join(map(str, folders))}",
-            hint="`fourfold space list ROOT` names them all.",
+            f"{', '.join(map(str, folders))}: unknown space {space!r}",
+            hint="Run `fourfold space list ROOT` to list the spaces.",
         )
-    return found
+    return store_files
 
 
 def _space(name: str, tables: ModelTables) -> str:
-    """The space that a file of this name holds. Spaces come in their own order: with the suffix at
-    the end of their names, some would change places.
+    """Return the space of a file name. Sorting by it gives the order of spaces; sorting by the file
+    name would not, because of the suffix.
     """
     return name.removesuffix(tables.suffix)
 
 
-def stands_still(path: str) -> bool:
-    """Whether nobody can write the file: its folder is closed to all, and it has no log.
+def is_immutable(path: str) -> bool:
+    """Return True if no process can write the file: read-only folder, no WAL.
 
-    Only such a file may be read without shared memory beside it. Where somebody could write, that
-    would one day show a torn state.
+    Only such a file may be read without shared memory. If a process could write it, an immutable
+    connection would eventually read a torn state.
     """
     folder = os.path.dirname(path)  # noqa: PTH120 - it runs for every file in a worker
     closed = not stat.S_IMODE(os.stat(folder).st_mode) & 0o222  # noqa: PTH116
@@ -133,7 +132,7 @@ def stands_still(path: str) -> bool:
 
 
 def is_closed(path: str) -> bool:
-    """Return True if no process has left a log beside the file, and it can be written here."""
+    """Return True if the file has no WAL content and can be written by this process."""
     log = f"{path}-wal"
     has_log = os.path.exists(log) and os.path.getsize(log) > 0  # noqa: PTH110, PTH202
     return not has_log and os.access(path, os.W_OK) and os.access(os.path.dirname(path), os.W_OK)  # noqa: PTH120
@@ -144,7 +143,7 @@ def _is_store(folder: Path) -> bool:
 
 
 def _size(path: str) -> int | None:
-    """The bytes of the file and its log; None when it has gone or is no file."""
+    """Return the size of the file and its WAL, or None if it is missing or not a regular file."""
     total = 0
     for name in (path, f"{path}-wal"):
         try:
@@ -164,7 +163,7 @@ _SQL: Final = load_queries("fourfold.pipeline", "cut.sql")
 
 @dataclass(frozen=True, slots=True)
 class FileBound:
-    """A sound file, and the seq up to which it is read."""
+    """A readable file and the seq up to which it is read."""
 
     root: str
     path: str
@@ -174,14 +173,14 @@ class FileBound:
     bytes: int
     since: int = 0
     file_id: str = ""
-    """The id that the file got when it was created: a space made again has another."""
+    """Id assigned when the file was created; a space created again has another id."""
     horizon: int = 0
-    """Below this seq, rows may have been removed when the cut was taken."""
+    """Seq below which rows may have been removed when the cut was read."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadableFile:
-    """A file that cannot be read, and why."""
+    """A file that cannot be read, and the reason."""
 
     root: str
     path: str
@@ -193,81 +192,90 @@ class UnreadableFile:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How far every file is read. Its `token` is the option `cut` of any number of reads."""
+    """The bounds of every file in a read; `token()` passes them to other reads."""
 
     marks: tuple[FileBound, ...]
     bad: tuple[UnreadableFile, ...] = field(default=())
 
     def token(self) -> str:
-        """The cut as text, for the option `cut`: several tables of the very same moment."""
+        """Return the cut as text for the option `cut`, so that several reads share it."""
         packed = zlib.compress(msgspec.json.encode(self), 6)
         return base64.urlsafe_b64encode(packed).decode()
 
 
 def from_token(token: str) -> Cut:
+    """Parse the text that `Cut.token()` returned."""
     try:
         text = zlib.decompress(base64.urlsafe_b64decode(token.encode()))
         return msgspec.json.decode(text, type=Cut)
     except (ValueError, zlib.error, msgspec.MsgspecError) as error:
         raise InvalidInput(
-            "the option cut is not a cut", hint="Give what Cut.token() returned."
+            "option 'cut': not a cut token", hint="Pass the result of Cut.token()."
         ) from error
 
 
-def take(options: ReadOptions) -> Cut:
-    """The cut that a read with these options sees."""
+def read_cut(options: ReadOptions) -> Cut:
+    """Return the cut for a read with these options."""
     if options.cut is not None:
-        cut = of_space(from_token(options.cut), options.space)
+        cut = select_space(from_token(options.cut), options.space)
     else:
-        found = files(stores(options.root, options.roots), options.tables, options.space)
-        cut = take_of(found, options.tables, deep=options.skip_bad, skip_bad=options.skip_bad)
-    return bounded(cut, options)
+        store_files = find_files(
+            find_stores(options.root, options.roots), options.tables, options.space
+        )
+        cut = read_files_cut(
+            store_files, options.tables, deep=options.skip_bad, skip_bad=options.skip_bad
+        )
+    return apply_bounds(cut, options)
 
 
-def of_space(cut: Cut, space: str | None) -> Cut:
-    """The part of a cut that is about one space; all of it without one."""
+def select_space(cut: Cut, space: str | None) -> Cut:
+    """Return the part of a cut that covers one space, or all of it if `space` is None."""
     if space is None:
         return cut
-    return Cut(tuple(mark for mark in cut.marks if mark.space == space), cut.bad)
+    return Cut(tuple(bound for bound in cut.marks if bound.space == space), cut.bad)
 
 
-def take_of(
-    found: Sequence[StoreFile], tables: ModelTables, *, deep: bool = False, skip_bad: bool = False
+def read_files_cut(
+    store_files: Sequence[StoreFile],
+    tables: ModelTables,
+    *,
+    deep: bool = False,
+    skip_bad: bool = False,
 ) -> Cut:
-    """The cut of these files as they are now. With `deep` every page of them is looked at."""
+    """Return the current cut of these files; `deep` also checks every page of them."""
 
-    def look(file: StoreFile) -> FileBound | UnreadableFile:
-        return look_at(file, tables, deep=deep)
+    def inspect(file: StoreFile) -> FileBound | UnreadableFile:
+        return inspect_file(file, tables, deep=deep)
 
-    if len(found) > 1:
+    if len(store_files) > 1:
         with ThreadPoolExecutor(limits.SOURCE_OPENERS) as pool:
-            seen: Iterable[FileBound | UnreadableFile] = list(pool.map(look, found))
+            results: Iterable[FileBound | UnreadableFile] = list(pool.map(inspect, store_files))
     else:
-        seen = [look(file) for file in found]
-    marks = tuple(each for each in seen if isinstance(each, FileBound))
-    bad = tuple(each for each in seen if isinstance(each, UnreadableFile))
+        results = [inspect(file) for file in store_files]
+    bounds = tuple(result for result in results if isinstance(result, FileBound))
+    bad = tuple(result for result in results if isinstance(result, UnreadableFile))
     if bad and not skip_bad:
-        raise refusal(bad)
-    return Cut(marks, bad)
+        raise unreadable_error(bad)
+    return Cut(bounds, bad)
 
 
-def look_at(
+def inspect_file(
     file: StoreFile, tables: ModelTables, *, deep: bool = False, at: Point = None
 ) -> FileBound | UnreadableFile:
-    """One file: how far it goes, or goes at some point; or what is wrong with it.
+    """Return the bound of one file, at `at` if given, or the reason it is unreadable.
 
-    A file that somebody is just creating is waited for a moment.
+    A file that is just being created is awaited briefly.
     """
-    give_up = time.monotonic() + limits.SOURCE_CREATION_WAIT_S
+    deadline = time.monotonic() + limits.SOURCE_CREATION_WAIT_S
     while True:
         try:
-            return _sound(file, tables, deep=deep, at=at)
+            return _inspect(file, tables, deep=deep, at=at)
         except FourfoldError as error:
             return UnreadableFile(
                 file.root, file.path, file.space, file.bytes, error.kind, error.message
             )
         except _UnfinishedError as error:
-            if time.monotonic() > give_up or _age_s(file.path) > limits.SOURCE_CREATION_WAIT_S:
+            if time.monotonic() > deadline or _age_s(file.path) > limits.SOURCE_CREATION_WAIT_S:
                 kind = FormatError.kind
                 return UnreadableFile(
                     file.root, file.path, file.space, file.bytes, kind, str(error)
@@ -275,7 +283,7 @@ def look_at(
             time.sleep(limits.LOCK_LOOK_S)
 
 
-def _sound(file: StoreFile, tables: ModelTables, *, deep: bool, at: Point) -> FileBound:
+def _inspect(file: StoreFile, tables: ModelTables, *, deep: bool, at: Point) -> FileBound:
     with _OpenFile(file.path) as opened:
         kind = opened.check(tables)
         if deep:
@@ -298,72 +306,74 @@ class _UnfinishedError(Exception):
 
 
 def _age_s(path: str) -> float:
-    """How long ago the file was changed; for ever, if it is gone."""
+    """Return the seconds since the file was modified; infinity if it is gone."""
     try:
         return time.time() - Path(path).stat().st_mtime
     except FileNotFoundError:
         return float("inf")
 
 
-def bounded(cut: Cut, options: ReadOptions) -> Cut:
-    """The cut moved back to `at`, and bounded below by `since`, as the options say."""
+def apply_bounds(cut: Cut, options: ReadOptions) -> Cut:
+    """Return the cut limited to `at` and starting after `since`, as the options request."""
     if options.at is None and options.since is None:
         return cut
     check_reach(cut, options.at, options.location)
-    marks = []
-    for mark in cut.marks:
-        upto, since = mark.seq, mark.since
+    bounds = []
+    for bound in cut.marks:
+        until, since = bound.seq, bound.since
         if isinstance(options.at, int):
-            upto = min(upto, options.at)
+            until = min(until, options.at)
         if isinstance(options.since, int):
             since = options.since
         if isinstance(options.at, datetime) or isinstance(options.since, datetime):
-            kind = options.tables.kinds[mark.kind]
-            with _OpenFile(mark.path) as opened:
+            kind = options.tables.kinds[bound.kind]
+            with _OpenFile(bound.path) as opened:
                 if isinstance(options.at, datetime):
-                    upto = min(upto, opened.seq_of(kind, options.at))
+                    until = min(until, opened.seq_of(kind, options.at))
                 if isinstance(options.since, datetime):
                     since = opened.seq_of(kind, options.since)
-        marks.append(replace(mark, seq=upto, since=since))
-    return Cut(tuple(marks), cut.bad)
+        bounds.append(replace(bound, seq=until, since=since))
+    return Cut(tuple(bounds), cut.bad)
 
 
 def check_reach(cut: Cut, at: Point, where: str) -> None:
-    """Refuse a seq that no file has reached: nobody can know that state yet."""
-    newest = max((mark.seq for mark in cut.marks), default=0)
+    """Raise InvalidInput if no file has reached the seq `at`."""
+    newest = max((bound.seq for bound in cut.marks), default=0)
     if isinstance(at, int) and at > newest:
-        raise InvalidInput(
-            f"seq {at} is not in the history of {where}, which goes from 0 to {newest}"
-        )
+        raise InvalidInput(f"{where}: at must be between 0 and {newest}, got seq {at}")
 
 
-def rows(mark: FileBound, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """What a question about a file is answered with, when a read is planned."""
-    with _OpenFile(mark.path) as opened:
+def fetch_rows(
+    bound: FileBound, sql: str, parameters: tuple[Any, ...] = ()
+) -> list[tuple[Any, ...]]:
+    """Return the rows of a query on a file, used while a read is planned."""
+    with _OpenFile(bound.path) as opened:
         return opened.rows(sql, parameters)
 
 
-def each(mark: FileBound, sql: str, parameters: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The same, a row at a time: for answers that may be long."""
-    with _OpenFile(mark.path) as opened:
-        yield from opened.each(sql, parameters)
+def iter_rows(
+    bound: FileBound, sql: str, parameters: tuple[Any, ...] = ()
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of a query on a file one at a time, for long results."""
+    with _OpenFile(bound.path) as opened:
+        yield from opened.iter_rows(sql, parameters)
 
 
-def refusal(bad: Sequence[UnreadableFile]) -> FourfoldError:
-    """The error that says which files cannot be read."""
-    from fourfold import errors  # noqa: PLC0415 - the tree is asked for a class by its kind
+def unreadable_error(bad: Sequence[UnreadableFile]) -> FourfoldError:
+    """Return the error that names the unreadable files."""
+    from fourfold import errors  # noqa: PLC0415 - to look up the class by its kind
 
     kinds = {cls.kind: cls for cls in errors.tree()}
     more = f"; and {len(bad) - 1} more" if len(bad) > 1 else ""
     return kinds[bad[0].kind](
         f"{bad[0].problem}{more}",
-        hint="Mend or remove it, or read the others: the option skip_bad (--skip-bad).",
-        details={"bad": [{"path": each.path, "problem": each.problem} for each in bad[:100]]},
+        hint="Repair or remove it, or skip it with the option skip_bad (--skip-bad).",
+        details={"bad": [{"path": file.path, "problem": file.problem} for file in bad[:100]]},
     )
 
 
 class _OpenFile:
-    """A file, open for a moment."""
+    """A database file that is open while it is inspected."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -371,14 +381,14 @@ class _OpenFile:
 
     def __enter__(self) -> Self:
         try:
-            still = stands_still(self._path)
+            immutable = is_immutable(self._path)
             # The last connection that may write removes the log and its index when it closes; one
             # that may only read leaves them beside a file that had none.
-            tidy = not still and is_closed(self._path)
-            self.connection = connect(Path(self._path), readonly=not tidy, immutable=still)
+            tidy = not immutable and is_closed(self._path)
+            self.connection = connect(Path(self._path), readonly=not tidy, immutable=immutable)
             self.connection.set_busy_timeout(limits.SOURCE_BUSY_TIMEOUT_MS)
             self.connection.execute(_SQL.query_only)
-            # All questions are about one state, whoever commits between them.
+            # All queries see one state, whatever is committed between them.
             self.connection.execute(SQL.begin_read)
         except DriverError as error:
             raise translate(error, self._path) from error
@@ -390,22 +400,20 @@ class _OpenFile:
         self.connection.close()
 
     def check(self, tables: ModelTables) -> str:
-        """The kind of the database; an error when this version cannot read it."""
+        """Return the kind of the database, or raise if this version cannot read it."""
         try:
-            mark = self.connection.pragma("application_id")
-            if is_empty(self.connection) and mark in {0, APPLICATION_ID}:
-                raise _UnfinishedError(
-                    f"{self._path}: holds nothing yet; its creation was never finished"
-                )
-            if mark != APPLICATION_ID:
-                raise ForeignFile(f"{self._path}: is not one of Fourfold's databases")
+            application_id = self.connection.pragma("application_id")
+            if is_empty(self.connection) and application_id in {0, APPLICATION_ID}:
+                raise _UnfinishedError(f"{self._path}: is empty; its creation never finished")
+            if application_id != APPLICATION_ID:
+                raise ForeignFile(f"{self._path}: not a Fourfold database")
         except DriverError as error:
             raise translate(error, self._path) from error
         [(name,)] = self.rows(_SQL.model)
         if name not in tables.kinds:
             raise ForeignFile(
-                f"{self._path}: holds {name!r} data, not {tables.model}",
-                hint="Open it with the part of Fourfold that wrote it.",
+                f"{self._path}: expected {tables.model}, found {name!r}",
+                hint="Open it with the model that wrote it.",
             )
         kind = tables.kinds[name]
         check_for_reading(
@@ -414,10 +422,10 @@ class _OpenFile:
         return str(name)
 
     def check_pages(self) -> None:
-        """Every page of the file, so that no scan stumbles over one later."""
-        found = [str(row[0]) for row in self.rows(_SQL.pages)]
-        if found != ["ok"]:
-            raise CorruptData(f"{self._path}: {found[0]}")
+        """Check every page of the file, so that no scan fails on one later."""
+        messages = [str(row[0]) for row in self.rows(_SQL.pages)]
+        if messages != ["ok"]:
+            raise CorruptData(f"{self._path}: {messages[0]}")
 
     def seq_of(self, kind: Kind, point: int | datetime) -> int:
         if isinstance(point, int):
@@ -425,16 +433,16 @@ class _OpenFile:
         return kind.position_at(self.snapshot(), point)
 
     def size(self) -> int:
-        """The bytes of the database: its log may hold many copies of a page."""
+        """Return the size of the database without its WAL, which may hold pages repeatedly."""
         return int(self.rows(_SQL.size)[0][0])
 
     def snapshot(self) -> ReadTransaction:
         return ReadTransaction(self.connection, self._path)
 
     def rows(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-        return list(self.each(sql, parameters))
+        return list(self.iter_rows(sql, parameters))
 
-    def each(self, sql: str, parameters: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    def iter_rows(self, sql: str, parameters: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         try:
             yield from self.connection.execute(sql, parameters)
         except DriverError as error:

@@ -1,7 +1,7 @@
-"""The JVM of Spark's driver, for what only code inside it can do.
+"""Access to the JVM of the Spark driver.
 
-Java sources of this project are compiled in it by Janino, the compiler that Spark brings along for
-the code of its queries. Through Spark Connect there is no such JVM to be reached.
+Java sources of this project are compiled in it by Janino, the compiler that Spark ships for its
+generated code. Spark Connect has no driver JVM that can be reached.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 def reachable(spark: SparkSession) -> bool:
-    """Whether the JVM of the driver can be reached: not through Spark Connect."""
+    """Return True if the driver's JVM can be reached, which Spark Connect does not allow."""
     return hasattr(spark, "_jsparkSession")
 
 
 def gateway(spark: Any) -> Any:
-    """The way into the JVM of the driver."""
-    return spark.sparkContext._gateway  # noqa: SLF001 - nothing else leads there
+    """Return the py4j gateway to the driver's JVM."""
+    return spark.sparkContext._gateway  # noqa: SLF001 - no public access
 
 
 def compiled(jvm: Any, source: str) -> Any:
-    """The compiler, when it has compiled a source: it has the bytecode, and a loader of it."""
+    """Compile a Java source and return the compiler, which holds bytecode and class loader."""
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(loader(jvm))
     compiler.cook(source)
@@ -31,22 +31,22 @@ def compiled(jvm: Any, source: str) -> Any:
 
 
 def loader(jvm: Any) -> Any:
-    """The loader that knows Spark's classes."""
+    """Return the class loader that knows Spark's classes."""
     return jvm.java.lang.Thread.currentThread().getContextClassLoader()
 
 
 def method(loaded: Any, name: str) -> Any:
-    """A static method of a class that was loaded; py4j does not know the class by its name."""
-    return next(each for each in loaded.getMethods() if each.getName() == name)
+    """Return a static method of a loaded class, which py4j cannot look up by name."""
+    return next(method for method in loaded.getMethods() if method.getName() == name)
 
 
-def frame(spark: Any, making: Any, *told: Any) -> DataFrame:
-    """The DataFrame that a static method makes of the session and what it is told."""
+def frame(spark: Any, factory: Any, *arguments: Any) -> DataFrame:
+    """Return the DataFrame that a static method builds from the session and `arguments`."""
     from pyspark.sql import DataFrame as Frame  # noqa: PLC0415 - an optional dependency
 
-    way = gateway(spark)
-    arguments = way.new_array(way.jvm.java.lang.Object, 1 + len(told))
-    session = spark._jsparkSession  # noqa: SLF001 - nothing else leads there
-    for at, value in enumerate((session, *told)):
-        arguments[at] = value
-    return Frame(making.invoke(None, arguments), spark)
+    jvm_gateway = gateway(spark)
+    array = jvm_gateway.new_array(jvm_gateway.jvm.java.lang.Object, 1 + len(arguments))
+    session = spark._jsparkSession  # noqa: SLF001 - no public access
+    for at, value in enumerate((session, *arguments)):
+        array[at] = value
+    return Frame(factory.invoke(None, array), spark)

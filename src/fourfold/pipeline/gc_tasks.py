@@ -1,6 +1,7 @@
-"""Marking what may be collected, as tasks of Spark's, each over some of the files.
+"""The mark phase of gc as Spark tasks, each over some of the files.
 
-A model's `marking` says what may go of one file. Marking reads, beside running writers too.
+A model's `gc` module marks what may be removed from one file. Marking only reads, so writers may
+run at the same time.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import msgspec
 
 from fourfold import limits
 from fourfold.pipeline.cut import StoreFile
-from fourfold.pipeline.tables import arrow, part_of
+from fourfold.pipeline.tables import arrow, load_part
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,7 +22,7 @@ COLUMNS: Final = "mark string"
 
 
 class MarkResult(msgspec.Struct, frozen=True):
-    """What was marked in a file: how many of each kind. Or why nothing could be."""
+    """What was marked in one file, counted by kind, or why it could not be marked."""
 
     root: str
     path: str
@@ -33,11 +34,12 @@ class MarkResult(msgspec.Struct, frozen=True):
 
     @property
     def anything(self) -> bool:
+        """True if anything was marked."""
         return any(self.counts.values())
 
 
 class MarkTask:
-    """What a worker does with the numbers of the tasks that it is given."""
+    """Worker function: marks the files of the tasks whose numbers it receives."""
 
     def __init__(self, work: Sequence[Sequence[StoreFile]], model: str, grace_s: float) -> None:
         self._work = work
@@ -46,28 +48,29 @@ class MarkTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         pa = arrow()
-        marked = part_of(self._model, "gc").marked
+        marked = load_part(self._model, "gc").marked
         for batch in batches:
-            for place in batch.column(0).to_pylist():
-                for file in self._work[place]:
+            for number in batch.column(0).to_pylist():
+                for file in self._work[number]:
                     text = msgspec.json.encode(marked(file, self._grace_s)).decode()
                     yield pa.RecordBatch.from_pylist([{"mark": text}])
 
 
 def tasks(files: Sequence[StoreFile]) -> list[list[StoreFile]]:
-    """Files put together until a task has enough to do."""
+    """Group files into tasks of about equal size."""
     cost = [file.bytes + limits.SOURCE_FILE_COST_BYTES for file in files]
-    most = max(sum(cost) // limits.VERIFY_TASKS, limits.VERIFY_TASK_BYTES_MIN)
-    ready: list[list[StoreFile]] = []
-    size = most
+    limit = max(sum(cost) // limits.VERIFY_TASKS, limits.VERIFY_TASK_BYTES_MIN)
+    groups: list[list[StoreFile]] = []
+    size = limit
     for file, bytes_ in zip(files, cost, strict=True):
-        if size + bytes_ > most:
-            ready.append([])
+        if size + bytes_ > limit:
+            groups.append([])
             size = 0
-        ready[-1].append(file)
+        groups[-1].append(file)
         size += bytes_
-    return ready
+    return groups
 
 
 def decoded(text: str) -> MarkResult:
+    """Decode a result that a task returned."""
     return msgspec.json.decode(text, type=MarkResult)

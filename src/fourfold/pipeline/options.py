@@ -1,7 +1,7 @@
-"""The options of a read, checked: `format("fourfold").option(...)`.
+"""Validated options of a read: `format("fourfold").option(...)`.
 
-An option that nobody knows is an error, as is a value that does not fit: a misspelt filter that is
-silently ignored would give a wrong answer.
+Unknown options and invalid values are errors: a misspelt filter that is silently ignored would
+return wrong rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fourfold.pipeline.streams.published_tables import published_tables
 from fourfold.pipeline.tables import ModelTables, Table, model_tables
 
 Point = int | datetime | None
-"""A point in history: a seq, a moment, or none."""
+"""A point in history: a seq, a time, or None."""
 
 NAMES: Final = (
     "root",
@@ -49,22 +49,22 @@ NAMES: Final = (
 )
 ALL_BRANCHES: Final = "*"
 _SPECIAL: Final = {
-    "branch": "Read the branch alone: the option where, \"branch = 'draft'\".",
-    "event": "Read those events alone: the option where, 'event_id <= 40'.",
-    "app": "Read the app alone: the option where, \"app = 'notes'\".",
-    "trusted": "It says whose ratings hide objects, beside those of their owners.",
-    "suppressed": "Rows as they were written are all there.",
-    "stream": "It names one stream, or the streams of a pattern.",
-    "shared": "It is for published records: forks with what they share (the option objects).",
+    "branch": "Select the branch with the option where: \"branch = 'draft'\".",
+    "event": "Select the events with the option where: 'event_id <= 40'.",
+    "app": "Select the app with the option where: \"app = 'notes'\".",
+    "trusted": "It lists whose ratings hide objects, besides their owners'.",
+    "suppressed": "Raw tables contain all rows.",
+    "stream": "It selects one stream, or the streams that match a pattern.",
+    "shared": "It applies to published records (the option objects): forks with what they share.",
 }
-"""Options that some tables have, and what to do with the others."""
+"""Options that only some tables have, and a hint for the other tables."""
 _OF_TABLE: Final = "option."
-"""How the options of a table begin that Spark creates (`CREATE TABLE ... USING fourfold`)."""
+"""Prefix of the options of a table that Spark creates (`CREATE TABLE ... USING fourfold`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a read was asked for."""
+    """The parsed options of a read."""
 
     root: str | None
     roots: str | None
@@ -91,10 +91,12 @@ class ReadOptions:
 
     @property
     def tables(self) -> ModelTables:
+        """The tables of the model."""
         return model_tables(self.model) if self.objects is None else published_tables(self.model)
 
     @property
     def table(self) -> Table:
+        """The table that is read."""
         return self.tables.table(self.table_name)
 
     @property
@@ -104,114 +106,115 @@ class ReadOptions:
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
-    known = plain_options(given)
-    for name in known:
+    """Parse and check the options of a read."""
+    texts = plain_options(given)
+    for name in texts:
         if name not in NAMES:
             near = difflib.get_close_matches(name, NAMES, n=1)
             raise InvalidInput(
-                f"{name!r} is not an option of the source fourfold",
+                f"unknown option {name!r} of the format fourfold",
                 hint=f"Did you mean {near[0]!r}?" if near else f"Options: {', '.join(NAMES)}.",
             )
     options = ReadOptions(
-        root=known.get("root"),
-        roots=known.get("roots"),
-        space=known.get("space"),
-        model=known.get("model", "documents" if "objects" not in known else "streams"),
-        table_name=known.get("table", ""),
-        columns=_names(known.get("columns")),
+        root=texts.get("root"),
+        roots=texts.get("roots"),
+        space=texts.get("space"),
+        model=texts.get("model", "documents" if "objects" not in texts else "streams"),
+        table_name=texts.get("table", ""),
+        columns=_names(texts.get("columns")),
         conditions=Conditions(),
-        branch=known.get("branch", ""),
-        event=_count(known, "event", 0) or None,
-        app=known.get("app"),
-        trusted=_numbers(known.get("trusted", ""), "trusted"),
-        suppressed=_flag(known.get("suppressed", "false"), "suppressed"),
-        stream=known.get("stream"),
-        shared=_flag(known.get("shared", "false"), "shared"),
-        objects=known.get("objects"),
-        at=point(known.get("at"), "at"),
-        since=point(known.get("since"), "since"),
-        skip_bad=_flag(known.get("skip_bad", "false"), "skip_bad"),
-        cut=known.get("cut"),
-        partition_bytes=_count(known, "partition_bytes", limits.SOURCE_PARTITION_BYTES),
-        batch_rows=_count(known, "batch_rows", limits.SOURCE_BATCH_ROWS),
-        max_rows=_count(known, "max_rows", limits.STREAM_BATCH_ROWS),
+        branch=texts.get("branch", ""),
+        event=_count(texts, "event", 0) or None,
+        app=texts.get("app"),
+        trusted=_numbers(texts.get("trusted", ""), "trusted"),
+        suppressed=_flag(texts.get("suppressed", "false"), "suppressed"),
+        stream=texts.get("stream"),
+        shared=_flag(texts.get("shared", "false"), "shared"),
+        objects=texts.get("objects"),
+        at=point(texts.get("at"), "at"),
+        since=point(texts.get("since"), "since"),
+        skip_bad=_flag(texts.get("skip_bad", "false"), "skip_bad"),
+        cut=texts.get("cut"),
+        partition_bytes=_count(texts, "partition_bytes", limits.SOURCE_PARTITION_BYTES),
+        batch_rows=_count(texts, "batch_rows", limits.SOURCE_BATCH_ROWS),
+        max_rows=_count(texts, "max_rows", limits.STREAM_BATCH_ROWS),
     )
     if not options.table_name:
-        names = ", ".join(each.name for each in options.tables.tables.values() if each.public)
-        raise InvalidInput("a read needs the option table", hint=f"One of: {names}.")
+        public = (table.name for table in options.tables.tables.values() if table.public)
+        raise InvalidInput("option 'table' is required", hint=f"Tables: {', '.join(public)}.")
     options.table.chosen(options.columns)
-    _refuse_misplaced(known, options)
-    return replace(options, conditions=parse(known.get("where"), options.table))
+    _refuse_misplaced(texts, options)
+    return replace(options, conditions=parse(texts.get("where"), options.table))
 
 
 def is_table(given: Mapping[str, str]) -> bool:
-    """Return True for the options that Spark gives when it creates a table."""
+    """Return True if Spark passes these options to create a table."""
     return any(name.lower().startswith(_OF_TABLE) for name in given)
 
 
 def plain_options(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of a read by their names: of a DataFrame, or of a table being created.
+    """Return the options of a read by name, for a DataFrame or a table being created.
 
     Spark repeats the options of a table as `option.NAME`, among its own properties. The path of
     `load(path)` and `LOCATION` is the root.
     """
-    known = {name.lower(): value for name, value in given.items()}
-    path = known.pop("path", None)
-    if is_table(known):
-        own = {name for name in known if name.startswith(_OF_TABLE)}
-        known = {name.removeprefix(_OF_TABLE): known[name] for name in own}
-        known.pop("path", None)
-    if "paths" in known:
+    options = {name.lower(): value for name, value in given.items()}
+    path = options.pop("path", None)
+    if is_table(options):
+        own = {name for name in options if name.startswith(_OF_TABLE)}
+        options = {name.removeprefix(_OF_TABLE): options[name] for name in own}
+        options.pop("path", None)
+    if "paths" in options:
         raise InvalidInput(
-            "a read takes one path", hint="For many stores give the option roots, a pattern."
+            "a read accepts one path", hint="For many stores pass the option roots, a pattern."
         )
     if path is not None:
         root = _local(path)
-        if known.get("root", root) != root:
-            raise InvalidInput(f"the path {path!r} contradicts the option root, {known['root']!r}")
-        known["root"] = root
-    return known
+        if options.get("root", root) != root:
+            raise InvalidInput(f"path {path!r} contradicts option 'root', got {options['root']!r}")
+        options["root"] = root
+    return options
 
 
 def _local(path: str) -> str:
-    """Return the folder that a path names; Spark may have made an address of it."""
+    """Return the folder of a path, which Spark may have turned into a file URL."""
     address = urlsplit(path)
     return unquote(address.path) if address.scheme == "file" else path
 
 
-def _refuse_misplaced(known: Mapping[str, str], options: ReadOptions) -> None:
-    """An option that means nothing to the table would silently not filter."""
+def _refuse_misplaced(texts: Mapping[str, str], options: ReadOptions) -> None:
+    """Raise InvalidInput for options that do not apply to the table: they would not filter."""
     if options.space is not None and not options.tables.spaces:
         raise InvalidInput(
-            f"{options.model} lie in no spaces: the option space is not for them",
+            f"option 'space' is not supported by the model {options.model!r}",
             hint="Filter on a column of the table.",
         )
     for name in _SPECIAL:
-        if name in known and name not in options.table.options:
+        if name in texts and name not in options.table.options:
             tables = options.tables.tables.values()
-            fitting = [each.name for each in tables if name in each.options and each.public]
+            fitting = [table.name for table in tables if name in table.options and table.public]
             raise InvalidInput(
-                f"the option {name} is for {', '.join(fitting) or 'other models'}, "
-                f"not for {options.table_name}",
+                f"option {name!r} requires table {' or '.join(fitting) or 'of another model'}, "
+                f"got {options.table_name!r}",
                 hint=_SPECIAL[name],
             )
 
 
 def point(text: str | None, what: str) -> Point:
-    """A seq or an ISO 8601 time; without a time zone it is UTC."""
+    """Parse a seq or an ISO 8601 time, which is UTC without a time zone."""
     if text is None or not text.strip():
         return None
-    given = text.strip()
+    stripped = text.strip()
     # Digits alone are a seq, though ISO 8601 would read eight of them as a day.
-    if re.fullmatch(r"\d{1,18}", given):
-        return int(given)
+    if re.fullmatch(r"\d{1,18}", stripped):
+        return int(stripped)
     try:
-        moment = datetime.fromisoformat(given)
+        time = datetime.fromisoformat(stripped)
     except ValueError:
         raise InvalidInput(
-            f"{what} {text!r} is neither a seq (12) nor a time (2026-03-01T12:00:00Z)"
+            f"{what} must be a seq (12) or a time (2026-03-01T12:00:00Z), got {text!r}"
         ) from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:
@@ -223,20 +226,20 @@ def _names(text: str | None) -> tuple[str, ...] | None:
 def _numbers(text: str, what: str) -> tuple[int, ...]:
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not all(re.fullmatch(r"\d{1,18}", part) for part in parts):
-        raise InvalidInput(f"the option {what} is a list of ids, with commas, not {text!r}")
+        raise InvalidInput(f"option {what!r} must be a comma-separated list of ids, got {text!r}")
     return tuple(map(int, parts))
 
 
 def _flag(text: str, what: str) -> bool:
     if text.strip().lower() not in {"true", "false"}:
-        raise InvalidInput(f"the option {what} is true or false, not {text!r}")
+        raise InvalidInput(f"option {what!r} must be true or false, got {text!r}")
     return text.strip().lower() == "true"
 
 
-def _count(known: Mapping[str, str], what: str, default: int) -> int:
-    text = known.get(what)
+def _count(texts: Mapping[str, str], what: str, default: int) -> int:
+    text = texts.get(what)
     if text is None:
         return default
     if not re.fullmatch(r"\d{1,18}", text.strip()) or int(text) < 1:
-        raise InvalidInput(f"the option {what} is a whole number from 1 on, not {text!r}")
+        raise InvalidInput(f"option {what!r} must be a positive integer, got {text!r}")
     return int(text)

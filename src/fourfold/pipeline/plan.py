@@ -1,10 +1,10 @@
-"""From a cut to tasks: which queries on which files, and which of them share a task.
+"""Plan the tasks of a read: which queries on which files, and which of them share a task.
 
-A file that is larger than `partition_bytes` is cut into parts: by its keys where the whole log is
-read, because rows lie in the order of their keys and each part is then one stretch of the file; by
-seqs where only recent commits are wanted, which an index finds. Smaller files are packed together
-until a task has enough to do. So a file of a gigabyte and ten thousand small ones both become a
-sensible number of tasks.
+A file larger than `partition_bytes` is split into parts: by key where the whole log is read,
+because rows are stored in key order and each part is then one contiguous range of the file; by seq
+where only recent commits are read, which an index finds. Smaller files are packed together until a
+task has enough to do. So a file of a gigabyte and ten thousand small ones both become a sensible
+number of tasks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SQL: Final = load_queries("fourfold.pipeline", "source.sql")
 ATTACH: Final = _SQL.attach
 DETACH: Final = _SQL.detach
 _RECENT_SHARE: Final = 8
-"""A range of less than one in so many commits is looked up by an index, not scanned for."""
+"""A range of less than one in this many commits is looked up by index, not scanned."""
 _CASTS: Final = {
     "string": "TEXT",
     "bigint": "INTEGER",
@@ -41,13 +41,13 @@ _CASTS: Final = {
 }
 _SAMPLES: Final = {"TEXT": "''", "INTEGER": "0", "REAL": "0.0", "BLOB": "x''"}
 LOOKED_UP: Final = ("id", "session")
-"""Columns by which an index finds the few rows that are wanted: there is nothing to divide."""
+"""Columns by which an index finds few rows, so that the file is not split."""
 CUT_MARK: Final = "{cut}"
-"""In a query, the number at which its file is cut."""
+"""Placeholder in a query for the position of the cut of its file."""
 
 
 def setup() -> tuple[str, ...]:
-    """What a worker's connection is prepared with."""
+    """Return the statements that prepare a worker's connection."""
     return (
         _SQL.busy.format(milliseconds=limits.SOURCE_BUSY_TIMEOUT_MS),
         _SQL.query_only,
@@ -57,75 +57,75 @@ def setup() -> tuple[str, ...]:
 
 
 def plan(
-    marks: Sequence[FileBound],
+    bounds: Sequence[FileBound],
     options: ReadOptions,
     columns: tuple[Column, ...],
     *,
     whole: bool = False,
 ) -> list[ScanTask]:
-    """The tasks of a scan. With `whole` a file that lacks a row in its range is an error."""
+    """Return the tasks of a scan; with `whole`, rows missing from the range are an error."""
     table = options.table
     if options.tables.check is not None:
-        options.tables.check(marks, options)
-    wanted = [mark for mark in marks if options.conditions.allow(SPACE, mark.space)]
+        options.tables.check(bounds, options)
+    selected = [bound for bound in bounds if options.conditions.allow(SPACE, bound.space)]
     parts: Iterator[tuple[int, Piece]]
     if table.folded:
         read, fold = options.tables.table(table.reads).chosen(), table.fold
-        parts = (options.tables.folded_parts or _folded_parts)(wanted, options)
+        parts = (options.tables.folded_parts or _folded_parts)(selected, options)
     else:
         read, fold = columns, ""
-        parts = raw_parts(wanted, options, columns, whole=whole)
+        parts = iter_raw_parts(selected, options, columns, whole=whole)
     return [
         ScanTask(
-            pieces=tuple(pieces),
+            pieces=tuple(build_pieces),
             columns=read,
             setup=setup(),
             attach=ATTACH,
             detach=DETACH,
             batch_rows=options.batch_rows,
             fold=fold,
-            kept=columns,
+            output=columns,
         )
-        for pieces in packed(parts, task_bytes(options))
+        for build_pieces in pack_parts(parts, task_bytes(options))
     ]
 
 
 def task_bytes(options: ReadOptions) -> int:
-    """About how many bytes one task reads."""
+    """Return the target size of one task's input."""
     if options.table.folded:
         return max(1, options.partition_bytes // limits.SOURCE_FOLD_SHARE)
     return options.partition_bytes
 
 
-def packed(parts: Iterable[tuple[int, T]], most: int) -> Iterator[list[T]]:
-    """Neighbours together until a task has enough; each brings the cost of opening its file."""
-    ready: list[T] = []
+def pack_parts(parts: Iterable[tuple[int, T]], max_bytes: int) -> Iterator[list[T]]:
+    """Group consecutive parts into tasks, counting the cost of opening each file."""
+    group: list[T] = []
     size = 0
     for cost, piece in parts:
-        whole = cost + limits.SOURCE_FILE_COST_BYTES
-        if ready and size + whole > most:
-            yield ready
-            ready, size = [], 0
-        ready.append(piece)
-        size += whole
-    if ready:
-        yield ready
+        total = cost + limits.SOURCE_FILE_COST_BYTES
+        if group and size + total > max_bytes:
+            yield group
+            group, size = [], 0
+        group.append(piece)
+        size += total
+    if group:
+        yield group
 
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """A part of a file: keys beyond `after` and up to `upto`, seqs beyond `since`, up to `seq`."""
+    """A part of a file: keys after `after` until `upto`, seqs after `since` until `seq`."""
 
     since: int
     seq: int
     after: tuple[Any, ...] | None = None
     upto: tuple[Any, ...] | None = None
     last_branch: str | None = None
-    """The greatest branch of the file, if it was asked for."""
+    """The greatest branch of the file, if it is known."""
 
     @property
     def branch(self) -> str | None:
-        """The one branch that all rows of the part are on, if that is known."""
+        """The only branch of the part, or None if there are several or it is unknown."""
         if self.after is None and self.upto is None:
             return None
         lowest = "" if self.after is None else self.after[0]
@@ -133,67 +133,68 @@ class _Range:
         return str(lowest) if lowest == greatest else None
 
 
-def raw_parts(
-    marks: Sequence[FileBound],
+def iter_raw_parts(
+    bounds: Sequence[FileBound],
     options: ReadOptions,
     columns: tuple[Column, ...],
     *,
     whole: bool = False,
 ) -> Iterator[tuple[int, Piece]]:
-    """The queries of a table that lies in its files, each with about how many bytes it reads."""
+    """Yield the queries of a raw table, each with the approximate bytes that it reads."""
     table = options.table
-    for mark in marks:
-        wanted = bounds_of(mark, options)
-        if wanted is None:
+    for bound in bounds:
+        range_ = select_range(bound, options)
+        if range_ is None:
             continue
-        recent = is_recent(mark, table, wanted)
-        ranges = list(_ranges(mark, options, wanted, recent=recent))
-        guard = _complete(mark, options, whole=whole)
-        for each in ranges:
-            made = pieces(mark, options, columns, each, recent=recent)
-            for one in made:
-                cost = _cost(mark, wanted, recent=recent) // len(ranges) // len(made)
-                yield cost, replace(one, guard=guard)
+        recent = is_recent(bound, table, range_)
+        ranges = list(_ranges(bound, options, range_, recent=recent))
+        guard = _complete(bound, options, whole=whole)
+        for part in ranges:
+            queries = build_pieces(bound, options, columns, part, recent=recent)
+            for query in queries:
+                cost = _cost(bound, range_, recent=recent) // len(ranges) // len(queries)
+                yield cost, replace(query, guard=guard)
 
 
-def _complete(mark: FileBound, options: ReadOptions, *, whole: bool) -> Guard:
-    """Check that no rows were removed: none at all with `whole`, else none since the cut."""
-    after = mark.since if whole else max(mark.since, mark.horizon)
+def _complete(bound: FileBound, options: ReadOptions, *, whole: bool) -> Guard:
+    """Return the guard against removed rows: any in the range with `whole`, else since the cut."""
+    after = bound.since if whole else max(bound.since, bound.horizon)
     return Guard(
-        options.tables.kinds[mark.kind].queries.whole_after,
+        options.tables.kinds[bound.kind].queries.whole_after,
         (after,),
-        f"a collection removed rows after seq {after}",
+        f"gc removed rows after seq {after}",
     )
 
 
-def bounds_of(mark: FileBound, options: ReadOptions) -> _Range | None:
-    """The seqs that are wanted of a file; None when there are none."""
-    table, since, seq = options.table, mark.since, mark.seq
+def select_range(bound: FileBound, options: ReadOptions) -> _Range | None:
+    """Return the seq range to read from a file, or None if it is empty."""
+    table, since, seq = options.table, bound.since, bound.seq
     if table.position is not None:
         low, high = options.conditions.bounds(table.position)
         since = max(since, low)
         seq = seq if high is None else min(seq, high)
-        if since >= seq and not (table.position == "created_seq" and mark.since == 0):
+        if since >= seq and not (table.position == "created_seq" and bound.since == 0):
             return None
     return _Range(since, seq)
 
 
-def is_recent(mark: FileBound, table: Table, whole: _Range) -> bool:
-    return table.recent is not None and (whole.seq - whole.since) * _RECENT_SHARE < mark.seq
+def is_recent(bound: FileBound, table: Table, whole: _Range) -> bool:
+    """Return True if the range is small enough to be looked up by index."""
+    return table.recent is not None and (whole.seq - whole.since) * _RECENT_SHARE < bound.seq
 
 
-def _cost(mark: FileBound, whole: _Range, *, recent: bool) -> int:
-    """About how many bytes are read."""
+def _cost(bound: FileBound, whole: _Range, *, recent: bool) -> int:
+    """Return the approximate bytes that are read."""
     if recent:
-        return mark.bytes * (whole.seq - whole.since) // max(mark.seq, 1)
-    return mark.bytes
+        return bound.bytes * (whole.seq - whole.since) // max(bound.seq, 1)
+    return bound.bytes
 
 
 def _ranges(
-    mark: FileBound, options: ReadOptions, whole: _Range, *, recent: bool
+    bound: FileBound, options: ReadOptions, whole: _Range, *, recent: bool
 ) -> Iterator[_Range]:
     table = options.table
-    count = part_count(_cost(mark, whole, recent=recent), options.partition_bytes)
+    count = count_parts(_cost(bound, whole, recent=recent), options.partition_bytes)
     if count <= 1 or any(options.conditions.on(name) for name in LOOKED_UP):
         yield whole
     elif recent or table.by_position:
@@ -201,71 +202,75 @@ def _ranges(
         for low in range(whole.since, whole.seq, width):
             yield _Range(low, min(low + width, whole.seq))
     elif table.key:
-        queries = options.tables.kinds[mark.kind].queries
-        keys = _keys(mark, queries, count)
-        [(last,)] = cuts.rows(mark, queries.last_branch)
+        queries = options.tables.kinds[bound.kind].queries
+        keys = _keys(bound, queries, count)
+        [(last,)] = cuts.fetch_rows(bound, queries.last_branch)
         for after, upto in zip([None, *keys], [*keys, None], strict=True):
             yield _Range(whole.since, whole.seq, after, upto, last)
     else:
         yield whole
 
 
-def part_count(cost: int, most: int) -> int:
-    """Into how many parts a file is cut: an even number of them, of about the same size, so that
-    not one is left over at the end for a single core.
-    """
-    count = -(-cost // most)
+def count_parts(cost: int, part_bytes: int) -> int:
+    """Return the number of parts of a file: even, so that no single part is left for one core."""
+    count = -(-cost // part_bytes)
     return count + count % 2 if count > 1 else count
 
 
-def _keys(mark: FileBound, queries: Queries, count: int) -> list[tuple[Any, ...]]:
-    """Keys between the parts of a file, so that each part has about as many entities."""
-    [(heads,)] = cuts.rows(mark, queries.heads)
+def _keys(bound: FileBound, queries: Queries, count: int) -> list[tuple[Any, ...]]:
+    """Return the keys between the parts of a file, each with about as many entities."""
+    [(heads,)] = cuts.fetch_rows(bound, queries.heads)
     width = -(-heads // count)
-    found: list[tuple[Any, ...]] = []
+    keys: list[tuple[Any, ...]] = []
     after: tuple[Any, ...] = ("", "")
-    while width > 1 and len(found) < count - 1:
-        row = cuts.rows(mark, queries.next_bound, (*after, width - 1))
+    while width > 1 and len(keys) < count - 1:
+        row = cuts.fetch_rows(bound, queries.next_bound, (*after, width - 1))
         if not row:
             break
         after = tuple(row[0])
-        found.append(after)
-    return found
+        keys.append(after)
+    return keys
 
 
-def pieces(
-    mark: FileBound,
+def build_pieces(
+    bound: FileBound,
     options: ReadOptions,
     columns: tuple[Column, ...],
     part: _Range,
     *,
     recent: bool = False,
 ) -> list[Piece]:
-    """The queries of one part of one file: one, but where a table is spread over many."""
-    table, kind = options.table, options.tables.kinds[mark.kind]
+    """Return the queries of one part of a file; several if a table is spread over many tables."""
+    table, kind = options.table, options.tables.kinds[bound.kind]
     queries, conditions = kind.queries, options.conditions.without(SPACE)
     texts, parameters = _bounds(table, part)
     more, values = as_sql(
-        [each for each in conditions if each.column != table.position or each.sign == "in"],
+        [
+            condition
+            for condition in conditions
+            if condition.column != table.position or condition.sign == "in"
+        ],
         len(parameters) + 1,
     )
-    if table.key and any(each.column == "id" and each.sign in {"=", "in"} for each in conditions):
+    if table.key and any(
+        condition.column == "id" and condition.sign in {"=", "in"} for condition in conditions
+    ):
         more.append(queries.each_branch)
-    constants: dict[str, Any] = {SPACE: mark.space, ROOT: mark.root}
+    constants: dict[str, Any] = {SPACE: bound.space, ROOT: bound.root}
     if table.key and part.branch is not None:
-        # What all rows have in common is not read from each of them.
+        # A value that all rows share is not read from each of them.
         constants[table.key[0]] = part.branch
     own = tuple(column for column in columns if column.name not in constants)
     first = table.recent if recent and table.recent else table.query
     named = [getattr(queries, name) for name in (first, table.also) if name]
     groups: Iterable[tuple[str, ...]] = [tuple(named)]
     if kind.spread is not None:
-        groups = kind.spread(mark, options, conditions, named[0])
+        groups = kind.spread(bound, options, conditions, named[0])
     return [
         Piece(
-            mark.path,
+            bound.path,
             _around(queries, group, own or table.smallest, texts + more).replace(
-                CUT_MARK, str(mark.seq)
+                CUT_MARK, str(bound.seq)
             ),
             (*parameters, *values),
             tuple(constants.items()),
@@ -277,20 +282,20 @@ def pieces(
 def _bounds(table: Table, part: _Range) -> tuple[list[str], list[Any]]:
     parameters: list[Any] = [part.since, part.seq]
     if table.position is None:
-        # The two are bound all the same; a query may not leave a number out.
+        # Both are bound nevertheless: a query may not skip a parameter number.
         texts = ["?1 <= max(?1, ?2)"]
     else:
         texts = [f'"{table.position}" > ?1', f'"{table.position}" <= ?2']
     if table.position == "created_seq":
-        # The default branch was there before the first commit.
+        # The default branch exists before the first commit.
         texts[0] = f'("{table.position}" > ?1 OR ?1 = 0)'
     more, values = _between(table.key, part, len(parameters) + 1)
     return texts + more, parameters + values
 
 
 def _between(key: Sequence[str], part: _Range, first: int) -> tuple[list[str], list[Any]]:
-    """The keys of a part. Where all of them are on one branch that is said, since SQLite then looks
-    up both ends and compares no row with them.
+    """Return the key conditions of a part. If all keys are on one branch, compare it for equality:
+    SQLite then seeks both ends and compares no row with them.
     """
     after, upto = part.after, part.upto
     if part.branch is not None:
@@ -313,89 +318,88 @@ def _between(key: Sequence[str], part: _Range, first: int) -> tuple[list[str], l
 def _around(
     templates: Queries, queries: Sequence[str], columns: Sequence[Column], conditions: Sequence[str]
 ) -> str:
-    """Queries with what is put around them: the chosen columns, cast where SQLite does
-    not keep to a type by itself, and the conditions.
+    """Wrap queries in the selected columns, cast where SQLite does not guarantee the type, and in
+    the conditions.
     """
     casts = [(column.name, _CASTS[column.type]) for column in columns]
-    chosen = ", ".join(
+    selected = ", ".join(
         f'"{name}"' if column.plain else f'CAST("{name}" AS {cast}) AS "{name}"'
         for column, (name, cast) in zip(columns, casts, strict=True)
     )
-    wanted = " AND ".join(conditions)
+    condition = " AND ".join(conditions)
     parts = [
-        templates.part.format(columns=chosen, query=query, conditions=wanted) for query in queries
+        templates.part.format(columns=selected, query=query, conditions=condition)
+        for query in queries
     ]
     samples = ", ".join(f'{_SAMPLES[cast]} AS "{name}"' for name, cast in casts)
     return templates.scan.format(samples=samples, parts=" ".join(parts))
 
 
-def _folded_parts(marks: Sequence[FileBound], options: ReadOptions) -> Iterator[tuple[int, Piece]]:
-    """For every line of history that is wanted, the rows that its readers see, in fold order."""
+def _folded_parts(bounds: Sequence[FileBound], options: ReadOptions) -> Iterator[tuple[int, Piece]]:
+    """Yield, for every selected line of history, the rows that its readers see, in fold order."""
     branches = options.conditions.on("branch")
-    for mark, found in lines(marks, options):
-        for line in found:
-            if all(each.holds(line.branch) for each in branches):
-                for part, share in _folded_ranges(mark, options):
-                    yield mark.bytes // share, folded_piece(mark, options, line, part)
+    for bound, file_lines in lines(bounds, options):
+        for line in file_lines:
+            if all(condition.holds(line.branch) for condition in branches):
+                for part, share in _folded_ranges(bound, options):
+                    yield bound.bytes // share, build_folded_piece(bound, options, line, part)
 
 
 def _folded_ranges(
-    mark: FileBound, options: ReadOptions
+    bound: FileBound, options: ReadOptions
 ) -> Iterator[tuple[tuple[str | None, str | None], int]]:
-    count = part_count(mark.bytes, task_bytes(options))
+    count = count_parts(bound.bytes, task_bytes(options))
     if count <= 1 or options.conditions.on("id"):
         yield (None, None), 1
         return
-    queries = options.tables.kinds[mark.kind].queries
-    ids = sorted({key[1] for key in _keys(mark, queries, count)})
+    queries = options.tables.kinds[bound.kind].queries
+    ids = sorted({key[1] for key in _keys(bound, queries, count)})
     for after, upto in zip([None, *ids], [*ids, None], strict=True):
         yield (after, upto), len(ids) + 1
 
 
-def folded_piece(
-    mark: FileBound,
+def build_folded_piece(
+    bound: FileBound,
     options: ReadOptions,
     line: Line,
     part: tuple[str | None, str | None] = (None, None),
 ) -> Piece:
-    """The rows of one line that matter to the fold, those of an entity together and in the order
-    of the log.
-    """
-    wanted = [
+    """Return the query for the rows of one line that the fold needs, by entity, in log order."""
+    conditions = [
         Condition("id", sign, (key,))
         for sign, key in ((">", part[0]), ("<=", part[1]))
         if key is not None
     ]
-    wanted += options.conditions.on("id")
+    conditions += options.conditions.on("id")
     sql, parameters = relevant(
-        options.tables.kinds[mark.kind].queries,
+        options.tables.kinds[bound.kind].queries,
         line.links,
         versions=options.table_name == "history",
-        since=max(mark.since, line.since),
-        conditions=lambda first: as_sql(wanted, first),
+        since=max(bound.since, line.since),
+        conditions=lambda first: as_sql(conditions, first),
     )
     return Piece(
-        mark.path,
+        bound.path,
         sql,
         tuple(parameters),
-        ((SPACE, mark.space), (ROOT, mark.root), ("branch", line.branch)),
-        max(mark.since, line.since),
-        _guard(mark, options, line),
+        ((SPACE, bound.space), (ROOT, bound.root), ("branch", line.branch)),
+        max(bound.since, line.since),
+        _guard(bound, options, line),
     )
 
 
-def _guard(mark: FileBound, options: ReadOptions, line: Line) -> Guard:
-    """A state is right only while a collection has not given it up, nor the versions before it."""
-    queries = options.tables.kinds[mark.kind].queries
+def _guard(bound: FileBound, options: ReadOptions, line: Line) -> Guard:
+    """Return the check that gc has not removed the state, nor the versions before it."""
+    queries = options.tables.kinds[bound.kind].queries
     if options.table_name == "history":
         return Guard(
             queries.whole_after,
             (line.since + 1,),
-            f"a collection gave up versions beyond seq {line.since}",
+            f"gc removed versions after seq {line.since}",
         )
-    where = f"the branch {line.branch!r}" if line.branch else "the default branch"
+    branch = f"branch {line.branch!r}" if line.branch else "the default branch"
     return Guard(
         queries.readable,
-        (line.branch, mark.seq),
-        f"how {where} was at seq {mark.seq} was given up by a collection",
+        (line.branch, bound.seq),
+        f"gc removed the state of {branch} at seq {bound.seq}",
     )

@@ -1,4 +1,4 @@
-"""What a query needs of the tables that it refers to, from Spark's own plan of the query.
+"""Columns and conditions that a query needs of its tables, from Spark's plan of the query.
 
 The query is analysed over empty tables with the same columns, and nothing runs. A column is needed
 if an operator of the analysed plan refers to it, or if it is in the output of an operator that
@@ -62,7 +62,7 @@ class TableNeed:
 
 @dataclass(frozen=True, slots=True)
 class EmptyTable:
-    """A view that stands for a table while a query is planned."""
+    """An empty view that replaces a table while a query is planned."""
 
     view: str
     table: Table
@@ -84,11 +84,13 @@ def needs(
     used = set(_used(analyzed))
     columns: dict[str, set[str]] = {table.table.name: set() for table in tables}
     for leaf, table in _leaves(analyzed, numbers):
-        names = {each.name() for each in _items(leaf.output()) if each.exprId().id() in used}
+        names = {field.name() for field in _items(leaf.output()) if field.exprId().id() in used}
         columns[table.table.name] |= names
     return {
         table.table.name: TableNeed(
-            tuple(each.name for each in table.columns if each.name in columns[table.table.name])
+            tuple(
+                column.name for column in table.columns if column.name in columns[table.table.name]
+            )
             or (table.table.columns[0].name,),
             _conditions(optimized, numbers, table),
         )
@@ -107,7 +109,7 @@ def _make_view(spark: SparkSession, empty: EmptyTable) -> int:
 def _plans(spark: Any, query: str) -> tuple[Any, Any] | None:
     """Return the analysed and the optimized plan; nothing of the query is executed."""
     gateway = driver.gateway(spark)
-    state = spark._jsparkSession.sessionState()  # noqa: SLF001 - nothing else leads there
+    state = spark._jsparkSession.sessionState()  # noqa: SLF001 - no public access
     skip = gateway.jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
     execution = state.executePlan(state.sqlParser().parsePlan(query), skip)
     analyzed = execution.analyzed()
@@ -129,13 +131,13 @@ def _used(plan: Any) -> Iterator[int]:
 
 def _conditions(plan: Any, numbers: Mapping[int, EmptyTable], table: EmptyTable) -> Conditions:
     """Return the conditions under which a plan reads a table that it refers to once."""
-    if sum(found is table for _, found in _leaves(plan, numbers)) != 1:
+    if sum(leaf_table is table for _, leaf_table in _leaves(plan, numbers)) != 1:
         return Conditions()
     for root in _roots(plan):
         for node in _nodes(root):
             if node.nodeName() == "Filter" and numbers.get(_number(node.child())) is table:
-                made = (_condition(each) for each in _conjuncts(node.condition()))
-                fitting = (each for each in made if each and accepts(table.table, each))
+                conditions = (_condition(term) for term in _conjuncts(node.condition()))
+                fitting = (item for item in conditions if item and accepts(table.table, item))
                 return Conditions(tuple(fitting))
     return Conditions()
 
@@ -152,10 +154,10 @@ def _condition(expression: Any) -> Condition | None:
             column, values, sign = values[0], [column], _SWAPPED[sign]
     else:
         return None
-    if _kind(column) != "AttributeReference" or any(_kind(each) != "Literal" for each in values):
+    if _kind(column) != "AttributeReference" or any(_kind(value) != "Literal" for value in values):
         return None
-    found = tuple(_value(each) for each in values)
-    return None if None in found else Condition(column.name(), sign, found)
+    constants = tuple(_value(value) for value in values)
+    return None if None in constants else Condition(column.name(), sign, constants)
 
 
 def _value(literal: Any) -> Any:
@@ -201,13 +203,13 @@ def _number(node: Any) -> int:
 
 
 def _ids(attributes: Any) -> Iterator[int]:
-    return (each.exprId().id() for each in _items(attributes))
+    return (attribute.exprId().id() for attribute in _items(attributes))
 
 
 def _items(sequence: Any) -> Iterator[Any]:
-    """Yield the items of a sequence of Scala's."""
+    """Yield the items of a Scala sequence."""
     return (sequence.apply(at) for at in range(sequence.size()))
 
 
-def _kind(thing: Any) -> str:
-    return str(thing.getClass().getSimpleName())
+def _kind(node: Any) -> str:
+    return str(node.getClass().getSimpleName())

@@ -1,7 +1,7 @@
-"""`fourfold.pipeline.read`: a table of one store or many as a DataFrame.
+"""`fourfold.pipeline.read`: read a table of one or many stores as a DataFrame.
 
-It is the table that `spark.read.format("fourfold")` gives with the same options, with the cut taken
-when the DataFrame is made. Errors are Fourfold's own, and not Spark's with a traceback in them.
+It is the table that `spark.read.format("fourfold")` returns with the same options; the cut is read
+when the DataFrame is created. Errors are Fourfold errors, not Spark errors with a traceback inside.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from fourfold.pipeline.options import read_options
-from fourfold.pipeline.spark import typed
+from fourfold.pipeline.spark import unwrap_error
 from fourfold.pipeline.tables import FILES
 
 if TYPE_CHECKING:
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 def read(spark: SparkSession, **options: Any) -> DataFrame:
     """Read a table: `read(spark, root="my-store", table="revisions")`.
 
-    The options are those of the format "fourfold". Numbers and flags may be given as such. Errors
-    of options and files are raised here.
+    The options are those of the format "fourfold"; numbers and flags may be passed as Python
+    values. Invalid options and unreadable files raise here.
     """
-    given = {name: _text(value) for name, value in options.items() if value is not None}
-    return frame(spark, given)
+    texts = {name: _text(value) for name, value in options.items() if value is not None}
+    return frame(spark, texts)
 
 
-def frame(spark: SparkSession, given: Mapping[str, str], cut: Cut | None = None) -> DataFrame:
-    """Read a table with options as texts, at a cut that was taken before if there is one."""
-    options = read_options(given)
-    reader = spark.read.format("fourfold").options(**given)
-    if cut is not None and options.table_name != FILES:
+def frame(spark: SparkSession, options: Mapping[str, str], cut: Cut | None = None) -> DataFrame:
+    """Read a table with options as texts, at `cut` if one is given."""
+    parsed = read_options(options)
+    reader = spark.read.format("fourfold").options(**options)
+    if cut is not None and parsed.table_name != FILES:
         reader = reader.option("cut", cut.token())
     try:
         return reader.load()
     except Exception as error:
-        cause = typed(error)
+        cause = unwrap_error(error)
         if cause is error:
             raise
         raise cause from error

@@ -1,22 +1,20 @@
-"""Reading in Spark's workers: SQLite to Arrow, file after file.
+"""Scan files in Spark's workers: SQLite to Arrow, one file after the other.
 
-This is the one place that uses adbc, which carries a SQLite of its own: it runs in Spark's worker
+This is the only module that uses adbc, which ships its own SQLite: it runs in Spark's worker
 processes, which open no file through the kernel at the same time. A task has one file open at a
-time, however many it reads, and every file is opened read-only. A file that stands still (a folder
-that nobody can write, no log beside it) is opened as such, because SQLite could not put its shared
-memory there; any other never is.
+time, however many it reads, and every file is opened read-only. An immutable file (in a folder
+without write permission, without a WAL) is opened as such, because SQLite could not create its
+shared memory there; no other file ever is.
 
-adbc takes the type of a column from the first rows, and calls one that is empty there a number. So
-the first row of every result is one that was put there to fix the types; it is dropped here.
+adbc infers the type of a column from the first rows, and treats an empty column as a number. So the
+first row of every result is a sample that fixes the types; it is dropped here.
 
 Every result is one statement, so it is one state of its file, however long it is read.
 
-What Spark's Python workers keep out of the search for garbage.
-
-Spark collects garbage after every task and after every step of planning. In a process that has
-loaded as much as a worker this takes tens of milliseconds, and finds nothing: modules, classes and
-functions stay. `settle` takes them out of the search, so that a collection looks at what the last
-task left, and at nothing else.
+Spark runs the garbage collector after every task and every planning step. In a process that has
+loaded as much as a worker this takes tens of milliseconds and finds nothing: modules, classes and
+functions stay. `freeze_garbage` excludes them, so that a collection only examines what the last
+task left.
 """
 
 from __future__ import annotations
@@ -41,27 +39,28 @@ from fourfold.errors import (
     NotFound,
     StorageError,
 )
-from fourfold.pipeline.cut import is_closed, stands_still
-from fourfold.pipeline.spark import carried
+from fourfold.pipeline.cut import is_closed, is_immutable
+from fourfold.pipeline.spark import wrap_error
 from fourfold.pipeline.tables import Column, arrow, arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_SETTLINGS: Final = 2
-"""The first work of a process loads more (adbc, folds), so there is a second time."""
-_settled = 0
+_FREEZES_MAX: Final = 2
+"""The first task of a process loads more modules (adbc, folds), so freeze twice."""
+_freezes = 0
 
 
-def settle() -> None:
-    """Called where a piece of work begins, which is right after a collection of Spark's: whatever
-    is there now is in use. Elsewhere than in a worker it does nothing, since a cycle that is taken
-    out of the search is never freed.
+def freeze_garbage() -> None:
+    """Exclude all current objects from garbage collection, in a worker process only.
+
+    Called at the start of a task, right after Spark ran the collector, so every object is in use.
+    Elsewhere it does nothing, because a frozen cycle is never freed.
     """
-    global _settled  # noqa: PLW0603 - the state of the process, as the garbage collector is
-    if _settled < _SETTLINGS and _in_worker():
-        _settled += 1
+    global _freezes  # noqa: PLW0603 - process-wide, as the garbage collector is
+    if _freezes < _FREEZES_MAX and _in_worker():
+        _freezes += 1
         gc.freeze()
 
 
@@ -75,21 +74,21 @@ _BATCH_ROWS = "adbc.sqlite.query.batch_rows"
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A question that a file is asked when its rows were read: do they still say all they must?
+    """A query that checks, after the rows were read, that none of them had been removed.
 
-    A collection that gives up a part of the past says so before it takes a row. So if the answer is
-    yes afterwards, nothing was missing.
+    Gc records that it removes a part of the history before it deletes a row. So if the check passes
+    afterwards, no row was missing.
     """
 
     sql: str
     parameters: tuple[Any, ...]
-    refusal: str
+    problem: str
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A query on one file. `constants` are columns that have one value in all of its rows; what is
-    folded of the rows must lie beyond the seq `since`.
+    """A query on one file. `constants` are columns with the same value in all rows; folded rows at
+    or before the seq `since` are dropped.
     """
 
     path: str
@@ -98,19 +97,20 @@ class Piece:
     constants: tuple[tuple[str, Any], ...]
     since: int = 0
     guard: Guard | None = None
-    told: Any = None
-    """What a fold has to know of the file besides its rows."""
+    context: Any = None
+    """Second argument of the fold, if it needs more than the rows."""
     begins: bool = True
-    """Whether the file is not attached yet."""
+    """True if the file must be attached first."""
     ends: bool = True
+    """True if the file is detached afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScanTask:
-    """What one task reads: pieces, one after the other, all with the same columns.
+    """The queries of one Spark task, run in order, all with the same columns.
 
-    `fold` names what is made of the rows of each piece (`module:function`), and `kept` the columns
-    that are left then.
+    `fold` is the function (`module:function`) applied to the rows of each piece, and `output` the
+    columns of its result.
     """
 
     pieces: tuple[Piece, ...]
@@ -120,22 +120,22 @@ class ScanTask:
     detach: str
     batch_rows: int
     fold: str = ""
-    kept: tuple[Column, ...] = ()
+    output: tuple[Column, ...] = ()
 
 
-def batches(work: ScanTask) -> Iterator[pa.RecordBatch]:
-    """The rows of a task, in batches of a good size."""
+def read_batches(task: ScanTask) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a task in batches of `batch_rows`."""
     try:
-        with _few_collections():
-            yield from _joined(_all(work), work.batch_rows)
+        with _paused_gc():
+            yield from _joined(_all_pieces(task), task.batch_rows)
     except FourfoldError as error:
-        raise carried(error) from error
+        raise wrap_error(error) from error
 
 
 @contextmanager
-def _few_collections() -> Iterator[None]:
-    """Rows make no cycles, so no garbage is searched for while they are read and folded."""
-    settle()
+def _paused_gc() -> Iterator[None]:
+    """Disable garbage collection while rows are read and folded: rows create no cycles."""
+    freeze_garbage()
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -145,60 +145,60 @@ def _few_collections() -> Iterator[None]:
             gc.enable()
 
 
-def _all(work: ScanTask) -> Iterator[pa.RecordBatch]:
-    """One connection, to which the files are attached one after the other."""
-    if not work.pieces:
+def _all_pieces(task: ScanTask) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of all pieces over one connection, attaching one file at a time."""
+    if not task.pieces:
         return
-    rows = _folded if work.fold else _piece
+    rows = _folded if task.fold else _piece
     with (
         _driver().connect(":memory:", autocommit=True) as connection,
         connection.cursor() as cursor,
     ):
-        for statement in work.setup:
+        for statement in task.setup:
             cursor.execute(statement)
             cursor.fetchall()
-        cursor.adbc_statement.set_options(**{_BATCH_ROWS: str(work.batch_rows)})
-        for piece in _sharing(work.pieces):
-            yield from rows(piece, work, cursor)
+        cursor.adbc_statement.set_options(**{_BATCH_ROWS: str(task.batch_rows)})
+        for piece in _sharing(task.pieces):
+            yield from rows(piece, task, cursor)
 
 
 def _sharing(pieces: Sequence[Piece]) -> Iterator[Piece]:
-    """The pieces, those of one file on one attachment: to attach a file reads its whole schema,
-    which is long where there are many apps.
+    """Yield the pieces, sharing one attachment per file: attaching reads the whole schema, which is
+    large if there are many apps.
     """
     paths = [None, *(piece.path for piece in pieces), None]
     for piece, before, after in zip(pieces, paths, paths[2:], strict=False):
         yield replace(piece, begins=before != piece.path, ends=after != piece.path)
 
 
-def _folded(piece: Piece, work: ScanTask, cursor: Any) -> Iterator[pa.RecordBatch]:
-    """What a fold makes of the rows of one file, which it gets on their own: the same space may
-    lie in two stores.
+def _folded(piece: Piece, task: ScanTask, cursor: Any) -> Iterator[pa.RecordBatch]:
+    """Yield the folded rows of one piece. Each file is folded separately, because two stores may
+    have the same space.
     """
-    schema = arrow_schema(work.kept)
+    schema = arrow_schema(task.output)
     constants = _Constants(piece.constants)
-    module, _, name = work.fold.partition(":")
+    module, _, name = task.fold.partition(":")
     fold = getattr(import_module(module), name)
-    told = () if piece.told is None else (piece.told,)
-    for batch in fold(_piece(piece, work, cursor), *told):
-        rows = _beyond(batch, piece.since) if piece.since else batch
+    context = () if piece.context is None else (piece.context,)
+    for batch in fold(_piece(piece, task, cursor), *context):
+        rows = _after(batch, piece.since) if piece.since else batch
         if rows.num_rows:
             yield _shaped(rows, schema, constants)
 
 
-def _beyond(batch: pa.RecordBatch, since: int) -> pa.RecordBatch:
+def _after(batch: pa.RecordBatch, since: int) -> pa.RecordBatch:
     import pyarrow.compute as pc  # noqa: PLC0415 - an optional dependency
 
     return batch.filter(pc.greater(batch.column("seq"), since))
 
 
-def _piece(piece: Piece, work: ScanTask, cursor: Any) -> Iterator[pa.RecordBatch]:
-    """The rows of one file, with the columns and the types that were asked for."""
-    schema = arrow_schema(work.columns)
+def _piece(piece: Piece, task: ScanTask, cursor: Any) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one query with the requested columns and types."""
+    schema = arrow_schema(task.columns)
     constants = _Constants(piece.constants)
     try:
         if piece.begins:
-            cursor.execute(work.attach, (_address(piece.path),))
+            cursor.execute(task.attach, (_address(piece.path),))
         cursor.execute(piece.sql, piece.parameters)
         skipped = 1
         for batch in cursor.fetch_record_batch():
@@ -207,39 +207,39 @@ def _piece(piece: Piece, work: ScanTask, cursor: Any) -> Iterator[pa.RecordBatch
             if rows.num_rows:
                 yield _shaped(rows, schema, constants)
         if piece.guard is not None:
-            _ask(piece.guard, piece.path, cursor)
+            _check_guard(piece.guard, piece.path, cursor)
         if piece.ends:
-            cursor.execute(work.detach)
+            cursor.execute(task.detach)
     except (_driver().Error, OSError, arrow().ArrowException) as error:
         raise _named(error, piece.path) from error
 
 
-def _ask(guard: Guard, path: str, cursor: Any) -> None:
+def _check_guard(guard: Guard, path: str, cursor: Any) -> None:
     cursor.execute(guard.sql, guard.parameters)
     [(whole,)] = cursor.fetchall()
     if not whole:
-        raise HistoryTruncated(f"{path}: {guard.refusal}")
+        raise HistoryTruncated(f"{path}: {guard.problem}")
 
 
 class _Constants:
-    """Columns with one value in all rows of a piece. Most batches have as many rows as the one
-    before, so each such column is made once.
+    """Columns with one value in all rows of a piece. Arrays are reused, because most batches have
+    as many rows as the previous one.
     """
 
     def __init__(self, values: Iterable[tuple[str, Any]]) -> None:
         self._values = dict(values)
-        self._made: dict[str, pa.Array] = {}
+        self._arrays: dict[str, pa.Array] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._values
 
     def column(self, field: pa.Field, rows: int) -> pa.Array:
-        made = self._made.get(field.name)
-        if made is None or len(made) < rows:
+        array = self._arrays.get(field.name)
+        if array is None or len(array) < rows:
             pa = arrow()
-            made = pa.repeat(pa.scalar(self._values[field.name], field.type), rows)
-            self._made[field.name] = made
-        return made if len(made) == rows else made.slice(0, rows)
+            array = pa.repeat(pa.scalar(self._values[field.name], field.type), rows)
+            self._arrays[field.name] = array
+        return array if len(array) == rows else array.slice(0, rows)
 
 
 def _shaped(rows: pa.RecordBatch, schema: pa.Schema, constants: _Constants) -> pa.RecordBatch:
@@ -252,42 +252,42 @@ def _shaped(rows: pa.RecordBatch, schema: pa.Schema, constants: _Constants) -> p
         else:
             array = rows.column(field.name)
             if array.type != field.type:
-                # Bytes in the place of a text are passed on as they are, like any other text.
+                # Bytes stored in a text column are passed through unchanged.
                 array = array.cast(field.type, safe=not pa.types.is_binary(array.type))
             arrays.append(array)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _joined(small: Iterable[pa.RecordBatch], rows_wanted: int) -> Iterator[pa.RecordBatch]:
-    """Small batches put together: each one that leaves costs a round through Spark."""
+def _joined(small: Iterable[pa.RecordBatch], batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """Concatenate small batches: each batch costs a round trip through Spark."""
     import pyarrow as pa  # noqa: PLC0415 - an optional dependency
 
-    ready: list[pa.RecordBatch] = []
+    pending: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in small:
-        if not ready and batch.num_rows >= rows_wanted:
+        if not pending and batch.num_rows >= batch_rows:
             yield batch
             continue
-        ready.append(batch)
+        pending.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
-        if rows >= rows_wanted or size >= limits.SOURCE_BATCH_BYTES:
-            yield pa.concat_batches(ready) if len(ready) > 1 else ready[0]
-            ready, rows, size = [], 0, 0
-    if ready:
-        yield pa.concat_batches(ready) if len(ready) > 1 else ready[0]
+        if rows >= batch_rows or size >= limits.SOURCE_BATCH_BYTES:
+            yield pa.concat_batches(pending) if len(pending) > 1 else pending[0]
+            pending, rows, size = [], 0, 0
+    if pending:
+        yield pa.concat_batches(pending) if len(pending) > 1 else pending[0]
 
 
 def _address(path: str) -> str:
-    """The file as SQLite takes it. Live files are never called immutable."""
+    """Return the URI for SQLite. Files that can change are never opened as immutable."""
     try:
-        still = stands_still(path)
+        immutable = is_immutable(path)
     except FileNotFoundError as error:
-        raise NotFound(f"{path}: has gone") from error
-    # The connection never writes (query_only). As one that may, it removes the log and its index
+        raise NotFound(f"{path}: file does not exist") from error
+    # The connection never writes (query_only). Opened read-write, it removes the WAL and its index
     # when it is the last to close a file that had none.
-    mode = "rw" if not still and is_closed(path) else "ro"
-    return f"file:{quote(path)}?mode={mode}{'&immutable=1' if still else ''}"
+    mode = "rw" if not immutable and is_closed(path) else "ro"
+    return f"file:{quote(path)}?mode={mode}{'&immutable=1' if immutable else ''}"
 
 
 def _driver() -> Any:
@@ -302,13 +302,13 @@ def _driver() -> Any:
 
 
 def _named(error: Exception, path: str) -> FourfoldError:
-    """The error as one of ours, by what SQLite says; it always names the file."""
-    said = str(error).strip()
-    text = f"{path}: {said}"
-    if "malformed" in said or "corrupt" in said.lower() or "Type mismatch" in said:
+    """Return a Fourfold error for an SQLite error, with the path of the file."""
+    message = str(error).strip()
+    text = f"{path}: {message}"
+    if "malformed" in message or "corrupt" in message.lower() or "Type mismatch" in message:
         return CorruptData(text)
-    if "locked" in said or "busy" in said:
+    if "locked" in message or "busy" in message:
         return LockTimeout(text)
-    if "not a database" in said:
+    if "not a database" in message:
         return ForeignFile(text)
     return StorageError(text)

@@ -1,7 +1,7 @@
-"""The pipeline's scratch space in a store: `.pipeline`, with staged files and locks.
+"""The pipeline's scratch folder in a store: `.pipeline`, with staged files and locks.
 
-Its name begins with a dot, so backups leave it out; nothing in it is needed once no job and no
-query runs.
+Its name begins with a dot, so backups skip it; nothing in it is needed once no job and no query
+runs.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from pathlib import Path
 
 
 def pipeline_folder(root: Path) -> Path:
+    """Return the scratch folder of a store."""
     return root / ".pipeline"
 
 
 def staging_folder(root: Path) -> Path:
-    """Where results wait until they are committed."""
+    """Return the folder where results are staged until they are committed."""
     return pipeline_folder(root) / "staging"
 
 
 def staging_of(root: Path, work: str) -> Path:
-    """The folder of one piece of work among the staged ones."""
+    """Return the staging folder of one run or query."""
     return staging_folder(root) / work

@@ -1,7 +1,7 @@
-"""Starts a real local Spark session and runs one SQL job and one Python job in it.
+"""Start a local Spark session and run one SQL job and one Python job in it.
 
-`fourfold doctor --spark` runs this module in a process of its own, because a JVM writes to stderr
-as it likes and a hung session must not hang the caller. The process prints one JSON document.
+`fourfold doctor --spark` runs this module in a child process, because a JVM writes to stderr and a
+hung session must not hang the caller. The process prints one JSON document.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ ROWS = 1_000
 
 
 def run(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Try Spark in a child process: the versions that ran, or an error that says what to mend."""
+    """Test Spark in a child process; return the versions, or raise an error with a fix."""
     chosen = java.find(environ)
     env = {
         **environ,
         "JAVA_HOME": str(chosen.home),
-        # Workers would otherwise take whatever `python3` comes first on the PATH.
+        # Workers would otherwise use the first `python3` on the PATH.
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -38,7 +38,7 @@ def run(environ: Mapping[str, str]) -> dict[str, Any]:
         ),
     }
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-m", "fourfold.pipeline.self_test"],
             env=env,
             stdin=subprocess.DEVNULL,
@@ -48,22 +48,22 @@ def run(environ: Mapping[str, str]) -> dict[str, Any]:
         )
     except subprocess.TimeoutExpired:
         raise StorageError(
-            f"Spark gave no answer within {limits.SPARK_TRIAL_TIMEOUT_S:g} seconds",
-            hint="Look for a proxy or a firewall on 127.0.0.1, and for a machine short of memory.",
+            f"Spark timed out after {limits.SPARK_TRIAL_TIMEOUT_S:g} seconds",
+            hint="Check for a proxy or firewall on 127.0.0.1, and for low memory.",
         ) from None
-    if done.returncode != 0:
-        lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"]
+    if process.returncode != 0:
+        lines = process.stderr.decode("utf-8", "replace").strip().splitlines() or ["no output"]
         raise StorageError(
             f"Spark does not run on Java {chosen.version}: {lines[-1]}",
-            hint=f"See the whole report: `JAVA_HOME={chosen.home} {sys.executable} "
+            hint=f"See the full output: `JAVA_HOME={chosen.home} {sys.executable} "
             "-m fourfold.pipeline.self_test`.",
         )
-    report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    report: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
     return report
 
 
 def try_jobs() -> dict[str, Any]:
-    """In the child: one session, one SQL job, one Python job, and what they computed."""
+    """Run one SQL job and one Python job in a session; return what they computed."""
     try:
         from pyspark.sql import SparkSession  # noqa: PLC0415 - Spark is an optional dependency
     except ImportError as error:

@@ -1,18 +1,18 @@
-"""`spark.read.format("fourfold")`: every table of every model, over one store or ten thousand.
+"""The data source `spark.read.format("fourfold")`: all tables of all models, any number of stores.
 
-    options     read_options    checked; an unknown one is refused
-    files       finding         by name alone
-    cut         cut             each file opened once, the newest seq of each; what is bad is named
-    tasks       planning        large files in parts, small ones packed; `where` given to SQLite
+    options     read_options    validated; unknown options are errors
+    files       cut             discovered by name alone
+    cut         cut             each file opened once for its newest seq; bad files are reported
+    tasks       plan            large files split, small ones packed; `where` passed to SQLite
     rows        scan            in Spark's workers: SQLite to Arrow
 
-The cut is taken when the DataFrame is made (`load()`), and stays with it: whoever counts it twice,
-or joins it with itself, sees the same rows, whatever is committed meanwhile. The one exception is a
-DataFrame that was given a schema, whose cut is taken when it is planned; give `columns` instead.
+The cut is read when the DataFrame is created (`load()`), and stays with it: counting it twice, or
+joining it with itself, uses the same rows, whatever is committed meanwhile. The exception is a
+DataFrame with an explicit schema, whose cut is read when it is planned; use `columns` instead.
 
-Spark prunes no columns of a Python source, so the option `columns` does: only those are read. And
-rows are narrowed by the option `where`, never by the filters of a query: Spark hands those to a
-reader that it shares between scans, so they would leak from one query into another.
+Spark prunes no columns of a Python source; the option `columns` selects those that are read. Rows
+are filtered by the option `where`, never by the filters of a query: Spark passes those to a reader
+that it shares between scans, so they would leak from one query into another.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput
 from fourfold.pipeline import scan
 from fourfold.pipeline.options import ReadOptions, is_table, plain_options, read_options
-from fourfold.pipeline.scan import ScanTask, batches
-from fourfold.pipeline.spark import carried
+from fourfold.pipeline.scan import ScanTask, read_batches
+from fourfold.pipeline.spark import wrap_error
 from fourfold.pipeline.tables import (
     DEFAULT_MODEL,
     FILES,
@@ -65,11 +65,11 @@ if TYPE_CHECKING:
 
 NAME = "fourfold"
 _OPTIONS = "fourfold.options"
-"""Under this name the first column of a table remembers the options of the table."""
+"""Metadata key under which the first column of a created table stores its options."""
 
 
 class FourfoldSource(DataSource):
-    """The format "fourfold". An instance is made for each DataFrame, and travels with it."""
+    """The format "fourfold". One instance is created per DataFrame and sent along with it."""
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
@@ -77,58 +77,62 @@ class FourfoldSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
+        """Return the name of the format."""
         return NAME
 
     def schema(self) -> str | StructType:
-        """The columns; and, since this is asked once for each DataFrame, the cut."""
-        scan.settle()
+        """Return the columns, and read the cut: Spark calls this once per DataFrame."""
+        scan.freeze_garbage()
         try:
             options = read_options(self.options)
             if options.table.name != FILES:
-                self._cut = _take(options)
-                _refuse_unknown(options, self._cut)
+                self._cut = _read_cut(options)
+                _check_options(options, self._cut)
             if is_table(self.options):
                 return _table_schema(options, plain_options(self.options))
             return options.table.ddl(options.columns)
         except FourfoldError as error:
-            raise carried(error) from error
+            raise wrap_error(error) from error
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """The reader takes the cut, since Spark sends what is left of this to every worker."""
-        scan.settle()
+        """Return a batch reader, which takes over the cut: Spark sends this object to workers."""
+        scan.freeze_garbage()
         try:
-            given = _table_options(schema) | dict(self.options)
-            if not given:
+            texts = _table_options(schema) | dict(self.options)
+            if not texts:
                 raise InvalidInput(
-                    "no options reach a table that was created with a list of columns",
-                    hint="Create it without a list of columns: its options are kept in them.",
+                    "a table created with a list of columns has no options",
+                    hint="Create it without a list of columns.",
                 )
-            options = read_options(given)
+            options = read_options(texts)
             names = column_names(options, schema)
             if options.table.name == FILES:
                 return FilesReader(options, names)
-            cut = self._cut or _take(options)
-            self._travel_light()
+            cut = self._cut or _read_cut(options)
+            self._drop_cut()
             if options.objects is not None:
                 reader: DataSourceReader = _published().PublishedReader(options, names, cut)
                 return reader
             return FourfoldReader(replace(options, cut=None, columns=names), names, cut)
         except FourfoldError as error:
-            raise carried(error) from error
+            raise wrap_error(error) from error
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return a batch writer of the model."""
         writer: DataSourceWriter = _sink(self.options).batch_writer(self.options, schema, overwrite)
         return writer
 
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
+        """Return a streaming writer of the model."""
         sink = _sink(self.options)
         writer: DataSourceStreamWriter = sink.stream_writer(self.options, schema, overwrite)
         return writer
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        from fourfold.pipeline.documents import stream_source  # noqa: PLC0415 - a batch does without it
+        """Return a streaming reader of the model."""
+        from fourfold.pipeline.documents import stream_source  # noqa: PLC0415 - only for streams
 
         own = _model(self.options).stream_reader
         make = stream_source.stream_reader
@@ -136,17 +140,17 @@ class FourfoldSource(DataSource):
             module, _, name = own.partition(":")
             make = getattr(import_module(module), name)
         reader = make(self.options, schema)
-        self._travel_light()
+        self._drop_cut()
         return reader
 
-    def _travel_light(self) -> None:
-        """Drop the cut, in both of its forms, once a reader has it."""
+    def _drop_cut(self) -> None:
+        """Drop the cut and its option once a reader has it, to keep this object small."""
         self._cut = None
         self.options.pop("cut", None)
 
 
 class Task(InputPartition):
-    """What one task of a scan reads."""
+    """The input partition of one scan task."""
 
     def __init__(self, work: ScanTask) -> None:
         super().__init__(None)
@@ -154,7 +158,7 @@ class Task(InputPartition):
 
 
 class FourfoldReader(DataSourceReader):
-    """A batch read. It is planned on the driver; `read` runs in the workers."""
+    """A batch reader. `partitions` runs on the driver, `read` in the workers."""
 
     def __init__(self, options: ReadOptions, columns: tuple[str, ...], cut: Cut) -> None:
         self._options = options
@@ -162,28 +166,30 @@ class FourfoldReader(DataSourceReader):
         self._cut: Cut | None = cut
 
     def partitions(self) -> Sequence[InputPartition]:
+        """Plan the tasks of the read."""
         try:
-            from fourfold.pipeline import plan  # noqa: PLC0415 - workers do without the kernel
+            from fourfold.pipeline import plan  # noqa: PLC0415 - workers do not need the kernel
 
             assert self._cut is not None
             columns = self._options.table.chosen(self._columns)
-            works = plan.plan(self._cut.marks, self._options, columns)
+            tasks = plan.plan(self._cut.marks, self._options, columns)
         except FourfoldError as error:
-            raise carried(error) from error
-        # Out of an empty list Spark makes a task of its own, which means nothing to `read`.
-        return [Task(work) for work in works] or [Task(_nothing(columns))]
+            raise wrap_error(error) from error
+        # For an empty list Spark creates a default partition, which `read` cannot handle.
+        return [Task(task) for task in tasks] or [Task(_empty_task(columns))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one task."""
         assert isinstance(partition, Task)
-        return batches(partition.work)
+        return read_batches(partition.work)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a worker gets: its task says all that it needs of the cut."""
+        """Return the state without the cut: a task contains all that a worker needs of it."""
         return self.__dict__ | {"_cut": None}
 
 
-class Looks(InputPartition):
-    """Files that one task looks at."""
+class FilesPartition(InputPartition):
+    """The files that one task inspects."""
 
     def __init__(self, files: tuple[StoreFile, ...]) -> None:
         super().__init__(None)
@@ -191,8 +197,9 @@ class Looks(InputPartition):
 
 
 class FilesReader(DataSourceReader):
-    """The table `files`: each is opened by a task, so that many are looked at side by side. What is
-    wrong with one is in its row. Workers use the kernel for this, and nothing else.
+    """Reader of the table `files`: tasks open the files, many in parallel.
+
+    The problem of an unreadable file is in its row. Only here do workers use the kernel.
     """
 
     def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
@@ -200,42 +207,46 @@ class FilesReader(DataSourceReader):
         self._columns = columns
 
     def partitions(self) -> Sequence[InputPartition]:
-        from fourfold.pipeline import cut as cut_module  # noqa: PLC0415 - as in all that runs on the driver
+        """Group the files into tasks."""
+        from fourfold.pipeline import cut as cut_module  # noqa: PLC0415 - driver only
 
         options = self._options
         try:
-            found = cut_module.files(
-                cut_module.stores(options.root, options.roots), options.tables, options.space
+            files = cut_module.find_files(
+                cut_module.find_stores(options.root, options.roots), options.tables, options.space
             )
         except FourfoldError as error:
-            raise carried(error) from error
+            raise wrap_error(error) from error
         size = limits.SOURCE_FILES_PER_LOOK
-        groups = [tuple(found[at : at + size]) for at in range(0, len(found), size)]
-        return [Looks(group) for group in groups or [()]]
+        groups = [tuple(files[at : at + size]) for at in range(0, len(files), size)]
+        return [FilesPartition(group) for group in groups or [()]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from fourfold.pipeline import cut  # noqa: PLC0415 - other workers do without the kernel
+        """Yield one row for each file."""
+        from fourfold.pipeline import cut  # noqa: PLC0415 - other workers do not need the kernel
 
-        assert isinstance(partition, Looks)
+        assert isinstance(partition, FilesPartition)
         table, tables = self._options.table, self._options.tables
         rows = []
         for file in partition.files:
-            seen = cut.look_at(file, tables, deep=self._options.skip_bad, at=self._options.at)
+            result = cut.inspect_file(
+                file, tables, deep=self._options.skip_bad, at=self._options.at
+            )
             row = {"space": file.space, "root": file.root, "path": file.path, "bytes": file.bytes}
-            if isinstance(seen, cut.FileBound):
-                facts = {"kind": seen.kind, "seq": seen.seq, "bytes": seen.bytes}
-                rows.append(row | facts | {"file_id": seen.file_id, "horizon": seen.horizon})
+            if isinstance(result, cut.FileBound):
+                columns = {"kind": result.kind, "seq": result.seq, "bytes": result.bytes}
+                rows.append(row | columns | {"file_id": result.file_id, "horizon": result.horizon})
             else:
-                rows.append(row | {"error": seen.kind, "problem": seen.problem})
+                rows.append(row | {"error": result.kind, "problem": result.problem})
         yield arrow().RecordBatch.from_pylist(rows, schema=table.schema(self._columns))
 
 
-def _table_schema(options: ReadOptions, given: dict[str, str]) -> StructType:
-    """The columns of a table that Spark creates, which remember its options: Spark stores them, but
-    gives a Python source none when it reads the table.
+def _table_schema(options: ReadOptions, texts: dict[str, str]) -> StructType:
+    """Return the columns of a created table, with its options as metadata: Spark stores them, but
+    passes a Python source no options when it reads the table.
     """
-    if "root" in given:
-        given["root"] = str(Path(given["root"]).absolute())
+    if "root" in texts:
+        texts["root"] = str(Path(texts["root"]).absolute())
     types = {
         "string": StringType(),
         "bigint": LongType(),
@@ -247,47 +258,47 @@ def _table_schema(options: ReadOptions, given: dict[str, str]) -> StructType:
     }
     columns = options.table.chosen(options.columns)
     fields = [StructField(column.name, types[column.type]) for column in columns]
-    fields[0].metadata = {_OPTIONS: given}
+    fields[0].metadata = {_OPTIONS: texts}
     return StructType(fields)
 
 
 def _table_options(schema: StructType) -> dict[str, str]:
-    """The options that the columns of a table remember; none of a DataFrame's."""
+    """Return the options stored in the columns of a created table; empty for a DataFrame."""
     return next((field.metadata[_OPTIONS] for field in schema if _OPTIONS in field.metadata), {})
 
 
 def _model(options: Mapping[str, str]) -> ModelTables:
-    """The model that the options name, in whichever case they are written."""
-    given = {name.lower(): value for name, value in options.items()}
+    """Return the model of the options, whose names are case-insensitive."""
+    texts = {name.lower(): value for name, value in options.items()}
     try:
-        return model_tables(given.get("model", DEFAULT_MODEL))
+        return model_tables(texts.get("model", DEFAULT_MODEL))
     except FourfoldError as error:
-        raise carried(error) from error
+        raise wrap_error(error) from error
 
 
 def _sink(options: Mapping[str, str]) -> Any:
-    """The sink of a model; it is only imported by those who write."""
+    """Import the sink of a model, which only writers need."""
     return import_module(_model(options).sink or "fourfold.pipeline.documents.sink")
 
 
-def _nothing(columns: Any) -> ScanTask:
+def _empty_task(columns: Any) -> ScanTask:
     return ScanTask((), columns, (), "", "", 1)
 
 
-def _take(options: ReadOptions) -> Any:
-    """The cut of a read: of files, or of published objects."""
+def _read_cut(options: ReadOptions) -> Any:
+    """Return the cut of a read, of files or of published objects."""
     if options.objects is not None:
-        return _published().take(options)
-    from fourfold.pipeline import cut  # noqa: PLC0415 - workers do without the kernel
+        return _published().read_cut(options)
+    from fourfold.pipeline import cut  # noqa: PLC0415 - workers do not need the kernel
 
-    return cut.take(options)
+    return cut.read_cut(options)
 
 
-def _refuse_unknown(options: ReadOptions, cut: Any) -> None:
-    """Refuse options that no file can answer, before a DataFrame is made of them."""
+def _check_options(options: ReadOptions, cut: Any) -> None:
+    """Raise for options that match no file, before a DataFrame is created."""
     if options.objects is not None:
         return
-    from fourfold.pipeline.documents import fold  # noqa: PLC0415 - workers do without the kernel
+    from fourfold.pipeline.documents import fold  # noqa: PLC0415 - workers do not need the kernel
 
     if options.tables.check is not None:
         options.tables.check(cut.marks, options)
@@ -296,18 +307,18 @@ def _refuse_unknown(options: ReadOptions, cut: Any) -> None:
 
 
 def _published() -> Any:
-    """What reads published objects; only imported by those who do."""
+    """Import the reader of published objects, which only its users need."""
     return import_module("fourfold.pipeline.streams.published_source")
 
 
 def column_names(options: ReadOptions, schema: StructType) -> tuple[str, ...]:
-    """The columns of a schema, which must be the table's, with the table's types."""
+    """Return the names of a schema after checking them and their types against the table."""
     names = tuple(schema.fieldNames())
     for field, column in zip(schema, options.table.chosen(names), strict=True):
         if field.dataType.simpleString() != column.type:
             raise InvalidInput(
-                f"the column {column.name} of {options.table_name} is a {column.type}, "
-                f"not a {field.dataType.simpleString()}",
-                hint="Read it as it is, and cast it then.",
+                f"{options.table_name}: column {column.name!r} must be {column.type}, "
+                f"got {field.dataType.simpleString()}",
+                hint="Read it with its own type and cast it afterwards.",
             )
     return names

@@ -1,17 +1,15 @@
-"""A Spark session that is set up well: one place for everything that Spark needs to know.
+"""Spark sessions: all of Spark's configuration in one place.
 
-`session()` finds a Java, points the workers at this interpreter, switches Arrow on, sets the
-clock to UTC, keeps a local session on the loopback, and starts quickly the second time: an archive
-of the classes that Spark loads is kept in the user's cache.
+`session()` finds a Java, points the workers at this interpreter, enables Arrow, sets the time zone
+to UTC, keeps a local session on the loopback interface, and starts faster the second time: an
+archive of the classes that Spark loads is stored in the user's cache.
 
-`master` is where the work runs (`local[*]` if not given), `remote` is the address of a Spark
-Connect server; a caller gives one of them. What is given as `conf` wins over what is set here.
+`master` is where the work runs (default `local[*]`), `remote` the address of a Spark Connect
+server; pass at most one of them. `conf` overrides the settings made here.
 
-Errors that crossed Spark, as the errors that they were.
-
-What is raised in one of Spark's Python processes reaches the driver as a Spark exception whose text
-holds a traceback. Where the last line of that names an error of Fourfold's, `typed` gives that
-error back, with its kind and its exit code.
+An error raised in one of Spark's Python processes reaches the driver as a Spark exception whose
+text contains a traceback. If its last line names a Fourfold error, `unwrap_error` returns that
+error, with its kind and its exit code.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ _LOOPBACK: Final = "127.0.0.1"
 _CONNECT_PORT: Final = 15002
 _CONNECT_HINT: Final = "Check the address, as in sc://HOST:15002, and that the server runs."
 _ARCHIVE_JAVA_MIN: Final = 19
-"""The first Java that writes an archive of classes by itself when it ends."""
+"""The first Java that writes a class archive by itself on exit."""
 
 _SQL: Final[Mapping[str, str]] = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -56,12 +54,12 @@ _STATIC: Final[Mapping[str, str]] = {
 _LOCAL_ONLY: Final[Mapping[str, str]] = {
     "spark.driver.host": _LOOPBACK,
     "spark.driver.bindAddress": _LOOPBACK,
-    # Rows pass between Java and Python with fewer copies, and no port is open.
+    # Fewer copies between Java and Python, and no open port.
     "spark.python.unix.domain.socket.enabled": "true",
 }
 ARROW_OPTIONS: Final = (
-    # Java's Arrow checks the bounds of every cell that is read, and whether it is null once more
-    # after Spark did. What arrives was written by pyarrow, and is read by Spark's own accessors.
+    # Java's Arrow checks the bounds of every cell that is read, and repeats Spark's null check.
+    # The batches were written by pyarrow and are read by Spark's own accessors.
     "-Darrow.enable_unsafe_memory_access=true",
     "-Darrow.enable_null_check_for_get=false",
 )
@@ -70,33 +68,33 @@ ARROW_OPTIONS: Final = (
 def session(
     master: str | None = None, remote: str | None = None, *, quiet: bool = False, **conf: Any
 ) -> SparkSession:
-    """A session with the format "fourfold" known to it; the running one where there is one.
+    """Return a session with the format "fourfold" registered; the running one if there is one.
 
-    `conf` are Spark's settings: `session(**{"spark.sql.shuffle.partitions": 4})`, or, as a keyword
-    has no dots, `session(spark__sql__shuffle__partitions=4)`. With `quiet` what a JVM that is
-    started here prints is kept from the terminal.
+    `conf` are Spark settings: `session(**{"spark.sql.shuffle.partitions": 4})`, or, as a keyword
+    has no dots, `session(spark__sql__shuffle__partitions=4)`. With `quiet` the output of a JVM that
+    is started here does not reach the terminal.
     """
     if master is not None and remote is not None:
         raise InvalidInput(
-            "a session has a master or a remote, not both",
-            hint="Give --master for a cluster, --remote for a Spark Connect server.",
+            "pass either master or remote, not both",
+            hint="Use --master for a cluster, --remote for a Spark Connect server.",
         )
-    wanted = {name.replace("__", "."): _text(value) for name, value in conf.items()}
+    settings = {name.replace("__", "."): _text(value) for name, value in conf.items()}
     local = master or LOCAL
-    spark = _remote(remote, wanted) if remote else _with_jvm(local, wanted, quiet=quiet)
+    spark = _remote(remote, settings) if remote else _with_jvm(local, settings, quiet=quiet)
     register(spark)
     return spark
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format "fourfold" known to a session, whoever made it."""
+    """Register the format "fourfold" in a session that was created elsewhere."""
     from fourfold.pipeline.source import FourfoldSource  # noqa: PLC0415 - it needs pyspark
 
     spark.dataSource.register(FourfoldSource)
 
 
 def running() -> SparkSession | None:
-    """The session that this process has already, whichever of its threads started it."""
+    """Return the session of this process, whichever thread started it, or None."""
     try:
         from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415 - an optional dependency
         from pyspark.sql import SparkSession  # noqa: PLC0415
@@ -110,14 +108,14 @@ def running() -> SparkSession | None:
 
 def _remote(remote: str, conf: Mapping[str, str]) -> SparkSession:
     builder = _builder()
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - _builder has looked for it
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - checked by _builder
 
     _refuse_unreachable(remote)
-    # Without these packages pyspark ends the process, with success.
+    # Without these packages pyspark exits the process with status 0.
     missing = [name for name in ("grpc", "grpc_status") if find_spec(name) is None]
     if missing:
         raise MissingDependency(
-            f"the client of Spark Connect lacks {', '.join(missing)}",
+            f"Spark Connect requires {', '.join(missing)}",
             hint="Install it: `pip install 'pyspark[connect]'`.",
         )
     try:
@@ -130,34 +128,36 @@ def _remote(remote: str, conf: Mapping[str, str]) -> SparkSession:
 
 
 def _refuse_unreachable(remote: str) -> None:
-    """Spark's client would go on trying for many minutes."""
+    """Fail fast if no server listens: Spark's client would retry for many minutes."""
     try:
         address = urlsplit(remote)
-        place = (address.hostname or "", address.port or _CONNECT_PORT)
+        server = (address.hostname or "", address.port or _CONNECT_PORT)
     except ValueError as error:
-        raise InvalidInput(f"{remote!r} is no address: {error}", hint=_CONNECT_HINT) from error
-    if address.scheme != "sc" or not place[0]:
-        raise InvalidInput(f"{remote!r} is not the address of a server", hint=_CONNECT_HINT)
+        raise InvalidInput(
+            f"invalid Spark Connect URL {remote!r}: {error}", hint=_CONNECT_HINT
+        ) from error
+    if address.scheme != "sc" or not server[0]:
+        raise InvalidInput(f"invalid Spark Connect URL {remote!r}", hint=_CONNECT_HINT)
     try:
-        socket.create_connection(place, timeout=limits.SPARK_CONNECT_TIMEOUT_S).close()
+        socket.create_connection(server, timeout=limits.SPARK_CONNECT_TIMEOUT_S).close()
     except OSError as error:
         raise StorageError(
-            f"{remote}: no Spark Connect server answers there: {error}", hint=_CONNECT_HINT
+            f"{remote}: cannot connect to a Spark Connect server: {error}", hint=_CONNECT_HINT
         ) from error
 
 
 def _with_jvm(master: str, conf: Mapping[str, str], *, quiet: bool) -> SparkSession:
     builder = _builder()
-    found = running()
-    if found is not None:
-        _refuse_other_master(found, master, conf)
+    active = running()
+    if active is not None:
+        _refuse_other_master(active, master, conf)
         for name, value in {**_SQL, **_changeable(conf)}.items():
-            found.conf.set(name, value)
-        return found
+            active.conf.set(name, value)
+        return active
     chosen = prepare(os.environ)
     settings = {**_SQL, **_STATIC, **(_LOCAL_ONLY if master.startswith("local") else {})}
     options = " ".join([*ARROW_OPTIONS, *quick_start(chosen, java.cache_folder(os.environ))])
-    # Spark's launcher hands these to the JVM of the driver alone. They are for it to start with.
+    # Spark's launcher passes these to the driver's JVM only.
     before = os.environ.get("SPARK_SUBMIT_OPTS")
     os.environ["SPARK_SUBMIT_OPTS"] = " ".join(filter(None, [options, before]))
     try:
@@ -173,39 +173,39 @@ def _with_jvm(master: str, conf: Mapping[str, str], *, quiet: bool) -> SparkSess
 
 
 def _started(builder: SparkSession.Builder, *, quiet: bool) -> SparkSession:
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - _builder has looked for it
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - checked by _builder
 
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as output:
         try:
-            with _stderr_into(said) if quiet else nullcontext():
+            with _stderr_into(output) if quiet else nullcontext():
                 return builder.getOrCreate()
         except PySparkException as error:
-            said.seek(0)
-            lines = said.read().decode("utf-8", "replace").strip().splitlines() or [str(error)]
+            output.seek(0)
+            lines = output.read().decode("utf-8", "replace").strip().splitlines() or [str(error)]
             raise StorageError(
-                f"Spark does not start: {lines[-1]}", hint="Try `fourfold doctor --spark`."
+                f"Spark failed to start: {lines[-1]}", hint="Run `fourfold doctor --spark`."
             ) from error
 
 
 @contextmanager
 def _stderr_into(file: IO[bytes]) -> Iterator[None]:
-    """Give processes that are started now a file for their messages."""
+    """Redirect the stderr of processes that are started in this context to a file."""
     sys.stderr.flush()
-    kept = os.dup(2)
+    original = os.dup(2)
     os.dup2(file.fileno(), 2)
     try:
         yield
     finally:
         sys.stderr.flush()
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(original, 2)
+        os.close(original)
 
 
 def prepare(environ: Any) -> java.Java:
-    """Put into `environ` what a JVM and its workers need: Java, the interpreter, the loopback."""
+    """Set the Java, Python and loopback variables that a JVM and its workers need."""
     chosen = java.find(environ)
     environ["JAVA_HOME"] = str(chosen.home)
-    # Workers would otherwise take whatever `python3` comes first on the PATH.
+    # Workers would otherwise use the first `python3` on the PATH.
     environ.setdefault("PYSPARK_PYTHON", sys.executable)
     environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
@@ -213,10 +213,10 @@ def prepare(environ: Any) -> java.Java:
 
 
 def quick_start(chosen: java.Java, cache: Path) -> list[str]:
-    """What makes the JVM keep the classes that it loaded, and find them again the next time.
+    """Return JVM options that archive the loaded classes and reuse them on the next start.
 
-    The name of the archive follows Java and Spark, so another version never meets an old one. A
-    Java that is too old gets nothing, and a folder that cannot be written is no reason to fail.
+    The name of the archive contains the versions of Java and Spark, so versions never share one.
+    The list is empty if Java is too old or the cache folder cannot be written.
     """
     if java.major_version(chosen.version) < _ARCHIVE_JAVA_MIN:
         return []
@@ -224,16 +224,16 @@ def quick_start(chosen: java.Java, cache: Path) -> list[str]:
     name = f"{chosen.version}-{chosen.origin}"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        below = _own_classes(chosen, folder / f"java-{name}.jsa")
+        base = _own_classes(chosen, folder / f"java-{name}.jsa")
     except (OSError, subprocess.SubprocessError):
         return []
-    if below is None or not os.access(folder, os.W_OK) or " " in str(folder):
+    if base is None or not os.access(folder, os.W_OK) or " " in str(folder):
         return []
     archive = folder / f"classes-{name}-{_spark_version()}.jsa"
     return [
         "-XX:+AutoCreateSharedArchive",
-        f"-XX:SharedArchiveFile={below}{archive}",
-        # An archive that does not fit is made anew, silently.
+        f"-XX:SharedArchiveFile={base}{archive}",
+        # An archive that does not match is rebuilt silently.
         "-Xshare:auto",
         "-Xlog:cds=off",
         "-Xlog:cds+dynamic=off",
@@ -241,9 +241,9 @@ def quick_start(chosen: java.Java, cache: Path) -> list[str]:
 
 
 def _own_classes(chosen: java.Java, archive: Path) -> str | None:
-    """The archive of Java's own classes, on which the other one builds, as it must be named.
+    """Return the archive of Java's own classes as an option prefix, or None.
 
-    A full Java brings it. The trimmed one of the wheel does not, so it is made once.
+    A full Java ships it. The trimmed one of the wheel does not, so it is created once.
     """
     if (chosen.home / "lib" / "server" / "classes.jsa").exists():
         return ""
@@ -282,17 +282,17 @@ def _builder() -> SparkSession.Builder:
 
 
 def _refuse_other_master(running: SparkSession, master: str, conf: Mapping[str, str]) -> None:
-    found = running.sparkContext.master
-    if master not in (LOCAL, found):
+    current = running.sparkContext.master
+    if master not in (LOCAL, current):
         raise Refused(
-            f"a session on {found} is running in this process, and {master} was asked for",
+            f"a session on {current} is already running in this process, got master {master}",
             hint="Stop it first: `spark.stop()`.",
         )
     context = running.sparkContext.getConf()
     for name, value in conf.items():
         if not name.startswith("spark.sql.") and context.get(name) != value:
             raise Refused(
-                f"{name} cannot be changed in the session that is running",
+                f"cannot change {name} of a running session",
                 hint="Stop it first: `spark.stop()`.",
             )
 
@@ -309,8 +309,8 @@ _LINE = re.compile(r"(?:^|[\s\]])fourfold\.errors\.(\w+): (.*)", re.MULTILINE)
 _CLASSES = {cls.__name__: cls for cls in errors.tree()}
 
 
-def typed(error: BaseException) -> BaseException:
-    """The Fourfold error inside `error`, or `error` itself."""
+def unwrap_error(error: BaseException) -> BaseException:
+    """Return the Fourfold error inside `error`, or `error` itself."""
     if isinstance(error, FourfoldError):
         return error
     for name, message in reversed(_LINE.findall(str(error))):
@@ -324,8 +324,8 @@ def typed(error: BaseException) -> BaseException:
 HINT_MARK = " || hint: "
 
 
-def carried(error: FourfoldError) -> FourfoldError:
-    """The same error with its hint inside its message, to be raised in a process of Spark's."""
+def wrap_error(error: FourfoldError) -> FourfoldError:
+    """Return an error whose message includes its hint, to be raised in a Spark process."""
     if HINT_MARK in error.message:
         return error
     return type(error)(

@@ -1,7 +1,7 @@
-"""How far a stream may read: the files of its stores, looked at again and again.
+"""Progress of a streaming read over the files of its stores, polled for changes.
 
-A file that did not change since the last look is not opened. What a stream is given is durable:
-before an offset is handed out, the logs of the files that it names are brought to the disk.
+A file that has not changed since the last poll is not opened. A stream only returns durable rows:
+before an offset is returned, the WALs of its files are synced.
 """
 
 from __future__ import annotations
@@ -16,43 +16,43 @@ from fourfold import limits
 from fourfold.errors import NotFound, SequenceRegression
 from fourfold.pipeline import cut as cuts
 from fourfold.pipeline import plan
-from fourfold.pipeline.cut import FileBound, StoreFile, UnreadableFile, files, stores
+from fourfold.pipeline.cut import FileBound, StoreFile, UnreadableFile, find_files, find_stores
 from fourfold.pipeline.options import ReadOptions
 from fourfold.pipeline.scan import ScanTask
 from fourfold.pipeline.tables import Column
 
 Offset = dict[str, int]
-"""For each file the seq up to which it was read. One that is not named was not read yet.
+"""For each file the seq up to which it was read; a missing file was not read yet.
 
-A file is named by its space and its id, `did:web:a#<id>`: a space that was deleted and made again
-is another file, and is read from its first commit. Offsets of earlier versions lack the id.
+A file is identified by its space and its id, `did:web:a#<id>`: a space that was deleted and created
+again is another file, and is read from its first commit. Offsets of earlier versions lack the id.
 """
 _ID_MARK = "#"
 
 
 class FileFollower:
-    """The files of a stream. `end_here` fixes how far it reads in all."""
+    """The files of a streaming read. `freeze_end` fixes where the read ends."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._looked: dict[str, tuple[tuple[int, ...], FileBound]] = {}
+        self._inspected: dict[str, tuple[tuple[int, ...], FileBound]] = {}
         self._final: dict[str, FileBound] | None = None
 
-    def beginning(self) -> Offset:
-        """Nothing was read yet; with `since`, what lies before it counts as read."""
+    def start_offset(self) -> Offset:
+        """Return the initial offset: empty, or the position of the option `since`."""
         if self._options.since is None:
             return {}
-        marks = cuts.take(self._options).marks
-        return dict(sorted((self._key(mark), mark.since) for mark in marks))
+        bounds = cuts.read_cut(self._options).marks
+        return dict(sorted((self._key(bound), bound.since) for bound in bounds))
 
-    def admitted(self, start: Offset, rows: int | None) -> Offset:
-        """How far a batch reads that begins at `start` and has about so many rows."""
+    def end_offset(self, start: Offset, rows: int | None) -> Offset:
+        """Return the end of a batch that begins at `start` and has about `rows` rows."""
         newest = self._newest() if self._final is None else self._final
         start = _with_ids(start, newest)
-        _refuse_steps_back(start, newest)
-        fresh = {key: mark for key, mark in newest.items() if mark.seq > start.get(key, 0)}
+        _check_regression(start, newest)
+        fresh = {key: bound for key, bound in newest.items() if bound.seq > start.get(key, 0)}
         if rows is None:
-            ends = {key: mark.seq for key, mark in fresh.items()}
+            ends = {key: bound.seq for key, bound in fresh.items()}
         else:
             ends = self._shares(start, fresh, rows)
         for key in ends:
@@ -60,86 +60,90 @@ class FileFollower:
         return dict(sorted((start | ends).items()))
 
     def newest_offset(self) -> Offset:
-        return {key: mark.seq for key, mark in sorted(self._newest().items())}
+        """Return the current end of all files."""
+        return {key: bound.seq for key, bound in sorted(self._newest().items())}
 
-    def end_here(self) -> None:
+    def freeze_end(self) -> None:
+        """End the read at the current end of all files."""
         self._final = self._newest()
 
-    def works(self, start: Offset, end: Offset, columns: tuple[Column, ...]) -> list[ScanTask]:
-        """The tasks that read what lies between two offsets: every row of it, or an error."""
-        wanted = [key for key, seq in end.items() if seq > _read_until(start, key)]
-        known = self._marks(wanted)
-        marks = [replace(known[key], since=_read_until(start, key), seq=end[key]) for key in wanted]
-        return plan.plan(marks, self._options, columns, whole=True)
+    def plan_tasks(self, start: Offset, end: Offset, columns: tuple[Column, ...]) -> list[ScanTask]:
+        """Return the tasks that read all rows between two offsets; missing rows are an error."""
+        keys = [key for key, seq in end.items() if seq > _read_until(start, key)]
+        bounds_by_key = self._bounds(keys)
+        bounds = [
+            replace(bounds_by_key[key], since=_read_until(start, key), seq=end[key]) for key in keys
+        ]
+        return plan.plan(bounds, self._options, columns, whole=True)
 
-    def _found(self) -> list[StoreFile]:
+    def _files(self) -> list[StoreFile]:
         options = self._options
-        return files(stores(options.root, options.roots), options.tables, options.space)
+        return find_files(find_stores(options.root, options.roots), options.tables, options.space)
 
     def _place(self, file: StoreFile | FileBound) -> str:
-        """Return where a file is: its space, since one store may be moved and its query goes on."""
+        """Return the location of a file: its space, so that one store may be moved."""
         return file.space if self._options.root is not None else f"{file.root} {file.space}"
 
-    def _key(self, mark: FileBound) -> str:
-        """Return the name of a file in an offset."""
-        return f"{self._place(mark)}{_ID_MARK}{mark.file_id}"
+    def _key(self, bound: FileBound) -> str:
+        """Return the key of a file in an offset."""
+        return f"{self._place(bound)}{_ID_MARK}{bound.file_id}"
 
     def _newest(self) -> dict[str, FileBound]:
-        """Every file as it is now. One that did not change since the last look is not opened."""
-        marks: dict[str, FileBound] = {}
-        for file in self._found():
+        """Return the current bound of every file, opening only those that changed."""
+        bounds: dict[str, FileBound] = {}
+        for file in self._files():
             signature = _signature(file.path)
-            looked = self._looked.get(file.path)
-            if looked is not None and looked[0] == signature:
-                marks[self._key(looked[1])] = looked[1]
+            cached = self._inspected.get(file.path)
+            if cached is not None and cached[0] == signature:
+                bounds[self._key(cached[1])] = cached[1]
                 continue
-            mark = self._look(file)
-            if mark is not None:
-                marks[self._key(mark)] = mark
+            bound = self._inspect(file)
+            if bound is not None:
+                bounds[self._key(bound)] = bound
                 if _is_settled(signature):
-                    self._looked[file.path] = (signature, mark)
-        return marks
+                    self._inspected[file.path] = (signature, bound)
+        return bounds
 
-    def _look(self, file: StoreFile) -> FileBound | None:
-        cut = cuts.take_of([file], self._options.tables, skip_bad=self._options.skip_bad)
+    def _inspect(self, file: StoreFile) -> FileBound | None:
+        cut = cuts.read_files_cut([file], self._options.tables, skip_bad=self._options.skip_bad)
         return cut.marks[0] if cut.marks else None
 
-    def _marks(self, wanted: Sequence[str]) -> dict[str, FileBound]:
-        """The files that an offset names. Those of a batch that is run again were not looked at."""
-        found = {self._place(file): file for file in self._found()} if wanted else {}
-        marks: dict[str, FileBound] = {}
-        for key in wanted:
+    def _bounds(self, keys: Sequence[str]) -> dict[str, FileBound]:
+        """Return the bounds of the files in an offset; those of a repeated batch are unknown."""
+        files_by_place = {self._place(file): file for file in self._files()} if keys else {}
+        bounds: dict[str, FileBound] = {}
+        for key in keys:
             place, _, file_id = key.partition(_ID_MARK)
-            if place not in found:
+            if place not in files_by_place:
                 raise NotFound(
-                    f"{self._options.location}: the space {place} has gone while a stream reads it",
-                    hint="Put its file back, or begin a new query with another checkpoint.",
+                    f"{self._options.location}: space {place} was removed while a stream reads it",
+                    hint="Restore its file, or start a new query with another checkpoint.",
                 )
-            seen = cuts.look_at(found[place], self._options.tables)
-            if isinstance(seen, UnreadableFile):
-                raise cuts.refusal([seen])
-            if file_id and seen.file_id != file_id:
+            bound_ = cuts.inspect_file(files_by_place[place], self._options.tables)
+            if isinstance(bound_, UnreadableFile):
+                raise cuts.unreadable_error([bound_])
+            if file_id and bound_.file_id != file_id:
                 raise NotFound(
-                    f"{self._options.location}: the space {place} was made again while a batch of "
-                    "its commits was being read",
-                    hint="Put its file back, or begin a new query with another checkpoint.",
+                    f"{self._options.location}: space {place} was created again while a batch "
+                    "was being read",
+                    hint="Restore its file, or start a new query with another checkpoint.",
                 )
-            marks[key] = seen
-        return marks
+            bounds[key] = bound_
+        return bounds
 
     def _shares(self, start: Offset, fresh: Mapping[str, FileBound], rows: int) -> Offset:
-        """How far each file is read in a batch of about `rows` rows: whole commits, and a share for
-        each file. The first commit always fits, or the stream would stand still.
+        """Return where each file ends in a batch of about `rows` rows: whole commits, an equal
+        share for each file. The first commit always fits, or the stream would not advance.
         """
         ends: Offset = {}
         left, files_left = rows, len(fresh)
-        for key, mark in sorted(
-            fresh.items(), key=lambda each: each[1].seq - start.get(each[0], 0)
+        for key, bound in sorted(
+            fresh.items(), key=lambda item: item[1].seq - start.get(item[0], 0)
         ):
             share = max(left // files_left, 1) if left else 0
             files_left -= 1
-            most = max(share, 1)
-            commits = self._commits(mark, start.get(key, 0), most)
+            limit = max(share, 1)
+            commits = self._commits(bound, start.get(key, 0), limit)
             taken = 0
             for seq, count in commits:
                 if taken + count > share and (taken or ends):
@@ -147,28 +151,30 @@ class FileFollower:
                 taken += count
                 ends[key] = seq
             else:
-                if len(commits) < most:
+                if len(commits) < limit:
                     # The newest seqs may have no commit: a restore skips some.
-                    ends[key] = mark.seq
+                    ends[key] = bound.seq
             left = max(left - taken, 0)
         return ends
 
-    def _commits(self, mark: FileBound, after: int, most: int) -> Sequence[tuple[int, int]]:
-        """The first commits beyond a seq, at most so many, with the rows that each has."""
-        kind = self._options.tables.kinds[mark.kind]
+    def _commits(self, bound: FileBound, after: int, limit: int) -> Sequence[tuple[int, int]]:
+        """Return the first `limit` commits after a seq, each with its number of rows."""
+        kind = self._options.tables.kinds[bound.kind]
         if kind.counted is not None:
-            return kind.counted(mark, self._options, after, most)
+            return kind.counted(bound, self._options, after, limit)
         query = getattr(kind.queries, self._options.table.counted)
-        return [(row[0], row[1]) for row in cuts.rows(mark, query, (after, mark.seq, most))]
+        return [
+            (row[0], row[1]) for row in cuts.fetch_rows(bound, query, (after, bound.seq, limit))
+        ]
 
 
 def _read_until(start: Offset, key: str) -> int:
-    """Return the seq up to which a file was read, also by an offset without ids."""
+    """Return the seq up to which a file was read, also for an offset without ids."""
     return start.get(key, start.get(key.partition(_ID_MARK)[0], 0))
 
 
 def _with_ids(start: Offset, newest: Mapping[str, FileBound]) -> Offset:
-    """Return an offset whose files all have ids, without those that another file replaced."""
+    """Return an offset whose files all have ids, without files that were replaced."""
     here = {key.partition(_ID_MARK)[0]: key for key in newest}
     offset: Offset = {}
     for key, seq in start.items():
@@ -181,17 +187,18 @@ def _with_ids(start: Offset, newest: Mapping[str, FileBound]) -> Offset:
     return offset
 
 
-def _refuse_steps_back(start: Offset, newest: Mapping[str, FileBound]) -> None:
-    for key, mark in newest.items():
-        if mark.seq < start.get(key, 0):
+def _check_regression(start: Offset, newest: Mapping[str, FileBound]) -> None:
+    """Raise SequenceRegression if a file is older than the offset."""
+    for key, bound in newest.items():
+        if bound.seq < start.get(key, 0):
             raise SequenceRegression(
-                f"{mark.path}: goes to seq {mark.seq}, but the stream has read to {start[key]}",
-                hint="The file was replaced by an older one: begin a new query.",
+                f"{bound.path}: expected seq {start[key]} or later, found {bound.seq}",
+                hint="The file was replaced by an older one: start a new query.",
             )
 
 
 def make_durable(path: str) -> None:
-    """Bring the log of a file to the disk, whoever wrote it: what leaves the machine must last."""
+    """Sync the WAL to disk, including commits of other processes: read rows must be durable."""
     with suppress(FileNotFoundError):
         descriptor = os.open(f"{path}-wal", os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -201,18 +208,18 @@ def make_durable(path: str) -> None:
 
 
 def _signature(path: str) -> tuple[int, ...]:
-    """What changes when a file or its log does."""
-    found: list[int] = []
+    """Return a value that changes with the file or its WAL."""
+    values: list[int] = []
     for name in (path, f"{path}-wal"):
         try:
-            facts = os.stat(name)  # noqa: PTH116 - it runs for every file
-            found += [facts.st_size, facts.st_mtime_ns, facts.st_ino]
+            status = os.stat(name)  # noqa: PTH116 - it runs for every file
+            values += [status.st_size, status.st_mtime_ns, status.st_ino]
         except FileNotFoundError:
-            found += [-1, 0, 0]
-    return tuple(found)
+            values += [-1, 0, 0]
+    return tuple(values)
 
 
 def _is_settled(signature: tuple[int, ...]) -> bool:
-    """Whether a later change would show: the clock of a file system has coarse ticks."""
+    """Return True if any later change would alter the signature, despite coarse file clocks."""
     newest = max(signature[1], signature[4])
     return time.time_ns() - newest > limits.STREAM_SETTLED_S * 1_000_000_000

@@ -1,37 +1,37 @@
-"""The registry of the tables that the source can read: what each model plugs in.
+"""The registry of the tables that the source can read, by model.
 
-A model has a package `pipeline/<model>/` whose `tables.py` makes one `ModelTables`, and a line in
+A model has a package `pipeline/<model>/` whose `tables.py` defines one `ModelTables`, and a line in
 `MODELS` below. It supplies:
 
-    folder, suffix    where its files lie in a store
-    kinds             for each name that its databases carry: profile, migrations, the counter
-                      whose newest number is the cut, how a moment becomes such a number, and a
+    folder, suffix    where its files are in a store
+    kinds             for each model name stored in a database: profile, migrations, the counter
+                      whose newest number is the cut, how a time becomes such a number, and a
                       file of named queries
-    tables            names, columns with types, and the name of the query that gives the rows
+    tables            names, columns with types, and the name of the query for the rows
 
-The queries that every kind has, besides one for each table: `scan` and `part`, which are put around
-the others, and `whole_after`, which says whether every row beyond a number is still there (streams
-ask). The parameters ?1 and ?2 of a query bound the rows that are wanted; `{cut}` in its text
-becomes the number at which the file is cut, for rows that have changed since.
+Besides one query for each table, every kind has `scan` and `part`, which wrap the others, and
+`whole_after`, which checks that every row after a position still exists (used by streams). The
+parameters ?1 and ?2 of a query bound its rows; `{cut}` in its text is replaced by the position of
+the cut, for rows that have changed since.
 
-Two kinds of table. A *raw* one is a query over a file. A *folded* one is made by a function over
-Arrow batches, `fold`, in Spark's workers: it gets the rows of the table that `reads` names, as the
-model's `folded_parts` asks for them, and calls the model's own fold; what a piece is `told` is its
-second argument. A table whose rows lie in as
-many tables of the file as there are apps, say, is spread by the kind's `spread`.
+A *raw* table is a query over a file. A *folded* one is computed by a function over Arrow batches,
+`fold`, in Spark's workers: it gets the rows of the table `reads`, in the parts that the model's
+`folded_parts` yields, and calls the model's own fold; the `context` of a piece is its second
+argument. A table whose rows are in many tables of the file, such as one per app, is expanded by the
+kind's `spread`.
 
-A stream needs no more than a table with a `counted` query. The source does the rest (finding files,
-cuts, partitions, conditions, pruning, offsets) for every model alike.
+A table with a `counted` query can be streamed. The source does the rest (finding files, cuts,
+partitions, conditions, pruning, offsets) for every model alike.
 
-What a model does for the jobs that cover it are modules of its package, found by their names:
+The parts of jobs that depend on the model are modules of its package, found by their names:
 
-    verifying.py     verify        units(file), faults(unit)
-    marking.py       gc            KINDS, NOUN, looked_at, marked(file, grace_s), collected(...)
-    measuring.py     stats         TABLE, figures(measure, top), sentence(figures), rows(figures)
-    publishing.py    materialize   TABLES, NOUN, WHOLE, generation(mark); documents do it otherwise
-    loading.py       load          refuse_options, staged, commit; documents do it otherwise
+    verify.py        verify        units(file), iter_problems(unit)
+    gc.py            gc            KINDS, NOUN, looked_at, marked(file, grace_s), collected(...)
+    stats.py         stats         TABLE, figures(measure, top), sentence(figures), rows(figures)
+    materialize.py   materialize   TABLES, NOUN, WHOLE, generation(mark); documents differ
+    load.py          load          refuse_options, staged, commit; documents differ
 
-Types are named as Spark names them in a schema; Arrow's are derived here, so that the two never
+Types have the names that Spark uses in a schema; Arrow's are derived here, so that the two never
 disagree.
 """
 
@@ -57,169 +57,173 @@ if TYPE_CHECKING:
     from fourfold.pipeline.scan import Piece
 
     FoldedParts = Callable[[Sequence[FileBound], ReadOptions], Iterator[tuple[int, Piece]]]
-    """The queries of a folded table, each with about how many bytes it reads."""
+    """Yields the queries of a folded table, each with the approximate bytes that it reads."""
     Spread = Callable[[FileBound, ReadOptions, Sequence[Condition], str], Iterator[tuple[str, ...]]]
-    """A query as the queries that it is in one file, those of one statement together."""
+    """Expands a query into the queries of one file, grouped by statement."""
     Counted = Callable[[FileBound, ReadOptions, int, int], list[tuple[int, int]]]
-    """How many rows the first so many numbers behind one have, up to the mark."""
+    """Count the rows of the first `limit` positions after `after`, up to the bound."""
 
 Type = Literal["string", "bigint", "int", "double", "timestamp", "binary", "boolean"]
 
 DEFAULT_MODEL = "documents"
+"""Model of a read without the option `model`."""
 _PACKAGE = "fourfold.pipeline"
 
 SPACE = "space"
-"""The column that every table of every file has: which space, stream or app the row is from."""
+"""The column that every table has: the space, stream or app of the row."""
 ROOT = "root"
-"""The store that the row is from. Two stores may have the same space; then only both columns
-together tell an entity. It is only read when `columns` names it.
+"""The store of the row. Two stores may have the same space; then both columns together identify an
+entity. It is only read when `columns` contains it.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table. `filtered` says that the option `where` may have a condition on it."""
+    """A column of a table. `filtered` allows conditions on it in the option `where`."""
 
     name: str
     type: Type
     nullable: bool = True
     filtered: bool = False
     hidden: bool = False
-    """Only read when `columns` names it: what is large and seldom wanted."""
+    """Only read when `columns` contains it: large and rarely needed."""
     plain: bool = False
-    """A text that lies in the file as a TEXT column, which is handed out as a text by itself."""
+    """Stored in a TEXT column of the file, so it needs no cast."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
     """One table of a model.
 
-    `query` names the query that gives its rows; `recent` one that gives the same rows and is quick
-    when few commits are wanted; `also` one with further rows. All see the parameters ?1 (rows
-    beyond this seq) and ?2 (up to this one: the cut). `position` is the column that the two bound.
-    `key` is the primary key, by which a large file is cut into parts.
+    `query` is the name of the query for its rows; `recent` one for the same rows that is fast for
+    few commits; `also` one for further rows. All have the parameters ?1 (rows after this seq) and
+    ?2 (until this seq: the cut). `position` is the column that they bound. `key` is the primary
+    key, by which a large file is split into parts.
     """
 
     name: str
     model: str
     columns: tuple[Column, ...]
     query: str
-    says: str
+    description: str
     recent: str | None = None
     also: str = ""
     position: str | None = None
     key: tuple[str, ...] = ()
     by_position: bool = False
-    """Whether a large file is cut into parts by the position: its rows lie in that order."""
+    """Split a large file by position, because its rows are stored in that order."""
     fold: str = ""
-    """For a folded table, `module:function`: what makes its rows of those that it reads."""
+    """For a folded table, `module:function` that computes its rows."""
     reads: str = ""
-    """For a folded table, the internal one that has the columns of what is folded."""
+    """For a folded table, the internal table with the input columns of the fold."""
     options: tuple[str, ...] = ()
-    """Options of a read that are for this table and not for every one."""
+    """Options that apply to this table but not to every table."""
     public: bool = True
     counted: str = ""
     """For a table that can be streamed, the query that counts the rows of each commit."""
 
     @property
     def folded(self) -> bool:
+        """True if the rows are computed by a fold."""
         return bool(self.fold)
 
     def column(self, name: str) -> Column:
+        """Return a column by name."""
         for column in self.columns:
             if column.name == name:
                 return column
         raise InvalidInput(
-            f"the table {self.name} has no column {name!r}",
-            hint=f"Its columns: {', '.join(column.name for column in self.columns)}.",
+            f"{self.name}: unknown column {name!r}",
+            hint=f"Columns: {', '.join(column.name for column in self.columns)}.",
         )
 
     @property
     def smallest(self) -> tuple[Column, ...]:
-        """What is read when only constants are wanted: there must be a column. The position is a
-        number, which takes the least, and its bounds are looked at anyway.
+        """The column to read if only constants are selected: the position, which is small and is
+        compared anyway.
         """
         if self.position is not None:
             return (self.column(self.position),)
-        return next((each,) for each in self.columns if each.name not in {SPACE, ROOT})
+        return next((column,) for column in self.columns if column.name not in {SPACE, ROOT})
 
     def chosen(self, names: Iterable[str] | None = None) -> tuple[Column, ...]:
-        """The columns with these names, in their order; all that are not hidden if None."""
+        """Return the columns with these names, in their order; all that are not hidden if None."""
         if names is None:
             return tuple(column for column in self.columns if not column.hidden)
-        wanted = list(names)
-        if not wanted or len(set(wanted)) < len(wanted):
-            raise InvalidInput(f"{wanted} is not a list of different columns of {self.name}")
-        return tuple(self.column(name) for name in wanted)
+        selected = list(names)
+        if not selected or len(set(selected)) < len(selected):
+            raise InvalidInput(f"{self.name}: columns must be distinct names, got {selected}")
+        return tuple(self.column(name) for name in selected)
 
     def schema(self, names: Iterable[str] | None = None) -> pa.Schema:
-        """The Arrow schema of the chosen columns."""
+        """Return the Arrow schema of the selected columns."""
         return arrow_schema(self.chosen(names))
 
     def ddl(self, names: Iterable[str] | None = None) -> str:
-        """The chosen columns as Spark writes a schema."""
+        """Return the selected columns as a Spark schema string."""
         return ", ".join(f"{column.name} {column.type}" for column in self.chosen(names))
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One of the ways in which a model's databases keep their history."""
+    """One way in which the databases of a model store their history."""
 
     profile: Profile
     migrations: tuple[Migration, ...]
     position: Counter
     """The counter whose newest number is the cut of a file."""
     position_at: Callable[[ReadTransaction, datetime], int]
-    """The newest number at or before a moment."""
+    """Returns the newest position at or before a time."""
     queries: Queries
-    """One for each table, and those that planning asks."""
+    """One query for each table, and those used for planning."""
     spread: Spread | None = None
     counted: Counted | None = None
-    """Instead of the table's query, where one query does not tell."""
+    """Used instead of the table's `counted` query if one query cannot count the rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelTables:
-    """What a model plugs into the source."""
+    """The tables of a model and how they are read."""
 
     model: str
     folder: str
-    """Where the model's files lie in a store."""
+    """Folder of the model's files in a store."""
     suffix: str
     kinds: Mapping[str, Kind]
-    """By the name that a database carries."""
+    """Kinds by the model name stored in a database."""
     tables: Mapping[str, Table]
     folded_parts: FoldedParts | None = None
-    """If not given, the lines of history that documents have."""
+    """Yields the parts of folded tables; by default the lines of history of documents."""
     check: Callable[[Sequence[FileBound], ReadOptions], None] | None = None
-    """Refuses options that no file can answer."""
+    """Raises for options that match no file."""
     spaces: bool = True
-    """Whether each file is a space of its own, which the option `space` names."""
+    """True if each file is a space, which the option `space` selects."""
     stream_reader: str = ""
-    """`module:function` of a model whose streams know their place by more than one number."""
+    """`module:function` of a model whose stream offsets have more than one number per file."""
     sink: str = ""
-    """The module with `batch_writer` and `stream_writer` of a model that has a sink of its own."""
+    """The module with `batch_writer` and `stream_writer` of a model with its own sink."""
 
     def table(self, name: str) -> Table:
-        found = self.tables.get(name)
-        if found is None:
-            names = ", ".join(each.name for each in self.tables.values() if each.public)
-            raise NotFound(f"{self.model} have no table {name!r}", hint=f"There are: {names}.")
-        return found
+        """Return a table by name."""
+        table = self.tables.get(name)
+        if table is None:
+            names = ", ".join(other.name for other in self.tables.values() if other.public)
+            raise NotFound(f"{self.model}: unknown table {name!r}", hint=f"Tables: {names}.")
+        return table
 
 
 FILES = "files"
-"""The table of files, which every model has: nobody opens them but the tasks that describe them."""
+"""The table of files, which every model has; its rows are read by the tasks that open them."""
 
 
-def listed(model: str, tables: Iterable[Table]) -> dict[str, Table]:
-    """The tables of a model by their names, each with the hidden column `root`, and `files`."""
+def tables_by_name(model: str, tables: Iterable[Table]) -> dict[str, Table]:
+    """Return the tables by name, each with the hidden column `root`, and the table `files`."""
     root = Column(ROOT, "string", nullable=False, hidden=True)
-    found = {table.name: replace(table, columns=(*table.columns, root)) for table in tables}
+    by_name = {table.name: replace(table, columns=(*table.columns, root)) for table in tables}
     files = Table(
         name=FILES,
         model=model,
-        says="One row for each file: its kind, its newest number, its size, its problem if any.",
+        description="One row for each file: kind, newest position, size, and problem if any.",
         columns=(
             Column(SPACE, "string", nullable=False),
             Column(ROOT, "string", nullable=False),
@@ -234,18 +238,18 @@ def listed(model: str, tables: Iterable[Table]) -> dict[str, Table]:
         ),
         query="",
     )
-    return {**found, FILES: files}
+    return {**by_name, FILES: files}
 
 
 def model_tables(model: str) -> ModelTables:
-    """What a model has plugged in, by its name."""
+    """Return the tables of a model."""
     if model not in MODELS:
-        raise NotFound(f"there are no tables of {model!r}", hint=f"Models: {', '.join(MODELS)}.")
+        raise NotFound(f"unknown model {model!r}", hint=f"Models: {', '.join(MODELS)}.")
     return MODELS[model]()
 
 
 def _documents() -> ModelTables:
-    from fourfold.pipeline.documents.tables import DOCUMENTS  # noqa: PLC0415 - it imports this one
+    from fourfold.pipeline.documents.tables import DOCUMENTS  # noqa: PLC0415 - circular import
 
     return DOCUMENTS
 
@@ -274,25 +278,26 @@ MODELS: dict[str, Callable[[], ModelTables]] = {
     "graphs": _graphs,
     "streams": _streams,
 }
-"""Every model with tables; a model's module is imported when it is first asked for."""
+"""Models with tables; each module is imported on first use."""
 
 
 def models_with(part: str) -> tuple[str, ...]:
-    """The models whose package has a module of this name: what a job asks them for."""
+    """Return the models whose package has a module of this name."""
     return tuple(model for model in MODELS if find_spec(f"{_PACKAGE}.{model}.{part}") is not None)
 
 
-def part_of(model: str, part: str) -> Any:
-    """The module of a model that does its part of a job."""
+def load_part(model: str, part: str) -> Any:
+    """Import the module of a model that implements its part of a job."""
     if model not in models_with(part):
         raise NotFound(
-            f"{model} have no part in this job", hint=f"Models: {', '.join(models_with(part))}."
+            f"job does not support the model {model!r}",
+            hint=f"Models: {', '.join(models_with(part))}.",
         )
     return import_module(f"{_PACKAGE}.{model}.{part}")
 
 
 def arrow() -> Any:
-    """The package pyarrow, or an error that says how to get it."""
+    """Import pyarrow, or raise MissingDependency."""
     try:
         import pyarrow as pa  # noqa: PLC0415 - an optional dependency
     except ImportError as error:
@@ -303,6 +308,7 @@ def arrow() -> Any:
 
 
 def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
+    """Return the Arrow schema of these columns."""
     pa = arrow()
     types = {
         "string": pa.string(),

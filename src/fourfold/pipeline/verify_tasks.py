@@ -1,9 +1,8 @@
-"""The check of many files as tasks of Spark's: units of work, and the worker that does them.
+"""Verification of many files as Spark tasks: units of work, and the worker function.
 
-A model's `verifying` says which units a file is, and what is wrong in one of them; here they are
-put together until a task has enough to do, and what the tasks find is written down. Workers read
-through the kernel, each file in read-only mode, one unit at a time, and write what they find to a
-file of their task.
+A model's `verify` module splits a file into units and yields the problems of a unit; here units are
+grouped into tasks, and the problems are stored. Workers read through the kernel, each file in
+read-only mode, one unit at a time, and write the problems to a file of their task.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import msgspec
 
 from fourfold import limits
 from fourfold.errors import FourfoldError
-from fourfold.pipeline.tables import arrow, part_of
+from fourfold.pipeline.tables import arrow, load_part
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +29,7 @@ COLUMNS: Final = "task bigint, units bigint, faults bigint, seconds double, peak
 
 
 class VerifyProblem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A fault as a report gives it: where, what, and what was expected and found there."""
+    """A problem as reported: where it is, what was expected there, and what was found."""
 
     file: str
     space: str
@@ -43,8 +42,8 @@ class VerifyProblem(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Some rules (all, if none is named) on some keys (all, if no part is given) of a file. What
-    the names and the part are, the model knows.
+    """Some rules (all if `only` is empty) on a part of a file (all if `part` is None). The model
+    defines the rules and the parts.
     """
 
     path: str
@@ -56,25 +55,25 @@ class Unit:
 
 
 def tasks(work: Sequence[Unit]) -> list[list[Unit]]:
-    """Units put together until a task has enough to do."""
+    """Group units into tasks of about equal size."""
     cost = [unit.bytes + limits.SOURCE_FILE_COST_BYTES for unit in work]
-    most = min(
+    limit = min(
         max(sum(cost) // limits.VERIFY_TASKS, limits.VERIFY_TASK_BYTES_MIN),
         limits.VERIFY_PART_BYTES,
     )
-    ready: list[list[Unit]] = []
-    size = most
+    groups: list[list[Unit]] = []
+    size = limit
     for unit, bytes_ in zip(work, cost, strict=True):
-        if size + bytes_ > most:
-            ready.append([])
+        if size + bytes_ > limit:
+            groups.append([])
             size = 0
-        ready[-1].append(unit)
+        groups[-1].append(unit)
         size += bytes_
-    return ready
+    return groups
 
 
 class VerifyTask:
-    """What a worker does with the numbers of the tasks that it is given."""
+    """Worker function: verifies the units of the tasks whose numbers it receives."""
 
     def __init__(
         self, work: Sequence[Sequence[Unit]], folder: Path, numbers: Sequence[int]
@@ -86,20 +85,20 @@ class VerifyTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         pa = arrow()
         for batch in batches:
-            for place in batch.column(0).to_pylist():
-                row = self._task(self._numbers[place], self._work[place])
+            for index in batch.column(0).to_pylist():
+                row = self._task(self._numbers[index], self._work[index])
                 yield pa.RecordBatch.from_pylist([row])
 
     def _task(self, number: int, work: Sequence[Unit]) -> dict[str, Any]:
         started = time.monotonic()
-        target = result_of(self._folder, number)
+        target = result_path(self._folder, number)
         faults = 0
         if not target.exists():
             partial = target.with_suffix(f".{os.getpid()}")
             with partial.open("wb") as file:
                 for unit in work:
-                    for found in findings(unit):
-                        file.write(msgspec.json.encode(found) + b"\n")
+                    for problem in iter_problems(unit):
+                        file.write(msgspec.json.encode(problem) + b"\n")
                         faults += 1
             partial.replace(target)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -112,42 +111,42 @@ class VerifyTask:
         }
 
 
-def result_of(folder: Path, number: int) -> Path:
-    """Where a task leaves its faults. A file that is there is whole."""
+def result_path(folder: Path, number: int) -> Path:
+    """Return the file of a task's problems. It is complete if it exists."""
     return folder / f"task-{number:06}.ndjson"
 
 
-def findings(unit: Unit) -> Iterator[VerifyProblem]:
-    """What is wrong in a unit. A file that stays busy is named like one that is damaged."""
-    model = part_of(unit.model, "verify")
+def iter_problems(unit: Unit) -> Iterator[VerifyProblem]:
+    """Yield the problems of a unit. A file that stays busy is reported like a damaged one."""
+    model = load_part(unit.model, "verify")
     for attempt in range(limits.VERIFY_ATTEMPTS):
-        found: list[VerifyProblem] = []
+        problems: list[VerifyProblem] = []
         try:
-            for each in model.faults(unit):
-                found.append(each)
-                if len(found) >= limits.VERIFY_FAULTS_SHOWN:
-                    yield from found
-                    found.clear()
+            for problem in model.iter_problems(unit):
+                problems.append(problem)
+                if len(problems) >= limits.VERIFY_FAULTS_SHOWN:
+                    yield from problems
+                    problems.clear()
         except FourfoldError as error:
             if attempt + 1 < limits.VERIFY_ATTEMPTS:
                 time.sleep(limits.VERIFY_PAUSE_S)
                 continue
-            problem = f"could not be checked: {error.message}"
-            found.append(VerifyProblem(unit.path, unit.space, "file", problem, found=error.kind))
-        yield from found
+            message = f"could not be checked: {error.message}"
+            problems.append(VerifyProblem(unit.path, unit.space, "file", message, found=error.kind))
+        yield from problems
         return
 
 
 def read(folder: Path, count: int) -> Iterator[VerifyProblem]:
-    """Everything that the tasks found, in the order of the tasks."""
+    """Yield the problems of all tasks, in the order of the tasks."""
     decoder = msgspec.json.Decoder(VerifyProblem)
     for number in range(count):
-        with result_of(folder, number).open("rb") as file:
+        with result_path(folder, number).open("rb") as file:
             yield from map(decoder.decode, file)
 
 
 def sweep_partial(folder: Path) -> None:
-    """Remove what killed tasks left half written."""
+    """Remove the partial files of killed tasks."""
     for left in folder.glob("task-*"):
         if left.suffix != ".ndjson":
             with suppress(FileNotFoundError):

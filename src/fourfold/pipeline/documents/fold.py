@@ -489,7 +489,7 @@ def _cut(options: Mapping[str, Any]) -> tuple[ReadOptions, Cut]:
     asked = read_options({name: str(each) for name, each in options.items()})
     if asked.since is not None:
         raise InvalidInput("a fold needs the log from its beginning", hint="Filter the result.")
-    cut = cuts.take(asked)
+    cut = cuts.read_cut(asked)
     return asked, replace(cut, marks=tuple(replace(mark, since=0) for mark in cut.marks))
 
 
@@ -498,7 +498,7 @@ def _refuse_given_up(cut: Cut, asked: ReadOptions) -> None:
     from fourfold.pipeline import cut as cuts  # noqa: PLC0415 - it opens files through the kernel
 
     for mark in cut.marks:
-        [(horizon,)] = cuts.rows(mark, asked.tables.kinds[mark.kind].queries.horizon)
+        [(horizon,)] = cuts.fetch_rows(mark, asked.tables.kinds[mark.kind].queries.horizon)
         if mark.seq < horizon:
             raise HistoryTruncated(
                 f"{mark.path}: how it was at seq {mark.seq} was given up by a collection, "
@@ -598,7 +598,7 @@ def _unknown_branch(options: ReadOptions) -> NotFound:
 
 def beginning(mark: FileBound, options: ReadOptions) -> int:
     """The seq beyond which a file has every version. Who asks for more is refused."""
-    [(horizon,)] = cuts.rows(mark, options.tables.kinds[mark.kind].queries.horizon)
+    [(horizon,)] = cuts.fetch_rows(mark, options.tables.kinds[mark.kind].queries.horizon)
     least = max(int(horizon) - 1, 0)
     if options.since is not None and mark.since < least:
         raise HistoryTruncated(
@@ -610,7 +610,7 @@ def beginning(mark: FileBound, options: ReadOptions) -> int:
 
 
 def of_file(mark: FileBound, options: ReadOptions) -> list[Line]:
-    rows = cuts.rows(mark, options.tables.kinds[mark.kind].queries.branch_lines, (mark.seq,))
+    rows = cuts.fetch_rows(mark, options.tables.kinds[mark.kind].queries.branch_lines, (mark.seq,))
     parents = {name: (parent, fork) for name, parent, fork in rows}
     if options.branch != ALL_BRANCHES:
         parents_wanted = [options.branch] if options.branch in parents else []

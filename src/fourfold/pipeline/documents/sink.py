@@ -67,7 +67,7 @@ from fourfold.pipeline.documents.staging import (
 )
 from fourfold.pipeline.jobs.job import Advance, silent
 from fourfold.pipeline.scratch import staging_folder
-from fourfold.pipeline.spark import carried
+from fourfold.pipeline.spark import wrap_error
 from fourfold.store import Store, open_store
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
         name = f"job:{job}" if job else f"write:{uuid.uuid4().hex}"
         return BatchWriter(_write_options(given, schema, name))
     except FourfoldError as error:
-        raise carried(error) from error
+        raise wrap_error(error) from error
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
@@ -167,7 +167,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
         query = given.get("query") or query_of(given.get("checkpointlocation", ""))
         return StreamWriter(_write_options(given, schema, f"query:{query}"))
     except FourfoldError as error:
-        raise carried(error) from error
+        raise wrap_error(error) from error
 
 
 def _stage(iterator: Iterator[Any], options: WriteOptions) -> Message:
@@ -191,7 +191,7 @@ def _commit(
         ingest(options.root, staged, batch)
         until = staging.newest(staged)
     except FourfoldError as error:
-        raise carried(error) from error
+        raise wrap_error(error) from error
     staging.sweep(options.folder.parent, options.folder, until=until)
 
 

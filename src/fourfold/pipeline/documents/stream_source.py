@@ -27,9 +27,9 @@ from pyspark.sql.streaming.datasource import (
 
 from fourfold.errors import FourfoldError, InvalidInput
 from fourfold.pipeline.options import ReadOptions, read_options
-from fourfold.pipeline.scan import batches
+from fourfold.pipeline.scan import read_batches
 from fourfold.pipeline.source import Task, column_names
-from fourfold.pipeline.spark import carried
+from fourfold.pipeline.spark import wrap_error
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,7 +56,7 @@ def stream_reader(options: Mapping[str, str], schema: StructType) -> FourfoldStr
             )
         return FourfoldStreamReader(read, column_names(read, schema))
     except FourfoldError as error:
-        raise carried(error) from error
+        raise wrap_error(error) from error
 
 
 class FourfoldStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -69,9 +69,9 @@ class FourfoldStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Offset:  # noqa: N802
         try:
-            return self._following().beginning()
+            return self._following().start_offset()
         except FourfoldError as error:
-            raise carried(error) from error
+            raise wrap_error(error) from error
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return ReadMaxRows(self._options.max_rows)
@@ -80,33 +80,33 @@ class FourfoldStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows = getattr(limit, "max_rows", self._options.max_rows)
         everything = isinstance(limit, ReadAllAvailable)
         try:
-            return self._following().admitted(start, None if everything else rows)
+            return self._following().end_offset(start, None if everything else rows)
         except FourfoldError as error:
-            raise carried(error) from error
+            raise wrap_error(error) from error
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """How far the logs go, for the progress of the query."""
         try:
             return self._following().newest_offset()
         except FourfoldError as error:
-            raise carried(error) from error
+            raise wrap_error(error) from error
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         try:
-            self._following().end_here()
+            self._following().freeze_end()
         except FourfoldError as error:
-            raise carried(error) from error
+            raise wrap_error(error) from error
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         try:
             columns = self._options.table.chosen(self._columns)
             return [Task(work) for work in self._following().works(start, end, columns)]
         except FourfoldError as error:
-            raise carried(error) from error
+            raise wrap_error(error) from error
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Task)
-        return batches(partition.work)
+        return read_batches(partition.work)
 
     def __getstate__(self) -> dict[str, Any]:
         """What a worker gets: not what was seen of ten thousand files."""

@@ -44,7 +44,7 @@ from fourfold.models.documents import timestamps
 from fourfold.models.documents.facts.log import FACTS
 from fourfold.models.documents.history import History
 from fourfold.models.documents.revisions.log import REVISIONS
-from fourfold.pipeline.tables import SPACE, Column, Kind, ModelTables, Table, listed
+from fourfold.pipeline.tables import SPACE, Column, Kind, ModelTables, Table, tables_by_name
 
 MODEL = "documents"
 SNAPSHOT_INDEX = 2**31 - 1
@@ -74,7 +74,7 @@ _TABLES = (
     Table(
         name="commits",
         model=MODEL,
-        says="One row for each commit: a transaction, or the birth or end of a branch.",
+        description="One row for each commit: a transaction, or the birth or end of a branch.",
         columns=(
             _SPACE,
             _SEQ,
@@ -95,7 +95,7 @@ _TABLES = (
     Table(
         name="revisions",
         model=MODEL,
-        says="The log: one row for each operation on each entity, in both kinds of history.",
+        description="The log: one row for each operation on each entity, in both kinds of history.",
         columns=(
             _SPACE,
             _BRANCH,
@@ -116,7 +116,7 @@ _TABLES = (
     Table(
         name="operations",
         model=MODEL,
-        says="What folds read: the log and the snapshots in one shape.",
+        description="What folds read: the log and the snapshots in one shape.",
         columns=(_SPACE, _BRANCH, _ID, _SEQ, _OP_INDEX, _OP, _DATA),
         query="revisions",
         recent="recent_revisions",
@@ -128,7 +128,7 @@ _TABLES = (
     Table(
         name="facts",
         model=MODEL,
-        says="Facts by their hash; none in a space of revisions.",
+        description="Facts by their hash; none in a space of revisions.",
         columns=(
             _SPACE,
             Column("hash", "string", nullable=False, filtered=True),
@@ -147,7 +147,7 @@ _TABLES = (
     Table(
         name="values",
         model=MODEL,
-        says="The values that facts and snapshots refer to; none in a space of revisions.",
+        description="The values that facts and snapshots refer to; none in a space of revisions.",
         columns=(
             _SPACE,
             Column("hash", "string", nullable=False, filtered=True),
@@ -158,7 +158,7 @@ _TABLES = (
     Table(
         name="branches",
         model=MODEL,
-        says="One row for each branch, as it stood at the cut.",
+        description="One row for each branch, as it stood at the cut.",
         columns=(
             _SPACE,
             _BRANCH,
@@ -175,7 +175,7 @@ _TABLES = (
     Table(
         name="snapshots",
         model=MODEL,
-        says="Whole documents at some seqs: derived, so that no read replays a long history.",
+        description="Whole documents at some seqs: derived, so that no read replays a long history.",
         columns=(_SPACE, _BRANCH, _ID, _SEQ, Column("document", "string", nullable=False)),
         query="snapshots",
         position="seq",
@@ -184,7 +184,7 @@ _TABLES = (
     Table(
         name="blobs",
         model=MODEL,
-        says="The blobs: hash, size, type; the bytes when `columns` names `data`.",
+        description="The blobs: hash, size, type; the bytes when `columns` names `data`.",
         columns=(
             _SPACE,
             Column("hash", "string", nullable=False, filtered=True),
@@ -198,7 +198,7 @@ _TABLES = (
     Table(
         name="state",
         model=MODEL,
-        says="Every entity that a branch shows at the cut, deleted ones too, with its document.",
+        description="Every entity that a branch shows at the cut, deleted ones too, with its document.",
         columns=_FOLDED,
         query="",
         position="seq",
@@ -210,7 +210,7 @@ _TABLES = (
     Table(
         name="history",
         model=MODEL,
-        says="Every version of every entity that a branch shows: its state after each commit.",
+        description="Every version of every entity that a branch shows: its state after each commit.",
         columns=_FOLDED,
         query="",
         position="seq",
@@ -240,5 +240,5 @@ DOCUMENTS = ModelTables(
         REVISIONS.profile.name: _kind(REVISIONS, _REVISIONS_SQL),
         FACTS.profile.name: _kind(FACTS, _FACTS_SQL),
     },
-    tables=listed(MODEL, _TABLES),
+    tables=tables_by_name(MODEL, _TABLES),
 )

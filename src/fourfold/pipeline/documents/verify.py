@@ -34,7 +34,7 @@ def units(file: StoreFile) -> list[Unit]:
     return [Unit(file.path, file.space, share, only, part) for only, part in parts]
 
 
-def faults(unit: Unit) -> Iterator[VerifyProblem]:
+def iter_problems(unit: Unit) -> Iterator[VerifyProblem]:
     """What is wrong in a unit."""
     for fault in faults_of(Path(unit.path), unit.only, unit.part):
         key = {name: value for name, value in fault.key.items() if value is not None}

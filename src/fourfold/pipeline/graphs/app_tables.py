@@ -57,9 +57,9 @@ def spread(
 def apps_of(mark: FileBound, options: ReadOptions, conditions: Sequence[Condition]) -> list[App]:
     """The apps of a file that are wanted: all, or one; and of a range of numbers, those in it."""
     if mark.since and options.table.position is not None:
-        rows = cuts.rows(mark, SQL.apps_between, (mark.since, mark.seq))
+        rows = cuts.fetch_rows(mark, SQL.apps_between, (mark.since, mark.seq))
     else:
-        rows = cuts.rows(mark, SQL.all_apps)
+        rows = cuts.fetch_rows(mark, SQL.all_apps)
     found = [App(*row) for row in rows]
     if options.app is not None:
         found = [each for each in found if options.app in {each.slug, str(each.app_id)}]
@@ -76,7 +76,7 @@ def check_app(marks: Sequence[FileBound], options: ReadOptions) -> None:
     if options.app is None or not marks:
         return
     for mark in marks:
-        for row in cuts.rows(mark, SQL.all_apps):
+        for row in cuts.fetch_rows(mark, SQL.all_apps):
             if options.app in {row[1], str(row[0])}:
                 return
     raise NotFound(
@@ -90,9 +90,9 @@ def counted(mark: FileBound, options: ReadOptions, after: int, most: int) -> lis
     if options.table.name == "envelopes":
         return [
             (row[0], row[1])
-            for row in cuts.rows(mark, SQL.count_envelopes, (after, mark.seq, most))
+            for row in cuts.fetch_rows(mark, SQL.count_envelopes, (after, mark.seq, most))
         ]
-    numbers = cuts.rows(mark, SQL.numbers, (after, mark.seq, most))
+    numbers = cuts.fetch_rows(mark, SQL.numbers, (after, mark.seq, most))
     if not numbers:
         return []
     counts = {int(row[0]): 0 for row in numbers}
@@ -103,6 +103,6 @@ def counted(mark: FileBound, options: ReadOptions, after: int, most: int) -> lis
     for app_id, kind in sorted(written):
         if app_id in apps and kind in asked:
             sql = SQL.count_rows.replace("{n}", str(app_id)).replace("{kind}", kind)
-            for seq, rows in cuts.rows(mark, sql, (after, upto)):
+            for seq, rows in cuts.fetch_rows(mark, sql, (after, upto)):
                 counts[seq] = counts.get(seq, 0) + rows
     return sorted(counts.items())

@@ -131,11 +131,13 @@ def objects(marks: Sequence[FileBound], options: ReadOptions) -> Iterator[tuple[
     kinds = [kind for kind in KINDS if options.conditions.allow("kind", kind)]
     for mark in marks:
         tables = [
-            (app, kind) for app in apps_of(mark, options, options.conditions.each) for kind in kinds
+            (app, kind)
+            for app in apps_of(mark, options, options.conditions.items)
+            for kind in kinds
         ]
         if not tables:
             continue
-        [(node,)] = cuts.rows(mark, SQL.node)
+        [(node,)] = cuts.fetch_rows(mark, SQL.node)
         share = mark.bytes // len(tables)
         # With few tables one may be large, and is divided; many share statements.
         size = 1 if share > options.partition_bytes else limits.SOURCE_SELECTS_MAX // 4
@@ -152,7 +154,7 @@ def _ranges(
 ) -> list[tuple[int, int]]:
     parts = -(-share // options.partition_bytes)
     sql = SQL.greatest_object.replace("{n}", str(table[0].app_id)).replace("{kind}", table[1])
-    [(greatest,)] = cuts.rows(mark, sql)
+    [(greatest,)] = cuts.fetch_rows(mark, sql)
     width = max(1, -(-greatest // parts))
     return [(low, low + width) for low in range(0, max(greatest, 1), width)]
 

@@ -25,4 +25,4 @@ WHOLE: Final = True
 
 def generation(mark: FileBound) -> int:
     """Another number once an app was added: that takes no number."""
-    return len(cuts.rows(mark, _SQL.all_apps))
+    return len(cuts.fetch_rows(mark, _SQL.all_apps))

@@ -28,7 +28,7 @@ from fourfold.models.graphs.model import GLOBAL_SEQ, MIGRATIONS, PROFILE
 from fourfold.pipeline.graphs import shapes
 from fourfold.pipeline.graphs.app_tables import SQL, check_app, counted, spread
 from fourfold.pipeline.graphs.fold import objects
-from fourfold.pipeline.tables import Column, Kind, ModelTables, Table, listed
+from fourfold.pipeline.tables import Column, Kind, ModelTables, Table, tables_by_name
 
 MODEL = "graphs"
 _SEQ = Column("global_seq", "bigint", nullable=False, filtered=True)
@@ -40,7 +40,7 @@ def _written(name: str, says: str, columns: tuple[Column, ...]) -> Table:
     return Table(
         name=name,
         model=MODEL,
-        says=says,
+        description=says,
         columns=columns,
         query="rows",
         position="global_seq",
@@ -59,7 +59,7 @@ _TABLES = (
     Table(
         name="current",
         model=MODEL,
-        says="The newest version of every object at the cut, without what is suppressed.",
+        description="The newest version of every object at the cut, without what is suppressed.",
         columns=shapes.of_folded(),
         query="",
         fold="fourfold.pipeline.graphs.fold:fold_current",
@@ -69,7 +69,7 @@ _TABLES = (
     Table(
         name="versions",
         model=MODEL,
-        says="What the fold of current objects reads.",
+        description="What the fold of current objects reads.",
         columns=(
             Column("target", "bigint"),
             *(Column(each.name, each.type) for each in shapes.of_all()),
@@ -86,7 +86,7 @@ _TABLES = (
     Table(
         name="apps",
         model=MODEL,
-        says="The apps, with what they hold and may hold.",
+        description="The apps, with what they hold and may hold.",
         columns=(
             *shapes.APP,
             Column("title", "string", nullable=False),
@@ -99,7 +99,7 @@ _TABLES = (
     Table(
         name="types",
         model=MODEL,
-        says="The types of every app, by kind.",
+        description="The types of every app, by kind.",
         columns=(
             *shapes.APP,
             Column("type_id", "bigint", nullable=False, filtered=True),
@@ -112,7 +112,7 @@ _TABLES = (
     Table(
         name="envelopes",
         model=MODEL,
-        says="What was written under each number: in which app, in which tables.",
+        description="What was written under each number: in which app, in which tables.",
         columns=(
             *shapes.APP,
             _SEQ,
@@ -129,7 +129,7 @@ _TABLES = (
     Table(
         name="logs",
         model=MODEL,
-        says="The apps' own logs, which have no number.",
+        description="The apps' own logs, which have no number.",
         columns=(
             *shapes.APP,
             Column("id", "bigint", nullable=False),
@@ -144,7 +144,7 @@ _TABLES = (
     Table(
         name="identities",
         model=MODEL,
-        says="The public keys that are known.",
+        description="The public keys that are known.",
         columns=(
             Column("id", "bigint", nullable=False, filtered=True),
             Column("pubkey", "string", nullable=False, filtered=True),
@@ -156,7 +156,7 @@ _TABLES = (
     Table(
         name="peers",
         model=MODEL,
-        says="Peers and domains: how far each has come, and what waits for it.",
+        description="Peers and domains: how far each has come, and what waits for it.",
         columns=(
             Column("peer_id", "bigint", nullable=False, filtered=True),
             Column("identity_id", "bigint", nullable=False, filtered=True),
@@ -184,7 +184,7 @@ GRAPHS = ModelTables(
             PROFILE, MIGRATIONS, GLOBAL_SEQ, _seq_at, SQL, spread=spread, counted=counted
         )
     },
-    tables=listed(MODEL, _TABLES),
+    tables=tables_by_name(MODEL, _TABLES),
     folded_parts=objects,
     check=check_app,
     spaces=False,

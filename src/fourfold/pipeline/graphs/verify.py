@@ -52,7 +52,7 @@ def units(file: StoreFile) -> list[Unit]:
     return [unit(PAGES), unit(REGISTERS), *(unit(APPS, part) for part in parts)]
 
 
-def faults(unit: Unit) -> Iterator[VerifyProblem]:
+def iter_problems(unit: Unit) -> Iterator[VerifyProblem]:
     """What is wrong in a unit. The table of a fault stands at the beginning of its sentence."""
     only = unit.only or _ALL
     try:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from fourfold.errors import InvalidInput
-from fourfold.pipeline.cut import Cut, FileBound, take
+from fourfold.pipeline.cut import Cut, FileBound, read_cut
 from fourfold.pipeline.graphs.app_tables import check_app
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, Rounds
 from fourfold.pipeline.jobs.refresh import KeptTable
@@ -132,7 +132,7 @@ class Components(Job):
     def plan(self, context: Context) -> Plan:
         origins = _origins(context)
         asked = _asked(context)
-        cut = take(asked)
+        cut = read_cut(asked)
         for bad in cut.bad:
             context.skip(bad.path, bad.problem)
         check_app(cut.marks, asked)

@@ -93,7 +93,7 @@ class DeltaLog(Job):
 
 def _change(url: str) -> Change:
     with open_objects(url) as objects:
-        wanted = {_path(objects, part.held.key): part for part in published_cut.take(url).parts}
+        wanted = {_path(objects, part.held.key): part for part in published_cut.read_cut(url).parts}
         table = _table(_place(objects))
     known = frozenset() if table is None else frozenset(_files(table))
     added = {path: part for path, part in wanted.items() if path not in known}

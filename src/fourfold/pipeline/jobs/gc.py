@@ -16,7 +16,7 @@ from fourfold.errors import FourfoldError
 from fourfold.pipeline import gc_tasks
 from fourfold.pipeline.gc_tasks import MarkResult
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, model_option
-from fourfold.pipeline.tables import part_of
+from fourfold.pipeline.tables import load_part
 
 _SHOWN = 100
 
@@ -115,7 +115,7 @@ class Gc(Job):
 
 
 def _model(context: Context) -> Any:
-    return part_of(context.options["model"], "gc")
+    return load_part(context.options["model"], "gc")
 
 
 def _grace(context: Context) -> float:

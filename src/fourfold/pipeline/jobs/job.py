@@ -253,8 +253,8 @@ class Context:
         space = options.get("space")
         if space is not None and not model.spaces:
             raise InvalidInput(f"{model.model} lie in no spaces: leave out --space")
-        folders = cut.stores(None if options["roots"] else str(self.root), options["roots"])
-        return cut.files(folders, model, space)
+        folders = cut.find_stores(None if options["roots"] else str(self.root), options["roots"])
+        return cut.find_files(folders, model, space)
 
     def target_of(self, *names: str) -> str:
         """A name for what a run is about, made of some options."""

@@ -30,7 +30,7 @@ from fourfold.content import is_content_id
 from fourfold.errors import InvalidInput, NotFound
 from fourfold.kernel import load_queries
 from fourfold.pipeline import cut as cuts
-from fourfold.pipeline.cut import Cut, FileBound, take
+from fourfold.pipeline.cut import Cut, FileBound, read_cut
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, Rounds
 from fourfold.pipeline.jobs.refresh import KeptTable
 from fourfold.pipeline.jobs.reports import INTO, ReportTables, StagedTables
@@ -97,10 +97,14 @@ def _found(
     for relation, pairs in waiting.items():
         known: set[str] = set()
         for some in _pages(sorted({head for _, head in pairs}), limits.SOURCE_BATCH_ROWS):
-            known.update(row[0] for row in cuts.rows(mark, _KNOWN[relation], (json.dumps(some),)))
+            known.update(
+                row[0] for row in cuts.fetch_rows(mark, _KNOWN[relation], (json.dumps(some),))
+            )
         seeds = [pair for pair in pairs if pair[1] in known]
         if seeds:
-            for origin, head in cuts.each(mark, _WALK[relation], (json.dumps(seeds), mark.seq)):
+            for origin, head in cuts.iter_rows(
+                mark, _WALK[relation], (json.dumps(seeds), mark.seq)
+            ):
                 yield {"origin": origin, "relation": relation, "head": head, "finder": number}
 
 
@@ -244,7 +248,7 @@ def _cut(context: Context) -> Cut:
     }
     roots = context.options["roots"]
     asked |= {"roots": roots} if roots else {"root": str(context.root)}
-    return take(read_options(asked))
+    return read_cut(read_options(asked))
 
 
 def _heads(context: Context, marks: list[FileBound]) -> Any:

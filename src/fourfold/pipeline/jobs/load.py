@@ -36,7 +36,7 @@ from fourfold.pipeline.jobs.job import (
 )
 from fourfold.pipeline.jobs.runner import RunReport
 from fourfold.pipeline.jobs.runner import run as run_job
-from fourfold.pipeline.tables import DEFAULT_MODEL, part_of
+from fourfold.pipeline.tables import DEFAULT_MODEL, load_part
 
 _NDJSON: Final = (".ndjson", ".jsonl", ".json")
 _FORMATS: Final = ("ndjson", "parquet")
@@ -75,7 +75,7 @@ class Load(Job):
     def plan(self, context: Context) -> Plan:
         options = context.options
         if _is_other(context):
-            part_of(options["model"], "load").refuse_options(options)
+            load_part(options["model"], "load").refuse_options(options)
         elif options["as"] == "documents" and (options["space"] is None) == (
             options["space_from"] is None
         ):
@@ -92,7 +92,7 @@ class Load(Job):
     def run(self, context: Context, plan: Plan) -> list[StagedFile] | str:
         if _is_other(context):
             rows = _read_files(context.spark, plan, context.options)
-            return str(part_of(context.options["model"], "load").staged(context, rows))
+            return str(load_part(context.options["model"], "load").staged(context, rows))
         kept = context.finished.get(_STAGED)
         if kept is not None:
             staged = msgspec.convert(kept, list[StagedFile])
@@ -110,7 +110,7 @@ class Load(Job):
     def commit(self, context: Context, plan: Plan, result: list[StagedFile] | str) -> Report:
         del plan
         if isinstance(result, str):
-            done: Report = part_of(context.options["model"], "load").commit(
+            done: Report = load_part(context.options["model"], "load").commit(
                 context, result, self._job_name(context)
             )
             return done

@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from fourfold.errors import InvalidInput, Refused
-from fourfold.pipeline.cut import Cut, FileBound, take
+from fourfold.pipeline.cut import Cut, FileBound, read_cut
 from fourfold.pipeline.jobs import key_ranges, refresh
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, model_option
 from fourfold.pipeline.jobs.table_folder import File, FolderManifest, TableFolder, link_or_copy
@@ -68,7 +68,7 @@ class Materialize(Job):
         published = TableFolder(Path(self.target(context)))
         before = published.current()
         _refuse_other_origin(before, context, asked)
-        cut = take(asked)
+        cut = read_cut(asked)
         for bad in cut.bad:
             context.skip(bad.space, bad.problem)
         whole = before is None or bool(context.options["full"])

@@ -19,11 +19,11 @@ import msgspec
 
 from fourfold import limits
 from fourfold.errors import InvalidInput, Refused
-from fourfold.pipeline.cut import Cut, take
+from fourfold.pipeline.cut import Cut, read_cut
 from fourfold.pipeline.jobs.job import Context, Plan, Range, Report
 from fourfold.pipeline.jobs.table_folder import File, FolderManifest, TableFolder, link_or_copy
 from fourfold.pipeline.options import ReadOptions, read_options
-from fourfold.pipeline.tables import part_of
+from fourfold.pipeline.tables import load_part
 
 
 class KeptTable(NamedTuple):
@@ -52,7 +52,7 @@ def plan(context: Context) -> Plan:
     published = TableFolder(Path(context.options["into"]).absolute())
     before = published.current()
     _refuse_other_origin(before, context)
-    cut = take(asked)
+    cut = read_cut(asked)
     for bad in cut.bad:
         context.skip(bad.space, bad.problem)
     now = {mark.space: mark.seq for mark in cut.marks}
@@ -151,7 +151,7 @@ def commit(context: Context, plan: Plan, result: RefreshResult) -> Report:
 
 
 def _model(context: Context) -> Any:
-    return part_of(context.options["model"], "materialize")
+    return load_part(context.options["model"], "materialize")
 
 
 def _asked(context: Context) -> ReadOptions:

@@ -32,7 +32,7 @@ from fourfold.pipeline.jobs import runs
 from fourfold.pipeline.jobs.job import Advance, Context, Job, Option, Plan, Report, counted, silent
 from fourfold.pipeline.jobs.runs import Begun
 from fourfold.pipeline.scratch import pipeline_folder, staging_folder
-from fourfold.pipeline.spark import typed
+from fourfold.pipeline.spark import unwrap_error
 from fourfold.store import open_store
 
 MODULES: Final = (
@@ -219,7 +219,7 @@ def _plainly(call: Callable[[], Any]) -> Any:
     try:
         return call()
     except Exception as error:
-        found = typed(error)
+        found = unwrap_error(error)
         if found is error:
             raise
         raise found from error

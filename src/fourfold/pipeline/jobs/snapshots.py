@@ -16,7 +16,7 @@ from typing import Any, Final
 from fourfold import limits
 from fourfold.errors import InvalidInput, WriterLocked
 from fourfold.models.documents import Space
-from fourfold.pipeline.cut import Cut, take
+from fourfold.pipeline.cut import Cut, read_cut
 from fourfold.pipeline.documents import fold
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report
 from fourfold.pipeline.options import ALL_BRANCHES, read_options
@@ -45,7 +45,7 @@ class Snapshots(Job):
         return f"depth={_depth(context)}"
 
     def plan(self, context: Context) -> Plan:
-        cut = take(read_options(_source(context)))
+        cut = read_cut(read_options(_source(context)))
         for bad in cut.bad:
             context.skip(bad.space, bad.problem)
         # A space without new commits has had its long chains looked at.

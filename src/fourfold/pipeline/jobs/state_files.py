@@ -24,9 +24,9 @@ from fourfold.errors import FourfoldError, StorageError
 from fourfold.pipeline.jobs import key_ranges
 from fourfold.pipeline.jobs.table_folder import File, Key
 from fourfold.pipeline.options import read_options
-from fourfold.pipeline.scan import batches
+from fourfold.pipeline.scan import read_batches
 from fourfold.pipeline.source import FourfoldReader, Task
-from fourfold.pipeline.spark import carried
+from fourfold.pipeline.spark import wrap_error
 from fourfold.pipeline.tables import arrow, arrow_schema
 
 if TYPE_CHECKING:
@@ -95,9 +95,9 @@ class StateFiles(DataSource):
         try:
             options = read_options(given)
             names = tuple(column.name for column in options.table.chosen(options.columns))
-            planned = FourfoldReader(options, names, cut.take(options))
+            planned = FourfoldReader(options, names, cut.read_cut(options))
         except FourfoldError as error:
-            raise carried(error) from error
+            raise wrap_error(error) from error
         return StateFilesReader(planned, self.options["into"], int(self.options["file_rows"]))
 
 
@@ -125,10 +125,10 @@ class StateFilesReader(DataSourceReader):
         assert isinstance(partition, NumberedFile)
         work = partition.task.work
         label = f"{partition.value:06}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
-        schema = arrow_schema(work.kept or work.columns)
+        schema = arrow_schema(work.output or work.columns)
         told = [
             {**each, "task": partition.value}
-            for each in self._written(batches(work), schema, label)
+            for each in self._written(read_batches(work), schema, label)
         ]
         pa = arrow()
         texts = pa.list_(pa.string())
@@ -166,7 +166,7 @@ class StateFilesReader(DataSourceReader):
                     rest = rest.slice(fitting.num_rows)
             yield file.finished()
         except OSError as error:
-            raise carried(StorageError(f"{folder}: cannot be written: {error}")) from error
+            raise wrap_error(StorageError(f"{folder}: cannot be written: {error}")) from error
 
     def __getstate__(self) -> dict[str, Any]:
         """What a worker gets: its task says all that it needs."""

@@ -16,11 +16,11 @@ from typing import Any, Final
 import msgspec
 
 from fourfold.errors import InvalidInput
-from fourfold.pipeline.cut import Cut, take
+from fourfold.pipeline.cut import Cut, read_cut
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, model_option
 from fourfold.pipeline.options import read_options
 from fourfold.pipeline.reader import frame
-from fourfold.pipeline.tables import part_of
+from fourfold.pipeline.tables import load_part
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +113,14 @@ class Stats(Job):
 
 
 def _model(context: Context) -> Any:
-    return part_of(context.options["model"], "stats")
+    return load_part(context.options["model"], "stats")
 
 
 def _cut(context: Context) -> Cut:
     skip = str(context.skip_bad).lower()
     asked = {"root": str(context.root), "table": _model(context).TABLE, "skip_bad": skip}
     asked["model"] = context.options["model"]
-    return take(read_options(asked))
+    return read_cut(read_options(asked))
 
 
 def _write(path: Path, figures: dict[str, Any]) -> None:

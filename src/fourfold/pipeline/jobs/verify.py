@@ -21,7 +21,7 @@ from fourfold.errors import CorruptData, FourfoldError, InvalidInput
 from fourfold.pipeline import verify_tasks
 from fourfold.pipeline.cut import StoreFile
 from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, model_option
-from fourfold.pipeline.tables import DEFAULT_MODEL, part_of
+from fourfold.pipeline.tables import DEFAULT_MODEL, load_part
 from fourfold.pipeline.verify_tasks import Unit, VerifyProblem
 
 _NOWHERE: Final = "the report of the run"
@@ -80,7 +80,7 @@ class Verify(Job):
         waiting = [
             number
             for number in range(len(work))
-            if not verify_tasks.result_of(folder, number).exists()
+            if not verify_tasks.result_path(folder, number).exists()
         ]
         peak = 0
         if waiting:
@@ -154,9 +154,9 @@ class Verify(Job):
 def _units(context: Context) -> list[Unit]:
     """The work that files are, or what is published."""
     if context.options["objects"] is not None:
-        url, streams = _address(context), part_of("streams", "verify")
+        url, streams = _address(context), load_part("streams", "verify")
         return list(streams.object_units(url, streams.listed(url)))
-    units = part_of(context.options["model"], "verify").units
+    units = load_part(context.options["model"], "verify").units
     return [unit for file in _found(context) for unit in units(file)]
 
 
@@ -166,7 +166,7 @@ def _plan_of_objects(context: Context) -> Plan:
         raise InvalidInput("--objects checks published streams: leave out --roots and --space")
     _check_into(context)
     url = _address(context)
-    found = part_of("streams", "verify").listed(url)
+    found = load_part("streams", "verify").listed(url)
     return Plan(
         output=_into(context) or _NOWHERE,
         ranges=(Range(url, 0, found.bytes),),

@@ -150,7 +150,7 @@ def _keys(mark: FileBound, options: ReadOptions) -> list[tuple[int, int]]:
     count = -(-mark.bytes // options.partition_bytes)
     if count <= 1 or options.conditions.on("session"):
         return [(0, _NO_EVENT)]
-    [(greatest,)] = cuts.rows(mark, _SQL.greatest_key)
+    [(greatest,)] = cuts.fetch_rows(mark, _SQL.greatest_key)
     width = max(1, -(-greatest // count))
     lows = range(0, max(greatest, 1), width)
     return [(low, low + width) for low in lows]

@@ -31,5 +31,5 @@ def generation(mark: FileBound) -> int:
     """Another number once rows that were shown before are not to be shown any more, or rows are
     shown that no event brought: sessions are created without one, and deleted.
     """
-    [(number,)] = cuts.rows(mark, _SQL.generation)
+    [(number,)] = cuts.fetch_rows(mark, _SQL.generation)
     return int(number)

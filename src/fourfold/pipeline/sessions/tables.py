@@ -36,7 +36,7 @@ from fourfold.kernel.sequences import current
 from fourfold.models.sessions.prepared import iso
 from fourfold.models.sessions.sqlite_log import MIGRATIONS, POSITION, PROFILE, SqliteLog
 from fourfold.pipeline.sessions.fold import tails
-from fourfold.pipeline.tables import Column, Kind, ModelTables, Table, listed
+from fourfold.pipeline.tables import Column, Kind, ModelTables, Table, tables_by_name
 
 MODEL = "sessions"
 SQL = load_queries("fourfold.pipeline.sessions", "tables.sql")
@@ -54,7 +54,7 @@ def _logged(name: str, says: str, *columns: Column, streamed: bool = True) -> Ta
     return Table(
         name=name,
         model=MODEL,
-        says=says,
+        description=says,
         columns=(_SESSION, *columns),
         query=name,
         position="position",
@@ -80,7 +80,7 @@ _TABLES = (
     Table(
         name="sessions",
         model=MODEL,
-        says="One row for each session, deleted ones too, with its newest event at the cut.",
+        description="One row for each session, deleted ones too, with its newest event at the cut.",
         columns=(
             _SESSION,
             Column("created", "timestamp", nullable=False),
@@ -168,7 +168,7 @@ _TABLES = (
     Table(
         name="payloads",
         model=MODEL,
-        says="Large values: hash, size; the bytes of those that are no files as `data`.",
+        description="Large values: hash, size; the bytes of those that are no files as `data`.",
         columns=(
             Column("hash", "string", nullable=False, filtered=True),
             Column("size", "bigint", nullable=False, filtered=True),
@@ -181,7 +181,7 @@ _TABLES = (
     Table(
         name="view",
         model=MODEL,
-        says="The state of every session at the cut.",
+        description="The state of every session at the cut.",
         columns=(
             _SESSION,
             Column("event_id", "bigint", nullable=False),
@@ -207,7 +207,7 @@ _TABLES = (
     Table(
         name="tail",
         model=MODEL,
-        says="What the fold of views reads.",
+        description="What the fold of views reads.",
         columns=(
             _SESSION,
             Column("base", "bigint"),
@@ -241,7 +241,7 @@ SESSIONS = ModelTables(
     folder="sessions",
     suffix=".db",
     kinds={PROFILE.name: Kind(PROFILE, MIGRATIONS, POSITION, _position_at, SQL)},
-    tables=listed(MODEL, _TABLES),
+    tables=tables_by_name(MODEL, _TABLES),
     folded_parts=tails,
     spaces=False,
 )

@@ -60,7 +60,7 @@ def units(file: StoreFile) -> list[Unit]:
     return [unit(PAGES), unit(PAYLOADS), *(unit(SESSIONS, part) for part in parts)]
 
 
-def faults(unit: Unit) -> Iterator[VerifyProblem]:
+def iter_problems(unit: Unit) -> Iterator[VerifyProblem]:
     """What is wrong in a unit."""
     only = unit.only or _ALL
     try:

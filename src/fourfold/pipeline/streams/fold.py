@@ -201,7 +201,7 @@ def registries_in(mark: FileBound, pattern: str | None = None) -> Registries:
     """The registries by which messages in a file are promoted. A registry only ever goes on, and
     this is asked after the cut: so whatever is read, its version is one of them.
     """
-    rows = cuts.rows(mark, SQL.registries, (pattern,))
+    rows = cuts.fetch_rows(mark, SQL.registries, (pattern,))
     return outdated((stream, text, first) for _, stream, _, text, first in rows)
 
 
@@ -211,19 +211,19 @@ def folded_parts(marks: Sequence[FileBound], options: ReadOptions) -> Iterator[t
     for mark in marks:
         registries = registries_in(mark, options.stream)
         for cost, piece in parts(mark, options):
-            yield cost, replace(piece, told=registries or None)
+            yield cost, replace(piece, context=registries or None)
 
 
 def _stored_in(mark: FileBound, options: ReadOptions) -> Iterator[tuple[int, Piece]]:
     """What messages are made of."""
     stored = replace(options, table_name=options.table.reads, columns=None)
-    return plan.raw_parts([mark], stored, stored.table.chosen())
+    return plan.iter_raw_parts([mark], stored, stored.table.chosen())
 
 
 def _changes_in(mark: FileBound, options: ReadOptions) -> Iterator[tuple[int, Piece]]:
     """What the fold of states reads; a large file is cut into parts by the keys of its streams."""
     count = -(-mark.bytes // options.partition_bytes)
-    [(greatest,)] = cuts.rows(mark, SQL.greatest_sid)
+    [(greatest,)] = cuts.fetch_rows(mark, SQL.greatest_sid)
     width = max(1, -(-greatest // count))
     lows = range(0, max(greatest, 1), width)
     for low in lows:

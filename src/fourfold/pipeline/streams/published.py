@@ -27,11 +27,11 @@ from fourfold.objects import FolderStore, open_objects
 from fourfold.pipeline import driver
 from fourfold.pipeline.conditions import parse
 from fourfold.pipeline.options import point
-from fourfold.pipeline.spark import typed
+from fourfold.pipeline.spark import unwrap_error
 from fourfold.pipeline.streams import published_cut, published_native, published_plan
 from fourfold.pipeline.streams.fold import Promote, begin_of_version, fold_states, promoter
 from fourfold.pipeline.streams.published_cut import Part, PublishedCut
-from fourfold.pipeline.streams.published_scan import TailWork, batches
+from fourfold.pipeline.streams.published_scan import TailWork, read_batches
 from fourfold.pipeline.streams.published_tables import MESSAGES, PUBLISHED, RECORDS
 from fourfold.pipeline.tables import arrow
 
@@ -86,11 +86,11 @@ def published(
         try:
             return reader.load()
         except Exception as error:
-            told = typed(error)
+            told = unwrap_error(error)
             if isinstance(told, FourfoldError):
                 raise told from error
             raise
-    cut = published_cut.take(
+    cut = published_cut.read_cut(
         url,
         root=None if root is None else str(root),
         streams=streams,
@@ -134,7 +134,7 @@ def published_state(
 
 def unreadable(url: str) -> tuple[tuple[str, str], ...]:
     """The manifests that cannot be read, by key, and why."""
-    return published_cut.take(url, skip_bad=True).bad
+    return published_cut.read_cut(url, skip_bad=True).bad
 
 
 def address(objects: str | Path) -> str:
@@ -166,7 +166,7 @@ def _native(
                     spark, objects, parts, until, bounded=bounded, promote=promote
                 )
             )
-    works = published_plan.tail_works(
+    works = published_plan.plan_tail_tasks(
         cut, table.chosen(), until_ms, limits.SOURCE_PARTITION_BYTES, limits.SOURCE_BATCH_ROWS
     )
     if works:
@@ -194,7 +194,7 @@ def _tail(spark: SparkSession, works: list[TailWork]) -> DataFrame:
         pa = arrow()
         for batch in numbers:
             for place in batch.column(0).to_pylist():
-                for rows in batches(works[place]):
+                for rows in read_batches(works[place]):
                     yield pa.RecordBatch.from_arrays(rows.columns, schema=rows.schema)
 
     tasks = spark.range(0, len(works), 1, len(works))

@@ -25,7 +25,7 @@ from fourfold.errors import CorruptData, FourfoldError, InvalidInput, NotFound
 from fourfold.kernel import load_queries
 from fourfold.objects import ObjectStore, open_objects
 from fourfold.pipeline import cut as cuts
-from fourfold.pipeline.cut import FileBound, files, stores
+from fourfold.pipeline.cut import FileBound, find_files, find_stores
 from fourfold.pipeline.streams.fold import Registries, outdated
 
 SQL: Final = load_queries("fourfold.pipeline.streams", "published.sql")
@@ -102,7 +102,7 @@ class PublishedCut(NamedTuple):
     """Where messages are wanted and some are to be promoted: those that it takes."""
 
 
-def take(
+def read_cut(
     url: str,
     *,
     root: str | None = None,
@@ -324,13 +324,13 @@ def _of_node(root: str) -> tuple[FileBound | None, dict[str, PublishedInfo]]:
     """One state of the node's file; nothing where it has no streams."""
     from fourfold.pipeline.streams.tables import STREAMS  # noqa: PLC0415 - only nodes need it
 
-    found = files(stores(root, None), STREAMS)
-    marks = cuts.take_of(found, STREAMS).marks
+    found = find_files(find_stores(root, None), STREAMS)
+    marks = cuts.read_files_cut(found, STREAMS).marks
     if not marks:
         return None, {}
     [mark] = marks
     known = {}
-    for _, rows in groupby(cuts.each(mark, SQL.node), key=lambda row: row[0]):
+    for _, rows in groupby(cuts.iter_rows(mark, SQL.node), key=lambda row: row[0]):
         told = _told(list(rows))
         known[told.name] = told
     return mark, known
@@ -340,7 +340,7 @@ def _with_registries(mark: FileBound, known: dict[str, PublishedInfo]) -> None:
     """Registries only go on, so those that are read after the rest know every version in it."""
     from fourfold.pipeline.streams.fold import SQL as TABLES  # noqa: PLC0415 - as above
 
-    for _, name, incarnation, text, _ in cuts.each(mark, TABLES.registries, (None,)):
+    for _, name, incarnation, text, _ in cuts.iter_rows(mark, TABLES.registries, (None,)):
         told = known.get(name)
         if told is not None and told.incarnation == incarnation:
             known[name] = told._replace(registry=text)

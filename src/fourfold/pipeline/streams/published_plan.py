@@ -41,10 +41,13 @@ def works(
         SegmentWork(url, parts, columns, batch_rows, until_ms, keys, _registries(cut, parts))
         for parts in _packed(list(_pruned(cut.parts, conditions)), partition_bytes)
     ]
-    return [*found, *tail_works(cut, columns, until_ms, partition_bytes, batch_rows, conditions)]
+    return [
+        *found,
+        *plan_tail_tasks(cut, columns, until_ms, partition_bytes, batch_rows, conditions),
+    ]
 
 
-def tail_works(  # noqa: PLR0917 - these are what it is made of
+def plan_tail_tasks(  # noqa: PLR0917 - these are what it is made of
     cut: PublishedCut,
     columns: tuple[Column, ...],
     until_ms: int | None,
@@ -62,7 +65,7 @@ def tail_works(  # noqa: PLR0917 - these are what it is made of
     told = _registries(cut, wanted) if shows_messages(columns) else None
     read = kept if told is None else columns_read(kept)
     parts = (
-        (limits.SOURCE_PARTITION_BYTES // 4, replace(piece, told=told))
+        (limits.SOURCE_PARTITION_BYTES // 4, replace(piece, context=told))
         for piece in _pieces(cut, wanted, read)
     )
     return [
@@ -75,12 +78,12 @@ def tail_works(  # noqa: PLR0917 - these are what it is made of
                 detach=plan.DETACH,
                 batch_rows=batch_rows,
                 fold="" if told is None else _PROMOTED,
-                kept=kept,
+                output=kept,
             ),
             columns,
             until_ms,
         )
-        for pieces in plan.packed(parts, partition_bytes)
+        for pieces in plan.pack_parts(parts, partition_bytes)
     ]
 
 

@@ -21,7 +21,7 @@ from fourfold.errors import CorruptData, FourfoldError, NotFound
 from fourfold.objects import FolderStore, ObjectStore, open_objects
 from fourfold.pipeline import scan
 from fourfold.pipeline.scan import ScanTask
-from fourfold.pipeline.spark import carried
+from fourfold.pipeline.spark import wrap_error
 from fourfold.pipeline.streams.fold import (
     Registries,
     begin_of_version,
@@ -72,7 +72,7 @@ class TailWork:
     until_ms: int | None = None
 
 
-def batches(work: SegmentWork | TailWork) -> Iterator[pa.RecordBatch]:
+def read_batches(work: SegmentWork | TailWork) -> Iterator[pa.RecordBatch]:
     """The rows of a task."""
     if isinstance(work, TailWork):
         yield from _tail(work)
@@ -82,7 +82,7 @@ def batches(work: SegmentWork | TailWork) -> Iterator[pa.RecordBatch]:
             for part in work.parts:
                 yield from _messages(work, part, objects)
     except FourfoldError as error:
-        raise carried(error) from error
+        raise wrap_error(error) from error
 
 
 def is_text(content_type: str) -> bool:
@@ -263,7 +263,7 @@ def _tail(tail: TailWork) -> Iterator[pa.RecordBatch]:
     import pyarrow.compute as pc  # noqa: PLC0415 - an optional dependency
 
     names = [column.name for column in tail.columns]
-    for batch in scan.batches(tail.work):
+    for batch in scan.read_batches(tail.work):
         rows = batch
         if tail.until_ms is not None:
             rows = batch.filter(pc.less_equal(batch.column("time"), _moment(tail.until_ms)))

@@ -13,23 +13,23 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from fourfold.errors import FourfoldError, InvalidInput
 from fourfold.pipeline.options import ReadOptions
-from fourfold.pipeline.spark import carried
+from fourfold.pipeline.spark import wrap_error
 from fourfold.pipeline.streams import published_cut, published_plan
 from fourfold.pipeline.streams.published_cut import PublishedCut
-from fourfold.pipeline.streams.published_scan import SegmentWork, TailWork, batches
+from fourfold.pipeline.streams.published_scan import SegmentWork, TailWork, read_batches
 from fourfold.pipeline.streams.published_tables import MESSAGES
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def take(options: ReadOptions) -> PublishedCut:
+def read_cut(options: ReadOptions) -> PublishedCut:
     """The cut of a read; what cannot be asked of objects is refused."""
     assert options.objects is not None
     if options.roots is not None or options.since is not None or options.cut is not None:
         raise InvalidInput("the options roots, since and cut are not for published objects")
     published_cut.checked_moment(options.at)
-    return published_cut.take(
+    return published_cut.read_cut(
         options.objects,
         root=options.root,
         streams=options.stream,
@@ -61,7 +61,7 @@ class PublishedReader(DataSourceReader):
         assert self._cut is not None
         assert options.objects is not None
         try:
-            works = published_plan.works(
+            works = published_plan.plan_tasks(
                 self._cut,
                 options.objects,
                 options.table.chosen(self._read),
@@ -71,7 +71,7 @@ class PublishedReader(DataSourceReader):
                 batch_rows=options.batch_rows,
             )
         except FourfoldError as error:
-            raise carried(error) from error
+            raise wrap_error(error) from error
         return [Objects(work) for work in works] or [Objects(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -79,7 +79,7 @@ class PublishedReader(DataSourceReader):
         assert isinstance(partition, Objects)
         if partition.work is None:
             return
-        for batch in batches(partition.work):
+        for batch in read_batches(partition.work):
             rows = self._options.conditions.filtered(batch)
             if rows.num_rows:
                 yield rows.select(list(self._columns))

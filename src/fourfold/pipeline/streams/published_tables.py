@@ -22,7 +22,7 @@ MESSAGES: Final = "messages"
 _TABLE: Final = Table(
     name=RECORDS,
     model=MODEL,
-    says="Every published record, of whichever node.",
+    description="Every published record, of whichever node.",
     columns=(
         Column("stream", "string", nullable=False, filtered=True),
         Column("offset", "bigint", nullable=False, filtered=True),
@@ -41,7 +41,7 @@ _TABLE: Final = Table(
 _MESSAGES: Final = replace(
     _TABLE,
     name=MESSAGES,
-    says="Every published message, in the version that its stream is at.",
+    description="Every published message, in the version that its stream is at.",
 )
 
 PUBLISHED: Final = ModelTables(

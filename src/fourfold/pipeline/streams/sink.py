@@ -60,7 +60,7 @@ from fourfold.pipeline.documents.sink import (
     seconds,
 )
 from fourfold.pipeline.scratch import staging_folder
-from fourfold.pipeline.spark import carried
+from fourfold.pipeline.spark import wrap_error
 from fourfold.pipeline.tables import arrow
 from fourfold.store import open_store
 
@@ -197,7 +197,7 @@ class _Writer:
         try:
             return Message(stage(iterator, self._options.shape, self._options.folder))
         except FourfoldError as error:
-            raise carried(error) from error
+            raise wrap_error(error) from error
 
     def _commit(self, messages: list[WriterCommitMessage | None], batch: int) -> None:
 
@@ -213,7 +213,7 @@ class _Writer:
                 wait_s=options.wait_s,
             )
         except FourfoldError as error:
-            raise carried(error) from error
+            raise wrap_error(error) from error
         self._discard()
 
     def _discard(self) -> None:
@@ -254,7 +254,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
         name = f"job:{job}" if job else f"write:{uuid.uuid4().hex}"
         return BatchWriter(_write_options(given, schema, name))
     except FourfoldError as error:
-        raise carried(error) from error
+        raise wrap_error(error) from error
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
@@ -265,7 +265,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
         query = given.get("query") or query_of(given.get("checkpointlocation", ""))
         return StreamWriter(_write_options(given, schema, f"query:{query}"))
     except FourfoldError as error:
-        raise carried(error) from error
+        raise wrap_error(error) from error
 
 
 def _write_options(given: Mapping[str, str], schema: StructType, producer: str) -> WriteOptions:

@@ -27,7 +27,7 @@ from fourfold.pipeline.documents.stream_source import FourfoldStreamReader
 from fourfold.pipeline.options import ReadOptions, read_options
 from fourfold.pipeline.scan import Piece, ScanTask
 from fourfold.pipeline.source import column_names
-from fourfold.pipeline.spark import carried
+from fourfold.pipeline.spark import wrap_error
 from fourfold.pipeline.stream_source import make_durable
 from fourfold.pipeline.streams.fold import SQL, Range, ranges, registries_in
 from fourfold.pipeline.tables import Column
@@ -123,9 +123,9 @@ class StreamFollower:
                 detach=plan.DETACH,
                 batch_rows=self._options.batch_rows,
                 fold=table.fold,
-                kept=columns,
+                output=columns,
             )
-            for pieces in plan.packed(iter(parts), self._options.partition_bytes)
+            for pieces in plan.pack_parts(iter(parts), self._options.partition_bytes)
         ]
 
     def _pieces(
@@ -139,7 +139,7 @@ class StreamFollower:
         folded = self._options.table.folded
         told = (registries_in(found.mark, self._options.stream) if folded else None) or None
         for piece in _pieces(start, end, found, columns):
-            yield replace(piece, told=told)
+            yield replace(piece, context=told)
 
     def _kept(
         self, file: str, known: dict[str, list[int]], files: dict[str, _File]
@@ -156,10 +156,10 @@ class StreamFollower:
 
     def _look(self) -> dict[str, _File]:
         options = self._options
-        found = cut.files(cut.stores(options.root, options.roots), options.tables)
+        found = cut.find_files(cut.find_stores(options.root, options.roots), options.tables)
         files = {}
-        for mark in cuts.take_of(found, options.tables, skip_bad=options.skip_bad).marks:
-            rows = cuts.rows(mark, SQL.ends, (options.stream,))
+        for mark in cuts.read_files_cut(found, options.tables, skip_bad=options.skip_bad).marks:
+            rows = cuts.fetch_rows(mark, SQL.ends, (options.stream,))
             key = mark.space if options.root is not None else f"{mark.root} {mark.space}"
             files[key] = _File(mark, {stream: _End(*ends) for stream, *ends in rows})
         return files
@@ -221,7 +221,7 @@ def stream_reader(options: Mapping[str, str], schema: StructType) -> StreamsRead
             )
         return StreamsReader(read, column_names(read, schema))
     except FourfoldError as error:
-        raise carried(error) from error
+        raise wrap_error(error) from error
 
 
 class StreamsReader(FourfoldStreamReader):

@@ -27,7 +27,7 @@ from fourfold.pipeline.conditions import Condition
 from fourfold.pipeline.cut import FileBound
 from fourfold.pipeline.options import ReadOptions
 from fourfold.pipeline.streams.fold import SQL, folded_parts, quoted
-from fourfold.pipeline.tables import Column, Kind, ModelTables, Table, listed
+from fourfold.pipeline.tables import Column, Kind, ModelTables, Table, tables_by_name
 
 MODEL = "streams"
 _STREAM = Column("stream", "string", nullable=False, filtered=True)
@@ -47,7 +47,7 @@ _TABLES = (
     Table(
         name="records",
         model=MODEL,
-        says="The records that are in the file: bytes, and text where the stream holds text.",
+        description="The records that are in the file: bytes, and text where the stream holds text.",
         columns=(
             _STREAM,
             _OFFSET,
@@ -67,7 +67,7 @@ _TABLES = (
     Table(
         name="messages",
         model=MODEL,
-        says="The same as readers get them: each message in the version that its stream is at.",
+        description="The same as readers get them: each message in the version that its stream is at.",
         # The size is not filtered by SQLite, which knows that of what is stored.
         columns=(
             *_STORED[:5],
@@ -84,7 +84,7 @@ _TABLES = (
     Table(
         name="streams",
         model=MODEL,
-        says="One row for each stream as it is now: offsets, sizes, its end, where it came from.",
+        description="One row for each stream as it is now: offsets, sizes, its end, where it came from.",
         columns=(
             _STREAM,
             Column("content_type", "string", nullable=False, filtered=True),
@@ -110,7 +110,7 @@ _TABLES = (
     Table(
         name="schemas",
         model=MODEL,
-        says="Each version of each registry: where it begins, its schema, the lens to it.",
+        description="Each version of each registry: where it begins, its schema, the lens to it.",
         columns=(
             _STREAM,
             Column("version", "bigint", nullable=False, filtered=True),
@@ -125,7 +125,7 @@ _TABLES = (
     Table(
         name="producers",
         model=MODEL,
-        says="Each producer of each stream: its epoch, and its last request.",
+        description="Each producer of each stream: its epoch, and its last request.",
         columns=(
             _STREAM,
             Column("producer", "string", nullable=False, filtered=True),
@@ -139,7 +139,7 @@ _TABLES = (
     Table(
         name="state",
         model=MODEL,
-        says="The newest value of each key of every state stream, in the order of last changes.",
+        description="The newest value of each key of every state stream, in the order of last changes.",
         columns=(
             _STREAM,
             Column("type", "string", nullable=False),
@@ -154,7 +154,7 @@ _TABLES = (
     Table(
         name="changes",
         model=MODEL,
-        says="What the fold of states reads.",
+        description="What the fold of states reads.",
         columns=(_STREAM, _OFFSET, Column("payload", "binary", nullable=False)),
         query="changes",
         public=False,
@@ -162,7 +162,7 @@ _TABLES = (
     Table(
         name="stored",
         model=MODEL,
-        says="What messages are made of.",
+        description="What messages are made of.",
         columns=_STORED,
         query="records",
         position="position",
@@ -195,7 +195,7 @@ STREAMS = ModelTables(
     folder="streams",
     suffix=".sqlite",
     kinds={PROFILE.name: Kind(PROFILE, MIGRATIONS, POSITION, _position_at, SQL, _only)},
-    tables=listed(MODEL, _TABLES),
+    tables=tables_by_name(MODEL, _TABLES),
     folded_parts=folded_parts,
     spaces=False,
     stream_reader="fourfold.pipeline.streams.stream_source:stream_reader",

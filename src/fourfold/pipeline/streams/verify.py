@@ -74,7 +74,7 @@ def object_units(url: str, found: ListedObjects) -> list[Unit]:
     ]
 
 
-def faults(unit: Unit) -> Iterator[VerifyProblem]:
+def iter_problems(unit: Unit) -> Iterator[VerifyProblem]:
     """What is wrong in a unit."""
     if OBJECTS in unit.only:
         with open_objects(unit.path) as objects:
