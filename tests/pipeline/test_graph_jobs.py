@@ -294,7 +294,7 @@ def test_components_of_the_past_are_those_of_then(spark, tmp_path):
 
 def test_wrong_questions_are_refused(spark, sound):
     for options, error, message in (
-        ({"app": "nodes"}, NotFound, "has an app 'nodes'"),
+        ({"app": "nodes"}, NotFound, "unknown app 'nodes'"),
         ({"from": ["1"]}, InvalidInput, "give --app"),
         ({"from": ["x"], "app": "notes"}, InvalidInput, "not the id"),
     ):

@@ -163,7 +163,7 @@ def _holds(row, condition):
 
 
 def test_an_app_that_nobody_has_is_refused(store, read):
-    with pytest.raises(Exception, match="has an app 'nodes'") as caught:
+    with pytest.raises(Exception, match="unknown app 'nodes'") as caught:
         read(store.root, "current", model="graphs", app="nodes").count()
     assert unwrap_error(caught.value).kind == "not_found"
 

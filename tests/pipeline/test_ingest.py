@@ -303,7 +303,7 @@ def test_a_sweep_takes_what_is_left_over_and_nothing_of_others(root):
     old = staged(place / "query-1", [row("n", {"n": 1})])
     staged(place / "query-2", [row("n", {"n": 1})])
     staged(place / "write-1", [row("n", {"n": 1})])
-    staging.sweep(place, place / "query-1", until=staging.newest(old))
+    staging.sweep(place, place / "query-1", until=staging.newest_mtime(old))
     assert sorted(path.name for path in place.iterdir()) == ["query-2", "write-1"]
     later = (place / "write-1").stat().st_mtime + limits.SINK_STAGING_AGE_S + 60
     staging.sweep(place, place / "query-1", until=0, now=later)
@@ -315,8 +315,8 @@ def test_a_process_that_outlived_its_driver_sweeps_nothing_of_the_next_one(root)
     old = staged(folder, [row("n", {"n": 1})])
     new = staged(folder, [row("n", {"n": 1})])
     for path in folder.glob(Path(new[0].path).stem + ".*"):
-        os.utime(path, (staging.newest(old) + 1,) * 2)
-    staging.sweep(folder.parent, folder, until=staging.newest(old))
+        os.utime(path, (staging.newest_mtime(old) + 1,) * 2)
+    staging.sweep(folder.parent, folder, until=staging.newest_mtime(old))
     assert sorted(path.stem for path in folder.iterdir()) == [Path(new[0].path).stem] * 2
 
 

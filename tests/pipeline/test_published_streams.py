@@ -364,7 +364,7 @@ def test_a_source_that_was_read_too_early_is_read_again(tmp_path, monkeypatch):
         log = opened.streams.create("log", "text/plain", body=b"one")
         opened.archive.publish_all()
         key = manifest.manifest_key("log")
-        early = published_cut.told_by(manifest.decode(opened.objects.get(key).data, key))
+        early = published_cut.manifest_info(manifest.decode(opened.objects.get(key).data, key))
         log.append([b"two"])
         log.fork("fork").append([b"three"])
         opened.archive.publish_all()

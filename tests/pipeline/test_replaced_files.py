@@ -119,7 +119,7 @@ def test_batch_run_again_after_its_space_was_made_again_is_refused(tmp_path):
     end = files.end_offset({}, None)
     recreate(tmp_path, "new", 5)
     with pytest.raises(NotFound, match="was made again"):
-        stream(tmp_path).works({}, end, files._options.table.chosen())
+        stream(tmp_path).plan_tasks({}, end, files._options.table.chosen())
 
 
 @pytest.mark.spark

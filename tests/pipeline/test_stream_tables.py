@@ -244,7 +244,7 @@ def test_offsets_are_those_of_each_stream_and_are_shared_fairly(tmp_path):
     with pytest.raises(NotFound):
         followed(tmp_path).end_offset(second, None)
     with pytest.raises(NotFound):
-        followed(tmp_path).works(first, second, ())
+        followed(tmp_path).plan_tasks(first, second, ())
 
 
 def test_records_that_were_given_up_unread_stop_a_query(tmp_path):

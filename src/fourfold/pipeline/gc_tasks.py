@@ -48,11 +48,11 @@ class MarkTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         pa = arrow()
-        marked = load_part(self._model, "gc").marked
+        mark_file = load_part(self._model, "gc").mark_file
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for file in self._work[number]:
-                    text = msgspec.json.encode(marked(file, self._grace_s)).decode()
+                    text = msgspec.json.encode(mark_file(file, self._grace_s)).decode()
                     yield pa.RecordBatch.from_pylist([{"mark": text}])
 
 

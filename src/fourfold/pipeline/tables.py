@@ -26,7 +26,7 @@ partitions, conditions, pruning, offsets) for every model alike.
 The parts of jobs that depend on the model are modules of its package, found by their names:
 
     verify.py        verify        units(file), iter_problems(unit)
-    gc.py            gc            KINDS, NOUN, looked_at, marked(file, grace_s), collected(...)
+    gc.py            gc            KINDS, NOUN, describe, mark_file(file, grace_s), collect(...)
     stats.py         stats         TABLE, figures(measure, top), sentence(figures), rows(figures)
     materialize.py   materialize   TABLES, NOUN, WHOLE, generation(mark); documents differ
     load.py          load          refuse_options, staged, commit; documents differ

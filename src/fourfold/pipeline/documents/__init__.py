@@ -1,3 +1,3 @@
-"""What documents plug into the pipeline: their tables."""
+"""Documents in the pipeline: tables, folds, sources, sink, verification and gc."""
 
 from __future__ import annotations

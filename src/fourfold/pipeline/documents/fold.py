@@ -1,37 +1,33 @@
-"""The fold of documents over Arrow batches: the very function that answers one read, for all
-entities at once.
+"""The fold of documents over Arrow batches and DataFrames.
 
-Rows come in the shape of the table `operations`, those of one entity together and in the order of
-the log. What goes out are states:
+The fold is the function that also answers a single read, applied to all entities at once. Rows have
+the columns of the table `operations`; the rows of one entity are consecutive and in log order. The
+result are states:
 
-    fold_state      for each entity the last one
+    fold_state      for each entity the newest one
     fold_history    for each entity the one after each commit that touched it
 
-One entity is in memory at a time, and of its log no more than a bounded part, however long it is;
-an entity may begin in one batch and end many batches later. A document that no patch followed is
-passed on as the text that came: `fold_state` finds these rows by columns, and makes no Python
-object of them. Python sees only what is patched.
+One entity is in memory at a time, and only a bounded part of its log, however long it is; an entity
+may begin in one batch and end many batches later. A document without later patches is passed
+through as text: `fold_state` finds these rows by column operations, without Python objects. Python
+only handles patched documents.
 
-A snapshot is a row with the operation `snapshot`. It stands behind the operations of its commit,
-and whatever stands before it is not needed.
+A snapshot is a row with the operation `snapshot`. It follows the operations of its commit and
+replaces everything before it.
 
-The fold of documents over any DataFrame of operations, wherever its rows come from.
+The tables `state` and `history` of the source fold file by file, in the stored order of the rows.
+`state()` and `newest()` here fold rows in any order: they resolve branches by a join, let Spark
+drop superseded rows before they reach Python, bring the rows of each entity together, and apply the
+same fold.
 
-The source's own tables `state` and `history` fold file by file, in the order in which the rows lie
-there. This module is for rows that lie in no order: it resolves branches by a join, lets Spark drop
-the rows that later ones make void before Python sees any, brings the rows of each entity together,
-and folds them with the very same function.
+    state(spark, root=..., branch="draft", at=40)      equals .option("table", "state")
+    newest(operations)                                 folds your own DataFrame
 
-    state(spark, root=..., branch="draft", at=40)      as .option("table", "state") would give it
-    newest(operations)                                 the same of a DataFrame that you have
-
-One entity of a million revisions does not stop it: Spark's sort and window spill to disk, and the
+An entity with a million revisions is no problem: Spark's sort and window spill to disk, and the
 fold streams.
 
-Lines of history: which branches a reader of a branch sees, and how far into each.
-
-The rule is that of `models.documents.chain`: nearest first, and the caps only ever shrink. Here it
-is worked out for many files, at the cut of each.
+A line of history lists the branches that a reader of a branch sees, and the cap of each. The rule
+is that of `models.documents.chain`: nearest first, and caps only decrease.
 """
 
 from __future__ import annotations
@@ -59,16 +55,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from fourfold.pipeline.cut import Cut, FileBound
-    from fourfold.pipeline.options import ReadOptions
+    from fourfold.pipeline.cut import Cut
 
 
 SNAPSHOT: Final = "snapshot"
-"""The operation of a row that holds a whole document without being part of the log."""
+"""The operation of a row that holds a whole document and is not part of the log."""
 KEY: Final = ("space", "branch", "id")
-"""What rows of one entity have in common; `branch` is the one that is read, not the one that
-wrote.
-"""
+"""Columns that identify an entity; `branch` is the branch being read, not the one that wrote."""
 
 _Key = tuple[str, ...]
 _Row = tuple[_Key, int, str, str | None]
@@ -80,44 +73,46 @@ _key_of = itemgetter(0)
 def fold_state(
     batches: Iterable[pa.RecordBatch], key: Sequence[str] = KEY
 ) -> Iterator[pa.RecordBatch]:
-    """The newest state of every entity; a deleted one is a row too."""
+    """Yield the newest state of every entity, including deleted ones."""
     schema = folded_schema(key)
-    under_way: _Entity | None = None
+    entity: _Entity | None = None
     for batch in batches:
         if not batch.num_rows:
             continue
         part = _Part(batch, key)
         bounds = part.bounds
         first = 0
-        if under_way is not None and part.key_at(0) == under_way.key:
-            under_way.take(part.rows(0, bounds[1]))
+        if entity is not None and part.key_at(0) == entity.key:
+            entity.add(part.rows(0, bounds[1]))
             first = 1
             if len(bounds) == 2:
                 continue
-        # The last entity may go on in the next batch.
-        if under_way is not None:
-            yield _batch([under_way.newest()], schema)
+        # The last entity may continue in the next batch.
+        if entity is not None:
+            yield _batch([entity.newest()], schema)
         yield from _small(part.newest(first, len(bounds) - 2, schema))
-        under_way = _Entity(part.key_at(bounds[-2]))
-        under_way.take(part.rows(bounds[-2], bounds[-1]))
-    if under_way is not None:
-        yield _batch([under_way.newest()], schema)
+        entity = _Entity(part.key_at(bounds[-2]))
+        entity.add(part.rows(bounds[-2], bounds[-1]))
+    if entity is not None:
+        yield _batch([entity.newest()], schema)
 
 
 def fold_history(
     batches: Iterable[pa.RecordBatch], key: Sequence[str] = KEY
 ) -> Iterator[pa.RecordBatch]:
-    """The state of every entity after each commit that touched it.
+    """Yield the state of every entity after each commit that touched it.
 
-    A snapshot says nothing new where the log before it is there. Where that was left out, it is
-    the first version, and what the next one builds on.
+    A snapshot is redundant if the log before it is complete. If that was removed, it is the first
+    version, and the base of the next one.
     """
     groups = groupby(_rows(batches, key), _key_of)
-    return _batches((version for each, group in groups for version in _versions(each, group)), key)
+    return _batches(
+        (version for entity, group in groups for version in _versions(entity, group)), key
+    )
 
 
 def folded_schema(key: Sequence[str] = KEY) -> pa.Schema:
-    """The schema of states, in Arrow's words."""
+    """Return the Arrow schema of states."""
     import pyarrow as pa  # noqa: PLC0415 - an optional dependency
 
     texts = [(name, pa.string()) for name in key]
@@ -125,7 +120,7 @@ def folded_schema(key: Sequence[str] = KEY) -> pa.Schema:
 
 
 def folded_ddl(key: Sequence[str] = KEY) -> str:
-    """The schema of states, in Spark's words."""
+    """Return the Spark schema of states."""
     return ", ".join(
         [*(f"{name} string" for name in key), "seq bigint, op string, document string"]
     )
@@ -139,7 +134,7 @@ def _rows(batches: Iterable[pa.RecordBatch], key: Sequence[str]) -> Iterator[_Ro
 
 
 class _Part:
-    """A batch, and where in it each entity begins and ends."""
+    """A batch and the row bounds of each entity in it."""
 
     def __init__(self, batch: pa.RecordBatch, key: Sequence[str]) -> None:
         import numpy as np  # noqa: PLC0415 - comes with pyspark, an optional dependency
@@ -160,7 +155,7 @@ class _Part:
         return tuple(column[row].as_py() for column in self._keys)
 
     def rows(self, begin: int, end: int) -> Iterator[_Row]:
-        columns = (each.slice(begin, end - begin) for each in (self._seq, self._op, self._data))
+        columns = (column.slice(begin, end - begin) for column in (self._seq, self._op, self._data))
         return zip(
             repeat(self.key_at(begin), end - begin),
             *(column.to_pylist() for column in columns),
@@ -168,10 +163,10 @@ class _Part:
         )
 
     def newest(self, first: int, last: int, schema: pa.Schema) -> pa.RecordBatch:
-        """The newest states of the entities from `first` on, up to and without `last`.
+        """Return the newest states of the entities from `first` up to but excluding `last`.
 
-        Where the newest row is a whole document, or a delete, it is the state. The others end with
-        a patch, and only their documents are worked out, from the last whole one on.
+        If the newest row is a whole document or a delete, it is the state. The other entities end
+        with a patch; only their documents are computed, starting at the last whole one.
         """
         import numpy as np  # noqa: PLC0415 - comes with pyspark, an optional dependency
         import pyarrow as pa  # noqa: PLC0415
@@ -179,9 +174,9 @@ class _Part:
 
         newest = np.asarray(self.bounds[first + 1 : last + 1], dtype=np.int64) - 1
         whole = _plain(pc.equal(self._op, SNAPSHOT))
-        given = _plain(self._data.is_valid())
-        whole |= _plain(pc.equal(self._op, "set")) & given
-        whole |= _plain(pc.equal(self._op, "delete")) & ~given
+        has_data = _plain(self._data.is_valid())
+        whole |= _plain(pc.equal(self._op, "set")) & has_data
+        whole |= _plain(pc.equal(self._op, "delete")) & ~has_data
         patched = ~whole[newest]
         at = pa.array(newest)
         documents, ops = self._data.take(at), self._op.take(at)
@@ -195,7 +190,7 @@ class _Part:
         )
 
     def _folded(self, newest: np.ndarray[Any, Any]) -> list[str | None]:
-        """The documents of the entities whose newest rows these are."""
+        """Return the documents of the entities with these newest rows."""
         import numpy as np  # noqa: PLC0415 - comes with pyspark, an optional dependency
         import pyarrow.compute as pc  # noqa: PLC0415
 
@@ -208,30 +203,30 @@ class _Part:
         orderly = bool(ordered.all())
         texts = self._data.to_pylist()
         ops = self._op.to_pylist()
-        found: list[str | None] = []
+        documents: list[str | None] = []
         for low, high in zip(begin[newest].tolist(), newest.tolist(), strict=True):
             if orderly and ops[low] in _DOCUMENTS:
                 text = _replayed(texts[low], texts[low + 1 : high + 1])
                 if text is not None:
-                    found.append(text)
+                    documents.append(text)
                     continue
             entity = _Entity(self.key_at(low))
-            entity.take(self.rows(low, high + 1))
-            found.append(entity.newest()[-1])
-        return found
+            entity.add(self.rows(low, high + 1))
+            documents.append(entity.newest()[-1])
+        return documents
 
 
 _DOCUMENTS: Final = frozenset(("set", SNAPSHOT))
 
 
 def _replayed(whole: str | None, patches: list[str | None]) -> str | None:
-    """The text of a document after its patches; None when something is wrong with one of them,
-    which the fold says best.
+    """Return the text of a document after its patches, or None if one is invalid; the fold then
+    raises the precise error.
     """
     try:
         draft = Draft(decode(whole or ""))
-        # As one long list: a list costs as much as a patch.
-        steps = chain.from_iterable([_program(each).steps for each in patches])
+        # One long list, because each list costs as much as a patch.
+        steps = chain.from_iterable([_program(patch).steps for patch in patches])
         draft.apply(Program(tuple(steps)))
         return trusted(draft.take())
     except (TypeError, ValueError, InvalidInput):
@@ -239,7 +234,7 @@ def _replayed(whole: str | None, patches: list[str | None]) -> str | None:
 
 
 def _program(text: str | None) -> Program:
-    """The patches of a row. A log has the same short ones again and again, so these are kept."""
+    """Compile the patches of a row. Short ones repeat often in a log, so they are cached."""
     if text is not None and len(text) <= limits.FOLD_PROGRAM_CHARS_MAX:
         return _short_program(text)
     return compile(decode(text or ""), stored=True)
@@ -251,13 +246,13 @@ def _short_program(text: str) -> Program:
 
 
 def _plain(mask: pa.Array) -> np.ndarray[Any, Any]:
-    """A column of truths; what is null is not true."""
+    """Convert a boolean column to NumPy; null is False."""
     return mask.fill_null(False).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
 class _Entity:
-    """What is left of an entity as its rows come. Texts wait undecoded, because a later row may
-    make them void, but not too many of them.
+    """The pending rows of one entity. Texts stay undecoded, because a later row may supersede them,
+    up to a limit.
     """
 
     __slots__ = ("_base", "_chars_left", "_waiting", "key")
@@ -268,7 +263,7 @@ class _Entity:
         self._waiting: list[_Row] = []
         self._chars_left = limits.FOLD_WAITING_CHARS
 
-    def take(self, rows: Iterable[_Row]) -> None:
+    def add(self, rows: Iterable[_Row]) -> None:
         rows_max = limits.FOLD_WAITING_ROWS_MAX
         for row in rows:
             if row[2] == "patch":
@@ -294,17 +289,17 @@ class _Entity:
 
 def _versions(key: _Key, rows: Iterable[_Row]) -> Iterator[_Folded]:
     state: State | None = None
-    shown: _Row | None = None
+    last: _Row | None = None
     for row in rows:
         _, seq, op, _ = row
         if op == SNAPSHOT and state is not None and state.seq == seq:
             continue
-        if state is not None and shown is not None and shown[1] != seq:
-            yield _version(shown, state)
+        if state is not None and last is not None and last[1] != seq:
+            yield _version(last, state)
         state = _whole(key, row) if op == SNAPSHOT else _folded(key, state, [row])
-        shown = row
-    if state is not None and shown is not None:
-        yield _version(shown, state)
+        last = row
+    if state is not None and last is not None:
+        yield _version(last, state)
 
 
 def _version(row: _Row, state: State) -> _Folded:
@@ -320,7 +315,7 @@ def _folded(key: _Key, base: State | None, rows: list[_Row]) -> State:
     try:
         log = [(seq, op, None if data is None else decode(data)) for _, seq, op, data in rows]
     except (TypeError, ValueError) as error:
-        raise _named(key, CorruptData(f"stored text is not JSON any more: {error}")) from error
+        raise _named(key, CorruptData(f"stored text is not valid JSON: {error}")) from error
     try:
         state = fold.fold(base, log)
     except CorruptData as error:
@@ -335,7 +330,7 @@ def _whole(key: _Key, row: _Row) -> State:
     except CorruptData as error:
         raise _named(key, error) from error
     if type(document) is not dict:
-        raise _named(key, CorruptData(f"the snapshot at seq {row[1]} holds no document"))
+        raise _named(key, CorruptData(f"the snapshot at seq {row[1]} is not a document"))
     return State(document, "patch", row[1])
 
 
@@ -346,13 +341,13 @@ def _text(state: State) -> str | None:
 def _named(key: _Key, error: CorruptData) -> CorruptData:
     *where, branch, entity = key
     return CorruptData(
-        f"{' '.join(where)}: {entity!r} on the branch {branch!r}: {error.message}",
+        f"{' '.join(where)}: {entity!r} on branch {branch!r}: {error.message}",
         details={"space": where[-1], "branch": branch, "id": entity},
     )
 
 
 def _small(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The batch in parts that are not large, so that a worker's memory is bounded."""
+    """Yield the batch in parts of limited size, so that a worker's memory is bounded."""
     import pyarrow.compute as pc  # noqa: PLC0415 - an optional dependency
 
     documents = batch.column(batch.num_columns - 1)
@@ -368,18 +363,18 @@ def _small(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _batches(rows: Iterable[_Folded], key: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The rows in batches that are neither long nor large, so that a worker's memory is bounded."""
+    """Yield the rows in batches of limited length and size, so that memory is bounded."""
     schema = folded_schema(key)
-    ready: list[_Folded] = []
+    pending: list[_Folded] = []
     size = 0
     for row in rows:
-        ready.append(row)
+        pending.append(row)
         size += len(row[-1] or "")
-        if len(ready) >= limits.FOLD_BATCH_ROWS or size >= limits.FOLD_BATCH_CHARS:
-            yield _batch(ready, schema)
-            ready, size = [], 0
-    if ready:
-        yield _batch(ready, schema)
+        if len(pending) >= limits.FOLD_BATCH_ROWS or size >= limits.FOLD_BATCH_CHARS:
+            yield _batch(pending, schema)
+            pending, size = [], 0
+    if pending:
+        yield _batch(pending, schema)
 
 
 def _batch(rows: list[_Folded], schema: pa.Schema) -> pa.RecordBatch:
@@ -391,38 +386,38 @@ def _batch(rows: list[_Folded], schema: pa.Schema) -> pa.RecordBatch:
 
 
 SHUFFLED_KEY: Final = (ROOT, SPACE, "branch", "id")
-"""The same space may lie in two stores, for instance as a copy."""
+"""Includes the root, because two stores may have the same space, for instance as a copy."""
 COLUMNS: Final = (*SHUFFLED_KEY, "seq", "op_index", "op", "data")
 LINES: Final = f"{ROOT} string, {SPACE} string, read string, branch string, cap bigint"
-"""Which branch a reader of the branch `read` sees, and how far."""
+"""The branches that a reader of the branch `read` sees, and the cap of each."""
 
 
 def state(spark: SparkSession, **options: Any) -> DataFrame:
-    """Every entity that a branch shows. Options are those of the source."""
+    """Return the state of every entity of a branch. Options are those of the source."""
     return newest(visible_operations(spark, **options))
 
 
 def history(spark: SparkSession, **options: Any) -> DataFrame:
-    """Every version of every entity that a branch shows."""
+    """Return every version of every entity of a branch."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - an optional dependency
 
-    asked, cut = _cut({**options, "table": "history"})
-    rows = _visible(spark, asked, cut)
-    given_up = [
-        (mark.root, mark.space, line.since)
-        for mark, lines in _lines_of(cut.marks, asked)
+    read, cut = _cut({**options, "table": "history"})
+    rows = _visible(spark, read, cut)
+    truncated = [
+        (bound.root, bound.space, line.since)
+        for bound, lines in _lines_of(cut.marks, read)
         for line in lines[:1]
         if line.since
     ]
-    if not given_up:
+    if not truncated:
         return versions(rows)
-    begin = spark.createDataFrame(given_up, f"{ROOT} string, {SPACE} string, since bigint")
+    horizons = spark.createDataFrame(truncated, f"{ROOT} string, {SPACE} string, since bigint")
 
     def with_since(frame: DataFrame) -> DataFrame:
-        met = frame.join(f.broadcast(begin), [ROOT, SPACE], "left")
-        return met.withColumn("since", f.coalesce("since", f.lit(0)))
+        joined = frame.join(f.broadcast(horizons), [ROOT, SPACE], "left")
+        return joined.withColumn("since", f.coalesce("since", f.lit(0)))
 
-    # What a collection left of the log before the first version is not whole.
+    # The log before the first version is incomplete after gc.
     first = (f.col("since") > 0) & (f.col("seq") <= f.col("since") + 1)
     whole = _from_last(with_since(rows), (f.col("op") != "patch") & first, SHUFFLED_KEY).drop(
         "since"
@@ -431,23 +426,22 @@ def history(spark: SparkSession, **options: Any) -> DataFrame:
 
 
 def newest(operations: DataFrame, key: Sequence[str] = SHUFFLED_KEY) -> DataFrame:
-    """The newest state of each entity of `operations`, whose `branch` is the one that is read."""
+    """Return the newest state of each entity in `operations`, whose `branch` is the one read."""
     rows = relevant(operations, key)
     return rows.mapInArrow(partial(_fold_state, key=tuple(key)), folded_ddl(key))
 
 
 def versions(operations: DataFrame, key: Sequence[str] = SHUFFLED_KEY) -> DataFrame:
-    """The state of each entity after each commit that touched it."""
+    """Return the state of each entity after each commit that touched it."""
     rows = operations.repartition(*key).sortWithinPartitions(*key, "seq", "op_index")
     return rows.mapInArrow(partial(_fold_history, key=tuple(key)), folded_ddl(key))
 
 
 def relevant(operations: DataFrame, key: Sequence[str] = SHUFFLED_KEY) -> DataFrame:
-    """The rows that make a difference to the newest state: from the last whole document of each
-    entity on. They come out together and in order.
+    """Return the rows from the last whole document of each entity, grouped and in order.
 
-    A window finds them in one pass over rows that must be brought together and sorted anyway. To
-    find the last whole documents by an aggregation, and to join them back, was no faster and reads
+    A window finds them in one pass over rows that must be grouped and sorted anyway. Finding the
+    last whole documents by an aggregation and joining them back was not faster, and reads
     everything twice.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415 - an optional dependency
@@ -455,85 +449,87 @@ def relevant(operations: DataFrame, key: Sequence[str] = SHUFFLED_KEY) -> DataFr
     return _from_last(operations, f.col("op") != "patch", key)
 
 
-def _from_last(rows: DataFrame, wanted: Column, key: Sequence[str]) -> DataFrame:
-    """Of each entity the rows from the last wanted one on; all where there is none."""
+def _from_last(rows: DataFrame, matches: Column, key: Sequence[str]) -> DataFrame:
+    """Return the rows of each entity from its last match on; all rows if none matches."""
     from pyspark.sql import Window  # noqa: PLC0415 - an optional dependency
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    place = f.struct("seq", "op_index")
+    position = f.struct("seq", "op_index")
     of_entity = (
         Window.partitionBy(*key)
         .orderBy("seq", "op_index")
         .rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     )
-    last = f.max(f.when(wanted, place)).over(of_entity)
-    marked = rows.repartition(*key).withColumn("last", last)
-    return marked.where(f.col("last").isNull() | (place >= f.col("last"))).drop("last")
+    last = f.max(f.when(matches, position)).over(of_entity)
+    with_last = rows.repartition(*key).withColumn("last", last)
+    return with_last.where(f.col("last").isNull() | (position >= f.col("last"))).drop("last")
 
 
 def visible_operations(spark: SparkSession, **options: Any) -> DataFrame:
-    """The operations that a reader of a branch sees, `branch` being the one that is read.
+    """Return the operations that a reader of a branch sees; `branch` is the one read.
 
-    They are found by a join with the lines of history on (branch, cap); only the default branch,
-    which has no ancestors, needs none.
+    They are found by a join with the lines of history on (branch, cap); the default branch has no
+    ancestors and needs none.
     """
-    asked, cut = _cut({**options, "table": "state"})
-    _refuse_given_up(cut, asked)
-    return _visible(spark, asked, cut)
+    read, cut = _cut({**options, "table": "state"})
+    _check_horizon(cut, read)
+    return _visible(spark, read, cut)
 
 
 def _cut(options: Mapping[str, Any]) -> tuple[ReadOptions, Cut]:
     from fourfold.pipeline import cut as cuts  # noqa: PLC0415 - it opens files through the kernel
     from fourfold.pipeline.options import read_options  # noqa: PLC0415
 
-    asked = read_options({name: str(each) for name, each in options.items()})
-    if asked.since is not None:
-        raise InvalidInput("a fold needs the log from its beginning", hint="Filter the result.")
-    cut = cuts.read_cut(asked)
-    return asked, replace(cut, marks=tuple(replace(mark, since=0) for mark in cut.marks))
+    read = read_options({name: str(value) for name, value in options.items()})
+    if read.since is not None:
+        raise InvalidInput("option 'since' is not supported by a fold", hint="Filter the result.")
+    cut = cuts.read_cut(read)
+    return read, replace(cut, marks=tuple(replace(bound, since=0) for bound in cut.marks))
 
 
-def _refuse_given_up(cut: Cut, asked: ReadOptions) -> None:
-    """The source's own `state` also knows the points that a collection kept below its horizon."""
+def _check_horizon(cut: Cut, read: ReadOptions) -> None:
+    """Raise HistoryTruncated below the horizon. Only the source's own `state` knows the points that
+    gc retains there.
+    """
     from fourfold.pipeline import cut as cuts  # noqa: PLC0415 - it opens files through the kernel
 
-    for mark in cut.marks:
-        [(horizon,)] = cuts.fetch_rows(mark, asked.tables.kinds[mark.kind].queries.horizon)
-        if mark.seq < horizon:
+    for bound in cut.marks:
+        [(horizon,)] = cuts.fetch_rows(bound, read.tables.kinds[bound.kind].queries.horizon)
+        if bound.seq < horizon:
             raise HistoryTruncated(
-                f"{mark.path}: how it was at seq {mark.seq} was given up by a collection, "
-                f"which keeps the history of this space from seq {horizon} on",
-                details={"horizon": horizon, "path": mark.path},
+                f"{bound.path}: history begins at seq {horizon}, got {bound.seq}",
+                details={"horizon": horizon, "path": bound.path},
             )
 
 
-def _visible(spark: SparkSession, asked: ReadOptions, cut: Cut) -> DataFrame:
+def _visible(spark: SparkSession, read: ReadOptions, cut: Cut) -> DataFrame:
     from pyspark.sql import functions as f  # noqa: PLC0415 - an optional dependency
 
     source = spark.read.format("fourfold").option("table", "operations")
     source = source.option("cut", cut.token()).option("columns", ",".join(COLUMNS))
     for name in ("root", "roots"):
-        if getattr(asked, name) is not None:
-            source = source.option(name, getattr(asked, name))
+        if getattr(read, name) is not None:
+            source = source.option(name, getattr(read, name))
     rows = source.load()
-    if not asked.branch:
+    if not read.branch:
         return rows.where(f.col("branch") == "")
     links = [
-        (mark.root, mark.space, line.branch, link.branch, link.cap)
-        for mark, found in _lines_of(cut.marks, asked)
-        for line in found
+        (bound.root, bound.space, line.branch, link.branch, link.cap)
+        for bound, file_lines in _lines_of(cut.marks, read)
+        for line in file_lines
         for link in line.links
     ]
     lines = spark.createDataFrame(links, LINES)
-    met = rows.join(f.broadcast(lines), [ROOT, SPACE, "branch"]).where(f.col("seq") <= f.col("cap"))
-    return met.withColumn("branch", f.col("read")).select(*COLUMNS)
+    joined = rows.join(f.broadcast(lines), [ROOT, SPACE, "branch"]).where(
+        f.col("seq") <= f.col("cap")
+    )
+    return joined.withColumn("branch", f.col("read")).select(*COLUMNS)
 
 
 def _lines_of(
-    marks: Sequence[FileBound], asked: ReadOptions
+    bounds: Sequence[FileBound], options: ReadOptions
 ) -> Iterator[tuple[FileBound, list[Line]]]:
-
-    return lines(marks, asked)
+    return lines(bounds, options)
 
 
 def _fold_state(
@@ -549,14 +545,14 @@ def _fold_history(
 
 
 class Link(NamedTuple):
-    """A branch, and the newest seq of it that is visible."""
+    """A branch and the newest seq of it that is visible."""
 
     branch: str
     cap: int
 
 
 class Line(NamedTuple):
-    """What is visible on `branch`: nearest first. Versions begin beyond the seq `since`."""
+    """The branches visible on `branch`, nearest first. Versions begin after the seq `since`."""
 
     branch: str
     links: tuple[Link, ...]
@@ -564,66 +560,68 @@ class Line(NamedTuple):
 
 
 def lines(
-    marks: Sequence[FileBound], options: ReadOptions
+    bounds: Sequence[FileBound], options: ReadOptions
 ) -> Iterator[tuple[FileBound, list[Line]]]:
-    """For each file the lines that are wanted of it: one branch, or every branch that existed.
+    """Yield the selected lines of each file: one branch, or every branch that existed.
 
-    A file without the branch has none; when no file has it, the name is wrong.
+    A file without the branch has no line; if no file has it, NotFound is raised.
     """
-    known = not marks
-    for mark in marks:
-        default = [Line("", (Link("", mark.seq),))]
-        found = of_file(mark, options) if options.branch else default
-        known = known or bool(found)
+    known = not bounds
+    for bound in bounds:
+        default = [Line("", (Link("", bound.seq),))]
+        selected = file_lines(bound, options) if options.branch else default
+        known = known or bool(selected)
         if options.table_name == "history":
-            since = beginning(mark, options)
-            found = [line._replace(since=since) for line in found]
-        yield mark, found
+            since = first_complete_seq(bound, options)
+            selected = [line._replace(since=since) for line in selected]
+        yield bound, selected
     if not known:
         raise _unknown_branch(options)
 
 
-def check_branch(marks: Sequence[FileBound], options: ReadOptions) -> None:
-    """Refuse a branch that no file has; files after the first that has it are not opened."""
-    if marks and not any(of_file(mark, options) for mark in marks):
+def check_branch(bounds: Sequence[FileBound], options: ReadOptions) -> None:
+    """Raise NotFound if no file has the branch; files after the first match are not opened."""
+    if bounds and not any(file_lines(bound, options) for bound in bounds):
         raise _unknown_branch(options)
 
 
 def _unknown_branch(options: ReadOptions) -> NotFound:
     return NotFound(
-        f"no space of {options.location} has a branch {options.branch!r} at that point",
-        hint="`fourfold space branch list` names the branches of a space.",
+        f"{options.location}: unknown branch {options.branch!r} at that point",
+        hint="Run `fourfold space branch list` to list the branches of a space.",
     )
 
 
-def beginning(mark: FileBound, options: ReadOptions) -> int:
-    """The seq beyond which a file has every version. Who asks for more is refused."""
-    [(horizon,)] = cuts.fetch_rows(mark, options.tables.kinds[mark.kind].queries.horizon)
-    least = max(int(horizon) - 1, 0)
-    if options.since is not None and mark.since < least:
+def first_complete_seq(bound: FileBound, options: ReadOptions) -> int:
+    """Return the seq after which a file has every version; raise if `since` is earlier."""
+    [(horizon,)] = cuts.fetch_rows(bound, options.tables.kinds[bound.kind].queries.horizon)
+    lowest = max(int(horizon) - 1, 0)
+    if options.since is not None and bound.since < lowest:
         raise HistoryTruncated(
-            f"{mark.path}: versions beyond seq {mark.since} were given up: "
-            f"a collection keeps the history of this space from seq {horizon} on",
-            details={"horizon": horizon, "path": mark.path},
+            f"{bound.path}: history begins at seq {horizon}, got since {bound.since}",
+            details={"horizon": horizon, "path": bound.path},
         )
-    return max(mark.since, least)
+    return max(bound.since, lowest)
 
 
-def of_file(mark: FileBound, options: ReadOptions) -> list[Line]:
-    rows = cuts.fetch_rows(mark, options.tables.kinds[mark.kind].queries.branch_lines, (mark.seq,))
+def file_lines(bound: FileBound, options: ReadOptions) -> list[Line]:
+    """Return the selected lines of one file."""
+    rows = cuts.fetch_rows(
+        bound, options.tables.kinds[bound.kind].queries.branch_lines, (bound.seq,)
+    )
     parents = {name: (parent, fork) for name, parent, fork in rows}
     if options.branch != ALL_BRANCHES:
-        parents_wanted = [options.branch] if options.branch in parents else []
+        selected = [options.branch] if options.branch in parents else []
     else:
-        parents_wanted = sorted(parents)
-    found = []
-    for branch in parents_wanted:
-        links = [Link(branch, mark.seq)]
+        selected = sorted(parents)
+    result = []
+    for branch in selected:
+        links = [Link(branch, bound.seq)]
         parent, fork = parents[branch]
         while parent is not None and fork is not None:
             links.append(Link(parent, min(links[-1].cap, fork)))
             if parent not in parents or len(links) > limits.BRANCH_DEPTH_MAX + 1:
-                raise CorruptData(f"{mark.path}: the branch {branch!r} has no beginning")
+                raise CorruptData(f"{bound.path}: branch {branch!r} has no root")
             parent, fork = parents[parent]
-        found.append(Line(branch, tuple(links)))
-    return found
+        result.append(Line(branch, tuple(links)))
+    return result

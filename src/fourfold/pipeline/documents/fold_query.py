@@ -1,13 +1,12 @@
-"""The query that gives a fold what it needs of one file, and no more.
+"""The query for the rows of one file that a fold needs.
 
-For `state` the rows of an entity begin at the newest whole document that the point in history
-allows: a snapshot, a set or a delete. For `history` they begin there as seen from the seq after
-`since`, or at the beginning. With `since`, entities that were not touched beyond it are left out.
-SQLite finds all this by its keys, so rows that make no difference are never read, let alone handed
-to Python.
+For `state` the rows of an entity begin at the newest whole document at that point in history: a
+snapshot, a set or a delete. For `history` they begin there as seen from the seq after `since`, or
+with the first row. With `since`, entities without changes after it are left out. SQLite finds all
+this by its keys, so superseded rows are never read.
 
-Along a line of several branches each is pruned for itself. An ancestor's rows below a set of its
-child still come, and the fold drops them undecoded.
+In a line of several branches each is pruned separately. Rows of an ancestor below a set of its
+child are read, and the fold drops them undecoded.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ COLUMNS: Final = (
     ("op", "TEXT", "''"),
     ("data", "TEXT", "''"),
 )
-"""Name, type, and a value that has the type."""
+"""Name, type, and a sample value of the type."""
 
 Conditions = Callable[[int], tuple[list[str], list[Any]]]
-"""Conditions on `id`, whose values are bound from a number on."""
+"""Conditions on `id`, whose values are bound starting at a parameter number."""
 
 
 def relevant(
@@ -39,9 +38,9 @@ def relevant(
     since: int = 0,
     conditions: Conditions | None = None,
 ) -> tuple[str, list[Any]]:
-    """The query for the line of `links` (branch and cap, nearest first), and what to bind.
+    """Return the query for the line of `links` (branch and cap, nearest first) and its parameters.
 
-    `versions` asks for what `history` folds, else it is for `state`.
+    With `versions` it selects the input of `history`, else that of `state`.
     """
     bound: list[Any] = []
 
@@ -67,7 +66,7 @@ def relevant(
         if versions and not since:
             parts.append(_SQL.whole_log.format(branch=branch, cap=cap, conditions=extra))
             continue
-        # The first version that is wanted may be the first that a collection left.
+        # The first requested version may be the first one after gc.
         base = bind(min(upto, since + 1)) if versions else cap
         parts += [
             _SQL.log.format(branch=branch, cap=cap, base=base, conditions=extra),

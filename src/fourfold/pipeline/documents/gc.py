@@ -1,6 +1,6 @@
-"""What may go of a space, by its own policy; and its collection.
+"""Gc of a space by its own policy.
 
-A space without a policy is left as it is.
+A space without a policy is left unchanged.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from fourfold.pipeline.gc_tasks import MarkResult
 from fourfold.store import open_store
 from fourfold.store.space_verify import history_in
 
-__all__ = ["KINDS", "NOUN", "collected", "looked_at", "marked"]
+__all__ = ["KINDS", "NOUN", "collect", "describe", "mark_file"]
 NOUN = "space"
 
 
-def looked_at(files: int, with_policy: int) -> str:
-    """What a person is told of what was looked at."""
+def describe(files: int, with_policy: int) -> str:
+    """Return a summary of the examined files."""
     return f"{with_policy} of {files} spaces have a policy"
 
 
-def marked(file: StoreFile, grace_s: float) -> MarkResult:
-    """What may go of one space by its own policy, which says by itself how old."""
+def mark_file(file: StoreFile, grace_s: float) -> MarkResult:
+    """Mark what may be removed from one space by its own policy, which defines the age."""
     del grace_s
     path = Path(file.path)
-    seen = MarkResult(file.root, file.path, file.space)
+    result = MarkResult(file.root, file.path, file.space)
     try:
         history = history_in(path)
         with Database.open(
@@ -45,17 +45,17 @@ def marked(file: StoreFile, grace_s: float) -> MarkResult:
             space = Space(file.space, database, history)
             policy = space.gc_policy()
             if policy is None:
-                return seen
+                return result
             horizon, tally = mark(space, policy)
     except FourfoldError as error:
-        return msgspec.structs.replace(seen, problem=f"{error.kind}: {error.message}")
+        return msgspec.structs.replace(result, problem=f"{error.kind}: {error.message}")
     counts = {kind: removed.count for kind, removed in tally.items()}
-    return msgspec.structs.replace(seen, has_policy=True, horizon=horizon, counts=counts)
+    return msgspec.structs.replace(result, has_policy=True, horizon=horizon, counts=counts)
 
 
-def collected(each: MarkResult, grace_s: float) -> tuple[dict[str, int], int]:
-    """Let a space collect itself: how many of each kind went, and how many bytes."""
+def collect(result: MarkResult, grace_s: float) -> tuple[dict[str, int], int]:
+    """Collect one space; return the number of removed items by kind, and the bytes."""
     del grace_s
-    with open_store(each.root) as store:
-        done = store.space(each.space).gc()
-    return {kind: getattr(done, kind).count for kind in KINDS}, done.bytes
+    with open_store(result.root) as store:
+        report = store.space(result.space).gc()
+    return {kind: getattr(report, kind).count for kind in KINDS}, report.bytes

@@ -1,7 +1,7 @@
-"""Lines of JSON as rows of the sink, and rows into staged files: what the tasks of a load run.
+"""Parse JSON lines into rows of the sink and stage them: the tasks of a load.
 
-Nothing here needs SQLite, so that it runs on any executor. A line that makes no sense becomes a row
-that will be refused, with a cause: that is for `staging` to say.
+Nothing here needs SQLite, so it runs on any executor. An invalid line becomes a row that `staging`
+refuses with a cause.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fourfold.pipeline.documents.staging import Shape
 from fourfold.pipeline.tables import arrow
 
 FILE_ORDER: Final = ("_file", "_block", "_line")
-"""What says the order of rows that came out of files: the file, the part of it, the row in that."""
+"""Columns that order rows from files: the file, the block in it, the line in the block."""
 SCHEMA: Final = (
     "space string, branch string, id string, op string, data string, "
     "_file string, _block bigint, _line bigint"
@@ -27,7 +27,7 @@ _NOWHERE: Final = "did:unknown:line"
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """Lines that are documents. Each goes in as the text that it is."""
+    """Parses lines that are documents; the text is stored unchanged."""
 
     space: str | None
     space_field: str | None
@@ -37,16 +37,17 @@ class Documents:
         return _each_line(batches, self.row)
 
     def row(self, line: str) -> tuple[Any, ...]:
-        found = _parsed(line)
-        if found is None:
+        """Return the row of a line."""
+        document = _parsed(line)
+        if document is None:
             return (self.space or _NOWHERE, "", "line", "set", line)
-        space = self.space or found.get(self.space_field or "")
-        return (space, "", _id(found.get(self.id_field)), "set", line)
+        space = self.space or document.get(self.space_field or "")
+        return (space, "", _id(document.get(self.id_field)), "set", line)
 
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """Lines that are operations: of the shape of the log, or of a transaction."""
+    """Parses lines that are operations, in the form of the log or of a transaction."""
 
     space: str | None
 
@@ -54,24 +55,25 @@ class Operations:
         return _each_line(batches, self.row)
 
     def row(self, line: str) -> tuple[Any, ...]:
-        found = _parsed(line)
-        if found is None:
+        """Return the row of a line."""
+        operation = _parsed(line)
+        if operation is None:
             return (self.space or _NOWHERE, "", "line", "set", line)
-        key = next((key for key in ("data", "value", "patches") if key in found), "")
-        given = found.get(key)
-        if given is None or (key == "data" and isinstance(given, str)):
-            data = given
+        key = next((key for key in ("data", "value", "patches") if key in operation), "")
+        value = operation.get(key)
+        if value is None or (key == "data" and isinstance(value, str)):
+            data = value
         else:
-            # The text as it stands, which staging brings into the form of the log.
+            # Unparsed: staging converts it to the form of the log.
             data = bytes(_raw(line)[key]).decode()
-        space = found.get("space", self.space)
-        op = found.get("op", "set")
-        return (space, found.get("branch", ""), _id(found.get("id")), op, data)
+        space = operation.get("space", self.space)
+        op = operation.get("op", "set")
+        return (space, operation.get("branch", ""), _id(operation.get("id")), op, data)
 
 
 @dataclass(frozen=True, slots=True)
 class StagingInto:
-    """Rows into a staged file; gives one row that says which."""
+    """Stages rows in a file; yields one row with its description."""
 
     shape: Shape
     folder: str
@@ -94,23 +96,23 @@ def _each_line(batches: Iterator[Any], parse: Callable[[str], tuple[Any, ...]]) 
     names = ("space", "branch", "id", "op", "data")
     for batch in batches:
         values, *order = (batch.column(name) for name in ("value", *FILE_ORDER))
-        kept = [index for index, line in enumerate(values.to_pylist()) if line.strip()]
-        parsed = [parse(values[index].as_py()) for index in kept]
+        indexes = [index for index, line in enumerate(values.to_pylist()) if line.strip()]
+        parsed = [parse(values[index].as_py()) for index in indexes]
         columns = [pa.array([_text(row[at]) for row in parsed], text) for at in range(len(names))]
-        taken = [column.take(pa.array(kept, pa.int64())) for column in order]
-        yield pa.RecordBatch.from_arrays([*columns, *taken], names=[*names, *FILE_ORDER])
+        order_columns = [column.take(pa.array(indexes, pa.int64())) for column in order]
+        yield pa.RecordBatch.from_arrays([*columns, *order_columns], names=[*names, *FILE_ORDER])
 
 
 _raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def _parsed(line: str) -> dict[str, Any] | None:
-    """The object of a line; None for what is none, which then is refused as it stands."""
+    """Parse one line as a JSON object; None if it is not one (rejected later)."""
     try:
-        found = msgspec.json.decode(line)
+        value = msgspec.json.decode(line)
     except (msgspec.MsgspecError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def _id(value: Any) -> Any:
@@ -118,5 +120,5 @@ def _id(value: Any) -> Any:
 
 
 def _text(value: Any) -> Any:
-    """Columns of text hold nothing else. What is no text is nothing, and is refused as that."""
+    """Return a text unchanged and None for any other value, which is rejected later."""
     return value if isinstance(value, str) else None

@@ -1,4 +1,4 @@
-"""What `load` brings into documents: documents and operations. How is in `jobs/load.py`."""
+"""What `load` accepts for documents; the implementation is in `jobs/load.py`."""
 
 from __future__ import annotations
 

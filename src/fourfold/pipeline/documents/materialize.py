@@ -1,4 +1,4 @@
-"""What `materialize` keeps of documents: their state. How it does so is `jobs/materialize.py`."""
+"""What `materialize` stores of documents; the implementation is in `jobs/materialize.py`."""
 
 from __future__ import annotations
 

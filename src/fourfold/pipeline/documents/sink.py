@@ -1,27 +1,25 @@
-"""The sink: rows of a DataFrame, or of a stream, become commits in spaces.
+"""The sink of documents: rows of a DataFrame or a stream become commits in spaces.
 
     rows.write.format("fourfold").mode("append").options(root=ROOT, job="import-7").save()
     rows.writeStream.format("fourfold").options(root=ROOT, checkpointLocation=...).start()
 
-A row is an operation: `id`, `op` (set if there is no such column), `data` (JSON text), and where
-needed `space`, `branch` and the columns that say the order. Tasks check and stage; one process, on
-the machine of Spark's driver, commits through the spaces' own writers. Each space gets the rows of
-a batch in one transaction, once, however often Spark sends them; see `ingest`.
+A row is an operation: `id`, `op` (default set), `data` (JSON text), and if needed `space`, `branch`
+and the order columns. Tasks check and stage rows; one process, on the machine of Spark's driver,
+commits them through the writers of the spaces. Each space gets the rows of a batch in one
+transaction, exactly once, however often Spark sends them.
 
-Staged rows become commits: one transaction for each space, exactly once.
+The log itself is the ledger. A batch has a name, (session, number), and each of its commits carries
+that name as its session and local_seq. They are written in the transaction that writes the rows, so
+a space has either all rows of a batch and its name, or neither. A batch that Spark sends again
+finds its name and changes nothing; after a crash between two spaces, the first is skipped and the
+second completed.
 
-The ledger is the log itself. A batch has a name, (session, number), and each commit that it becomes
-carries that name as its session and local_seq. They are written in the very transaction that brings
-the rows, so a space either has all rows of a batch and its name, or neither. A batch that comes
-again, because Spark did not hear that it was through, finds its name and changes nothing; where a
-crash came between two spaces, the one is skipped and the other completed.
+Rows of one branch become one commit, or several if there are very many: a commit has bounded size,
+and all commits of the batch share one transaction of the space, so it is still all or nothing.
 
-Rows of one branch become one commit, or several where there are very many: a commit has bounded
-size, and all commits of the batch share the space's one transaction, so it is still all or nothing.
-
-What a row alone can be judged by was judged when it was staged. What depends on the space (does the
-branch exist, does the patch apply) is tried out first, in a transaction that is undone, if more
-than one space is written: so a row that cannot go in stops the batch before anything is written.
+Staging checks all that a row alone determines. What depends on the space (does the branch exist,
+does the patch apply) is tested first, in a transaction that is rolled back, if more than one space
+is written: so an invalid row stops the batch before anything is written.
 """
 
 from __future__ import annotations
@@ -63,7 +61,7 @@ from fourfold.pipeline.documents.staging import (
     Shape,
     StagedFile,
     StagedReader,
-    index_of,
+    index_parts,
 )
 from fourfold.pipeline.jobs.job import Advance, silent
 from fourfold.pipeline.scratch import staging_folder
@@ -89,83 +87,89 @@ except ImportError as error:
 BATCH_OPTIONS: Final = ("root", "space", "history", "order", "staging", "skip_bad", "wait_s", "job")
 STREAM_OPTIONS: Final = (*BATCH_OPTIONS[:-1], "query")
 _OF_SPARK: Final = ("path", "checkpointlocation", "queryname", "model", "table")
-"""What Spark itself may add, and what says only that this is the sink of documents."""
+"""Options that Spark itself adds, or that select this sink."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """What a write was asked for."""
+    """The parsed options of a write."""
 
     root: Path
     shape: Shape
     folder: Path
-    """Where its tasks stage."""
+    """Folder where its tasks stage rows."""
     batch: Batch
 
 
 @dataclass
 class Message(WriterCommitMessage):
-    """What a task tells the committing process."""
+    """The message of a task to the committing process."""
 
     staged: StagedFile
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Of `df.write`. With a `job`, writing the same again does nothing."""
+    """Writer of `df.write`. With a `job`, repeating the write does nothing."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
 
     def write(self, iterator: Iterator[Any]) -> Message:
+        """Stage the rows of a task."""
         return _stage(iterator, self._options)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Commit the staged rows."""
         _commit(messages, self._options, self._options.batch)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Remove the staged rows."""
         _discard(messages)
-        # A task that failed has sent no message; what it left is in the folder of this write.
+        # A failed task has sent no message; its files are in the folder of this write.
         staging.sweep(self._options.folder.parent, self._options.folder, until=float("inf"))
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Of `df.writeStream`. A batch that comes again does nothing."""
+    """Writer of `df.writeStream`. Repeating a batch does nothing."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
 
     def write(self, iterator: Iterator[Any]) -> Message:
+        """Stage the rows of a task."""
         return _stage(iterator, self._options)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Commit the staged rows of a batch."""
         batch = self._options.batch
         named = Batch(batch.session, batchId, batch.history, batch.skip_bad, batch.wait_s)
         _commit(messages, self._options, named)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Remove the staged rows of a batch."""
         del batchId
         _discard(messages)
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
-    """The writer of `DataSource.writer`."""
+    """Return the writer for `DataSource.writer`."""
     try:
-        given = _known(options, BATCH_OPTIONS)
-        refuse_overwriting(overwrite)
-        job = given.get("job", "")
+        texts = _parse_options(options, BATCH_OPTIONS)
+        check_append_mode(overwrite)
+        job = texts.get("job", "")
         name = f"job:{job}" if job else f"write:{uuid.uuid4().hex}"
-        return BatchWriter(_write_options(given, schema, name))
+        return BatchWriter(_write_options(texts, schema, name))
     except FourfoldError as error:
         raise wrap_error(error) from error
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
-    """The writer of `DataSource.streamWriter`."""
+    """Return the writer for `DataSource.streamWriter`."""
     try:
-        given = _known(options, STREAM_OPTIONS)
-        refuse_overwriting(overwrite)
-        query = given.get("query") or query_of(given.get("checkpointlocation", ""))
-        return StreamWriter(_write_options(given, schema, f"query:{query}"))
+        texts = _parse_options(options, STREAM_OPTIONS)
+        check_append_mode(overwrite)
+        query = texts.get("query") or query_id(texts.get("checkpointlocation", ""))
+        return StreamWriter(_write_options(texts, schema, f"query:{query}"))
     except FourfoldError as error:
         raise wrap_error(error) from error
 
@@ -185,11 +189,10 @@ def _staged(messages: list[WriterCommitMessage | None]) -> list[StagedFile]:
 def _commit(
     messages: list[WriterCommitMessage | None], options: WriteOptions, batch: Batch
 ) -> None:
-
     staged = _staged(messages)
     try:
         ingest(options.root, staged, batch)
-        until = staging.newest(staged)
+        until = staging.newest_mtime(staged)
     except FourfoldError as error:
         raise wrap_error(error) from error
     staging.sweep(options.folder.parent, options.folder, until=until)
@@ -202,92 +205,93 @@ def _discard(messages: list[WriterCommitMessage | None]) -> None:
 # Options
 
 
-def known(options: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
-    """The options of a sink, by names in lower case; one that it does not have is refused."""
-    given = {name.lower(): value for name, value in options.items()}
-    for name in given:
+def parse_options(options: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+    """Return the options of a sink by lower-case name; raise InvalidInput for unknown ones."""
+    texts = {name.lower(): value for name, value in options.items()}
+    for name in texts:
         if name not in names and name not in _OF_SPARK:
             near = difflib.get_close_matches(name, names, n=1)
             raise InvalidInput(
-                f"{name!r} is not an option of the sink fourfold",
+                f"unknown option {name!r} of the sink fourfold",
                 hint=f"Did you mean {near[0]!r}?" if near else f"Options: {', '.join(names)}.",
             )
-    return given
+    return texts
 
 
-def _known(options: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
-    given = known(options, names)
-    if given.get("model", "documents") != "documents":
-        raise NotFound(
-            f"there is no sink for {given['model']!r}", hint="Write documents, or streams."
-        )
-    return given
+def _parse_options(options: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+    texts = parse_options(options, names)
+    if texts.get("model", "documents") != "documents":
+        raise NotFound(f"model {texts['model']!r} has no sink", hint="Write documents or streams.")
+    return texts
 
 
-def _write_options(given: Mapping[str, str], schema: StructType, session: str) -> WriteOptions:
-    from fourfold.models.documents import HISTORIES  # noqa: PLC0415 - workers do without the kernel
+def _write_options(texts: Mapping[str, str], schema: StructType, session: str) -> WriteOptions:
+    from fourfold.models.documents import HISTORIES  # noqa: PLC0415 - workers do not need the kernel
 
-    root = check_root(given.get("root"))
-    order = given.get("order")
+    root = check_root(texts.get("root"))
+    order = texts.get("order")
     shape = staging.shape_of(
         [(field.name, field.dataType.simpleString()) for field in schema.fields],
-        space=given.get("space"),
+        space=texts.get("space"),
         order=None if order is None else [name.strip() for name in order.split(",")],
     )
-    history = given.get("history")
+    history = texts.get("history")
     if history is not None and history not in HISTORIES:
         raise InvalidInput(
-            f"{history!r} is not a way to keep history", hint=f"One of: {', '.join(HISTORIES)}."
+            f"unknown history {history!r}", hint=f"Use one of: {', '.join(HISTORIES)}."
         )
     batch = Batch(
         session,
         history=history,
-        skip_bad=_flag(given.get("skip_bad", "false")),
-        wait_s=seconds(given.get("wait_s", str(limits.SINK_LOCK_WAIT_S))),
+        skip_bad=_flag(texts.get("skip_bad", "false")),
+        wait_s=seconds(texts.get("wait_s", str(limits.SINK_LOCK_WAIT_S))),
     )
-    place = Path(given["staging"]) if "staging" in given else staging_folder(root)
-    return WriteOptions(root, shape, place.absolute() / folder_name(session), batch)
+    folder = Path(texts["staging"]) if "staging" in texts else staging_folder(root)
+    return WriteOptions(root, shape, folder.absolute() / folder_name(session), batch)
 
 
 def folder_name(session: str) -> str:
-    """The folder of one write or query among the staged files."""
+    """Return the name of the staging folder of a write or query."""
     kind = session.partition(":")[0]
     return f"{kind}-{hashlib.sha256(session.encode()).hexdigest()[:24]}"
 
 
-def refuse_overwriting(overwrite: bool) -> None:
+def check_append_mode(overwrite: bool) -> None:
+    """Raise Refused if Spark asks to overwrite."""
     if overwrite:
         raise errors.Refused(
-            "the sink appends to history; it never replaces any",
+            "the sink cannot overwrite history",
             hint='Write with mode("append"). To replace a document, write it with op "set".',
         )
 
 
 def _flag(text: str) -> bool:
     if text.strip().lower() not in {"true", "false"}:
-        raise InvalidInput(f"the option skip_bad is true or false, not {text!r}")
+        raise InvalidInput(f"option 'skip_bad' must be true or false, got {text!r}")
     return text.strip().lower() == "true"
 
 
 def seconds(text: str) -> float:
+    """Parse the option `wait_s`."""
     try:
         seconds = float(text)
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < float("inf"):
-        raise InvalidInput(f"the option wait_s is a number of seconds, not {text!r}")
+        raise InvalidInput(f"option 'wait_s' must be a number of seconds, got {text!r}")
     return seconds
 
 
-def query_of(checkpoint: str) -> str:
-    """The id that Spark gave a query, from its checkpoint: batch numbers are unique only with it,
-    since a query whose checkpoint was deleted begins again at 0.
+def query_id(checkpoint: str) -> str:
+    """Return the id of a query from its checkpoint.
+
+    Batch numbers are unique only with it: a query whose checkpoint was deleted begins again at 0.
     """
     parts = urlsplit(checkpoint)
     if not checkpoint or parts.scheme not in {"", "file"}:
         raise InvalidInput(
-            f"the query cannot be told from its checkpoint ({checkpoint or 'none is given'})",
-            hint="Give option('checkpointLocation', ...) on a local folder, or name the query: "
+            f"checkpointLocation must be a local folder, got {checkpoint or 'none'}",
+            hint="Set option('checkpointLocation', ...) to a local folder, or name the query: "
             "option('query', ...), another one for each new checkpoint.",
         )
     path = Path(unquote(parts.path) if parts.scheme else checkpoint) / "metadata"
@@ -295,19 +299,19 @@ def query_of(checkpoint: str) -> str:
         return str(json.loads(path.read_text(encoding="utf-8"))["id"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidInput(
-            f"{path}: does not say the id of the query: {error}",
+            f"{path}: cannot read the id of the query: {error}",
             hint="Name the query: option('query', ...), another one for each new checkpoint.",
         ) from error
 
 
 _SQL = load_queries("fourfold.pipeline", "sink.sql")
-_PATIENT_MS: Final = 3_600_000
+_SLOW_MS: Final = 3_600_000
 _PARTS: Final = 1 << 20
-"""Commits that one batch can become in one space; local_seq is the batch's number times this."""
+"""Maximum commits of one batch in one space; local_seq is the batch number times this."""
 
 
 class IngestReport(msgspec.Struct, frozen=True):
-    """What came of a batch. A replayed space had it already."""
+    """The outcome of a batch. A replayed space had it already."""
 
     rows: int = 0
     commits: int = 0
@@ -318,49 +322,49 @@ class IngestReport(msgspec.Struct, frozen=True):
 
 
 class _Undo(Exception):
-    """Ends a transaction that was only a trial."""
+    """Rolls back a trial transaction."""
 
 
 def ingest(
     root: str | Path, staged: Sequence[StagedFile], batch: Batch, advance: Advance = silent
 ) -> IngestReport:
-    """Commit staged rows into the spaces of the store in `root`; nothing that is there already."""
-    refused = tuple(itertools.chain.from_iterable(each.refused for each in staged))
-    refused_rows = sum(each.refused_rows for each in staged)
+    """Commit staged rows into the spaces of a store, skipping spaces that have the batch."""
+    refused = tuple(itertools.chain.from_iterable(file.refused for file in staged))
+    refused_rows = sum(file.refused_rows for file in staged)
     if refused_rows and not batch.skip_bad:
-        raise _refusal(refused, refused_rows)
-    parts = index_of(staged)
-    reading = StagedReader()
-    if not all(each.ordered for each in staged if each.path):
+        raise _refused_error(refused, refused_rows)
+    parts = index_parts(staged)
+    reader = StagedReader()
+    if not all(file.ordered for file in staged if file.path):
         for did, located in parts.items():
-            _refuse_without_order(did, reading.twice(located))
+            _check_order(did, reader.find_duplicate(located))
     risky = [did for did, located in parts.items() if len(parts) > 1 and _is_risky(located)]
     for did, space in _spaces(Path(root), risky, batch, create=False):
-        _write(space, reading.rows(parts[did]), batch, trial=True)
+        _write(space, reader.rows(parts[did]), batch, trial=True)
     rows = commits = replayed = 0
     for done, (did, space) in enumerate(_spaces(Path(root), list(parts), batch, create=True)):
         advance(did, done, len(parts))
-        written = _write(space, reading.rows(parts[did]), batch)
+        written = _write(space, reader.rows(parts[did]), batch)
         if written is None:
             replayed += 1
         else:
             commits += written
             rows += sum(part.rows for _, part in parts[did])
-        # Whoever counts this batch as done must find it after a power cut too.
+        # Once Spark counts the batch as done, it must survive a power failure.
         space.database.make_durable()
     return IngestReport(rows, commits, len(parts), replayed, refused, refused_rows)
 
 
 def _write(space: Space, rows: Iterator[Row], batch: Batch, *, trial: bool = False) -> int | None:
-    """Commit the rows of one space in one transaction: how many commits they became, or None if
-    they are there already. A trial is undone.
+    """Commit the rows of one space in one transaction; return the number of commits, or None if it
+    has them already. A trial is rolled back.
     """
-    memory = _Memory()
+    cache = _TransactionCache()
     numbers = itertools.count(batch.number * _PARTS)
     count = 0
     try:
         with space.database.write(deadline_s=float("inf")) as txn:
-            if _is_there(txn, space.did, batch):
+            if _has_batch(txn, space.did, batch):
                 return None
             for branch, chunk in _chunks(rows):
                 try:
@@ -371,10 +375,10 @@ def _write(space: Space, rows: Iterator[Row], batch: Batch, *, trial: bool = Fal
                         local_seq=next(numbers),
                         replayable=False,
                     )
-                    writer.commit(txn, space.history_kind, request, memory)
+                    writer.commit(txn, space.history_kind, request, cache)
                 except FourfoldError as error:
                     raise _located(error, space.did, chunk) from error
-                memory.count(len(chunk), txn)
+                cache.count(len(chunk), txn)
                 count += 1
             _end(space, txn, trial=trial)
     except _Undo:
@@ -389,7 +393,7 @@ def _end(space: Space, txn: Transaction, *, trial: bool) -> None:
 
 
 def _located(error: FourfoldError, did: str, chunk: Sequence[Row]) -> FourfoldError:
-    """The same error, saying which row of which space it is about."""
+    """Return the error with the space and the row in its message."""
     index = error.details.get("operation")
     where = f"{chunk[index].where}: " if isinstance(index, int) else ""
     return error.with_message(f"space {did}: {where}{error.message}")
@@ -402,25 +406,23 @@ def _operation(row: Row) -> dict[str, Any]:
     return operation
 
 
-def _is_there(txn: Transaction, did: str, batch: Batch) -> bool:
-    """Whether the space has this batch. Refuses one that comes after a later one: then it is not
-    the batch that this number once named.
-    """
+def _has_batch(txn: Transaction, did: str, batch: Batch) -> bool:
+    """Return True if the space has this batch; raise ReplayMismatch if it has a later one."""
     newest = txn.value(_SQL.newest_of_session, (batch.session,))
     if newest is None or newest < batch.number * _PARTS:
         return False
     if newest >= (batch.number + 1) * _PARTS:
         raise ReplayMismatch(
-            f"space {did}: {batch.session!r} has already written batch {newest // _PARTS} here, "
-            f"and now comes with batch {batch.number}",
-            hint="If its checkpoint was deleted, this is a new query: give it a new name with the "
-            "option `query`, and expect what it reads again to be written again.",
+            f"space {did}: {batch.session!r} already wrote batch {newest // _PARTS}, "
+            f"got batch {batch.number}",
+            hint="If its checkpoint was deleted, this is a new query: name it with the option "
+            "`query`; rows that it reads again are written again.",
         )
     return True
 
 
 def _chunks(rows: Iterator[Row]) -> Iterator[tuple[str, list[Row]]]:
-    """The rows of each branch, in pieces of the size of a commit."""
+    """Yield the rows of each branch in chunks of the size of a commit."""
     for branch, group in itertools.groupby(rows, key=lambda row: row.branch):
         chunk: list[Row] = []
         size = 0
@@ -435,38 +437,40 @@ def _chunks(rows: Iterator[Row]) -> Iterator[tuple[str, list[Row]]]:
 
 
 def _is_risky(located: Sequence[Located]) -> bool:
-    """Whether rows may turn out bad only when they meet the space."""
+    """Return True if rows may prove invalid only against the space."""
     return any(part.patches or set(part.branches) != {""} for _, part in located)
 
 
-class _Memory(DocumentCache):
-    """What a transaction remembers of its own documents, for the patches that follow them.
+class _TransactionCache(DocumentCache):
+    """Caches the documents of a transaction for the patches that follow.
 
-    The writer leaves the documents of every commit with its transaction until the end. In one of
-    millions of operations that would be too much, so it is told to forget them from time to time;
-    a later patch then reads its document from the file.
+    The writer keeps the documents of every commit until the end of its transaction. With millions
+    of operations that would be too much, so they are evicted from time to time; a later patch then
+    reads its document from the file.
     """
 
     def __init__(self) -> None:
         super().__init__(0)
-        self._left: list[dict[Key, Entry]] = []
+        self._entries: list[dict[Key, Entry]] = []
         self._operations = 0
 
     def withdraw(self, keys: Any) -> None:
+        """Collect the entries of a commit, to evict them later."""
         if isinstance(keys, dict):
-            self._left.append(keys)
+            self._entries.append(keys)
 
     def publish(self, entries: dict[Key, Entry], tip: Tip) -> None:
-        """Nobody reads here after the transaction."""
+        """Do nothing: no reader uses this cache after the transaction."""
 
     def count(self, operations: int, txn: Transaction) -> None:
+        """Count operations, and evict all documents when there are too many."""
         self._operations += operations
         if self._operations >= limits.SINK_REMEMBERED_OPERATIONS:
             self._operations = 0
             txn.scratch.clear()
-            for each in self._left:
-                each.clear()
-            self._left.clear()
+            for entries in self._entries:
+                entries.clear()
+            self._entries.clear()
 
 
 # The spaces
@@ -475,65 +479,64 @@ class _Memory(DocumentCache):
 def _spaces(
     root: Path, dids: Sequence[str], batch: Batch, *, create: bool
 ) -> Iterator[tuple[str, Space]]:
-    """The spaces, open for writing, a few at a time. Without `create`, one that does not exist yet
-    is made elsewhere, for a trial.
+    """Yield the spaces, open for writing, a few at a time. Without `create`, a missing space is
+    created in memory for a trial.
     """
     for start in range(0, len(dids), limits.SINK_SPACES_OPEN):
-        # A batch is one transaction and takes what it takes; that is nothing for the slow log.
-        with open_store(root, settings={"kernel.slow_transaction_ms": _PATIENT_MS}) as store:
-            known = set(store.spaces())
+        # A batch is one long transaction, which the slow log should not report.
+        with open_store(root, settings={"kernel.slow_transaction_ms": _SLOW_MS}) as store:
+            parse_options = set(store.spaces())
             for did in dids[start : start + limits.SINK_SPACES_OPEN]:
-                if did in known or create:
-                    history = None if did in known else batch.history
+                if did in parse_options or create:
+                    history = None if did in parse_options else batch.history
                     yield did, _opened(store, did, history, batch.wait_s)
                 else:
-                    with open_store(":memory:") as elsewhere:
-                        yield did, elsewhere.space(did, history=batch.history)
+                    with open_store(":memory:") as temporary:
+                        yield did, temporary.space(did, history=batch.history)
 
 
 def _opened(store: Store, did: str, history: str | None, wait_s: float) -> Space:
-    """The space; waits a little for another writer to let go of it."""
-    until = time.monotonic() + wait_s
+    """Open a space, waiting for another writer to release it."""
+    deadline = time.monotonic() + wait_s
     while True:
         try:
             return store.space(did, history=history)
         except WriterLocked as error:
-            if time.monotonic() >= until:
+            if time.monotonic() >= deadline:
                 raise WriterLocked(
                     error.message,
-                    hint="The sink writes through the space's one writer. Close the store in the "
-                    "process that the message names, or open it there with mode='r', while Spark "
-                    "writes into it.",
+                    hint="The sink needs the space's single writer. Close the store in the "
+                    "process that holds it, or open it there with mode='r', while Spark writes.",
                 ) from error
             time.sleep(limits.JOB_RECORDS_POLL_S)
 
 
-def _refusal(refused: Sequence[RefusedRow], count: int) -> InvalidInput:
+def _refused_error(refused: Sequence[RefusedRow], count: int) -> InvalidInput:
     first = refused[0]
-    more = f"; {count - 1} more rows are bad" if count > 1 else ""
+    more = f"; and {count - 1} more rows" if count > 1 else ""
     return InvalidInput(
         f"{first}{more}",
-        hint="Nothing was written. Mend the rows, or leave bad ones out with `skip_bad`.",
-        details={"refused": [msgspec.to_builtins(each) for each in refused], "rows": count},
+        hint="Nothing was written. Fix the rows, or skip them with the option skip_bad.",
+        details={"refused": [msgspec.to_builtins(row) for row in refused], "rows": count},
     )
 
 
-def _refuse_without_order(did: str, twice: tuple[str, str] | None) -> None:
-    if twice is not None:
-        branch, entity = twice
-        where = f" on the branch {branch!r}" if branch else ""
+def _check_order(did: str, duplicate: tuple[str, str] | None) -> None:
+    if duplicate is not None:
+        branch, entity = duplicate
+        where = f" on branch {branch!r}" if branch else ""
         raise InvalidInput(
-            f"space {did}: {entity!r}{where} comes more than once, and nothing says in which order",
-            hint="Add a column that says the order (seq, or one that the option `order` names).",
+            f"space {did}: duplicate row for {entity!r}{where} without an order",
+            hint="Add an order column (seq, or one named by the option `order`).",
         )
 
 
 def check_root(root: str | Path | None) -> Path:
-    """The folder of a store that exists, or a refusal: a misspelt one must not become a store."""
+    """Return the folder of an existing store; a misspelt path must not create one."""
     if not root:
-        raise InvalidInput("the option `root`, the folder of the store, is missing")
+        raise InvalidInput("option 'root', the folder of the store, is required")
     folder = Path(root).absolute()
     with open_store(folder, mode="r") as store:
         if not store.root.is_dir():
-            raise NotFound(f"{folder}: there is no such store")
+            raise NotFound(f"{folder}: store does not exist")
     return folder

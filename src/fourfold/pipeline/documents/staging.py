@@ -1,16 +1,11 @@
-"""Rows on their way into spaces: checked by the tasks, kept in files until they are committed.
+"""Staging: tasks check rows and store them in files until they are committed.
 
-A task checks every row on its own, writes those that are good into an Arrow IPC file under the
-store's `.pipeline/staging`, brings that safely to disk, and says which rows were bad. Nothing of it
-is in any space yet.
+A task checks every row separately, writes the valid ones to an Arrow IPC file under the store's
+`.pipeline/staging`, syncs it, and reports the invalid rows. No space is changed.
 
-Inside a file the rows of one space lie together, sorted by branch and then by the columns that say
-the order. So whoever commits reads the rows of one space, in order, out of many files, in bounded
-memory.
-
-Staged files, read where they are committed: the rows of one space, in order, out of many files.
-
-Memory is bounded, and so is the number of open files, however many tasks have staged how much.
+Inside a file the rows of one space are consecutive, sorted by branch and then by the order columns.
+So the committing process reads the rows of one space, in order, from many files, with bounded
+memory and a bounded number of open files.
 """
 
 from __future__ import annotations
@@ -50,21 +45,21 @@ _ORDER_TYPES: Final = re.compile(
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """What the columns of the rows mean."""
+    """The meaning of the columns of the rows."""
 
     space: str | None
-    """The space of every row; None when a column says it."""
+    """The space of every row; None if a column contains it."""
     order: tuple[str, ...]
-    """The columns that say in which order the rows of a space happened."""
+    """The columns that order the rows of a space."""
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """The name of a batch, and how it goes in."""
+    """The name of a batch, and how it is committed."""
 
     session: str
     number: int = 0
     history: str | None = None
-    """How a space that does not exist yet shall keep its history."""
+    """The kind of history of a space that does not exist yet."""
     skip_bad: bool = False
     wait_s: float = limits.SINK_LOCK_WAIT_S
 
@@ -73,7 +68,7 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class RefusedRow(msgspec.Struct, frozen=True):
-    """A row that cannot go in, and why."""
+    """A row that was refused, and the reason."""
 
     partition: int
     row: int
@@ -82,7 +77,7 @@ class RefusedRow(msgspec.Struct, frozen=True):
     kind: str
     cause: str
     at: str = ""
-    """Its place in the order, where the rows have one."""
+    """Its position in the order, if the rows have one."""
 
     def __str__(self) -> str:
         at = f"{self.at}, " if self.at else ""
@@ -97,7 +92,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
 
     space: str
     first: int
-    """The number of its first record batch in the file."""
+    """Index of its first record batch in the file."""
     batches: int
     rows: int
     patches: int
@@ -105,7 +100,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StagedFile(msgspec.Struct, frozen=True):
-    """What a task left: a file, and what was wrong with its rows."""
+    """The result of a task: a file, and the rows that were refused."""
 
     path: str
     rows: int
@@ -117,48 +112,44 @@ class StagedFile(msgspec.Struct, frozen=True):
 def shape_of(
     fields: Sequence[tuple[str, str]], *, space: str | None, order: Sequence[str] | None
 ) -> Shape:
-    """The meaning of columns, given as names and Spark's names of their types; refuses those that
-    make no sense.
-    """
+    """Return the meaning of columns, given as names and Spark types, after checking them."""
     types = dict(fields)
     if len(types) < len(fields):
-        raise InvalidInput(f"a column comes twice: {', '.join(name for name, _ in fields)}")
-    given = [name for name in (DEFAULT_ORDER if order is None else order) if name in types]
-    if order is not None and len(given) < len(order):
-        missing = ", ".join(name for name in order if name not in given)
-        raise InvalidInput(f"the rows have no column {missing}, which `order` names")
-    _refuse_strange_columns(list(types), given, space)
+        raise InvalidInput(f"duplicate column in {', '.join(name for name, _ in fields)}")
+    order_names = [name for name in (DEFAULT_ORDER if order is None else order) if name in types]
+    if order is not None and len(order_names) < len(order):
+        missing = ", ".join(name for name in order if name not in order_names)
+        raise InvalidInput(f"option 'order': unknown column {missing}")
+    _check_columns(list(types), order_names, space)
     for name in COLUMNS:
         if types.get(name, "string") != "string":
             raise InvalidInput(
-                f"the column {name} is {types[name]}, not string",
-                hint="For `data`: `to_json(struct(...))` makes the text of a document.",
+                f"column {name!r} must be string, got {types[name]}",
+                hint="For `data`: `to_json(struct(...))` returns the text of a document.",
             )
-    for name in given:
+    for name in order_names:
         if not _ORDER_TYPES.fullmatch(types[name]):
             raise InvalidInput(
-                f"rows cannot be ordered by {name}, which is {types[name]}",
-                hint="Order by whole numbers, strings, dates or times.",
+                f"cannot order rows by column {name!r} of type {types[name]}",
+                hint="Order by integers, strings, dates or times.",
             )
     if space is not None:
         check_did(space)
-    return Shape(space, tuple(given))
+    return Shape(space, tuple(order_names))
 
 
-def _refuse_strange_columns(names: Sequence[str], order: Sequence[str], space: str | None) -> None:
-    strange = [name for name in names if name not in COLUMNS and name not in order]
-    if strange:
+def _check_columns(names: Sequence[str], order: Sequence[str], space: str | None) -> None:
+    unknown = [name for name in names if name not in COLUMNS and name not in order]
+    if unknown:
         raise InvalidInput(
-            f"the sink knows no column {', '.join(strange)}",
-            hint=f"Its columns: {', '.join(COLUMNS)}, and those that the option `order` names "
-            f"({', '.join(DEFAULT_ORDER)} if not given). Select those.",
+            f"unknown column {', '.join(unknown)} of the sink",
+            hint=f"Columns: {', '.join(COLUMNS)}, and those named by the option `order` "
+            f"(default {', '.join(DEFAULT_ORDER)}). Select those.",
         )
     if "id" not in names or "data" not in names:
-        raise InvalidInput("the rows need the columns id and data")
+        raise InvalidInput("columns 'id' and 'data' are required")
     if (space is None) != ("space" in names):
-        raise InvalidInput(
-            "each row needs a space: give the option `space`, or the column, and not both"
-        )
+        raise InvalidInput("pass either the option 'space' or the column 'space'")
 
 
 # In the tasks
@@ -167,20 +158,20 @@ def _refuse_strange_columns(names: Sequence[str], order: Sequence[str], space: s
 def stage(
     batches: Iterable[Any], shape: Shape, folder: str | Path, partition: int, offset: int = 0
 ) -> StagedFile:
-    """Check the rows of a task and keep the good ones in a file below `folder`."""
+    """Check the rows of a task and store the valid ones in a file below `folder`."""
     path = Path(folder) / f"{partition:05d}-{uuid.uuid4().hex}.arrow"
-    writing = _StagingFile(path, shape, partition, offset)
+    staging_file = _StagingFile(path, shape, partition, offset)
     try:
         for batch in batches:
-            writing.take(batch)
-        return writing.close()
+            staging_file.add(batch)
+        return staging_file.close()
     except BaseException:
-        writing.discard()
+        staging_file.discard()
         raise
 
 
 class _StagingFile:
-    """A staged file under way."""
+    """A staged file while it is written."""
 
     def __init__(self, path: Path, shape: Shape, partition: int, offset: int) -> None:
         self._path = path
@@ -203,7 +194,7 @@ class _StagingFile:
         }
         self._bytes = 0
 
-    def take(self, batch: Any) -> None:
+    def add(self, batch: Any) -> None:
         pa = arrow()
         if self._schema is None:
             self._schema = _staged_schema(batch.schema, self._shape)
@@ -251,7 +242,7 @@ class _StagingFile:
             )
 
     def _flush(self, pa: Any) -> None:
-        """Sort what is gathered and write it, the rows of each space together."""
+        """Sort the pending rows and write them, grouped by space."""
         if not self._columns["id"]:
             return
         table = pa.table(self._columns, schema=self._schema)
@@ -310,7 +301,7 @@ def _to_disk(file: Any) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    # The kernel has the same; but a worker of Spark's must not need SQLite.
+    # Duplicated from the kernel, because a Spark worker must not need SQLite.
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -334,29 +325,29 @@ def _staged_schema(schema: Any, shape: Shape) -> Any:
 
 
 def _checked(row: Sequence[Any], order: Sequence[Any], names: Sequence[str]) -> str | None:
-    """The text of a row's data as the log will keep it; refuses what no space would take."""
+    """Return the data of a row as stored in the log; raise if no space would accept it."""
     space, branch, entity, op, data = row
     check_did(space)
     check_entity(entity)
     check_known_branch(branch)
     for name, value in zip(names, order, strict=True):
         if value is None:
-            raise InvalidInput(f"the column {name} is null, so the row has no place in the order")
+            raise InvalidInput(f"order column {name!r} is null")
     if op not in OPERATIONS:
-        raise InvalidInput(f"{op!r} is not an operation", hint="Use set, patch or delete.")
+        raise InvalidInput(f"unknown operation {op!r}", hint="Use set, patch or delete.")
     if op == "delete":
         if data is not None:
-            raise InvalidInput("a delete has no data")
+            raise InvalidInput("operation 'delete' must not have data")
         return None
     if data is None:
-        raise InvalidInput(f"a {op} needs data")
+        raise InvalidInput(f"operation {op!r} requires data")
     try:
         value = decode(data)
     except (TypeError, ValueError, RecursionError) as error:
-        raise ContentError(f"the data is not JSON: {error}") from error
+        raise ContentError(f"data is not valid JSON: {error}") from error
     if op == "set":
         if not isinstance(value, dict):
-            raise InvalidInput("the document is not an object", hint='Wrap it: {"value": ...}.')
+            raise InvalidInput("document must be a JSON object", hint='Wrap it: {"value": ...}.')
         return checked(value, "the document")[0]
     text, patches = checked(value, "the list of patches")
     patch.compile(patches)
@@ -364,7 +355,7 @@ def _checked(row: Sequence[Any], order: Sequence[Any], names: Sequence[str]) -> 
 
 
 def _runs_of(values: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """Each value of a sorted list, with how often it comes."""
+    """Yield each value of a sorted list with its count."""
     start = 0
     for index in range(1, len(values) + 1):
         if index == len(values) or values[index] != values[start]:
@@ -373,6 +364,7 @@ def _runs_of(values: Sequence[str]) -> Iterator[tuple[str, int]]:
 
 
 def index_path(path: Path) -> Path:
+    """Return the path of the index of a staged file."""
     return path.with_suffix(".index")
 
 
@@ -380,24 +372,23 @@ def index_path(path: Path) -> Path:
 
 
 def remove(staged: Iterable[StagedFile | None]) -> None:
-    """Remove staged files; those that are gone already are no error."""
-    for each in staged:
-        if each is not None and each.path:
-            Path(each.path).unlink(missing_ok=True)
-            index_path(Path(each.path)).unlink(missing_ok=True)
+    """Remove staged files, ignoring those that do not exist."""
+    for file in staged:
+        if file is not None and file.path:
+            Path(file.path).unlink(missing_ok=True)
+            index_path(Path(file.path)).unlink(missing_ok=True)
 
 
-def newest(staged: Iterable[StagedFile]) -> float:
-    """When the last of these files was written."""
-    times = [Path(each.path).stat().st_mtime for each in staged if each.path]
+def newest_mtime(staged: Iterable[StagedFile]) -> float:
+    """Return the modification time of the newest of these files."""
+    times = [Path(file.path).stat().st_mtime for file in staged if file.path]
     return max(times, default=0.0)
 
 
 def sweep(staging: Path, own: Path, *, until: float, now: float | None = None) -> None:
-    """Remove what is left of a write that is through, and what writes without a name have left in
-    `staging` long ago.
+    """Remove the files of a completed write, and old files of unnamed writes in `staging`.
 
-    In the folder `own` only files from before `until` go: a committing process may outlive its
+    In the folder `own` only files up to `until` are removed: a committing process may outlive its
     driver, and the next one may be staging the same batch there again.
     """
     with suppress(FileNotFoundError):
@@ -405,12 +396,12 @@ def sweep(staging: Path, own: Path, *, until: float, now: float | None = None) -
             if path.stat().st_mtime <= until:
                 path.unlink(missing_ok=True)
     with suppress(OSError):
-        # It stays where there is something in it.
+        # Fails if it is not empty.
         own.rmdir()
-    moment = time.time() if now is None else now
+    current = time.time() if now is None else now
     if staging.is_dir():
         for folder in staging.glob("write-*"):
-            if _age(folder, moment) > limits.SINK_STAGING_AGE_S:
+            if _age(folder, current) > limits.SINK_STAGING_AGE_S:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -421,27 +412,27 @@ def _age(folder: Path, now: float) -> float:
         return 0.0
 
 
-def facts_of(staged: Iterable[StagedFile]) -> Mapping[str, int]:
-    """How many rows were staged, and how many refused."""
-    listed = list(staged)
+def count_rows(staged: Iterable[StagedFile]) -> Mapping[str, int]:
+    """Return the numbers of staged and of refused rows."""
+    files = list(staged)
     return {
-        "rows": sum(each.rows for each in listed),
-        "refused": sum(each.refused_rows for each in listed),
+        "rows": sum(file.rows for file in files),
+        "refused": sum(file.refused_rows for file in files),
     }
 
 
 Located = tuple[str, Part]
-"""A staged file, and a part of it."""
+"""A staged file and a part of it."""
 
 
-def index_of(staged: Iterable[StagedFile]) -> dict[str, list[Located]]:
-    """Where the rows of each space are, in the order of the spaces' names."""
-    found: dict[str, list[Located]] = {}
-    for each in staged:
-        if each.path:
-            for part in _parts(Path(each.path)):
-                found.setdefault(part.space, []).append((each.path, part))
-    return dict(sorted(found.items()))
+def index_parts(staged: Iterable[StagedFile]) -> dict[str, list[Located]]:
+    """Return the parts of each space, ordered by the name of the space."""
+    parts: dict[str, list[Located]] = {}
+    for file in staged:
+        if file.path:
+            for part in _parts(Path(file.path)):
+                parts.setdefault(part.space, []).append((file.path, part))
+    return dict(sorted(parts.items()))
 
 
 def _parts(path: Path) -> list[Part]:
@@ -449,8 +440,8 @@ def _parts(path: Path) -> list[Part]:
         return msgspec.json.decode(index_path(path).read_bytes(), type=list[Part])
     except FileNotFoundError:
         raise StorageError(
-            f"{path}: a task has staged this file, and it is not here",
-            hint="Tasks and the driver must see one folder: mount the store everywhere, or give "
+            f"{path}: staged file does not exist",
+            hint="Tasks and the driver must share one folder: mount the store everywhere, or set "
             "the option `staging`. If it was swept meanwhile, run again; nothing was written.",
         ) from None
 
@@ -467,25 +458,26 @@ class Row(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def where(self) -> str:
+        """The position of the row, for messages."""
         return f"row {self.row} of partition {self.partition}"
 
 
 class StagedReader:
-    """Staged files, read by parts; few are open at a time, however many there are."""
+    """Reads parts of staged files, with a bounded number of open files."""
 
     def __init__(self) -> None:
         self._files: OrderedDict[str, Any] = OrderedDict()
 
     def rows(self, parts: Sequence[Located]) -> Iterator[Row]:
-        """The rows of one space: by branch, and then in their order."""
+        """Yield the rows of one space, by branch and then in their order."""
         step = max(16, limits.SINK_MERGE_ROWS // len(parts))
         runs = [self._run(number, path, part, step) for number, (path, part) in enumerate(parts)]
         merged = runs[0] if len(runs) == 1 else heapq.merge(*runs, key=_by_key)
         for _, row in merged:
             yield row
 
-    def twice(self, parts: Sequence[Located]) -> tuple[str, str] | None:
-        """A branch and an entity of it that come more than once, if any does."""
+    def find_duplicate(self, parts: Sequence[Located]) -> tuple[str, str] | None:
+        """Return a branch and an entity with more than one row, or None."""
         pa = arrow()
         batches = [
             self._batch(path, number).select(["branch", "id"])
@@ -493,11 +485,11 @@ class StagedReader:
             for number in range(part.first, part.first + part.batches)
         ]
         names = pa.Table.from_batches(batches).group_by(["branch", "id"])
-        counted = names.aggregate([([], "count_all")])
-        if counted.num_rows == sum(part.rows for _, part in parts):
+        counts = names.aggregate([([], "count_all")])
+        if counts.num_rows == sum(part.rows for _, part in parts):
             return None
-        often = counted.filter(pa.compute.field("count_all") > 1).slice(0, 1).to_pylist()[0]
-        return str(often["branch"]), str(often["id"])
+        duplicate = counts.filter(pa.compute.field("count_all") > 1).slice(0, 1).to_pylist()[0]
+        return str(duplicate["branch"]), str(duplicate["id"])
 
     def _run(
         self, number: int, path: str, part: Part, step: int

@@ -1,7 +1,7 @@
-"""The figures of documents: how large the spaces are, and where reading and writing are hot.
+"""Statistics of documents: the sizes of the spaces, and where reads and writes are hot.
 
 sizes      files, commits, revisions, snapshots, blobs, and the bytes of each
-chains     how many patches a read of a newest state replays: median, 99 of 100, longest
+chains     patches that a read of a newest state replays: median, 99th percentile, longest
 dedup      bytes of all documents and patches that were written, against those of distinct ones
 hot        the entities with the most revisions
 """
@@ -14,10 +14,11 @@ from fourfold.pipeline.jobs.snapshots import chains
 from fourfold.pipeline.jobs.stats import Measure
 
 TABLE: Final = "revisions"
-"""Its options are those of the cut."""
+"""The table whose options define the cut."""
 
 
 def figures(measure: Measure, top: int) -> dict[str, Any]:
+    """Return the statistics."""
     documents = _Documents(measure)
     return {
         "spaces": len(measure.cut.marks),
@@ -30,6 +31,7 @@ def figures(measure: Measure, top: int) -> dict[str, Any]:
 
 
 def sentence(found: dict[str, Any]) -> str:
+    """Return a one-line summary."""
     return (
         f"{found['spaces']} spaces, {found['entities']} entities, "
         f"{found['revisions']['count']} revisions; longest chain {found['chains']['longest']}, "
@@ -38,12 +40,12 @@ def sentence(found: dict[str, Any]) -> str:
 
 
 def rows(found: dict[str, Any]) -> int:
-    """How many rows of the log the figures are about."""
+    """Return the number of log rows that were counted."""
     return int(found["revisions"]["count"])
 
 
 class _Documents:
-    """The figures of one cut."""
+    """The statistics of one cut."""
 
     def __init__(self, measure: Measure) -> None:
         self._f = measure.functions
@@ -55,7 +57,7 @@ class _Documents:
         commits = self._table("commits", "seq").count()
         branches = self._table("branches", "branch").count()
         revisions = self._table("revisions", "space,branch,id,data")
-        each = revisions.agg(
+        totals = revisions.agg(
             f.count("*"),
             f.coalesce(f.sum(f.octet_length("data")), f.lit(0)),
             f.countDistinct("space", "branch", "id"),
@@ -65,8 +67,8 @@ class _Documents:
         return {
             "commits": commits,
             "branches": branches,
-            "entities": each[2],
-            "revisions": {"count": each[0], "bytes": each[1]},
+            "entities": totals[2],
+            "revisions": {"count": totals[0], "bytes": totals[1]},
             "snapshots": snapshots,
             "blobs": blobs,
         }
@@ -78,11 +80,11 @@ class _Documents:
         row = found.agg(
             f.percentile_approx("patches", [0.5, 0.99]), f.coalesce(f.max("patches"), f.lit(0))
         ).first()
-        median, most = row[0] or (0, 0)
-        return {"median": median, "p99": most, "longest": row[1]}
+        median, p99 = row[0] or (0, 0)
+        return {"median": median, "p99": p99, "longest": row[1]}
 
     def duplicates(self) -> dict[str, Any]:
-        """Texts count as the same within a space, where a history of facts keeps them once."""
+        """Compare all texts with the distinct ones of each space, as a fact history stores them."""
         f = self._f
         rows = self._table("revisions", "space,data").where(f.col("data").isNotNull())
         texts = rows.select(

@@ -1,15 +1,15 @@
-"""`spark.readStream.format("fourfold")`: the commits of every space as they come.
+"""The streaming source of documents: `spark.readStream.format("fourfold")`.
 
-The offset of a stream is how far it has read each file: `{"did:web:a": 12, ...}`. Seqs are dense
-and the log is only added to, so a range of seqs names the same rows for ever, and a batch that is
-run again reads what it read before.
+The offset of a stream has the seq up to which each file was read: `{"did:web:a": 12, ...}`. Seqs
+are dense and the log is append-only, so a range of seqs always has the same rows, and a repeated
+batch reads the same rows.
 
-A batch has about `max_rows` rows: each file with something new gets a share, and a commit is never
-divided. A space that appears while the stream runs is read from its first commit on. With the
-trigger AvailableNow the end is fixed when the run begins.
+A batch has about `max_rows` rows: each file with new rows gets a share, and a commit is never
+split. A space that is created while the stream runs is read from its first commit. With the trigger
+AvailableNow the end is fixed when the run begins.
 
-Before an offset is given out, the logs of the files that it names are brought to the disk. A commit
-that a power cut could take back would otherwise have left the machine already.
+Before an offset is returned, the WALs of its files are synced. Otherwise a commit that a power
+failure can undo might already have left the machine.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ _OF_A_BATCH: Final = ("at", "cut", "branch", "where")
 
 
 def stream_reader(options: Mapping[str, str], schema: StructType) -> FourfoldStreamReader:
-    """The reader of `DataSource.streamReader`."""
+    """Return the reader for `DataSource.streamReader`."""
     try:
         read = read_options(options)
-        given = {name.lower() for name in options}
+        option_names = {name.lower() for name in options}
         for name in _OF_A_BATCH:
-            if name in given:
-                raise InvalidInput(f"the option {name} is for a batch, not for a stream")
+            if name in option_names:
+                raise InvalidInput(f"option {name!r} is not supported by a stream")
         if not read.table.counted:
-            names = ", ".join(each.name for each in read.tables.tables.values() if each.counted)
+            names = ", ".join(table.name for table in read.tables.tables.values() if table.counted)
             raise InvalidInput(
-                f"the table {read.table_name} cannot be streamed: its rows change",
-                hint=f"These can, since rows are only added to them: {names}.",
+                f"table {read.table_name!r} cannot be streamed: its rows change",
+                hint=f"Tables that can be streamed: {names}.",
             )
         return FourfoldStreamReader(read, column_names(read, schema))
     except FourfoldError as error:
@@ -60,7 +60,7 @@ def stream_reader(options: Mapping[str, str], schema: StructType) -> FourfoldStr
 
 
 class FourfoldStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream. One instance lives on the driver for as long as the query runs."""
+    """A streaming reader. One instance exists on the driver while the query runs."""
 
     def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
         self._options = options
@@ -68,51 +68,57 @@ class FourfoldStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._files: FileFollower | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802
+        """Return the offset where the stream begins."""
         try:
-            return self._following().start_offset()
+            return self._follower().start_offset()
         except FourfoldError as error:
             raise wrap_error(error) from error
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return the row limit of a batch."""
         return ReadMaxRows(self._options.max_rows)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        """Return the end of the next batch."""
         rows = getattr(limit, "max_rows", self._options.max_rows)
         everything = isinstance(limit, ReadAllAvailable)
         try:
-            return self._following().end_offset(start, None if everything else rows)
+            return self._follower().end_offset(start, None if everything else rows)
         except FourfoldError as error:
             raise wrap_error(error) from error
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
-        """How far the logs go, for the progress of the query."""
+        """Return the end of the logs, for the progress of the query."""
         try:
-            return self._following().newest_offset()
+            return self._follower().newest_offset()
         except FourfoldError as error:
             raise wrap_error(error) from error
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Fix the end of the run."""
         try:
-            self._following().freeze_end()
+            self._follower().freeze_end()
         except FourfoldError as error:
             raise wrap_error(error) from error
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """Plan the tasks of a batch."""
         try:
             columns = self._options.table.chosen(self._columns)
-            return [Task(work) for work in self._following().works(start, end, columns)]
+            return [Task(task) for task in self._follower().plan_tasks(start, end, columns)]
         except FourfoldError as error:
             raise wrap_error(error) from error
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one task."""
         assert isinstance(partition, Task)
         return read_batches(partition.work)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a worker gets: not what was seen of ten thousand files."""
+        """Return the state without the file bounds, which workers do not need."""
         return self.__dict__ | {"_files": None}
 
-    def _following(self) -> FileFollower:
+    def _follower(self) -> FileFollower:
         if self._files is None:
             from fourfold.pipeline.stream_source import FileFollower  # noqa: PLC0415
 

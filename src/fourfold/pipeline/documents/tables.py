@@ -1,26 +1,26 @@
-"""The tables of documents, for Spark.
+"""Tables of documents.
 
     commits     one row for each commit          branches   one for each branch
     revisions   the log: each operation          snapshots  whole documents at some seqs
     facts       facts, by their hash             values     the values that facts refer to
-    blobs       metadata; `data` if it is asked for by name
+    blobs       metadata; `data` if `columns` contains it
     state       every entity of a branch at the cut, folded
     history     every version of every entity of a branch, folded
-    files       one row for each file: what is in it, how far it goes, what is wrong with it
+    files       one row for each file: its kind, its newest seq, its problem
 
-Every table begins with `space`, and every one has a hidden column `root`, the store's folder, that
-is read when `columns` names it: the same space may lie in two of many stores.
+Every table begins with `space` and has a hidden column `root`, the store's folder, which is read
+when `columns` contains it: two stores may have the same space.
 
-`operations` is the one shape that folds read, for both histories. It is internal:
+`operations` is the input of folds, for both kinds of history. It is internal:
 
     space string, branch string, id string, seq bigint, op_index int, op string, data string
 
 `op` is 'set', 'patch', 'delete' or 'snapshot'. `data` is the text of the document or of the list
 of patches, and null for a delete. A snapshot row is the whole document after *all* operations of
 its seq, so its `op_index` is `SNAPSHOT_INDEX`, greater than any other: sorted by (seq, op_index),
-rows come in the order in which a fold takes them, and a snapshot replaces all that comes before it
-(only rows of the same branch and its ancestors come before). Snapshots are derived: who wants the
-log alone filters on `op <> 'snapshot'`, which SQLite then applies.
+rows are in fold order, and a snapshot replaces everything before it (only rows of the same branch
+and its ancestors are before it). Snapshots are derived: to read only the log, filter on
+`op <> 'snapshot'`, which SQLite applies.
 
 Branch chains: rows of a child have greater seqs than those that it sees of its parent, so the rows
 of a chain, each branch up to its cap, sorted by (id, seq, op_index), are already in fold order.
@@ -29,9 +29,9 @@ of a chain, each branch up to its cap, sorted by (id, seq, op_index), are alread
 
     space string, branch string, id string, seq bigint, op string, document string
 
-`branch` is the branch that was asked for. `op` is the operation that made the state: 'set', 'patch'
-or 'delete'; a deleted entity is a row whose document is null. `document` is JSON text, keys sorted.
-`state` has one row for each entity that the branch shows; `seq` is that of its newest operation.
+`branch` is the branch being read. `op` is the operation that produced the state: 'set', 'patch' or
+'delete'; a deleted entity is a row whose document is null. `document` is JSON text, keys sorted.
+`state` has one row for each entity of the branch; `seq` is that of its newest operation.
 `history` has one row for each entity and seq: the state after all operations of that commit.
 """
 
@@ -63,7 +63,7 @@ _FOLDED = (
     _SPACE,
     _BRANCH,
     _ID,
-    # The seq of a state is known only when it is folded, so Spark applies conditions on it.
+    # The seq of a state is known only after the fold, so Spark applies conditions on it.
     Column("seq", "bigint", nullable=False),
     Column("op", "string", nullable=False),
     Column("document", "string"),
@@ -74,7 +74,7 @@ _TABLES = (
     Table(
         name="commits",
         model=MODEL,
-        description="One row for each commit: a transaction, or the birth or end of a branch.",
+        description="One row for each commit: a transaction, or the creation or end of a branch.",
         columns=(
             _SPACE,
             _SEQ,
@@ -95,7 +95,7 @@ _TABLES = (
     Table(
         name="revisions",
         model=MODEL,
-        description="The log: one row for each operation on each entity, in both kinds of history.",
+        description="The log: one row for each operation on each entity.",
         columns=(
             _SPACE,
             _BRANCH,
@@ -116,7 +116,7 @@ _TABLES = (
     Table(
         name="operations",
         model=MODEL,
-        description="What folds read: the log and the snapshots in one shape.",
+        description="The input of folds: the log and the snapshots.",
         columns=(_SPACE, _BRANCH, _ID, _SEQ, _OP_INDEX, _OP, _DATA),
         query="revisions",
         recent="recent_revisions",
@@ -158,7 +158,7 @@ _TABLES = (
     Table(
         name="branches",
         model=MODEL,
-        description="One row for each branch, as it stood at the cut.",
+        description="One row for each branch, at the cut.",
         columns=(
             _SPACE,
             _BRANCH,
@@ -175,7 +175,7 @@ _TABLES = (
     Table(
         name="snapshots",
         model=MODEL,
-        description="Whole documents at some seqs: derived, so that no read replays a long history.",
+        description="Whole documents at some seqs, derived to shorten replays.",
         columns=(_SPACE, _BRANCH, _ID, _SEQ, Column("document", "string", nullable=False)),
         query="snapshots",
         position="seq",
@@ -184,7 +184,7 @@ _TABLES = (
     Table(
         name="blobs",
         model=MODEL,
-        description="The blobs: hash, size, type; the bytes when `columns` names `data`.",
+        description="The blobs: hash, size, type; the bytes if `columns` contains `data`.",
         columns=(
             _SPACE,
             Column("hash", "string", nullable=False, filtered=True),
@@ -198,7 +198,7 @@ _TABLES = (
     Table(
         name="state",
         model=MODEL,
-        description="Every entity that a branch shows at the cut, deleted ones too, with its document.",
+        description="Every entity of a branch at the cut, including deleted ones.",
         columns=_FOLDED,
         query="",
         position="seq",
@@ -210,7 +210,7 @@ _TABLES = (
     Table(
         name="history",
         model=MODEL,
-        description="Every version of every entity that a branch shows: its state after each commit.",
+        description="Every version of every entity of a branch: its state after each commit.",
         columns=_FOLDED,
         query="",
         position="seq",
@@ -226,8 +226,8 @@ _FACTS_SQL = load_queries("fourfold.pipeline.documents", "facts.sql").over(_REVI
 
 
 def _kind(history: History, queries: Queries) -> Kind:
-    def position_at(snapshot: ReadTransaction, moment: datetime) -> int:
-        return timestamps.seq_at(history.view(snapshot), moment)
+    def position_at(snapshot: ReadTransaction, time: datetime) -> int:
+        return timestamps.seq_at(history.view(snapshot), time)
 
     return Kind(history.profile, history.migrations, history.seq, position_at, queries)
 

@@ -1,7 +1,7 @@
-"""The check of a space as units of work: which rules on which part of which file.
+"""Units of work for the verification of a space: which rules on which part of a file.
 
-A small file is one unit. A large one is divided: its pages, the rules that look at it as a whole,
-and for each kind of key several stretches.
+A small file is one unit. A large one is divided: its pages, the rules that need the whole file, and
+for each kind of key several ranges.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fourfold.store.space_verify import faults_of, history_in, opened, rules_of
 
 
 def units(file: StoreFile) -> list[Unit]:
-    """The work that a file is."""
+    """Return the units of a file."""
     count = -(-file.bytes // limits.VERIFY_PART_BYTES)
     if count <= 1:
         return [Unit(file.path, file.space, file.bytes)]
@@ -28,16 +28,16 @@ def units(file: StoreFile) -> list[Unit]:
         with opened(path, history) as view:
             parts = list(verify.parts(view, rules_of(history), count))
     except FourfoldError:
-        # Whoever checks it will meet the same error, and report it.
+        # The verification of the unit meets the same error and reports it.
         return [Unit(file.path, file.space, file.bytes)]
     share = file.bytes // len(parts)
     return [Unit(file.path, file.space, share, only, part) for only, part in parts]
 
 
 def iter_problems(unit: Unit) -> Iterator[VerifyProblem]:
-    """What is wrong in a unit."""
-    for fault in faults_of(Path(unit.path), unit.only, unit.part):
-        key = {name: value for name, value in fault.key.items() if value is not None}
+    """Yield the problems of a unit."""
+    for problem in faults_of(Path(unit.path), unit.only, unit.part):
+        key = {name: value for name, value in problem.key.items() if value is not None}
         yield VerifyProblem(
-            unit.path, unit.space, fault.table, str(fault), key, fault.expected, fault.found
+            unit.path, unit.space, problem.table, str(problem), key, problem.expected, problem.found
         )

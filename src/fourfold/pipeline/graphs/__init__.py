@@ -1,3 +1,3 @@
-"""What graphs plug into the pipeline: their tables, the fold of current objects, checks."""
+"""Graphs in the pipeline: tables, the fold of current objects, and verification."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""From one table of graphs to the tables of the apps: which queries on which of them.
+"""Expand a table of graphs into queries on the tables of the apps.
 
-A statement asks many apps at once, because each has its price; how many is bounded by what SQLite
-takes. A condition on the app chooses among them before anything is asked.
+A statement covers many apps, because each statement has a cost; their number is bounded by SQLite's
+limits. A condition on the app selects among them first.
 """
 
 from __future__ import annotations
@@ -25,27 +25,30 @@ _NUMBER: Final = re.compile(r"\d{1,18}")
 
 
 class App(NamedTuple):
+    """An app of a file."""
+
     app_id: int
     slug: str
 
 
 def spread(
-    mark: FileBound, options: ReadOptions, conditions: Sequence[Condition], query: str
+    bound: FileBound, options: ReadOptions, conditions: Sequence[Condition], query: str
 ) -> Iterator[tuple[str, ...]]:
-    """The queries that a table is in one file, those of one statement together."""
+    """Yield the queries of a table in one file, grouped by statement."""
     if "{n}" not in query:
         yield (query,)
         return
     kinds = KINDS if options.table.name == "changes" else (shapes.TABLES.get(options.table.name),)
-    wanted = [
+    selected_kinds = [
         kind
         for kind in kinds
-        # A table of its own kind says so in its rows, if it does, and SQLite looks at them.
-        if kind is None or all(each.holds(kind) for each in conditions if each.column == "kind")
+        # A table of one kind has it in its rows, if at all, and SQLite compares it.
+        if kind is None
+        or all(condition.holds(kind) for condition in conditions if condition.column == "kind")
     ]
     texts: list[str] = []
-    for app in apps_of(mark, options, conditions):
-        for kind in wanted:
+    for app in apps_of(bound, options, conditions):
+        for kind in selected_kinds:
             filled = query.replace("{n}", str(app.app_id))
             if kind is not None:
                 filled = filled.replace("{kind}", kind).replace("{columns}", shapes.selected(kind))
@@ -54,55 +57,61 @@ def spread(
         yield tuple(texts[at : at + limits.SOURCE_SELECTS_MAX])
 
 
-def apps_of(mark: FileBound, options: ReadOptions, conditions: Sequence[Condition]) -> list[App]:
-    """The apps of a file that are wanted: all, or one; and of a range of numbers, those in it."""
-    if mark.since and options.table.position is not None:
-        rows = cuts.fetch_rows(mark, SQL.apps_between, (mark.since, mark.seq))
+def apps_of(bound: FileBound, options: ReadOptions, conditions: Sequence[Condition]) -> list[App]:
+    """Return the selected apps of a file: all or one, limited to those in the range of seqs."""
+    if bound.since and options.table.position is not None:
+        rows = cuts.fetch_rows(bound, SQL.apps_between, (bound.since, bound.seq))
     else:
-        rows = cuts.fetch_rows(mark, SQL.all_apps)
-    found = [App(*row) for row in rows]
+        rows = cuts.fetch_rows(bound, SQL.all_apps)
+    apps = [App(*row) for row in rows]
     if options.app is not None:
-        found = [each for each in found if options.app in {each.slug, str(each.app_id)}]
-    return [each for each in found if _allowed(each, conditions)]
+        apps = [app for app in apps if options.app in {app.slug, str(app.app_id)}]
+    return [app for app in apps if _allowed(app, conditions)]
 
 
 def _allowed(app: App, conditions: Sequence[Condition]) -> bool:
-    known: dict[str, Any] = {"app": app.slug, "app_id": app.app_id}
-    return all(each.holds(known[each.column]) for each in conditions if each.column in known)
-
-
-def check_app(marks: Sequence[FileBound], options: ReadOptions) -> None:
-    """Refuse an app that no file has: its name is wrong."""
-    if options.app is None or not marks:
-        return
-    for mark in marks:
-        for row in cuts.fetch_rows(mark, SQL.all_apps):
-            if options.app in {row[1], str(row[0])}:
-                return
-    raise NotFound(
-        f"no store of {options.location} has an app {options.app!r}",
-        hint="`fourfold app list` names the apps of a store.",
+    values: dict[str, Any] = {"app": app.slug, "app_id": app.app_id}
+    return all(
+        condition.holds(values[condition.column])
+        for condition in conditions
+        if condition.column in values
     )
 
 
-def counted(mark: FileBound, options: ReadOptions, after: int, most: int) -> list[tuple[int, int]]:
-    """How many rows the first numbers behind one have, up to the end of the mark."""
+def check_app(bounds: Sequence[FileBound], options: ReadOptions) -> None:
+    """Raise NotFound if no file has the app."""
+    if options.app is None or not bounds:
+        return
+    for bound in bounds:
+        for row in cuts.fetch_rows(bound, SQL.all_apps):
+            if options.app in {row[1], str(row[0])}:
+                return
+    raise NotFound(
+        f"{options.location}: unknown app {options.app!r}",
+        hint="Run `fourfold app list` to list the apps of a store.",
+    )
+
+
+def counted(
+    bound: FileBound, options: ReadOptions, after: int, limit: int
+) -> list[tuple[int, int]]:
+    """Count the rows of the first `limit` seqs after `after`, up to the bound."""
     if options.table.name == "envelopes":
         return [
             (row[0], row[1])
-            for row in cuts.fetch_rows(mark, SQL.count_envelopes, (after, mark.seq, most))
+            for row in cuts.fetch_rows(bound, SQL.count_envelopes, (after, bound.seq, limit))
         ]
-    numbers = cuts.fetch_rows(mark, SQL.numbers, (after, mark.seq, most))
+    numbers = cuts.fetch_rows(bound, SQL.numbers, (after, bound.seq, limit))
     if not numbers:
         return []
     counts = {int(row[0]): 0 for row in numbers}
-    upto = numbers[-1][0]
-    apps = {each.app_id for each in apps_of(mark, options, ())}
+    until = numbers[-1][0]
+    apps = {app.app_id for app in apps_of(bound, options, ())}
     written = {(row[1], kind) for row in numbers for kind in KINDS if row[2] & BITS[kind]}
-    asked = KINDS if options.table.name == "changes" else (shapes.TABLES[options.table.name],)
+    kinds = KINDS if options.table.name == "changes" else (shapes.TABLES[options.table.name],)
     for app_id, kind in sorted(written):
-        if app_id in apps and kind in asked:
+        if app_id in apps and kind in kinds:
             sql = SQL.count_rows.replace("{n}", str(app_id)).replace("{kind}", kind)
-            for seq, rows in cuts.fetch_rows(mark, sql, (after, upto)):
+            for seq, rows in cuts.fetch_rows(bound, sql, (after, until)):
                 counts[seq] = counts.get(seq, 0) + rows
     return sorted(counts.items())

@@ -1,14 +1,12 @@
-"""The fold of graphs over Arrow batches: the very functions that say which version is current, and
-what is hidden.
+"""The fold of graphs over Arrow batches.
 
-Rows come in the shape of the table `versions`: those about one object together, its versions and
-the ratings that may suppress it or what it points at, in any order. Out comes the newest version of
-each object, unless it is hidden. One object is in memory at a time.
+It applies the functions of the model that determine the current version and what is hidden. Its
+input has the columns of the table `versions`: the rows of one object are consecutive, its versions
+and the ratings that may suppress it or its targets, in any order. Its output is the newest version
+of each object, unless it is hidden. One object is in memory at a time.
 
-What the fold of current objects reads of a file: for each app and kind, the versions of objects,
-and the ratings that may suppress them, merged by object.
-
-A large table is cut into parts by the ids of its objects. Small ones of many apps share a task.
+The input is read per app and kind, merged by object. A large table is split by object id. Small
+tables of many apps share a task.
 """
 
 from __future__ import annotations
@@ -35,11 +33,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_SHOWN = [column.name for column in shapes.of_all()]
+_OUTPUT = [column.name for column in shapes.of_all()]
 
 
 class _Version(NamedTuple):
-    """A row of `versions`, as the fold looks at it."""
+    """A row of `versions`, as the fold uses it."""
 
     app_id: int
     target: int
@@ -54,11 +52,11 @@ class _Version(NamedTuple):
     value_number: float | None
     wanted: str
     via: int
-    """The id of the version, or of the one that a judgement is about."""
+    """The id of the version, or of the version that a judgement refers to."""
     judged_owner: int | None
     """The owner of what a judgement suppresses."""
     place: tuple[Any, int]
-    """The batch that the row is in, and where."""
+    """The batch of the row, and its index there."""
 
 
 _OWN = _Version._fields[:-1]
@@ -67,11 +65,11 @@ _about = attrgetter("app_id", "wanted", "target")
 
 
 def fold_current(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The current objects, as rows of the table `current`."""
+    """Yield the current objects as rows of the table `current`."""
     for _, group in groupby(_newest(batches), lambda row: id(row.place[0])):
-        found = list(group)
-        batch = found[0].place[0].select(_SHOWN)
-        yield batch.take(arrow().array([row.place[1] for row in found]))
+        rows = list(group)
+        batch = rows[0].place[0].select(_OUTPUT)
+        yield batch.take(arrow().array([row.place[1] for row in rows]))
 
 
 def _newest(batches: Iterable[pa.RecordBatch]) -> Iterator[_Version]:
@@ -83,13 +81,17 @@ def _newest(batches: Iterable[pa.RecordBatch]) -> Iterator[_Version]:
         trusted = frozenset(json.loads(batch.column("trusted")[at].as_py()))
         versions = [row for row in rows if row.kind == row.wanted]
         for row in fold.current(versions, node).values():
-            about = [each for each in rows if each.kind == _JUDGEMENT and each.via == row.via]
+            about = [
+                judgement
+                for judgement in rows
+                if judgement.kind == _JUDGEMENT and judgement.via == row.via
+            ]
             if suppressed or not _is_hidden(fold.current(about, node).values(), trusted):
                 yield row
 
 
 def _is_hidden(judgements: Iterable[_Version], trusted: frozenset[int]) -> bool:
-    """Return True if one of the current ratings of what hides a row counts."""
+    """Return True if one of the current ratings hides the row."""
     return any(
         fold.is_hidden(by, judgement.judged_owner, trusted)
         for judgement in judgements
@@ -119,88 +121,89 @@ _HIDDEN_BY: Final[dict[Kind, tuple[tuple[str, Kind], ...]]] = {
     "edge": REFERENCES["edge"],
     "rating": REFERENCES["rating"],
 }
-"""What a row is hidden with: by which of its columns, and of which kind. An attribute is hidden
-with its parent as well, and takes along what points at it.
+"""The columns and kinds through which a row is hidden. An attribute is also hidden with its parent,
+and hides what points at it.
 """
 _CONSTANT: Final = ("node", "trusted", "suppressed")
 _BLOB: Final = "value_blob"
 _LAST: Final = 2**62
 
 
-def objects(marks: Sequence[FileBound], options: ReadOptions) -> Iterator[tuple[int, Piece]]:
+def objects(bounds: Sequence[FileBound], options: ReadOptions) -> Iterator[tuple[int, Piece]]:
+    """Yield the input of the table `current`, each piece with its approximate bytes."""
     kinds = [kind for kind in KINDS if options.conditions.allow("kind", kind)]
-    for mark in marks:
+    for bound in bounds:
         tables = [
             (app, kind)
-            for app in apps_of(mark, options, options.conditions.items)
+            for app in apps_of(bound, options, options.conditions.items)
             for kind in kinds
         ]
         if not tables:
             continue
-        [(node,)] = cuts.fetch_rows(mark, SQL.node)
-        share = mark.bytes // len(tables)
-        # With few tables one may be large, and is divided; many share statements.
+        [(node,)] = cuts.fetch_rows(bound, SQL.node)
+        share = bound.bytes // len(tables)
+        # A single table may be large and is split; many tables share statements.
         size = 1 if share > options.partition_bytes else limits.SOURCE_SELECTS_MAX // 4
         for at in range(0, len(tables), size):
-            some = tables[at : at + size]
-            ranges = _ranges(mark, options, some[0], share) if size == 1 else [(0, _LAST)]
+            group = tables[at : at + size]
+            ranges = _ranges(bound, options, group[0], share) if size == 1 else [(0, _LAST)]
             for between in ranges:
-                cost = share * len(some) // len(ranges)
-                yield cost, _piece(mark, options, str(node), some, between)
+                cost = share * len(group) // len(ranges)
+                yield cost, _piece(bound, options, str(node), group, between)
 
 
 def _ranges(
-    mark: FileBound, options: ReadOptions, table: tuple[App, Kind], share: int
+    bound: FileBound, options: ReadOptions, table: tuple[App, Kind], share: int
 ) -> list[tuple[int, int]]:
     parts = -(-share // options.partition_bytes)
     sql = SQL.greatest_object.replace("{n}", str(table[0].app_id)).replace("{kind}", table[1])
-    [(greatest,)] = cuts.fetch_rows(mark, sql)
+    [(greatest,)] = cuts.fetch_rows(bound, sql)
     width = max(1, -(-greatest // parts))
     return [(low, low + width) for low in range(0, max(greatest, 1), width)]
 
 
 def _piece(
-    mark: FileBound,
+    bound: FileBound,
     options: ReadOptions,
     node: str,
     tables: Sequence[tuple[App, Kind]],
     between: tuple[int, int],
 ) -> Piece:
     read = options.tables.table(options.table.reads).chosen()
-    casts = [(each.name, _CASTS[each.type]) for each in read if each.name not in _CONSTANT]
+    casts = [(column.name, _CASTS[column.type]) for column in read if column.name not in _CONSTANT]
     blobs = _BLOB in (options.columns or ())
     columns = ", ".join(_cast(name, cast, blobs=blobs) for name, cast in casts)
-    merged = [SQL.merged.format(columns=columns, parts=_parts(*each, mark)) for each in tables]
+    merged = [SQL.merged.format(columns=columns, parts=_parts(*table, bound)) for table in tables]
     sql = SQL.folding.format(
         samples=", ".join(f'{_SAMPLES[cast]} AS "{name}"' for name, cast in casts),
         merged=" ".join(merged),
     )
     constants: tuple[tuple[str, Any], ...] = (
-        (SPACE, mark.space),
-        (ROOT, mark.root),
+        (SPACE, bound.space),
+        (ROOT, bound.root),
         ("node", node),
         ("trusted", json.dumps(options.trusted)),
         ("suppressed", options.suppressed),
     )
-    return Piece(mark.path, sql, between, constants)
+    return Piece(bound.path, sql, between, constants)
 
 
-def _parts(app: App, kind: Kind, mark: FileBound) -> str:
-    parts = [_filled(SQL.versions, app, kind, kind, mark)]
+def _parts(app: App, kind: Kind, bound: FileBound) -> str:
+    parts = [_filled(SQL.versions, app, kind, kind, bound)]
     for column, target in _HIDDEN_BY[kind]:
         queries = [SQL.judgements] + [SQL.judgements_of_parents] * (target == "attr")
         for query in queries:
             judged = query.replace("{column}", column).replace("{target}", target)
-            parts.append(_filled(judged, app, "rating", kind, mark))
+            parts.append(_filled(judged, app, "rating", kind, bound))
     return " UNION ALL ".join(parts)
 
 
 def _cast(name: str, cast: str, *, blobs: bool) -> str:
-    """A column with its type; bytes that nobody asked for are not read."""
+    """Return a column with its type; bytes that are not selected are not read."""
     value = "NULL" if name == _BLOB and not blobs else f'"{name}"'
     return f'CAST({value} AS {cast}) AS "{name}"'
 
 
-def _filled(query: str, app: App, table: Kind, kind: Kind, mark: FileBound) -> str:
+def _filled(query: str, app: App, table: Kind, kind: Kind, bound: FileBound) -> str:
     text = query.replace("{n}", str(app.app_id)).replace("{kind}", kind)
-    return text.replace("{columns}", shapes.selected(table)).replace("{cut}", str(mark.seq))
+    return text.replace("{columns}", shapes.selected(table)).replace("{cut}", str(bound.seq))

@@ -1,13 +1,12 @@
-"""What `load` brings into graphs: lines of JSON, each an envelope.
+"""Load envelopes into graphs from JSON lines.
 
     {"trace_id": "...", "ops": [{"op": "parent_create", "app_id": 1, ...}, ...]}
 
-Spark's tasks check the shape of every line and stage those that are right; if one is not, nothing
-is written. Then this process applies them, in the order of the lines, each under a number of its
-own, a page of them in one transaction. How far a load has come is a setting that is written in the
-same transaction: a load that was killed goes on where it was, and one that is through does nothing.
-What an envelope points at is known only when it is applied; one that is refused then stops the load
-there, or is left out with `skip_bad`.
+Spark's tasks check every line and stage the valid ones; if one is invalid, nothing is written. Then
+this process applies them, in the order of the lines, each under its own seq, a page of them in one
+transaction. The progress of a load is a setting that is written in the same transaction: a killed
+load continues where it was, and a completed one does nothing. References of an envelope are checked
+only when it is applied; a refused envelope stops the load there, or is skipped with `skip_bad`.
 """
 
 from __future__ import annotations
@@ -34,15 +33,18 @@ _FOR_DOCUMENTS: Final = ("space", "space_from", "order", "history")
 
 
 def refuse_options(options: Mapping[str, Any]) -> None:
+    """Raise InvalidInput for options that only apply to documents."""
     for name in _FOR_DOCUMENTS:
         if options[name] is not None:
-            raise InvalidInput(f"--{name.replace('_', '-')} is for documents")
+            raise InvalidInput(
+                f"option --{name.replace('_', '-')} requires model 'documents', got 'graphs'"
+            )
     if options["format"] not in {None, "ndjson"}:
-        raise InvalidInput("envelopes are loaded from lines of JSON")
+        raise InvalidInput(f"format must be ndjson for envelopes, got {options['format']!r}")
 
 
 class EnvelopeCheck:
-    """What a task does with lines: each goes on with what is wrong with it, if anything is."""
+    """Task function: adds the problem of each line, if any."""
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         pa = arrow()
@@ -60,36 +62,36 @@ def _problem(line: str) -> str | None:
     try:
         envelopes.parse(msgspec.json.decode(line))
     except msgspec.DecodeError as error:
-        return f"it is no JSON: {error}"
+        return f"not valid JSON: {error}"
     except FourfoldError as error:
         return error.message
     return None
 
 
 def staged(context: Context, rows: Any) -> str:
-    """The lines that are right, in their order, where no reader looks."""
+    """Stage the valid lines in their order; return the folder."""
     folder = context.staging / "envelopes"
     shutil.rmtree(folder, ignore_errors=True)
     with context.spark_progress("checking"):
         checked = rows.select("value", *_ORDER).mapInArrow(EnvelopeCheck(), SCHEMA)
         checked.orderBy(*_ORDER).write.parquet(str(folder))
         bad = context.spark.read.schema(SCHEMA).parquet(str(folder)).where("problem is not null")
-        found = bad.orderBy(*_ORDER).limit(limits.VERIFY_FAULTS_SHOWN).collect()
-    if found and not context.skip_bad:
-        first = found[0]
+        problems = bad.orderBy(*_ORDER).limit(limits.VERIFY_FAULTS_SHOWN).collect()
+    if problems and not context.skip_bad:
+        first = problems[0]
         raise InvalidInput(
             f"{first['_file']}: {first['problem']}: {first['line'][:200]}",
-            hint="Mend the lines, or leave them out: --skip-bad.",
+            hint="Fix the lines, or skip them with --skip-bad.",
             details={
-                "bad": [{"line": row["line"][:200], "problem": row["problem"]} for row in found]
+                "bad": [{"line": row["line"][:200], "problem": row["problem"]} for row in problems]
             },
         )
-    context.skipped += [SkippedFile(row["line"][:200], row["problem"]) for row in found]
+    context.skipped += [SkippedFile(row["line"][:200], row["problem"]) for row in problems]
     return str(folder)
 
 
 def commit(context: Context, folder: str, job: str) -> Report:
-    """Apply what is staged, from where an earlier run has come to."""
+    """Apply the staged lines, continuing after an earlier run."""
     key = f"load:{job}"
     with open_store(context.root) as store:
         graphs = store.graphs
@@ -110,12 +112,12 @@ def commit(context: Context, folder: str, job: str) -> Report:
             "refused": len(context.skipped),
         },
         sentence=f"{counted(added, 'envelope')} applied"
-        + (f", {already} were there already" if already else ""),
+        + (f", {already} already existed" if already else ""),
     )
 
 
 def _lines(folder: Path) -> Iterator[str]:
-    """The staged lines in their order; files are named in that order."""
+    """Yield the staged lines in their order, which is that of the file names."""
     import pyarrow.parquet as pq  # noqa: PLC0415 - an optional dependency
 
     for path in sorted(folder.glob("*.parquet")):
@@ -127,12 +129,12 @@ def _lines(folder: Path) -> Iterator[str]:
 
 
 def _applied(context: Context, graphs: Graphs, page: Sequence[str], note: tuple[str, str]) -> int:
-    """Apply a page in one transaction. If one is refused, all of the page stay out; unless bad ones
-    are to be left out: then each is tried for itself, and notes by itself how far it is.
+    """Apply a page in one transaction; return the number of envelopes. If one is refused, the page
+    is not written; with `skip_bad` each is applied separately with its own progress.
     """
-    given = [msgspec.json.decode(line) for line in page]
+    envelopes_ = [msgspec.json.decode(line) for line in page]
     try:
-        return len(graphs.apply_many(given, note=note))
+        return len(graphs.apply_many(envelopes_, note=note))
     except FourfoldError as error:
         if not context.skip_bad or error.retryable:
             raise
@@ -140,7 +142,7 @@ def _applied(context: Context, graphs: Graphs, page: Sequence[str], note: tuple[
     count = 0
     for at, line in enumerate(page, start=end - len(page) + 1):
         try:
-            graphs.apply_many([given[at - end - 1]], note=(key, str(at)))
+            graphs.apply_many([envelopes_[at - end - 1]], note=(key, str(at)))
             count += 1
         except FourfoldError as error:
             context.skipped.append(SkippedFile(line[:200], error.message))

@@ -1,7 +1,7 @@
-"""What `materialize` keeps of graphs: current objects of all apps, with their types and apps.
+"""What `materialize` stores of graphs: current objects of all apps, types and apps.
 
-A rating hides objects that were written long before it, so what is current is not told by what is
-new: every run that has something new writes the tables anew.
+A rating hides objects that were written long before it, so the current objects do not follow from
+new rows alone: every run with new rows rewrites the tables.
 """
 
 from __future__ import annotations
@@ -23,6 +23,6 @@ NOUN: Final = "object"
 WHOLE: Final = True
 
 
-def generation(mark: FileBound) -> int:
-    """Another number once an app was added: that takes no number."""
-    return len(cuts.fetch_rows(mark, _SQL.all_apps))
+def generation(bound: FileBound) -> int:
+    """Return a number that changes when an app is added, which has no seq."""
+    return len(cuts.fetch_rows(bound, _SQL.all_apps))

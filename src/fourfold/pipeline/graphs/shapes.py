@@ -1,8 +1,8 @@
-"""The columns of the tables of graphs: one shape for each kind, and one that holds them all.
+"""Columns of the tables of graphs: one shape for each kind, and one for all kinds.
 
-Every app has tables of its own, but the tables of a kind are alike in all apps. So there is one
-table for each kind, in which `app` says whose row it is, and not one for each of ten thousand apps.
-Where rows of all kinds stand together, a column that a kind does not have is null.
+Every app has its own tables, but the tables of a kind are alike in all apps. So there is one table
+for each kind, with the column `app`, and not one for each of ten thousand apps. In tables with rows
+of all kinds, a column that a kind does not have is null.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _COLUMNS: Final = {
     },
     "origin": Column("origin", "string", nullable=False, filtered=True),
     "leads": Column("leads", "boolean", nullable=False),
-    # Whoever wrote a row may have given these times, in any form that ISO 8601 has.
+    # The writer of a row may have set these times, in any ISO 8601 format.
     "created_at": Column("created_at", "string", nullable=False),
     "updated_at": Column("updated_at", "string"),
     "value_text": Column("value_text", "string"),
@@ -68,32 +68,32 @@ FIELDS: Final = (
     "position",
     "leads",
 )
-"""All fields that a row of any kind has, in the order of the tables."""
+"""All fields of rows of any kind, in the order of the tables."""
 
 
 def of_kind(kind: Kind) -> tuple[Column, ...]:
-    """The columns of the table of one kind."""
+    """Return the columns of the table of one kind."""
     own = [name for name in FIELDS if name in ROWS[kind]._fields]
     return (*APP, TYPE, *(_COLUMNS[name] for name in own))
 
 
 def of_all() -> tuple[Column, ...]:
-    """The columns of a table that holds all kinds."""
+    """Return the columns of a table with all kinds."""
     return (*APP, KIND, TYPE, *(_COLUMNS[name] for name in FIELDS))
 
 
 def of_folded() -> tuple[Column, ...]:
-    """The same for a table that is folded: what a condition rules out is not known before that, but
-    for the app and the kind.
+    """Return the columns of a folded table with all kinds; only app and kind are filtered, because
+    other values are known only after the fold.
     """
-    return (*APP, KIND, *(replace(each, filtered=False) for each in of_all()[len(APP) + 1 :]))
+    return (*APP, KIND, *(replace(column, filtered=False) for column in of_all()[len(APP) + 1 :]))
 
 
 def selected(kind: Kind) -> str:
-    """Every field of a row of this kind, null where it has none: for a SELECT."""
+    """Return every field of a row of this kind as SELECT columns, null if it has none."""
     own = ROWS[kind]._fields
     return ", ".join(f"{f'r.{name}' if name in own else 'NULL'} AS {name}" for name in FIELDS)
 
 
 TABLES: Final[dict[str, Kind]] = {f"{kind}s": kind for kind in KINDS}
-"""The table of each kind."""
+"""Kinds by table name."""

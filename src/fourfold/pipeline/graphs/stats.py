@@ -1,9 +1,9 @@
-"""The figures of graphs: what the apps hold, how often objects change, how far peers are behind.
+"""Statistics of graphs: the size of apps, how often objects change, and the lag of peers.
 
 apps       how many, with the rows and bytes of all of them
 kinds      rows, objects and current objects of each kind
-numbers    how many were given out
-peers      how far the one that is furthest behind is
+numbers    how many seqs were assigned
+peers      the greatest lag of a peer
 hot        the apps with the most rows
 """
 
@@ -18,6 +18,7 @@ TABLE: Final = "envelopes"
 
 
 def figures(measure: Measure, top: int) -> dict[str, Any]:
+    """Return the statistics."""
     f = measure.functions
     apps = measure.table("apps", "app,rows,bytes")
     count, rows, size = apps.agg(
@@ -28,30 +29,31 @@ def figures(measure: Measure, top: int) -> dict[str, Any]:
         f.coalesce(f.max("lag"), f.lit(0)),
         f.coalesce(f.max("waiting"), f.lit(0)),
     )
-    known, lag, waiting = peers.first()
+    peer_count, lag, waiting = peers.first()
     hot = apps.select("app", "rows", "bytes").orderBy(f.desc("rows"), "app").limit(top)
     return {
         "apps": count,
         "rows": rows,
         "bytes": size,
         "file_bytes": measure.file_bytes,
-        "numbers": sum(mark.seq for mark in measure.cut.marks),
+        "numbers": sum(bound.seq for bound in measure.cut.marks),
         "kinds": _kinds(measure),
-        "peers": {"count": known, "lag": lag, "waiting": waiting},
+        "peers": {"count": peer_count, "lag": lag, "waiting": waiting},
         "hot": [row.asDict() for row in hot.collect()],
     }
 
 
-def sentence(found: dict[str, Any]) -> str:
+def sentence(figures: dict[str, Any]) -> str:
+    """Return a one-line summary."""
     return (
-        f"{found['apps']} apps, {found['rows']} rows under {found['numbers']} numbers; "
-        f"{found['peers']['count']} peers, the last {found['peers']['lag']} numbers behind"
+        f"{figures['apps']} apps, {figures['rows']} rows in {figures['numbers']} transactions; "
+        f"{figures['peers']['count']} peers, maximum lag {figures['peers']['lag']}"
     )
 
 
-def rows(found: dict[str, Any]) -> int:
-    """How many rows of the log the figures are about."""
-    return int(found["rows"])
+def rows(figures: dict[str, Any]) -> int:
+    """Return the number of log rows that were counted."""
+    return int(figures["rows"])
 
 
 def _kinds(measure: Measure) -> dict[str, dict[str, int]]:
@@ -61,11 +63,11 @@ def _kinds(measure: Measure) -> dict[str, dict[str, int]]:
         f.count("*").alias("rows"), f.countDistinct("root", "app_id", "object_id").alias("objects")
     )
     current = measure.table("current", "kind").groupBy("kind").count()
-    found: dict[str, dict[str, int]] = {
+    kinds: dict[str, dict[str, int]] = {
         kind: {"rows": 0, "objects": 0, "current": 0} for kind in KINDS
     }
     for row in counted.collect():
-        found[row["kind"]] |= {"rows": row["rows"], "objects": row["objects"]}
+        kinds[row["kind"]] |= {"rows": row["rows"], "objects": row["objects"]}
     for row in current.collect():
-        found[row["kind"]]["current"] = row["count"]
-    return found
+        kinds[row["kind"]]["current"] = row["count"]
+    return kinds

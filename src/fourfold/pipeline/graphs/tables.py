@@ -1,21 +1,20 @@
-"""The tables of graphs, for Spark.
+"""Tables of graphs.
 
     parents, attrs, edges, ratings    rows as they were written, every version, of all apps
-    changes     the same rows of all kinds together: the change feed; can be streamed
-    current     the newest version of every object at the cut, without what is suppressed; folded
-    apps        the apps, with what they hold     types       the types of every app
-    envelopes   what was written under each number; can be streamed
+    changes     the rows of all kinds together: the change feed; can be streamed
+    current     the newest version of every object at the cut, without suppressed ones; folded
+    apps        the apps, with their usage        types       the types of every app
+    envelopes   the app and the kinds of each transaction; can be streamed
     logs        the apps' own logs                identities  public keys
-    peers       how far peers and this node have told each other
-    files       one row for each file: what is in it, how far it goes, what is wrong with it
+    peers       what peers and this node have sent and received
+    files       one row for each file: its kind, its newest seq, its problem
 
-There is one table for each kind, whatever apps there are: the column `app` says whose row it is,
-and the option `app` reads one app alone. The number that orders everything is `global_seq`: a cut
-is one, an offset of a stream is one, and `at` may be one. Nothing that was written under one number
-is ever cut.
+There is one table for each kind, whatever apps there are: the column `app` has the app of a row,
+and the option `app` selects one. Everything is ordered by `global_seq`: a cut, a stream offset and
+`at` are seqs. A transaction is never split.
 
-`versions` is what the fold of `current` reads, and internal: the versions of objects, and with each
-the ratings that suppress its object or what it points at, those of one object together.
+`versions` is internal, the input of `current`: the versions of objects, and with each the ratings
+that suppress its object or its targets, grouped by object.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ _SEQ = Column("global_seq", "bigint", nullable=False, filtered=True)
 _CREATED = Column("created_at", "timestamp")
 
 
-def _written(name: str, says: str, columns: tuple[Column, ...]) -> Table:
-    """A table of rows of the log."""
+def _written(name: str, description: str, columns: tuple[Column, ...]) -> Table:
+    """Return a table of log rows."""
     return Table(
         name=name,
         model=MODEL,
-        description=says,
+        description=description,
         columns=columns,
         query="rows",
         position="global_seq",
@@ -54,12 +53,12 @@ _TABLES = (
     _written("parents", "The objects of all apps: every version.", shapes.of_kind("parent")),
     _written("attrs", "The attributes of objects: every version.", shapes.of_kind("attr")),
     _written("edges", "The edges between objects: every version.", shapes.of_kind("edge")),
-    _written("ratings", "What was said about objects: every version.", shapes.of_kind("rating")),
+    _written("ratings", "The ratings of objects: every version.", shapes.of_kind("rating")),
     _written("changes", "The rows of all kinds, in the order of the log.", shapes.of_all()),
     Table(
         name="current",
         model=MODEL,
-        description="The newest version of every object at the cut, without what is suppressed.",
+        description="The newest version of every object at the cut, without suppressed ones.",
         columns=shapes.of_folded(),
         query="",
         fold="fourfold.pipeline.graphs.fold:fold_current",
@@ -69,10 +68,10 @@ _TABLES = (
     Table(
         name="versions",
         model=MODEL,
-        description="What the fold of current objects reads.",
+        description="The input of the fold of current objects.",
         columns=(
             Column("target", "bigint"),
-            *(Column(each.name, each.type) for each in shapes.of_all()),
+            *(Column(column.name, column.type) for column in shapes.of_all()),
             Column("node", "string"),
             Column("wanted", "string"),
             Column("via", "bigint"),
@@ -86,7 +85,7 @@ _TABLES = (
     Table(
         name="apps",
         model=MODEL,
-        description="The apps, with what they hold and may hold.",
+        description="The apps, with their usage and limits.",
         columns=(
             *shapes.APP,
             Column("title", "string", nullable=False),
@@ -112,7 +111,7 @@ _TABLES = (
     Table(
         name="envelopes",
         model=MODEL,
-        description="What was written under each number: in which app, in which tables.",
+        description="One row for each transaction: its app and its kinds.",
         columns=(
             *shapes.APP,
             _SEQ,
@@ -129,7 +128,7 @@ _TABLES = (
     Table(
         name="logs",
         model=MODEL,
-        description="The apps' own logs, which have no number.",
+        description="The apps' own logs, which have no seq.",
         columns=(
             *shapes.APP,
             Column("id", "bigint", nullable=False),
@@ -144,7 +143,7 @@ _TABLES = (
     Table(
         name="identities",
         model=MODEL,
-        description="The public keys that are known.",
+        description="The known public keys.",
         columns=(
             Column("id", "bigint", nullable=False, filtered=True),
             Column("pubkey", "string", nullable=False, filtered=True),
@@ -156,7 +155,7 @@ _TABLES = (
     Table(
         name="peers",
         model=MODEL,
-        description="Peers and domains: how far each has come, and what waits for it.",
+        description="Peers and domains: positions, lag, and pending messages.",
         columns=(
             Column("peer_id", "bigint", nullable=False, filtered=True),
             Column("identity_id", "bigint", nullable=False, filtered=True),
@@ -169,9 +168,9 @@ _TABLES = (
 )
 
 
-def _seq_at(snapshot: ReadTransaction, moment: datetime) -> int:
-    """The number before the first one that was given out later."""
-    later = snapshot.value(SQL.first_after, (moment.astimezone(UTC).isoformat(),))
+def _seq_at(snapshot: ReadTransaction, time: datetime) -> int:
+    """Return the last seq that was assigned at or before a time."""
+    later = snapshot.value(SQL.first_after, (time.astimezone(UTC).isoformat(),))
     return current(GLOBAL_SEQ, snapshot, "") if later is None else int(later) - 1
 
 

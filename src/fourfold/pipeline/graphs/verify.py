@@ -1,7 +1,7 @@
-"""The check of a file of graphs as units of work, by the rules of the model.
+"""Units of work for the verification of a graphs file, by the rules of the model.
 
     pages        the file itself, and the counter
-    registers    what all apps share: the list of numbers, the identities
+    registers    what all apps share: the list of seqs, the identities
     apps         the tables of some apps
 
 A small file is one unit; a large one has units of several apps each.
@@ -31,7 +31,7 @@ _ALL: Final = (PAGES, REGISTERS, APPS)
 
 
 def units(file: StoreFile) -> list[Unit]:
-    """The work that a file is."""
+    """Return the units of a file."""
     count = -(-file.bytes // limits.VERIFY_PART_BYTES)
     whole = Unit(file.path, file.space, file.bytes, model=MODEL)
     if count <= 1:
@@ -40,7 +40,7 @@ def units(file: StoreFile) -> list[Unit]:
         with _opened(file.path) as (snapshot, _):
             apps = [app.app_id for app in Apps().all(snapshot)]
     except FourfoldError:
-        # Whoever checks it will meet the same error, and report it.
+        # The verification of the unit meets the same error and reports it.
         return [whole]
     size = max(1, -(-len(apps) // count))
     parts = [tuple(apps[at : at + size]) for at in range(0, len(apps), size)]
@@ -53,7 +53,7 @@ def units(file: StoreFile) -> list[Unit]:
 
 
 def iter_problems(unit: Unit) -> Iterator[VerifyProblem]:
-    """What is wrong in a unit. The table of a fault stands at the beginning of its sentence."""
+    """Yield the problems of a unit. A message begins with its table."""
     only = unit.only or _ALL
     try:
         if PAGES in only:
@@ -61,12 +61,12 @@ def iter_problems(unit: Unit) -> Iterator[VerifyProblem]:
             for problem in damaged:
                 yield VerifyProblem(unit.path, unit.space, PAGES, problem)
             if damaged and not unit.only:
-                # The rules are asked of a file whose pages can be trusted.
+                # The rules require intact pages.
                 return
         with _opened(unit.path) as (snapshot, node):
             if REGISTERS in only:
                 for problem in verify.of_registers(snapshot, unit.path):
-                    yield _finding(unit, problem)
+                    yield _problem(unit, problem)
             if APPS in only:
                 yield from _apps(unit, snapshot, node)
     except FourfoldError as error:
@@ -78,17 +78,17 @@ def iter_problems(unit: Unit) -> Iterator[VerifyProblem]:
 def _apps(unit: Unit, snapshot: ReadTransaction, node: str) -> Iterator[VerifyProblem]:
     for app_id in unit.part or [app.app_id for app in Apps().all(snapshot)]:
         for problem in verify.of_app(snapshot, app_id, node):
-            yield _finding(unit, problem, {"app_id": app_id})
+            yield _problem(unit, problem, {"app_id": app_id})
 
 
-def _finding(unit: Unit, problem: str, key: dict[str, int] | None = None) -> VerifyProblem:
+def _problem(unit: Unit, problem: str, key: dict[str, int] | None = None) -> VerifyProblem:
     table, _, _ = problem.partition(":")
     return VerifyProblem(unit.path, unit.space, table, problem, dict(key or {}))
 
 
 @contextmanager
 def _opened(path: str) -> Iterator[tuple[ReadTransaction, str]]:
-    """One committed state of the file, and the name of its node."""
+    """Open one committed state of the file; yield it and the id of its node."""
     with Database.open(
         Path(path), profile=PROFILE, migrations=MIGRATIONS, sequences=(GLOBAL_SEQ,), mode="r"
     ) as database:

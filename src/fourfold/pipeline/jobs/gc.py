@@ -91,7 +91,7 @@ class Gc(Job):
         for number, each in enumerate(due):
             context.advance("collecting", number, len(due))
             try:
-                counts, size = model.collected(each, _grace(context))
+                counts, size = model.collect(each, _grace(context))
             except FourfoldError as error:
                 failures.append((each, error))
                 continue
@@ -109,7 +109,7 @@ class Gc(Job):
             rows_in=len(result),
             rows_out=sum(taken.values()),
             facts=figures,
-            sentence=f"{model.looked_at(len(result), figures['with_policy'])}; "
+            sentence=f"{model.describe(len(result), figures['with_policy'])}; "
             f"{collected} were collected, {freed} bytes of content went",
         )
 

@@ -124,7 +124,7 @@ class Load(Job):
             SkippedFile(f"row {each.row} of partition {each.partition}", str(each))
             for each in taken.refused
         ]
-        found = staging.facts_of(result)
+        found = staging.count_rows(result)
         facts = {
             "job": self._job_name(context),
             "spaces": taken.spaces,

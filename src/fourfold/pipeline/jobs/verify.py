@@ -155,7 +155,7 @@ def _units(context: Context) -> list[Unit]:
     """The work that files are, or what is published."""
     if context.options["objects"] is not None:
         url, streams = _address(context), load_part("streams", "verify")
-        return list(streams.object_units(url, streams.listed(url)))
+        return list(streams.object_units(url, streams.list_objects(url)))
     units = load_part(context.options["model"], "verify").units
     return [unit for file in _found(context) for unit in units(file)]
 
@@ -166,7 +166,7 @@ def _plan_of_objects(context: Context) -> Plan:
         raise InvalidInput("--objects checks published streams: leave out --roots and --space")
     _check_into(context)
     url = _address(context)
-    found = load_part("streams", "verify").listed(url)
+    found = load_part("streams", "verify").list_objects(url)
     return Plan(
         output=_into(context) or _NOWHERE,
         ranges=(Range(url, 0, found.bytes),),

@@ -1,3 +1,3 @@
-"""What sessions plug into the pipeline: their tables, the fold of views, checks and marks."""
+"""Sessions in the pipeline: tables, the fold of views, verification and gc."""
 
 from __future__ import annotations

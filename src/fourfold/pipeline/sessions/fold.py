@@ -1,12 +1,10 @@
-"""The fold of sessions over Arrow batches: the very function that answers `current_view`.
+"""The fold of sessions over Arrow batches: the function behind `current_view`.
 
-Rows come in the shape of the table `tail`: those of one session together, its snapshot with the
-first of them, and events in the order of the log. Out comes one row for each session. A session is
-taken further a page at a time, so that the longest needs no more memory than any other.
+Its input has the columns of the table `tail`: the rows of one session are consecutive, its snapshot
+with the first of them, and events in log order. Its output is one row for each session. A session
+is folded a page at a time, so that the longest needs no more memory than any other.
 
-What the fold of views reads of a file: of each session, what lies behind its newest snapshot.
-
-A large file is cut into parts by the keys of its sessions.
+The input of a session are the rows after its newest snapshot. A large file is split by session key.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_READ = (
+_INPUT = (
     "session",
     "base",
     "state",
@@ -51,16 +49,16 @@ _session_of = itemgetter(0)
 
 
 def fold_views(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The state of each session, as a row of the table `view`."""
+    """Yield the state of each session as a row of the table `view`."""
     pa = arrow()
-    ready: list[dict[str, Any]] = []
+    pending: list[dict[str, Any]] = []
     for sid, rows in groupby(_rows(batches), _session_of):
-        ready.append(_view(sid, rows))
-        if len(ready) >= limits.FOLD_BATCH_ROWS:
-            yield pa.RecordBatch.from_pylist(ready, schema=_schema())
-            ready = []
-    if ready:
-        yield pa.RecordBatch.from_pylist(ready, schema=_schema())
+        pending.append(_view(sid, rows))
+        if len(pending) >= limits.FOLD_BATCH_ROWS:
+            yield pa.RecordBatch.from_pylist(pending, schema=_schema())
+            pending = []
+    if pending:
+        yield pa.RecordBatch.from_pylist(pending, schema=_schema())
 
 
 def _schema() -> pa.Schema:
@@ -83,7 +81,7 @@ def _schema() -> pa.Schema:
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
     for batch in batches:
-        yield from zip(*(batch.column(name).to_pylist() for name in _READ), strict=True)
+        yield from zip(*(batch.column(name).to_pylist() for name in _INPUT), strict=True)
 
 
 def _view(sid: str, rows: Iterator[tuple[Any, ...]]) -> dict[str, Any]:
@@ -91,15 +89,15 @@ def _view(sid: str, rows: Iterator[tuple[Any, ...]]) -> dict[str, Any]:
     position: int | None = first[3]
     try:
         state = State() if first[1] is None else state_of(first[2])
-        waiting = [first] if first[4] is not None else []
-        while waiting:
-            state = advance(state, *(event_of(sid, _event(row)) for row in waiting))
-            position = waiting[-1][3]
-            waiting = list(islice(rows, limits.SESSION_PAGE_EVENTS))
+        page = [first] if first[4] is not None else []
+        while page:
+            state = advance(state, *(event_of(sid, _event(row)) for row in page))
+            position = page[-1][3]
+            page = list(islice(rows, limits.SESSION_PAGE_EVENTS))
         return _row(sid, state, position)
     except (FourfoldError, TypeError, ValueError, KeyError) as error:
-        said = error.message if isinstance(error, FourfoldError) else str(error)
-        raise CorruptData(f"session {sid!r} cannot be folded: {said}") from error
+        message = error.message if isinstance(error, FourfoldError) else str(error)
+        raise CorruptData(f"session {sid!r}: cannot fold: {message}") from error
 
 
 def _event(row: tuple[Any, ...]) -> Row:
@@ -139,38 +137,40 @@ _SAMPLES: Final = {"string": "''", "bigint": "0", "binary": "x''"}
 _NO_EVENT: Final = 2**62
 
 
-def tails(marks: Sequence[FileBound], options: ReadOptions) -> Iterator[tuple[int, Piece]]:
-    for mark in marks:
-        keys = _keys(mark, options)
+def tails(bounds: Sequence[FileBound], options: ReadOptions) -> Iterator[tuple[int, Piece]]:
+    """Yield the input of the table `view`, each piece with its approximate bytes."""
+    for bound in bounds:
+        keys = _keys(bound, options)
         for after, upto in keys:
-            yield mark.bytes // len(keys), tail(mark, options, after, upto)
+            yield bound.bytes // len(keys), build_tail(bound, options, after, upto)
 
 
-def _keys(mark: FileBound, options: ReadOptions) -> list[tuple[int, int]]:
-    count = -(-mark.bytes // options.partition_bytes)
+def _keys(bound: FileBound, options: ReadOptions) -> list[tuple[int, int]]:
+    count = -(-bound.bytes // options.partition_bytes)
     if count <= 1 or options.conditions.on("session"):
         return [(0, _NO_EVENT)]
-    [(greatest,)] = cuts.fetch_rows(mark, _SQL.greatest_key)
+    [(greatest,)] = cuts.fetch_rows(bound, _SQL.greatest_key)
     width = max(1, -(-greatest // count))
     lows = range(0, max(greatest, 1), width)
     return [(low, low + width) for low in lows]
 
 
-def tail(mark: FileBound, options: ReadOptions, after: int, upto: int) -> Piece:
-    """The rows of the sessions with keys beyond one and up to another."""
+def build_tail(bound: FileBound, options: ReadOptions, after: int, upto: int) -> Piece:
+    """Return the query for the sessions with keys after `after` until `upto`."""
     columns = options.tables.table(options.table.reads).chosen()
     conditions, values = as_sql(options.conditions.on("session"), 3)
     texts = [text.replace('"session"', "s.session_id") for text in conditions]
-    if mark.since:
-        texts.append(_SQL.touched_since.format(cut=mark.seq, since=mark.since))
+    if bound.since:
+        texts.append(_SQL.touched_since.format(cut=bound.seq, since=bound.since))
     sql = _SQL.tail.format(
-        samples=", ".join(f'{_SAMPLES[each.type]} AS "{each.name}"' for each in columns),
+        samples=", ".join(f'{_SAMPLES[column.type]} AS "{column.name}"' for column in columns),
         columns=", ".join(
-            f'CAST("{each.name}" AS {_CASTS[each.type]}) AS "{each.name}"' for each in columns
+            f'CAST("{column.name}" AS {_CASTS[column.type]}) AS "{column.name}"'
+            for column in columns
         ),
-        cut=mark.seq,
+        cut=bound.seq,
         event=options.event or _NO_EVENT,
         conditions=" AND ".join(texts) or "1",
     )
-    constants = ((SPACE, mark.space), (ROOT, mark.root))
-    return Piece(mark.path, sql, (after, upto, *values), constants)
+    constants = ((SPACE, bound.space), (ROOT, bound.root))
+    return Piece(bound.path, sql, (after, upto, *values), constants)

@@ -1,6 +1,6 @@
-"""What may go of the sessions of a store: those that were deleted, and payloads that nobody reads.
+"""Gc of the sessions of a store: deleted sessions and unreferenced payloads.
 
-There is no policy to ask: what is deleted goes, once it is older than the grace age.
+There is no policy: what is deleted is removed once it is older than the grace period.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from fourfold.models.sessions import payloads
 from fourfold.models.sessions.prepared import RequestBuilder
 from fourfold.pipeline.cut import StoreFile
 from fourfold.pipeline.gc_tasks import MarkResult
-from fourfold.pipeline.sessions.tables import files_beside, log_in
+from fourfold.pipeline.sessions.tables import open_files, open_log
 from fourfold.store import open_store
 
 KINDS: Final = ("sessions", "events", "payloads")
 NOUN: Final = "session"
 
 
-def looked_at(files: int, with_policy: int) -> str:
-    """What a person is told of what was looked at."""
+def describe(files: int, with_policy: int) -> str:
+    """Return a summary of the examined files."""
     del with_policy
-    return f"{files} {'file' if files == 1 else 'files'} of sessions looked at"
+    return f"{files} {'file' if files == 1 else 'files'} of sessions examined"
 
 
-def marked(file: StoreFile, grace_s: float) -> MarkResult:
-    """What a collection would remove of one file."""
-    seen = MarkResult(file.root, file.path, file.space)
-    files = files_beside(file.path)
+def mark_file(file: StoreFile, grace_s: float) -> MarkResult:
+    """Mark what gc would remove from one file."""
+    result = MarkResult(file.root, file.path, file.space)
+    files = open_files(file.path)
     try:
         cutoff = RequestBuilder(lambda: datetime.now(UTC), files).cutoff(grace_s)
-        with log_in(file.path) as log:
-            found = payloads.mark(log, files, cutoff)
+        with open_log(file.path) as log:
+            marks = payloads.mark(log, files, cutoff)
     except FourfoldError as error:
-        return msgspec.structs.replace(seen, problem=f"{error.kind}: {error.message}")
-    counts = {kind: getattr(found, kind) for kind in KINDS}
-    return msgspec.structs.replace(seen, has_policy=True, counts=counts)
+        return msgspec.structs.replace(result, problem=f"{error.kind}: {error.message}")
+    counts = {kind: getattr(marks, kind) for kind in KINDS}
+    return msgspec.structs.replace(result, has_policy=True, counts=counts)
 
 
-def collected(each: MarkResult, grace_s: float) -> tuple[dict[str, int], int]:
-    """Let the sessions of a store collect themselves: what went, and how many bytes."""
-    with open_store(each.root) as store:
-        done = store.sessions.gc(grace_s)
-    return {kind: getattr(done, kind) for kind in KINDS}, done.bytes
+def collect(result: MarkResult, grace_s: float) -> tuple[dict[str, int], int]:
+    """Run gc on the sessions of a store; return the removed items by kind, and the bytes."""
+    with open_store(result.root) as store:
+        report = store.sessions.gc(grace_s)
+    return {kind: getattr(report, kind) for kind in KINDS}, report.bytes

@@ -1,7 +1,7 @@
-"""What `materialize` keeps of sessions: their views, and the lists that a view has.
+"""What `materialize` stores of sessions: their views, and the lists of a view.
 
-What an event added stays as it is (messages, evals, heads, edges), so those tables only grow; the
-others are as the newest event left them. A session that is deleted leaves all of them.
+Rows that an event added never change (messages, evals, heads, edges), so those tables only grow;
+the others have the state after the newest event. A deleted session is removed from all of them.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ NOUN: Final = "session"
 WHOLE: Final = False
 
 
-def generation(mark: FileBound) -> int:
-    """Another number once rows that were shown before are not to be shown any more, or rows are
-    shown that no event brought: sessions are created without one, and deleted.
+def generation(bound: FileBound) -> int:
+    """Return a number that changes when rows must disappear, or appear without an event: sessions
+    are created and deleted without one.
     """
-    [(number,)] = cuts.fetch_rows(mark, _SQL.generation)
+    [(number,)] = cuts.fetch_rows(bound, _SQL.generation)
     return int(number)

@@ -1,8 +1,8 @@
-"""The figures of sessions: how large they are, what their turns came to, and what they used up.
+"""Statistics of sessions: their sizes, the outcomes of their turns, and usage.
 
 sizes       sessions, events, messages, evals, heads, edges, payloads, and the bytes of each
-turns       how many ended how, with the tokens and the cost of each outcome
-payloads    how often a payload is referred to: what storing each once saves
+turns       count by outcome, with tokens and cost
+payloads    how often a payload is referenced: what storing each once saves
 hot         the sessions with the most events
 """
 
@@ -17,13 +17,14 @@ _REFERENCE: Final = r'\{"~ref":\{"id":"(sha256:[0-9a-f]{64})"'
 
 
 def figures(measure: Measure, top: int) -> dict[str, Any]:
+    """Return the statistics."""
     f = measure.functions
     sessions = measure.table("sessions", "deleted,events").agg(
         f.count("*"), f.count("deleted"), f.coalesce(f.max("events"), f.lit(0))
     )
-    known, deleted, longest = sessions.first()
+    session_count, deleted, longest = sessions.first()
     return {
-        "sessions": known - deleted,
+        "sessions": session_count - deleted,
         "deleted": deleted,
         "longest": longest,
         "file_bytes": measure.file_bytes,
@@ -38,17 +39,18 @@ def figures(measure: Measure, top: int) -> dict[str, Any]:
     }
 
 
-def sentence(found: dict[str, Any]) -> str:
-    turns = sum(each["count"] for each in found["turns"])
+def sentence(figures: dict[str, Any]) -> str:
+    """Return a one-line summary."""
+    turns = sum(outcome["count"] for outcome in figures["turns"])
     return (
-        f"{found['sessions']} sessions, {found['events']['count']} events, {turns} turns; "
-        f"longest session {found['longest']} events"
+        f"{figures['sessions']} sessions, {figures['events']['count']} events, {turns} turns; "
+        f"longest session {figures['longest']} events"
     )
 
 
-def rows(found: dict[str, Any]) -> int:
-    """How many rows of the log the figures are about."""
-    return int(found["events"]["count"])
+def rows(figures: dict[str, Any]) -> int:
+    """Return the number of log rows that were counted."""
+    return int(figures["events"]["count"])
 
 
 def _types(measure: Measure) -> dict[str, int]:
@@ -60,18 +62,18 @@ def _turns(measure: Measure) -> list[dict[str, Any]]:
     f = measure.functions
     turns = measure.table("turns", "outcome,steps,tokens,cost").groupBy("outcome")
     sums = [f.coalesce(f.sum(name), f.lit(0)).alias(name) for name in ("steps", "tokens", "cost")]
-    told = turns.agg(f.count("*").alias("count"), *sums).orderBy("outcome")
-    return [row.asDict() for row in told.collect()]
+    totals = turns.agg(f.count("*").alias("count"), *sums).orderBy("outcome")
+    return [row.asDict() for row in totals.collect()]
 
 
 def _payloads(measure: Measure) -> dict[str, Any]:
     f = measure.functions
     stored = measure.table("payloads", "hash,size,is_file")
-    found = f.regexp_extract_all("body", f.lit(_REFERENCE), 1)
-    refs = measure.table("events", "body").select(f.explode(found).alias("hash"))
-    often = refs.groupBy("hash").count()
-    each = stored.join(often, "hash", "left").withColumn("count", f.coalesce("count", f.lit(0)))
-    row = each.agg(
+    references = f.regexp_extract_all("body", f.lit(_REFERENCE), 1)
+    refs = measure.table("events", "body").select(f.explode(references).alias("hash"))
+    counts = refs.groupBy("hash").count()
+    joined = stored.join(counts, "hash", "left").withColumn("count", f.coalesce("count", f.lit(0)))
+    row = joined.agg(
         f.count("*"),
         f.coalesce(f.sum("size"), f.lit(0)),
         f.count_if("is_file"),
@@ -85,6 +87,6 @@ def _payloads(measure: Measure) -> dict[str, Any]:
 
 def _hot(measure: Measure, top: int) -> list[dict[str, Any]]:
     f = measure.functions
-    known = measure.table("sessions", "session,events,deleted").where(f.col("deleted").isNull())
-    ordered = known.select("session", "events").orderBy(f.desc("events"), "session").limit(top)
+    existing = measure.table("sessions", "session,events,deleted").where(f.col("deleted").isNull())
+    ordered = existing.select("session", "events").orderBy(f.desc("events"), "session").limit(top)
     return [row.asDict() for row in ordered.collect()]

@@ -1,26 +1,23 @@
-"""The tables of sessions, for Spark.
+"""Tables of sessions.
 
-    events      the log of all sessions          heads      heads that were published
+    events      the log of all sessions          heads      published heads
     sessions    one row for each session         edges      lineage edges
-    turns       how each turn stands             messages   the transcript
-    steps       how each step stands             evals      calls that were recorded
-    payloads    metadata; `data` if it is asked for by name
+    turns       the state of each turn           messages   the transcript
+    steps       the state of each step           evals      recorded calls
+    payloads    metadata; `data` if `columns` contains it
     view        the state of each session at the cut, folded
-    files       one row for each file: what is in it, how far it goes, what is wrong with it
+    files       one row for each file: its kind, its newest position, its problem
 
-All sessions of a store lie in one file. The number that orders it is the store's position: a cut is
-one, an offset of a stream is one, and `at` may be one. Sessions that were deleted are in `sessions`
-and nowhere else.
+All sessions of a store are in one file, ordered by the store's position: a cut, a stream offset
+and `at` are positions. Deleted sessions are only in `sessions`.
 
-Entities (turns, steps, messages, evals) come as the newest event at or before the cut left them;
-their own columns are picked out of the last one, which is the whole entity as canonical JSON (see
-`fourfold.content`), without its id, which is a column. `view` is what `current_view(sid).state` is:
+Entities (turns, steps, messages, evals) have the state after the newest event at or before the cut;
+their columns are extracted from the last column, which is the whole entity as canonical JSON (see
+`fourfold.content`), without its id, which is a column. `view` is `current_view(sid).state`:
 everything that does not grow with the log. The lists of a view are the other tables.
 
-`tail` is what the fold of `view` reads, and internal: for each session the rows behind its newest
-snapshot, the snapshot itself with the first of them.
-
-The log of a store's sessions, opened for reading, in a worker or on the driver.
+`tail` is internal, the input of `view`: for each session the rows after its newest snapshot, with
+the snapshot itself in the first of them.
 """
 
 from __future__ import annotations
@@ -49,12 +46,12 @@ _PLACE = (_EVENT_ID, _POSITION, _TIME)
 _TURN_ID = Column("turn_id", "bigint", filtered=True)
 
 
-def _logged(name: str, says: str, *columns: Column, streamed: bool = True) -> Table:
-    """A table whose rows are events, each at its position."""
+def _logged(name: str, description: str, *columns: Column, streamed: bool = True) -> Table:
+    """Return a table whose rows are events, each with its position."""
     return Table(
         name=name,
         model=MODEL,
-        description=says,
+        description=description,
         columns=(_SESSION, *columns),
         query=name,
         position="position",
@@ -80,7 +77,7 @@ _TABLES = (
     Table(
         name="sessions",
         model=MODEL,
-        description="One row for each session, deleted ones too, with its newest event at the cut.",
+        description="One row for each session, including deleted ones, with its newest event.",
         columns=(
             _SESSION,
             Column("created", "timestamp", nullable=False),
@@ -94,7 +91,7 @@ _TABLES = (
     ),
     _logged(
         "turns",
-        "Every turn as it stands at the cut: its outcome, and what it used up.",
+        "Every turn at the cut: its outcome and usage.",
         Column("turn_id", "bigint", nullable=False, filtered=True),
         _EVENT_ID,
         _POSITION,
@@ -111,7 +108,7 @@ _TABLES = (
     ),
     _logged(
         "steps",
-        "Every step as it stands at the cut.",
+        "Every step at the cut.",
         Column("step_id", "bigint", nullable=False, filtered=True),
         *_PLACE,
         _TURN_ID,
@@ -122,7 +119,7 @@ _TABLES = (
     ),
     _logged(
         "messages",
-        "The transcript of every session; `compaction` marks a summary of what came before.",
+        "The transcript of every session; `compaction` marks a summary of earlier messages.",
         Column("message_id", "bigint", nullable=False, filtered=True),
         *_PLACE,
         Column("compaction", "boolean", nullable=False),
@@ -133,7 +130,7 @@ _TABLES = (
     ),
     _logged(
         "evals",
-        "What was evaluated, called or tried, with its result.",
+        "Evaluations and calls, with their results.",
         Column("eval_id", "bigint", nullable=False, filtered=True),
         *_PLACE,
         _TURN_ID,
@@ -143,7 +140,7 @@ _TABLES = (
     ),
     _logged(
         "heads",
-        "Heads: points to go on from, named by their content.",
+        "Heads: points to continue from, identified by content.",
         Column("head", "string", nullable=False, filtered=True),
         Column("basis", "string", filtered=True),
         Column("kind", "string", nullable=False, filtered=True),
@@ -155,7 +152,7 @@ _TABLES = (
     ),
     _logged(
         "edges",
-        "Lineage edges: which session came from which, in whichever log they stand.",
+        "Lineage edges: which session came from which.",
         Column("edge", "string", nullable=False, filtered=True),
         Column("type", "string", nullable=False, filtered=True),
         Column("from_session", "string", nullable=False, filtered=True),
@@ -168,7 +165,7 @@ _TABLES = (
     Table(
         name="payloads",
         model=MODEL,
-        description="Large values: hash, size; the bytes of those that are no files as `data`.",
+        description="Large values: hash, size; `data` unless they are stored as files.",
         columns=(
             Column("hash", "string", nullable=False, filtered=True),
             Column("size", "bigint", nullable=False, filtered=True),
@@ -207,7 +204,7 @@ _TABLES = (
     Table(
         name="tail",
         model=MODEL,
-        description="What the fold of views reads.",
+        description="The input of the fold of views.",
         columns=(
             _SESSION,
             Column("base", "bigint"),
@@ -228,11 +225,11 @@ _TABLES = (
 )
 
 
-def _position_at(snapshot: ReadTransaction, moment: datetime) -> int:
-    """The position before the first event that is later. Sessions that were imported bring events
-    of the past with them, so the newest event of a time says nothing about the log.
+def _position_at(snapshot: ReadTransaction, time: datetime) -> int:
+    """Return the position before the first later event. Imported sessions have old events, so the
+    newest event at a time does not determine the position.
     """
-    later = snapshot.value(SQL.first_after, (iso(moment),))
+    later = snapshot.value(SQL.first_after, (iso(time),))
     return current(POSITION, snapshot, "") if later is None else int(later) - 1
 
 
@@ -248,14 +245,14 @@ SESSIONS = ModelTables(
 
 
 @contextmanager
-def log_in(path: str) -> Iterator[SqliteLog]:
-    """The log in a file, beside whoever writes it."""
+def open_log(path: str) -> Iterator[SqliteLog]:
+    """Open the log in a file for reading, while another process may write it."""
     with Database.open(
         Path(path), profile=PROFILE, migrations=MIGRATIONS, sequences=(POSITION,), mode="r"
     ) as database:
         yield SqliteLog(database)
 
 
-def files_beside(path: str) -> FolderBlobs:
-    """Where the largest payloads of that log lie."""
+def open_files(path: str) -> FolderBlobs:
+    """Return the store of the largest payloads of that log."""
     return FolderBlobs(Path(path).parent / "blobs")

@@ -1,11 +1,11 @@
-"""The check of a file of sessions as units of work, by the rules of `sessions.verify()`.
+"""Units of work for the verification of a sessions file, by the rules of `sessions.verify()`.
 
     pages        the file itself, and the counter
     payloads     the bytes of every payload, and what payloads refer to
-    sessions     the logs of sessions, from one key up to another: one unit, or several
+    sessions     the logs of the sessions in a range of keys: one unit, or several
 
-A damaged payload is named by the unit of the payloads; a unit of sessions names references that
-lead to none.
+A damaged payload is reported by the unit of the payloads; a unit of sessions reports dangling
+references.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fourfold.kernel import inspection, load_queries
 from fourfold.models.sessions import verify
 from fourfold.models.sessions.sqlite_log import POSITION, SqliteLog, SqliteLogAudit, SqliteLogReader
 from fourfold.pipeline.cut import StoreFile
-from fourfold.pipeline.sessions.tables import files_beside, log_in
+from fourfold.pipeline.sessions.tables import open_files, open_log
 from fourfold.pipeline.verify_tasks import Unit, VerifyProblem
 
 MODEL: Final = "sessions"
@@ -36,16 +36,16 @@ _SQL: Final = load_queries("fourfold.pipeline.sessions", "tables.sql")
 
 
 def units(file: StoreFile) -> list[Unit]:
-    """The work that a file is."""
+    """Return the units of a file."""
     count = -(-file.bytes // limits.VERIFY_PART_BYTES)
     whole = Unit(file.path, file.space, file.bytes, model=MODEL)
     if count <= 1:
         return [whole]
     try:
-        with log_in(file.path) as log, log.database.read() as snapshot:
+        with open_log(file.path) as log, log.database.read() as snapshot:
             greatest = int(snapshot.value(_SQL.greatest_key))
     except FourfoldError:
-        # Whoever checks it will meet the same error, and report it.
+        # The verification of the unit meets the same error and reports it.
         return [whole]
     width = max(1, -(-greatest // count))
     lows = range(0, greatest, width)
@@ -54,20 +54,20 @@ def units(file: StoreFile) -> list[Unit]:
     def unit(only: str, part: tuple[int, int] | None = None) -> Unit:
         return Unit(file.path, file.space, share, (only,), part, MODEL)
 
-    # The first and the last have no end: whatever key damage made, or who came since, is checked.
+    # The first and last range are unbounded, to cover damaged keys and new sessions.
     bounds = [_LOWEST, *lows[1:], _HIGHEST]
     parts = list(pairwise(bounds))
     return [unit(PAGES), unit(PAYLOADS), *(unit(SESSIONS, part) for part in parts)]
 
 
 def iter_problems(unit: Unit) -> Iterator[VerifyProblem]:
-    """What is wrong in a unit."""
+    """Yield the problems of a unit."""
     only = unit.only or _ALL
     try:
         if PAGES in only:
             for problem in inspection.check(Path(unit.path), (POSITION,)):
                 yield VerifyProblem(unit.path, unit.space, PAGES, problem)
-        with log_in(unit.path) as log:
+        with open_log(unit.path) as log:
             if PAYLOADS in only:
                 yield from _payloads(unit, log)
             if SESSIONS in only:
@@ -80,7 +80,7 @@ def iter_problems(unit: Unit) -> Iterator[VerifyProblem]:
 
 def _payloads(unit: Unit, log: SqliteLog) -> Iterator[VerifyProblem]:
     with log.audit() as audit:
-        for problem in verify.of_payloads(audit, files_beside(unit.path), set()):
+        for problem in verify.of_payloads(audit, open_files(unit.path), set()):
             yield VerifyProblem(unit.path, unit.space, PAYLOADS, problem)
         for problem in verify.strays(audit):
             yield VerifyProblem(unit.path, unit.space, SESSIONS, problem)
@@ -92,7 +92,7 @@ def _sessions(unit: Unit, log: SqliteLog) -> Iterator[VerifyProblem]:
         audit, stored = SqliteLogAudit(snapshot), _Stored(SqliteLogReader(snapshot))
         for row in audit.sessions():
             key, name = row[:2]
-            # A key that is no number any more belongs to the first part.
+            # A damaged key, not an integer, belongs to the first part.
             if not (after < key <= upto if isinstance(key, int) else after == _LOWEST):
                 continue
             sid = name.decode(errors="backslashreplace") if isinstance(name, bytes) else name
@@ -101,10 +101,10 @@ def _sessions(unit: Unit, log: SqliteLog) -> Iterator[VerifyProblem]:
 
 
 class _Stored:
-    """The payloads that are there, asked for one by one: no list of all of them is kept."""
+    """The stored payloads, looked up one by one, without a list of all of them."""
 
-    def __init__(self, reading: SqliteLogReader) -> None:
-        self._reading = reading
+    def __init__(self, reader: SqliteLogReader) -> None:
+        self._reader = reader
 
     def __contains__(self, name: object) -> bool:
-        return self._reading.payload_size(bytes.fromhex(parse_content_id(str(name)))) is not None
+        return self._reader.payload_size(bytes.fromhex(parse_content_id(str(name)))) is not None

@@ -1,3 +1,3 @@
-"""Streams, for Spark: tables, a streaming source with an offset for each stream, and a sink."""
+"""Streams in the pipeline: tables, a streaming source with an offset per stream, and a sink."""
 
 from __future__ import annotations

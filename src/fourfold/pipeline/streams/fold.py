@@ -1,15 +1,14 @@
-"""The fold of state streams over Arrow batches: the very function that answers `streams.state`.
+"""The fold of state streams over Arrow batches, and promotion of messages.
 
-Rows come in the shape of the table `changes`: the messages of one stream together, in order, each
-in the version that it was stored in. Out comes a row for each key that has a value.
+The fold is the function behind `streams.state`. Its input has the columns of the table `changes`:
+the messages of one stream are consecutive and in order, each in its stored version. Its output is a
+row for each key that has a value.
 
-Queries of streams that are put together here: what the folds read, and ranges of offsets.
+Stored messages never change. If the schema of a stream had several versions, messages of older ones
+are promoted here to the current version, by the function that serves its readers; the records of
+all other streams pass through unchanged.
 
-Messages in the version that their stream is at: by the very function that serves its readers.
-
-What is stored stays as it came. A stream whose schema went through several versions has messages of
-older ones, and only those are touched here; of all other streams nothing is known, and their
-records pass as they are.
+The queries of folds and of ranges of offsets are built here too.
 """
 
 from __future__ import annotations
@@ -43,79 +42,78 @@ if TYPE_CHECKING:
 
 
 Registries = dict[str, Registry]
-"""By the name of the stream: those by which something is promoted."""
+"""Registries that promote messages, by stream name."""
 Promote = Callable[[str, int, bytes], bytes]
-"""A message of a stream, with its offset, as its readers get it."""
+"""Promotes a message of a stream, given its offset, to the current version."""
 
-_MADE: Final = frozenset({"payload", "text", "size"})
-"""Columns that another version of a message is seen in."""
-_READ: Final = (
+_PROMOTED: Final = frozenset({"payload", "text", "size"})
+"""Columns that depend on the version of a message."""
+_INPUT: Final = (
     Column("stream", "string", nullable=False),
     Column("offset", "bigint", nullable=False),
     Column("payload", "binary", nullable=False),
     Column("content_type", "string", nullable=False),
 )
-"""What they are made of."""
+"""Columns from which they are computed."""
 
 
-def outdated(told: Iterable[tuple[str, str, int]]) -> Registries:
-    """Of streams, each with its registry as JSON and its first offset, those that may have messages
-    of an older version than they are at.
+def outdated(registries: Iterable[tuple[str, str, int]]) -> Registries:
+    """Return the registries of streams that may have messages of an older version.
+
+    `registries` yields the name of a stream, its registry as JSON, and its first offset.
     """
-    found = {}
-    for name, text, first in told:
+    result = {}
+    for name, text, first in registries:
         registry = registries_of_streams.decoded(text)
         if first < registry.begin_of(registry.current_version):
-            # The schemas are not needed to go through the lenses, and are the larger part.
-            found[name] = msgspec.structs.replace(registry, schemas={}, search=None)
-    return found
+            # Lenses do not need the schemas, which are the larger part.
+            result[name] = msgspec.structs.replace(registry, schemas={}, search=None)
+    return result
 
 
 def begin_of_version(registries: Registries, stream: str) -> int:
-    """The first offset of a stream from which on nothing is to be promoted."""
-    found = registries.get(stream)
-    return 0 if found is None else found.begin_of(found.current_version)
+    """Return the offset from which messages of a stream need no promotion."""
+    registry = registries.get(stream)
+    return 0 if registry is None else registry.begin_of(registry.current_version)
 
 
 def promoter(registries: Registries) -> Promote:
-    """The function that promotes messages of these streams; others it leaves alone."""
+    """Return a function that promotes messages of these streams and leaves others unchanged."""
     begins = {name: begin_of_version(registries, name) for name in registries}
 
     def promote(stream: str, offset: int, payload: bytes) -> bytes:
         if offset >= begins.get(stream, 0):
             return payload
-        found = registries[stream]
-        return found.promote(bytes(payload), offset, found.current_version)
+        registry = registries[stream]
+        return registry.promote(bytes(payload), offset, registry.current_version)
 
     return promote
 
 
 def shows_messages(columns: Iterable[Column]) -> bool:
-    """Whether the version of a message makes a difference to one of these columns."""
-    return any(column.name in _MADE for column in columns)
+    """Return True if one of these columns depends on the version of a message."""
+    return any(column.name in _PROMOTED for column in columns)
 
 
 def columns_read(columns: Iterable[Column]) -> tuple[Column, ...]:
-    """What has to be read so that `promoted` can make these columns."""
-    kept = tuple(column for column in columns if column.name not in _MADE)
-    names = {column.name for column in kept}
-    return (*kept, *(column for column in _READ if column.name not in names))
+    """Return the columns that `promoted` needs to compute these columns."""
+    unchanged = tuple(column for column in columns if column.name not in _PROMOTED)
+    names = {column.name for column in unchanged}
+    return (*unchanged, *(column for column in _INPUT if column.name not in names))
 
 
 def promoted(
     batches: Iterable[pa.RecordBatch], registries: Registries | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Stored records as messages: with the columns `text` and `size`, which are those of what is
-    in `payload` now.
-    """
+    """Yield stored records as promoted messages, with `text` and `size` of the new payload."""
     import pyarrow.compute as pc  # noqa: PLC0415 - an optional dependency
 
     pa = arrow()
     promote = promoter(registries or {})
     names = pa.array(list(registries or {}), pa.string())
     for batch in batches:
-        concerned = pc.is_in(batch.column("stream"), value_set=names)
-        payload = _payloads(batch, pc.indices_nonzero(concerned).to_pylist(), promote)
+        outdated_rows = pc.is_in(batch.column("stream"), value_set=names)
+        payload = _payloads(batch, pc.indices_nonzero(outdated_rows).to_pylist(), promote)
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         columns |= {
             "payload": payload,
@@ -125,19 +123,19 @@ def promoted(
         yield pa.RecordBatch.from_pydict(columns)
 
 
-def _payloads(batch: pa.RecordBatch, places: list[int], promote: Promote) -> pa.Array:
+def _payloads(batch: pa.RecordBatch, indexes: list[int], promote: Promote) -> pa.Array:
     stored = batch.column("payload")
-    if not places:
+    if not indexes:
         return stored
-    found = stored.to_pylist()
+    values = stored.to_pylist()
     streams, offsets = batch.column("stream"), batch.column("offset")
-    for at in places:
-        found[at] = promote(streams[at].as_py(), offsets[at].as_py(), found[at])
-    return arrow().array(found, stored.type)
+    for at in indexes:
+        values[at] = promote(streams[at].as_py(), offsets[at].as_py(), values[at])
+    return arrow().array(values, stored.type)
 
 
 def _texts(payload: pa.Array, content_type: pa.Array) -> pa.Array:
-    """The payloads of JSON and text as text: bytes as they are, as SQLite and Spark have them."""
+    """Return JSON and text payloads as strings, without validation, like SQLite and Spark."""
     import pyarrow.compute as pc  # noqa: PLC0415 - an optional dependency
 
     pa = arrow()
@@ -151,19 +149,19 @@ _NAMES = ("stream", "type", "key", "value")
 def fold_states(
     batches: Iterable[pa.RecordBatch], registries: Registries | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The state of each stream, as rows of the table `state`."""
+    """Yield the state of each stream as rows of the table `state`."""
     pa = arrow()
     promote = promoter(registries or {})
     schema = pa.schema([(name, pa.string()) for name in _NAMES])
-    ready: list[tuple[str, str, str, str]] = []
+    pending: list[tuple[str, str, str, str]] = []
     for name, rows in groupby(_rows(batches), itemgetter(0)):
         for key, value in _state(name, rows, promote).items():
-            ready.append((name, *key, json.dumps(value, ensure_ascii=False)))
-            if len(ready) >= limits.FOLD_BATCH_ROWS:
-                yield _batch(ready, schema)
-                ready = []
-    if ready:
-        yield _batch(ready, schema)
+            pending.append((name, *key, json.dumps(value, ensure_ascii=False)))
+            if len(pending) >= limits.FOLD_BATCH_ROWS:
+                yield _batch(pending, schema)
+                pending = []
+    if pending:
+        yield _batch(pending, schema)
 
 
 def _state(name: str, rows: Iterable[tuple[str, int, bytes]], promote: Promote) -> dict[Key, Any]:
@@ -172,7 +170,9 @@ def _state(name: str, rows: Iterable[tuple[str, int, bytes]], promote: Promote) 
         try:
             apply(state, msgspec.json.decode(readable(promote(name, offset, payload))))
         except msgspec.DecodeError as error:
-            raise CorruptData(f"record {offset} of {name!r} is not JSON: {error}") from None
+            raise CorruptData(
+                f"stream {name!r}: record {offset} is not valid JSON: {error}"
+            ) from None
     return state
 
 
@@ -194,99 +194,101 @@ _CASTS: Final = {"string": "TEXT", "bigint": "INTEGER", "binary": "BLOB", "times
 _SAMPLES: Final = {"TEXT": "''", "INTEGER": "0", "BLOB": "x''"}
 
 Range = tuple[int, int, int]
-"""The key of a stream, an offset, and the one to stop before."""
+"""The key of a stream, the first offset, and the end offset (exclusive)."""
 
 
-def registries_in(mark: FileBound, pattern: str | None = None) -> Registries:
-    """The registries by which messages in a file are promoted. A registry only ever goes on, and
-    this is asked after the cut: so whatever is read, its version is one of them.
+def registries_in(bound: FileBound, pattern: str | None = None) -> Registries:
+    """Return the registries that promote messages in a file. They are read after the cut and only
+    gain versions, so they know every version in it.
     """
-    rows = cuts.fetch_rows(mark, SQL.registries, (pattern,))
+    rows = cuts.fetch_rows(bound, SQL.registries, (pattern,))
     return outdated((stream, text, first) for _, stream, _, text, first in rows)
 
 
-def folded_parts(marks: Sequence[FileBound], options: ReadOptions) -> Iterator[tuple[int, Piece]]:
-    """What the folded tables read, each piece with the registries of its file."""
+def folded_parts(bounds: Sequence[FileBound], options: ReadOptions) -> Iterator[tuple[int, Piece]]:
+    """Yield the input of folded tables, each piece with the registries of its file."""
     parts = _changes_in if options.table.reads == "changes" else _stored_in
-    for mark in marks:
-        registries = registries_in(mark, options.stream)
-        for cost, piece in parts(mark, options):
+    for bound in bounds:
+        registries = registries_in(bound, options.stream)
+        for cost, piece in parts(bound, options):
             yield cost, replace(piece, context=registries or None)
 
 
-def _stored_in(mark: FileBound, options: ReadOptions) -> Iterator[tuple[int, Piece]]:
-    """What messages are made of."""
+def _stored_in(bound: FileBound, options: ReadOptions) -> Iterator[tuple[int, Piece]]:
+    """Yield the input of the table `messages`."""
     stored = replace(options, table_name=options.table.reads, columns=None)
-    return plan.iter_raw_parts([mark], stored, stored.table.chosen())
+    return plan.iter_raw_parts([bound], stored, stored.table.chosen())
 
 
-def _changes_in(mark: FileBound, options: ReadOptions) -> Iterator[tuple[int, Piece]]:
-    """What the fold of states reads; a large file is cut into parts by the keys of its streams."""
-    count = -(-mark.bytes // options.partition_bytes)
-    [(greatest,)] = cuts.fetch_rows(mark, SQL.greatest_sid)
+def _changes_in(bound: FileBound, options: ReadOptions) -> Iterator[tuple[int, Piece]]:
+    """Yield the input of the table `state`; a large file is split by stream key."""
+    count = -(-bound.bytes // options.partition_bytes)
+    [(greatest,)] = cuts.fetch_rows(bound, SQL.greatest_sid)
     width = max(1, -(-greatest // count))
     lows = range(0, max(greatest, 1), width)
     for low in lows:
-        yield mark.bytes // len(lows), _changes(mark, options, low, low + width)
+        yield bound.bytes // len(lows), _changes(bound, options, low, low + width)
 
 
-def _changes(mark: FileBound, options: ReadOptions, after: int, upto: int) -> Piece:
+def _changes(bound: FileBound, options: ReadOptions, after: int, until: int) -> Piece:
     columns = options.tables.table(options.table.reads).chosen()
-    texts, given = as_sql(options.conditions.on("stream"), 3)
+    texts, condition_values = as_sql(options.conditions.on("stream"), 3)
     if options.stream is not None:
         texts.append(f'"stream" GLOB {quoted(options.stream)}')
     conditions = " AND ".join(texts) or "1"
-    sql = SQL.changes.format(**_shape(columns), cut=mark.seq, conditions=conditions)
-    values = (after, upto, *given)
+    sql = SQL.changes.format(**_shape(columns), cut=bound.seq, conditions=conditions)
+    values = (after, until, *condition_values)
     guard = Guard(
         SQL.changes_whole.format(conditions=conditions),
         values,
-        "records of a stream were published, and its state cannot be folded of the others alone",
+        "the state of a stream cannot be folded: some of its records are only in segments",
     )
-    return Piece(mark.path, sql, values, _constants(mark), guard=guard)
+    return Piece(bound.path, sql, values, _constants(bound), guard=guard)
 
 
-def ranges(mark: FileBound, columns: Sequence[Column], wanted: Sequence[Range]) -> Iterator[Piece]:
-    """The records of ranges of offsets, in pieces of a good size; all of them, or an error."""
-    own = [each for each in columns if each.name not in {SPACE, ROOT}]
+def ranges(
+    bound: FileBound, columns: Sequence[Column], selected: Sequence[Range]
+) -> Iterator[Piece]:
+    """Yield the queries for ranges of offsets; missing records are an error."""
+    own = [column for column in columns if column.name not in {SPACE, ROOT}]
     sql = SQL.ranges.format(**_shape(own))
-    for some in _divided(wanted):
-        asked = json.dumps(some)
-        refusal = "retention or the archive gave up records before they were read"
-        guard = Guard(SQL.ranges_whole, (asked,), refusal)
-        yield Piece(mark.path, sql, (asked,), _constants(mark), guard=guard)
+    for group in _divided(selected):
+        parameter = json.dumps(group)
+        problem = "retention or the archive deleted records before they were read"
+        guard = Guard(SQL.ranges_whole, (parameter,), problem)
+        yield Piece(bound.path, sql, (parameter,), _constants(bound), guard=guard)
 
 
-def _divided(wanted: Sequence[Range]) -> Iterator[list[Range]]:
-    """Ranges together until there is enough to do; a long one in several."""
-    ready: list[Range] = []
+def _divided(selected: Sequence[Range]) -> Iterator[list[Range]]:
+    """Group ranges into tasks, splitting long ones."""
+    group: list[Range] = []
     left = limits.STREAM_TASK_ROWS
-    for sid, start, end in wanted:
+    for sid, start, end in selected:
         low = start
         while low < end:
             high = min(end, low + left)
-            ready.append((sid, low, high))
+            group.append((sid, low, high))
             left -= high - low
             low = high
             if not left:
-                yield ready
-                ready, left = [], limits.STREAM_TASK_ROWS
-    if ready:
-        yield ready
+                yield group
+                group, left = [], limits.STREAM_TASK_ROWS
+    if group:
+        yield group
 
 
 def _shape(columns: Sequence[Column]) -> dict[str, str]:
-    casts = [(each.name, _CASTS[each.type]) for each in columns]
+    casts = [(column.name, _CASTS[column.type]) for column in columns]
     return {
         "samples": ", ".join(f'{_SAMPLES[cast]} AS "{name}"' for name, cast in casts),
         "columns": ", ".join(f'CAST("{name}" AS {cast}) AS "{name}"' for name, cast in casts),
     }
 
 
-def _constants(mark: FileBound) -> tuple[tuple[str, str], ...]:
-    return ((SPACE, mark.space), (ROOT, mark.root))
+def _constants(bound: FileBound) -> tuple[tuple[str, str], ...]:
+    return ((SPACE, bound.space), (ROOT, bound.root))
 
 
 def quoted(text: str) -> str:
-    """Text inside a query."""
+    """Return a text as an SQL string literal."""
     return "'" + text.replace("'", "''") + "'"

@@ -1,16 +1,16 @@
-"""Published streams in Spark, straight from the object store: the node need not be up.
+"""Published streams in Spark, read from the object store; the node need not be running.
 
     from fourfold.pipeline.streams.published import published
     frame = published(spark, "s3://bucket/shop")
     frame = published(spark, "shop/objects", streams="orders/*", at="2026-03-01T12:00:00Z")
-    frame = published(spark, "shop/objects", root="shop")      with what is not published yet
-    frame = published(spark, "shop/objects", table="messages") in the version of their streams
+    frame = published(spark, "shop/objects", root="shop")      with unpublished records
+    frame = published(spark, "shop/objects", table="messages") in the current version
     state = published_state(spark, "shop/objects", root="shop")
 
-The manifests are read once, when this is called, and define what is read; so whoever counts the
-DataFrame twice sees the same records. A local folder is read by Spark's own Parquet reader, and
-anything else by Fourfold's, in the workers. Of messages, only those objects take the way through
-Python that have some of an older version than their stream is at.
+The manifests are read once, when the function is called, and define what is read; so counting the
+DataFrame twice uses the same records. A local folder is read by Spark's own Parquet reader, any
+other store by Fourfold's reader, in the workers. Only objects with messages of an older version are
+read through Python.
 """
 
 from __future__ import annotations
@@ -55,40 +55,40 @@ def published(
     table: str = RECORDS,
     where: str | None = None,
 ) -> DataFrame:
-    """The records of the streams that are published at `objects`, a folder or an address.
+    """Return the records of the streams that are published at `objects`, a folder or a URL.
 
-    `streams` is one name, or a pattern (`*`, `?`, `[...]`); `at` a moment, up to which records
-    came. `root` is the folder of the node that publishes there: what is only in its log is read
-    from its file. With `shared`, a fork has the records that it shares with its source as well,
-    as a reader of the fork sees them; without, each record comes once. `skip_bad` leaves out
-    streams whose manifest is damaged. The `table` is `records`, as they are stored, or `messages`,
-    each in the version that its stream is at. `where` is the option of that name of a read.
+    `streams` is a name or a pattern (`*`, `?`, `[...]`); `at` a time up to which records are read.
+    `root` is the folder of the node that publishes there: its unpublished records are read from its
+    file. With `shared`, a fork includes the records that it shares with its source, as a reader of
+    the fork sees them; without, each record appears once. `skip_bad` skips streams whose manifest
+    is damaged. The `table` is `records`, as stored, or `messages`, in the current version of the
+    stream. `where` is the option of that name of a read.
     """
     url = address(objects)
-    moment = at if isinstance(at, datetime) else point(at, "at")
-    until_ms = published_cut.checked_moment(moment)
+    time = at if isinstance(at, datetime) else point(at, "at")
+    until_ms = published_cut.until_ms_of(time)
     names = tuple(columns) if columns is not None else None
-    chosen = PUBLISHED.table(table).chosen(names)
+    selected = PUBLISHED.table(table).chosen(names)
     conditions = parse(where, PUBLISHED.table(table))
     if not driver.reachable(spark) or not is_folder(url):
         reader = spark.read.format("fourfold").option("objects", url).option("table", table)
-        given = {
+        options = {
             "stream": streams,
-            "at": None if moment is None else moment.isoformat(),  # type: ignore[union-attr]
+            "at": None if time is None else time.isoformat(),  # type: ignore[union-attr]
             "root": None if root is None else str(root),
             "shared": "true" if shared else None,
             "columns": None if names is None else ",".join(names),
             "skip_bad": "true" if skip_bad else None,
             "where": where,
         }
-        for name, value in given.items():
+        for name, value in options.items():
             reader = reader if value is None else reader.option(name, value)
         try:
             return reader.load()
         except Exception as error:
-            told = unwrap_error(error)
-            if isinstance(told, FourfoldError):
-                raise told from error
+            cause = unwrap_error(error)
+            if isinstance(cause, FourfoldError):
+                raise cause from error
             raise
     cut = published_cut.read_cut(
         url,
@@ -98,10 +98,10 @@ def published(
         skip_bad=skip_bad,
         promoted=table == MESSAGES,
     )
-    found = _native(spark, url, cut, until_ms, shared=shared)
+    frame = _native(spark, url, cut, until_ms, shared=shared)
     for condition in conditions.spark_columns():
-        found = found.where(condition)
-    return found.select(*(column.name for column in chosen))
+        frame = frame.where(condition)
+    return frame.select(*(column.name for column in selected))
 
 
 def published_state(
@@ -113,8 +113,8 @@ def published_state(
     root: str | Path | None = None,
     skip_bad: bool = False,
 ) -> DataFrame:
-    """The newest value of each key of every state stream: the table `state` of streams, where
-    their messages are published in part or as a whole. The arguments are those of `published`.
+    """Return the newest value of each key of every state stream: the table `state` of streams with
+    published messages. The arguments are those of `published`.
     """
     messages = published(
         spark,
@@ -128,17 +128,17 @@ def published_state(
         table=MESSAGES,
     )
     changes = messages.where("lower(content_type) like 'application/json%'").drop("content_type")
-    together = changes.repartition("stream").sortWithinPartitions("stream", "offset")
-    return together.mapInArrow(fold_states, _STATE)
+    grouped = changes.repartition("stream").sortWithinPartitions("stream", "offset")
+    return grouped.mapInArrow(fold_states, _STATE)
 
 
 def unreadable(url: str) -> tuple[tuple[str, str], ...]:
-    """The manifests that cannot be read, by key, and why."""
+    """Return the manifests that cannot be read, by key, with the reason."""
     return published_cut.read_cut(url, skip_bad=True).bad
 
 
 def address(objects: str | Path) -> str:
-    """The address of an object store, from wherever it is opened."""
+    """Return the absolute URL or path of an object store."""
     text = str(objects)
     if isinstance(objects, Path) or ":" not in text:
         return str(Path(text).expanduser().absolute())
@@ -146,6 +146,7 @@ def address(objects: str | Path) -> str:
 
 
 def is_folder(url: str) -> bool:
+    """Return True if the object store is a local folder."""
     with open_objects(url) as objects:
         return isinstance(objects, FolderStore)
 
@@ -155,8 +156,8 @@ def _native(
 ) -> DataFrame:
     table = PUBLISHED.table(RECORDS)
     frames = []
-    for parts, promote in _by_way(cut):
-        late = any(until_ms is not None and each.held.last_ms > until_ms for each in parts)
+    for parts, promote in _by_promotion(cut):
+        late = any(until_ms is not None and part.held.last_ms > until_ms for part in parts)
         bounded = shared or not all(part.whole for part in parts)
         until = until_ms if late else None
         with open_objects(url) as objects:
@@ -166,36 +167,36 @@ def _native(
                     spark, objects, parts, until, bounded=bounded, promote=promote
                 )
             )
-    works = published_plan.plan_tail_tasks(
+    tasks = published_plan.plan_tail_tasks(
         cut, table.chosen(), until_ms, limits.SOURCE_PARTITION_BYTES, limits.SOURCE_BATCH_ROWS
     )
-    if works:
-        frames.append(_tail(spark, works))
+    if tasks:
+        frames.append(_tail(spark, tasks))
     if not frames:
         return spark.createDataFrame([], table.ddl())
     return reduce(lambda one, other: one.unionByName(other), frames)
 
 
-def _by_way(cut: PublishedCut) -> Iterator[tuple[list[Part], Promote | None]]:
-    """The parts that are read as they are, and those with messages that have to be promoted."""
+def _by_promotion(cut: PublishedCut) -> Iterator[tuple[list[Part], Promote | None]]:
+    """Yield the parts without outdated messages, and those with messages to promote."""
     known = cut.registries or {}
-    ways: tuple[list[Part], list[Part]] = ([], [])
+    groups: tuple[list[Part], list[Part]] = ([], [])
     for part in cut.parts:
-        ways[part.low < begin_of_version(known, part.stream)].append(part)
-    for parts, promote in zip(ways, (None, promoter(known)), strict=True):
+        groups[part.low < begin_of_version(known, part.stream)].append(part)
+    for parts, promote in zip(groups, (None, promoter(known)), strict=True):
         if parts:
             yield parts, promote
 
 
-def _tail(spark: SparkSession, works: list[TailWork]) -> DataFrame:
-    """The log of the node, in tasks of Spark's workers."""
+def _tail(spark: SparkSession, tail_tasks: list[TailWork]) -> DataFrame:
+    """Read the log of the node in Spark tasks."""
 
     def read(numbers: Iterable[Any]) -> Iterator[Any]:
         pa = arrow()
         for batch in numbers:
-            for place in batch.column(0).to_pylist():
-                for rows in read_batches(works[place]):
+            for index in batch.column(0).to_pylist():
+                for rows in read_batches(tail_tasks[index]):
                     yield pa.RecordBatch.from_arrays(rows.columns, schema=rows.schema)
 
-    tasks = spark.range(0, len(works), 1, len(works))
-    return tasks.mapInArrow(read, PUBLISHED.table(RECORDS).ddl())
+    task_numbers = spark.range(0, len(tail_tasks), 1, len(tail_tasks))
+    return task_numbers.mapInArrow(read, PUBLISHED.table(RECORDS).ddl())

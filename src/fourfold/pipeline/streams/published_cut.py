@@ -1,12 +1,12 @@
-"""Which published objects a read is about: a cut, taken once, before any record is read.
+"""The cut of published objects, read once before any record.
 
-    manifests     of all streams, of those of a pattern, or of one, read side by side
-    the node      instead, where its folder is given: one state of its file says which segments
-                  there are, and what is in the log behind them, so the two join without a seam
+    manifests     of all streams, of those of a pattern, or of one, read in parallel
+    the node      instead, if its folder is given: one state of its file lists the segments and
+                  the log rows after them, so that the two join without a gap
 
-Segments never change and manifests only go on, so what a cut names stays readable for as long as
-retired objects are kept. A fork is published after what it shares, so the manifest of its source,
-if it was read too early, is read again.
+Segments never change and manifests only advance, so the objects of a cut stay readable until the
+grace period ends. A fork is published after what it shares, so the manifest of its source is read
+again if it was read too early.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Held(NamedTuple):
 
 
 class PublishedInfo(NamedTuple):
-    """What the cut knows of a stream: its own records, and what it goes on from."""
+    """A stream in the cut: its own records, and the stream it was forked from."""
 
     name: str
     incarnation: str
@@ -52,20 +52,20 @@ class PublishedInfo(NamedTuple):
     hidden: bool
     first: int
     through: int
-    """The end of what is published."""
+    """End of the published records."""
     next: int
-    """The end of what is read: beyond `through` only where the node's file is read, too."""
+    """End of the records to read: after `through` only if the node's file is read too."""
     origin: str | None
     origin_incarnation: str | None
     fork: int
     sid: int
     segments: tuple[Held, ...]
     registry: str | None = None
-    """Of its schemas, as JSON."""
+    """Its schema registry as JSON."""
 
 
 class Part(NamedTuple):
-    """Records of one object that belong to one stream: from `low` up to, and without, `high`."""
+    """Records of one object that belong to one stream: `low` <= offset < `high`."""
 
     stream: str
     content_type: str
@@ -76,6 +76,7 @@ class Part(NamedTuple):
 
     @property
     def whole(self) -> bool:
+        """True if the part covers all records of the object."""
         return self.low <= self.held.start and self.high > self.held.end
 
 
@@ -90,16 +91,16 @@ class Tail(NamedTuple):
 
 
 class PublishedCut(NamedTuple):
-    """All that a read is about."""
+    """The objects and log rows of a read."""
 
     parts: tuple[Part, ...]
     tails: tuple[Tail, ...] = ()
-    mark: FileBound | None = None
+    bound: FileBound | None = None
     """The file of the node."""
     bad: tuple[tuple[str, str], ...] = ()
-    """Manifests that cannot be read, and why."""
+    """Manifests that cannot be read, with the reason."""
     registries: Registries | None = None
-    """Where messages are wanted and some are to be promoted: those that it takes."""
+    """Registries that promote messages, if messages are read."""
 
 
 def read_cut(
@@ -111,40 +112,41 @@ def read_cut(
     skip_bad: bool = False,
     promoted: bool = False,
 ) -> PublishedCut:
-    """The cut as of now. `streams` is a name or a pattern; with `shared`, a fork has the records
-    that it shares with its source too; with `promoted`, it has the registries by which messages
-    are promoted.
+    """Return the current cut.
+
+    `streams` is a name or a pattern. With `shared`, a fork includes the records that it shares with
+    its source. With `promoted`, the cut includes the registries that promote messages.
     """
     if root is not None:
-        mark, known = _of_node(root)
-        cut = _cut(known, streams, _nothing, shared=shared)._replace(mark=mark)
-        if promoted and mark is not None:
-            _with_registries(mark, known)
+        bound, infos = _of_node(root)
+        cut = _cut(infos, streams, _no_reread, shared=shared)._replace(bound=bound)
+        if promoted and bound is not None:
+            _with_registries(bound, infos)
     else:
         bad: list[tuple[str, str]] = []
         with open_objects(url) as objects:
             reader = _Reader(objects, bad if skip_bad else None)
-            known = reader.all(streams)
-            cut = _cut(known, streams, reader.one, shared=shared)
+            infos = reader.all(streams)
+            cut = _cut(infos, streams, reader.one, shared=shared)
         cut = cut._replace(bad=tuple(bad))
-    return cut._replace(registries=_registries(known)) if promoted else cut
+    return cut._replace(registries=_registries(infos)) if promoted else cut
 
 
-def _registries(known: dict[str, PublishedInfo]) -> Registries | None:
-    told = (
-        (each.name, each.registry, each.first)
-        for each in known.values()
-        if each.registry is not None and not each.hidden
+def _registries(infos: dict[str, PublishedInfo]) -> Registries | None:
+    registries = (
+        (info.name, info.registry, info.first)
+        for info in infos.values()
+        if info.registry is not None and not info.hidden
     )
-    return outdated(told) or None
+    return outdated(registries) or None
 
 
-def checked_moment(at: datetime | int | None) -> int | None:
-    """The moment up to which records are read, in milliseconds since 1970."""
+def until_ms_of(at: datetime | int | None) -> int | None:
+    """Return the time up to which records are read, in milliseconds since 1970."""
     if isinstance(at, int):
         raise InvalidInput(
-            "published streams have no common position: `at` must be a time",
-            hint="As in 2026-03-01T12:00:00Z; or filter on the column offset.",
+            f"at must be a time for published streams, got {at}",
+            hint="Use a time such as 2026-03-01T12:00:00Z, or filter on the column offset.",
         )
     if at is None:
         return None
@@ -152,17 +154,17 @@ def checked_moment(at: datetime | int | None) -> int | None:
 
 
 def matches(name: str, pattern: str | None) -> bool:
-    """As SQLite's GLOB: `*`, `?` and `[...]`, where `^` means none of these."""
+    """Return True if a name matches a pattern, by the rules of SQLite's GLOB."""
     return pattern is None or fnmatchcase(name, pattern.replace("[^", "[!"))
 
 
-def _nothing(name: str) -> PublishedInfo | None:
+def _no_reread(name: str) -> PublishedInfo | None:
     del name
     return None
 
 
 def _cut(
-    known: dict[str, PublishedInfo],
+    infos: dict[str, PublishedInfo],
     pattern: str | None,
     reread: Callable[[str], PublishedInfo | None],
     *,
@@ -170,12 +172,12 @@ def _cut(
 ) -> PublishedCut:
     parts: list[Part] = []
     tails: list[Tail] = []
-    for name in sorted(known):
-        told = known[name]
-        if told.hidden or not matches(name, pattern):
+    for name in sorted(infos):
+        info = infos[name]
+        if info.hidden or not matches(name, pattern):
             continue
-        for source, low, high in _pieces(told, known, reread, shared=shared):
-            parts += _parts(told, source, low, min(high, source.through))
+        for source, low, high in _pieces(info, infos, reread, shared=shared):
+            parts += _parts(info, source, low, min(high, source.through))
             first = max(low, source.through)
             if first < high:
                 tails.append(Tail(name, source.name, source.sid, first, high))
@@ -183,60 +185,59 @@ def _cut(
 
 
 def _pieces(
-    told: PublishedInfo,
-    known: dict[str, PublishedInfo],
+    info: PublishedInfo,
+    infos: dict[str, PublishedInfo],
     reread: Callable[[str], PublishedInfo | None],
     *,
     shared: bool,
 ) -> Iterator[tuple[PublishedInfo, int, int]]:
-    """The ranges of offsets that are a stream, each with the stream whose records they are: as a
-    read by the engine goes through forks.
+    """Yield the ranges of offsets of a stream, each with the stream that stores them, following
+    forks like a read by the engine.
     """
-    start, end = told.first, told.next
-    link: PublishedInfo = told
+    start, end = info.first, info.next
+    link: PublishedInfo = info
     while start < end:
         if end > link.fork:
             yield link, max(start, link.fork), end
         if link.origin is None or not shared:
             return
         end = min(end, link.fork)
-        link = _source(link, known, reread, end)
+        link = _source(link, infos, reread, end)
 
 
 def _source(
     fork: PublishedInfo,
-    known: dict[str, PublishedInfo],
+    infos: dict[str, PublishedInfo],
     reread: Callable[[str], PublishedInfo | None],
     end: int,
 ) -> PublishedInfo:
     assert fork.origin is not None
-    found = known.get(fork.origin)
-    if found is None or found.incarnation != fork.origin_incarnation or found.next < end:
-        again = reread(fork.origin)
-        found = again or found
-    if found is None or found.incarnation != fork.origin_incarnation:
+    source = infos.get(fork.origin)
+    if source is None or source.incarnation != fork.origin_incarnation or source.next < end:
+        source = reread(fork.origin) or source
+    if source is None or source.incarnation != fork.origin_incarnation:
         raise NotFound(
-            f"the stream {fork.name!r} was forked from {fork.origin!r}, whose manifest is missing",
-            hint="Read it again: a listing may be behind.",
+            f"stream {fork.name!r}: the manifest of its source {fork.origin!r} is missing",
+            hint="Read again: a listing may lag.",
         )
-    known[fork.origin] = found
-    return found
+    infos[fork.origin] = source
+    return source
 
 
-def _parts(told: PublishedInfo, source: PublishedInfo, low: int, high: int) -> Iterator[Part]:
-    """The objects with a range of the offsets of a stream; an error when there is a hole."""
+def _parts(info: PublishedInfo, source: PublishedInfo, low: int, high: int) -> Iterator[Part]:
+    """Yield the objects that cover a range of offsets; a gap raises CorruptData."""
     at = low
     for held in source.segments:
         if at >= high or held.start > at:
             break
         if held.end >= at:
-            upto = min(held.end + 1, high)
-            yield Part(told.name, told.content_type, source.generation, held, at, upto)
-            at = upto
+            until = min(held.end + 1, high)
+            yield Part(info.name, info.content_type, source.generation, held, at, until)
+            at = until
     if at < high:
         raise CorruptData(
-            f"record {at} of the stream {source.name!r} is published, and in no segment",
-            hint="`fourfold pipeline run verify ROOT --objects URL` shows all that is damaged.",
+            f"stream {source.name!r}: published record {at} is in no segment",
+            hint="Run `fourfold pipeline run verify ROOT --objects URL` to list all damage.",
         )
 
 
@@ -244,7 +245,7 @@ def _parts(told: PublishedInfo, source: PublishedInfo, low: int, high: int) -> I
 
 
 class _Reader:
-    """Reads manifests, many side by side. What is damaged is noted in `bad`, or raised."""
+    """Reads manifests in parallel. Damage is collected in `bad`, or raised."""
 
     def __init__(self, objects: ObjectStore, bad: list[tuple[str, str]] | None) -> None:
         self._objects = objects
@@ -252,48 +253,50 @@ class _Reader:
         self._retries = Retries()
 
     def all(self, pattern: str | None) -> dict[str, PublishedInfo]:
-        """Every stream, by name; with a plain name, that one alone, without a listing."""
+        """Return every matching stream by name; a plain name needs no listing."""
         if pattern is not None and not _GLOB & set(pattern):
-            found = self.one(pattern)
-            return {} if found is None else {pattern: found}
-        keys = [key for key, _ in listed(self._objects, self._retries)]
+            info = self.one(pattern)
+            return {} if info is None else {pattern: info}
+        keys = [key for key, _ in list_manifests(self._objects, self._retries)]
         with ThreadPoolExecutor(limits.PUBLISHED_MANIFEST_READERS) as pool:
-            read = pool.map(self._told, keys)
-            return {told.name: told for told in read if told is not None}
+            infos = pool.map(self._info, keys)
+            return {info.name: info for info in infos if info is not None}
 
     def one(self, name: str) -> PublishedInfo | None:
-        return self._told(manifest_key(name))
+        """Return one stream by name, or None if it is not published."""
+        return self._info(manifest_key(name))
 
-    def _told(self, key: str) -> PublishedInfo | None:
+    def _info(self, key: str) -> PublishedInfo | None:
         try:
             manifest = read_manifest(self._objects, self._retries, key)
         except NotFound:
-            # Its stream has never been published, or this object is gone since it was listed.
+            # The stream was never published, or the object was deleted after it was listed.
             return None
         except FourfoldError as error:
             if self._bad is None:
                 raise
             self._bad.append((key, error.message))
             return None
-        return None if manifest.deleted else told_by(manifest)
+        return None if manifest.deleted else manifest_info(manifest)
 
 
-def listed(objects: ObjectStore, retries: Retries) -> list[tuple[str, int]]:
-    """The keys of all manifests, and their sizes."""
-    found = retries.run(lambda: list(objects.list(f"{ROOT}/")))
-    ending = f"/{MANIFEST}"
-    return [(info.key, info.size) for info in found if info.key.endswith(ending)]
+def list_manifests(objects: ObjectStore, retries: Retries) -> list[tuple[str, int]]:
+    """Return the keys and sizes of all manifests."""
+    entries = retries.run(lambda: list(objects.list(f"{ROOT}/")))
+    suffix = f"/{MANIFEST}"
+    return [(info.key, info.size) for info in entries if info.key.endswith(suffix)]
 
 
 def read_manifest(objects: ObjectStore, retries: Retries, key: str) -> Manifest:
-    """One manifest, which must be the one of its key."""
+    """Return one manifest, after checking that it belongs to its key."""
     manifest = decode(retries.run(lambda: objects.get(key)).data, key)
     if manifest_key(manifest.name) != key:
-        raise CorruptData(f"{key}: is the manifest of another stream")
+        raise CorruptData(f"{key}: manifest of another stream")
     return manifest
 
 
-def told_by(manifest: Manifest) -> PublishedInfo:
+def manifest_info(manifest: Manifest) -> PublishedInfo:
+    """Return the description of a stream from its manifest."""
     origin = manifest.origin
     through = max(manifest.uploaded_through + 1, manifest.first_offset)
     return PublishedInfo(
@@ -310,8 +313,14 @@ def told_by(manifest: Manifest) -> PublishedInfo:
         0 if origin is None else origin.offset,
         0,
         tuple(
-            Held(each.key, each.start_offset, each.end_offset, each.size_bytes, each.last_ts_ms)
-            for each in manifest.kept()
+            Held(
+                segment.key,
+                segment.start_offset,
+                segment.end_offset,
+                segment.size_bytes,
+                segment.last_ts_ms,
+            )
+            for segment in manifest.kept()
         ),
         manifest.schema_json,
     )
@@ -321,32 +330,33 @@ def told_by(manifest: Manifest) -> PublishedInfo:
 
 
 def _of_node(root: str) -> tuple[FileBound | None, dict[str, PublishedInfo]]:
-    """One state of the node's file; nothing where it has no streams."""
+    """Return one state of the node's file; empty if it has no streams."""
     from fourfold.pipeline.streams.tables import STREAMS  # noqa: PLC0415 - only nodes need it
 
-    found = find_files(find_stores(root, None), STREAMS)
-    marks = cuts.read_files_cut(found, STREAMS).marks
-    if not marks:
+    files = find_files(find_stores(root, None), STREAMS)
+    bounds = cuts.read_files_cut(files, STREAMS).marks
+    if not bounds:
         return None, {}
-    [mark] = marks
-    known = {}
-    for _, rows in groupby(cuts.iter_rows(mark, SQL.node), key=lambda row: row[0]):
-        told = _told(list(rows))
-        known[told.name] = told
-    return mark, known
+    [bound] = bounds
+    infos = {}
+    for _, rows in groupby(cuts.iter_rows(bound, SQL.node), key=lambda row: row[0]):
+        info = _node_info(list(rows))
+        infos[info.name] = info
+    return bound, infos
 
 
-def _with_registries(mark: FileBound, known: dict[str, PublishedInfo]) -> None:
-    """Registries only go on, so those that are read after the rest know every version in it."""
+def _with_registries(bound: FileBound, infos: dict[str, PublishedInfo]) -> None:
+    """Add the registries. They only gain versions, so when read last they know them all."""
     from fourfold.pipeline.streams.fold import SQL as TABLES  # noqa: PLC0415 - as above
 
-    for _, name, incarnation, text, _ in cuts.iter_rows(mark, TABLES.registries, (None,)):
-        told = known.get(name)
-        if told is not None and told.incarnation == incarnation:
-            known[name] = told._replace(registry=text)
+    for _, name, incarnation, text, _ in cuts.iter_rows(bound, TABLES.registries, (None,)):
+        info = infos.get(name)
+        if info is not None and info.incarnation == incarnation:
+            infos[name] = info._replace(registry=text)
 
 
-def _told(rows: list[tuple[object, ...]]) -> PublishedInfo:
+def _node_info(rows: list[tuple[object, ...]]) -> PublishedInfo:
+    """Return the description of a stream from the rows of a node's file."""
     first = list(rows[0][:12])
     first[4] = bool(first[4])
     segments = tuple(

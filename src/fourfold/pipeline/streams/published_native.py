@@ -1,9 +1,8 @@
-"""Published segments of a local folder through Spark's own Parquet reader.
+"""Read published segments of a local folder with Spark's own Parquet reader.
 
-Exactly the objects that the cut names are read, under the names that the manifests say: see
-`PublishedFiles.java`. It is the reader that `spark.read.parquet` uses, so it is as fast, prunes
-columns, and skips row groups by their statistics; and a condition on `stream` or `content_type`
-leaves out files.
+Only the objects in the cut are read, under the names in the manifests: see `PublishedFiles.java`.
+It is the reader of `spark.read.parquet`, so it is as fast, prunes columns, and skips row groups by
+their statistics; and a condition on `stream` or `content_type` skips files.
 """
 
 from __future__ import annotations
@@ -42,21 +41,23 @@ def frame(
     bounded: bool,
     promote: Promote | None = None,
 ) -> DataFrame:
-    """The records of these parts. With `bounded`, some objects have records that are not wanted.
-    With `promote`, payloads are what it makes of them, in Python, where a query uses them.
+    """Return the records of these parts.
+
+    With `bounded`, records outside the bounds of a part are filtered out. With `promote`, payloads
+    are promoted in Python, if a query uses them.
     """
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
-    told = "\n".join(_lines(objects, parts))
-    found = driver.frame(spark, _method(spark), told, _STORED, _CONSTANT)
+    description = "\n".join(_lines(objects, parts))
+    records = driver.frame(spark, _method(spark), description, _STORED, _CONSTANT)
     if bounded:
-        found = found.where("offset >= low and offset < high")
+        records = records.where("offset >= low and offset < high")
     if until_ms is not None:
-        found = found.where(F.col("append_time") <= F.timestamp_millis(F.lit(until_ms)))
+        records = records.where(F.col("append_time") <= F.timestamp_millis(F.lit(until_ms)))
     if promote is not None:
-        made = F.udf(promote, "binary", useArrow=False)("stream", "offset", "payload")
-        found = found.withColumn("payload", made)
-    return found.select(*_columns())
+        promoted = F.udf(promote, "binary", useArrow=False)("stream", "offset", "payload")
+        records = records.withColumn("payload", promoted)
+    return records.select(*_columns())
 
 
 def _columns() -> list[Column]:
@@ -77,16 +78,18 @@ def _columns() -> list[Column]:
 
 
 def _lines(objects: FolderStore, parts: Iterable[Part]) -> Iterator[str]:
-    """What the JVM is told, as one text: a call for each file would take longer than to read it."""
-    found: dict[tuple[str, str], list[Part]] = {}
+    """Yield the description of the files as lines: one call per file would be slower than reading
+    it.
+    """
+    groups: dict[tuple[str, str], list[Part]] = {}
     for part in parts:
         folder = part.held.key.rpartition("/")[0]
-        found.setdefault((part.stream, folder), []).append(part)
-    for (stream, _), own in found.items():
-        paths = [objects.path(part.held.key) for part in own]
-        first, last = own[0], own[-1]
+        groups.setdefault((part.stream, folder), []).append(part)
+    for (stream, _), group in groups.items():
+        paths = [objects.path(part.held.key) for part in group]
+        first, last = group[0], group[-1]
         head = (
-            len(own),
+            len(group),
             _encoded(str(paths[0].parent)),
             _encoded(stream),
             _encoded(first.content_type),
@@ -96,7 +99,7 @@ def _lines(objects: FolderStore, parts: Iterable[Part]) -> Iterator[str]:
             str(is_text(first.content_type)).lower(),
         )
         yield " ".join(map(str, head))
-        for path, part in zip(paths, own, strict=True):
+        for path, part in zip(paths, group, strict=True):
             yield f"{path.name} {part.held.size}"
 
 
@@ -105,12 +108,12 @@ def _encoded(text: str) -> str:
 
 
 def _method(spark: SparkSession) -> Any:
-    """The method that makes the relation; it is compiled once for each JVM."""
+    """Return the method that creates the relation, compiled once per JVM."""
     gateway = driver.gateway(spark)
     key = id(gateway)
     if key not in _compiled:
         source = files(__package__).joinpath("PublishedFiles.java").read_text(encoding="utf-8")
-        made = driver.compiled(gateway.jvm, source).getClassLoader().loadClass(_CLASS)
+        loaded = driver.compiled(gateway.jvm, source).getClassLoader().loadClass(_CLASS)
         _compiled.clear()
-        _compiled[key] = driver.method(made, "frame")
+        _compiled[key] = driver.method(loaded, "frame")
     return _compiled[key]

@@ -1,4 +1,4 @@
-"""The tasks of a read of published segments by Fourfold's own reader."""
+"""Plan the tasks of a read of published segments by Fourfold's own reader."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TIME = Column("time", "timestamp", nullable=False)
 _PROMOTED = "fourfold.pipeline.streams.fold:promoted"
 
 
-def works(
+def plan_tasks(
     cut: PublishedCut,
     url: str,
     columns: tuple[Column, ...],
@@ -35,19 +35,19 @@ def works(
     partition_bytes: int,
     batch_rows: int,
 ) -> list[SegmentWork | TailWork]:
-    """Objects packed into tasks of a good size, and the tail of the node in others."""
+    """Return the tasks: objects packed to a target size, and the tail of the node."""
     keys = _keys(conditions)
-    found: list[SegmentWork | TailWork] = [
+    tasks: list[SegmentWork | TailWork] = [
         SegmentWork(url, parts, columns, batch_rows, until_ms, keys, _registries(cut, parts))
         for parts in _packed(list(_pruned(cut.parts, conditions)), partition_bytes)
     ]
     return [
-        *found,
+        *tasks,
         *plan_tail_tasks(cut, columns, until_ms, partition_bytes, batch_rows, conditions),
     ]
 
 
-def plan_tail_tasks(  # noqa: PLR0917 - these are what it is made of
+def plan_tail_tasks(  # noqa: PLR0917
     cut: PublishedCut,
     columns: tuple[Column, ...],
     until_ms: int | None,
@@ -55,18 +55,19 @@ def plan_tail_tasks(  # noqa: PLR0917 - these are what it is made of
     batch_rows: int,
     conditions: Conditions | None = None,
 ) -> list[TailWork]:
-    if cut.mark is None or not cut.tails:
+    """Return the tasks that read the log of the node."""
+    if cut.bound is None or not cut.tails:
         return []
     names = {column.name for column in columns}
-    kept = columns if until_ms is None or "time" in names else (*columns, _TIME)
-    wanted = [
+    output = columns if until_ms is None or "time" in names else (*columns, _TIME)
+    tails = [
         tail for tail in cut.tails if conditions is None or conditions.allow("stream", tail.stream)
     ]
-    told = _registries(cut, wanted) if shows_messages(columns) else None
-    read = kept if told is None else columns_read(kept)
+    registries = _registries(cut, tails) if shows_messages(columns) else None
+    read = output if registries is None else columns_read(output)
     parts = (
-        (limits.SOURCE_PARTITION_BYTES // 4, replace(piece, context=told))
-        for piece in _pieces(cut, wanted, read)
+        (limits.SOURCE_PARTITION_BYTES // 4, replace(piece, context=registries))
+        for piece in _pieces(cut, tails, read)
     )
     return [
         TailWork(
@@ -77,8 +78,8 @@ def plan_tail_tasks(  # noqa: PLR0917 - these are what it is made of
                 attach=plan.ATTACH,
                 detach=plan.DETACH,
                 batch_rows=batch_rows,
-                fold="" if told is None else _PROMOTED,
-                output=kept,
+                fold="" if registries is None else _PROMOTED,
+                output=output,
             ),
             columns,
             until_ms,
@@ -87,38 +88,40 @@ def plan_tail_tasks(  # noqa: PLR0917 - these are what it is made of
     ]
 
 
-def _registries(cut: PublishedCut, wanted: Iterable[Part | Tail]) -> Registries | None:
-    """Those by which something of what is wanted is promoted; None when nothing is."""
+def _registries(cut: PublishedCut, parts: Iterable[Part | Tail]) -> Registries | None:
+    """Return the registries that promote any of these parts, or None."""
     known = cut.registries or {}
-    old = {each.stream for each in wanted if each.low < begin_of_version(known, each.stream)}
+    old = {part.stream for part in parts if part.low < begin_of_version(known, part.stream)}
     return {name: known[name] for name in old} or None
 
 
 def _pieces(
     cut: PublishedCut, tails: Sequence[Tail], columns: tuple[Column, ...]
 ) -> Iterator[Piece]:
-    """Ranges of the log. What a fork shares comes under its own name."""
-    assert cut.mark is not None
+    """Yield the ranges of the log. Records that a fork shares get the fork's name."""
+    assert cut.bound is not None
     stored = [column for column in columns if column.name != "generation"]
     unpublished = ("generation", None)
     own = [(tail.sid, tail.low, tail.high) for tail in tails if tail.stream == tail.source]
-    for piece in ranges(cut.mark, stored, own):
+    for piece in ranges(cut.bound, stored, own):
         yield replace(piece, constants=(*piece.constants, unpublished))
     for tail in tails:
         if tail.stream != tail.source:
             named = (unpublished, ("stream", tail.stream))
-            for piece in ranges(cut.mark, stored, [(tail.sid, tail.low, tail.high)]):
+            for piece in ranges(cut.bound, stored, [(tail.sid, tail.low, tail.high)]):
                 yield replace(piece, constants=(*piece.constants, *named))
 
 
 def _keys(conditions: Conditions) -> tuple[bytes, ...] | None:
-    """The routing keys that are asked for; None when others are wanted, too."""
-    equal = [each for each in conditions.on("routing_key") if each.sign in {"=", "in"}]
+    """Return the selected routing keys, or None if all are selected."""
+    equal = [
+        condition for condition in conditions.on("routing_key") if condition.sign in {"=", "in"}
+    ]
     return tuple(key.encode() for key in equal[0].values) if equal else None
 
 
 def _pruned(parts: Iterable[Part], conditions: Conditions) -> Iterator[Part]:
-    """The parts that conditions leave, each no longer than they ask for."""
+    """Yield the parts that may have matching records, limited to the selected offsets."""
     after, until = conditions.bounds("offset")
     for part in parts:
         low = max(part.low, after + 1)
@@ -129,19 +132,19 @@ def _pruned(parts: Iterable[Part], conditions: Conditions) -> Iterator[Part]:
 
 
 def _packed(parts: Sequence[Part], partition_bytes: int) -> Iterator[tuple[Part, ...]]:
-    """Parts for each task: enough tasks for every core, but none that hardly has a thing to do.
-    What is meant by the bytes of a partition is not compressed, and objects are.
+    """Yield the parts of each task: enough tasks for every core, but no tiny ones.
+    `partition_bytes` refers to uncompressed data, and objects are compressed.
     """
     costs = [part.held.size + limits.SOURCE_FILE_COST_BYTES for part in parts]
     share = sum(costs) // (2 * (os.cpu_count() or 1))
-    most = min(max(share, limits.PUBLISHED_TASK_BYTES_MIN), max(partition_bytes // 4, 1))
-    ready: list[Part] = []
+    limit = min(max(share, limits.PUBLISHED_TASK_BYTES_MIN), max(partition_bytes // 4, 1))
+    group: list[Part] = []
     size = 0
     for part, cost in zip(parts, costs, strict=True):
-        if ready and size + cost > most:
-            yield tuple(ready)
-            ready, size = [], 0
-        ready.append(part)
+        if group and size + cost > limit:
+            yield tuple(group)
+            group, size = [], 0
+        group.append(part)
         size += cost
-    if ready:
-        yield tuple(ready)
+    if group:
+        yield tuple(group)

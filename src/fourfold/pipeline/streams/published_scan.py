@@ -1,10 +1,10 @@
-"""Reading published segments in Spark's workers: Parquet to Arrow, object after object.
+"""Scan published segments in Spark's workers: Parquet to Arrow, one object after the other.
 
-Of a segment only the columns that are wanted are fetched, and only row groups whose statistics do
-not rule them out. What a manifest says already (the stream, dense offsets) is not read at all. An
-object of which everything is wanted is one request; pages are checked against their checksums.
+Only the selected columns of a segment are fetched, and only row groups whose statistics do not
+exclude them. Values in the manifest (the stream, dense offsets) are not read at all. An object that
+is read completely is one request; pages are verified against their checksums.
 
-What is only in the file of the node is read by `scan`, as every other table is.
+Records that are only in the file of the node are read by `scan`, like every other table.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _STORED: Final = {
     "size": PAYLOAD,
     "routing_key": KEY,
 }
-"""Columns of the table that stand in the segments, and under which name."""
+"""Columns of the table that are stored in segments, with their names there."""
 _KNOWN: Final = frozenset({"stream", "offset", "content_type", "generation"})
-"""Columns that a manifest tells."""
+"""Columns whose values are in the manifest."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentWork:
-    """What one task reads of the object store."""
+    """The objects that one task reads."""
 
     url: str
     parts: tuple[Part, ...]
@@ -58,86 +58,86 @@ class SegmentWork:
     batch_rows: int
     until_ms: int | None = None
     keys: tuple[bytes, ...] | None = None
-    """Routing keys; records with others are not wanted."""
+    """Selected routing keys; None for all."""
     registries: Registries | None = None
-    """By which older messages are promoted."""
+    """Registries that promote older messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class TailWork:
-    """What one task reads of the file of the node; `work` has the column `time` at its end."""
+    """The log rows that one task reads; `work` has the column `time` last."""
 
     work: ScanTask
     columns: tuple[Column, ...]
     until_ms: int | None = None
 
 
-def read_batches(work: SegmentWork | TailWork) -> Iterator[pa.RecordBatch]:
-    """The rows of a task."""
-    if isinstance(work, TailWork):
-        yield from _tail(work)
+def read_batches(task: SegmentWork | TailWork) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a task."""
+    if isinstance(task, TailWork):
+        yield from _tail(task)
         return
     try:
-        with open_objects(work.url) as objects:
-            for part in work.parts:
-                yield from _messages(work, part, objects)
+        with open_objects(task.url) as objects:
+            for part in task.parts:
+                yield from _messages(task, part, objects)
     except FourfoldError as error:
         raise wrap_error(error) from error
 
 
 def is_text(content_type: str) -> bool:
-    """Whether the records of a stream are text, so that they have a column `text`."""
+    """Return True if the records of a stream are text and have a column `text`."""
     kind = content_type.lower()
     return kind.startswith(("application/json", "text/"))
 
 
-def _messages(work: SegmentWork, part: Part, objects: ObjectStore) -> Iterator[pa.RecordBatch]:
-    """The rows of a part. Only one with older messages takes the way through their lenses."""
-    known = work.registries
+def _messages(task: SegmentWork, part: Part, objects: ObjectStore) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a part, promoting only parts with older messages."""
+    registries = task.registries
     if (
-        known is None
-        or part.low >= begin_of_version(known, part.stream)
-        or not shows_messages(work.columns)
+        registries is None
+        or part.low >= begin_of_version(registries, part.stream)
+        or not shows_messages(task.columns)
     ):
-        yield from _part(work, part, objects)
+        yield from _part(task, part, objects)
         return
-    names = [column.name for column in work.columns]
-    stored = replace(work, columns=columns_read(work.columns))
-    for batch in promoted(_part(stored, part, objects), known):
+    names = [column.name for column in task.columns]
+    stored = replace(task, columns=columns_read(task.columns))
+    for batch in promoted(_part(stored, part, objects), registries):
         yield batch.select(names)
 
 
-def _part(work: SegmentWork, part: Part, objects: ObjectStore) -> Iterator[pa.RecordBatch]:
-    names = [column.name for column in work.columns]
-    untimed = work.until_ms is None or part.held.last_ms <= work.until_ms
-    if _KNOWN.issuperset(names) and untimed and work.keys is None:
-        yield from _told(work, part)
+def _part(task: SegmentWork, part: Part, objects: ObjectStore) -> Iterator[pa.RecordBatch]:
+    names = [column.name for column in task.columns]
+    untimed = task.until_ms is None or part.held.last_ms <= task.until_ms
+    if _KNOWN.issuperset(names) and untimed and task.keys is None:
+        yield from _from_manifest(task, part)
         return
     stored = {_STORED[name] for name in names if name in _STORED} | {OFFSET}
     if not untimed:
         stored.add(TIME)
-    if work.keys is not None:
+    if task.keys is not None:
         stored.add(KEY)
     try:
         source = _source(objects, part, stored)
         try:
-            for table in _tables(source, part, sorted(stored), work):
-                rows = _filtered(table, work, timed=not untimed)
+            for table in _tables(source, part, sorted(stored), task):
+                rows = _filtered(table, task, timed=not untimed)
                 if rows.num_rows:
-                    yield _shaped(rows, part, work.columns)
+                    yield _shaped(rows, part, task.columns)
         finally:
             source.close()
     except FourfoldError:
         raise
     except (OSError, ValueError, AttributeError) as error:
         raise CorruptData(
-            f"object {part.held.key!r} of {part.stream!r} cannot be read: {error}",
-            hint="`fourfold pipeline run verify ROOT --objects URL` shows all that is damaged.",
+            f"stream {part.stream!r}: cannot read object {part.held.key!r}: {error}",
+            hint="Run `fourfold pipeline run verify ROOT --objects URL` to list all damage.",
         ) from error
 
 
 def _source(objects: ObjectStore, part: Part, stored: set[str]) -> Any:
-    """A file to read from. From far away, an object of which most is wanted is fetched at once."""
+    """Open an object. A remote object that is mostly needed is fetched in one request."""
     pa, key, size = arrow(), part.held.key, part.held.size
     try:
         if isinstance(objects, FolderStore):
@@ -145,84 +145,86 @@ def _source(objects: ObjectStore, part: Part, stored: set[str]) -> Any:
         if PAYLOAD in stored and part.whole:
             data = Retries().run(lambda: objects.get(key)).data
             if len(data) != size:
-                raise CorruptData(f"object {key!r} has {len(data)} bytes; it should have {size}")
+                raise CorruptData(f"object {key!r}: expected {size} bytes, found {len(data)}")
             return pa.BufferReader(data)
     except (NotFound, FileNotFoundError) as error:
         raise CorruptData(
-            f"object {key!r} of {part.stream!r} is missing",
-            hint="It may have been retired meanwhile: take the read again.",
+            f"stream {part.stream!r}: object {key!r} is missing",
+            hint="Gc may have removed it meanwhile: run the read again.",
         ) from error
     return RangeFile(objects, key, size, Retries())
 
 
-def _tables(source: Any, part: Part, stored: list[str], work: SegmentWork) -> Iterator[pa.Table]:
-    """Row groups with wanted records, several together, without the records around them."""
+def _tables(source: Any, part: Part, stored: list[str], task: SegmentWork) -> Iterator[pa.Table]:
+    """Yield row groups with selected records, several together, without other records."""
     import pyarrow.parquet as pq  # noqa: PLC0415 - an optional dependency
 
     file = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True)
     metadata = file.metadata
-    wanted: list[int] = []
+    groups: list[int] = []
     rows = size = 0
     for at in range(metadata.num_row_groups):
         group = metadata.row_group(at)
         offsets = group.column(0).statistics
-        if offsets.max < part.low or offsets.min >= part.high or not _may_have(group, work.keys):
+        if offsets.max < part.low or offsets.min >= part.high or not _may_have(group, task.keys):
             continue
-        wanted.append(at)
+        groups.append(at)
         rows += group.num_rows
         size += group.total_byte_size
-        if rows >= work.batch_rows or size >= limits.SOURCE_BATCH_BYTES:
-            yield _between(file.read_row_groups(wanted, stored, use_threads=False), part)
-            wanted, rows, size = [], 0, 0
-    if wanted:
-        yield _between(file.read_row_groups(wanted, stored, use_threads=False), part)
+        if rows >= task.batch_rows or size >= limits.SOURCE_BATCH_BYTES:
+            yield _between(file.read_row_groups(groups, stored, use_threads=False), part)
+            groups, rows, size = [], 0, 0
+    if groups:
+        yield _between(file.read_row_groups(groups, stored, use_threads=False), part)
 
 
 def _may_have(group: Any, keys: tuple[bytes, ...] | None) -> bool:
-    """Whether a row group may have a record with one of these routing keys."""
+    """Return True if a row group may have a record with one of these routing keys."""
     if keys is None:
         return True
-    told = group.column(2).statistics
-    if told is None:
+    statistics = group.column(2).statistics
+    if statistics is None:
         return True
-    if told.null_count == group.num_rows:
+    if statistics.null_count == group.num_rows:
         return False
-    return not told.has_min_max or any(told.min <= key <= told.max for key in keys)
+    return not statistics.has_min_max or any(
+        statistics.min <= key <= statistics.max for key in keys
+    )
 
 
 def _between(table: pa.Table, part: Part) -> pa.Table:
-    """Records from `low` up to, and without, `high`: offsets are in order."""
+    """Return the records with `low` <= offset < `high`; offsets are sorted."""
     import pyarrow.compute as pc  # noqa: PLC0415 - an optional dependency
 
     column = table.column(OFFSET)
     if column[0].as_py() >= part.low and column[-1].as_py() < part.high:
         return table
-    kept = pc.and_(pc.greater_equal(column, part.low), pc.less(column, part.high))
-    return table.filter(kept)
+    mask = pc.and_(pc.greater_equal(column, part.low), pc.less(column, part.high))
+    return table.filter(mask)
 
 
-def _filtered(table: pa.Table, work: SegmentWork, *, timed: bool) -> pa.Table:
+def _filtered(table: pa.Table, task: SegmentWork, *, timed: bool) -> pa.Table:
     import pyarrow.compute as pc  # noqa: PLC0415 - an optional dependency
 
     if timed:
-        table = table.filter(pc.less_equal(table.column(TIME), _moment(work.until_ms)))
-    if work.keys is not None:
-        wanted = arrow().array(work.keys, arrow().binary())
-        table = table.filter(pc.is_in(table.column(KEY), value_set=wanted))
+        table = table.filter(pc.less_equal(table.column(TIME), _timestamp(task.until_ms)))
+    if task.keys is not None:
+        keys = arrow().array(task.keys, arrow().binary())
+        table = table.filter(pc.is_in(table.column(KEY), value_set=keys))
     return table
 
 
-def _moment(ms: int | None) -> Any:
+def _timestamp(ms: int | None) -> Any:
     pa = arrow()
     return pa.scalar(ms, pa.timestamp("ms", tz="UTC"))
 
 
-def _told(work: SegmentWork, part: Part) -> Iterator[pa.RecordBatch]:
-    """Rows of which all is known without reading the object: offsets have no holes."""
+def _from_manifest(task: SegmentWork, part: Part) -> Iterator[pa.RecordBatch]:
+    """Yield rows whose columns are all known without reading the object: offsets have no gaps."""
     pa = arrow()
-    schema = arrow_schema(work.columns)
-    for low in range(part.low, part.high, work.batch_rows):
-        high = min(low + work.batch_rows, part.high)
+    schema = arrow_schema(task.columns)
+    for low in range(part.low, part.high, task.batch_rows):
+        high = min(low + task.batch_rows, part.high)
         arrays = [
             pa.array(range(low, high), pa.int64())
             if field.name == "offset"
@@ -247,7 +249,7 @@ def _shaped(table: pa.Table, part: Part, columns: tuple[Column, ...]) -> pa.Reco
         stored = whole.column(_STORED[field.name])
         array = stored.chunk(0) if stored.num_chunks else pa.array([], stored.type)
         if field.name == "text":
-            # Bytes as they are: SQLite and Spark do not look whether text is text, either.
+            # Not validated, like text in SQLite and Spark.
             text = array.view(pa.string()) if is_text(part.content_type) else None
             arrays.append(pa.nulls(whole.num_rows, pa.string()) if text is None else text)
         elif field.name == "routing_key":
@@ -266,6 +268,6 @@ def _tail(tail: TailWork) -> Iterator[pa.RecordBatch]:
     for batch in scan.read_batches(tail.work):
         rows = batch
         if tail.until_ms is not None:
-            rows = batch.filter(pc.less_equal(batch.column("time"), _moment(tail.until_ms)))
+            rows = batch.filter(pc.less_equal(batch.column("time"), _timestamp(tail.until_ms)))
         if rows.num_rows:
             yield rows.select(names)

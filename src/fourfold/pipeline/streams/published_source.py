@@ -1,7 +1,7 @@
-"""`format("fourfold").option("objects", ...)`: published streams by Fourfold's own reader.
+"""Published streams by Fourfold's own reader: `format("fourfold").option("objects", ...)`.
 
-It reads any object store that Fourfold knows, in the workers. The cut is taken when the DataFrame
-is made, as for every table.
+It reads any supported object store, in the workers. The cut is read when the DataFrame is created,
+as for every table.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 def read_cut(options: ReadOptions) -> PublishedCut:
-    """The cut of a read; what cannot be asked of objects is refused."""
+    """Return the cut of a read; raise for options that objects do not support."""
     assert options.objects is not None
     if options.roots is not None or options.since is not None or options.cut is not None:
-        raise InvalidInput("the options roots, since and cut are not for published objects")
-    published_cut.checked_moment(options.at)
+        raise InvalidInput("published objects do not support the options roots, since and cut")
+    published_cut.until_ms_of(options.at)
     return published_cut.read_cut(
         options.objects,
         root=options.root,
@@ -40,7 +40,7 @@ def read_cut(options: ReadOptions) -> PublishedCut:
 
 
 class Objects(InputPartition):
-    """What one task reads."""
+    """The input partition of one task."""
 
     def __init__(self, work: SegmentWork | TailWork | None) -> None:
         super().__init__(None)
@@ -48,7 +48,7 @@ class Objects(InputPartition):
 
 
 class PublishedReader(DataSourceReader):
-    """A batch read of published objects. It is planned on the driver; `read` runs in workers."""
+    """A batch reader of published objects. `partitions` runs on the driver, `read` in workers."""
 
     def __init__(self, options: ReadOptions, columns: tuple[str, ...], cut: PublishedCut) -> None:
         self._options = options
@@ -57,25 +57,26 @@ class PublishedReader(DataSourceReader):
         self._cut: PublishedCut | None = cut
 
     def partitions(self) -> Sequence[InputPartition]:
+        """Plan the tasks of the read."""
         options = self._options
         assert self._cut is not None
         assert options.objects is not None
         try:
-            works = published_plan.plan_tasks(
+            tasks = published_plan.plan_tasks(
                 self._cut,
                 options.objects,
                 options.table.chosen(self._read),
                 options.conditions,
-                until_ms=published_cut.checked_moment(options.at),
+                until_ms=published_cut.until_ms_of(options.at),
                 partition_bytes=options.partition_bytes,
                 batch_rows=options.batch_rows,
             )
         except FourfoldError as error:
             raise wrap_error(error) from error
-        return [Objects(work) for work in works] or [Objects(None)]
+        return [Objects(task) for task in tasks] or [Objects(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Conditions leave out objects and row groups first, and then the rows of the others."""
+        """Yield the rows of one task; conditions first skip objects and row groups, then rows."""
         assert isinstance(partition, Objects)
         if partition.work is None:
             return
@@ -85,5 +86,5 @@ class PublishedReader(DataSourceReader):
                 yield rows.select(list(self._columns))
 
     def __getstate__(self) -> dict[str, object]:
-        """What a worker gets: its task says all that it needs of the cut."""
+        """Return the state without the cut: a task contains all that a worker needs of it."""
         return self.__dict__ | {"_cut": None}

@@ -1,10 +1,9 @@
-"""The tables that are read from published objects, without the node that published them.
+"""Tables that are read from published objects, without the node that published them.
 
-    records     every published record, with the generation of the manifest that tells of it
-    messages    the same as readers get them: in the version that their stream is at
+    records     every published record, with the generation of its manifest
+    messages    records as readers get them: in the current version of their stream
 
-Where the folder of the node is given too, the records that are not published yet are in it as well,
-without a generation.
+If the folder of the node is given too, they include the unpublished records, without a generation.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ MESSAGES: Final = "messages"
 _TABLE: Final = Table(
     name=RECORDS,
     model=MODEL,
-    description="Every published record, of whichever node.",
+    description="Every published record.",
     columns=(
         Column("stream", "string", nullable=False, filtered=True),
         Column("offset", "bigint", nullable=False, filtered=True),
@@ -41,7 +40,7 @@ _TABLE: Final = Table(
 _MESSAGES: Final = replace(
     _TABLE,
     name=MESSAGES,
-    description="Every published message, in the version that its stream is at.",
+    description="Every published message, in the current version of its stream.",
 )
 
 PUBLISHED: Final = ModelTables(
@@ -55,10 +54,10 @@ PUBLISHED: Final = ModelTables(
 
 
 def published_tables(model: str) -> ModelTables:
-    """What of a model can be read from objects alone."""
+    """Return the tables of a model that can be read from objects alone."""
     if model != MODEL:
         raise NotFound(
-            f"the objects of {model} are no tables",
-            hint="Only those of streams are: leave out the option objects, or the model.",
+            f"published objects require model 'streams', got {model!r}",
+            hint="Omit the option objects, or the option model.",
         )
     return PUBLISHED

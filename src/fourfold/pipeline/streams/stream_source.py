@@ -1,16 +1,14 @@
-"""How far a streaming read may go: an offset for each stream of each file.
+"""The streaming source of streams: an offset for each stream of each file.
 
     {"wal": {"31a0c7f02b9e": [0, 120], "e2d84b610c55": [40, 41]}}
 
-The two numbers of a stream are where reading it began and where it stands. Offsets of a stream are
-dense and its records never change, so a range of them names the same rows for ever, and a batch
-that is run again reads what it read before. Streams are named by their incarnation, so one that is
-deleted and made anew is read from its own beginning.
+The two numbers of a stream are where reading it began and the current offset. Offsets of a stream
+are dense and its records never change, so a range always has the same rows, and a repeated batch
+reads the same rows. Streams are identified by their incarnation, so a stream that is deleted and
+created again is read from its own beginning.
 
-A stream that was deleted has nothing more to give. Where retention or the archive took records that
-were not read yet, the query fails rather than leave them out.
-
-`spark.readStream` over streams: one, those of a pattern, or all, with an offset for each.
+A deleted stream has no more records. If retention or the archive deleted unread records, the query
+fails rather than skip them.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ Offset = dict[str, dict[str, list[int]]]
 
 
 class _End(NamedTuple):
-    """A stream in a file: what is there of it."""
+    """The offsets of a stream in a file."""
 
     sid: int
     first: int
@@ -48,72 +46,76 @@ class _End(NamedTuple):
 
 
 class _File(NamedTuple):
-    mark: FileBound
+    """A file and its streams."""
+
+    bound: FileBound
     ends: dict[str, _End]
-    """By incarnation."""
+    """Streams by incarnation."""
 
 
 class StreamFollower:
-    """The streams that a query follows. `end_here` fixes how far it reads in all."""
+    """The streams that a query follows. `freeze_end` fixes where the query ends."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._final: dict[str, _File] | None = None
 
-    def beginning(self) -> Offset:
-        """Nothing was read yet."""
+    def start_offset(self) -> Offset:
+        """Return the initial offset: nothing was read yet."""
         return {}
 
-    def admitted(self, start: Offset, rows: int | None) -> Offset:
-        """How far a batch reads that begins at `start` and has at most about so many rows: every
-        stream with something new gets a share, so that none waits for another.
+    def end_offset(self, start: Offset, rows: int | None) -> Offset:
+        """Return the end of a batch that begins at `start` and has about `rows` rows: every stream
+        with new records gets a share, so that none waits for another.
         """
-        files = self._look() if self._final is None else self._final
+        files = self._poll() if self._final is None else self._final
         fresh = {
             (file, stream): (at, end)
-            for file, found in files.items()
-            for stream, end in found.ends.items()
-            if (at := _place(start, file, stream, end)) < end.next
+            for file, state in files.items()
+            for stream, end in state.ends.items()
+            if (at := _next_offset(start, file, stream, end)) < end.next
         }
-        reached = {file: self._kept(file, known, files) for file, known in start.items()}
+        reached = {file: self._remaining(file, known, files) for file, known in start.items()}
         left, streams_left = rows, len(fresh)
-        for (file, stream), (at, end) in sorted(fresh.items(), key=lambda each: each[1][1].next):
-            upto = end.next
+        for (file, stream), (at, end) in sorted(fresh.items(), key=lambda item: item[1][1].next):
+            until = end.next
             if left is not None:
-                upto = min(upto, at + max(left // streams_left, 1)) if left else at
-                left -= upto - at
+                until = min(until, at + max(left // streams_left, 1)) if left else at
+                left -= until - at
             streams_left -= 1
-            if upto > at:
+            if until > at:
                 began = start.get(file, {}).get(stream, [at])[0]
-                reached.setdefault(file, {})[stream] = [began, upto]
+                reached.setdefault(file, {})[stream] = [began, until]
         for file in {file for file, _ in fresh}:
-            make_durable(files[file].mark.path)
+            make_durable(files[file].bound.path)
         return _sorted(reached)
 
     def newest_offset(self) -> Offset:
+        """Return the current end of all streams."""
         return _sorted(
             {
-                file: {stream: [end.first, end.next] for stream, end in found.ends.items()}
-                for file, found in self._look().items()
+                file: {stream: [end.first, end.next] for stream, end in state.ends.items()}
+                for file, state in self._poll().items()
             }
         )
 
-    def end_here(self) -> None:
-        self._final = self._look()
+    def freeze_end(self) -> None:
+        """End the query at the current end of all streams."""
+        self._final = self._poll()
 
-    def works(self, start: Offset, end: Offset, columns: tuple[Column, ...]) -> list[ScanTask]:
-        """The tasks that read what lies between two offsets."""
-        files = self._look() if start != end else {}
+    def plan_tasks(self, start: Offset, end: Offset, columns: tuple[Column, ...]) -> list[ScanTask]:
+        """Return the tasks that read the records between two offsets."""
+        files = self._poll() if start != end else {}
         table = self._options.table
         read = self._options.tables.table(table.reads).chosen() if table.folded else columns
         parts = [
             (self._options.partition_bytes, piece)
-            for file, found in files.items()
-            for piece in self._pieces(start.get(file, {}), end.get(file, {}), found, read)
+            for file, state in files.items()
+            for piece in self._pieces(start.get(file, {}), end.get(file, {}), state, read)
         ]
         for file in end:
             if start != end:
-                self._kept(file, {}, files)
+                self._remaining(file, {}, files)
         return [
             ScanTask(
                 pieces=tuple(pieces),
@@ -132,73 +134,75 @@ class StreamFollower:
         self,
         start: dict[str, list[int]],
         end: dict[str, list[int]],
-        found: _File,
+        state: _File,
         columns: tuple[Column, ...],
     ) -> Iterator[Piece]:
-        """The queries on one file; messages are promoted by the registries that it has now."""
+        """Yield the queries on one file; messages are promoted by its current registries."""
         folded = self._options.table.folded
-        told = (registries_in(found.mark, self._options.stream) if folded else None) or None
-        for piece in _pieces(start, end, found, columns):
-            yield replace(piece, context=told)
+        registries = (registries_in(state.bound, self._options.stream) if folded else None) or None
+        for piece in _pieces(start, end, state, columns):
+            yield replace(piece, context=registries)
 
-    def _kept(
+    def _remaining(
         self, file: str, known: dict[str, list[int]], files: dict[str, _File]
     ) -> dict[str, list[int]]:
-        """What stays in an offset of a file: the streams that are still there."""
+        """Return the part of a file's offset whose streams still exist."""
         if file in files:
             return {stream: seen for stream, seen in known.items() if stream in files[file].ends}
         if self._options.skip_bad:
             return known
         raise NotFound(
-            f"{self._options.location}: the file {file} has gone while a query reads it",
-            hint="Put it back, or begin a new query with another checkpoint.",
+            f"{self._options.location}: file {file} was removed while a query reads it",
+            hint="Restore it, or start a new query with another checkpoint.",
         )
 
-    def _look(self) -> dict[str, _File]:
+    def _poll(self) -> dict[str, _File]:
         options = self._options
-        found = cut.find_files(cut.find_stores(options.root, options.roots), options.tables)
+        store_files = cut.find_files(cut.find_stores(options.root, options.roots), options.tables)
         files = {}
-        for mark in cuts.read_files_cut(found, options.tables, skip_bad=options.skip_bad).marks:
-            rows = cuts.fetch_rows(mark, SQL.ends, (options.stream,))
-            key = mark.space if options.root is not None else f"{mark.root} {mark.space}"
-            files[key] = _File(mark, {stream: _End(*ends) for stream, *ends in rows})
+        for bound in cuts.read_files_cut(
+            store_files, options.tables, skip_bad=options.skip_bad
+        ).marks:
+            rows = cuts.fetch_rows(bound, SQL.ends, (options.stream,))
+            key = bound.space if options.root is not None else f"{bound.root} {bound.space}"
+            files[key] = _File(bound, {stream: _End(*ends) for stream, *ends in rows})
         return files
 
 
 def _pieces(
     start: dict[str, list[int]],
     end: dict[str, list[int]],
-    found: _File,
+    state: _File,
     columns: tuple[Column, ...],
 ) -> Iterator[Piece]:
-    wanted: list[Range] = []
-    for stream, (began, upto) in end.items():
+    selected: list[Range] = []
+    for stream, (began, until) in end.items():
         low = start.get(stream, [began, began])[1]
-        if low < upto and stream in found.ends:
-            wanted.append((found.ends[stream].sid, low, upto))
-    return ranges(found.mark, columns, wanted)
+        if low < until and stream in state.ends:
+            selected.append((state.ends[stream].sid, low, until))
+    return ranges(state.bound, columns, selected)
 
 
-def _place(start: Offset, file: str, stream: str, end: _End) -> int:
-    """Where reading a stream goes on."""
+def _next_offset(start: Offset, file: str, stream: str, end: _End) -> int:
+    """Return the offset where reading a stream continues."""
     known = start.get(file, {}).get(stream)
     if known is None:
         return end.first
     if known[1] > end.next:
         raise SequenceRegression(
-            f"{file}: stream {stream} goes to {end.next}, but the query has read to {known[1]}",
-            hint="The file was replaced by an older one: begin a new query.",
+            f"{file}: stream {stream}: expected offset {known[1]} or later, found {end.next}",
+            hint="The file was replaced by an older one: start a new query.",
         )
     if known[1] < end.first:
         raise OffsetGone(
-            f"{file}: stream {stream} begins at {end.first}, but the query has read to {known[1]}",
-            hint="Retention or the archive was quicker: keep more, or begin a new query.",
+            f"{file}: stream {stream} begins at {end.first}, the query has read until {known[1]}",
+            hint="Unread records were deleted: retain more, or start a new query.",
         )
     return known[1]
 
 
 def _sorted(offset: Offset) -> Offset:
-    """The same offset is the same text."""
+    """Sort an offset, so that equal offsets have equal texts."""
     return {file: dict(sorted(known.items())) for file, known in sorted(offset.items()) if known}
 
 
@@ -207,17 +211,17 @@ _TABLES = ("records", "messages")
 
 
 def stream_reader(options: Mapping[str, str], schema: StructType) -> StreamsReader:
-    """The reader of `DataSource.streamReader` for streams."""
+    """Return the reader for `DataSource.streamReader` of streams."""
     try:
         read = read_options(options)
-        given = {name.lower() for name in options}
+        option_names = {name.lower() for name in options}
         for name in _OF_A_BATCH:
-            if name in given:
-                raise InvalidInput(f"the option {name} is for a batch, not for a stream")
+            if name in option_names:
+                raise InvalidInput(f"option {name!r} is not supported by a stream")
         if read.table_name not in _TABLES:
             raise InvalidInput(
-                f"the table {read.table_name} cannot be streamed: its rows change",
-                hint=f"These can, since rows are only added to them: {', '.join(_TABLES)}.",
+                f"table {read.table_name!r} cannot be streamed: its rows change",
+                hint=f"Tables that can be streamed: {', '.join(_TABLES)}.",
             )
         return StreamsReader(read, column_names(read, schema))
     except FourfoldError as error:
@@ -225,9 +229,9 @@ def stream_reader(options: Mapping[str, str], schema: StructType) -> StreamsRead
 
 
 class StreamsReader(FourfoldStreamReader):
-    """As every stream of the source; only its offsets are those of streams."""
+    """A streaming reader whose offsets are those of streams."""
 
-    def _following(self) -> Any:
+    def _follower(self) -> Any:
         if self._files is None:
             self._files: Any = StreamFollower(self._options)
         return self._files

@@ -1,19 +1,19 @@
-"""The tables of streams, for Spark.
+"""Tables of streams.
 
-    streams     one row for each stream          producers   what each producer has written
+    streams     one row for each stream          producers   the last request of each producer
     schemas     one row for each version of each registry
-    records     the records that are in the file, each once, as they are stored
-    messages    the same as their readers get them: in the version that their stream is at
+    records     the records in the file, each once, as stored
+    messages    records as readers get them: in the current version of their stream
     state       the newest value of each key of every state stream, folded
-    files       one row for each file: what is in it, how far it goes, what is wrong with it
+    files       one row for each file: its kind, its newest position, its problem
 
-All streams of a store lie in one file. `records` is its hot part: what was sealed and published is
-in the segments. A record that a fork shares with its source stands under the source's name alone.
-The number that a read is cut at is the position of the newest record in the file; streaming reads
-know their place by an offset for each stream instead, see `following`.
+All streams of a store are in one file. `records` is its hot part: published records are in
+segments. A record that a fork shares with its source has the name of the source only. The cut of a
+read is the position of the newest record in the file; streaming reads have an offset for each
+stream instead, see `stream_source`.
 
-`changes` is what the fold of `state` reads, and internal: the messages of each JSON stream in
-order, those that a fork shares included. `stored` is what `messages` are made of.
+`changes` and `stored` are internal: the input of `state`, which are the messages of each JSON
+stream in order, including those that a fork shares, and the input of `messages`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _TABLES = (
     Table(
         name="records",
         model=MODEL,
-        description="The records that are in the file: bytes, and text where the stream holds text.",
+        description="The records in the file: bytes, and text if the stream has text.",
         columns=(
             _STREAM,
             _OFFSET,
@@ -67,7 +67,7 @@ _TABLES = (
     Table(
         name="messages",
         model=MODEL,
-        description="The same as readers get them: each message in the version that its stream is at.",
+        description="The records as readers get them, in the current version of their stream.",
         # The size is not filtered by SQLite, which knows that of what is stored.
         columns=(
             *_STORED[:5],
@@ -84,7 +84,7 @@ _TABLES = (
     Table(
         name="streams",
         model=MODEL,
-        description="One row for each stream as it is now: offsets, sizes, its end, where it came from.",
+        description="One row for each stream: offsets, sizes, whether it is closed, its origin.",
         columns=(
             _STREAM,
             Column("content_type", "string", nullable=False, filtered=True),
@@ -110,7 +110,7 @@ _TABLES = (
     Table(
         name="schemas",
         model=MODEL,
-        description="Each version of each registry: where it begins, its schema, the lens to it.",
+        description="Each version of each registry: its first offset, schema and lens.",
         columns=(
             _STREAM,
             Column("version", "bigint", nullable=False, filtered=True),
@@ -125,7 +125,7 @@ _TABLES = (
     Table(
         name="producers",
         model=MODEL,
-        description="Each producer of each stream: its epoch, and its last request.",
+        description="Each producer of each stream: its epoch and its last request.",
         columns=(
             _STREAM,
             Column("producer", "string", nullable=False, filtered=True),
@@ -139,7 +139,7 @@ _TABLES = (
     Table(
         name="state",
         model=MODEL,
-        description="The newest value of each key of every state stream, in the order of last changes.",
+        description="The newest value of each key of every state stream, by last change.",
         columns=(
             _STREAM,
             Column("type", "string", nullable=False),
@@ -154,7 +154,7 @@ _TABLES = (
     Table(
         name="changes",
         model=MODEL,
-        description="What the fold of states reads.",
+        description="The input of the fold of states.",
         columns=(_STREAM, _OFFSET, Column("payload", "binary", nullable=False)),
         query="changes",
         public=False,
@@ -162,7 +162,7 @@ _TABLES = (
     Table(
         name="stored",
         model=MODEL,
-        description="What messages are made of.",
+        description="The input of messages.",
         columns=_STORED,
         query="records",
         position="position",
@@ -173,17 +173,17 @@ _TABLES = (
 )
 
 POSITION = Sequence("records", read=SQL.position, claim="", advance="", seed="")
-"""Only read: SQLite gives a record its position."""
+"""Read-only: SQLite assigns the position of a record."""
 
 
-def _position_at(snapshot: ReadTransaction, moment: datetime) -> int:
-    return int(snapshot.value(SQL.position_at, (int(moment.timestamp() * 1000),)))
+def _position_at(snapshot: ReadTransaction, time: datetime) -> int:
+    return int(snapshot.value(SQL.position_at, (int(time.timestamp() * 1000),)))
 
 
 def _only(
     _mark: FileBound, options: ReadOptions, _conditions: Iterable[Condition], query: str
 ) -> Iterator[tuple[str, ...]]:
-    """The option `stream`, around the query of a table."""
+    """Wrap the query of a table in the filter of the option `stream`."""
     if options.stream is None:
         yield (query,)
     else:

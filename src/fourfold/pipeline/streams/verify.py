@@ -1,10 +1,10 @@
-"""The check of streams as units of work: the file of a node, or what is published of them.
+"""Units of work for the verification of streams: the file of a node, or published objects.
 
     file        its pages, and the invariants of streams and segments, by the rules of the model
-    objects     some manifests each: what a manifest says, where it goes on from, and every object
-                that it speaks of: size, digest, rows, offsets without a hole, sums, times
+    objects     some manifests each: the manifest itself, its origin, and every object that it
+                refers to: size, digest, rows, offsets without gaps, sums, times
 
-Nothing is taken from the node to check objects: they must be sound among themselves.
+Objects are verified without the node: they must be consistent by themselves.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ OBJECTS: Final = "objects"
 
 
 class ListedObjects(NamedTuple):
-    """What is in an object store, by name alone."""
+    """The listing of an object store."""
 
     manifests: tuple[str, ...]
     objects: int
     bytes: int
     state: str
-    """Another text whenever one of them has changed."""
+    """A digest that changes whenever an object changes."""
 
 
-def listed(url: str) -> ListedObjects:
+def list_objects(url: str) -> ListedObjects:
+    """List the objects of an object store."""
     digest = hashlib.sha256()
     keys: list[str] = []
     count = size = 0
@@ -57,25 +58,27 @@ def listed(url: str) -> ListedObjects:
 
 
 def units(file: StoreFile) -> list[Unit]:
-    """The work that the file of a node is."""
+    """Return the units of a node's file."""
     return [Unit(file.path, file.space, file.bytes, model=MODEL)]
 
 
-def object_units(url: str, found: ListedObjects) -> list[Unit]:
-    """The work that published streams are: some manifests each, with what they speak of."""
-    if not found.manifests:
+def object_units(url: str, listing: ListedObjects) -> list[Unit]:
+    """Return the units of published streams: some manifests each, with their objects."""
+    if not listing.manifests:
         return []
-    share = found.bytes // len(found.manifests) + 1
-    most = limits.MANIFESTS_PER_TASK
-    size = min(max(limits.VERIFY_TASK_BYTES_MIN // share, 1), most)
+    share = listing.bytes // len(listing.manifests) + 1
+    limit = limits.MANIFESTS_PER_TASK
+    size = min(max(limits.VERIFY_TASK_BYTES_MIN // share, 1), limit)
     return [
         Unit(url, "", share * len(part), (OBJECTS,), part, MODEL)
-        for part in (found.manifests[at : at + size] for at in range(0, len(found.manifests), size))
+        for part in (
+            listing.manifests[at : at + size] for at in range(0, len(listing.manifests), size)
+        )
     ]
 
 
 def iter_problems(unit: Unit) -> Iterator[VerifyProblem]:
-    """What is wrong in a unit."""
+    """Yield the problems of a unit."""
     if OBJECTS in unit.only:
         with open_objects(unit.path) as objects:
             check = _Check(objects)
@@ -88,8 +91,8 @@ def iter_problems(unit: Unit) -> Iterator[VerifyProblem]:
         opened = Database.open(unit.path, profile=PROFILE, migrations=MIGRATIONS, mode="r")
         with opened as database, database.read(deadline_s=float("inf")) as snapshot:
             for problem in verify.problems(snapshot):
-                table, _, said = problem.partition(": ")
-                yield VerifyProblem(unit.path, unit.space, table, said)
+                table, _, message = problem.partition(": ")
+                yield VerifyProblem(unit.path, unit.space, table, message)
     except FourfoldError as error:
         if error.retryable:
             raise
@@ -97,45 +100,47 @@ def iter_problems(unit: Unit) -> Iterator[VerifyProblem]:
 
 
 def problems_of(objects: ObjectStore, manifest: Manifest) -> Iterator[str]:
-    """What is wrong with the objects that a manifest speaks of."""
-    for found in _Check(objects).objects(manifest):
-        yield f"object {found.file!r} of {manifest.name!r}: {found.problem}"
+    """Yield the problems of the objects of a manifest."""
+    for problem in _Check(objects).objects(manifest):
+        yield f"object {problem.file!r} of {manifest.name!r}: {problem.problem}"
 
 
 class _Check:
-    """Checks manifests, one after the other."""
+    """Verifies manifests, one after the other."""
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
         self._retries = Retries()
 
     def manifest(self, key: str) -> Iterator[VerifyProblem]:
+        """Yield the problems of a manifest and its objects."""
         try:
-            told = read_manifest(self._objects, self._retries, key)
-            validation.check_name(told.name)
+            manifest = read_manifest(self._objects, self._retries, key)
+            validation.check_name(manifest.name)
         except NotFound:
-            # It went since it was listed.
+            # Deleted since it was listed.
             return
         except FourfoldError as error:
             if error.retryable:
                 raise
             yield VerifyProblem(key, "", "manifest", error.message, found=error.kind)
             return
-        if told.deleted:
+        if manifest.deleted:
             return
-        for problem in (*_contradictions(told), *self._origin(told)):
-            yield VerifyProblem(key, told.name, "manifest", problem)
-        yield from self.objects(told)
+        for problem in (*_contradictions(manifest), *self._origin(manifest)):
+            yield VerifyProblem(key, manifest.name, "manifest", problem)
+        yield from self.objects(manifest)
 
-    def objects(self, told: Manifest) -> Iterator[VerifyProblem]:
-        for segment in told.kept():
-            yield from self._segment(told, segment)
-        for run in told.runs():
-            yield from self._bytes(told, run.key, run.size_bytes, run.sha256, _sound)
+    def objects(self, manifest: Manifest) -> Iterator[VerifyProblem]:
+        """Yield the problems of the objects of a manifest."""
+        for segment in manifest.kept():
+            yield from self._segment(manifest, segment)
+        for run in manifest.runs():
+            yield from self._bytes(manifest, run.key, run.size_bytes, run.sha256, _sound)
 
-    def _origin(self, told: Manifest) -> Iterator[str]:
-        """Where a fork goes on from: that must be published, as far as the fork shares it."""
-        origin = told.origin
+    def _origin(self, manifest: Manifest) -> Iterator[str]:
+        """Yield the problems of a fork's source, which must be published as far as it is shared."""
+        origin = manifest.origin
         if origin is None:
             return
         try:
@@ -143,66 +148,66 @@ class _Check:
                 self._objects, self._retries, manifest_module.manifest_key(origin.name)
             )
         except NotFound:
-            yield f"it was forked from {origin.name!r}, which has no manifest"
+            yield f"source {origin.name!r} has no manifest"
             return
         except FourfoldError as error:
             if error.retryable:
                 raise
-            yield f"it was forked from {origin.name!r}, whose manifest is damaged"
+            yield f"the manifest of source {origin.name!r} is damaged"
             return
         if source.deleted or source.incarnation != origin.incarnation:
-            yield f"it was forked from another {origin.name!r} than is published"
+            yield f"source {origin.name!r} is published with another incarnation"
         elif source.uploaded_through < origin.offset - 1:
             yield (
-                f"it shares {origin.name!r} up to {origin.offset}, which is published only up to "
-                f"{source.uploaded_through + 1}"
+                f"source {origin.name!r} must be published until {origin.offset}, "
+                f"found {source.uploaded_through + 1}"
             )
 
-    def _segment(self, told: Manifest, segment: PublishedSegment) -> Iterator[VerifyProblem]:
+    def _segment(self, manifest: Manifest, segment: PublishedSegment) -> Iterator[VerifyProblem]:
         def check(data: bytes) -> Iterator[tuple[str, Any, Any]]:
             return _content(data, segment)
 
         key, size, digest = segment.key, segment.size_bytes, segment.digest
-        yield from self._bytes(told, key, size, digest, check)
+        yield from self._bytes(manifest, key, size, digest, check)
 
     def _bytes(
         self,
-        told: Manifest,
+        manifest: Manifest,
         key: str,
         size: int,
         digest: str,
         content: Callable[[bytes], Iterator[tuple[str, Any, Any]]],
     ) -> Iterator[VerifyProblem]:
-        """An object: there, as large as it should be, of the bytes that it should have; and then
-        what the bytes say.
-        """
+        """Yield the problems of an object: existence, size, digest, and then its content."""
         try:
             data = self._retries.run(lambda: self._objects.get(key)).data
         except NotFound:
-            yield VerifyProblem(key, told.name, "object", "it is missing")
+            yield VerifyProblem(key, manifest.name, "object", "object is missing")
             return
         except FourfoldError as error:
             if error.retryable:
                 raise
-            yield VerifyProblem(key, told.name, "object", error.message, found=error.kind)
+            yield VerifyProblem(key, manifest.name, "object", error.message, found=error.kind)
             return
         if len(data) != size:
-            yield _differs(key, told, "its size is another one", size, len(data))
+            yield _differs(key, manifest, "size differs", size, len(data))
             return
-        found = hashlib.sha256(data).hexdigest()
-        if found != digest:
-            yield _differs(key, told, "its content is another one", digest, found)
+        actual = hashlib.sha256(data).hexdigest()
+        if actual != digest:
+            yield _differs(key, manifest, "digest differs", digest, actual)
             return
         try:
-            for problem, expected, seen in content(data):
-                yield _differs(key, told, problem, expected, seen)
+            for problem, expected, value in content(data):
+                yield _differs(key, manifest, problem, expected, value)
         except (OSError, ValueError, KeyError) as error:
-            yield VerifyProblem(key, told.name, "object", f"it is no segment: {error}")
+            yield VerifyProblem(key, manifest.name, "object", f"not a segment: {error}")
 
 
-def _differs(key: str, told: Manifest, problem: str, expected: Any, found: Any) -> VerifyProblem:
+def _differs(
+    key: str, manifest: Manifest, problem: str, expected: Any, found: Any
+) -> VerifyProblem:
     return VerifyProblem(
-        key, told.name, "object", problem, expected=str(expected), found=str(found)
+        key, manifest.name, "object", problem, expected=str(expected), found=str(found)
     )
 
 
@@ -211,28 +216,31 @@ def _sound(data: bytes) -> Iterator[tuple[str, Any, Any]]:
     yield from ()
 
 
-def _contradictions(told: Manifest) -> Iterator[str]:
-    """What a manifest says against itself, beyond what makes it unreadable."""
-    start = max(told.first_offset, 0 if told.origin is None else told.origin.offset)
-    if told.generation < 1:
-        yield f"its generation is {told.generation}"
-    if told.uploaded_through >= told.next_offset:
-        yield f"it ends at {told.next_offset}, and is published up to {told.uploaded_through + 1}"
-    if told.closed and max(told.uploaded_through + 1, told.first_offset) != told.next_offset:
-        yield "it says that the stream ended, and not all of it is published"
+def _contradictions(manifest: Manifest) -> Iterator[str]:
+    """Yield the contradictions within a manifest that decoding does not detect."""
+    start = max(manifest.first_offset, 0 if manifest.origin is None else manifest.origin.offset)
+    if manifest.generation < 1:
+        yield f"generation must be positive, found {manifest.generation}"
+    if manifest.uploaded_through >= manifest.next_offset:
+        yield f"published until {manifest.uploaded_through + 1}, after its end {manifest.next_offset}"
+    if (
+        manifest.closed
+        and max(manifest.uploaded_through + 1, manifest.first_offset) != manifest.next_offset
+    ):
+        yield "the stream is closed but not completely published"
     at = start
-    for segment in told.kept():
-        if segment.end_offset < told.first_offset:
-            yield f"it keeps the segment at {segment.start_offset}, all of which was given up"
+    for segment in manifest.kept():
+        if segment.end_offset < manifest.first_offset:
+            yield f"the segment at {segment.start_offset} is below the first offset"
         if segment.start_offset > at:
-            yield f"it has no segment with the records from {at} to {segment.start_offset - 1}"
+            yield f"no segment has the records from {at} to {segment.start_offset - 1}"
         at = max(at, segment.end_offset + 1)
-    if at <= told.uploaded_through:
-        yield f"it has no segment with the records from {at} to {told.uploaded_through}"
+    if at <= manifest.uploaded_through:
+        yield f"no segment has the records from {at} to {manifest.uploaded_through}"
 
 
 def _content(data: bytes, segment: PublishedSegment) -> Iterator[tuple[str, Any, Any]]:
-    """What a segment holds, against what its manifest says of it."""
+    """Yield the differences between a segment and its manifest."""
     import pyarrow.compute as pc  # noqa: PLC0415 - an optional dependency
     import pyarrow.parquet as pq  # noqa: PLC0415
 
@@ -240,22 +248,22 @@ def _content(data: bytes, segment: PublishedSegment) -> Iterator[tuple[str, Any,
     file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
     rows = segment.end_offset - segment.start_offset + 1
     if file.metadata.num_rows != rows:
-        yield "it has another number of rows", rows, file.metadata.num_rows
+        yield "number of rows differs", rows, file.metadata.num_rows
     if file.metadata.num_row_groups != segment.groups:
-        yield "it has another number of row groups", segment.groups, file.metadata.num_row_groups
+        yield "number of row groups differs", segment.groups, file.metadata.num_row_groups
     following, size, last = segment.start_offset, 0, -1
     for batch in file.iter_batches(columns=[OFFSET, TIME, PAYLOAD], use_threads=False):
         offsets = batch.column(OFFSET).to_pylist()
         if offsets != list(range(following, following + len(offsets))):
-            seen = next(
-                (each for at, each in enumerate(offsets, following) if at != each), offsets[0]
+            wrong = next(
+                (offset for at, offset in enumerate(offsets, following) if at != offset), offsets[0]
             )
-            yield "its offsets do not follow on each other", f"from {following} on", seen
+            yield "offsets are not consecutive", f"from {following}", wrong
             return
         following += len(offsets)
         size += pc.sum(pc.binary_length(batch.column(PAYLOAD))).as_py() or 0
         last = max(last, pc.max(batch.column(TIME).cast(pa.int64())).as_py())
     if size != segment.payload_bytes:
-        yield "its payloads have another size", segment.payload_bytes, size
+        yield "size of the payloads differs", segment.payload_bytes, size
     if last != segment.last_ts_ms:
-        yield "its last record came at another time", segment.last_ts_ms, last
+        yield "time of the last record differs", segment.last_ts_ms, last
