@@ -137,7 +137,7 @@ def test_a_stream_that_cannot_be_sealed_keeps_no_other_waiting(spark, tmp_path):
         hole = "DELETE FROM wal_log WHERE offset = 1 AND sid = ?1"
         sid = store.streams.info("poisoned").sid
         store.streams.database.transact(lambda txn: txn.execute(hole, (sid,)))
-    with pytest.raises(StorageError, match="'poisoned' cannot be sealed"):
+    with pytest.raises(StorageError, match="'poisoned': cannot seal"):
         run("seal", root, spark, everything=True)
     assert {row[1] for row in table(root, "segments")} == {"a", "z"}
     assert not list((root / "streams").rglob("*.partial"))
@@ -322,7 +322,7 @@ def test_the_commands_say_what_they_did(spark, tmp_path, capfd):
     segment.unlink()
     code, out = call("verify", again, "--objects", objects)
     assert code == 8
-    assert "of them damaged: 1 faults" in out
+    assert "of them damaged: 1 problems" in out
     assert "object is missing" in out
 
 

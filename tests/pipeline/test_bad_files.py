@@ -199,9 +199,9 @@ def test_a_read_through_spark_names_the_file_or_leaves_it_out(root, read):
 def test_a_folder_that_is_no_store_is_refused(tmp_path):
     with pytest.raises(fourfold.NotFound, match="not a Fourfold store"):
         cut.read_cut(options(tmp_path))
-    with pytest.raises(fourfold.NotFound, match="matches no Fourfold store"):
+    with pytest.raises(fourfold.NotFound, match="no Fourfold store matches"):
         cut.read_cut(read_options({"roots": f"{tmp_path}/*", "table": "revisions"}))
-    with pytest.raises(fourfold.InvalidInput, match=r"root .* or roots"):
+    with pytest.raises(fourfold.InvalidInput, match=r"option 'root' .* or option 'roots'"):
         cut.read_cut(read_options({"table": "revisions"}))
 
 

@@ -136,7 +136,7 @@ def test_a_load_from_the_command_line_uses_the_session_that_runs(call, root, spa
     code, out, _ = call(*arguments, "--skip-bad")
     assert code == 0
     said, left_out = out.splitlines()
-    assert said.startswith("load: 2 rows into 1 space; 1 bad row left out")
+    assert said.startswith("load: 2 rows into 1 space; 1 bad row skipped")
     assert left_out.startswith("left out: row 2 of partition 0")
     assert call(*arguments, "--skip-bad")[1] == "load: nothing to do\n"
     assert spark.range(3).count() == 3

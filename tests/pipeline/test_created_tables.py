@@ -65,7 +65,7 @@ def test_created_table_shows_new_commits_and_is_dropped_alone(spark, tmp_path, n
 
 def test_created_table_of_what_is_wrong_is_refused_at_once(spark, root, name):
     for form, problem in {
-        f"options (root '{root}', table 'nothing')": "no table 'nothing'",
+        f"options (root '{root}', table 'nothing')": "unknown table 'nothing'",
         f"options (root '{root}', tabel 'state')": "Did you mean 'table'",
         "options (root '/nowhere', table 'state')": "not a Fourfold store",
     }.items():
@@ -77,7 +77,7 @@ def test_created_table_of_what_is_wrong_is_refused_at_once(spark, root, name):
 def test_created_table_with_columns_says_how_to_create_it(spark, root, name):
     form = f"(id string) using fourfold options (root '{root}', table 'state')"
     spark.sql(f"create table {name} {form}")
-    with pytest.raises(Exception, match="without a list of columns") as caught:
+    with pytest.raises(Exception, match="created with a list of columns") as caught:
         spark.table(name).collect()
     assert isinstance(unwrap_error(caught.value), InvalidInput)
 

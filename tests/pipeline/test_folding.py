@@ -148,12 +148,12 @@ def test_a_document_that_no_patch_followed_is_passed_on_as_it_is():
 @pytest.mark.parametrize(
     ("op", "data", "said"),
     [
-        ("patch", "[{", "not JSON"),
+        ("patch", "[{", "not valid JSON"),
         ("patch", '[{"op":"remove","path":"/x"}]', "does not fit"),
         ("patch", None, "does not fit"),
         ("set", None, "holds null"),
         ("set", "[]", "holds an array"),
-        ("snapshot", "[]", "holds no document"),
+        ("snapshot", "[]", "is not a document"),
         ("delete", "{}", "holds an object"),
         ("merge", "{}", "not an operation"),
     ],
@@ -167,7 +167,7 @@ def test_a_damaged_row_is_named(folding, more, op, data, said):
         ("did:s", "b", "urn:a", 2, 0, "patch", patch(1)),
         *(("did:s", "b", f"urn:b{at}", 1, 0, "set", "{}") for at in range(more)),
     ]
-    with pytest.raises(CorruptData, match=rf"did:s: 'urn:a' on the branch 'b': .*{said}"):
+    with pytest.raises(CorruptData, match=rf"did:s: 'urn:a' on branch 'b': .*{said}"):
         rows_of(folding(batches_of(rows)))
 
 
@@ -178,7 +178,7 @@ def test_a_damaged_row_that_is_the_newest_is_named_too(op, data):
         ("did:s", "b", "urn:b", 1, 0, "set", "{}"),
         ("did:s", "b", "urn:c", 1, 0, "set", "{}"),
     ]
-    with pytest.raises(CorruptData, match="'urn:a' on the branch 'b'"):
+    with pytest.raises(CorruptData, match="'urn:a' on branch 'b'"):
         rows_of(fold_state(batches_of(rows)))
 
 

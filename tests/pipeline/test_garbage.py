@@ -11,12 +11,12 @@ from fourfold.pipeline import scan
 _IN_A_WORKER = """
 import gc, importlib.machinery, __main__
 __main__.__spec__ = importlib.machinery.ModuleSpec("pyspark.daemon", None)
-from fourfold.pipeline import garbage
+from fourfold.pipeline import scan
 frozen = [gc.get_freeze_count()]
 for _ in range(3):
     kept = [[number] for number in range(1000)], *frozen
     frozen.append(kept)
-    garbage.freeze_garbage()
+    scan.freeze_garbage()
     frozen[-1] = gc.get_freeze_count()
     frozen.append(kept)
 print(*[each for each in frozen if isinstance(each, int)])

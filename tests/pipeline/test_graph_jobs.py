@@ -295,8 +295,8 @@ def test_components_of_the_past_are_those_of_then(spark, tmp_path):
 def test_wrong_questions_are_refused(spark, sound):
     for options, error, message in (
         ({"app": "nodes"}, NotFound, "unknown app 'nodes'"),
-        ({"from": ["1"]}, InvalidInput, "give --app"),
-        ({"from": ["x"], "app": "notes"}, InvalidInput, "not the id"),
+        ({"from": ["1"]}, InvalidInput, "requires --app"),
+        ({"from": ["x"], "app": "notes"}, InvalidInput, "invalid object id"),
     ):
         with pytest.raises(error, match=message):
             jobs.run("components", sound, options, spark=spark)
@@ -371,5 +371,5 @@ def test_a_line_that_is_no_envelope_is_refused_before_anything_is_written(spark,
     with pytest.raises(InvalidInput, match="at least one operation"):
         jobs.run("load", root, options, spark=spark)
     assert texts(root) == []
-    with pytest.raises(InvalidInput, match="for documents"):
+    with pytest.raises(InvalidInput, match="requires model 'documents'"):
         jobs.run("load", root, {**options, "space": "did:web:a"}, spark=spark)

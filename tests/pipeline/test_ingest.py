@@ -134,7 +134,7 @@ def test_without_an_order_an_entity_comes_once(root):
     once = [row("n", {"n": 1}), row("m", {"n": 2})]
     put(root, once, [row("o", {})], order=())
     for tasks in ([[row("p", {}), row("p", {})]], [[row("p", {})], [row("p", {})]]):
-        with pytest.raises(InvalidInput, match="'p' comes more than once"):
+        with pytest.raises(InvalidInput, match="duplicate row for 'p'"):
             put(root, *tasks, number=1, order=())
     assert sorted(documents(root)) == ["m", "n", "o"]
 
@@ -191,19 +191,19 @@ def test_a_name_that_cannot_be_a_session_is_refused(root):
 
 
 BAD_ROWS = [
-    (row("n", "[1]"), "not an object"),
-    (row("n", "{"), "not JSON"),
-    (row("n", None), "needs data"),
-    (row("n", {"n": 1}, op="delete"), "no data"),
-    (row("n", {"n": 1}, op="replace"), "'replace' is not an operation"),
-    (row("n", {"n": 1}, op=None), "None is not an operation"),
+    (row("n", "[1]"), "must be a JSON object"),
+    (row("n", "{"), "not valid JSON"),
+    (row("n", None), "requires data"),
+    (row("n", {"n": 1}, op="delete"), "must not have data"),
+    (row("n", {"n": 1}, op="replace"), "unknown operation 'replace'"),
+    (row("n", {"n": 1}, op=None), "unknown operation None"),
     (row("", {"n": 1}), "is not the id of an entity"),
     (row(None, {"n": 1}), "is not the id of an entity"),
     (row("n", {"n": 1}, space="nowhere"), "is not the DID of a space"),
     (row("n", {"n": 1}, space=None), "is not the DID of a space"),
     (row("n", {"n": 1}, branch="a b"), "no branch 'a b'"),
     (row("n", {"n": 1}, branch=None), "is not the name of a branch"),
-    (row("n", {"n": 1}, seq=None), "no place in the order"),
+    (row("n", {"n": 1}, seq=None), "order column 'seq' is null"),
     (row("n", '[{"op": "jump", "path": "/a"}]', op="patch"), "jump"),
     (row("n", '{"op": "add"}', op="patch"), ""),
 ]
@@ -333,14 +333,14 @@ def test_columns_that_make_no_sense_are_refused():
     good = [("id", "string"), ("data", "string")]
     for fields, options, word in [
         (good, {}, "space"),
-        ([("space", "string"), *good], {"space": A}, "not both"),
+        ([("space", "string"), *good], {"space": A}, "pass either"),
         ([*good, ("colour", "string")], {"space": A}, "colour"),
-        ([("id", "string")], {"space": A}, "id and data"),
+        ([("id", "string")], {"space": A}, "'id' and 'data'"),
         ([("id", "bigint"), ("data", "string")], {"space": A}, "bigint"),
         ([*good, ("seq", "double")], {"space": A}, "double"),
-        (good, {"space": A, "order": ["at"]}, "no column at"),
+        (good, {"space": A, "order": ["at"]}, "unknown column at"),
         (good, {"space": "nowhere"}, "DID"),
-        ([*good, *good], {"space": A}, "twice"),
+        ([*good, *good], {"space": A}, "duplicate column"),
     ]:
         with pytest.raises(InvalidInput, match=word):
             staging.shape_of(fields, **{"space": None, "order": None, **options})

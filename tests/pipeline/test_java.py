@@ -112,7 +112,7 @@ def test_a_java_that_is_too_old_is_passed_over_and_named(bare, tmp_path, version
 
 
 def test_a_java_home_without_a_java_or_with_a_broken_one_is_passed_over(bare, tmp_path):
-    assert "there is no" in java.find(bare | {"JAVA_HOME": str(tmp_path / "nowhere")}).why
+    assert "does not exist" in java.find(bare | {"JAVA_HOME": str(tmp_path / "nowhere")}).why
     broken = fake_java(tmp_path / "broken", "17.0.1", code=1)
     assert "does not run" in java.find(bare | {"JAVA_HOME": str(broken)}).why
     silent = tmp_path / "silent"
@@ -173,7 +173,7 @@ def test_many_writers_at_once_leave_one_whole_wrapper_and_no_leftovers(tmp_path)
 
 def test_a_cache_that_cannot_be_written_is_a_typed_error(tmp_path):
     (tmp_path / "cache").write_text("a file where the folder should be")
-    with pytest.raises(ReadOnly, match="cannot be written") as caught:
+    with pytest.raises(ReadOnly, match="cannot write") as caught:
         java.wrap(tmp_path / "jdk", tmp_path / "cache")
     assert "XDG_CACHE_HOME" in caught.value.hint
 

@@ -164,7 +164,7 @@ def test_a_run_killed_at_any_point_is_recognised_and_completed(
     assert states == (["done"] if point == "plan" else ["done", "interrupted"])
     if point != "plan":
         killed = jobs.history(root)[1]
-        assert "ended without a word" in killed.error["message"]
+        assert "ended without a result" in killed.error["message"]
     assert list((root / ".pipeline" / "staging").iterdir()) == []
     assert count().outcome == "nothing"
 

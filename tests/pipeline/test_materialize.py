@@ -205,7 +205,7 @@ def test_another_store_or_branch_or_folder_is_refused(root, tmp_path, spark):
         run(root, into, spark, branch="*")
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.jpg").touch()
-    with pytest.raises(InvalidInput, match="something else"):
+    with pytest.raises(InvalidInput, match="other files than tables"):
         run(root, tmp_path / "photos", spark)
     (into / "current" / "manifest.json").write_text("{}")
     with pytest.raises(CorruptData, match=r"manifest\.json"):
@@ -231,9 +231,9 @@ def test_ranges_that_meet_do_not_divide_the_keys():
     def file(first, last):
         return File("f", 1, 1, first, last)
 
-    assert key_ranges.divides([file(("b",), ("c",)), file(("a",), ("a",))])
-    assert not key_ranges.divides([file(("a",), ("c",)), file(("b",), ("d",))])
-    assert not key_ranges.divides([file(("b",), ("a",))])
+    assert key_ranges.are_disjoint([file(("b",), ("c",)), file(("a",), ("a",))])
+    assert not key_ranges.are_disjoint([file(("a",), ("c",)), file(("b",), ("d",))])
+    assert not key_ranges.are_disjoint([file(("b",), ("a",))])
 
 
 CHILD = """

@@ -263,7 +263,7 @@ def meets(row, wanted):
         row[each.column] in each.values
         if each.sign == "in"
         else getattr(row[each.column], COMPARE[each.sign])(each.values[0])
-        for each in wanted.each
+        for each in wanted.items
     )
 
 
@@ -278,13 +278,13 @@ def meets(row, wanted):
         ("id in ()", "cannot parse"),
         ("id in ('a' 'b')", "cannot parse"),
         ("id like 'a'", "cannot parse .* at 'like'"),
-        ("not id = 'a'", "no column 'not'"),
+        ("not id = 'a'", "unknown column 'not'"),
         ("id = 7", "id is a string, got 7"),
         ("seq = '7'", "seq is a bigint, got '7'"),
         ("seq = 99999999999999999999", "seq is a bigint"),
-        ("data = 'x'", "cannot be narrowed by 'data'"),
-        ("time > '2026-01-01'", "cannot be narrowed by 'time'"),
-        ("nothing = 1", "no column 'nothing'"),
+        ("data = 'x'", "cannot be filtered by 'data'"),
+        ("time > '2026-01-01'", "cannot be filtered by 'time'"),
+        ("nothing = 1", "unknown column 'nothing'"),
     ],
 )
 def test_where_refuses_what_it_cannot_apply_exactly(many, where, message):

@@ -178,11 +178,11 @@ def test_filters_on_a_session_reach_sqlite(store, read):
 @pytest.mark.parametrize(
     ("table", "options", "message"),
     [
-        ("view", {"branch": "x"}, "other models"),
-        ("events", {"event": "3"}, "is for view"),
-        ("view", {"space": "did:web:a"}, "no spaces"),
-        ("state", {}, "no table 'state'"),
-        ("view", {"event": "first"}, "whole number"),
+        ("view", {"branch": "x"}, "of another model"),
+        ("events", {"event": "3"}, "requires table view"),
+        ("view", {"space": "did:web:a"}, "'space' is not supported"),
+        ("state", {}, "unknown table 'state'"),
+        ("view", {"event": "first"}, "positive integer"),
     ],
 )
 def test_options_that_mean_nothing_here_are_refused(store, read, table, options, message):

@@ -47,6 +47,6 @@ def test_what_a_collection_gave_up_is_refused_as_a_read_refuses_it(stores, spark
         assert horizon > 1
         with pytest.raises(HistoryTruncated):
             space.read("e", at=horizon - 1)
-    with pytest.raises(HistoryTruncated, match="given up"):
+    with pytest.raises(HistoryTruncated, match="history begins"):
         fold.state(spark, root=str(root), at=horizon - 1)
     assert documents(fold.state(spark, root=str(root))) == [5]

@@ -57,7 +57,7 @@ def test_a_root_that_is_no_store_is_refused_and_not_made(tmp_path):
 
 
 def test_overwriting_is_refused(root):
-    with pytest.raises(Refused, match="appends"):
+    with pytest.raises(Refused, match="cannot overwrite"):
         sink.batch_writer({"root": str(root), "space": A}, ROWS, True)
 
 
@@ -76,7 +76,7 @@ def test_a_query_has_the_name_that_its_checkpoint_gives_it(root, tmp_path, as_ur
     for text in (None, "{}", "nonsense"):
         if text is not None:
             (folder / "metadata").write_text(text)
-        with pytest.raises(FourfoldError, match="does not say the id"):
+        with pytest.raises(FourfoldError, match="cannot read the id"):
             sink.stream_writer(given, ROWS, False)
     (folder / "metadata").write_text(json.dumps({"id": "one"}))
     assert sink.stream_writer(given, ROWS, False)._options.batch.session == "query:one"

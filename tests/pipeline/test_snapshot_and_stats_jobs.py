@@ -107,7 +107,7 @@ def test_the_figures_are_what_was_written(root, spark, tmp_path):
 
 
 def test_numbers_that_make_no_sense_are_refused(root, spark):
-    with pytest.raises(InvalidInput, match="no length"):
+    with pytest.raises(InvalidInput, match="depth must be"):
         jobs.run("snapshots", root, {"depth": 0}, spark=spark)
-    with pytest.raises(InvalidInput, match="hot entities"):
+    with pytest.raises(InvalidInput, match="top must be"):
         jobs.run("stats", root, {"top": -1}, spark=spark)

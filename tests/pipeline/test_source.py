@@ -158,7 +158,7 @@ def test_only_the_columns_that_were_named_are_read(root, read):
     frame = read(root, "revisions", columns="seq,id")
     assert frame.columns == ["seq", "id"]
     assert frame.count() == read(root, "revisions").count()
-    with pytest.raises(Exception, match="no column") as caught:
+    with pytest.raises(Exception, match="unknown column") as caught:
         read(root, "revisions", columns="seq,nothing")
     assert unwrap_error(caught.value).kind == "invalid_input"
 
@@ -260,7 +260,7 @@ def test_since_gives_what_came_after(root, store, read):
 
 
 def test_a_seq_that_no_space_has_reached_is_refused(root, read):
-    with pytest.raises(Exception, match="not in the history") as caught:
+    with pytest.raises(Exception, match="at must be between") as caught:
         read(root, "revisions", at=10_000)
     assert unwrap_error(caught.value).kind == "invalid_input"
 
@@ -272,7 +272,7 @@ def test_a_branch_that_no_space_has_is_refused(root, read):
 
 
 def test_a_misspelt_option_is_refused_with_the_right_one(root, read):
-    with pytest.raises(Exception, match="is not an option") as caught:
+    with pytest.raises(Exception, match="unknown option") as caught:
         read(root, "revisions", colums="id")
     assert unwrap_error(caught.value).hint == "Did you mean 'columns'?"
 
@@ -288,5 +288,5 @@ def test_a_large_file_is_read_in_parts_and_each_row_once(root, read):
 def test_a_schema_narrows_a_table_as_columns_do_and_must_fit(root, spark):
     source = spark.read.format("fourfold").option("root", str(root)).option("table", "commits")
     assert source.schema("seq bigint, branch string").load().count() == 60
-    with pytest.raises(Exception, match="the column seq of commits is a bigint"):
+    with pytest.raises(Exception, match="commits: column 'seq' must be bigint"):
         source.schema("seq string").load().collect()

@@ -42,7 +42,7 @@ def test_files_hold_the_state_in_the_order_of_its_keys(root, tmp_path, spark, mo
         spark, options_of(root, **more), tmp_path / "written", target, "job-20261115T000000-1"
     )
     assert rows_in(target, files) == state_of(spark, root, **more)
-    assert key_ranges.divides(files)
+    assert key_ranges.are_disjoint(files)
     for file in files:
         assert file == key_ranges.describe(target / file.name)
     assert {path.name for path in target.iterdir()} == {file.name for file in files}

@@ -378,8 +378,8 @@ CHANGED = ("state", changes(int, [0])[1:-1])
 @pytest.mark.parametrize(
     ("bad", "says"),
     [
-        (("orders", b'{"id": "three"}'), r"rows for 'orders', message 3 .*version 1.*id"),
-        (("state", b'{"type": "t"}'), r"rows for 'state', message 1 .*headers"),
+        (("orders", b'{"id": "three"}'), r"stream 'orders': message 3 .*version 1.*id"),
+        (("state", b'{"type": "t"}'), r"stream 'state': message 1 .*headers"),
     ],
 )
 def test_a_batch_that_a_stream_refuses_leaves_nothing_and_comes_again_once(
@@ -422,7 +422,7 @@ def test_a_write_that_is_refused_says_why_and_the_mended_one_is_whole(spark, rul
         write("id = 7")
     error = unwrap_error(refused.value)
     assert isinstance(error, InvalidInput)
-    assert "rows for 'orders', message 4 does not fit version 1" in error.message
+    assert "stream 'orders': message 4 does not fit version 1" in error.message
     assert not any(payloads(ruled).values())
     for _ in range(2):
         write("false")

@@ -147,7 +147,7 @@ def test_a_view_of_the_past_shows_the_past_in_every_table(root, spark):
     views(spark, root, at=4)
     for table, count in {"commits": 8, "revisions": 8, "state": 8, "branches": 2}.items():
         assert spark.table(table).count() == count, table
-    with pytest.raises(fourfold.InvalidInput, match="not in the history"):
+    with pytest.raises(fourfold.InvalidInput, match="at must be between"):
         views(spark, root, at=5000)
 
 

@@ -451,13 +451,13 @@ class _TransactionCache(DocumentCache):
 
     def __init__(self) -> None:
         super().__init__(0)
-        self._entries: list[dict[Key, Entry]] = []
+        self._pending: list[dict[Key, Entry]] = []
         self._operations = 0
 
     def withdraw(self, keys: Any) -> None:
         """Collect the entries of a commit, to evict them later."""
         if isinstance(keys, dict):
-            self._entries.append(keys)
+            self._pending.append(keys)
 
     def publish(self, entries: dict[Key, Entry], tip: Tip) -> None:
         """Do nothing: no reader uses this cache after the transaction."""
@@ -468,9 +468,9 @@ class _TransactionCache(DocumentCache):
         if self._operations >= limits.SINK_REMEMBERED_OPERATIONS:
             self._operations = 0
             txn.scratch.clear()
-            for entries in self._entries:
+            for entries in self._pending:
                 entries.clear()
-            self._entries.clear()
+            self._pending.clear()
 
 
 # The spaces

@@ -22,7 +22,7 @@ import msgspec
 from fourfold import limits
 from fourfold.errors import FourfoldError, InvalidInput
 from fourfold.models.graphs import Graphs, envelopes
-from fourfold.pipeline.jobs.job import Context, Report, SkippedFile, counted
+from fourfold.pipeline.jobs.job import Context, Report, SkippedFile, pluralize
 from fourfold.pipeline.tables import arrow
 from fourfold.store import open_store
 
@@ -111,7 +111,7 @@ def commit(context: Context, folder: str, job: str) -> Report:
             "replayed": already,
             "refused": len(context.skipped),
         },
-        sentence=f"{counted(added, 'envelope')} applied"
+        sentence=f"{pluralize(added, 'envelope')} applied"
         + (f", {already} already existed" if already else ""),
     )
 

@@ -1,7 +1,7 @@
-"""Jobs: work over the whole history of a store, in one shape.
+"""Jobs: bulk work over the history of a store, with one interface.
 
-`run("load", root, {...})` runs one; `fourfold pipeline run` does the same from a shell. See `shape`
-for what a job is, `records` for the table of runs, `registry` for adding one.
+`run("load", root, {...})` runs one, like `fourfold pipeline run` in a shell. See `job` for the
+interface, `runs` for the table of runs, and `runner.register` to add a job.
 """
 
 from __future__ import annotations

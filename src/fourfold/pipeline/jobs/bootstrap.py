@@ -1,11 +1,11 @@
-"""`bootstrap`: the streams of a new store from manifests alone, read by Spark's workers.
+"""The job `bootstrap`: build the streams of a new store from manifests with Spark.
 
-    driver      lists what is there, by name
-    workers     read the manifests and check them, and with `contents` every object, too
-    driver      makes the streams, thousands in one transaction
+    driver      lists the objects
+    workers     read and check the manifests, and with `contents` every object
+    driver      creates the streams, thousands in one transaction
 
-It makes what `fourfold bootstrap` makes of the streams, and may be run again: streams that are
-there stay as they are, so one that was killed goes on with those that are missing.
+The result equals that of `fourfold bootstrap` for streams. It can be run again: existing streams
+are not changed, so a killed run continues with the missing ones.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fourfold.errors import FourfoldError
 from fourfold.models.streams.archive import bootstrapper
 from fourfold.models.streams.archive.bootstrapper import BootstrapReport, FoundManifest
 from fourfold.objects import open_objects
-from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, counted
+from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, pluralize
 from fourfold.pipeline.tables import arrow
 from fourfold.store import open_store
 from fourfold.store.store import objects_url, remember
@@ -38,20 +38,20 @@ class Bootstrap(Job):
     name = "bootstrap"
     summary = "Build the streams of a new store from the manifests in an object store."
     explanation = (
-        "What was not published is lost, and is listed. It may be run again: streams that are "
-        "there stay as they are. The store publishes these streams from then on; the node that "
-        "did before is refused."
+        "Unpublished records are lost and listed. It can be run again: existing streams are not "
+        "changed. The store publishes these streams from then on; the previous node is fenced."
     )
     options = (
-        Option("objects", "Where the objects are; if not given, `objects.url` of the store."),
+        Option("objects", "URL of the objects; default: `objects.url` of the store."),
         Option("contents", "Check every object against its digest.", kind="flag", default=False),
     )
     makes_store = True
 
     def plan(self, context: Context) -> Plan:
+        """List the manifests."""
         url = objects_address(context)
-        held = _listed(url)
-        keys = _manifests(held)
+        sizes = _listed(url)
+        keys = _manifests(sizes)
         return Plan(
             output="the streams of the store",
             ranges=(Range(url, 0, len(keys)),),
@@ -60,20 +60,21 @@ class Bootstrap(Job):
         )
 
     def run(self, context: Context, plan: Plan) -> BootstrapReport:
+        """Read the manifests and create the streams."""
         del plan
         remember(context.root, context.options["objects"])
         url = objects_address(context)
-        held = _listed(url)
-        keys = _manifests(held)
-        found, failures = _read(context, url, keys)
+        sizes = _listed(url)
+        keys = _manifests(sizes)
+        manifests, failures = _read(context, url, keys)
         for key in keys:
-            del held[key]
-        unclaimed = bootstrapper.unclaimed_of(found, held)
+            del sizes[key]
+        unclaimed = bootstrapper.unclaimed_of(manifests, sizes)
         with open_store(context.root) as store:
             streams = store.streams
             return bootstrapper.restore(
                 streams.database,
-                found,
+                manifests,
                 unclaimed,
                 failures,
                 now_ms=streams.clock(),
@@ -81,26 +82,27 @@ class Bootstrap(Job):
             )
 
     def commit(self, context: Context, plan: Plan, result: BootstrapReport) -> Report:
+        """Report the result; the streams exist already."""
         del plan
         for name, error in result.failures.items():
             if not context.skip_bad:
                 raise error
             context.skip(name, error.message)
-        lost = sum(each.records for each in result.lost)
+        lost = sum(range_.records for range_ in result.lost)
         sentence = (
-            f"restored {counted(len(result.restored), 'stream')} with "
-            f"{counted(result.records, 'record')}"
+            f"restored {pluralize(len(result.restored), 'stream')} with "
+            f"{pluralize(result.records, 'record')}"
         )
         if lost:
-            sentence += f"; {counted(lost, 'record')} were not published, and are lost"
+            sentence += f"; {pluralize(lost, 'record')} were not published and are lost"
         return Report(
             rows_in=len(result.restored) + len(result.present) + result.deleted,
             rows_out=len(result.restored),
             facts=_facts(result),
             sentence=sentence,
             lines=tuple(
-                f"lost: {each.stream} from {each.first_offset} to {each.next_offset}"
-                for each in result.lost[:_SHOWN]
+                f"lost: {range_.stream} from {range_.first_offset} to {range_.next_offset}"
+                for range_ in result.lost[:_SHOWN]
             ),
         )
 
@@ -111,37 +113,37 @@ def _facts(result: BootstrapReport) -> Mapping[str, Any]:
         "present": len(result.present),
         "deleted": result.deleted,
         "records": result.records,
-        "lost": [each._asdict() for each in result.lost[:_SHOWN]],
+        "lost": [range_._asdict() for range_ in result.lost[:_SHOWN]],
         "unclaimed": len(result.unclaimed),
-        "unclaimed_bytes": sum(each.size_bytes for each in result.unclaimed),
+        "unclaimed_bytes": sum(entry.size_bytes for entry in result.unclaimed),
     }
 
 
 def objects_address(context: Context) -> str:
-    """The address that was given, or that of the store's own objects."""
-    given = context.options["objects"]
-    if given is not None:
+    """Return the given URL of objects, or that of the store."""
+    url = context.options["objects"]
+    if url is not None:
         from fourfold.pipeline.streams.published import address  # noqa: PLC0415 - as Spark needs it
 
-        return address(given)
+        return address(url)
     with open_store(context.root, mode="r") as store:
         return objects_url(store.root, store.settings)
 
 
 def _listed(url: str) -> dict[str, int]:
     with open_objects(url) as objects:
-        found = Retries().run(lambda: list(objects.list(f"{ROOT}/")))
-    return {info.key: info.size for info in found}
+        infos = Retries().run(lambda: list(objects.list(f"{ROOT}/")))
+    return {info.key: info.size for info in infos}
 
 
-def _manifests(held: Iterable[str]) -> list[str]:
-    return [key for key in held if key.endswith(f"/{MANIFEST}")]
+def _manifests(keys: Iterable[str]) -> list[str]:
+    return [key for key in keys if key.endswith(f"/{MANIFEST}")]
 
 
 def _read(
     context: Context, url: str, keys: Sequence[str]
 ) -> tuple[list[FoundManifest], dict[str, FourfoldError]]:
-    """The manifests that could be read, and why not the others."""
+    """Return the manifests, and the errors of those that could not be read."""
     size = limits.MANIFESTS_PER_TASK
     tasks = [tuple(keys[at : at + size]) for at in range(0, len(keys), size)]
     worker = BootstrapRead(url, tasks, contents=bool(context.options["contents"]))
@@ -152,7 +154,7 @@ def _read(
     numbers = context.spark.range(0, len(tasks), 1, len(tasks))
     with context.spark_progress("reading"):
         rows = numbers.mapInArrow(read, _COLUMNS).collect()
-    found: list[FoundManifest] = []
+    manifests: list[FoundManifest] = []
     failures: dict[str, FourfoldError] = {}
     kinds = {cls.kind: cls for cls in errors.tree()}
     for row in rows:
@@ -160,12 +162,12 @@ def _read(
             failures[row["key"]] = kinds[row["kind"]](row["problem"])
         else:
             manifest = decode(bytes(row["data"]), row["key"])
-            found.append(FoundManifest(manifest, row["version"], row["size"]))
-    return sorted(found, key=lambda each: each.manifest.name), failures
+            manifests.append(FoundManifest(manifest, row["version"], row["size"]))
+    return sorted(manifests, key=lambda item: item.manifest.name), failures
 
 
 class BootstrapRead:
-    """What a worker does with the numbers of the tasks that it is given."""
+    """Worker function: reads the manifests of the tasks whose numbers it receives."""
 
     def __init__(self, url: str, tasks: Sequence[Sequence[str]], *, contents: bool) -> None:
         self._url = url
@@ -209,7 +211,7 @@ class BootstrapRead:
 def _schema() -> Any:
     pa = arrow()
     types = {"bigint": pa.int64(), "string": pa.string(), "binary": pa.binary()}
-    pairs = [each.split() for each in _COLUMNS.split(", ")]
+    pairs = [column.split() for column in _COLUMNS.split(", ")]
     return pa.schema([pa.field(name, types[kind]) for name, kind in pairs])
 
 

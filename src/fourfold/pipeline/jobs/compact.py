@@ -1,16 +1,12 @@
-"""`compact`: small segments of all streams into large ones, in one job.
+"""The job `compact`: compact the small segments of all streams.
 
-Spark's workers write the new segments, with the function that the node calls by itself. The driver
-takes them in: each stream's manifest is replaced once, and the old objects are retired.
+    workers     read published segments and write new files into the store's folder, with the
+                function that the node uses: each complete, synced, and unreferenced
+    driver      uploads them, adopts them through the node's writer, and publishes; each stream's
+                manifest is replaced once, and the old objects are retired
 
-Files of a stream's archive that Spark's workers build and the driver takes in.
-
-    workers     read published segments, and write files into the store's folder: each file whole,
-                on disk, and spoken of by nothing
-    driver      uploads them, takes them in through the node's writer, and publishes
-
-It goes in waves, so that a killed run has done what it has done. What a worker wrote and nobody
-took in is removed when the archive is opened again.
+It works in waves, so that a killed run keeps its finished waves. Files that were not adopted are
+removed when the archive is opened again.
 """
 
 from __future__ import annotations
@@ -32,7 +28,7 @@ from fourfold.errors import FourfoldError, StorageError
 from fourfold.models.streams.archive import CACHE, LOCAL, compaction
 from fourfold.models.streams.archive.compaction import CompactResult, Group
 from fourfold.models.streams.archive.maintenance import MADE
-from fourfold.pipeline.jobs.job import Context, Job, Plan, Range, Report, counted
+from fourfold.pipeline.jobs.job import Context, Job, Plan, Range, Report, pluralize
 from fourfold.pipeline.tables import arrow
 from fourfold.store import Store, open_store
 from fourfold.store.layout import stream_segments, streams_path
@@ -40,18 +36,18 @@ from fourfold.store.store import objects_of
 
 _COLUMNS: Final = "place bigint, made string, problem string"
 Build = Callable[[StoredSegments, Any, Path], str]
-"""Builds what a task asks for; what the driver must know of it, as text."""
+"""Builds the result of a task; returns a text for the driver."""
 
 
 class Outcome(NamedTuple):
-    """What became of a task: text for the driver, or what went wrong."""
+    """The result of a task: text for the driver, or the problem."""
 
     made: str | None
     problem: str | None
 
 
 class Worker:
-    """What a worker does with the numbers of the tasks that it is given."""
+    """Worker function: builds the tasks whose numbers it receives."""
 
     def __init__(self, root: Path, build: Build, tasks: Sequence[Any]) -> None:
         self._root = root
@@ -64,27 +60,27 @@ class Worker:
         with objects_of(self._root, settings.load(self._root, environ=os.environ)) as objects:
             segments = open_segments(objects, DiskCache(folder / f".{CACHE}-of-readers", 0))
             for batch in batches:
-                for place in batch.column(0).to_pylist():
-                    row = self._outcome(segments, place, folder / MADE)
+                for index in batch.column(0).to_pylist():
+                    row = self._outcome(segments, index, folder / MADE)
                     yield pa.RecordBatch.from_pylist([row], schema=_schema())
 
     def _outcome(self, segments: StoredSegments, place: int, folder: Path) -> dict[str, Any]:
         try:
             made = self._build(segments, self._tasks[place], folder)
         except (FourfoldError, OSError, ValueError) as error:
-            # Whatever it is, it is of this stream alone.
+            # The error only concerns this stream.
             return {"place": place, "made": None, "problem": str(error)}
         return {"place": place, "made": made, "problem": None}
 
 
-def cached(root: Path, wanted: SegmentRequest) -> SegmentRequest:
-    """The same, read from the node's cache while it is there."""
-    path = stream_segments(root) / CACHE / f"{wanted.segment}.parquet"
-    return wanted._replace(local=path) if path.exists() else wanted
+def cached(root: Path, request: SegmentRequest) -> SegmentRequest:
+    """Return a request that reads from the node's cache if the segment is there."""
+    path = stream_segments(root) / CACHE / f"{request.segment}.parquet"
+    return request._replace(local=path) if path.exists() else request
 
 
 def build_all(context: Context, build: Build, tasks: Sequence[Any]) -> list[Outcome]:
-    """Build a wave; the outcomes in the order of the tasks."""
+    """Build a wave; return the outcomes in the order of the tasks."""
     worker = Worker(context.root, build, tasks)
 
     def work(batches: Iterable[Any]) -> Iterator[Any]:
@@ -92,11 +88,12 @@ def build_all(context: Context, build: Build, tasks: Sequence[Any]) -> list[Outc
 
     numbers = context.spark.range(0, len(tasks), 1, len(tasks))
     rows = numbers.mapInArrow(work, _COLUMNS).collect()
-    found = {row["place"]: Outcome(row["made"], row["problem"]) for row in rows}
-    return [found[place] for place in range(len(tasks))]
+    outcomes = {row["place"]: Outcome(row["made"], row["problem"]) for row in rows}
+    return [outcomes[place] for place in range(len(tasks))]
 
 
 def waves(tasks: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    """Yield the tasks in waves of `size`."""
     for at in range(0, len(tasks), size):
         yield tasks[at : at + size]
 
@@ -108,7 +105,7 @@ def _schema() -> Any:
 
 @dataclass(slots=True)
 class CompactReport:
-    """What became of the waves."""
+    """The outcome of the waves."""
 
     segments: int = 0
     compacted: int = 0
@@ -116,84 +113,88 @@ class CompactReport:
 
 
 class Compact(Job):
-    """Make large segments of small ones."""
+    """Compact small segments."""
 
     name = "compact"
-    summary = "Make large segments of small ones that are published."
+    summary = "Compact small published segments into large ones."
     explanation = (
-        "Spark's workers write the new segments, and the store's own writer takes them in and "
-        "publishes them, so the store must not be served meanwhile. The old objects are deleted "
-        "by `fourfold publish --collect` after their time of grace."
+        "Spark's workers write the new segments, and the store's own writer adopts and publishes "
+        "them, so no server may run meanwhile. The old objects are deleted by "
+        "`fourfold publish --collect` after the grace period."
     )
 
     def plan(self, context: Context) -> Plan:
-        found: list[Group] = []
+        """List the groups of segments to compact."""
+        groups: list[Group] = []
         if streams_path(context.root).exists():
             with open_store(context.root, mode="r") as store:
-                found = _groups(store)
+                groups = _groups(store)
         return Plan(
             output="segments of the store",
             ranges=tuple(
                 Range(
-                    f"{each.stream}@{each.segments[0].start_offset}",
-                    each.segments[0].start_offset,
-                    each.segments[-1].end_offset + 1,
+                    f"{group.stream}@{group.segments[0].start_offset}",
+                    group.segments[0].start_offset,
+                    group.segments[-1].end_offset + 1,
                 )
-                for each in found
+                for group in groups
             ),
             facts={
-                "streams": len({each.stream for each in found}),
-                "segments": sum(len(each.segments) for each in found),
+                "streams": len({group.stream for group in groups}),
+                "segments": sum(len(group.segments) for group in groups),
             },
-            empty=not found,
+            empty=not groups,
         )
 
     def run(self, context: Context, plan: Plan) -> CompactReport:
-        done = CompactReport()
+        """Compact the groups in waves, one group of each stream at a time."""
+        report = CompactReport()
         with open_store(context.root) as store:
             tried: set[tuple[str, ...]] = set()
             while True:
-                # Of each stream one group at a time: the next one waits for a manifest.
-                found = {
-                    each.stream: each
-                    for each in reversed(_groups(store))
-                    if _names(each) not in tried
+                # One group of each stream at a time: the next one needs the new manifest.
+                due = {
+                    group.stream: group
+                    for group in reversed(_groups(store))
+                    if _names(group) not in tried
                 }
-                if not found:
-                    return done
-                wave = list(found.values())[: limits.COMPACT_WAVE]
-                tried |= {_names(each) for each in wave}
-                self._wave(context, store, wave, done)
-                context.advance("compacting", done.segments, plan.facts["segments"])
+                if not due:
+                    return report
+                wave = list(due.values())[: limits.COMPACT_WAVE]
+                tried |= {_names(group) for group in wave}
+                self._wave(context, store, wave, report)
+                context.advance("compacting", report.segments, plan.facts["segments"])
 
-    def _wave(self, context: Context, store: Store, wave: list[Group], done: CompactReport) -> None:
+    def _wave(
+        self, context: Context, store: Store, wave: list[Group], report: CompactReport
+    ) -> None:
         archive = store.archive
         outcomes = build_all(context, partial(build, context.root), wave)
         for group, outcome in zip(wave, outcomes, strict=True):
             if outcome.made is None:
-                done.failures.append((group.stream, outcome.problem or ""))
+                report.failures.append((group.stream, outcome.problem or ""))
                 continue
             path, sealed = msgspec.json.decode(outcome.made, type=tuple[str, SealedSegment])
             try:
                 if archive.upkeep.adopt_segment(CompactResult(group, sealed, Path(path))):
-                    done.segments += len(group.segments)
-                    done.compacted += 1
+                    report.segments += len(group.segments)
+                    report.compacted += 1
                 archive.upkeep.publish(group.stream)
             except FourfoldError as error:
-                done.failures.append((group.stream, error.message))
+                report.failures.append((group.stream, error.message))
 
     def commit(self, context: Context, plan: Plan, result: CompactReport) -> Report:
-        """It is all in already. What failed is told: one stream never keeps the others waiting."""
+        """Report the result; failed streams do not affect the others."""
         del plan
         for name, problem in result.failures:
             if not context.skip_bad:
-                raise StorageError(f"the stream {name!r} cannot be compacted: {problem}")
+                raise StorageError(f"stream {name!r}: cannot compact: {problem}")
             context.skip(name, problem)
         return Report(
             rows_in=result.segments,
             rows_out=result.compacted,
             facts={"segments": result.segments, "compacted": result.compacted},
-            sentence=f"{counted(result.segments, 'segment')} became {result.compacted}",
+            sentence=f"{pluralize(result.segments, 'segment')} became {result.compacted}",
         )
 
 
@@ -203,13 +204,13 @@ def _groups(store: Store) -> list[Group]:
 
 
 def _names(group: Group) -> tuple[str, ...]:
-    return tuple(each.segment_id for each in group.segments)
+    return tuple(segment.segment_id for segment in group.segments)
 
 
 def build(root: Path, segments: StoredSegments, group: Any, folder: Path) -> str:
-    """In a worker: the segment of a group."""
-    made = compaction.build(segments, group, folder, stream_segments(root) / LOCAL)
-    return msgspec.json.encode((str(made.path), made.sealed)).decode()
+    """Build the segment of a group, in a worker."""
+    result = compaction.build(segments, group, folder, stream_segments(root) / LOCAL)
+    return msgspec.json.encode((str(result.path), result.sealed)).decode()
 
 
 job = Compact()

@@ -1,9 +1,9 @@
-"""A Delta log over published files: for readers that know Delta tables.
+"""A Delta log over materialized files, for readers of Delta tables.
 
-The manifest is the truth, and the log is derived from it: every version of the tables becomes one
-commit that replaces all files by those of the version. It carries the number of the version as an
-application transaction, so a commit that was made is recognised and not made again. Files of
-versions that were swept are gone, so time travel reaches as far back as the versions that are kept.
+The manifest is authoritative, and the log is derived from it: every version of the tables is one
+commit that replaces all files. It has the number of the version as an application transaction, so
+an existing commit is detected and not repeated. Files of swept versions are gone, so time travel is
+limited to the retained versions.
 """
 
 from __future__ import annotations
@@ -20,60 +20,60 @@ if TYPE_CHECKING:
 _APPLICATION: Final = "fourfold"
 
 
-def version(published: TableFolder) -> int | None:
-    """The version that the log shows; None when there is no log."""
-    table = _table(published)
-    found = None if table is None else table.transaction_version(_APPLICATION)
-    return found if found is None else int(found)
+def version(folder: TableFolder) -> int | None:
+    """Return the version in the log, or None if there is no log."""
+    table = _table(folder)
+    transaction = None if table is None else table.transaction_version(_APPLICATION)
+    return transaction if transaction is None else int(transaction)
 
 
-def commit(published: TableFolder, manifest: FolderManifest) -> None:
-    """Let the log show a version; nothing happens when it does already."""
-    if version(published) == manifest.version:
+def commit(table_folder: TableFolder, manifest: FolderManifest) -> None:
+    """Add a version to the log unless it is already there."""
+    if version(table_folder) == manifest.version:
         return
     delta = _package()
-    from deltalake.transaction import (  # noqa: PLC0415 - _package has looked for it
+    from deltalake.transaction import (  # noqa: PLC0415 - checked by _package
         AddAction,
         create_table_with_add_actions,
     )
 
-    folder = published.into / VERSIONS / manifest.folder / "state"
+    state_folder = table_folder.into / VERSIONS / manifest.folder / "state"
     actions: list[Any] = [
         AddAction(
             path=f"{VERSIONS}/{manifest.folder}/state/{file.name}",
             size=file.bytes,
             partition_values={},
-            modification_time=int((folder / file.name).stat().st_mtime * 1000),
+            modification_time=int((state_folder / file.name).stat().st_mtime * 1000),
             data_change=True,
             stats=f'{{"numRecords":{file.rows}}}',
         )
         for file in manifest.files
     ]
     schema = delta.Schema.from_arrow(folded_schema())
-    told = delta.CommitProperties(
+    properties = delta.CommitProperties(
         app_transactions=[delta.Transaction(_APPLICATION, manifest.version)]
     )
-    table = _table(published)
+    table = _table(table_folder)
     if table is None:
         create_table_with_add_actions(
-            str(published.into),
+            str(table_folder.into),
             schema,
             actions,
             mode="error",
             name="state",
-            commit_properties=told,
+            commit_properties=properties,
         )
     else:
         table.create_write_transaction(
-            actions, mode="overwrite", schema=schema, commit_properties=told
+            actions, mode="overwrite", schema=schema, commit_properties=properties
         )
 
 
-def _table(published: TableFolder) -> DeltaTable | None:
+def _table(folder: TableFolder) -> DeltaTable | None:
     delta = _package()
-    if not (published.into / "_delta_log").is_dir():
+    if not (folder.into / "_delta_log").is_dir():
         return None
-    table: DeltaTable = delta.DeltaTable(str(published.into))
+    table: DeltaTable = delta.DeltaTable(str(folder.into))
     return table
 
 

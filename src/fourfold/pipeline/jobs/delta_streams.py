@@ -1,9 +1,9 @@
-"""`delta-log`: a Delta log over published segments, for readers that know Delta tables.
+"""The job `delta-log`: a Delta log over published segments, for readers of Delta tables.
 
-The manifests are the truth, and the log is derived from them: it names the very objects that they
-name, nothing is copied. A run adds the objects that are new and takes out those that are no longer
-named, in one commit of the log; while nothing changed there is none. The table lies at the root of
-the objects, and its partition columns `stream` and `content_type` stand in the log alone.
+The manifests are authoritative, and the log is derived from them: it refers to the same objects,
+nothing is copied. A run adds new objects and removes those that are no longer referenced, in one
+commit of the log; without changes there is none. The table is at the root of the objects, and its
+partition columns `stream` and `content_type` exist only in the log.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fourfold.archive.segment_writer import schema as stored_schema
 from fourfold.errors import MissingDependency
 from fourfold.objects import FolderStore, ObjectStore, S3Store, open_objects
 from fourfold.pipeline.jobs.bootstrap import objects_address
-from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, counted
+from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, pluralize
 from fourfold.pipeline.streams import published_cut
 from fourfold.pipeline.streams.published_cut import Part
 from fourfold.pipeline.tables import arrow
@@ -27,82 +27,85 @@ _PARTITIONS: Final = ("stream", "content_type")
 
 
 class Place(NamedTuple):
-    """Where the table is, as the package deltalake has to be told."""
+    """The location of the table, in the form that deltalake needs."""
 
     uri: str
     options: dict[str, str]
 
 
 class Change(NamedTuple):
-    """What the log lacks, and what it has too much; all that it shall name."""
+    """The objects to add and to remove, and all objects of the log."""
 
     added: dict[str, Part]
     removed: frozenset[str]
-    wanted: dict[str, Part]
+    objects: dict[str, Part]
 
 
 class DeltaLog(Job):
-    """Keep a Delta log over published segments."""
+    """Maintain a Delta log over published segments."""
 
     name = "delta-log"
-    summary = "Keep a Delta log over the published segments of streams, without a copy."
+    summary = "Maintain a Delta log over the published segments of streams, without a copy."
     explanation = (
         "Readers of Delta tables read the objects as one table, with the stream as a partition "
-        "column. It needs no Spark. Run it again whenever something was published."
+        "column. It needs no Spark. Run it again after each publication."
     )
-    options = (
-        Option("objects", "Where the objects are; if not given, `objects.url` of the store."),
-    )
+    options = (Option("objects", "URL of the objects; default: `objects.url` of the store."),)
 
     def target(self, context: Context) -> str:
+        """Return the URL of the objects."""
         return objects_address(context)
 
     def plan(self, context: Context) -> Plan:
+        """Compare the log with the manifests."""
         url = objects_address(context)
         change = _change(url)
         return Plan(
             output=f"{url}/_delta_log",
-            ranges=(Range(url, 0, len(change.wanted)),),
+            ranges=(Range(url, 0, len(change.objects)),),
             facts={"added": len(change.added), "removed": len(change.removed)},
             empty=not change.added and not change.removed,
         )
 
     def run(self, context: Context, plan: Plan) -> Change:
+        """Return the change of the log."""
         del plan
         return _change(objects_address(context))
 
     def commit(self, context: Context, plan: Plan, result: Change) -> Report:
+        """Commit the change to the log."""
         del plan
         if result.added or result.removed:
             _commit(objects_address(context), result)
-        rows = sum(part.held.end - part.held.start + 1 for part in result.wanted.values())
+        rows = sum(part.held.end - part.held.start + 1 for part in result.objects.values())
         facts: Mapping[str, Any] = {
-            "objects": len(result.wanted),
+            "objects": len(result.objects),
             "added": len(result.added),
             "removed": len(result.removed),
             "records": rows,
         }
         return Report(
-            rows_in=len(result.wanted),
+            rows_in=len(result.objects),
             rows_out=len(result.added),
             facts=facts,
-            sentence=f"the log names {counted(len(result.wanted), 'object')} with "
-            f"{counted(rows, 'record')}; {len(result.added)} are new, {len(result.removed)} went",
+            sentence=f"the log has {pluralize(len(result.objects), 'object')} with "
+            f"{pluralize(rows, 'record')}; {len(result.added)} added, "
+            f"{len(result.removed)} removed",
         )
 
 
 def _change(url: str) -> Change:
-    with open_objects(url) as objects:
-        wanted = {_path(objects, part.held.key): part for part in published_cut.read_cut(url).parts}
-        table = _table(_place(objects))
+    with open_objects(url) as store:
+        objects = {_path(store, part.held.key): part for part in published_cut.read_cut(url).parts}
+        table = _table(_place(store))
     known = frozenset() if table is None else frozenset(_files(table))
-    added = {path: part for path, part in wanted.items() if path not in known}
-    return Change(added, known - wanted.keys(), wanted)
+    added = {path: part for path, part in objects.items() if path not in known}
+    return Change(added, known - objects.keys(), objects)
 
 
 def _commit(url: str, change: Change) -> None:
     delta = _package()
-    from deltalake.transaction import (  # noqa: PLC0415 - _package has looked for it
+    from deltalake.transaction import (  # noqa: PLC0415 - checked by _package
         create_table_with_add_actions,
     )
 
@@ -110,33 +113,35 @@ def _commit(url: str, change: Change) -> None:
         place = _place(objects)
     table = _table(place)
     before = 0 if table is None else int(table.transaction_version(_APPLICATION) or 0)
-    told = delta.CommitProperties(app_transactions=[delta.Transaction(_APPLICATION, before + 1)])
+    properties = delta.CommitProperties(
+        app_transactions=[delta.Transaction(_APPLICATION, before + 1)]
+    )
     schema = delta.Schema.from_arrow(_schema())
     if table is None:
         create_table_with_add_actions(
             place.uri,
             schema,
-            _actions(change.wanted),
+            _actions(change.objects),
             mode="error",
             partition_by=list(_PARTITIONS),
             name="streams",
             storage_options=place.options,
-            commit_properties=told,
+            commit_properties=properties,
         )
         return
-    # The package takes single objects out of a table only by naming all others anew.
-    actions, mode = (change.wanted, "overwrite") if change.removed else (change.added, "append")
+    # The package can remove single objects only by adding all others again.
+    actions, mode = (change.objects, "overwrite") if change.removed else (change.added, "append")
     table.create_write_transaction(
         _actions(actions),
         mode=mode,
         schema=schema,
         partition_by=list(_PARTITIONS),
-        commit_properties=told,
+        commit_properties=properties,
     )
 
 
 def _actions(parts: Mapping[str, Part]) -> list[Any]:
-    from deltalake.transaction import AddAction  # noqa: PLC0415 - _package has looked for it
+    from deltalake.transaction import AddAction  # noqa: PLC0415 - checked by _package
 
     return [
         AddAction(
@@ -159,15 +164,15 @@ def _actions(parts: Mapping[str, Part]) -> list[Any]:
 
 
 def _schema() -> Any:
-    """The columns of the table. Delta tables have times in microseconds."""
+    """Return the columns of the table. Delta tables have timestamps in microseconds."""
     pa = arrow()
     times = {"append_time": pa.timestamp("us", tz="UTC")}
-    stored = [pa.field(each.name, times.get(each.name, each.type)) for each in stored_schema()]
+    stored = [pa.field(field.name, times.get(field.name, field.type)) for field in stored_schema()]
     return pa.schema([*(pa.field(name, pa.string()) for name in _PARTITIONS), *stored])
 
 
 def _path(objects: ObjectStore, key: str) -> str:
-    """An object as the log names it: from the root of the table."""
+    """Return the path of an object in the log, relative to the table."""
     if isinstance(objects, FolderStore):
         return str(objects.path(key).relative_to(objects.root))
     return key
@@ -193,7 +198,7 @@ def _table(place: Place) -> Any:
 
 
 def _files(table: Any) -> list[str]:
-    return [str(each) for each in arrow().table(table.get_add_actions()).column("path").to_pylist()]
+    return [str(path) for path in arrow().table(table.get_add_actions()).column("path").to_pylist()]
 
 
 def _package() -> Any:

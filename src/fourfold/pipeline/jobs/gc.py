@@ -1,9 +1,9 @@
-"""`gc`: collect every space that keeps a policy for it, by that policy; or the sessions of stores.
+"""The job `gc`: garbage-collect spaces by their policies, or the sessions of stores.
 
-Reachability is marked by Spark's workers, which read beside whoever writes. Then this process opens
-the spaces in which something was marked, one after the other, and lets each collect itself, through
-its own writer (`space.gc()`): whatever came to be needed since the mark is protected by the same
-rules as ever. A space without a policy is never touched; this job cannot give it one.
+Spark's workers mark what is unreachable, while writers may run. Then this process opens the marked
+spaces, one after the other, and runs gc through the writer of each (`space.gc()`): data that became
+reachable since the mark phase is protected by its usual rules. A space without a policy is never
+changed; this job cannot set one.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _SHOWN = 100
 
 
 class Gc(Job):
-    """Collect spaces."""
+    """Garbage-collect spaces or sessions."""
 
     name = "gc"
-    summary = "Collect what the policies of the spaces give up: history, values, blobs, snapshots."
+    summary = "Remove what the policies of the spaces expire: history, values, blobs, snapshots."
     explanation = (
-        "Spaces without a policy are left alone (see `fourfold space gc`). A dry run marks, and "
-        "says for each space what would go; nothing is changed."
+        "Spaces without a policy are not changed (see `fourfold space gc`). A dry run only marks, "
+        "and reports for each space what would be removed."
     )
     options = (
         model_option("gc"),
@@ -36,22 +36,24 @@ class Gc(Job):
         Option("space", "Collect only the space with this DID."),
         Option(
             "grace",
-            "Sessions: the age in seconds below which nothing goes.",
+            "Sessions: the grace period in seconds.",
             kind="number",
             default=int(limits.SESSION_GRACE_S),
         ),
     )
 
     def target(self, context: Context) -> str:
+        """Return the name of the selected stores and space."""
         return context.target_of("roots", "space")
 
     def plan(self, context: Context) -> Plan:
+        """List the files; a dry run also marks."""
         files = context.files()
         facts: dict[str, Any] = {"files": len(files)}
         if context.dry_run:
-            found = self._marked(context)
-            facts |= _figures(context, found)
-            facts["spaces"] = [_shown(each) for each in found if each.has_policy][:_SHOWN]
+            results = self._marked(context)
+            facts |= _figures(context, results)
+            facts["spaces"] = [_summary(result) for result in results if result.has_policy][:_SHOWN]
         return Plan(
             output=f"the {_model(context).NOUN}s themselves",
             ranges=tuple(Range(file.path, 0, file.bytes) for file in files),
@@ -60,57 +62,58 @@ class Gc(Job):
         )
 
     def run(self, context: Context, plan: Plan) -> list[MarkResult]:
+        """Mark what can be removed."""
         del plan
         return self._marked(context)
 
     @staticmethod
     def _marked(context: Context) -> list[MarkResult]:
-        work = gc_tasks.tasks(context.files())
-        if not work:
+        tasks = gc_tasks.tasks(context.files())
+        if not tasks:
             return []
-        rows = context.spark.range(0, len(work), 1, len(work))
-        marking = gc_tasks.MarkTask(work, context.options["model"], _grace(context))
+        rows = context.spark.range(0, len(tasks), 1, len(tasks))
+        task = gc_tasks.MarkTask(tasks, context.options["model"], _grace(context))
 
         def mark(batches: Iterable[Any]) -> Iterator[Any]:
-            return marking(batches)
+            return task(batches)
 
         with context.spark_progress("marking"):
-            found = rows.mapInArrow(mark, gc_tasks.COLUMNS).collect()
-        return sorted((gc_tasks.decoded(row[0]) for row in found), key=lambda each: each.path)
+            marked = rows.mapInArrow(mark, gc_tasks.COLUMNS).collect()
+        return sorted((gc_tasks.decoded(row[0]) for row in marked), key=lambda result: result.path)
 
     def commit(self, context: Context, plan: Plan, result: list[MarkResult]) -> Report:
-        """Every space for itself: one that cannot be collected now does not keep the others."""
+        """Collect each marked file; a failure does not affect the others."""
         del plan
         model = _model(context)
-        taken: dict[str, int] = dict.fromkeys(model.KINDS, 0)
+        removed: dict[str, int] = dict.fromkeys(model.KINDS, 0)
         freed = collected = 0
         failures: list[tuple[MarkResult, FourfoldError | str]] = [
-            (each, each.problem) for each in result if each.problem
+            (marked, marked.problem) for marked in result if marked.problem
         ]
-        due = [each for each in result if each.anything]
-        for number, each in enumerate(due):
+        due = [marked for marked in result if marked.anything]
+        for number, marked in enumerate(due):
             context.advance("collecting", number, len(due))
             try:
-                counts, size = model.collect(each, _grace(context))
+                counts, size = model.collect(marked, _grace(context))
             except FourfoldError as error:
-                failures.append((each, error))
+                failures.append((marked, error))
                 continue
             collected += 1
             freed += size
             for kind, count in counts.items():
-                taken[kind] += count
+                removed[kind] += count
         _report_failures(context, failures)
         figures = _figures(context, result) | {
             "collected": collected,
-            "taken": taken,
+            "taken": removed,
             "bytes": freed,
         }
         return Report(
             rows_in=len(result),
-            rows_out=sum(taken.values()),
+            rows_out=sum(removed.values()),
             facts=figures,
             sentence=f"{model.describe(len(result), figures['with_policy'])}; "
-            f"{collected} were collected, {freed} bytes of content went",
+            f"{collected} collected, {freed} bytes removed",
         )
 
 
@@ -125,10 +128,10 @@ def _grace(context: Context) -> float:
 def _report_failures(
     context: Context, failures: list[tuple[MarkResult, FourfoldError | str]]
 ) -> None:
-    """What could not be collected: an error that names the first, or, if that is wanted, a note."""
-    for each, problem in failures:
+    """Raise the first failure, or record all of them with `skip_bad`."""
+    for result, problem in failures:
         if context.skip_bad:
-            context.skip(each.path, str(problem))
+            context.skip(result.path, str(problem))
         elif isinstance(problem, FourfoldError):
             raise problem
         else:
@@ -137,21 +140,21 @@ def _report_failures(
 
 
 def _error_of(kind: str) -> type[FourfoldError]:
-    from fourfold import errors  # noqa: PLC0415 - the tree is asked for a class by its kind
+    from fourfold import errors  # noqa: PLC0415 - to look up the class by its kind
 
     return {cls.kind: cls for cls in errors.tree()}.get(kind, FourfoldError)
 
 
-def _figures(context: Context, found: list[MarkResult]) -> dict[str, Any]:
+def _figures(context: Context, results: list[MarkResult]) -> dict[str, Any]:
     kinds = _model(context).KINDS
     return {
-        "with_policy": sum(each.has_policy for each in found),
-        "marked": {kind: sum(each.counts.get(kind, 0) for each in found) for kind in kinds},
+        "with_policy": sum(result.has_policy for result in results),
+        "marked": {kind: sum(result.counts.get(kind, 0) for result in results) for kind in kinds},
     }
 
 
-def _shown(each: MarkResult) -> dict[str, Any]:
-    return {"space": each.space, "horizon": each.horizon, **each.counts}
+def _summary(result: MarkResult) -> dict[str, Any]:
+    return {"space": result.space, "horizon": result.horizon, **result.counts}
 
 
 job = Gc()

@@ -1,7 +1,7 @@
-"""`index`: the routing keys, and fields, of all published segments that no run covers, in one job.
+"""The job `index`: index routing keys and fields of all published segments without a run.
 
 Spark's workers read the segments and write the runs of level 0, with the function that the node
-calls by itself. The driver takes them in, merges runs, which is little work beside, and publishes.
+uses. The driver adopts them, merges runs, which is little work, and publishes.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from fourfold.models.streams.archive.indexes import builder
 from fourfold.models.streams.archive.indexes.builder import Built, Task
 from fourfold.models.streams.archive.maintenance import MaintenanceResult
 from fourfold.pipeline.jobs import compact
-from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, counted
+from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, pluralize
 from fourfold.store import Store, open_store
 from fourfold.store.layout import stream_segments, streams_path
 
 
 @dataclass(slots=True)
 class IndexReport:
-    """What became of the waves."""
+    """The outcome of the waves."""
 
-    kept: MaintenanceResult = field(default_factory=MaintenanceResult)
+    upkeep: MaintenanceResult = field(default_factory=MaintenanceResult)
     failures: list[tuple[str, str]] = field(default_factory=list)
 
 
 class Index(Job):
-    """Index what is published."""
+    """Index published segments."""
 
     name = "index"
     summary = "Index the routing keys of published segments."
     explanation = (
-        "Spark's workers write the runs, and the store's own writer takes them in and publishes "
-        "them, so the store must not be served meanwhile. With --field, a field of the JSON "
-        "messages of --stream is indexed from now on, too."
+        "Spark's workers write the runs, and the store's own writer adopts and publishes them, so "
+        "no server may run meanwhile. With --field, a field of the JSON messages of --stream is "
+        "indexed from now on, too."
     )
     options = (
         Option("field", "A field of JSON messages, as in customer or address.city."),
@@ -53,43 +53,45 @@ class Index(Job):
     )
 
     def plan(self, context: Context) -> Plan:
+        """List the segments that no run covers."""
         declared = (context.options["stream"], context.options["field"])
         if (declared[0] is None) != (declared[1] is None):
-            raise InvalidInput("--field needs --stream, and --stream needs --field")
-        found: list[Task] = []
+            raise InvalidInput("--field and --stream must be passed together")
+        tasks: list[Task] = []
         if streams_path(context.root).exists():
             with open_store(context.root, mode="r") as store:
-                found = list(_tasks(store))
+                tasks = list(_tasks(store))
         return Plan(
             output="index runs of the store",
             ranges=tuple(
                 Range(
-                    f"{each.stream}#{each.index_name}@{each.start_offset}",
-                    each.start_offset,
-                    each.end_offset + 1,
+                    f"{task.stream}#{task.index_name}@{task.start_offset}",
+                    task.start_offset,
+                    task.end_offset + 1,
                 )
-                for each in found
+                for task in tasks
             ),
             facts={
-                "streams": len({each.stream for each in found}),
-                "segments": sum(len(each.segments) for each in found),
+                "streams": len({task.stream for task in tasks}),
+                "segments": sum(len(task.segments) for task in tasks),
                 "field": declared[1] or "",
             },
-            empty=not found and declared[1] is None,
+            empty=not tasks and declared[1] is None,
         )
 
     def run(self, context: Context, plan: Plan) -> IndexReport:
-        done = IndexReport()
+        """Build, adopt and publish the runs in waves."""
+        report = IndexReport()
         with open_store(context.root) as store:
             if context.options["field"] is not None:
                 store.archive.upkeep.declare(context.options["stream"], context.options["field"])
             tasks = list(_tasks(store))
             for wave in compact.waves(tasks, limits.INDEX_WAVE):
-                self._wave(context, store, list(wave), done)
-                context.advance("indexing", done.kept.segments, plan.facts["segments"])
-        return done
+                self._wave(context, store, list(wave), report)
+                context.advance("indexing", report.upkeep.segments, plan.facts["segments"])
+        return report
 
-    def _wave(self, context: Context, store: Store, wave: list[Task], done: IndexReport) -> None:
+    def _wave(self, context: Context, store: Store, wave: list[Task], report: IndexReport) -> None:
         upkeep = store.archive.upkeep
         outcomes = compact.build_all(context, partial(build, context.root), wave)
         pairs = zip(wave, outcomes, strict=True)
@@ -104,27 +106,28 @@ class Index(Job):
                         outcome.made, type=tuple[str | None, RunFile | None]
                     )
                     if upkeep.adopt_run(Built(task, run, None if path is None else Path(path))):
-                        done.kept.segments += len(task.segments)
-                        done.kept.runs += run is not None
-                upkeep.merge(done.kept, stream, incarnation)
+                        report.upkeep.segments += len(task.segments)
+                        report.upkeep.runs += run is not None
+                upkeep.merge(report.upkeep, stream, incarnation)
                 upkeep.publish(stream)
             except FourfoldError as error:
-                # The rest of its runs would follow on one that is missing.
-                done.failures.append((stream, error.message))
+                # Its further runs would follow a missing one.
+                report.failures.append((stream, error.message))
 
     def commit(self, context: Context, plan: Plan, result: IndexReport) -> Report:
-        """It is all in already. What failed is told: one stream never keeps the others waiting."""
+        """Report the result; failed streams do not affect the others."""
         del plan
         for name, problem in result.failures:
             if not context.skip_bad:
-                raise StorageError(f"the stream {name!r} cannot be indexed: {problem}")
+                raise StorageError(f"stream {name!r}: cannot index: {problem}")
             context.skip(name, problem)
-        kept = result.kept
+        upkeep = result.upkeep
         return Report(
-            rows_in=kept.segments,
-            rows_out=kept.runs,
-            facts={"segments": kept.segments, "runs": kept.runs},
-            sentence=f"{counted(kept.segments, 'segment')} in {counted(kept.runs, 'new run')}",
+            rows_in=upkeep.segments,
+            rows_out=upkeep.runs,
+            facts={"segments": upkeep.segments, "runs": upkeep.runs},
+            sentence=f"{pluralize(upkeep.segments, 'segment')} in "
+            f"{pluralize(upkeep.runs, 'new run')}",
         )
 
 
@@ -136,16 +139,16 @@ def _tasks(store: Store) -> Iterator[Task]:
             for task in builder.tasks(
                 snapshot, stream, incarnation, policy, folder, everything=True
             ):
-                near = tuple(compact.cached(root, each) for each in task.segments)
+                near = tuple(compact.cached(root, request) for request in task.segments)
                 yield task._replace(segments=near)
 
 
 def build(root: Path, segments: StoredSegments, task: Any, folder: Path) -> str:
-    """In a worker: the run of a task."""
+    """Build the run of a task, in a worker."""
     del root
-    made = builder.build(segments, task, folder)
-    path = None if made.path is None else str(made.path)
-    return msgspec.json.encode((path, made.run)).decode()
+    result = builder.build(segments, task, folder)
+    path = None if result.path is None else str(result.path)
+    return msgspec.json.encode((path, result.run)).decode()
 
 
 job = Index()

@@ -1,9 +1,8 @@
-"""Tables kept as Parquet files that divide the keys among them: each file holds all rows between
-its first key and the first key of the next.
+"""Tables as Parquet files with disjoint key ranges.
 
-So a change touches few files: those whose range holds a changed key are written anew, from what
-they held and what changed, and all others stay as they are. Rows lie in the order of their keys, so
-every reader skips what it does not need by the statistics in the files.
+Each file has all rows between its first key and the first key of the next file. So a change affects
+few files: those whose range has a changed key are rewritten, and all others stay unchanged. Rows
+are sorted by key, so readers skip what they do not need by the statistics in the files.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ RANGE: Final = "range"
 
 
 def write(rows: DataFrame, folder: Path) -> None:
-    """The rows as they are divided among tasks: a file for each."""
+    """Write the rows, one file per task."""
     _writer(rows).parquet(str(folder))
 
 
-def divides(files: Iterable[File]) -> bool:
-    """Whether no two files hold keys of the same range, and each is in order."""
+def are_disjoint(files: Iterable[File]) -> bool:
+    """Return True if the key ranges of the files do not overlap and each is in order."""
     bounds = sorted((file.first, file.last) for file in files if file.first and file.last)
     inside = all(first <= last for first, last in bounds)
     return inside and all(one[1] < other[0] for one, other in pairwise(bounds))
 
 
 def describe(path: Path) -> File:
-    """A file by what it holds: the first and the last key are read, and nothing between them."""
+    """Describe a file; only its first and last key are read."""
     import pyarrow.parquet as pq  # noqa: PLC0415 - an optional dependency
 
     try:
@@ -56,17 +55,17 @@ def describe(path: Path) -> File:
             end = file.read_row_group(groups[-1], columns)
             last = end.slice(end.num_rows - 1).to_pylist()[0]
     except (OSError, ValueError) as error:
-        raise CorruptData(f"{path}: is no sound Parquet file: {error}") from error
+        raise CorruptData(f"{path}: invalid Parquet file: {error}") from error
     return File(path.name, rows, path.stat().st_size, _key(begin), _key(last))
 
 
-def bounds_of(files: Sequence[File]) -> list[Key]:
-    """Where each range but the first begins; the first begins before all keys."""
+def range_bounds(files: Sequence[File]) -> list[Key]:
+    """Return the first key of each range except the first, which is unbounded."""
     return [file.first for file in files[1:] if file.first is not None]
 
 
 def with_range(rows: DataFrame, bounds: Sequence[Key]) -> DataFrame:
-    """The rows with the number of the range that each belongs to."""
+    """Add the number of the range to each row."""
     from pyspark.sql.types import IntegerType, StructType  # noqa: PLC0415 - an optional dependency
 
     schema = StructType([*rows.schema]).add(RANGE, IntegerType())
@@ -84,8 +83,8 @@ def _ranged(batches: Iterator[pa.RecordBatch], bounds: tuple[Key, ...]) -> Itera
         )
 
 
-def touched(changed: DataFrame, bounds: Sequence[Key]) -> set[int]:
-    """The ranges that hold a changed key."""
+def find_touched(changed: DataFrame, bounds: Sequence[Key]) -> set[int]:
+    """Return the ranges with a changed key."""
     numbers = with_range(changed.select(*KEY), bounds).select(RANGE).distinct()
     return {row[0] for row in numbers.collect()}
 
@@ -93,13 +92,11 @@ def touched(changed: DataFrame, bounds: Sequence[Key]) -> set[int]:
 def write_merged(
     old: DataFrame, changed: DataFrame, bounds: Sequence[Key], folder: Path
 ) -> dict[int, list[Path]]:
-    """For each range the files that now hold it: the old rows, with the changed ones in the place
-    of those with the same key.
-    """
-    kept = old.join(changed.select(*KEY), list(KEY), "left_anti").select(*changed.columns)
-    rows = with_range(kept.unionByName(changed), bounds)
-    ready = rows.repartition(RANGE).sortWithinPartitions(RANGE, *KEY)
-    _writer(ready).partitionBy(RANGE).parquet(str(folder))
+    """Write the old rows merged with the changed ones; return the new files of each range."""
+    unchanged = old.join(changed.select(*KEY), list(KEY), "left_anti").select(*changed.columns)
+    rows = with_range(unchanged.unionByName(changed), bounds)
+    sorted_rows = rows.repartition(RANGE).sortWithinPartitions(RANGE, *KEY)
+    _writer(sorted_rows).partitionBy(RANGE).parquet(str(folder))
     return {
         int(path.name.partition("=")[2]): _files_in(path)
         for path in sorted(folder.glob(f"{RANGE}=*"))
@@ -107,8 +104,8 @@ def write_merged(
 
 
 def _writer(rows: DataFrame) -> DataFrameWriter:
-    most = limits.PUBLISHED_FILE_ROWS
-    return rows.write.option("compression", "zstd").option("maxRecordsPerFile", most)
+    max_rows = limits.PUBLISHED_FILE_ROWS
+    return rows.write.option("compression", "zstd").option("maxRecordsPerFile", max_rows)
 
 
 def _files_in(folder: Path) -> list[Path]:

@@ -1,12 +1,12 @@
-"""`load`: files, or any DataFrame, into spaces; or envelopes into graphs (see `graphs.loading`).
+"""The job `load`: load files or a DataFrame into spaces, or envelopes into graphs.
 
-Lines of JSON and Parquet files are read by Spark, checked and staged by its tasks, and committed by
+JSON lines and Parquet files are read by Spark, checked and staged by its tasks, and committed by
 this process, each space in one transaction (see `fourfold.pipeline.documents.sink`). The job has a
-name, by which each space knows what it has: loading the same again changes nothing, and a load that
-was killed is completed by the next run.
+name, by which each space detects rows that it has: repeating a load changes nothing, and a killed
+load is completed by the next run. Envelopes are in `graphs.load`.
 
-A row is a document (then one of its fields is its id, and the whole row is the document), or an
-operation with the fields `id`, `op`, `data`, and where needed `space` and `branch`.
+A row is a document (one of its fields is its id, and the whole row is the document), or an
+operation with the fields `id`, `op`, `data`, and if needed `space` and `branch`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from fourfold.pipeline.jobs.job import (
     Range,
     Report,
     SkippedFile,
-    counted,
     model_option,
+    pluralize,
 )
 from fourfold.pipeline.jobs.runner import RunReport
 from fourfold.pipeline.jobs.runner import run as run_job
@@ -44,42 +44,46 @@ _STAGED: Final = "staged"
 
 
 class Load(Job):
-    """Bring files into spaces."""
+    """Load files into spaces."""
 
     name = "load"
-    summary = "Load lines of JSON, Parquet files or a DataFrame into spaces."
+    summary = "Load JSON lines, Parquet files or a DataFrame into spaces."
     explanation = (
         "A row is a document, whose field `id` (or --id) is its id, or with --as operations "
-        "a change: id, op (set, patch or delete), data, and where needed space and branch. "
-        "Each space gets its rows in one transaction. The same load again changes nothing."
+        "a change: id, op (set, patch or delete), data, and if needed space and branch. "
+        "Each space gets its rows in one transaction. Repeating a load changes nothing."
     )
     options = (
         model_option("load"),
         Option("from", "A file, or a folder of files, to load.", kind="path", many=True),
-        Option("format", "Of the files; by their names if not given.", choices=_FORMATS),
-        Option("as", "What a row is.", default="documents", choices=("documents", "operations")),
-        Option("space", "The DID of the space that all rows go to."),
-        Option("space-from", "The field that says the space of a document."),
-        Option("id", "The field of a document that is its id.", default="id"),
-        Option("order", "The columns that say the order of operations, separated by commas."),
-        Option("history", "How a new space keeps its history.", choices=tuple(HISTORIES)),
-        Option("job", "The name of this load; made from the files if not given."),
+        Option("format", "Format of the files; default: by their names.", choices=_FORMATS),
+        Option(
+            "as", "The meaning of a row.", default="documents", choices=("documents", "operations")
+        ),
+        Option("space", "The DID of the space of all rows."),
+        Option("space-from", "The field with the space of a document."),
+        Option("id", "The field with the id of a document.", default="id"),
+        Option("order", "The columns that order operations, separated by commas."),
+        Option("history", "The kind of history of new spaces.", choices=tuple(HISTORIES)),
+        Option("job", "The name of this load; default: derived from the files."),
     )
 
     def __init__(self, frame: Any = None) -> None:
         self._frame = frame
 
     def target(self, context: Context) -> str:
+        """Return the name of the load."""
         return self._job_name(context)
 
     def plan(self, context: Context) -> Plan:
+        """List the files to load."""
         options = context.options
         if _is_other(context):
             load_part(options["model"], "load").refuse_options(options)
         elif options["as"] == "documents" and (options["space"] is None) == (
             options["space_from"] is None
         ):
-            raise InvalidInput("a load of documents needs --space or --space-from, and not both")
+            raise InvalidInput("pass either --space or --space-from to load documents")
         ranges = () if self._frame is not None else tuple(map(_range, _files(options["from"])))
         done = self._is_done(context, ranges)
         return Plan(
@@ -90,13 +94,14 @@ class Load(Job):
         )
 
     def run(self, context: Context, plan: Plan) -> list[StagedFile] | str:
+        """Check and stage the rows."""
         if _is_other(context):
             rows = _read_files(context.spark, plan, context.options)
             return str(load_part(context.options["model"], "load").staged(context, rows))
-        kept = context.finished.get(_STAGED)
-        if kept is not None:
-            staged = msgspec.convert(kept, list[StagedFile])
-            if all(Path(each.path).exists() for each in staged if each.path):
+        saved = context.finished.get(_STAGED)
+        if saved is not None:
+            staged = msgspec.convert(saved, list[StagedFile])
+            if all(Path(file.path).exists() for file in staged if file.path):
                 return staged
         rows, shape = self._rows(context, plan)
         with context.spark_progress("staging"):
@@ -108,43 +113,47 @@ class Load(Job):
         return staged
 
     def commit(self, context: Context, plan: Plan, result: list[StagedFile] | str) -> Report:
+        """Commit the staged rows."""
         del plan
         if isinstance(result, str):
-            done: Report = load_part(context.options["model"], "load").commit(
+            report: Report = load_part(context.options["model"], "load").commit(
                 context, result, self._job_name(context)
             )
-            return done
+            return report
         batch = Batch(
             f"job:{self._job_name(context)}",
             history=context.options["history"],
             skip_bad=context.skip_bad,
         )
-        taken = ingest(context.root, result, batch, context.advance)
+        ingested = ingest(context.root, result, batch, context.advance)
         context.skipped += [
-            SkippedFile(f"row {each.row} of partition {each.partition}", str(each))
-            for each in taken.refused
+            SkippedFile(f"row {row.row} of partition {row.partition}", str(row))
+            for row in ingested.refused
         ]
-        found = staging.count_rows(result)
+        staged_rows = staging.count_rows(result)
         facts = {
             "job": self._job_name(context),
-            "spaces": taken.spaces,
-            "commits": taken.commits,
-            "replayed": taken.replayed,
-            "refused": taken.refused_rows,
+            "spaces": ingested.spaces,
+            "commits": ingested.commits,
+            "replayed": ingested.replayed,
+            "refused": ingested.refused_rows,
         }
-        already = f", {taken.replayed} had it already" if taken.replayed else ""
+        already = f", {ingested.replayed} already had it" if ingested.replayed else ""
         return Report(
-            rows_in=found["rows"] + found["refused"],
-            rows_out=taken.rows,
+            rows_in=staged_rows["rows"] + staged_rows["refused"],
+            rows_out=ingested.rows,
             facts=facts,
-            sentence=f"{counted(taken.rows, 'row')} into {counted(taken.spaces, 'space')}{already}"
+            sentence=f"{pluralize(ingested.rows, 'row')} into "
+            f"{pluralize(ingested.spaces, 'space')}{already}"
             + (
-                f"; {counted(taken.refused_rows, 'bad row')} left out" if taken.refused_rows else ""
+                f"; {pluralize(ingested.refused_rows, 'bad row')} skipped"
+                if ingested.refused_rows
+                else ""
             ),
         )
 
     def _rows(self, context: Context, plan: Plan) -> tuple[Any, Shape]:
-        """The rows in the shape of the sink, and that shape."""
+        """Return the rows as the sink expects them, and their shape."""
         options = context.options
         read = self._frame
         if read is None:
@@ -167,33 +176,35 @@ class Load(Job):
         if options["job"]:
             return str(options["job"])
         if self._frame is not None:
-            raise InvalidInput("the load of a DataFrame needs a name: job=...")
-        known = [_range(file) for file in _files(options["from"])]
-        rest = sorted((key, str(value)) for key, value in options.items() if value is not None)
-        digest = hashlib.sha256(msgspec.json.encode((known, rest)))
+            raise InvalidInput("job is required to load a DataFrame")
+        files = [_range(file) for file in _files(options["from"])]
+        other_options = sorted(
+            (key, str(value)) for key, value in options.items() if value is not None
+        )
+        digest = hashlib.sha256(msgspec.json.encode((files, other_options)))
         return f"load-{digest.hexdigest()[:16]}"
 
     def _is_done(self, context: Context, ranges: Sequence[Range]) -> bool:
         if not context.watermark or self._frame is not None:
             return False
-        if dict(context.watermark) != {each.source: each.upto for each in ranges}:
+        if dict(context.watermark) != {range_.source: range_.upto for range_ in ranges}:
             raise ReplayMismatch(
-                f"the load {self._job_name(context)!r} was done with other files",
-                hint="Give this load a name of its own: --job NAME.",
+                f"load {self._job_name(context)!r} was done with other files",
+                hint="Give this load another name: --job NAME.",
             )
         return True
 
 
 def load(frame: Any, root: str | Path, *, job: str, **options: Any) -> RunReport:
-    """Load a DataFrame into spaces of the store in `root`, once under the name `job`.
+    """Load a DataFrame into spaces of the store in `root`, once for each name `job`.
 
-    Its rows are operations (`id`, `op`, `data`, ...) unless `as_="documents"`, then each is a
+    Its rows are operations (`id`, `op`, `data`, ...) unless `as_="documents"`; then each is a
     document. The other options are those of the job: `space`, `id`, `order`, `history`, ...
     """
-    given = {"as": options.pop("as_", "operations"), "job": job}
+    job_options = {"as": options.pop("as_", "operations"), "job": job}
     control = {name: options.pop(name) for name in ("dry_run", "skip_bad") if name in options}
     spark = frame.sparkSession
-    return run_job(Load(frame), root, {**given, **options}, spark=spark, **control)
+    return run_job(Load(frame), root, {**job_options, **options}, spark=spark, **control)
 
 
 def _is_other(context: Context) -> bool:
@@ -203,27 +214,27 @@ def _is_other(context: Context) -> bool:
 # Files
 
 
-def _files(given: Sequence[Any]) -> list[Path]:
-    """The files to load, in the order of their names; those in folders that begin with a dot or an
-    underscore are somebody's notes.
+def _files(sources: Sequence[Any]) -> list[Path]:
+    """Return the files to load, sorted by name; hidden files in folders (beginning with a dot or an
+    underscore) are ignored.
     """
-    if not given:
-        raise InvalidInput("the job 'load' needs --from: A file, or a folder of files, to load.")
-    found: list[Path] = []
-    for each in map(Path, given):
-        if each.is_dir():
-            found += [
+    if not sources:
+        raise InvalidInput("job 'load': option --from is required")
+    files: list[Path] = []
+    for source in map(Path, sources):
+        if source.is_dir():
+            files += [
                 path
-                for path in each.rglob("*")
-                if path.is_file() and not _is_hidden(path.relative_to(each))
+                for path in source.rglob("*")
+                if path.is_file() and not _is_hidden(path.relative_to(source))
             ]
-        elif each.exists():
-            found.append(each)
+        elif source.exists():
+            files.append(source)
         else:
-            raise NotFound(f"{each}: there is no such file or folder")
-    if not found:
-        raise NotFound(f"{', '.join(map(str, given))}: there is no file to load")
-    return sorted({path.absolute() for path in found})
+            raise NotFound(f"{source}: file or folder does not exist")
+    if not files:
+        raise NotFound(f"{', '.join(map(str, sources))}: no files to load")
+    return sorted({path.absolute() for path in files})
 
 
 def _is_hidden(path: Path) -> bool:
@@ -231,12 +242,12 @@ def _is_hidden(path: Path) -> bool:
 
 
 def _range(file: Path) -> Range:
-    found = file.stat()
-    return Range(f"{file}@{found.st_mtime_ns}", 0, found.st_size)
+    status = file.stat()
+    return Range(f"{file}@{status.st_mtime_ns}", 0, status.st_size)
 
 
 def _read_files(spark: Any, plan: Plan, options: Mapping[str, Any]) -> Any:
-    files = [each.source.rpartition("@")[0] for each in plan.ranges]
+    files = [range_.source.rpartition("@")[0] for range_ in plan.ranges]
     kind = options["format"] or _kind_of(files)
     read = spark.read.format("text" if kind == "ndjson" else "parquet").load(files)
     return read.selectExpr(
@@ -254,8 +265,8 @@ def _kind_of(files: Sequence[str]) -> str:
     }
     if kinds - {""} != kinds or len(kinds) != 1:
         raise InvalidInput(
-            "the names of the files do not say one format",
-            hint=f"Give --format {' or '.join(_FORMATS)}.",
+            "cannot infer one format from the file names",
+            hint=f"Pass --format {' or '.join(_FORMATS)}.",
         )
     return kinds.pop()
 
@@ -268,22 +279,22 @@ def _is_text(frame: Any) -> bool:
 
 
 def _order(columns: Sequence[str], options: Mapping[str, Any]) -> list[str] | None:
-    """The columns that say the order: those asked for, those that operations have for it, or the
-    place in the files. None leaves it to the sink.
+    """Return the order columns: those of the option, those of operations, or the position in the
+    files; None leaves it to the sink.
     """
     from_files = set(json_lines.FILE_ORDER) <= set(columns)
     if options["order"]:
         if from_files and "value" in columns:
-            raise InvalidInput("lines of JSON go in by their order in the files: leave out --order")
+            raise InvalidInput("--order is not supported for JSON lines, which keep their order")
         return [name.strip() for name in options["order"].split(",")]
-    say_it = options["as"] == "operations" and any(
+    has_order = options["as"] == "operations" and any(
         name in columns for name in staging.DEFAULT_ORDER
     )
-    return list(json_lines.FILE_ORDER) if from_files and not say_it else None
+    return list(json_lines.FILE_ORDER) if from_files and not has_order else None
 
 
 def _documents(frame: Any, options: Mapping[str, Any], order: Sequence[str]) -> Any:
-    """Each row as the setting of a document."""
+    """Return each row as a set operation."""
     if _is_text(frame):
         return frame.mapInArrow(
             json_lines.Documents(options["space"], options["space_from"], options["id"]),
@@ -294,7 +305,7 @@ def _documents(frame: Any, options: Mapping[str, Any], order: Sequence[str]) -> 
     own = [name for name in frame.columns if name not in json_lines.FILE_ORDER]
     for name in filter(None, (options["id"], options["space_from"])):
         if name not in own:
-            raise InvalidInput(f"the rows have no column {name!r}", hint=f"They have: {own}.")
+            raise InvalidInput(f"unknown column {name!r}", hint=f"Columns: {', '.join(own)}.")
     whole = F.struct(*[F.col(f"`{name}`") for name in own])
     space = options["space_from"]
     return frame.select(

@@ -1,11 +1,11 @@
-"""The job `materialize`: the state of every entity as Parquet, for anybody to read.
+"""The job `materialize`: the state of every entity as Parquet.
 
-The result is a folder as `published` describes it. A run folds only what changed since the last
-one: spaces that did not move are not opened again, of the others only the entities that were
-written since are folded, and only files that hold such an entity are written anew. How far each
-space is in the tables stands in their manifest, beside the tables, so that the two always agree.
+The result is a `TableFolder`. A run folds only what changed since the last one: unchanged spaces
+are not opened, in the others only entities with new commits are folded, and only files with such an
+entity are rewritten. The position of each space is in the manifest beside the tables, so that the
+two always agree.
 
-That is documents, of which there may be many spaces. Other models are in `refreshing`.
+This module covers documents, which may have many spaces. Other models are in `refresh`.
 """
 
 from __future__ import annotations
@@ -40,35 +40,39 @@ class MaterializeResult(msgspec.Struct, frozen=True):
 
 
 class Materialize(Job):
-    """See the module."""
+    """Materialize the state of a model."""
 
     name = "materialize"
     summary = "The state of every entity of every space as Parquet files."
     explanation = (
-        "The tables are in INTO/current; each run replaces them at once. A run works off what has "
+        "The tables are in INTO/current; each run replaces them atomically. A run processes what "
         "changed since the last one."
     )
     options = (
         model_option("materialize"),
         Option("into", "The folder of the tables.", kind="path", required=True),
-        Option("branch", "The branch whose state it is; * for all of them.", default=""),
+        Option("branch", "The branch; * for all branches.", default=""),
         Option("at", "A seq or a time, instead of now."),
-        Option("variant", "Also a table with the documents as shredded VARIANT.", kind="flag"),
-        Option("delta", "Also a Delta log over the same files.", kind="flag"),
-        Option("full", "Fold everything anew.", kind="flag"),
+        Option(
+            "variant", "Also write a table with the documents as shredded VARIANT.", kind="flag"
+        ),
+        Option("delta", "Also write a Delta log over the same files.", kind="flag"),
+        Option("full", "Fold everything again.", kind="flag"),
     )
 
     def target(self, context: Context) -> str:
+        """Return the folder of the tables."""
         return str(Path(context.options["into"]).absolute())
 
     def plan(self, context: Context) -> Plan:
+        """Plan the spaces that changed since the last version."""
         if context.options["model"] != DEFAULT_MODEL:
             return refresh.plan(context)
-        asked = _asked(context)
+        read = _read_options(context)
         published = TableFolder(Path(self.target(context)))
         before = published.current()
-        _refuse_other_origin(before, context, asked)
-        cut = read_cut(asked)
+        _check_origin(before, context, read)
+        cut = read_cut(read)
         for bad in cut.bad:
             context.skip(bad.space, bad.problem)
         whole = before is None or bool(context.options["full"])
@@ -77,62 +81,64 @@ class Materialize(Job):
             replaced = _replaced(cut.marks, before)
             known = {did: seq for did, seq in before.spaces.items() if did not in replaced}
         ranges = tuple(
-            Range(mark.space, _since(mark, known, asked), mark.seq)
-            for mark in cut.marks
-            if known.get(mark.space) != mark.seq
+            Range(bound.space, _since(bound, known, read), bound.seq)
+            for bound in cut.marks
+            if known.get(bound.space) != bound.seq
         )
-        left_out = {bad.space for bad in cut.bad}
-        here = {mark.space for mark in cut.marks} | left_out
+        unreadable = {bad.space for bad in cut.bad}
+        here = {bound.space for bound in cut.marks} | unreadable
         gone = sorted(known.keys() - here)
         tables = [STATE, VARIANT] if context.options["variant"] else [STATE]
         facts = {
-            "branch": asked.branch,
+            "branch": read.branch,
             "full": whole,
             "gone": gone,
             "tables": tables,
             "version": 1 if before is None else before.version + 1,
         }
-        settled = before is not None and not ranges and not gone and not whole
+        unchanged = before is not None and not ranges and not gone and not whole
         complete = before is not None and list(before.tables) == tables
-        published_too = not context.options["delta"] or _delta_is_current(published, before)
+        delta_current = not context.options["delta"] or _delta_is_current(published, before)
         return Plan(
             output=str(published.into),
             ranges=ranges,
             facts=facts,
-            empty=settled and complete and published_too,
-            marks=cut.marks,
+            empty=unchanged and complete and delta_current,
+            bounds=cut.marks,
         )
 
     def run(self, context: Context, plan: Plan) -> MaterializeResult | refresh.RefreshResult:
+        """Write the new version to staging."""
         if context.options["model"] != DEFAULT_MODEL:
             return refresh.run(context, plan)
-        asked = _asked(context)
+        read = _read_options(context)
         published = TableFolder(Path(plan.output))
         before = published.current()
         staging = published.staging(context.work)
-        marks = {mark.space: mark for mark in plan.marks}
-        wanted = tuple(
-            replace(marks[each.source], seq=each.upto, since=each.after) for each in plan.ranges
+        bounds = {bound.space: bound for bound in plan.bounds}
+        selected = tuple(
+            replace(bounds[range_.source], seq=range_.upto, since=range_.after)
+            for range_ in plan.ranges
         )
         with context.spark_progress("folding"):
             if before is None or plan.facts["full"]:
-                files, kept, changed = _all(context, asked, wanted, staging), 0, 0
+                files, kept, changed = _all(context, read, selected, staging), 0, 0
                 changed = sum(file.rows for file in files)
             else:
-                files, kept, changed = _merged(context, asked, wanted, staging, before, plan)
+                files, kept, changed = _merged(context, read, selected, staging, before, plan)
         if VARIANT in plan.facts["tables"]:
             with context.spark_progress("shredding"):
                 _write_variant(context.spark, staging)
         spaces = {} if before is None or plan.facts["full"] else dict(before.spaces)
         for gone in plan.facts["gone"]:
             spaces.pop(gone, None)
-        spaces.update({each.source: each.upto for each in plan.ranges})
+        spaces.update({range_.source: range_.upto for range_ in plan.ranges})
         file_ids = {} if before is None else dict(before.file_ids)
-        file_ids.update({mark.space: mark.file_id for mark in plan.marks})
+        file_ids.update({bound.space: bound.file_id for bound in plan.bounds})
         manifest = FolderManifest(
             version=plan.facts["version"],
             work=context.work,
-            origin=_origin(context, asked),
+            origin=_origin(context, read),
             spaces=spaces,
             files=tuple(files),
             tables=tuple(plan.facts["tables"]),
@@ -143,6 +149,7 @@ class Materialize(Job):
     def commit(
         self, context: Context, plan: Plan, result: MaterializeResult | refresh.RefreshResult
     ) -> Report:
+        """Publish the new version."""
         if isinstance(result, refresh.RefreshResult):
             return refresh.commit(context, plan, result)
         published = TableFolder(Path(plan.output))
@@ -155,7 +162,7 @@ class Materialize(Job):
             delta_log.commit(published, result.manifest)
         manifest = result.manifest
         return Report(
-            rows_in=sum(each.upto - each.after for each in plan.ranges),
+            rows_in=sum(range_.upto - range_.after for range_ in plan.ranges),
             rows_out=manifest.rows,
             output=plan.output,
             facts={
@@ -176,87 +183,87 @@ class Materialize(Job):
         )
 
 
-def _asked(context: Context) -> ReadOptions:
-    given = {
+def _read_options(context: Context) -> ReadOptions:
+    options = {
         "root": str(context.root),
         "table": STATE,
         "branch": context.options["branch"] or "",
         "at": context.options["at"] or "",
         "skip_bad": str(context.skip_bad).lower(),
     }
-    return read_options(given)
+    return read_options(options)
 
 
-def _since(mark: FileBound, known: Mapping[str, int], asked: ReadOptions) -> int:
-    """From where on a space is folded. All of it when it is new or went back; and on a branch with
-    a parent, because a branch that is younger than the last run shows entities that are older.
+def _since(bound: FileBound, known: Mapping[str, int], read: ReadOptions) -> int:
+    """Return the seq after which a space is folded: 0 if it is new or went back, and on a branch
+    with a parent, because a branch created since the last run contains older entities.
     """
-    before = known.get(mark.space, 0)
-    return 0 if asked.branch or mark.seq < before else before
+    before = known.get(bound.space, 0)
+    return 0 if read.branch or bound.seq < before else before
 
 
-def _replaced(marks: tuple[FileBound, ...], before: FolderManifest) -> set[str]:
-    """Return the spaces whose file is not the one that the tables were made of."""
+def _replaced(bounds: tuple[FileBound, ...], before: FolderManifest) -> set[str]:
+    """Return the spaces whose file is not the one that the tables were built from."""
     return {
-        mark.space
-        for mark in marks
-        if before.file_ids.get(mark.space, mark.file_id) != mark.file_id
+        bound.space
+        for bound in bounds
+        if before.file_ids.get(bound.space, bound.file_id) != bound.file_id
     }
 
 
-def _origin(context: Context, asked: ReadOptions) -> dict[str, Any]:
-    return {"root": str(context.root), "branch": asked.branch}
+def _origin(context: Context, read: ReadOptions) -> dict[str, Any]:
+    return {"root": str(context.root), "branch": read.branch}
 
 
-def _refuse_other_origin(
-    before: FolderManifest | None, context: Context, asked: ReadOptions
-) -> None:
-    if before is not None and dict(before.origin) != _origin(context, asked):
+def _check_origin(before: FolderManifest | None, context: Context, read: ReadOptions) -> None:
+    if before is not None and dict(before.origin) != _origin(context, read):
         raise Refused(
-            f"the tables there were made of {before.origin['root']}, "
+            f"the folder contains tables of {before.origin['root']}, "
             f"branch {before.origin['branch']!r}",
             hint="Choose another folder for another store or branch.",
         )
     if str(context.options["into"]).startswith(str(context.root / "spaces")):
-        raise InvalidInput("the tables cannot lie among the spaces")
+        raise InvalidInput("the tables cannot be inside the folder of the spaces")
 
 
-def _read(context: Context, marks: tuple[FileBound, ...], asked: ReadOptions) -> Any:
+def _read(context: Context, bounds: tuple[FileBound, ...], read: ReadOptions) -> Any:
     source = context.spark.read.format("fourfold").option("root", str(context.root))
-    source = source.option("table", STATE).option("cut", Cut(marks).token())
-    if asked.branch:
-        source = source.option("branch", asked.branch)
+    source = source.option("table", STATE).option("cut", Cut(bounds).token())
+    if read.branch:
+        source = source.option("branch", read.branch)
     return source.load()
 
 
 def _all(
-    context: Context, asked: ReadOptions, marks: tuple[FileBound, ...], staging: Path
+    context: Context, read: ReadOptions, bounds: tuple[FileBound, ...], staging: Path
 ) -> list[File]:
     from fourfold.pipeline.jobs import state_files  # noqa: PLC0415 - it needs pyspark
 
-    options = {"root": str(context.root), "table": STATE, "cut": Cut(marks).token()}
-    if asked.branch:
-        options["branch"] = asked.branch
+    options = {"root": str(context.root), "table": STATE, "cut": Cut(bounds).token()}
+    if read.branch:
+        options["branch"] = read.branch
     return state_files.write(
         context.spark, options, staging / "written", staging / STATE, context.work
     )
 
 
-def _merged(  # noqa: PLR0917 - these are the parts that it is made of
+def _merged(  # noqa: PLR0917
     context: Context,
-    asked: ReadOptions,
-    marks: tuple[FileBound, ...],
+    read: ReadOptions,
+    bounds_: tuple[FileBound, ...],
     staging: Path,
     before: FolderManifest,
     plan: Plan,
 ) -> tuple[list[File], int, int]:
-    """The files of the version before, those that hold something changed written anew."""
+    """Return the files of the previous version, rewriting those with changed entities."""
     spark, table = context.spark, TableFolder(Path(plan.output)).table()
-    key_ranges.write(_read(context, marks, asked), staging / "changed")
+    key_ranges.write(_read(context, bounds_, read), staging / "changed")
     changed = spark.read.parquet(str(staging / "changed"))
-    replaced = {each.source for each in plan.ranges if each.after == 0} | set(plan.facts["gone"])
-    bounds = key_ranges.bounds_of(before.files)
-    dirty = key_ranges.touched(changed, bounds)
+    replaced = {range_.source for range_ in plan.ranges if range_.after == 0} | set(
+        plan.facts["gone"]
+    )
+    bounds = key_ranges.range_bounds(before.files)
+    dirty = key_ranges.find_touched(changed, bounds)
     dirty |= {at for at, file in enumerate(before.files) if _holds_one_of(file, replaced)}
     old_paths = [str(table / before.files[at].name) for at in sorted(dirty)]
     fresh: dict[int, list[Path]] = {}
@@ -275,7 +282,7 @@ def _merged(  # noqa: PLR0917 - these are the parts that it is made of
             files.append(file)
             kept += 1
     if not files:
-        files = _all(context, asked, (), staging)
+        files = _all(context, read, (), staging)
     rows = changed.count()
     for scratch in ("changed", "merged"):
         shutil.rmtree(staging / scratch, ignore_errors=True)
@@ -289,7 +296,7 @@ def _holds_one_of(file: File, spaces: set[str]) -> bool:
 
 
 def _placed(paths: list[Path], staging: Path, label: str) -> list[File]:
-    """The files under names of their own in the table's folder."""
+    """Move the files to the table's folder under unique names."""
     folder = staging / STATE
     folder.mkdir(exist_ok=True)
     files = []
@@ -304,7 +311,7 @@ def _placed(paths: list[Path], staging: Path, label: str) -> list[File]:
 
 
 def _write_variant(spark: Any, staging: Path) -> None:
-    """The same rows with their documents parsed and shredded: derived, quick to query."""
+    """Write the rows with their documents parsed and shredded: derived, fast to query."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - an optional dependency
 
     rows = spark.read.parquet(str(staging / STATE))
@@ -319,16 +326,16 @@ def _write_variant(spark: Any, staging: Path) -> None:
         parsed.write.option("compression", "zstd").parquet(str(staging / VARIANT))
 
 
-class _settings:  # noqa: N801 - it reads as the statement that it is
-    """Settings of a session for the length of a block."""
+class _settings:  # noqa: N801 - used as a statement
+    """Spark settings for the duration of a block."""
 
-    def __init__(self, spark: Any, wanted: Mapping[str, str]) -> None:
+    def __init__(self, spark: Any, values: Mapping[str, str]) -> None:
         self._spark = spark
-        self._wanted = wanted
+        self._values = values
         self._before: dict[str, str | None] = {}
 
     def __enter__(self) -> None:
-        for name, value in self._wanted.items():
+        for name, value in self._values.items():
             self._before[name] = self._spark.conf.get(name, None)
             self._spark.conf.set(name, value)
 

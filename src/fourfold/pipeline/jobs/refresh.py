@@ -1,11 +1,10 @@
-"""Several tables of a model as Parquet, kept up to date: what `materialize` does for the models
-whose data lies in one file.
+"""Materialize several tables of a model as Parquet, for models with a single file.
 
-The result is a folder as `published` describes it, with a folder for each table. A run reads what
-is new since the last one. Tables that only grow get new files beside the old ones; of the others
-the rows that changed replace those with the same key. Where rows have gone, which a model says by
-another `generation`, everything is made anew; so it always is where a model says `WHOLE`, because
-what is new does not tell which rows change.
+The result is a `TableFolder`, with a folder for each table. A run reads what is new since the last
+one. Tables that only grow get new files beside the old ones; in the others, changed rows replace
+those with the same key. If rows have disappeared, which a model signals by another `generation`,
+everything is rewritten; so it always is if a model sets `WHOLE`, because new rows do not determine
+which rows change.
 """
 
 from __future__ import annotations
@@ -27,9 +26,7 @@ from fourfold.pipeline.tables import load_part
 
 
 class KeptTable(NamedTuple):
-    """A table that is kept, and the columns that name a row of it. One that `grows` never changes
-    a row that it has.
-    """
+    """A materialized table and its key columns. If it `grows`, its rows never change."""
 
     name: str
     key: tuple[str, ...]
@@ -45,24 +42,29 @@ class RefreshResult(msgspec.Struct, frozen=True):
 
 
 def plan(context: Context) -> Plan:
+    """Plan the new rows of each table since the last version."""
     for name in ("branch", "variant", "delta"):
         if context.options[name]:
-            raise InvalidInput(f"--{name} is for documents")
-    model, asked = _model(context), _asked(context)
+            raise InvalidInput(
+                f"option --{name} requires model 'documents', got {context.options['model']!r}"
+            )
+    model, read = _model(context), _read_options(context)
     published = TableFolder(Path(context.options["into"]).absolute())
     before = published.current()
-    _refuse_other_origin(before, context)
-    cut = read_cut(asked)
+    _check_origin(before, context)
+    cut = read_cut(read)
     for bad in cut.bad:
         context.skip(bad.space, bad.problem)
-    now = {mark.space: mark.seq for mark in cut.marks}
-    generations = {mark.space: model.generation(mark) for mark in cut.marks}
+    now = {bound.space: bound.seq for bound in cut.marks}
+    generations = {bound.space: model.generation(bound) for bound in cut.marks}
     known = {} if before is None else dict(before.spaces)
     whole = (
         before is None
         or bool(context.options["full"])
         or dict(before.generations) != generations
-        or any(before.file_ids.get(mark.space, mark.file_id) != mark.file_id for mark in cut.marks)
+        or any(
+            before.file_ids.get(bound.space, bound.file_id) != bound.file_id for bound in cut.marks
+        )
         or any(now.get(space, 0) < seq for space, seq in known.items())
         or (model.WHOLE and now != known)
     )
@@ -75,38 +77,40 @@ def plan(context: Context) -> Plan:
         output=str(published.into),
         ranges=ranges,
         facts={
-            "model": asked.model,
+            "model": read.model,
             "full": whole,
-            "tables": [each.name for each in model.TABLES],
+            "tables": [table.name for table in model.TABLES],
             "generations": generations,
             "version": 1 if before is None else before.version + 1,
         },
         empty=before is not None and not ranges and not whole,
-        marks=cut.marks,
+        bounds=cut.marks,
     )
 
 
 def run(context: Context, plan: Plan) -> RefreshResult:
+    """Write the tables of the new version to staging."""
     published = TableFolder(Path(plan.output))
     before = published.current()
     staging = published.staging(context.work)
-    marks = {mark.space: mark for mark in plan.marks}
-    wanted = tuple(
-        replace(marks[each.source], seq=each.upto, since=each.after) for each in plan.ranges
+    bounds = {bound.space: bound for bound in plan.bounds}
+    selected = tuple(
+        replace(bounds[range_.source], seq=range_.upto, since=range_.after)
+        for range_ in plan.ranges
     )
     files: list[File] = []
     kept = 0
     for table in _model(context).TABLES:
-        rows = _read(context, table, wanted)
+        rows = _read(context, table, selected)
         with context.spark_progress(table.name):
             if before is None or plan.facts["full"]:
-                found = written(rows.orderBy(*table.key), staging, table, context.work)
+                table_files = written(rows.orderBy(*table.key), staging, table, context.work)
             else:
-                found, linked = _joined(context, rows, staging, table, before, published)
+                table_files, linked = _joined(context, rows, staging, table, before, published)
                 kept += linked
-        files += found
+        files += table_files
     spaces = {} if before is None or plan.facts["full"] else dict(before.spaces)
-    spaces.update({each.source: each.upto for each in plan.ranges})
+    spaces.update({range_.source: range_.upto for range_ in plan.ranges})
     manifest = FolderManifest(
         version=plan.facts["version"],
         work=context.work,
@@ -115,12 +119,13 @@ def run(context: Context, plan: Plan) -> RefreshResult:
         files=tuple(files),
         tables=tuple(plan.facts["tables"]),
         generations=plan.facts["generations"],
-        file_ids={mark.space: mark.file_id for mark in plan.marks},
+        file_ids={bound.space: bound.file_id for bound in plan.bounds},
     )
     return RefreshResult(str(staging), manifest, kept)
 
 
 def commit(context: Context, plan: Plan, result: RefreshResult) -> Report:
+    """Publish the new version."""
     published = TableFolder(Path(plan.output))
     now = published.current()
     manifest = result.manifest
@@ -132,7 +137,7 @@ def commit(context: Context, plan: Plan, result: RefreshResult) -> Report:
     }
     noun = _model(context).NOUN
     return Report(
-        rows_in=sum(each.upto - each.after for each in plan.ranges),
+        rows_in=sum(range_.upto - range_.after for range_ in plan.ranges),
         rows_out=manifest.rows,
         output=plan.output,
         facts={
@@ -154,7 +159,7 @@ def _model(context: Context) -> Any:
     return load_part(context.options["model"], "materialize")
 
 
-def _asked(context: Context) -> ReadOptions:
+def _read_options(context: Context) -> ReadOptions:
     return read_options(
         {
             "root": str(context.root),
@@ -170,22 +175,22 @@ def _origin(context: Context) -> dict[str, Any]:
     return {"root": str(context.root), "model": context.options["model"]}
 
 
-def _refuse_other_origin(before: FolderManifest | None, context: Context) -> None:
+def _check_origin(before: FolderManifest | None, context: Context) -> None:
     if before is not None and dict(before.origin) != _origin(context):
         raise Refused(
-            f"the tables there were made of {before.origin['root']}, "
-            f"{before.origin.get('model', 'documents')}",
+            f"the folder contains tables of {before.origin['root']}, "
+            f"model {before.origin.get('model', 'documents')!r}",
             hint="Choose another folder for another store or model.",
         )
 
 
-def _read(context: Context, table: KeptTable, marks: tuple[Any, ...]) -> Any:
+def _read(context: Context, table: KeptTable, bounds: tuple[Any, ...]) -> Any:
     source = context.spark.read.format("fourfold").option("root", str(context.root))
     source = source.option("model", context.options["model"]).option("table", table.name)
-    return source.option("cut", Cut(marks).token()).load()
+    return source.option("cut", Cut(bounds).token()).load()
 
 
-def _joined(  # noqa: PLR0917 - these are the parts that it is made of
+def _joined(  # noqa: PLR0917
     context: Context,
     rows: Any,
     staging: Path,
@@ -193,9 +198,7 @@ def _joined(  # noqa: PLR0917 - these are the parts that it is made of
     before: FolderManifest,
     published: TableFolder,
 ) -> tuple[list[File], int]:
-    """The table of the version before, with what has changed since; and how many of its files are
-    the same ones.
-    """
+    """Return the previous table with the changes, and how many of its files are reused."""
     folder = published.table(table.name)
     old = [file for file in before.files if file.name.startswith(f"{table.name}/")]
     if table.grows and len(old) < limits.PUBLISHED_PARTS_MAX:
@@ -216,7 +219,7 @@ def _joined(  # noqa: PLR0917 - these are the parts that it is made of
 
 
 def written(rows: Any, staging: Path, table: KeptTable, work: str) -> list[File]:
-    """The rows as files of the table, under names of their own."""
+    """Write the rows as files of the table with unique names."""
     import pyarrow.parquet as pq  # noqa: PLC0415 - an optional dependency
 
     folder = staging / f"{table.name}-written"
@@ -233,7 +236,7 @@ def written(rows: Any, staging: Path, table: KeptTable, work: str) -> list[File]
     shutil.rmtree(folder)
     full = [file for file in files if file.rows]
     for file in files:
-        # One that is empty is kept only where no other says which columns there are.
+        # An empty file is kept only if no other file has the schema.
         if full and not file.rows:
             (staging / file.name).unlink()
     return full or files[:1]

@@ -1,8 +1,7 @@
-"""The table of runs: a database of the pipeline's own in the store, `databases/pipeline.sqlite`.
+"""The table of runs: the pipeline's own database in the store, `databases/pipeline.sqlite`.
 
-It is opened only for the moment of a write, and for longer never, so that jobs that run side by
-side do not lock each other out. Being an ordinary database of the store, it is backed up, restored
-and verified with it.
+It is only open during a write, so that concurrent jobs do not block each other. As an ordinary
+database of the store, it is backed up, restored and verified with it.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class Begun(NamedTuple):
-    """What names a run while it runs."""
+    """The identity of a run while it runs."""
 
     run: str
     job: str
@@ -66,19 +65,20 @@ class Begun(NamedTuple):
 
 
 def path_of(root: str | Path) -> Path:
+    """Return the path of the database."""
     return layout.database_path(Path(root), NAME)
 
 
 @contextmanager
 def writing(root: str | Path) -> Iterator[Database]:
-    """The database, open for one write; waits a while for another job that is at it."""
-    until = time.monotonic() + limits.JOB_RECORDS_WAIT_S
+    """Open the database for one write, waiting for another job that uses it."""
+    deadline = time.monotonic() + limits.JOB_RECORDS_WAIT_S
     while True:
         try:
             database = Database.open(path_of(root), migrations=_MIGRATIONS)
             break
         except WriterLocked:
-            if time.monotonic() >= until:
+            if time.monotonic() >= deadline:
                 raise
             time.sleep(limits.JOB_RECORDS_POLL_S)
     with database:
@@ -94,7 +94,7 @@ def _reading(root: str | Path) -> Iterator[Database | None]:
     try:
         database = Database.open(path, migrations=_MIGRATIONS, mode="r")
     except FormatError:
-        # The first job of this store may be making it right now, and has written no row yet.
+        # The first job of this store may just be creating it, without a row yet.
         if holder(path) is None:
             raise
         yield None
@@ -104,14 +104,14 @@ def _reading(root: str | Path) -> Iterator[Database | None]:
 
 
 def prepare(root: Path) -> None:
-    """Make the table, where there is none yet."""
+    """Create the database if it does not exist."""
     if not path_of(root).exists():
         with writing(root):
             pass
 
 
 def watermarks(root: str | Path, job: str, target: str) -> dict[str, int]:
-    """How far the job has come in each input of the target."""
+    """Return the position that the job has reached in each input of the target."""
     with _reading(root) as database:
         if database is None:
             return {}
@@ -122,7 +122,7 @@ def watermarks(root: str | Path, job: str, target: str) -> dict[str, int]:
 def history(
     root: str | Path, job: str | None = None, limit: int = limits.HISTORY_PAGE_ROWS
 ) -> list[Run]:
-    """The newest runs, newest first."""
+    """Return the newest runs, newest first."""
     with _reading(root) as database:
         if database is None:
             return []
@@ -131,7 +131,7 @@ def history(
 
 
 def newest(root: str | Path) -> list[Run]:
-    """The newest run of each job and target."""
+    """Return the newest run of each job and target."""
     with _reading(root) as database:
         if database is None:
             return []
@@ -140,17 +140,17 @@ def newest(root: str | Path) -> list[Run]:
 
 
 def run_of(root: str | Path, run: str) -> Run:
-    """One run by its id."""
-    found = [each for each in history(root, limit=2**31) if each.id == run]
-    if not found:
-        raise NotFound(f"{root}: there is no run {run!r}")
-    return found[0]
+    """Return one run by its id."""
+    matches = [row for row in history(root, limit=2**31) if row.id == run]
+    if not matches:
+        raise NotFound(f"{root}: unknown run {run!r}")
+    return matches[0]
 
 
-def take_over(root: Path, job: str, target: str, plan: Plan) -> tuple[str | None, dict[str, Any]]:
-    """Mark the runs that were killed, and find the piece of work that this plan takes up.
+def resume(root: Path, job: str, target: str, plan: Plan) -> tuple[str | None, dict[str, Any]]:
+    """Mark killed runs, and return the id and the steps of the work that this plan resumes.
 
-    The caller holds the lock of the job and target, so whoever is still listed as running is dead.
+    The caller holds the lock of the job and target, so any run still listed as running is dead.
     """
     with writing(root) as database, database.write() as txn:
         _mark_killed(txn, job, target)
@@ -161,7 +161,7 @@ def take_over(root: Path, job: str, target: str, plan: Plan) -> tuple[str | None
         if state not in _ENDED_BADLY:
             return None, {}
         if key != plan.key:
-            # The inputs have moved on, so what was half done fits no longer.
+            # The inputs have changed, so the partial work cannot be used.
             txn.execute(_SQL.forget_steps, (work,))
             return None, {}
         steps = {name: msgspec.json.decode(data) for name, data in txn.all(_SQL.steps, (work,))}
@@ -170,14 +170,15 @@ def take_over(root: Path, job: str, target: str, plan: Plan) -> tuple[str | None
 
 def _mark_killed(txn: Transaction, job: str, target: str) -> None:
     for run, pid, host in txn.all(_SQL.unfinished, (job, target)):
-        error = {"kind": "interrupted", "message": f"process {pid} on {host} ended without a word"}
+        error = {
+            "kind": "interrupted",
+            "message": f"process {pid} on {host} ended without a result",
+        }
         txn.execute(_SQL.interrupt, (run, _now(), _json(error)))
 
 
 def begin(root: Path, begun: Begun, plan: Plan | None, options: Mapping[str, Any]) -> None:
-    """The row of a run, from its start on. Without a plan it is one that could not make its
-    plan.
-    """
+    """Insert the row of a run. `plan` is None if planning failed."""
     row = (
         begun.run,
         begun.job,
@@ -185,7 +186,7 @@ def begin(root: Path, begun: Begun, plan: Plan | None, options: Mapping[str, Any
         begun.work,
         "" if plan is None else plan.key,
         _json(options),
-        _json({} if plan is None else plan.shown(limits.JOB_RANGES_KEPT)),
+        _json({} if plan is None else plan.summary(limits.JOB_RANGES_KEPT)),
         "" if plan is None else plan.output,
         _now(),
         os.getpid(),
@@ -198,6 +199,7 @@ def begin(root: Path, begun: Begun, plan: Plan | None, options: Mapping[str, Any
 
 
 def keep_step(root: Path, work: str, name: str, data: Any) -> None:
+    """Store a completed step of some work."""
     with writing(root) as database, database.write() as txn:
         txn.execute(_SQL.keep_step, (work, name, _json(data)))
 
@@ -213,38 +215,38 @@ def end(
     error: Mapping[str, Any] | None = None,
     reached: Plan | None = None,
 ) -> None:
-    """The end of a run. With the plan that it `reached`, in the same transaction, its watermarks go
-    up and its steps are forgotten.
+    """Record the end of a run. With `reached`, the same transaction raises the watermarks and
+    deletes the steps.
     """
-    told = report or Report()
+    figures = report or Report()
     row = (
         begun.run,
         state,
         _now(),
         round(duration_s * 1000),
-        told.rows_in if report else None,
-        told.rows_out if report else None,
-        told.output,
+        figures.rows_in if report else None,
+        figures.rows_out if report else None,
+        figures.output,
         _json(skipped or []),
-        _json(told.facts),
+        _json(figures.facts),
         None if error is None else _json(error),
     )
     with writing(root) as database, database.write() as txn:
         txn.execute(_SQL.end_run, row)
         if reached is not None:
-            left_out = {each.source for each in skipped or []}
-            marks = [
-                (begun.job, begun.target, each.source, each.upto)
-                for each in reached.ranges
-                if each.source not in left_out
+            skipped_sources = {file.source for file in skipped or []}
+            rows = [
+                (begun.job, begun.target, range_.source, range_.upto)
+                for range_ in reached.ranges
+                if range_.source not in skipped_sources
             ]
-            if marks:
-                txn.execute_many(_SQL.raise_watermark, marks)
+            if rows:
+                txn.execute_many(_SQL.raise_watermark, rows)
             txn.execute(_SQL.forget_steps, (begun.work,))
 
 
 def forget(root: str | Path, job: str, target: str) -> None:
-    """Let the next run begin from the start of every input."""
+    """Delete the watermarks, so that the next run reads every input from the start."""
     with writing(root) as database, database.write() as txn:
         txn.execute(_SQL.forget_watermarks, (job, target))
 

@@ -1,13 +1,13 @@
-"""`seal`: all streams of a node that are due, sealed into segments in one job.
+"""The job `seal`: seal all due streams of a node.
 
-    workers     read the log and write the files of segments, with the function that the node calls
-                by itself: each file whole, on disk, and spoken of by nothing
-    driver      takes them in through the node's writer, many in one transaction
+    workers     read the log and write the segment files, with the function that the node uses:
+                each complete, synced, and unreferenced
+    driver      adopts them through the node's writer, many in one transaction
 
-It goes in waves, so that memory is bounded and a killed run has done what it has done: sealing
-changes nothing that a reader sees, and each segment is taken in exactly if its stream still stands
-where the worker saw it. Files of a run that was killed are cleared by the next one. The node must
-not run: the job is the writer of the store meanwhile.
+It works in waves, so that memory is bounded and a killed run keeps its finished waves: sealing
+changes nothing that a reader sees, and a segment is adopted only if its stream is unchanged since
+the worker read it. Files of a killed run are removed by the next one. The node must not run: the
+job is the writer of the store meanwhile.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fourfold.models.streams.archive import sealer
 from fourfold.models.streams.archive.archiver import LOCAL, Archive
 from fourfold.models.streams.archive.records import SQL, Policy
 from fourfold.models.streams.archive.sealer import Sealable
-from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, counted
+from fourfold.pipeline.jobs.job import Context, Job, Option, Plan, Range, Report, pluralize
 from fourfold.pipeline.tables import arrow
 from fourfold.store import open_store
 from fourfold.store.layout import streams_path
@@ -40,16 +40,16 @@ _COLUMNS: Final = (
 
 
 class Due(NamedTuple):
-    """A stream with something to seal."""
+    """A stream with records to seal."""
 
     name: str
     pending_rows: int
-    found: Sealable
+    sealable: Sealable
 
 
 @dataclass(slots=True)
 class SealReport:
-    """What became of the waves."""
+    """The outcome of the waves."""
 
     streams: int = 0
     segments: int = 0
@@ -59,40 +59,44 @@ class SealReport:
 
 
 class Seal(Job):
-    """Seal what is due."""
+    """Seal the due streams."""
 
     name = "seal"
-    summary = "Seal the streams that are due into segments, all of them in one job."
+    summary = "Seal all due streams into segments."
     explanation = (
-        "Spark's workers write the files, and the store's own writer takes them in, so the store "
-        "must not be served meanwhile. What is sealed is published by `fourfold publish`, or by "
-        "the node when it is up again."
+        "Spark's workers write the files, and the store's own writer adopts them, so no server may "
+        "run meanwhile. Sealed segments are published by `fourfold publish`, or by the node when "
+        "it runs again."
     )
-    options = (Option("everything", "Seal what is not due yet, too.", kind="flag", default=False),)
+    options = (
+        Option("everything", "Also seal streams that are not due yet.", kind="flag", default=False),
+    )
 
     def plan(self, context: Context) -> Plan:
+        """List the due streams."""
         due: list[Due] = []
         if streams_path(context.root).exists():
             with open_store(context.root, mode="r") as store:
-                told = store.settings.archive
-                policy = Policy(told.seal_bytes, told.seal_rows, told.seal_age_s)
+                archive = store.settings.archive
+                policy = Policy(archive.seal_bytes, archive.seal_rows, archive.seal_age_s)
                 with store.streams.database.read() as snapshot:
-                    due = _due(snapshot, policy, store.streams.clock(), context, after=0, most=-1)
-        records = sum(each.pending_rows for each in due)
+                    due = _due(snapshot, policy, store.streams.clock(), context, after=0, limit=-1)
+        records = sum(stream.pending_rows for stream in due)
         return Plan(
             output="segments of the store",
-            # Where each stream stands is in the store itself.
+            # The position of each stream is in the store itself.
             ranges=(Range("streams", 0, records),),
             facts={
                 "streams": len(due),
                 "records": records,
-                "bytes": sum(each.found.pending_bytes for each in due),
+                "bytes": sum(stream.sealable.pending_bytes for stream in due),
             },
             empty=not due,
         )
 
     def run(self, context: Context, plan: Plan) -> SealReport:
-        done = SealReport()
+        """Seal the due streams in waves."""
+        report = SealReport()
         with open_store(context.root) as store:
             archive, database = store.archive, store.streams.database
             after = 0
@@ -105,22 +109,22 @@ class Seal(Job):
                         now,
                         context,
                         after=after,
-                        most=limits.SEAL_WAVE_STREAMS,
+                        limit=limits.SEAL_WAVE_STREAMS,
                     )
                 if not wave:
-                    return done
+                    return report
                 built = _built(context, archive, wave)
-                _take_in(database, archive, wave, built, now, done)
-                after = wave[-1].found.sid
-                done.streams += len(wave)
-                context.advance("sealing", done.streams, plan.facts["streams"])
+                _adopt(database, archive, wave, built, now, report)
+                after = wave[-1].sealable.sid
+                report.streams += len(wave)
+                context.advance("sealing", report.streams, plan.facts["streams"])
 
     def commit(self, context: Context, plan: Plan, result: SealReport) -> Report:
-        """It is all in already. What failed is told: one stream never keeps the others waiting."""
+        """Report the result; failed streams do not affect the others."""
         del plan
         for name, problem in result.failures:
             if not context.skip_bad:
-                raise StorageError(f"the stream {name!r} cannot be sealed: {problem}")
+                raise StorageError(f"stream {name!r}: cannot seal: {problem}")
             context.skip(name, problem)
         return Report(
             rows_in=result.records,
@@ -131,8 +135,9 @@ class Seal(Job):
                 "records": result.records,
                 "bytes": result.bytes,
             },
-            sentence=f"{counted(result.records, 'record')} of {counted(result.streams, 'stream')} "
-            f"in {counted(result.segments, 'new segment')}",
+            sentence=f"{pluralize(result.records, 'record')} of "
+            f"{pluralize(result.streams, 'stream')} in "
+            f"{pluralize(result.segments, 'new segment')}",
         )
 
 
@@ -143,23 +148,21 @@ def _due(
     context: Context,
     *,
     after: int,
-    most: int,
+    limit: int,
 ) -> list[Due]:
-    """Streams that are due, in the order of their keys; those that another run looked at are behind
-    `after`.
-    """
+    """Return up to `limit` due streams with keys after `after`, in the order of their keys."""
     size, rows, oldest = policy.seal_bytes, policy.seal_rows, now_ms - 1000 * policy.seal_age_s
     if context.options["everything"]:
         size, rows, oldest = 1, 1, now_ms
-    found = snapshot.all(SQL.sealable_many, (size, rows, int(oldest), after, most))
-    return [Due(row[0], row[1], Sealable._make(row[2:])) for row in found]
+    streams = snapshot.all(SQL.sealable_many, (size, rows, int(oldest), after, limit))
+    return [Due(row[0], row[1], Sealable._make(row[2:])) for row in streams]
 
 
 # In Spark's workers
 
 
 class SealTask:
-    """What a worker does with the numbers of the tasks that it is given."""
+    """Worker function: seals the streams of the tasks whose numbers it receives."""
 
     def __init__(
         self, path: Path, folder: Path, policy: Policy, tasks: Sequence[Sequence[tuple[int, Due]]]
@@ -185,18 +188,18 @@ class SealTask:
                     for sealed in self._segments(snapshot, due):
                         yield {"place": place, **sealed._asdict()}
                 except (FourfoldError, OSError, ValueError) as error:
-                    # Whatever it is, it is of this stream alone.
+                    # The error only concerns this stream.
                     yield {"place": place, "problem": str(error)}
 
     def _segments(self, snapshot: ReadTransaction, due: Due) -> Iterator[SealedSegment]:
-        """One segment, and as many more as there is enough for."""
-        found, rows = due.found, due.pending_rows
+        """Yield one segment, and more while enough records are pending."""
+        sealable, rows = due.sealable, due.pending_rows
         policy = self._policy
         while True:
             built = sealer.build(
                 snapshot,
                 due.name,
-                found,
+                sealable,
                 policy=policy,
                 folder=self._folder,
                 durable=False,
@@ -206,15 +209,15 @@ class SealTask:
             sealed, _ = built
             yield sealed
             rows -= sealed.rows
-            found = _behind(found, sealed)
-            enough = found.pending_bytes >= policy.seal_bytes or rows >= policy.seal_rows
+            sealable = _remaining(sealable, sealed)
+            enough = sealable.pending_bytes >= policy.seal_bytes or rows >= policy.seal_rows
             if not enough:
                 return
 
 
 def sync_file_system(folder: Path) -> None:
-    """Bring all that was written there to disk: once for a thousand small files, each of which
-    would otherwise wait for the disk on its own.
+    """Sync all files of the file system: once for a thousand small files, each of which would
+    otherwise wait for the disk.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
@@ -225,24 +228,24 @@ def sync_file_system(folder: Path) -> None:
     try:
         if syncfs(opened) != 0:
             number = ctypes.get_errno()
-            raise StorageError(f"{folder}: cannot be brought to disk: {os.strerror(number)}")
+            raise StorageError(f"{folder}: cannot sync:  {os.strerror(number)}")
     finally:
         os.close(opened)
 
 
-def _behind(found: Sealable, sealed: SealedSegment) -> Sealable:
-    """What there is left once a segment is taken in."""
-    return found._replace(
+def _remaining(sealable: Sealable, sealed: SealedSegment) -> Sealable:
+    """Return what is left to seal after a segment."""
+    return sealable._replace(
         sealed_through=sealed.end_offset,
         start=sealed.end_offset + 1,
-        pending_bytes=found.pending_bytes - sealed.payload_bytes,
+        pending_bytes=sealable.pending_bytes - sealed.payload_bytes,
     )
 
 
 def _schema() -> Any:
     pa = arrow()
     types = {"bigint": pa.int64(), "string": pa.string()}
-    pairs = [each.split() for each in _COLUMNS.split(", ")]
+    pairs = [column.split() for column in _COLUMNS.split(", ")]
     return pa.schema([pa.field(name, types[kind]) for name, kind in pairs])
 
 
@@ -250,7 +253,7 @@ def _schema() -> Any:
 
 
 def _built(context: Context, archive: Archive, wave: Sequence[Due]) -> list[tuple[int, Any]]:
-    """The segments of a wave, by the place of their stream in it; or what went wrong there."""
+    """Return the segments of a wave, or the problem, by the index of their stream."""
     tasks = _tasks(wave)
     path = streams_path(context.root)
     worker = SealTask(path, archive.folder / LOCAL, archive.policy, tasks)
@@ -261,7 +264,7 @@ def _built(context: Context, archive: Archive, wave: Sequence[Due]) -> list[tupl
     numbers = context.spark.range(0, len(tasks), 1, len(tasks))
     rows = numbers.mapInArrow(build, _COLUMNS).collect()
     names = SealedSegment._fields
-    found: list[tuple[int, Any]] = [
+    built: list[tuple[int, Any]] = [
         (
             row["place"],
             SealedSegment(*(row[name] for name in names))
@@ -270,17 +273,17 @@ def _built(context: Context, archive: Archive, wave: Sequence[Due]) -> list[tupl
         )
         for row in rows
     ]
-    return sorted(found, key=lambda each: (each[0], getattr(each[1], "start_offset", 0)))
+    return sorted(built, key=lambda item: (item[0], getattr(item[1], "start_offset", 0)))
 
 
 def _tasks(wave: Sequence[Due]) -> list[list[tuple[int, Due]]]:
-    """The streams of a wave in tasks of about the same work."""
-    costs = [each.found.pending_bytes + limits.SEAL_STREAM_COST_BYTES for each in wave]
-    most = max(sum(costs) // limits.SEAL_WAVE_TASKS, limits.SEAL_TASK_BYTES_MIN)
+    """Group the streams of a wave into tasks of about equal work."""
+    costs = [stream.sealable.pending_bytes + limits.SEAL_STREAM_COST_BYTES for stream in wave]
+    limit = max(sum(costs) // limits.SEAL_WAVE_TASKS, limits.SEAL_TASK_BYTES_MIN)
     tasks: list[list[tuple[int, Due]]] = [[]]
     size = 0
     for place, (due, cost) in enumerate(zip(wave, costs, strict=True)):
-        if tasks[-1] and size + cost > most:
+        if tasks[-1] and size + cost > limit:
             tasks.append([])
             size = 0
         tasks[-1].append((place, due))
@@ -288,41 +291,42 @@ def _tasks(wave: Sequence[Due]) -> list[list[tuple[int, Due]]]:
     return tasks
 
 
-def _take_in(  # noqa: PLR0917 - these are what it works with
+def _adopt(  # noqa: PLR0917
     database: Database,
     archive: Archive,
     wave: Sequence[Due],
     built: Sequence[tuple[int, Any]],
     now_ms: int,
-    done: SealReport,
+    report: SealReport,
 ) -> None:
-    """The segments of a wave, some hundred in one transaction."""
+    """Adopt the segments of a wave, several hundred in one transaction."""
     ready: list[tuple[Due, Sealable, SealedSegment]] = []
-    behind: dict[int, Sealable] = {}
-    for place, what in built:
+    remaining: dict[int, Sealable] = {}
+    for place, outcome in built:
         due = wave[place]
-        if not isinstance(what, SealedSegment):
-            done.failures.append((due.name, what))
+        if not isinstance(outcome, SealedSegment):
+            report.failures.append((due.name, outcome))
             continue
-        found = behind.get(place, due.found)
-        ready.append((due, found, what))
-        behind[place] = _behind(found, what)
+        sealable = remaining.get(place, due.sealable)
+        ready.append((due, sealable, outcome))
+        remaining[place] = _remaining(sealable, outcome)
     for at in range(0, len(ready), limits.SEAL_COMMIT_SEGMENTS):
-        some = ready[at : at + limits.SEAL_COMMIT_SEGMENTS]
+        group = ready[at : at + limits.SEAL_COMMIT_SEGMENTS]
 
-        def work(txn: Transaction, some: Any = some) -> list[bool]:
+        def work(txn: Transaction, group: Any = group) -> list[bool]:
             return [
-                sealer.commit(txn, due.name, found, sealed, now_ms) for due, found, sealed in some
+                sealer.commit(txn, due.name, sealable, sealed, now_ms)
+                for due, sealable, sealed in group
             ]
 
-        taken = database.transact(work, deadline_s=limits.ARCHIVE_RECORD_DEADLINE_S)
-        for (due, found, sealed), known in zip(some, taken, strict=True):
-            if known:
-                done.segments += 1
-                done.records += sealed.rows
-                done.bytes += sealed.payload_bytes
+        adopted = database.transact(work, deadline_s=limits.ARCHIVE_RECORD_DEADLINE_S)
+        for (due, sealable, sealed), is_adopted in zip(group, adopted, strict=True):
+            if is_adopted:
+                report.segments += 1
+                report.records += sealed.rows
+                report.bytes += sealed.payload_bytes
             else:
-                path = archive.folder / LOCAL / sealer.local_path(due.name, found, sealed)
+                path = archive.folder / LOCAL / sealer.local_path(due.name, sealable, sealed)
                 path.unlink(missing_ok=True)
 
 

@@ -1,8 +1,8 @@
-"""The job `snapshots`: whole documents where a read would have to replay a long chain of patches.
+"""The job `snapshots`: store whole documents where a read would replay many patches.
 
-Spark measures every chain and folds the long ones, all of them at once; the space's own writer puts
-the documents down. A state at a seq never changes, so a snapshot that was folded from a cut is
-right whatever was committed meanwhile. The same snapshot twice is the same row.
+Spark measures every chain and folds the long ones; the space's own writer stores the documents. A
+state at a seq never changes, so a snapshot of a cut is correct whatever was committed meanwhile,
+and storing it twice results in the same row.
 """
 
 from __future__ import annotations
@@ -28,89 +28,91 @@ _MEASURED: Final = (*fold.SHUFFLED_KEY, "seq", "op_index", "op")
 
 
 class Snapshots(Job):
-    """See the module."""
+    """Store snapshots for long chains of patches."""
 
     name = "snapshots"
-    summary = "Put down whole documents where reading would replay a long chain of patches."
+    summary = "Store whole documents where reading would replay a long chain of patches."
     options = (
         Option(
             "depth",
-            "Patches that make a chain long.",
+            "Minimum number of patches of a long chain.",
             kind="number",
             default=limits.SNAPSHOT_REPLAY_MAX,
         ),
     )
 
     def target(self, context: Context) -> str:
+        """Return the depth, which has its own watermarks."""
         return f"depth={_depth(context)}"
 
     def plan(self, context: Context) -> Plan:
+        """List the spaces with new commits."""
         cut = read_cut(read_options(_source(context)))
         for bad in cut.bad:
             context.skip(bad.space, bad.problem)
-        # A space without new commits has had its long chains looked at.
+        # A space without new commits has no new long chains.
         ranges = tuple(
-            Range(mark.space, context.after(mark.space), mark.seq)
-            for mark in cut.marks
-            if mark.seq > context.after(mark.space)
+            Range(bound.space, context.after(bound.space), bound.seq)
+            for bound in cut.marks
+            if bound.seq > context.after(bound.space)
         )
         return Plan(
             output=str(context.root),
             ranges=ranges,
             facts={"depth": _depth(context)},
             empty=not ranges,
-            marks=cut.marks,
+            bounds=cut.marks,
         )
 
     def run(self, context: Context, plan: Plan) -> str:
-        marks = {mark.space: mark for mark in plan.marks}
-        cut = Cut(tuple(replace(marks[each.source], seq=each.upto) for each in plan.ranges))
+        """Fold the long chains to staging."""
+        bounds = {bound.space: bound for bound in plan.bounds}
+        cut = Cut(tuple(replace(bounds[range_.source], seq=range_.upto) for range_ in plan.ranges))
         folder = context.staging / "snapshots"
         shutil.rmtree(folder, ignore_errors=True)
         with context.spark_progress("folding"):
             deep = long_chains(context.spark, context.root, cut.token(), plan.facts["depth"])
-            asked = {"root": str(context.root), "cut": cut.token(), "branch": ALL_BRANCHES}
-            rows = fold.visible_operations(context.spark, **asked)
-            wanted = rows.join(
+            options = {"root": str(context.root), "cut": cut.token(), "branch": ALL_BRANCHES}
+            rows = fold.visible_operations(context.spark, **options)
+            long_rows = rows.join(
                 deep.select(*fold.SHUFFLED_KEY), list(fold.SHUFFLED_KEY), "left_semi"
             )
-            fold.newest(wanted).write.parquet(str(folder))
+            fold.newest(long_rows).write.parquet(str(folder))
         return str(folder)
 
     def commit(self, context: Context, plan: Plan, result: str) -> Report:
-        made: dict[str, int] = {}
+        """Store the folded documents."""
+        counts: dict[str, int] = {}
         locked: set[str] = set()
         with open_store(context.root) as store:
             for did, snapshots in _staged(Path(result)):
                 if did in locked:
                     continue
                 try:
-                    made[did] = made.get(did, 0) + _keep(store, did, snapshots)
+                    counts[did] = counts.get(did, 0) + _store_snapshots(store, did, snapshots)
                 except WriterLocked as error:
                     if not context.skip_bad:
                         raise
                     locked.add(did)
                     context.skip(did, error.message)
-        count = sum(made.values())
+        count = sum(counts.values())
         return Report(
-            rows_in=sum(each.upto - each.after for each in plan.ranges),
+            rows_in=sum(range_.upto - range_.after for range_ in plan.ranges),
             rows_out=count,
-            facts={"snapshots": count, "spaces": len(made), "depth": plan.facts["depth"]},
-            sentence=f"{count} snapshots in {len(made)} spaces",
+            facts={"snapshots": count, "spaces": len(counts), "depth": plan.facts["depth"]},
+            sentence=f"{count} snapshots in {len(counts)} spaces",
         )
 
 
 def long_chains(spark: Any, root: Path, cut: str, depth: int) -> Any:
-    """The entities of each branch whose newest state takes at least `depth` patches to reach, and
-    how many.
-    """
+    """Return the entities with at least `depth` patches, and their number."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - an optional dependency
 
     return chains(spark, root, cut).where(f.col("patches") >= depth)
 
 
 def chains(spark: Any, root: Path, cut: str) -> Any:
-    """For each entity of each branch, how many patches follow the last whole document on it."""
+    """Return the number of patches after the last whole document of each entity."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - an optional dependency
 
     source = spark.read.format("fourfold").option("root", str(root)).option("cut", cut)
@@ -127,7 +129,7 @@ def chains(spark: Any, root: Path, cut: str) -> Any:
 def _depth(context: Context) -> int:
     depth = context.options["depth"]
     if type(depth) is not int or depth < 1:
-        raise InvalidInput(f"a chain of {depth!r} patches is no length", hint="At least 1.")
+        raise InvalidInput(f"depth must be a positive integer, got {depth!r}")
     return depth
 
 
@@ -140,7 +142,7 @@ def _source(context: Context) -> dict[str, str]:
 
 
 def _staged(folder: Path) -> Iterator[tuple[str, list[_Snapshot]]]:
-    """What was folded, space by space, a bounded part at a time."""
+    """Yield the folded documents by space, a bounded number at a time."""
     import pyarrow.parquet as pq  # noqa: PLC0415 - an optional dependency
 
     for path in sorted(folder.glob("*.parquet")):
@@ -154,7 +156,7 @@ def _staged(folder: Path) -> Iterator[tuple[str, list[_Snapshot]]]:
                 yield from spaces.items()
 
 
-def _keep(store: Store, did: str, snapshots: list[_Snapshot]) -> int:
+def _store_snapshots(store: Store, did: str, snapshots: list[_Snapshot]) -> int:
     space: Space = store.space(did)
     with space.database.write() as txn:
         for snapshot in snapshots:

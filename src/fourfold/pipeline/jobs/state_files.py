@@ -1,11 +1,10 @@
-"""States that become Parquet where they are folded: the workers write the files themselves.
+"""Fold states and write them as Parquet in Spark's workers.
 
-What is folded need not go through Java and be taken apart again, so a task hands on a row for each
-file that it has written, and nothing else. A file gets a name that no other attempt at the same
-task has: what a failed one left is never taken for a result.
+The folded rows never pass through Java: a task returns one row for each file that it wrote. File
+names are unique per attempt, so the files of a failed attempt are never used.
 
-Rows lie in a file as the fold gives them, which is the order of their keys, in row groups whose
-statistics let a reader skip what it does not need.
+Rows are in fold order, which is key order, in row groups whose statistics let readers skip what
+they do not need.
 """
 
 from __future__ import annotations
@@ -44,56 +43,59 @@ _SCHEMA: Final = (
 def write(
     spark: SparkSession, options: dict[str, str], folder: Path, target: Path, label: str
 ) -> list[File]:
-    """The rows of a folded table as files in `target` that divide the keys, in their order.
+    """Write the rows of a folded table as files in `target` with disjoint key ranges, in order.
 
-    `options` are those of a read. `folder` is a place for files that are not finished.
+    `options` are those of a read. `folder` is for unfinished files.
     """
     folder.mkdir(mode=0o700, exist_ok=True)
     target.mkdir(mode=0o700, exist_ok=True)
     spark.dataSource.register(StateFiles)
     source = spark.read.format(NAME).options(**options).option("into", str(folder))
     source = source.option("file_rows", limits.PUBLISHED_FILE_ROWS)
-    told = sorted(source.load().collect(), key=lambda row: (row["task"], row["name"]))
+    descriptions = sorted(source.load().collect(), key=lambda row: (row["task"], row["name"]))
     written = [
         File(row["name"], row["rows"], row["bytes"], _key(row["first"]), _key(row["last"]))
-        for row in told
+        for row in descriptions
     ]
-    kept = [file for file in written if file.rows] or written[:1]
-    if not key_ranges.divides(kept):
-        rows = spark.read.parquet(*(str(folder / file.name) for file in kept))
-        again = folder / "sorted"
-        key_ranges.write(rows.orderBy(*key_ranges.KEY), again)
-        kept = [key_ranges.describe(path) for path in sorted(again.glob("*.parquet"))]
-        kept = [file for file in kept if file.rows]
-        folder_of_kept = again
+    files = [file for file in written if file.rows] or written[:1]
+    if not key_ranges.are_disjoint(files):
+        rows = spark.read.parquet(*(str(folder / file.name) for file in files))
+        sorted_folder = folder / "sorted"
+        key_ranges.write(rows.orderBy(*key_ranges.KEY), sorted_folder)
+        files = [key_ranges.describe(path) for path in sorted(sorted_folder.glob("*.parquet"))]
+        files = [file for file in files if file.rows]
+        source_folder = sorted_folder
     else:
-        folder_of_kept = folder
+        source_folder = folder
     placed = []
-    for number, file in enumerate(sorted(kept, key=lambda each: each.first or ())):
+    for number, file in enumerate(sorted(files, key=lambda file: file.first or ())):
         name = f"{label[-24:]}-{number:05}.parquet"
-        (folder_of_kept / file.name).rename(target / name)
+        (source_folder / file.name).rename(target / name)
         placed.append(File(name, file.rows, file.bytes, file.first, file.last))
     shutil.rmtree(folder)
     return placed
 
 
 class StateFiles(DataSource):
-    """A source whose rows tell of the files that reading it has written."""
+    """A source whose rows describe the files that reading it has written."""
 
     @classmethod
     def name(cls) -> str:
+        """Return the name of the format."""
         return NAME
 
     def schema(self) -> str:
+        """Return the columns of a file description."""
         return _SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader, which plans like a read of the table."""
         del schema
-        from fourfold.pipeline import cut  # noqa: PLC0415 - workers do without the kernel
+        from fourfold.pipeline import cut  # noqa: PLC0415 - workers do not need the kernel
 
-        given = {name: value for name, value in self.options.items() if name not in _OWN}
+        texts = {name: value for name, value in self.options.items() if name not in _OWN}
         try:
-            options = read_options(given)
+            options = read_options(texts)
             names = tuple(column.name for column in options.table.chosen(options.columns))
             planned = FourfoldReader(options, names, cut.read_cut(options))
         except FourfoldError as error:
@@ -102,7 +104,7 @@ class StateFiles(DataSource):
 
 
 class NumberedFile(InputPartition):
-    """What one task writes."""
+    """The input partition of one task, with its number."""
 
     def __init__(self, number: int, task: Task) -> None:
         super().__init__(number)
@@ -110,7 +112,7 @@ class NumberedFile(InputPartition):
 
 
 class StateFilesReader(DataSourceReader):
-    """Plans as any read does; `read` runs in the workers."""
+    """Plans like a batch read; `read` runs in the workers."""
 
     def __init__(self, planned: FourfoldReader, into: str, file_rows: int) -> None:
         self._planned = planned
@@ -118,22 +120,24 @@ class StateFilesReader(DataSourceReader):
         self._file_rows = file_rows
 
     def partitions(self) -> Sequence[InputPartition]:
+        """Number the tasks of the read."""
         tasks = self._planned.partitions()
-        return [NumberedFile(at, each) for at, each in enumerate(tasks) if isinstance(each, Task)]
+        return [NumberedFile(at, task) for at, task in enumerate(tasks) if isinstance(task, Task)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Write the rows of one task; yield a description of each file."""
         assert isinstance(partition, NumberedFile)
-        work = partition.task.work
+        task = partition.task.work
         label = f"{partition.value:06}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
-        schema = arrow_schema(work.output or work.columns)
-        told = [
-            {**each, "task": partition.value}
-            for each in self._written(read_batches(work), schema, label)
+        schema = arrow_schema(task.output or task.columns)
+        descriptions = [
+            {**description, "task": partition.value}
+            for description in self._written(read_batches(task), schema, label)
         ]
         pa = arrow()
         texts = pa.list_(pa.string())
         yield pa.RecordBatch.from_pylist(
-            told,
+            descriptions,
             schema=pa.schema(
                 [
                     ("name", pa.string()),
@@ -149,32 +153,32 @@ class StateFilesReader(DataSourceReader):
     def _written(
         self, rows: Iterator[pa.RecordBatch], schema: pa.Schema, label: str
     ) -> Iterator[dict[str, Any]]:
-        """Write the rows to one file, or to more of them; say of each what it holds."""
+        """Write the rows to one or more files; yield a description of each."""
         folder = Path(self._into)
         file = _GrowingFile(folder / f"{label}-0000.parquet", schema)
         number = 0
         try:
             for batch in rows:
-                rest = batch
-                while rest.num_rows:
+                remaining = batch
+                while remaining.num_rows:
                     if file.rows >= self._file_rows:
-                        yield file.finished()
+                        yield file.finish()
                         number += 1
                         file = _GrowingFile(folder / f"{label}-{number:04}.parquet", schema)
-                    fitting = rest.slice(0, self._file_rows - file.rows)
+                    fitting = remaining.slice(0, self._file_rows - file.rows)
                     file.add(fitting)
-                    rest = rest.slice(fitting.num_rows)
-            yield file.finished()
+                    remaining = remaining.slice(fitting.num_rows)
+            yield file.finish()
         except OSError as error:
-            raise wrap_error(StorageError(f"{folder}: cannot be written: {error}")) from error
+            raise wrap_error(StorageError(f"{folder}: cannot write: {error}")) from error
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a worker gets: its task says all that it needs."""
+        """Return the state without the plan, which workers do not need."""
         return self.__dict__ | {"_planned": None}
 
 
 class _GrowingFile:
-    """A Parquet file that is being written, row group after row group."""
+    """A Parquet file that is written one row group at a time."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         import pyarrow.parquet as pq  # noqa: PLC0415 - an optional dependency
@@ -185,8 +189,8 @@ class _GrowingFile:
         self._writer = pq.ParquetWriter(
             path, schema, compression="zstd", sorting_columns=order, write_page_index=True
         )
-        self._waiting: list[pa.RecordBatch] = []
-        self._waiting_rows = self._waiting_bytes = 0
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_rows = self._pending_bytes = 0
         self.rows = 0
         self._first: list[str] | None = None
         self._last: list[str] | None = None
@@ -195,24 +199,24 @@ class _GrowingFile:
         if self._first is None:
             self._first = _key_at(batch, 0)
         self._last = _key_at(batch, batch.num_rows - 1)
-        self._waiting.append(batch)
+        self._pending.append(batch)
         self.rows += batch.num_rows
-        self._waiting_rows += batch.num_rows
-        self._waiting_bytes += batch.nbytes
+        self._pending_rows += batch.num_rows
+        self._pending_bytes += batch.nbytes
         if (
-            self._waiting_rows >= limits.PUBLISHED_GROUP_ROWS
-            or self._waiting_bytes >= limits.PUBLISHED_GROUP_BYTES
+            self._pending_rows >= limits.PUBLISHED_GROUP_ROWS
+            or self._pending_bytes >= limits.PUBLISHED_GROUP_BYTES
         ):
             self._flush()
 
     def _flush(self) -> None:
-        if self._waiting:
-            table = arrow().Table.from_batches(self._waiting, schema=self._schema)
+        if self._pending:
+            table = arrow().Table.from_batches(self._pending, schema=self._schema)
             self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
-        self._waiting = []
-        self._waiting_rows = self._waiting_bytes = 0
+        self._pending = []
+        self._pending_rows = self._pending_bytes = 0
 
-    def finished(self) -> dict[str, Any]:
+    def finish(self) -> dict[str, Any]:
         self._flush()
         self._writer.close()
         return {
@@ -228,5 +232,5 @@ def _key_at(batch: pa.RecordBatch, row: int) -> list[str]:
     return [batch.column(name)[row].as_py() for name in key_ranges.KEY]
 
 
-def _key(found: list[str] | None) -> Key | None:
-    return None if found is None else tuple(found)
+def _key(values: list[str] | None) -> Key | None:
+    return None if values is None else tuple(values)

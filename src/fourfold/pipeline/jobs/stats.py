@@ -1,9 +1,7 @@
-"""The job `stats`: how large the data of a store is, and where reading and writing are hot.
+"""The job `stats`: the size of a store's data, and where reads and writes are hot.
 
-What is measured is the model's own: see the `measuring` of each. The job looks at the whole history
-each time, in one cut, and changes nothing.
-
-What a model measures with: the tables of one cut, and a few sums.
+Each model defines its statistics in its `stats` module. The job reads the whole history each time,
+at one cut, and changes nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from fourfold.pipeline.tables import load_part
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One cut of the data of one model in a store."""
+    """One cut of the data of a model in a store."""
 
     spark: Any
     root: Path
@@ -34,22 +32,23 @@ class Measure:
 
     @property
     def functions(self) -> Any:
-        """Spark's functions on columns."""
+        """Spark's column functions."""
         from pyspark.sql import functions  # noqa: PLC0415 - an optional dependency
 
         return functions
 
     @property
     def file_bytes(self) -> int:
-        return sum(mark.bytes for mark in self.cut.marks)
+        """Total size of the files."""
+        return sum(bound.bytes for bound in self.cut.marks)
 
     def table(self, name: str, columns: str) -> Any:
-        """Some columns of a table, at the cut."""
-        asked = {"root": str(self.root), "model": self.model, "table": name, "columns": columns}
-        return frame(self.spark, asked, self.cut)
+        """Return some columns of a table at the cut."""
+        options = {"root": str(self.root), "model": self.model, "table": name, "columns": columns}
+        return frame(self.spark, options, self.cut)
 
     def summed(self, table: str, column: str, size: Any) -> dict[str, int]:
-        """How many rows a table has, and the sum of their sizes."""
+        """Return the number of rows of a table, and the sum of their sizes."""
         f = self.functions
         total = f.coalesce(f.sum(size), f.lit(0))
         row = self.table(table, column).agg(f.count("*"), total).first()
@@ -60,46 +59,50 @@ _TOP: Final = 10
 
 
 class Stats(Job):
-    """See the module."""
+    """Compute statistics of a model."""
 
     name = "stats"
     summary = "Sizes, chain lengths, duplicates and hot entities of all spaces."
     options = (
         model_option("stats"),
-        Option("top", "How many hot entities are listed.", kind="number", default=_TOP),
-        Option("into", "A file for the figures, as JSON.", kind="path"),
+        Option("top", "Number of hot entities to list.", kind="number", default=_TOP),
+        Option("into", "A file for the statistics, as JSON.", kind="path"),
     )
 
     def target(self, context: Context) -> str:
+        """Return the model and the output file."""
         into = context.options["into"]
         where = "" if into is None else str(Path(into).absolute())
         return f"{context.target_of()}\n{where}".strip()
 
     def plan(self, context: Context) -> Plan:
+        """Read the cut."""
         top = context.options["top"]
         if type(top) is not int or top < 0:
-            raise InvalidInput(f"{top!r} hot entities cannot be listed")
+            raise InvalidInput(f"top must be a non-negative integer, got {top!r}")
         cut = _cut(context)
         for bad in cut.bad:
             context.skip(bad.space, bad.problem)
-        ranges = tuple(Range(mark.space, 0, mark.seq) for mark in cut.marks)
+        ranges = tuple(Range(bound.space, 0, bound.seq) for bound in cut.marks)
         into = context.options["into"]
         output = "" if into is None else str(Path(into).absolute())
         return Plan(output=output, ranges=ranges, empty=not ranges)
 
     def run(self, context: Context, plan: Plan) -> dict[str, Any]:
-        upto = {each.source: each.upto for each in plan.ranges}
-        marks = tuple(
-            replace(mark, seq=upto[mark.space])
-            for mark in _cut(context).marks
-            if mark.space in upto
+        """Compute the statistics."""
+        until = {range_.source: range_.upto for range_ in plan.ranges}
+        bounds = tuple(
+            replace(bound, seq=until[bound.space])
+            for bound in _cut(context).marks
+            if bound.space in until
         )
-        measure = Measure(context.spark, context.root, context.options["model"], Cut(marks))
+        measure = Measure(context.spark, context.root, context.options["model"], Cut(bounds))
         with context.spark_progress("measuring"):
-            found: dict[str, Any] = _model(context).figures(measure, context.options["top"])
-        return found
+            figures: dict[str, Any] = _model(context).figures(measure, context.options["top"])
+        return figures
 
     def commit(self, context: Context, plan: Plan, result: dict[str, Any]) -> Report:
+        """Write the statistics."""
         model = _model(context)
         if plan.output:
             _write(Path(plan.output), result)
@@ -118,9 +121,9 @@ def _model(context: Context) -> Any:
 
 def _cut(context: Context) -> Cut:
     skip = str(context.skip_bad).lower()
-    asked = {"root": str(context.root), "table": _model(context).TABLE, "skip_bad": skip}
-    asked["model"] = context.options["model"]
-    return read_cut(read_options(asked))
+    options = {"root": str(context.root), "table": _model(context).TABLE, "skip_bad": skip}
+    options["model"] = context.options["model"]
+    return read_cut(read_options(options))
 
 
 def _write(path: Path, figures: dict[str, Any]) -> None:

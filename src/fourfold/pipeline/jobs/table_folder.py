@@ -1,15 +1,15 @@
-"""A folder of tables that changes all at once: what jobs publish, for anybody to read.
+"""A folder of tables that changes atomically: the output of jobs.
 
     INTO/
       current -> versions/000003-...     what readers open: INTO/current/state/*.parquet
       versions/000003-.../
-        manifest.json                    what it was made of, and the files
+        manifest.json                    its origin, and the files
         state/*.parquet
-      versions/000002-.../               the version before, for readers that are still at it
+      versions/000002-.../               the previous version, for readers that still use it
 
-A version is made where no reader looks, put into its place by a rename, and shown by replacing one
-link. A process that dies on the way leaves the link as it was, and what it left is swept by the
-next. Files that did not change are the same files in both versions, by hard links.
+A version is written to a staging folder, moved into place by a rename, and made visible by
+replacing one link. A process that dies before that leaves the link unchanged, and the next one
+sweeps its files. Unchanged files are shared between versions by hard links.
 """
 
 from __future__ import annotations
@@ -36,9 +36,7 @@ Key = tuple[str, ...]
 
 
 class File(msgspec.Struct, frozen=True):
-    """A file of a table. `first` and `last` are the keys that bound its rows; none if it has no
-    rows.
-    """
+    """A file of a table. `first` and `last` are the least and greatest key; None if it is empty."""
 
     name: str
     rows: int
@@ -48,43 +46,45 @@ class File(msgspec.Struct, frozen=True):
 
 
 class FolderManifest(msgspec.Struct, frozen=True):
-    """What a version is. `spaces` says up to which seq each space is in it."""
+    """The description of a version. `spaces` has the seq of each space in it."""
 
     version: int
     work: str
     origin: Mapping[str, Any]
-    """What the tables were made of, and how: another origin makes another folder."""
+    """What the tables were built from; another origin needs another folder."""
     spaces: Mapping[str, int]
     files: tuple[File, ...]
     tables: tuple[str, ...] = ("state",)
     format: int = _FORMAT
     generations: Mapping[str, int] = {}
-    """Where rows can also go away: which of them the tables show."""
+    """Numbers that change when rows disappear without a new position."""
     file_ids: Mapping[str, str] = {}
-    """The file of each space: one that was deleted and made again has another id."""
+    """The file id of each space: a space created again has another id."""
 
     @property
     def rows(self) -> int:
+        """Total number of rows."""
         return sum(file.rows for file in self.files)
 
     @property
     def folder(self) -> str:
+        """Name of the folder of this version."""
         return f"{self.version:06}-{self.work[-24:]}"
 
 
 class TableFolder:
-    """The folder. One process at a time publishes; any number read."""
+    """A folder of tables. One process at a time publishes; any number read."""
 
     def __init__(self, into: Path) -> None:
         self.into = into
 
     def current(self) -> FolderManifest | None:
-        """What readers see now; None before the first version."""
+        """Return the manifest of the current version, or None before the first."""
         link = self.into / CURRENT
         if not link.is_symlink():
             if self.into.exists() and any(not _is_ours(path) for path in self.into.iterdir()):
                 raise InvalidInput(
-                    f"{self.into}: holds something else than published tables",
+                    f"{self.into}: contains other files than tables",
                     hint="Choose an empty or new folder.",
                 )
             return None
@@ -93,29 +93,29 @@ class TableFolder:
             manifest = msgspec.json.decode(path.read_bytes(), type=FolderManifest)
         except (OSError, msgspec.MsgspecError) as error:
             raise CorruptData(
-                f"{path}: is no manifest of published tables: {error}",
-                hint=f"Remove {self.into} and run the job again: it is made of the store alone.",
+                f"{path}: invalid manifest: {error}",
+                hint=f"Remove {self.into} and run the job again; it only contains derived data.",
             ) from error
         if manifest.format > _FORMAT:
-            raise CorruptData(f"{path}: was written by a newer Fourfold")
+            raise CorruptData(f"{path}: written by a newer version of Fourfold")
         return manifest
 
     def table(self, name: str = "state") -> Path:
-        """The folder of a table as it is now, past the link: it stays this version's."""
+        """Return the folder of a table in the current version, with the link resolved."""
         return (self.into / CURRENT).resolve() / name
 
     def staging(self, work: str) -> Path:
-        """An empty folder in which a version is made; what others left is swept."""
+        """Return an empty staging folder, after sweeping those of others."""
         self.sweep()
         folder = self.into / f"{_STAGING}{work}"
         try:
             folder.mkdir(mode=0o700, parents=True)
         except OSError as error:
-            raise StorageError(f"{folder}: cannot be made: {error.strerror}") from error
+            raise StorageError(f"{folder}: cannot create: {error.strerror}") from error
         return folder
 
     def publish(self, staging: Path, manifest: FolderManifest) -> None:
-        """Show a version instead of the one before."""
+        """Replace the current version."""
         (staging / MANIFEST).write_bytes(msgspec.json.encode(manifest))
         for path in _tree(staging):
             _sync(path)
@@ -131,7 +131,7 @@ class TableFolder:
         self.sweep()
 
     def sweep(self) -> None:
-        """Remove what was never shown, and versions that nobody can be reading any more."""
+        """Remove staging folders, and old versions that no reader uses any more."""
         if not self.into.is_dir():
             return
         for path in self.into.iterdir():
@@ -141,9 +141,9 @@ class TableFolder:
         if not versions.is_dir():
             return
         link = self.into / CURRENT
-        shown = link.readlink().name if link.is_symlink() else ""
+        current = link.readlink().name if link.is_symlink() else ""
         for path in versions.iterdir():
-            if path.name > shown:
+            if path.name > current:
                 _remove(path)
         names = sorted(path.name for path in versions.iterdir())
         for name in names[: -limits.PUBLISHED_VERSIONS_KEPT]:
@@ -151,7 +151,7 @@ class TableFolder:
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """The same file under another name; a copy where the file system has no hard links."""
+    """Create a hard link, or a copy if the file system has no hard links."""
     try:
         os.link(source, target)
     except OSError:

@@ -222,7 +222,8 @@ def _contradictions(manifest: Manifest) -> Iterator[str]:
     if manifest.generation < 1:
         yield f"generation must be positive, found {manifest.generation}"
     if manifest.uploaded_through >= manifest.next_offset:
-        yield f"published until {manifest.uploaded_through + 1}, after its end {manifest.next_offset}"
+        end = manifest.uploaded_through + 1
+        yield f"published until {end}, after its end {manifest.next_offset}"
     if (
         manifest.closed
         and max(manifest.uploaded_through + 1, manifest.first_offset) != manifest.next_offset
