@@ -95,7 +95,7 @@ def make_key_values(path: Path, source: Path, history: str, page_size: int, coun
     path.touch()
     connection = connect(path, readonly=False)
     profile = HISTORIES[history].profile.with_(page_size=page_size)
-    profiles.shape_new_file(connection, profile)
+    profiles.set_page_size(connection, profile)
     profiles.apply_to_writer(connection, profile)
     connection.execute(read_sql("bench.documents", "schema.sql"))
     with connection:

@@ -85,7 +85,7 @@ def open_for_writing(
         _check_model(connection, plan, new_file=new_file)
         if new_file:
             # Before the file has a log: tools identify a database by its header alone.
-            profiles.shape_new_file(connection, plan.profile)
+            profiles.set_page_size(connection, plan.profile)
             connection.pragma("application_id", APPLICATION_ID)
         profiles.apply_to_writer(connection, plan.profile)
         if not new_file:

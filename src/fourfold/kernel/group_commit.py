@@ -118,7 +118,7 @@ class GroupRunner:
         try:
             txn = writer.begin(deadline)
             result = work(txn)
-            txn._refuse_if_undone()  # noqa: SLF001
+            txn._check_not_rolled_back()  # noqa: SLF001
         except BaseException:
             writer.rollback()
             raise
@@ -187,7 +187,7 @@ class GroupRunner:
                 if txn._after_commit is not None:  # noqa: SLF001
                     hooked.append((entry, txn._after_commit))  # noqa: SLF001
                     txn._after_commit = None  # noqa: SLF001
-                if txn._undone is not None:  # noqa: SLF001
+                if txn._rollback_error is not None:  # noqa: SLF001
                     break
             else:
                 return results
@@ -320,11 +320,11 @@ class GroupRunner:
             else:
                 if txn._after_commit is not None:  # noqa: SLF001
                     request.hooks, txn._after_commit = txn._after_commit, None  # noqa: SLF001
-                if txn._undone is not None:  # noqa: SLF001
+                if txn._rollback_error is not None:  # noqa: SLF001
                     # It swallowed an error that rolled back the whole transaction.
-                    request.error = txn._undone  # noqa: SLF001
+                    request.error = txn._rollback_error  # noqa: SLF001
                     request.blamed = True
-                    raise _GroupFailed from txn._undone  # noqa: SLF001
+                    raise _GroupFailed from txn._rollback_error  # noqa: SLF001
 
     def _handle_failure(self, request: Request, error: Exception, *, contained: bool) -> None:
         """Store the error of a request; raise _GroupFailed if the group must run again."""
@@ -522,7 +522,7 @@ class GroupCommit:
             try:
                 txn = writer.begin(deadline)
                 yield txn
-                txn._refuse_if_undone()  # noqa: SLF001
+                txn._check_not_rolled_back()  # noqa: SLF001
             except BaseException:
                 writer.rollback()
                 raise

@@ -128,7 +128,7 @@ def check_restore(
     owner = holder(target)
     if owner is not None:
         raise WriterLocked(
-            f"{target}: the database is open for writing in process {owner.get('pid')}"
+            f"{target}: process {owner.get('pid')} has the database open for writing"
         )
     sidecar = backup.read_sidecar(copy)
     backup.sequences_ahead(

@@ -1,9 +1,8 @@
-"""The single-writer lock: one process at a time writes a database, and a second one is told who.
+"""Single-writer lock; the error names the process that holds it.
 
-The lock is an `flock` on `<database>.lock`, held for as long as the database is open for writing.
-The kernel releases it when the process ends, however it ends, so a lock left behind by a crash
-never needs cleaning. The file's text (process id, host, time) is only there to be read by people;
-the lock itself decides.
+The lock is an `flock` on `<database>.lock`, held while the database is open for writing. The
+operating system releases it when the process ends, so a crash leaves no stale lock. The text in the
+file (process id, host, time) is only for people; the lock itself decides.
 """
 
 from __future__ import annotations
@@ -25,15 +24,17 @@ _held: weakref.WeakSet[WriterLock] = weakref.WeakSet()
 
 
 class WriterLock:
-    """Held from construction until `release`. Raises WriterLocked, naming the holder, when it is
-    taken.
+    """The lock of a writer, held from construction until `release`.
+
+    Raises:
+        WriterLocked: Another process, or this one, holds it.
     """
 
     def __init__(self, database: Path) -> None:
         self.path = lock_path(database)
         self._fd: int | None = _open(self.path)
         try:
-            _take(self._fd, database)
+            _acquire(self._fd, database)
         except BaseException:
             os.close(self._fd)
             self._fd = None
@@ -52,24 +53,23 @@ class WriterLock:
         os.pwrite(self._fd, json.dumps(owner).encode() + b"\n", 0)
 
     def release(self) -> None:
+        """Release the lock. Idempotent."""
         if self._fd is None:
             return
-        # The text goes first: a free lock must not name an owner.
+        # Clear the text first: a free lock must not name an owner.
         os.ftruncate(self._fd, 0)
         os.close(self._fd)
         self._fd = None
         _held.discard(self)
 
-    def forget(self) -> None:
-        """In a forked child: drop the inherited descriptor, which would keep the parent's lock
-        alive.
-        """
+    def abandon(self) -> None:
+        """Close the inherited descriptor in a forked child; it would extend the parent's lock."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
 
 
-def _take(fd: int, database: Path) -> None:
+def _acquire(fd: int, database: Path) -> None:
     for _ in range(limits.LOCK_TRIES):
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -77,7 +77,7 @@ def _take(fd: int, database: Path) -> None:
             owner = holder(database)
             if owner is not None:
                 raise WriterLocked(f"{database}: {_describe(owner)}") from None
-            # Somebody was only looking who holds it, as `holder` does, and is gone already.
+            # Another process only called `holder`, which holds the lock for an instant.
             time.sleep(limits.LOCK_LOOK_S)
         except OSError as error:
             raise StorageError(f"{lock_path(database)}: {error.strerror}") from error
@@ -87,12 +87,14 @@ def _take(fd: int, database: Path) -> None:
 
 
 def lock_path(database: Path) -> Path:
+    """Return the path of the lock file of `database`."""
     return database.with_name(database.name + ".lock")
 
 
 def holder(database: Path) -> dict[str, object] | None:
-    """Who holds the writer lock of `database`, as far as its lock file says; None when it is
-    free.
+    """Return the owner in the lock file of `database`, or None if the lock is free.
+
+    The result is empty if the lock is held but its owner cannot be read.
     """
     path = lock_path(database)
     try:
@@ -119,9 +121,10 @@ def holder(database: Path) -> dict[str, object] | None:
 
 def _describe(owner: dict[str, object] | None) -> str:
     if not owner:
-        return "another process has it open for writing"
-    who = "this process" if owner.get("pid") == os.getpid() else f"process {owner.get('pid')}"
-    return f"{who} on {owner.get('host')} has it open for writing since {owner.get('since')}"
+        return "another process has the database open for writing"
+    process = "this process" if owner.get("pid") == os.getpid() else f"process {owner.get('pid')}"
+    since = owner.get("since")
+    return f"{process} on {owner.get('host')} has the database open for writing since {since}"
 
 
 def _open(path: Path) -> int:
@@ -132,12 +135,12 @@ def _open(path: Path) -> int:
     except OSError as error:
         if error.errno == errno.EROFS:
             raise ReadOnly(f"{path}: the file system is read-only") from error
-        raise StorageError(f"{path}: cannot be opened: {error.strerror}") from error
+        raise StorageError(f"{path}: cannot open the lock file: {error.strerror}") from error
 
 
 def _after_fork_in_child() -> None:
     for lock in list(_held):
-        lock.forget()
+        lock.abandon()
     _held.clear()
 
 

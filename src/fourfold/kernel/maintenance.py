@@ -1,8 +1,6 @@
-"""Upkeep of a database file: checkpoints, vacuum, statistics, integrity, and the numbers about
-them.
+"""Maintenance of a database file: checkpoint, vacuum, statistics, integrity check and metrics.
 
-Whoever calls these holds the writer's turn where the operation needs it; this module only knows how
-each is done safely.
+The caller holds the writer's lock if an operation needs it.
 """
 
 from __future__ import annotations
@@ -23,14 +21,12 @@ from fourfold.kernel.transaction import SQL
 
 _LOG_HEADER_BYTES: Final = 32
 _LOG_RUN: Final = slice(12, 24)
-"""The checkpoint sequence number and the salts in the header of a write-ahead log."""
+"""Checkpoint sequence number and salts in the header of a write-ahead log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What a checkpoint did: whether it had to stop early, the pages in the log, and those folded
-    back.
-    """
+    """Result of a checkpoint: True if it was incomplete, pages in the log, pages copied."""
 
     busy: bool
     log_pages: int
@@ -38,15 +34,15 @@ class Checkpoint:
 
 
 def checkpoint(connection: Connection, mode: str, subject: str) -> Checkpoint:
-    """Fold the log back. PASSIVE never waits; the other modes wait for readers up to the busy
-    timeout.
-    """
+    """Checkpoint the log. Modes other than PASSIVE wait for readers up to the busy timeout."""
     if mode not in CHECKPOINT_MODES:
-        raise InvalidInput(f"checkpoint mode {mode!r} is not one of {', '.join(CHECKPOINT_MODES)}")
+        raise InvalidInput(
+            f"checkpoint mode must be one of {', '.join(CHECKPOINT_MODES)}, got {mode!r}"
+        )
     if failpoints.armed:
         failpoints.hit("kernel.checkpoint.before")
     try:
-        # A connection that has read nothing does not know of the log, and would fold nothing back.
+        # A connection ignores the log until its first read.
         connection.execute(SQL.fix_snapshot).fetchall()
         log, done = connection.wal_checkpoint("main", CHECKPOINT_MODES[mode])
     except DriverError as error:
@@ -60,9 +56,11 @@ def checkpoint(connection: Connection, mode: str, subject: str) -> Checkpoint:
 
 
 def vacuum(connection: Connection, readers_in_use: int, subject: str) -> None:
+    """Rebuild the file without free pages; raise Busy while read transactions are open."""
     if readers_in_use:
         raise Busy(
-            f"{subject}: {readers_in_use} snapshots are open", hint="Vacuum when readers are done."
+            f"{subject}: cannot vacuum while {readers_in_use} read transactions are open",
+            hint="Vacuum after the readers have finished.",
         )
     try:
         connection.execute("VACUUM")
@@ -72,6 +70,7 @@ def vacuum(connection: Connection, readers_in_use: int, subject: str) -> None:
 
 
 def analyze(connection: Connection, subject: str) -> None:
+    """Refresh the statistics of the query planner."""
     try:
         connection.execute("ANALYZE")
     except DriverError as error:
@@ -79,7 +78,7 @@ def analyze(connection: Connection, subject: str) -> None:
 
 
 def integrity_problems(connection: Connection, subject: str) -> list[str]:
-    """SQLite's findings; a file so damaged that the check itself fails counts as one finding."""
+    """Return the problems of the integrity check; a check that fails is one problem."""
     try:
         return backup.integrity_problems(connection)
     except DriverError as error:
@@ -89,8 +88,8 @@ def integrity_problems(connection: Connection, subject: str) -> list[str]:
 def sync_log(path: Path) -> None:
     """Flush the write-ahead log to disk.
 
-    SQLite holds no lock on the log file, so opening it here is safe. What is not in the log any
-    more was synced with the database file before the log was started anew.
+    SQLite holds no lock on the log file, so opening it here is safe. Pages that are no longer in
+    the log were synced with the database file before the log restarted.
     """
     log = log_path(path)
     for file in (log, path.parent):
@@ -101,16 +100,16 @@ def sync_log(path: Path) -> None:
         try:
             os.fsync(fd)
         except OSError as error:
-            raise StorageError(f"{file}: cannot be brought to disk: {error.strerror}") from error
+            raise StorageError(f"{file}: cannot sync to disk: {error.strerror}") from error
         finally:
             os.close(fd)
 
 
 def close_writer(connection: Connection) -> None:
-    """Fold the log back and close; the last connection to go removes the log file."""
+    """Checkpoint the log and close; the last connection to close deletes the log file."""
     connection.set_wal_hook(None)
-    # Where a reader elsewhere holds a snapshot, or the disk is full, the log stays and the next
-    # open replays it. SQLite tries once more on its own when it closes.
+    # If another process reads, or the disk is full, the log remains and the next open replays it.
+    # SQLite tries once more when it closes.
     with suppress(DriverError):
         connection.wal_checkpoint("main", CHECKPOINT_MODES["TRUNCATE"])
     with suppress(DriverError):
@@ -118,10 +117,12 @@ def close_writer(connection: Connection) -> None:
 
 
 def log_path(path: Path) -> Path:
+    """Return the path of the write-ahead log of a database."""
     return path.with_name(path.name + "-wal")
 
 
 def size_of(path: Path) -> int:
+    """Return the size of a file; 0 if it does not exist."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
@@ -136,10 +137,11 @@ def health(
     integrity_errors: int,
     thresholds: Thresholds,
 ) -> Health:
+    """Return the health of a database."""
     return assess(
         path.parent,
         wal_size_bytes=size_of(log_path(path)),
-        busy_count=metrics.busy_lately(),
+        busy_count=metrics.recent_busy_count(),
         failure=failure,
         integrity_errors=integrity_errors,
         thresholds=thresholds,
@@ -158,6 +160,7 @@ def reading(
     durable: dict[str, int],
     queued: tuple[int, int],
 ) -> MetricsReading:
+    """Return the metrics of a database."""
     return MetricsReading(
         database=path.name,
         db_size_bytes=size_of(path),
@@ -191,8 +194,9 @@ def _now() -> str:
 
 
 def log_generation(path: Path, least_bytes: int) -> bytes | None:
-    """Return what identifies the current run of a write-ahead log, which changes when the log
-    starts from its beginning again; None if it is shorter than `least_bytes`.
+    """Return an id of the write-ahead log that changes when the log restarts.
+
+    Return None if the log is not longer than `least_bytes`.
     """
     try:
         with path.with_name(f"{path.name}-wal").open("rb") as file:

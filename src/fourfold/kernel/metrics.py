@@ -1,7 +1,7 @@
-"""Numbers about a database: counted cheaply while it works, and given out as Prometheus text.
+"""Metrics of a database, also as Prometheus text.
 
-Only aggregates leave this module: no SQL, no keys, no row data. Times are buckets of milliseconds,
-so that memory stays constant and percentiles can be computed anywhere.
+They are aggregates only: no SQL, no keys, no row data. Durations are counted in buckets, so that
+memory is constant and percentiles can be computed anywhere.
 """
 
 from __future__ import annotations
@@ -39,44 +39,45 @@ class Metrics:
         default_factory=lambda: deque(maxlen=limits.BUSY_REMEMBERED_MAX)
     )
 
-    def committed(self, seconds: float) -> None:
+    def record_commit(self, seconds: float) -> None:
+        """Count a committed transaction."""
         self.transactions += 1
         self.latency_sum_s += seconds
         self.latency_buckets[bisect_left(LATENCY_BUCKETS_MS, seconds * 1000)] += 1
 
-    def slow(self, seconds: float) -> None:
+    def record_slow(self, seconds: float) -> None:
+        """Add a transaction to the slow log."""
         self.slow_total += 1
         self.slow_log.append((datetime.now(UTC).isoformat(timespec="milliseconds"), seconds * 1000))
 
-    def busy(self) -> None:
+    def record_busy(self) -> None:
+        """Count a lock timeout."""
         self.busy_total += 1
         self._busy_times.append(time.monotonic())
 
-    def busy_lately(self, window_s: float = limits.BUSY_WINDOW_S) -> int:
-        """How often a lock could not be had within the last `window_s` seconds."""
+    def recent_busy_count(self, window_s: float = limits.BUSY_WINDOW_S) -> int:
+        """Return the number of lock timeouts in the last `window_s` seconds."""
         since = time.monotonic() - window_s
-        return sum(1 for moment in self._busy_times if moment >= since)
+        return sum(1 for timestamp in self._busy_times if timestamp >= since)
 
     def latency_ms(self, quantile: float) -> float | None:
-        """An upper bound of the transaction time at `quantile`, from the buckets; None before the
-        first one.
-        """
+        """Return an upper bound of the latency at `quantile`; None before the first commit."""
         if not self.transactions:
             return None
-        wanted = quantile * self.transactions
+        rank = quantile * self.transactions
         seen = 0
         for bound, count in zip(
             (*LATENCY_BUCKETS_MS, float("inf")), self.latency_buckets, strict=True
         ):
             seen += count
-            if seen >= wanted:
+            if seen >= rank:
                 return bound
         return float("inf")
 
 
 @dataclass(frozen=True, slots=True)
 class MetricsReading:
-    """One look at a database's numbers: the names of spec and dashboard alike."""
+    """Metrics of a database at one time, named as in the specification."""
 
     database: str
     db_size_bytes: int
@@ -99,18 +100,18 @@ class MetricsReading:
 _GAUGES = {
     "db_size_bytes": "Bytes of the database file.",
     "wal_size_bytes": "Bytes of the write-ahead log.",
-    "open_connections": "Writing connections; always 1 while the database is open for writing.",
-    "open_readers": "Reading connections in the pool.",
-    "pending_checkpoint": "Pages of the write-ahead log not yet folded back.",
+    "open_connections": "Writable connections; always 1 while the database is open for writing.",
+    "open_readers": "Read-only connections in the pool.",
+    "pending_checkpoint": "Pages of the write-ahead log that are not checkpointed.",
     "queued_requests": "Requests that wait for a commit.",
     "queued_bytes": "Bytes that wait for a commit.",
 }
 _COUNTERS = {
     "transactions": "Committed transactions.",
-    "requests": "Requests that were committed; several share a transaction.",
-    "rolled_back": "Transactions undone.",
-    "rejected": "Requests refused because a queue was full.",
-    "busy_total": "Times that a lock could not be had in time.",
+    "requests": "Committed requests; several share a transaction.",
+    "rolled_back": "Transactions rolled back.",
+    "rejected": "Requests rejected because the queue was full.",
+    "busy_total": "Lock timeouts.",
     "slow_total": "Transactions slower than the threshold.",
     "checkpoints": "Completed background checkpoints.",
 }
@@ -144,7 +145,7 @@ class _Collector:
         )
         durable = GaugeMetricFamily(
             "fourfold_durable",
-            "The newest number that survives a power cut.",
+            "The newest number that survives a power failure.",
             labels=["database", "sequence"],
         )
         latency = HistogramMetricFamily(
@@ -169,7 +170,7 @@ def _cumulative(reading: MetricsReading) -> Iterator[tuple[str, float]]:
 
 
 def prometheus_text(readings: Iterable[MetricsReading]) -> str:
-    """The readings in the Prometheus exposition format."""
+    """Format readings in the Prometheus exposition format."""
     from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415
 
     registry = CollectorRegistry()

@@ -1,11 +1,11 @@
-"""Backups that the kernel takes before it migrates a file that holds data.
+"""Backups made before the migration of a file that contains data.
 
     <file's folder>/backups/migrations/<file name>/v<version>-<time>.sqlite      and its sidecar
 
-A store passes a folder of its own, `ROOT/backups/migrations/<model's folder>/`. A backup is an
-ordinary one: verified when it is taken, and restored with `fourfold.kernel.inspection.restore`. It
-is removed when something is deleted or purged from the file, since it still holds that, and when it
-is older than `limits.MIGRATION_BACKUP_DAYS`.
+A store passes its own folder, `ROOT/backups/migrations/<model's folder>/`. These are ordinary
+backups: verified when they are made, and restored with `fourfold.kernel.inspection.restore`. They
+are deleted when data is deleted or purged from the file, which they still contain, and when they
+are older than `limits.MIGRATION_BACKUP_DAYS`.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def folder_of(plan: Plan) -> Path:
 
 
 def back_up_before_migrations(connection: Connection, plan: Plan) -> None:
-    """Back up the file if migrations are pending and it holds data.
+    """Back up the file if migrations are pending and it contains data.
 
     Raises:
-        DiskFull: there is no room for the backup and the migration; nothing was changed.
+        DiskFull: The backup and the migration do not fit on the disk; nothing was changed.
     """
     snapshot = ReadTransaction(connection, plan.subject)
-    if not steps.pending(snapshot, plan.migrations, plan.subject) or not _holds_data(snapshot):
+    if not steps.pending(snapshot, plan.migrations, plan.subject) or not _has_data(snapshot):
         return
     folder = folder_of(plan)
     _check_space(connection, plan)
@@ -53,19 +53,19 @@ def back_up_before_migrations(connection: Connection, plan: Plan) -> None:
         backup.create(connection, folder / name, counters)
     except (ReadOnly, StorageError) as error:
         error.hint = (
-            f"The file was not changed. Make room for the backup in {folder}, and open it again."
+            f"Make the backup possible in {folder}, and open the file again; it was not changed."
         )
         raise
     if failpoints.armed:
         failpoints.hit("kernel.migration.backed_up")
-    # A migration that fails is tried again: the newest copy of a version replaces earlier ones.
+    # A failed migration is tried again: the newest copy of a version replaces earlier ones.
     for path in folder.glob(f"v{version}-*"):
         if not path.name.startswith(name):
             path.unlink(missing_ok=True)
 
 
 def drop(plan: Plan, *, older_than: timedelta | None = None) -> int:
-    """Remove the backups of one file, or only those above an age; returns how many there were."""
+    """Delete the backups of one file, or those above an age; return their number."""
     folder = folder_of(plan)
     if not folder.is_dir():
         return 0
@@ -75,8 +75,8 @@ def drop(plan: Plan, *, older_than: timedelta | None = None) -> int:
         name = _NAME.fullmatch(path.name)
         if name is None:
             continue
-        taken = datetime.strptime(name[1], _TIME).replace(tzinfo=UTC)
-        if older_than is None or taken < limit:
+        created_at = datetime.strptime(name[1], _TIME).replace(tzinfo=UTC)
+        if older_than is None or created_at < limit:
             path.unlink(missing_ok=True)
             removed += name[2] is None
     if removed and not any(folder.iterdir()):
@@ -85,11 +85,11 @@ def drop(plan: Plan, *, older_than: timedelta | None = None) -> int:
 
 
 def drop_expired(plan: Plan) -> None:
-    """Remove the backups of one file that are older than the limit."""
+    """Delete the backups of one file that are older than the limit."""
     drop(plan, older_than=timedelta(days=limits.MIGRATION_BACKUP_DAYS))
 
 
-def _holds_data(snapshot: ReadTransaction) -> bool:
+def _has_data(snapshot: ReadTransaction) -> bool:
     for (table,) in snapshot.all(SQL.tables_of_models):
         quoted = str(table).replace('"', '""')
         if snapshot.value(f'SELECT EXISTS (SELECT 1 FROM "{quoted}")'):  # noqa: S608
@@ -98,17 +98,17 @@ def _holds_data(snapshot: ReadTransaction) -> bool:
 
 
 def _check_space(connection: Connection, plan: Plan) -> None:
-    """Refuse when the copy, and as much again for the migration, would not fit."""
+    """Raise DiskFull unless twice the size of the file is free: for the copy and the migration."""
     pages = int(str(connection.pragma("page_count")))
     needed = 2 * pages * int(str(connection.pragma("page_size")))
-    place = folder_of(plan)
-    while not place.exists():
-        place = place.parent
-    free = shutil.disk_usage(place).free
+    folder = folder_of(plan)
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
     if free < needed:
         raise DiskFull(
             f"{plan.subject}: the backup before its migration needs {needed} bytes, "
-            f"got {free} free in {place}",
-            hint="Free some space on the volume and open it again; the file was not changed.",
+            f"got {free} free in {folder}",
+            hint="Free space on the volume, and open the file again; it was not changed.",
             details={"needed_bytes": needed, "free_bytes": free},
         )

@@ -1,14 +1,12 @@
-"""Migrations: numbered, forward only, all pending ones in one transaction, each with the checksum
-of what ran.
+"""Schema migrations: numbered, forward only, and checked against the checksums of those that ran.
 
-A database whose history this version does not know (a higher number, another text under a known
-number, a hole) is refused untouched. A migration that fails rolls back together with all that ran
-before it: the old version and the data stay, and the database does not open.
+All pending migrations run in one transaction. A database with an unknown history (a higher number,
+another text under a known number, a gap) is rejected unchanged. If a migration fails, all of them
+are rolled back: the old version and the data remain, and the database does not open.
 
-Whether the tables, indexes, views and triggers of a database are those that its migrations make.
-
-One wrong byte in the text of a schema can change what a table accepts without making any page of
-the file unsound. So the schema is made again, in memory, and compared.
+`differences` compares the schema of a database with that of its migrations, which it builds in
+memory: one wrong byte in the text of a schema can change what a table accepts, without any damage
+that the integrity check finds.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from fourfold.kernel.transaction import SQL, ReadTransaction, Transaction
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One step: SQL text, then (optionally) a function for what SQL cannot say."""
+    """One migration: SQL text, then an optional function for what SQL cannot express."""
 
     version: int
     name: str
@@ -39,38 +37,39 @@ class Migration:
 
     @property
     def checksum(self) -> str:
-        """Of the statements only: comments and line ends may be mended, what ran may not."""
+        """SHA-256 of the statements; comments and whitespace at line ends may change."""
         lines = (line.strip() for line in self.sql.splitlines())
-        kept = "\n".join(line for line in lines if line and not line.startswith("--"))
-        return hashlib.sha256(kept.encode()).hexdigest()
+        statements = "\n".join(line for line in lines if line and not line.startswith("--"))
+        return hashlib.sha256(statements.encode()).hexdigest()
 
 
 def load_migrations(package: str, folder: str = "migrations") -> tuple[Migration, ...]:
-    """Every `NNNN_name.sql` in `folder` of `package`, in order."""
-    found = []
+    """Load every `NNNN_name.sql` in `folder` of `package`, in order."""
+    migrations = []
     for entry in resources.files(package).joinpath(folder).iterdir():
         if entry.name.endswith(".sql"):
             number, _, name = entry.name.removesuffix(".sql").partition("_")
             if not number.isdigit() or not name:
-                raise InvalidInput(f"{package}/{folder}/{entry.name} is not named NNNN_name.sql")
-            found.append(Migration(int(number), name, entry.read_text(encoding="utf-8")))
-    return check_order(found)
+                raise InvalidInput(
+                    f"{package}/{folder}: file name must be NNNN_name.sql, got {entry.name}"
+                )
+            migrations.append(Migration(int(number), name, entry.read_text(encoding="utf-8")))
+    return check_order(migrations)
 
 
 def check_order(migrations: Sequence[Migration]) -> tuple[Migration, ...]:
-    """Sorted, and without a hole or a repeated number."""
+    """Return the migrations in order; raise InvalidInput if a number is missing or repeated."""
     ordered = tuple(sorted(migrations, key=lambda migration: migration.version))
     for position, migration in enumerate(ordered, start=1):
         if migration.version != position:
             raise InvalidInput(
-                f"migration {migration.version} ({migration.name}) stands "
-                f"where number {position} belongs"
+                f"expected migration {position}, found {migration.version} ({migration.name})"
             )
     return ordered
 
 
 def applied_version(snapshot: ReadTransaction) -> int:
-    """The number of the newest migration that this database has seen; 0 for a new file."""
+    """Return the number of the newest migration that ran; 0 for a new file."""
     if not snapshot.value(SQL.migrations_table):
         return 0
     return max((int(row[0]) for row in snapshot.all(SQL.migrations_applied)), default=0)
@@ -79,28 +78,28 @@ def applied_version(snapshot: ReadTransaction) -> int:
 def pending(
     snapshot: ReadTransaction, migrations: Sequence[Migration], subject: str
 ) -> tuple[Migration, ...]:
-    """The migrations still to run, after proof that those which ran are the ones we know."""
+    """Return the pending migrations; raise FormatError if the history is unknown."""
     applied = snapshot.all(SQL.migrations_applied)
     known = {migration.version: migration for migration in migrations}
     for position, (version, name, checksum, _) in enumerate(applied, start=1):
         if version != position:
-            raise FormatError(f"{subject}: migration {position} is missing from its history")
+            raise FormatError(f"{subject}: migration {position} is missing in the history")
         migration = known.get(version)
         if migration is None:
             raise FutureFormat(
-                f"{subject}: is at version {version} ({name}); "
-                f"this Fourfold knows up to {len(known)}"
+                f"{subject}: this Fourfold reads schema versions up to {len(known)}, "
+                f"found {version} ({name})"
             )
         if migration.checksum != checksum:
             raise FormatError(
-                f"{subject}: migration {version} ({name}) ran with another text than this one",
-                hint="Open it with the Fourfold that wrote it, or restore a backup of yours.",
+                f"{subject}: migration {version} ({name}) ran with a different text",
+                hint="Open it with the version of Fourfold that wrote it, or restore a backup.",
             )
     return tuple(migrations[len(applied) :])
 
 
 def migrate(txn: Transaction, migrations: Sequence[Migration], subject: str) -> None:
-    """Run what is pending, inside the caller's transaction."""
+    """Run the pending migrations in the caller's transaction."""
     for migration in pending(txn, migrations, subject):
         try:
             if failpoints.armed:
@@ -126,7 +125,7 @@ _Schema = dict[tuple[str, str], str]
 
 
 class Difference(NamedTuple):
-    """Something that the schema must have, and the text of it in the file, if it is there."""
+    """A schema object that differs, with its expected text and the text found, if any."""
 
     kind: str
     name: str
@@ -137,36 +136,39 @@ class Difference(NamedTuple):
 def differences(
     snapshot: ReadTransaction, migrations: Sequence[Migration], optional: Sequence[str] = ()
 ) -> Iterator[Difference]:
-    """Where the schema of a database is not that of its migrations.
+    """Yield the differences between the schema of a database and that of its migrations.
 
-    `optional` are statements that may have run or not. What the file has beyond them is the
-    business of whoever put it there.
+    `optional` are statements that may or may not have run. Other schema objects are ignored.
     """
-    found: _Schema = {(kind, name): sql for kind, name, sql in snapshot.rows(_SQL.schema_objects)}
-    needed, allowed = _made(tuple(migrations), tuple(optional))
+    schema: _Schema = {(kind, name): sql for kind, name, sql in snapshot.rows(_SQL.schema_objects)}
+    needed, allowed = _build_schema(tuple(migrations), tuple(optional))
     for key, expected in needed.items():
-        if found.get(key) != expected:
-            yield Difference(*key, expected, found.get(key))
+        if schema.get(key) != expected:
+            yield Difference(*key, expected, schema.get(key))
     for key, expected in allowed.items():
-        if key in found and found[key] != expected:
-            yield Difference(*key, expected, found[key])
+        if key in schema and schema[key] != expected:
+            yield Difference(*key, expected, schema[key])
 
 
 @lru_cache(maxsize=8)
-def _made(migrations: tuple[Migration, ...], optional: tuple[str, ...]) -> tuple[_Schema, _Schema]:
-    """The schema that the migrations make, and what the optional statements add to it."""
+def _build_schema(
+    migrations: tuple[Migration, ...], optional: tuple[str, ...]
+) -> tuple[_Schema, _Schema]:
+    """Return the schema that the migrations create, and the additions by optional statements."""
     connection = Connection(":memory:")
     try:
         connection.execute(read_sql("fourfold.kernel", "schema.sql"))
         for migration in migrations:
             connection.execute(migration.sql)
-        needed = _read(connection)
+        needed = _read_schema(connection)
         for statement in optional:
             connection.execute(statement)
-        return needed, {key: sql for key, sql in _read(connection).items() if key not in needed}
+        return needed, {
+            key: sql for key, sql in _read_schema(connection).items() if key not in needed
+        }
     finally:
         connection.close()
 
 
-def _read(connection: Connection) -> _Schema:
+def _read_schema(connection: Connection) -> _Schema:
     return {(kind, name): sql for kind, name, sql in connection.execute(_SQL.schema_objects)}

@@ -44,7 +44,7 @@ class Pauses:
         self._steps = _Steps()
 
     def start(self) -> None:
-        """Begin the first step of this thread."""
+        """Start the first step of this thread."""
         self._steps.began = self._clock()
 
     def pause(self) -> None:
@@ -87,9 +87,7 @@ class _Steps(threading.local):
 
 
 def lower_thread_priority() -> None:
-    """Let this thread, and those that it starts, have the processor when others do not need it.
-    Where a thread has no priority of its own, nothing changes.
-    """
+    """Lower the priority of this thread and of those that it starts. Only effective on Linux."""
     if sys.platform == "linux":
         thread = threading.get_native_id()
         # Only a privileged process may raise its priority again.

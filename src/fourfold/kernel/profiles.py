@@ -1,10 +1,9 @@
-"""Pragma profiles: how a database of each model is opened, applied in the right order and read
-back.
+"""Pragma profiles: how the databases of each model are opened, with every pragma verified.
 
 `page_size` comes first, because SQLite ignores it once the file is in WAL mode. Nothing here runs
-inside a transaction, because `foreign_keys` is silently ignored there. Every pragma is then asked
-for again, and one that did not take effect stops the start-up: a database
-that runs with weaker durability than promised is worse than one that does not open.
+inside a transaction, where SQLite silently ignores `foreign_keys`. Every pragma is read back, and
+one without effect is an error: weaker durability than promised is worse than a database that does
+not open.
 """
 
 from __future__ import annotations
@@ -22,9 +21,7 @@ _SYNCHRONOUS_CODES = {"OFF": 0, "NORMAL": 1, "FULL": 2}
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The pragmas of one kind of database. `page_size` shapes new files only; old ones keep
-    theirs.
-    """
+    """The pragmas of one kind of database. `page_size` applies to new files only."""
 
     name: str
     synchronous: Synchronous = "FULL"
@@ -34,20 +31,22 @@ class Profile:
     foreign_keys: bool = True
     busy_timeout_ms: int = limits.BUSY_TIMEOUT_MS
     rules: tuple[tuple[str, int], ...] = ()
-    """Numbers of the rules by which stored data is read and that no schema shows, by name. A new
-    file keeps them; one that was written under a later number is refused.
+    """Versions, by name, of rules for reading stored data that are not visible in the schema. They
+    are stored in a new file; a file with a newer version is rejected.
     """
 
     def __post_init__(self) -> None:
         size = self.page_size
         if size < 512 or size > 65536 or size & (size - 1):
             raise InvalidInput(
-                f"page size {size} of profile {self.name!r} is not a power of two from 512 to 65536"
+                f"profile {self.name!r}: page size must be a power of two from 512 to 65536, "
+                f"got {size}"
             )
         if self.synchronous not in _SYNCHRONOUS_CODES:
-            raise InvalidInput(f"synchronous={self.synchronous!r} is not FULL, NORMAL or OFF")
+            raise InvalidInput(f"synchronous must be FULL, NORMAL or OFF, got {self.synchronous!r}")
 
     def with_(self, **changes: object) -> Profile:
+        """Return a copy with other values."""
         return replace(self, **changes)  # type: ignore[arg-type]
 
 
@@ -64,29 +63,27 @@ SESSIONS = Profile("sessions", synchronous="FULL")
 PLAIN = Profile("plain", synchronous="FULL")
 
 
-def shape_new_file(connection: Connection, profile: Profile) -> None:
-    """Fix what cannot be changed later. A file left over from a creation that was cut short keeps
-    its pages.
-    """
+def set_page_size(connection: Connection, profile: Profile) -> None:
+    """Set the page size of a new file; after an interrupted creation it cannot change."""
     if not connection.pragma("page_count"):
         connection.pragma("page_size", profile.page_size)
         _expect(connection, "page_size", profile.page_size)
 
 
 def apply_to_writer(connection: Connection, profile: Profile) -> None:
-    """Bring a writing connection to the profile, and prove it."""
+    """Set and verify the pragmas of a writable connection."""
     connection.set_busy_timeout(profile.busy_timeout_ms)
     connection.pragma("journal_mode", "WAL")
     _expect(connection, "journal_mode", "wal")
     connection.pragma("synchronous", profile.synchronous)
     _expect(connection, "synchronous", _SYNCHRONOUS_CODES[profile.synchronous])
-    # The checkpointer decides when the log is folded back, off the commit path.
+    # The checkpointer runs checkpoints, off the commit path.
     connection.wal_autocheckpoint(0)
     _apply_to_any(connection, profile)
 
 
 def apply_to_reader(connection: Connection, profile: Profile) -> None:
-    """Bring a reading connection to the profile; `query_only` is the second lock on the door."""
+    """Set and verify the pragmas of a read-only connection, including `query_only`."""
     connection.set_busy_timeout(profile.busy_timeout_ms)
     connection.pragma("query_only", 1)
     _expect(connection, "query_only", 1)
@@ -96,7 +93,7 @@ def apply_to_reader(connection: Connection, profile: Profile) -> None:
 def _apply_to_any(connection: Connection, profile: Profile) -> None:
     connection.pragma("foreign_keys", int(profile.foreign_keys))
     _expect(connection, "foreign_keys", int(profile.foreign_keys))
-    # Without it a page whose cell pointers are damaged can be read as if it were whole.
+    # Otherwise a page with damaged cell pointers can be read without an error.
     connection.pragma("cell_size_check", 1)
     _expect(connection, "cell_size_check", 1)
     connection.pragma("temp_store", "MEMORY")
@@ -108,12 +105,12 @@ def _apply_to_any(connection: Connection, profile: Profile) -> None:
     _expect(connection, "busy_timeout", profile.busy_timeout_ms)
 
 
-def _expect(connection: Connection, pragma: str, wanted: int | str) -> None:
+def _expect(connection: Connection, pragma: str, expected: int | str) -> None:
     found = connection.pragma(pragma)
     if isinstance(found, str):
         found = found.lower()
-    if found != wanted:
+    if found != expected:
         raise StorageError(
-            f"{connection.filename}: PRAGMA {pragma} is {found!r}, not {wanted!r} as it should be",
-            hint="The file system may not support it: try a local disk, and run `fourfold doctor`.",
+            f"{connection.filename}: expected PRAGMA {pragma} = {expected!r}, found {found!r}",
+            hint="Use a local disk, and run `fourfold doctor`: the file system may not support it.",
         )

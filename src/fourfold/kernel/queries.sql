@@ -1,9 +1,9 @@
 -- name: begin
--- Take the write lock at once, so that a writer never fails half-way for want of it.
+-- Take the write lock at once, so that a writer does not fail half-way.
 BEGIN IMMEDIATE
 
 -- name: begin_read
--- A snapshot; SQLite fixes it at the first read, so one follows directly.
+-- SQLite fixes the state at the first read, so a read follows directly.
 BEGIN DEFERRED
 
 -- name: fix_snapshot
@@ -38,15 +38,15 @@ ON CONFLICT (key) DO UPDATE SET value = excluded.value
 INSERT OR IGNORE INTO kernel_meta (key, value) VALUES (?, ?)
 
 -- name: migrations_table
--- Whether the kernel's tables exist at all.
+-- 1 if the kernel's tables exist.
 SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'schema_migrations'
 
 -- name: user_tables
--- Whether the file holds anything: a new one does not.
+-- 1 if the file has tables; a new one has none.
 SELECT count(*) FROM sqlite_schema
 
 -- name: tables_of_models
--- Every table but the kernel's own.
+-- Every table except the kernel's own.
 SELECT name FROM sqlite_schema
 WHERE type = 'table' AND name NOT LIKE 'sqlite~_%' ESCAPE '~' AND sql NOT LIKE 'CREATE VIRTUAL%'
   AND name NOT IN ('schema_migrations', 'kernel_meta', 'kernel_sequence')
@@ -64,12 +64,12 @@ INSERT OR IGNORE INTO kernel_sequence (name, value) VALUES ('{name}', 0)
 SELECT value FROM kernel_sequence WHERE name = '{name}'
 
 -- name: sequence_claim
--- Text plus one is one: a counter that is none gives no number.
+-- Only integers: text plus one would be one.
 UPDATE kernel_sequence SET value = value + ?1
 WHERE name = '{name}' AND typeof(value) = 'integer' RETURNING value
 
 -- name: sequence_advance
--- Only upwards: a restored database must never hand out a number again.
+-- Only upwards: a restored database must not assign a number twice.
 UPDATE kernel_sequence SET value = max(value, ?1) WHERE name = '{name}'
 
 -- name: sequence_names
@@ -77,15 +77,15 @@ UPDATE kernel_sequence SET value = max(value, ?1) WHERE name = '{name}'
 SELECT name FROM kernel_sequence ORDER BY name
 
 -- name: schema_objects
--- What a database is made of: each thing, the table that it belongs to and how it is made. Statistics come and go.
+-- Every schema object with its SQL text, except statistics.
 SELECT type, name, tbl_name || ': ' || coalesce(sql, 'made with it') FROM sqlite_schema WHERE name NOT LIKE 'sqlite\_stat%' ESCAPE '\'
 
 -- name: table_columns
--- Every column of every table: its declared type, whether it may be NULL, and its place in the key.
+-- Every column of every table: declared type, nullability, and position in the key.
 SELECT t.name, c.name, upper(c.type), c."notnull" OR (c.pk > 0 AND t.sql LIKE '%WITHOUT ROWID%'), c.pk
 FROM sqlite_schema AS t JOIN pragma_table_info(t.name) AS c
 WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite\_%' ESCAPE '\'
 
 -- name: rows_of_other_types
--- The keys of the rows in which some column holds another kind of value than it is declared to.
+-- Keys of rows in which a value does not have the declared type of its column.
 SELECT {key} FROM "{table}" WHERE {conditions}

@@ -1,8 +1,7 @@
 """A bounded pool of read-only connections.
 
-Snapshots never use the writer's connection: it would show them rows that are not committed yet. A
-pool that is used up makes the next reader wait, and then raises an error that can be retried; it
-never grows without bound.
+Read transactions never use the writer's connection, which would show them uncommitted rows. When
+all connections are in use, the next reader waits, and then gets a retryable error.
 """
 
 from __future__ import annotations
@@ -20,21 +19,21 @@ from fourfold.limits import DEADLINE_CHECK_STEPS, READER_WAIT_S
 
 
 class _Reader:
-    """One pooled connection and the deadline of whoever uses it now."""
+    """A pooled connection and the deadline of its current user."""
 
     __slots__ = ("connection", "deadline")
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.deadline = float("inf")
-        connection.set_progress_handler(self._overdue, DEADLINE_CHECK_STEPS)
+        connection.set_progress_handler(self._is_overdue, DEADLINE_CHECK_STEPS)
 
-    def _overdue(self) -> bool:
+    def _is_overdue(self) -> bool:
         return time.monotonic() > self.deadline
 
 
 class ReaderPool:
-    """Up to `size` read-only connections, opened when they are first needed."""
+    """Up to `size` read-only connections, opened on demand."""
 
     def __init__(self, connect: Callable[[], Connection], subject: str, size: int) -> None:
         self._connect = connect
@@ -47,16 +46,18 @@ class ReaderPool:
 
     @property
     def open_readers(self) -> int:
+        """Number of open connections."""
         return self._open
 
     @property
     def in_use(self) -> int:
+        """Number of connections in a read transaction."""
         return self._open - len(self._idle)
 
     @contextmanager
     def snapshot(self, deadline: float, pauses: Pauses | None = None) -> Iterator[ReadTransaction]:
-        """A consistent state, fixed now, for the length of the `with` block."""
-        reader = self._take(deadline)
+        """Open a read transaction for the duration of the block."""
+        reader = self._acquire(deadline)
         reader.deadline = deadline
         snapshot = (
             ReadTransaction(reader.connection, self._subject)
@@ -72,10 +73,10 @@ class ReaderPool:
             yield snapshot
         finally:
             snapshot._end()  # noqa: SLF001
-            self._give_back(reader)
+            self._release(reader)
 
     def close(self) -> None:
-        """Close idle connections now and busy ones when they come back."""
+        """Close idle connections now, and the others when they are released."""
         with self._change:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -84,9 +85,9 @@ class ReaderPool:
         for reader in idle:
             reader.connection.close()
 
-    def _take(self, deadline: float) -> _Reader:
+    def _acquire(self, deadline: float) -> _Reader:
         with self._change:
-            give_up = min(time.monotonic() + READER_WAIT_S, deadline)
+            until = min(time.monotonic() + READER_WAIT_S, deadline)
             while True:
                 if self._closed:
                     raise Closed(f"{self._subject}: the database is closed")
@@ -95,11 +96,11 @@ class ReaderPool:
                 if self._open < self._size:
                     self._open += 1
                     break
-                left = give_up - time.monotonic()
-                if left <= 0 or not self._change.wait(left):
+                remaining = until - time.monotonic()
+                if remaining <= 0 or not self._change.wait(remaining):
                     raise Busy(
                         f"{self._subject}: all {self._size} readers are in use",
-                        hint="Finish long reads, or raise `kernel.readers_max`.",
+                        hint="End long-running reads, or raise `kernel.readers_max`.",
                         retry_after=1.0,
                     )
         try:
@@ -110,14 +111,14 @@ class ReaderPool:
                 self._change.notify()
             raise
 
-    def _give_back(self, reader: _Reader) -> None:
+    def _release(self, reader: _Reader) -> None:
         reader.deadline = float("inf")
         healthy = True
         try:
             if reader.connection.in_transaction:
                 reader.connection.execute(SQL.rollback)
         except DriverError:
-            # A connection that cannot even end its read is replaced by a fresh one.
+            # A connection that cannot end its transaction is replaced.
             healthy = False
         with self._change:
             keep = healthy and not self._closed

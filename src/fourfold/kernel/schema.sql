@@ -1,6 +1,6 @@
--- The tables that the kernel keeps in every database, beside those of the model.
+-- Tables of the kernel in every database, beside those of the model.
 
--- Which migrations have run, with the checksum of the text that ran.
+-- Migrations that ran, with the checksum of their text.
 CREATE TABLE IF NOT EXISTS schema_migrations (
     version    INTEGER PRIMARY KEY,
     name       TEXT NOT NULL,
@@ -8,7 +8,7 @@ CREATE TABLE IF NOT EXISTS schema_migrations (
     applied_at TEXT NOT NULL
 );
 
--- Facts about this file: its identity, what made it, when it was last maintained.
+-- Facts about this file: its id, its model, its last maintenance.
 CREATE TABLE IF NOT EXISTS kernel_meta (
     key   TEXT PRIMARY KEY,
     value TEXT NOT NULL

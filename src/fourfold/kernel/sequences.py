@@ -1,10 +1,10 @@
 """Sequences: dense counters, claimed in the transaction that uses them.
 
-A claim updates the counter's row, so a rollback gives the number back (no gaps) and a commit makes
-it durable together with the rows that carry it (no reuse). At start-up every declared sequence is
-checked: its row must exist, hold an integer, and not be behind the greatest number found in the
-log. A failed check refuses to start; a counter is never made up again, because that would
-hand out numbers that other machines may have seen.
+A claim updates the row of the counter: a rollback returns the number (no gaps), and a commit makes
+it durable together with the rows that contain it (no reuse). When a database is opened, every
+sequence is checked: its row must exist, contain an integer, and not be lower than the greatest
+number in the log. If the check fails, the database does not open; a counter is never recreated,
+because it would assign numbers that other machines may have seen.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ _SQL = load_queries("fourfold.kernel")
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """A counter: how to read it, how to claim `?1` numbers, how to lift it to at least `?1`, and
-    (optionally) the greatest number its log holds. `seed` brings its row into a new database."""
+    """A counter, as SQL statements.
+
+    `claim` adds `?1` numbers, `advance` raises the counter to at least `?1`, `seed` inserts its row
+    into a new database, and `used` selects the greatest number in the log.
+    """
 
     name: str
     read: str
@@ -35,9 +38,9 @@ class Sequence:
 
     @staticmethod
     def named(name: str, *, used: str | None = None) -> Sequence:
-        """A sequence in the kernel's own table. `used` asks for the greatest number in the log."""
+        """Return a sequence of the kernel's own table; `used` selects the greatest number used."""
         if not name.isidentifier():
-            raise InvalidInput(f"sequence name {name!r} is not a plain identifier")
+            raise InvalidInput(f"sequence name must be an identifier, got {name!r}")
         return Sequence(
             name,
             read=_SQL.sequence_read.format(name=name),
@@ -49,9 +52,7 @@ class Sequence:
 
 
 def current(sequence: Sequence, snapshot: ReadTransaction, subject: str) -> int:
-    """The newest number of `sequence` that this snapshot sees; SequenceCorrupt when there is no
-    such thing.
-    """
+    """Return the newest number of `sequence`; raise SequenceCorrupt if its row is invalid."""
     rows = snapshot.all(sequence.read)
     if len(rows) != 1:
         state = "is missing" if not rows else f"has {len(rows)} rows"
@@ -59,23 +60,23 @@ def current(sequence: Sequence, snapshot: ReadTransaction, subject: str) -> int:
     value = rows[0][0]
     if type(value) is not int or value < 0:
         raise SequenceCorrupt(
-            f"{subject}: sequence {sequence.name!r} holds {value!r}, which is not a counter"
+            f"{subject}: sequence {sequence.name!r} must be a non-negative integer, found {value!r}"
         )
     return value
 
 
 def check(sequence: Sequence, snapshot: ReadTransaction, subject: str) -> int:
-    """The current number, after proof that no row of the log carries a greater one."""
+    """Return the newest number; raise SequenceCorrupt if the log contains a greater one."""
     value = current(sequence, snapshot, subject)
     if sequence.used is not None:
         greatest = snapshot.value(sequence.used) or 0
         if type(greatest) is not int:
             raise SequenceCorrupt(
-                f"{subject}: the log of sequence {sequence.name!r} holds {greatest!r} for a number"
+                f"{subject}: the log of sequence {sequence.name!r} has {greatest!r} as a number"
             )
         if greatest > value:
             raise SequenceCorrupt(
                 f"{subject}: sequence {sequence.name!r} is at {value}, "
-                f"but its log goes up to {greatest}"
+                f"but its log contains {greatest}"
             )
     return value

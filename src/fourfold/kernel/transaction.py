@@ -1,9 +1,8 @@
-"""What callers hold while they read or write: a Snapshot, or a Transaction, which is a Snapshot
-that can also write.
+"""Handles for reading and writing: ReadTransaction, and Transaction, which can also write.
 
-A Snapshot sees one committed state and never a half-done one. A Transaction exists only between
-BEGIN IMMEDIATE and COMMIT; once that is over its handle is dead and says so. Neither gives away the
-connection. Driver errors leave as errors of Fourfold's tree.
+A ReadTransaction sees one committed state. A Transaction exists between BEGIN IMMEDIATE and COMMIT;
+after that its handle raises Closed. Neither exposes the connection. Errors of the driver are
+translated to errors of Fourfold.
 """
 
 from __future__ import annotations
@@ -44,91 +43,88 @@ T = TypeVar("T")
 
 SQL = load_queries("fourfold.kernel")
 
-_REFUSALS = (DriverError, TypeError, OverflowError, UnicodeError)
-"""How the driver says no: an error of SQLite's, a value that SQLite has no place for, or stored
-text that is no text any more.
-"""
+_DRIVER_ERRORS = (DriverError, TypeError, OverflowError, UnicodeError)
+"""Errors of the driver: of SQLite, for a value that SQLite cannot store, or for damaged text."""
 
 
 _ONCE = "kernel.once"
-"""Where a transaction keeps which hooks were asked for already."""
+"""Key in the scratch of the hooks registered by `after_commit_once`."""
 
 
-def _over() -> Closed:
+def _ended_error() -> Closed:
     return Closed(
-        "the transaction is over; its handle cannot be used any more",
+        "the transaction has ended",
         hint="Use the handle inside the `with` block or the function that received it.",
     )
 
 
 class _Ended:
-    """Stands in for the connection of a handle whose transaction is over."""
+    """Replaces the connection of a handle whose transaction has ended."""
 
     def __getattr__(self, name: str) -> Any:
-        raise _over()
+        raise _ended_error()
 
 
 _ENDED: Any = _Ended()
 
 
 class ReadTransaction:
-    """Reads of one consistent state."""
+    """Reads of one consistent committed state."""
 
-    __slots__ = ("_connection", "_half_read", "_subject")
+    __slots__ = ("_connection", "_open_cursors", "_subject")
 
     def __init__(self, connection: Connection, subject: str) -> None:
         self._connection: Connection = connection
         self._subject = subject
-        self._half_read: list[Cursor] | None = None
+        self._open_cursors: list[Cursor] | None = None
 
     def all(self, sql: str, params: Params = ()) -> list[Row]:
-        """Every row of the result, at once."""
+        """Return all rows."""
         try:
             return self._connection.execute(sql, params).fetchall()
-        except _REFUSALS as error:
-            raise self._failed(error) from error
+        except _DRIVER_ERRORS as error:
+            raise self._translate(error) from error
 
     def all_as(self, make: Callable[[Row], T], sql: str, params: Params = ()) -> list[T]:
-        """What `make` makes of every row of the result. A row is gone before the next one comes, so
-        many of them are no work for the garbage collector.
+        """Return the result of `make` for every row.
+
+        Rows are not collected in a list first, which saves work for the garbage collector.
         """
         try:
             return list(map(make, self._connection.execute(sql, params)))
-        except _REFUSALS as error:
-            raise self._failed(error) from error
+        except _DRIVER_ERRORS as error:
+            raise self._translate(error) from error
 
     def one(self, sql: str, params: Params = ()) -> Row | None:
-        """The first row, or None."""
+        """Return the first row, or None."""
         try:
             return self._connection.execute(sql, params).fetchone()
-        except _REFUSALS as error:
-            raise self._failed(error) from error
+        except _DRIVER_ERRORS as error:
+            raise self._translate(error) from error
 
     def value(self, sql: str, params: Params = ()) -> Any:
-        """The first column of the first row, or None."""
+        """Return the first column of the first row, or None."""
         row = self.one(sql, params)
         return None if row is None else row[0]
 
     def one_within(self, bytes_max: int, sql: str, params: Params = ()) -> Row | None:
-        """The first row, or None when a value on the way to it has more than so many bytes: SQLite
-        gives up as soon as it has.
-        """
+        """Return the first row, or None if a value exceeds `bytes_max`; SQLite then stops early."""
         connection = self._connection
-        allowed = connection.limit(LENGTH_LIMIT, bytes_max)
+        previous = connection.limit(LENGTH_LIMIT, bytes_max)
         try:
             return connection.execute(sql, params).fetchone()
         except TooBig:
             return None
-        except _REFUSALS as error:
-            raise self._failed(error) from error
+        except _DRIVER_ERRORS as error:
+            raise self._translate(error) from error
         finally:
-            connection.limit(LENGTH_LIMIT, allowed)
+            connection.limit(LENGTH_LIMIT, previous)
 
     def rows(self, sql: str, params: Params = ()) -> Iterator[Row]:
-        """Rows one by one, in bounded memory; read them before the snapshot ends."""
-        if self._half_read is None:
-            self._half_read = []
-        cursors = self._half_read
+        """Yield rows in bounded memory; read them before the transaction ends."""
+        if self._open_cursors is None:
+            self._open_cursors = []
+        cursors = self._open_cursors
         try:
             cursor = self._connection.execute(sql, params)
             cursors.append(cursor)
@@ -136,30 +132,29 @@ class ReadTransaction:
                 yield from cursor
             finally:
                 cursors.remove(cursor)
-        except _REFUSALS as error:
-            raise self._failed(error) from error
+        except _DRIVER_ERRORS as error:
+            raise self._translate(error) from error
 
-    def _failed(self, error: Exception) -> FourfoldError:
-        """The error that the caller sees."""
+    def _translate(self, error: Exception) -> FourfoldError:
+        """Translate an error of the driver."""
         if self._connection is _ENDED:
-            return _over()
+            return _ended_error()
         if isinstance(error, DriverError):
             return translate(error, self._subject)
         if isinstance(error, UnicodeDecodeError):
             return CorruptData(f"{self._subject}: stored text is damaged: {error}")
-        return InvalidInput(f"{self._subject}: a value cannot be stored: {error}")
+        return InvalidInput(f"{self._subject}: cannot store a value: {error}")
 
     def _end(self) -> None:
-        # A result that was not read to its end would hold on to this state, and show it to whoever
-        # uses the connection next.
-        for cursor in self._half_read or ():
+        # An unfinished result would keep this state open for the next user of the connection.
+        for cursor in self._open_cursors or ():
             cursor.close(True)
-        self._half_read = None
+        self._open_cursors = None
         self._connection = _ENDED
 
 
 class BackgroundReadTransaction(ReadTransaction):
-    """Reads of long work, which pauses between them while others write."""
+    """Reads of long work, which pauses between them while other threads write."""
 
     __slots__ = ("_pauses",)
 
@@ -168,17 +163,17 @@ class BackgroundReadTransaction(ReadTransaction):
         self._pauses = pauses
 
     def all(self, sql: str, params: Params = ()) -> list[Row]:
-        """Every row of the result, at once."""
+        """Return all rows."""
         self._pauses.pause()
         return super().all(sql, params)
 
     def one(self, sql: str, params: Params = ()) -> Row | None:
-        """The first row, or None."""
+        """Return the first row, or None."""
         self._pauses.pause()
         return super().one(sql, params)
 
     def rows(self, sql: str, params: Params = ()) -> Iterator[Row]:
-        """Rows one by one, in bounded memory; read them before the snapshot ends."""
+        """Yield rows in bounded memory; read them before the transaction ends."""
         pause = self._pauses.pause
         for row in super().rows(sql, params):
             pause()
@@ -186,9 +181,16 @@ class BackgroundReadTransaction(ReadTransaction):
 
 
 class Transaction(ReadTransaction):
-    """Writes that become visible together, or not at all."""
+    """Writes that become visible together or not at all."""
 
-    __slots__ = ("_acknowledged", "_after_commit", "_cursor", "_touched", "_undone", "scratch")
+    __slots__ = (
+        "_acknowledged",
+        "_after_commit",
+        "_cursor",
+        "_rollback_error",
+        "_touched",
+        "scratch",
+    )
 
     def __init__(
         self,
@@ -199,43 +201,43 @@ class Transaction(ReadTransaction):
         super().__init__(connection, subject)
         self._cursor = connection.cursor()
         self._acknowledged = [] if acknowledged is None else acknowledged
-        """The writer's hooks for when the callers of a commit have their results."""
+        """Hooks of the writer to call after the callers of a commit have their results."""
         self._after_commit: list[Callable[[], None]] | None = None
         self._touched = False
         self.scratch: dict[str, Any] = {}
-        """What requests that share a transaction know of each other's writes. It is gone when the
-        transaction ends or is undone; a request changes it last, when nothing of its own can fail.
+        """Notes shared by the requests of one transaction. They are lost when it ends or is rolled
+        back. A request must change them last, when it cannot fail any more.
         """
-        self._undone: FourfoldError | None = None
-        """Why SQLite undid the transaction before its end, if it did."""
+        self._rollback_error: FourfoldError | None = None
+        """The error with which SQLite rolled back the transaction, if it did."""
 
     def execute(self, sql: str, params: Params = ()) -> None:
-        """Run one statement for its effect."""
+        """Execute one statement."""
         self._touched = True
         if armed:
             failpoints.hit("kernel.statement.before")
         try:
             self._cursor.execute(sql, params)
-        except _REFUSALS as error:
-            raise self._failed(error) from error
+        except _DRIVER_ERRORS as error:
+            raise self._translate(error) from error
         if armed:
             failpoints.hit("kernel.statement.after")
 
     def execute_many(self, sql: str, params: Iterable[Params]) -> None:
-        """Run one statement once for each set of parameters."""
+        """Execute one statement for each set of parameters."""
         self._touched = True
         if failpoints.armed:
             failpoints.hit("kernel.statement.before")
         try:
             self._cursor.executemany(sql, params)
-        except _REFUSALS as error:
-            raise self._failed(error) from error
+        except _DRIVER_ERRORS as error:
+            raise self._translate(error) from error
         if failpoints.armed:
             failpoints.hit("kernel.statement.after")
 
     def execute_rows(self, template: str, rows: Sequence[Row], rest: Row = ()) -> None:
-        """Run a statement that takes the values of many rows where it says `{rows}`, and the
-        parameters `rest` behind them; for very many rows it is run several times.
+        """Execute a statement with the values of `rows` in place of `{rows}`, in several parts if
+        necessary; `rest` are the parameters after them.
         """
         for sql, params in bulk_insert.filled_statements(template, rows, rest):
             self.execute(sql, params)
@@ -243,7 +245,7 @@ class Transaction(ReadTransaction):
     def insert_many(
         self, table: str, columns: tuple[str, ...], rows: Sequence[Row], *, verb: str = "INSERT"
     ) -> None:
-        """Insert rows of any mix of keys, several to a statement: near the speed of C."""
+        """Insert rows, many per statement."""
         for sql, params in bulk_insert.row_statements(table, columns, rows, verb):
             self.execute(sql, params)
 
@@ -256,11 +258,13 @@ class Transaction(ReadTransaction):
         values: tuple[str, Sequence[bytes] | Sequence[str]],
         lengths: str | None = None,
     ) -> None:
-        """Insert rows of one key: the same `fixed` columns, a counter that goes up by one, one
-        value each.
+        """Insert rows of one key in one statement, with the values bound as an array.
 
-        The whole batch is one statement over an array in memory: the speed of C. `lengths` names a
-        column that receives the length of each value.
+        Args:
+            fixed: Columns with the same value in every row.
+            counter: A column and its first value; it increases by one per row.
+            values: A column and its values, one per row.
+            lengths: A column for the length of each value.
         """
         if not values[1]:
             return
@@ -282,56 +286,56 @@ class Transaction(ReadTransaction):
         counted: Mapping[tuple[str, ...], int],
         varying: Mapping[str, Sequence[Any]],
     ) -> None:
-        """Insert `count` rows that share the values of `fixed`. The columns of each group in
-        `counted` go up by one from row to row; those of `varying` have a value for each row.
+        """Insert `count` similar rows.
+
+        Args:
+            fixed: Columns with the same value in every row.
+            counted: Groups of columns with their first value; it increases by one per row.
+            varying: Columns with one value per row.
         """
         for sql, params in bulk_insert.alike_statements(table, fixed, counted, varying, count):
             self.execute(sql, params)
 
     @property
     def changes(self) -> int:
-        """Rows that the last statement changed."""
+        """Number of rows that the last statement changed."""
         return self._connection.changes()
 
     @property
     def total_changes(self) -> int:
-        """Rows that were ever changed through this database, also by transactions that were undone:
-        the same number twice means that nothing was written between.
-        """
+        """Number of rows ever changed on this connection, including changes rolled back."""
         return self._connection.total_changes()
 
     @property
     def is_over(self) -> bool:
-        """Whether an error undid the transaction, so that nothing more can be done in it."""
-        return self._undone is not None
+        """True if an error rolled back the transaction, which then cannot be used any more."""
+        return self._rollback_error is not None
 
     def claim(self, sequence: Counter, count: int = 1) -> int:
-        """Take the next `count` numbers of `sequence`; the first of them."""
+        """Claim the next `count` numbers of `sequence`; return the first."""
         if count < 1:
-            raise InvalidInput(f"cannot claim {count} numbers of sequence {sequence.name!r}")
+            raise InvalidInput(f"sequence {sequence.name!r}: count must be at least 1, got {count}")
         self._touched = True
         rows = self.all(sequence.claim, (count,))
         if len(rows) != 1:
             raise SequenceCorrupt(
-                f"{self._subject}: sequence {sequence.name!r} has {len(rows)} rows instead of one"
+                f"{self._subject}: sequence {sequence.name!r}: expected 1 row, found {len(rows)}"
             )
         return int(rows[0][0]) - count + 1
 
     @contextmanager
     def savepoint(self) -> Iterator[Transaction]:
-        """A step that can fail on its own: an exception undoes the step and leaves the rest of the
-        transaction.
-        """
+        """Open a savepoint: an exception rolls back the block, but not the transaction."""
         hooks = len(self._after_commit or ())
         self._savepoint_begin()
         try:
             yield self
         except BaseException:
             if self._after_commit is not None and len(self._after_commit) > hooks:
-                # Something in the step was through already, and may have left word in the scratch.
+                # A completed part of the block may have left notes in the scratch.
                 del self._after_commit[hooks:]
                 self.scratch.clear()
-            self._savepoint_undo()
+            self._savepoint_rollback()
             raise
         self._savepoint_release()
 
@@ -339,12 +343,14 @@ class Transaction(ReadTransaction):
     def confined(
         self, *, reads: Callable[[str], bool], changes: Callable[[str], bool]
     ) -> Iterator[None]:
-        """Keep the statements of the block to some tables, for SQL that is not our own: those that
-        `reads` accepts, and of these only what `changes` accepts may be changed.
+        """Restrict the statements of the block to some tables, for foreign SQL.
+
+        Tables that `reads` accepts may be read; of these, those that `changes` accepts may be
+        changed.
 
         Raises:
-            Refused: a statement touches another table, or does more than read and change tables
-                and indexes, such as COMMIT, ATTACH or PRAGMA.
+            Refused: A statement uses another table, or is not a query or a change of tables and
+                indexes: for example COMMIT, ATTACH or PRAGMA.
         """
         with Confinement(reads, changes).apply_to(self._connection) as confinement:
             try:
@@ -355,31 +361,31 @@ class Transaction(ReadTransaction):
                 raise Refused(f"{confinement.denied} is not allowed here") from error
 
     def after_commit(self, hook: Callable[[], None]) -> None:
-        """Call `hook` once the transaction is committed, before its caller hears of it. It must not
-        raise.
-        """
+        """Call `hook` after the commit, before the caller returns. It must not raise."""
         if self._after_commit is None:
             self._after_commit = []
         self._after_commit.append(hook)
 
     def after_commit_once(self, hook: Callable[[], None]) -> None:
-        """The same, and once however many of those who share the transaction ask for it. Like the
-        scratch, it is for the end of a request's work.
+        """Call `hook` after the commit, once for all requests that share the transaction.
+
+        Like a change of the scratch, this must come last in a request.
         """
-        asked: list[Callable[[], None]] = self.scratch.setdefault(_ONCE, [])
-        if hook not in asked:
-            asked.append(hook)
+        hooks: list[Callable[[], None]] = self.scratch.setdefault(_ONCE, [])
+        if hook not in hooks:
+            hooks.append(hook)
             self.after_commit(hook)
 
     def after_acknowledge(self, hook: Callable[[], None]) -> None:
-        """Call `hook` after the commit, once everyone who shares it has a result. It must not
-        raise; an error is logged.
+        """Call `hook` after all callers of the commit have their results.
+
+        It must not raise; an error is logged.
         """
         self.after_commit(partial(self._acknowledged.append, hook))
 
-    def _refuse_if_undone(self) -> None:
-        if self._undone is not None:
-            raise self._undone
+    def _check_not_rolled_back(self) -> None:
+        if self._rollback_error is not None:
+            raise self._rollback_error
 
     def _savepoint_begin(self) -> None:
         self._run(SQL.savepoint)
@@ -389,26 +395,28 @@ class Transaction(ReadTransaction):
             failpoints.hit("kernel.savepoint.release")
         self._run(SQL.release)
 
-    def _savepoint_undo(self) -> None:
-        # A full disk or an interrupt may have undone the whole transaction already.
-        if self._undone is None:
+    def _savepoint_rollback(self) -> None:
+        # A full disk or an interrupt may have rolled back the whole transaction.
+        if self._rollback_error is None:
             self._run(SQL.rollback_to)
             self._run(SQL.release)
 
     def _run(self, sql: str) -> None:
         try:
             self._connection.execute(sql)
-        except _REFUSALS as error:
-            raise self._failed(error) from error
+        except _DRIVER_ERRORS as error:
+            raise self._translate(error) from error
 
-    def _failed(self, error: Exception) -> FourfoldError:
-        """The error that the caller sees. When SQLite answered it by undoing the transaction, the
-        handle is dead: what came after would be written on its own, statement by statement.
+    def _translate(self, error: Exception) -> FourfoldError:
+        """Translate an error of the driver.
+
+        If SQLite rolled back the transaction, end the handle: further statements would be committed
+        one by one.
         """
         ended = self._connection is _ENDED
-        translated = super()._failed(error)
+        translated = super()._translate(error)
         if not ended and not self._connection.in_transaction:
-            self._undone = translated
+            self._rollback_error = translated
             self._end()
         return translated
 

@@ -187,7 +187,7 @@ class Writer:
         except DriverError as error:
             translated = translate(error, self.subject)
             if isinstance(translated, LockTimeout):
-                self.metrics.busy()
+                self.metrics.record_busy()
             raise translated from error
         if self._preallocator is not None and self._preallocator.needed:
             self._preallocator.extend()
@@ -249,9 +249,9 @@ class Writer:
         return self.failure
 
     def _record(self, seconds: float) -> None:
-        self.metrics.committed(seconds)
+        self.metrics.record_commit(seconds)
         if seconds > self._slow_s:
-            self.metrics.slow(seconds)
+            self.metrics.record_slow(seconds)
             _log.warning("%s: slow transaction: %.0f ms", self.subject, seconds * 1000)
 
     def _is_overdue(self) -> bool:
