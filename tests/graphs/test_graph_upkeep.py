@@ -69,7 +69,7 @@ def test_metrics_have_every_name_of_the_specification_and_never_a_row(graphs, ty
 
 def test_a_vacuum_waits_for_nobody_and_is_refused_while_somebody_reads(graphs, types):
     graphs.insert_parent(APP, parent(types))
-    with graphs.snapshot(), pytest.raises(Busy, match="snapshots are open"):
+    with graphs.snapshot(), pytest.raises(Busy, match="read transactions are open"):
         graphs.vacuum()
     graphs.vacuum()
     graphs.analyze()

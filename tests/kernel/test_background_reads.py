@@ -26,7 +26,7 @@ def log_bytes(database):
     return database.path.with_name(f"{database.path.name}-wal").stat().st_size
 
 
-def test_reads_one_after_the_other_do_not_let_the_log_grow(database, monkeypatch):
+def test_background_reads_do_not_let_the_log_grow(database, monkeypatch):
     monkeypatch.setattr(limits, "BACKGROUND_LOG_BYTES", limits.MIB)
     for _ in range(WRITTEN):
         with database.read_in_background() as snapshot:
@@ -37,7 +37,7 @@ def test_reads_one_after_the_other_do_not_let_the_log_grow(database, monkeypatch
     assert log_bytes(database) < 20 * limits.MIB
 
 
-def test_a_read_in_the_background_has_no_deadline(tmp_path):
+def test_read_in_the_background_has_no_deadline(tmp_path):
     options = Options(transaction_deadline_s=0.0)
     with (
         Database.open(tmp_path / "d.sqlite", migrations=TABLE, options=options) as database,
@@ -47,7 +47,7 @@ def test_a_read_in_the_background_has_no_deadline(tmp_path):
         assert snapshot.value(rows + "SELECT count(*) FROM n") == 300_000
 
 
-def test_a_reader_in_another_process_waits_for_the_writer(database, monkeypatch):
+def test_reader_in_another_process_waits_for_the_writer(database, monkeypatch):
     monkeypatch.setattr(limits, "BACKGROUND_LOG_BYTES", 0)
     write(database)
     naps = []
@@ -65,7 +65,7 @@ def test_a_reader_in_another_process_waits_for_the_writer(database, monkeypatch)
     assert len(naps) == 3
 
 
-def test_generation_of_a_log_changes_when_it_starts_again(database):
+def test_log_generation_changes_when_log_restarts(database):
     write(database)
     before = log_generation(database.path, 0)
     write(database)

@@ -59,7 +59,7 @@ def visible(folder):
     return sorted(each.name for each in folder.iterdir())
 
 
-def test_a_backup_says_what_it_holds(path, tmp_path):
+def test_backup_sidecar_describes_the_copy(path, tmp_path):
     with filled(path) as db:
         sidecar = db.backup(tmp_path / "copy.db")
         with db.read() as snapshot:
@@ -81,7 +81,7 @@ def test_a_backup_says_what_it_holds(path, tmp_path):
     assert read_sidecar(tmp_path / "copy.db") == sidecar == verify_backup(tmp_path / "copy.db")
 
 
-def test_a_backup_is_a_whole_database_in_one_file(copy):
+def test_backup_is_a_standalone_database_file(copy):
     # Without a log beside it, and without needing one: it can lie on read-only media.
     assert copy.read_bytes()[18:20] == b"\x01\x01"
     before = visible(copy.parent)
@@ -90,7 +90,7 @@ def test_a_backup_is_a_whole_database_in_one_file(copy):
     assert visible(copy.parent) == before
 
 
-def test_a_backup_is_noted_in_the_database(path, tmp_path):
+def test_backup_time_is_recorded_in_the_database(path, tmp_path):
     with filled(path) as db:
         assert db.metrics().last_backup_ts is None
         sidecar = db.backup(tmp_path / "copy.db")
@@ -100,7 +100,7 @@ def test_a_backup_is_noted_in_the_database(path, tmp_path):
         verify_backup(tmp_path / "copy too.db")
 
 
-def test_a_backup_shows_progress_up_to_the_last_page(path, tmp_path):
+def test_backup_reports_progress_up_to_last_page(path, tmp_path):
     seen = []
     with filled(path) as db:
         db.backup(tmp_path / "copy.db", lambda done, total: seen.append((done, total)))
@@ -109,7 +109,7 @@ def test_a_backup_shows_progress_up_to_the_last_page(path, tmp_path):
     assert seen[-1][0] == seen[-1][1] > 0
 
 
-def test_a_backup_during_writes_is_one_consistent_state(path, tmp_path, monkeypatch):
+def test_backup_during_writes_is_one_consistent_state(path, tmp_path, monkeypatch):
     # Small steps, so that many commits fall between the first page and the last.
     monkeypatch.setattr("fourfold.limits.BACKUP_PAGES_PER_STEP", 1)
     with filled(path, 200) as db:
@@ -151,7 +151,7 @@ def test_a_backup_during_writes_is_one_consistent_state(path, tmp_path, monkeypa
     assert reached == sorted(reached)
 
 
-def test_a_backup_never_replaces_a_file(path, tmp_path):
+def test_backup_never_replaces_a_file(path, tmp_path):
     (tmp_path / "copy.db").write_text("precious")
     with filled(path) as db:
         with pytest.raises(AlreadyExists):
@@ -162,13 +162,13 @@ def test_a_backup_never_replaces_a_file(path, tmp_path):
     assert (tmp_path / "copy.db").read_text() == "precious"
 
 
-def test_a_backup_goes_into_a_new_folder(path, tmp_path):
+def test_backup_goes_into_a_new_folder(path, tmp_path):
     with filled(path) as db:
         db.backup(tmp_path / "a" / "b" / "copy.db")
     verify_backup(tmp_path / "a" / "b" / "copy.db")
 
 
-def test_a_backup_where_there_is_no_folder_is_refused(path, tmp_path):
+def test_backup_is_refused_below_a_file(path, tmp_path):
     (tmp_path / "file").write_text("")
     with filled(path) as db, pytest.raises(StorageError, match="not a folder"):
         db.backup(tmp_path / "file" / "copy.db")
@@ -176,9 +176,7 @@ def test_a_backup_where_there_is_no_folder_is_refused(path, tmp_path):
 
 @pytest.mark.parametrize("point", ["kernel.backup.copied", "kernel.backup.renamed"])
 @pytest.mark.parametrize("action", ["raise", "full"])
-def test_a_backup_that_fails_leaves_nothing_visible_and_can_be_repeated(
-    path, tmp_path, point, action
-):
+def test_failed_backup_leaves_no_files_and_can_be_repeated(path, tmp_path, point, action):
     folder = tmp_path / "backups"
     with filled(path) as db:
         failpoints.arm(point, action)
@@ -190,7 +188,7 @@ def test_a_backup_that_fails_leaves_nothing_visible_and_can_be_repeated(
     verify_backup(folder / "copy.db")
 
 
-def test_a_backup_whose_progress_is_interrupted_leaves_nothing_visible(path, tmp_path):
+def test_backup_interrupted_in_progress_leaves_no_files(path, tmp_path):
     def interrupt(_done, _total):
         raise KeyboardInterrupt
 
@@ -202,7 +200,7 @@ def test_a_backup_whose_progress_is_interrupted_leaves_nothing_visible(path, tmp
         db.transact(ledger.put("x"))
 
 
-def test_leftovers_of_a_backup_that_was_cut_short_do_no_harm(path, tmp_path):
+def test_leftovers_of_interrupted_backup_are_harmless(path, tmp_path):
     for name in (".copy.db.partial", ".copy.db.partial-journal", ".copy.db.json.partial"):
         (tmp_path / name).write_bytes(b"leftover" * 1000)
     with filled(path) as db:
@@ -211,7 +209,7 @@ def test_leftovers_of_a_backup_that_was_cut_short_do_no_harm(path, tmp_path):
     assert [name for name in visible(tmp_path) if "partial" in name] == []
 
 
-def test_a_backup_of_a_corrupt_database_is_refused_and_leaves_nothing(path, tmp_path):
+def test_backup_of_corrupt_database_fails_and_leaves_no_files(path, tmp_path):
     filled(path, 200).close()
     damage_a_table_page(path)
     with ledger.open_ledger(path, sequences=()) as db, pytest.raises(CorruptData):
@@ -248,19 +246,19 @@ def test_verification_finds_a_wrong_size(copy, change):
         verify_backup(copy)
 
 
-def test_a_copy_without_a_sidecar_was_never_finished(copy):
+def test_copy_without_sidecar_is_incomplete(copy):
     copy.with_name("copy.db.json").unlink()
     with pytest.raises(NotFound, match="incomplete"):
         verify_backup(copy)
 
 
-def test_a_sidecar_without_a_copy_is_not_a_backup(copy):
+def test_sidecar_without_a_copy_is_not_a_backup(copy):
     copy.unlink()
     with pytest.raises(NotFound, match="the copy is missing"):
         verify_backup(copy)
 
 
-def test_a_sidecar_from_the_future_is_refused(copy):
+def test_sidecar_of_newer_format_is_refused(copy):
     rewrite(copy, format=2, a_field_that_nobody_knows_yet=[1, 2, 3])
     with pytest.raises(FutureFormat, match="format 2"):
         verify_backup(copy)
@@ -270,7 +268,7 @@ def test_a_sidecar_from_the_future_is_refused(copy):
     "text",
     [b"", b"not json", b"[]", b"{}", b'{"format": "1"}', b'{"format": 1}', b"\xff\xfe"],
 )
-def test_a_sidecar_that_is_none_is_corrupt(copy, text):
+def test_invalid_sidecar_is_corrupt(copy, text):
     copy.with_name("copy.db.json").write_bytes(text)
     with pytest.raises(CorruptData, match="sidecar"):
         verify_backup(copy)
@@ -288,13 +286,13 @@ def test_a_sidecar_that_is_none_is_corrupt(copy, text):
     ],
     ids=str,
 )
-def test_verification_finds_a_sidecar_that_speaks_of_something_else(copy, change):
+def test_verification_finds_sidecar_of_another_database(copy, change):
     rewrite(copy, **change)
     with pytest.raises(CorruptData):
         verify_backup(copy)
 
 
-def test_verification_checks_the_database_and_not_only_its_checksum(copy):
+def test_verification_checks_integrity_beside_checksum(copy):
     damage_a_table_page(copy)
     data = copy.read_bytes()
     rewrite(copy, sha256=hashlib.sha256(data).hexdigest(), size=len(data))
@@ -302,7 +300,7 @@ def test_verification_checks_the_database_and_not_only_its_checksum(copy):
         verify_backup(copy)
 
 
-def test_a_foreign_database_with_a_sidecar_is_not_a_backup(copy):
+def test_foreign_database_with_a_sidecar_is_not_a_backup(copy):
     copy.unlink()
     ledger.edit(copy, "CREATE TABLE theirs (a)")
     data = copy.read_bytes()
@@ -312,7 +310,7 @@ def test_a_foreign_database_with_a_sidecar_is_not_a_backup(copy):
     assert isinstance(caught.value, ForeignFile)
 
 
-def test_a_database_can_be_backed_up_without_opening_it_and_beside_its_writer(path, tmp_path):
+def test_inspection_backs_up_database_beside_its_writer(path, tmp_path):
     with filled(path) as db:
         sidecar = inspection.back_up(path, tmp_path / "copy.db")
         assert sidecar.sequences == {"entry": 10}
@@ -320,7 +318,7 @@ def test_a_database_can_be_backed_up_without_opening_it_and_beside_its_writer(pa
     assert verify_backup(tmp_path / "copy.db") == sidecar
 
 
-def test_a_backup_is_possible_when_the_writer_has_failed(path, tmp_path):
+def test_backup_works_after_writer_failed(path, tmp_path):
     with (
         FaultyDisk() as disk,
         ledger.open_ledger(
@@ -336,7 +334,7 @@ def test_a_backup_is_possible_when_the_writer_has_failed(path, tmp_path):
     verify_backup(tmp_path / "copy.db")
 
 
-def test_a_backup_does_not_need_a_free_reader(path, tmp_path):
+def test_backup_does_not_need_a_free_reader(path, tmp_path):
     with ledger.open_ledger(path, options=Options(readers_max=1)) as db, db.read():
         db.backup(tmp_path / "copy.db")
     verify_backup(tmp_path / "copy.db")

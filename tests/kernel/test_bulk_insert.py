@@ -82,17 +82,17 @@ def same_in_both_ways(db, width, lengths):
 
 
 @pytest.mark.parametrize("part", range(6))
-def test_every_length_is_stored_as_a_plain_loop_stores_it(wide_tables, part):
+def test_rows_of_any_count_equal_a_plain_loop(wide_tables, part):
     same_in_both_ways(wide_tables, 3, range(part * 100, part * 100 + 101))
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_every_width_is_stored_as_a_plain_loop_stores_it(wide_tables, width):
+def test_rows_of_any_width_equal_a_plain_loop(wide_tables, width):
     same_in_both_ways(wide_tables, width, [0, 1, 2, 3, 50, 51, 127, 128, 129, 200])
 
 
 @pytest.mark.parametrize("width", [1, 3, 16, 17, 100, 2048])
-def test_no_statement_binds_more_variables_than_the_limit(width):
+def test_statement_binds_limited_variables(width):
     texts = set()
     for length in (1, 5, 127, 128, 129, 1000):
         made = list(bulk_insert.row_statements("t", wide(width), [(0,) * width] * length))
@@ -112,7 +112,7 @@ def wrong(rows):
 
 @pytest.mark.parametrize("position", [0, 1, 130, 299])
 @pytest.mark.parametrize("bad", [(), (1,), (1, 2, 3)])
-def test_a_row_of_the_wrong_width_is_refused_and_nothing_of_the_batch_is_left(db, position, bad):
+def test_row_of_wrong_width_rejects_whole_batch(db, position, bad):
     rows = [(n, "x") for n in range(1, 300)]
     rows.insert(position, bad)
     with pytest.raises(InvalidInput, match="each row must have 2 values: seq, body"):
@@ -125,20 +125,20 @@ def test_a_row_of_the_wrong_width_is_refused_and_nothing_of_the_batch_is_left(db
 @pytest.mark.parametrize(
     "rows", [[(1, "a", 2), ("b",)], [(1,), ("a", 2, "b")], [(1, "a", 2, "b"), ()]]
 )
-def test_rows_whose_wrong_widths_add_up_are_refused_too(db, rows):
+def test_rows_whose_wrong_widths_add_up_are_refused(db, rows):
     with pytest.raises(InvalidInput, match="each row must have 2 values"):
         db.transact(wrong(rows))
     assert ledger.entries(db) == []
 
 
-def test_a_row_that_breaks_a_constraint_leaves_nothing_of_the_batch(db):
+def test_constraint_violation_rejects_whole_batch(db):
     rows = [(n, "x") for n in range(1, 300)] + [(7, "again")]
     with pytest.raises(Conflict, match="UNIQUE"):
         db.transact(wrong(rows))
     assert ledger.entries(db) == []
 
 
-def test_the_verb_decides_about_rows_that_exist(db):
+def test_verb_decides_about_existing_rows(db):
     with db.write() as txn:
         txn.insert_many("entry", ("seq", "body"), [(1, "old"), (2, "old")])
         txn.insert_many("entry", ("seq", "body"), [(2, "new"), (3, "new")], verb="INSERT OR IGNORE")
@@ -149,7 +149,7 @@ def test_the_verb_decides_about_rows_that_exist(db):
             txn.insert_many("entry", ("seq", "body"), [(9, "x")], verb="DELETE")
 
 
-def test_names_are_quoted_and_cannot_smuggle_sql(db):
+def test_names_are_quoted_against_sql_injection(db):
     odd = 'odd "name"; DROP TABLE entry; --'
     with db.write() as txn:
         quoted = odd.replace('"', '""')
@@ -192,7 +192,7 @@ def series(tmp_path_factory):
     start=st.integers(-(2**40), 2**40),
     fixed=st.tuples(st.integers(-5, 5), st.one_of(st.none(), st.text(), st.binary(), st.floats())),
 )
-def test_a_series_is_stored_as_a_plain_loop_stores_it(series, values, start, fixed):
+def test_series_equals_a_plain_loop(series, values, start, fixed):
     def ask(txn, table):
         return txn.all(
             "SELECT stream, kind, typeof(kind), seq, typeof(seq), value, typeof(value), size"
@@ -214,7 +214,7 @@ def test_a_series_is_stored_as_a_plain_loop_stores_it(series, values, start, fix
         raise ZeroDivisionError
 
 
-def test_a_series_keeps_text_as_text_and_blobs_as_blobs(series):
+def test_series_keeps_text_as_text_and_blobs_as_blobs(series):
     with pytest.raises(ZeroDivisionError), series.write() as txn:
         for stream, values in enumerate((["1", "2.5", "é"], [b"1", b"2.5", b"\xff"])):
             txn.insert_series(
@@ -235,7 +235,7 @@ def test_a_series_keeps_text_as_text_and_blobs_as_blobs(series):
         raise ZeroDivisionError
 
 
-def test_a_series_without_a_column_for_lengths_leaves_it_null(series):
+def test_series_without_a_column_for_lengths_leaves_it_null(series):
     with pytest.raises(ZeroDivisionError), series.write() as txn:
         txn.insert_series("fast", fixed={"stream": 1}, counter=("seq", 1), values=("value", ["x"]))
         assert txn.all("SELECT seq, value, size FROM fast") == [(1, "x", None)]
@@ -247,7 +247,7 @@ def test_a_series_without_a_column_for_lengths_leaves_it_null(series):
     [[1, 2], [0.5], [None], ["a", b"b"], [b"b", "a"], ["a", None], ["\ud800"], b"bytes", [["a"]]],
     ids=repr,
 )
-def test_a_series_of_anything_but_bytes_or_text_is_refused(series, values):
+def test_series_of_anything_but_bytes_or_text_is_refused(series, values):
     def work(txn):
         txn.insert_series("fast", fixed={"stream": 1}, counter=("seq", 1), values=("value", values))
 
@@ -257,7 +257,7 @@ def test_a_series_of_anything_but_bytes_or_text_is_refused(series, values):
         assert snapshot.value("SELECT count(*) FROM fast") == 0
 
 
-def test_a_series_that_meets_a_number_in_use_leaves_nothing(series):
+def test_series_with_used_number_inserts_nothing(series):
     def work(txn):
         for start in (5, 1):
             txn.insert_series(
@@ -270,7 +270,7 @@ def test_a_series_that_meets_a_number_in_use_leaves_nothing(series):
         assert snapshot.value("SELECT count(*) FROM fast") == 0
 
 
-def test_execute_many_takes_any_iterable_and_changes_counts_the_last_statement(db):
+def test_execute_many_accepts_any_iterable_and_counts_changes(db):
     with db.write() as txn:
         txn.execute_many("INSERT INTO entry VALUES (?, ?)", ((n, "x") for n in range(1, 11)))
         txn.execute("UPDATE entry SET body = 'y' WHERE seq > 4")
@@ -285,9 +285,7 @@ def test_execute_many_takes_any_iterable_and_changes_counts_the_last_statement(d
     varying=st.integers(0, 4),
     count=st.sampled_from([0, 1, 2, 3, 50, 127, 128, 129, 300]),
 )
-def test_rows_that_are_alike_are_stored_as_a_plain_loop_stores_them(
-    wide_tables, fixed, starts, varying, count
-):
+def test_similar_rows_equal_a_plain_loop(wide_tables, fixed, starts, varying, count):
     width = len(fixed) + 2 * len(starts) + varying
     if not width:
         return
@@ -311,13 +309,13 @@ def test_rows_that_are_alike_are_stored_as_a_plain_loop_stores_them(
         raise ZeroDivisionError
 
 
-def test_rows_that_are_alike_need_as_many_values_as_there_are_rows(wide_tables):
+def test_similar_rows_need_one_value_per_row(wide_tables):
     with pytest.raises(InvalidInput, match="3 values"), wide_tables.write() as txn:
         txn.insert_alike("bulk_1", 3, fixed={}, counted={}, varying={"c0": [1, 2]})
 
 
 @pytest.mark.parametrize("own", [0, 1, 15, 100, 2000])
-def test_no_statement_of_rows_that_are_alike_binds_more_variables_than_the_limit(own):
+def test_statement_of_similar_rows_binds_limited_variables(own):
     varying = {f"v{n}": list(range(1000)) for n in range(own)}
     made = list(bulk_insert.alike_statements("t", {"a": 1, "b": 2}, {("c", "d"): 1}, varying, 1000))
     assert max(len(params) for _, params in made) <= limits.BULK_VARIABLES_MAX
@@ -334,7 +332,7 @@ ADD = (
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 127, 128, 129, 1000])
-def test_a_statement_takes_the_values_of_any_number_of_rows(wide_tables, count):
+def test_template_accepts_any_number_of_rows(wide_tables, count):
     with pytest.raises(ZeroDivisionError), wide_tables.write() as txn:
         txn.insert_many("bulk_1", ("id", "c0"), [(key, 0) for key in range(1000)])
         txn.execute_rows(ADD, [(key, key) for key in range(count)], (2,))

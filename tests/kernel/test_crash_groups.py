@@ -54,7 +54,7 @@ def chain(folder, seed, kills):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_kill_in_the_middle_of_commits_loses_nothing_acknowledged(tmp_path, mode):
+def test_kill_during_commits_loses_nothing_acknowledged(tmp_path, mode):
     random = Random(mode)
     acknowledged = Acknowledged()
     for _ in range(2):
@@ -63,7 +63,7 @@ def test_a_kill_in_the_middle_of_commits_loses_nothing_acknowledged(tmp_path, mo
     assert len(acknowledged.entries) > 20
 
 
-def test_a_kill_while_a_database_opens_leaves_it_as_it_was(tmp_path):
+def test_kill_during_open_leaves_database_unchanged(tmp_path):
     random = Random(5)
     acknowledged = Acknowledged()
     job = some_job(tmp_path, "threads", random)
@@ -85,7 +85,7 @@ def test_hundreds_of_kills_in_chains_lose_nothing_acknowledged(tmp_path):
 
 
 @pytest.mark.slow
-def test_kills_at_every_stage_of_opening_leave_the_database_as_it_was(tmp_path):
+def test_kill_at_each_stage_of_open_leaves_database_unchanged(tmp_path):
     random = Random(11)
     acknowledged = Acknowledged()
     for _ in range(40):

@@ -86,7 +86,7 @@ def sweep(folder, point, hits, mode="mixture", synchronous="FULL"):
 
 
 @pytest.mark.parametrize("point", WORK_POINTS)
-def test_a_kill_at_any_point_of_the_work_loses_nothing_acknowledged(tmp_path, point):
+def test_kill_at_any_failpoint_loses_nothing_acknowledged(tmp_path, point):
     sweep(tmp_path, point, (4,) if ".backup." not in point else (1,))
 
 
@@ -101,7 +101,7 @@ def test_kills_at_many_hits_of_a_point_lose_nothing_acknowledged(tmp_path, point
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["thread", "threads", "coroutines"])
 @pytest.mark.parametrize("point", EVERY_GROUP)
-def test_kills_around_the_commits_of_a_crowd_lose_nothing_acknowledged(tmp_path, point, mode):
+def test_kill_around_group_commits_loses_nothing_acknowledged(tmp_path, point, mode):
     sweep(tmp_path, f"kernel.{point}", MANY_HITS, mode)
 
 
@@ -118,7 +118,7 @@ def test_kills_around_the_commits_of_a_crowd_lose_nothing_acknowledged(tmp_path,
         ("kernel.acknowledge.before", 1),
     ],
 )
-def test_the_commit_decides_whether_an_unacknowledged_request_is_there(tmp_path, point, there):
+def test_commit_decides_if_unacknowledged_request_is_stored(tmp_path, point, there):
     job = work_job(tmp_path, "thread")
     acknowledged = kill_at(job, point, 6, Acknowledged())
     assert sorted(acknowledged.entries) == [1, 2, 3, 4, 5]
@@ -127,14 +127,14 @@ def test_the_commit_decides_whether_an_unacknowledged_request_is_there(tmp_path,
 
 @pytest.mark.parametrize("point", ["kernel.statement.before", "kernel.statement.after"])
 @pytest.mark.parametrize("hit", [1, 4, 9])
-def test_a_kill_while_a_database_is_created_leaves_nothing_in_the_way(tmp_path, point, hit):
+def test_kill_during_creation_does_not_block_next_open(tmp_path, point, hit):
     creation_in_the_way(tmp_path, point, hit)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["kernel.statement.before", "kernel.statement.after"])
 @pytest.mark.parametrize("hit", [2, 3, 5, 6, 7, 8, 10])
-def test_a_kill_at_each_statement_of_a_creation_leaves_nothing_in_the_way(tmp_path, point, hit):
+def test_kill_at_each_creation_statement_does_not_block_next_open(tmp_path, point, hit):
     creation_in_the_way(tmp_path, point, hit)
 
 
@@ -162,7 +162,7 @@ def creation_in_the_way(folder, point, hit):
 
 @pytest.mark.parametrize("point", MIGRATION_POINTS)
 @pytest.mark.parametrize("hit", [1, 2, 3])
-def test_a_kill_in_a_migration_leaves_the_old_version_whole(tmp_path, point, hit):
+def test_kill_in_migration_leaves_old_version_intact(tmp_path, point, hit):
     if point == "kernel.migration.backed_up":
         hit = 1  # One backup for all pending migrations.
     job, acknowledged = filled(tmp_path, 30)
@@ -174,7 +174,7 @@ def test_a_kill_in_a_migration_leaves_the_old_version_whole(tmp_path, point, hit
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["kernel.statement.before", "kernel.statement.after"])
-def test_a_kill_at_each_statement_of_a_migration_leaves_the_old_version_whole(tmp_path, point):
+def test_kill_at_each_migration_statement_leaves_old_version_intact(tmp_path, point):
     job, acknowledged = filled(tmp_path, 30)
     for hit in range(1, 8):
         kill_at(Job("migrate", job.path), point, hit, acknowledged)
@@ -184,7 +184,7 @@ def test_a_kill_at_each_statement_of_a_migration_leaves_the_old_version_whole(tm
 
 
 @pytest.mark.slow
-def test_a_kill_at_any_moment_of_a_migration_leaves_the_old_version_or_the_new(tmp_path):
+def test_kill_at_any_time_of_migration_leaves_one_version(tmp_path):
     random = Random(3)
     job, acknowledged = filled(tmp_path, 400)
     for _ in range(20):
@@ -240,7 +240,7 @@ def check_restored(job, before):
 
 
 @pytest.mark.parametrize("point", RESTORE_POINTS)
-def test_a_kill_in_a_restore_leaves_the_old_database_or_the_new(tmp_path, point):
+def test_kill_in_restore_leaves_old_or_new_database(tmp_path, point):
     job, acknowledged = restore_job(tmp_path)
     before = content(job.path)
     kill_at(job, point, 1, Acknowledged())
@@ -254,7 +254,7 @@ def test_a_kill_in_a_restore_leaves_the_old_database_or_the_new(tmp_path, point)
 
 
 @pytest.mark.parametrize("point", RESTORE_POINTS)
-def test_a_kill_in_a_restore_to_a_new_place_can_be_repeated(tmp_path, point):
+def test_restore_to_new_path_can_be_repeated_after_kill(tmp_path, point):
     job, _ = restore_job(tmp_path / "source", killed_before=False)
     new = Job("restore", str(tmp_path / "new" / "log.db"), backup=job.backup, steps=1)
     kill_at(new, point, 1, Acknowledged())
@@ -263,7 +263,7 @@ def test_a_kill_in_a_restore_to_a_new_place_can_be_repeated(tmp_path, point):
 
 
 @pytest.mark.slow
-def test_a_kill_at_any_moment_of_many_restores_leaves_a_whole_database(tmp_path):
+def test_kill_at_any_time_of_restores_leaves_valid_database(tmp_path):
     random = Random(17)
     job, _ = restore_job(tmp_path)
     before = content(job.path)
@@ -290,7 +290,7 @@ def disarmed():
     failpoints.disarm()
 
 
-def test_closing_waits_for_a_checkpoint_in_the_background(tmp_path, disarmed):
+def test_close_waits_for_background_checkpoint(tmp_path, disarmed):
     job = work_job(tmp_path, "thread")
     begun, finished = threading.Event(), threading.Event()
 
@@ -310,7 +310,7 @@ def test_closing_waits_for_a_checkpoint_in_the_background(tmp_path, disarmed):
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_fork_waits_for_a_checkpoint_in_the_background(tmp_path, disarmed):
+def test_fork_waits_for_background_checkpoint(tmp_path, disarmed):
     """Or the child may find SQLite's own locks taken by a thread that it does not have."""
     job = work_job(tmp_path, "thread")
     begun, finished = threading.Event(), threading.Event()
@@ -335,7 +335,7 @@ def test_a_fork_waits_for_a_checkpoint_in_the_background(tmp_path, disarmed):
         ledger.wait_until(lambda: db.metrics().counters["checkpoints"] > before)
 
 
-def test_a_checkpoint_in_the_background_copies_pages_beside_an_open_transaction(tmp_path, disarmed):
+def test_background_checkpoint_copies_pages_during_open_transaction(tmp_path, disarmed):
     job = work_job(tmp_path, "thread")
     writing, copied = threading.Event(), threading.Event()
     failpoints.arm("kernel.checkpoint.before", lambda _point: writing.wait(30))

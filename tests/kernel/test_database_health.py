@@ -20,7 +20,7 @@ MIB = 1024 * 1024
 GIB = 1024 * MIB
 
 
-def test_the_thresholds_are_the_documented_numbers():
+def test_thresholds_are_the_documented_numbers():
     assert Thresholds() == Thresholds(
         wal_degraded_bytes=64 * MIB,
         wal_failed_bytes=256 * MIB,
@@ -84,12 +84,12 @@ def test_each_threshold_changes_the_state_at_its_number(
         assert bool(finding.hint) == (finding.name == name)
 
 
-def test_the_worst_finding_decides(tmp_path, monkeypatch):
+def test_worst_finding_decides(tmp_path, monkeypatch):
     health = judged(tmp_path, monkeypatch, wal_size_bytes=64 * MIB, free=1)
     assert health.state == "failed"
 
 
-def test_a_database_that_works_is_ready(path):
+def test_database_that_works_is_ready(path):
     # Whatever the disk of this machine has left.
     options = Options(thresholds=Thresholds(disk_degraded_bytes=0, disk_failed_bytes=0))
     with ledger.open_ledger(path, options=options) as db:
@@ -98,7 +98,7 @@ def test_a_database_that_works_is_ready(path):
         assert db.health().ready
 
 
-def test_a_log_that_cannot_be_folded_back_shows(path):
+def test_health_reports_log_that_cannot_be_checkpointed(path):
     options = Options(
         thresholds=Thresholds(
             wal_degraded_bytes=100_000,
@@ -121,7 +121,7 @@ def test_a_log_that_cannot_be_folded_back_shows(path):
 
 
 @pytest.mark.parametrize("count", [3, 5])
-def test_locks_that_could_not_be_had_show(path, count):
+def test_health_reports_lock_timeouts(path, count):
     thresholds = Thresholds(busy_degraded_count=count, disk_degraded_bytes=0, disk_failed_bytes=0)
     profile = ledger.QUICK.with_(busy_timeout_ms=1)
     with ledger.open_ledger(path, profile=profile, options=Options(thresholds=thresholds)) as db:
@@ -169,7 +169,7 @@ def samples(text):
     }
 
 
-def test_the_text_for_prometheus_parses_and_says_the_same(path):
+def test_prometheus_text_parses_and_equals_metrics(path):
     other_path = path.with_name('other "odd" name\\.db')
     with ledger.open_ledger(path) as db, ledger.open_ledger(other_path) as other:
         for n in range(10):
@@ -189,7 +189,7 @@ def test_the_text_for_prometheus_parses_and_says_the_same(path):
         assert found["fourfold_txn_latency_seconds_bucket", mine, ("le", "+Inf")] == 10
 
 
-def test_the_buckets_for_prometheus_are_cumulative(db):
+def test_buckets_for_prometheus_are_cumulative(db):
     for n in range(20):
         db.transact(ledger.put(n))
     families = text_string_to_metric_families(prometheus_text([db.metrics()]))
@@ -211,5 +211,5 @@ def test_neither_metrics_nor_health_ever_show_row_data(path):
         assert "INSERT" not in shown
 
 
-def test_no_database_at_all_is_also_a_text():
+def test_prometheus_text_is_valid_without_databases():
     assert samples(prometheus_text([])) == {}

@@ -48,7 +48,7 @@ def fail_to_write(db, error, body="lost"):
 
 @pytest.mark.parametrize("body", ["small", b"x" * 2_000_000], ids=["small", "large"])
 @pytest.mark.parametrize("after", [0, 1, 2, 3])
-def test_a_disk_that_is_full_loses_nothing_and_works_again_with_space(path, disk, body, after):
+def test_full_disk_loses_nothing_and_recovers_with_space(path, disk, body, after):
     with ledger.open_ledger(path, profile=FULL, vfs=disk.name) as db:
         db.transact(ledger.put("before"))
         disk.fail("write", "-wal", how="full", after=after)
@@ -64,7 +64,7 @@ def test_a_disk_that_is_full_loses_nothing_and_works_again_with_space(path, disk
         ledger.assert_dense(db)
 
 
-def test_a_full_disk_is_worth_a_retry(path, disk):
+def test_full_disk_is_retryable(path, disk):
     with ledger.open_ledger(path, vfs=disk.name) as db:
         disk.fail("write", "-wal", how="full")
         with pytest.raises(DiskFull) as caught:
@@ -73,7 +73,7 @@ def test_a_full_disk_is_worth_a_retry(path, disk):
         assert "space" in caught.value.hint
 
 
-def test_a_database_that_reached_its_page_limit_is_full_and_works_again(db):
+def test_database_at_page_limit_is_full_and_recovers(db):
     db.transact(ledger.put("before"))
     with db.write() as txn:
         pages = txn.value("PRAGMA page_count")
@@ -89,7 +89,7 @@ def test_a_database_that_reached_its_page_limit_is_full_and_works_again(db):
     assert db.integrity_check() == []
 
 
-def test_a_full_disk_inside_a_block_cannot_be_ignored(path, disk):
+def test_full_disk_inside_a_block_cannot_be_ignored(path, disk):
     """SQLite undoes the whole transaction; whoever goes on must hear of it."""
     profile = FULL.with_(cache_kib=400)
     with ledger.open_ledger(path, profile=profile, vfs=disk.name) as db:
@@ -113,7 +113,7 @@ def test_a_full_disk_inside_a_block_cannot_be_ignored(path, disk):
 
 
 @pytest.mark.parametrize("operation", ["sync", "write"])
-def test_a_commit_that_fails_on_its_way_to_disk_stops_the_writer(path, disk, operation):
+def test_commit_that_fails_to_sync_stops_the_writer(path, disk, operation):
     with ledger.open_ledger(path, profile=FULL, vfs=disk.name) as db:
         db.transact(ledger.put("before"))
         disk.fail(operation, "-wal", times=1)
@@ -136,7 +136,7 @@ def test_a_commit_that_fails_on_its_way_to_disk_stops_the_writer(path, disk, ope
         ledger.assert_dense(db)
 
 
-def test_everybody_in_a_group_hears_that_its_commit_is_uncertain(path, disk):
+def test_every_caller_of_a_group_gets_commit_uncertain(path, disk):
     async def call(db):
         calls = [db.transact_async(ledger.put(n)) for n in range(5)]
         return await asyncio.gather(*calls, return_exceptions=True)
@@ -162,7 +162,7 @@ def test_with_normal_syncs_a_commit_does_not_wait_for_the_disk(path, disk):
         assert disk.count("sync") == before
 
 
-def test_with_full_syncs_each_commit_is_on_disk_when_the_caller_hears(path, disk):
+def test_with_full_syncs_commit_is_on_disk_when_call_returns(path, disk):
     with ledger.open_ledger(path, profile=FULL, vfs=disk.name) as db:
         for _ in range(10):
             before = disk.count("sync", "-wal")
@@ -183,7 +183,7 @@ def test_callers_that_share_a_commit_share_its_sync(path, disk):
 
 @pytest.mark.parametrize("operation", ["write", "sync"])
 @pytest.mark.parametrize("how", ["io", "full"])
-def test_a_checkpoint_that_fails_loses_nothing_and_can_be_repeated(path, disk, operation, how):
+def test_checkpoint_that_fails_loses_nothing_and_can_be_repeated(path, disk, operation, how):
     with ledger.open_ledger(path, profile=FULL, vfs=disk.name) as db:
         for n in range(20):
             db.transact(ledger.put(n))
@@ -198,7 +198,7 @@ def test_a_checkpoint_that_fails_loses_nothing_and_can_be_repeated(path, disk, o
         ledger.assert_dense(db, 21)
 
 
-def test_closing_on_a_disk_that_fails_leaves_the_log_for_the_next_open(path, disk):
+def test_close_on_failing_disk_leaves_log_for_next_open(path, disk):
     db = ledger.open_ledger(path, profile=FULL, vfs=disk.name)
     db.transact(ledger.put("x"))
     disk.fail("write", "ledger.db", how="full")
@@ -211,7 +211,7 @@ def test_closing_on_a_disk_that_fails_leaves_the_log_for_the_next_open(path, dis
 
 @pytest.mark.parametrize("how", ["io", "full"])
 @pytest.mark.parametrize("after", range(0, 12, 2))
-def test_a_disk_that_fails_while_a_database_is_created_leaves_none(path, disk, how, after):
+def test_failing_disk_during_creation_leaves_no_database(path, disk, how, after):
     disk.fail("write", how=how, after=after)
     with pytest.raises(StorageError):
         ledger.open_ledger(path, vfs=disk.name)
@@ -245,7 +245,7 @@ PAGE_DAMAGE = {
 
 
 @pytest.mark.parametrize("change", PAGE_DAMAGE.values(), ids=PAGE_DAMAGE)
-def test_a_corrupt_page_is_reported_and_the_rest_can_be_read(path, change):
+def test_corrupt_page_is_reported_and_the_rest_can_be_read(path, change):
     filled(path)
     damage(path, 150, change)
     with ledger.open_ledger(path) as db:
@@ -266,7 +266,7 @@ def test_a_corrupt_page_is_reported_and_the_rest_can_be_read(path, change):
             assert snapshot.value("SELECT body FROM entry WHERE seq = 1").startswith("000000")
 
 
-def test_a_writer_that_meets_a_corrupt_page_writes_nothing(path):
+def test_writer_that_reads_corrupt_page_writes_nothing(path):
     filled(path)
     damage(path, 299, PAGE_DAMAGE["zeroed"])
     before = path.read_bytes()
@@ -278,7 +278,7 @@ def test_a_writer_that_meets_a_corrupt_page_writes_nothing(path):
     assert path.read_bytes() == before
 
 
-def test_an_integrity_check_finds_an_index_that_disagrees_with_its_table(path):
+def test_integrity_check_finds_index_that_differs_from_table(path):
     with ledger.open_ledger(path) as db:
         db.transact(ledger.put("indexed body"))
         with db.write() as txn:
@@ -291,7 +291,7 @@ def test_an_integrity_check_finds_an_index_that_disagrees_with_its_table(path):
         assert db.health().state == "failed"
 
 
-def test_a_health_that_was_failed_recovers_with_a_check_that_finds_nothing(db):
+def test_failed_health_recovers_after_clean_check(db):
     db._integrity_errors = 3
     assert db.health().state == "failed"
     assert db.integrity_check() == []
@@ -299,7 +299,7 @@ def test_a_health_that_was_failed_recovers_with_a_check_that_finds_nothing(db):
 
 
 @pytest.mark.parametrize("keep", [100, 4096, 8192, -4096])
-def test_a_truncated_file_is_never_taken_for_a_whole_one(path, keep):
+def test_truncated_file_is_detected(path, keep):
     filled(path)
     cut = path.read_bytes()[:keep]
     path.write_bytes(cut)
@@ -340,7 +340,7 @@ def crashed(path, bodies):
 
 @pytest.mark.parametrize("cut", [1, 100, 4096, 4120, 8300])
 @pytest.mark.parametrize("tail", [b"", b"\x00" * 5000, b"noise" * 2000])
-def test_a_torn_end_of_the_log_loses_only_what_was_torn(path, cut, tail):
+def test_torn_log_end_loses_only_the_torn_part(path, cut, tail):
     bodies = list(range(30))
     log = crashed(path, bodies)
     path.with_name("ledger.db-wal").write_bytes(log[:-cut] + tail)
@@ -355,7 +355,7 @@ def test_a_torn_end_of_the_log_loses_only_what_was_torn(path, cut, tail):
         ledger.assert_dense(db, len(found) + 1)
 
 
-def test_a_flipped_bit_in_the_log_ends_it_there(path):
+def test_flipped_bit_in_the_log_ends_it_there(path):
     bodies = list(range(30))
     log = bytearray(crashed(path, bodies))
     log[len(log) // 2] ^= 1
@@ -368,7 +368,7 @@ def test_a_flipped_bit_in_the_log_ends_it_there(path):
         assert db.integrity_check() == []
 
 
-def test_a_log_that_is_not_one_is_ignored(path):
+def test_invalid_log_is_ignored(path):
     crashed(path, range(3))
     path.with_name("ledger.db-wal").write_bytes(b"not a log" * 1000)
     with ledger.open_ledger(path) as db:
@@ -377,7 +377,7 @@ def test_a_log_that_is_not_one_is_ignored(path):
         assert db.integrity_check() == []
 
 
-def test_a_background_checkpoint_that_fails_is_only_put_off(path, disk, caplog):
+def test_failed_background_checkpoint_is_postponed(path, disk, caplog):
     options = Options(checkpoint_bytes=4096 * 5)
     with ledger.open_ledger(path, vfs=disk.name, options=options) as db:
         disk.fail("write", "ledger.db")

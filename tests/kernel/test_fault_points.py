@@ -34,7 +34,7 @@ def everything(folder):
     ledger.open_ledger(path, migrations=[ledger.SCHEMA, Migration(2, "two", "")]).close()
 
 
-def test_every_point_that_is_listed_is_met(tmp_path):
+def test_every_listed_failpoint_is_hit(tmp_path):
     met = set()
     for point in failpoints.POINTS:
         failpoints.arm(point, met.add, repeat=True)
@@ -42,14 +42,14 @@ def test_every_point_that_is_listed_is_met(tmp_path):
     assert met == set(failpoints.POINTS)
 
 
-def test_nothing_happens_at_a_point_that_is_not_armed(tmp_path):
+def test_unarmed_point_does_nothing(tmp_path):
     failpoints.arm("kernel.begin.before", "raise")
     failpoints.disarm()
     assert not failpoints.armed
     everything(tmp_path)
 
 
-def test_a_point_acts_at_the_hit_that_was_asked_for_and_only_then():
+def test_point_acts_only_at_requested_hit():
     failpoints.arm("kernel.commit.before", "raise", at=3)
     for _ in range(2):
         failpoints.hit("kernel.commit.before")
@@ -59,7 +59,7 @@ def test_a_point_acts_at_the_hit_that_was_asked_for_and_only_then():
     failpoints.hit("kernel.commit.before")
 
 
-def test_a_point_can_act_at_every_hit_from_then_on():
+def test_point_acts_at_every_later_hit_with_repeat():
     failpoints.arm("kernel.commit.before", "full", at=2, repeat=True)
     failpoints.hit("kernel.commit.before")
     for _ in range(3):
@@ -70,25 +70,25 @@ def test_a_point_can_act_at_every_hit_from_then_on():
 @pytest.mark.parametrize(
     ("point", "action"), [("kernel.nowhere", "raise"), ("kernel.commit.before", "explode")]
 )
-def test_an_unknown_point_or_action_is_refused(point, action):
+def test_unknown_point_or_action_is_refused(point, action):
     with pytest.raises(InvalidConfig, match="unknown failpoint"):
         failpoints.arm(point, action)
     assert not failpoints.armed
 
 
 @pytest.mark.parametrize("text", ["nowhere", "kernel.commit.before=raise@x", "kernel=kill"])
-def test_an_environment_that_makes_no_sense_is_refused(text):
+def test_invalid_environment_is_refused(text):
     with pytest.raises(InvalidConfig):
         failpoints.arm_from_environment(text)
 
 
 @pytest.mark.parametrize("text", [None, "", " , ,"])
-def test_an_empty_environment_arms_nothing(text):
+def test_empty_environment_arms_nothing(text):
     failpoints.arm_from_environment(text)
     assert not failpoints.armed
 
 
-def test_the_environment_arms_a_process_from_its_start():
+def test_environment_arms_a_process_from_its_start():
     environment = {
         **os.environ,
         "PYTHONPATH": str(SOURCE),

@@ -34,7 +34,7 @@ def rows(connection):
     return connection.execute("SELECT count(*) FROM t").get
 
 
-def test_an_unharmed_disk_is_just_a_disk(disk, connection, tmp_path):
+def test_faulty_disk_without_faults_works_normally(disk, connection, tmp_path):
     insert(connection)
     plain = apsw.Connection(str(tmp_path / "some.db"))
     assert rows(plain) == 1
@@ -51,7 +51,7 @@ def test_an_unharmed_disk_is_just_a_disk(disk, connection, tmp_path):
         ("sync", "io", apsw.IOError),
     ],
 )
-def test_what_was_told_to_fail_fails_until_it_is_mended(disk, connection, operation, how, error):
+def test_armed_operation_fails_until_it_is_repaired(disk, connection, operation, how, error):
     disk.fail(operation, "-wal", how=how)
     for _ in range(2):
         with pytest.raises(error):
@@ -61,7 +61,7 @@ def test_what_was_told_to_fail_fails_until_it_is_mended(disk, connection, operat
     assert rows(connection) == 1
 
 
-def test_other_files_and_operations_go_on(disk, connection):
+def test_other_files_and_operations_still_work(disk, connection):
     disk.fail("write", "some.db")
     disk.fail("truncate", "-wal")
     insert(connection)
@@ -77,7 +77,7 @@ def test_truncation_can_fail(disk, connection):
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
 
-def test_a_failure_can_wait_and_can_pass(disk, connection):
+def test_failure_can_be_delayed_and_temporary(disk, connection):
     disk.fail("sync", "-wal", after=2, times=1)
     insert(connection)
     insert(connection)
@@ -88,12 +88,12 @@ def test_a_failure_can_wait_and_can_pass(disk, connection):
 
 
 @pytest.mark.parametrize(("operation", "how"), [("read", "io"), ("write", "slow")])
-def test_what_it_cannot_do_is_refused(disk, operation, how):
+def test_unsupported_fault_is_refused(disk, operation, how):
     with pytest.raises(InvalidInput, match="a disk cannot fail"):
         disk.fail(operation, how=how)
 
 
-def test_two_disks_fail_apart(tmp_path):
+def test_two_disks_fail_independently(tmp_path):
     with FaultyDisk() as one, FaultyDisk() as other:
         assert one.name != other.name
         one.fail("write")

@@ -56,7 +56,7 @@ BAD = {
 }
 
 
-def test_an_idle_caller_commits_at_once_and_alone(db):
+def test_single_caller_commits_at_once_and_alone(db):
     before = counters(db)
     assert db.transact(ledger.put("x")) == 1
     after = counters(db)
@@ -64,7 +64,7 @@ def test_an_idle_caller_commits_at_once_and_alone(db):
     assert after["requests"] - before["requests"] == 1
 
 
-def test_callers_that_wait_together_share_a_commit(db):
+def test_waiting_callers_share_a_commit(db):
     before = counters(db)
     with ledger.turn_held(db):
         threads = [ledger.Caller(db.transact, ledger.put(f"thread {n}")) for n in range(25)]
@@ -84,7 +84,7 @@ def test_callers_that_wait_together_share_a_commit(db):
 
 
 @pytest.mark.parametrize("placement", ["auto", "inline", "thread"])
-def test_coroutines_share_commits_wherever_these_run(path, placement):
+def test_coroutines_share_commits_in_every_placement(path, placement):
     ran_in = set()
 
     def work(txn):
@@ -102,7 +102,7 @@ def test_coroutines_share_commits_wherever_these_run(path, placement):
         assert (threading.get_ident() in ran_in) == (placement == "inline")
 
 
-def test_a_group_takes_no_more_requests_than_its_limit(path):
+def test_group_has_limited_requests(path):
     options = Options(group=GroupLimits(group_requests_max=10))
     with ledger.open_ledger(path, options=options) as db:
         before = counters(db)["transactions"]
@@ -111,7 +111,7 @@ def test_a_group_takes_no_more_requests_than_its_limit(path):
         ledger.assert_dense(db, 95)
 
 
-def test_a_group_takes_no_more_bytes_than_its_limit(path):
+def test_group_has_limited_bytes(path):
     options = Options(group=GroupLimits(group_bytes_max=1_000))
 
     async def call(db):
@@ -130,7 +130,7 @@ def test_a_group_takes_no_more_bytes_than_its_limit(path):
 @pytest.mark.parametrize("bad", BAD, ids=lambda work: work.__name__)
 @pytest.mark.parametrize("kind", ["threads", "coroutines"])
 @pytest.mark.parametrize("position", [0, 3, 6])
-def test_one_bad_request_never_fails_its_neighbours(db, bad, kind, position):
+def test_failing_request_does_not_fail_others_of_group(db, bad, kind, position):
     works = [ledger.put(n) for n in range(6)]
     works.insert(position, bad)
     deadline = {position: 0.3} if bad is endless else {}
@@ -159,7 +159,7 @@ def test_one_bad_request_never_fails_its_neighbours(db, bad, kind, position):
         ledger.assert_dense(db, round_number * 6)
 
 
-def test_every_request_of_a_group_may_be_bad_in_its_own_way(db):
+def test_every_request_of_group_gets_its_own_error(db):
     works = [ledger.put("a"), *BAD, ledger.put("b"), *BAD, ledger.put("c")]
     deadlines = [(index, 0.3) for index, work in enumerate(works) if work is endless]
     outcomes = asyncio.run(ledger.gathered(db, works, deadlines))
@@ -172,7 +172,7 @@ def test_every_request_of_a_group_may_be_bad_in_its_own_way(db):
     ledger.assert_dense(db)
 
 
-def test_a_bad_request_costs_no_commit_of_its_own(db):
+def test_failing_request_costs_no_extra_commit(db):
     before = counters(db)
     with pytest.raises(ZeroDivisionError):
         db.transact(ledger.write_then_fail)
@@ -182,7 +182,7 @@ def test_a_bad_request_costs_no_commit_of_its_own(db):
     assert after["rolled_back"] == before["rolled_back"] + 1
 
 
-def test_an_error_that_a_work_catches_is_its_own_affair(db):
+def test_error_caught_by_work_does_not_fail_request(db):
     def work(txn):
         ledger.put("kept")(txn)
         try:
@@ -213,7 +213,7 @@ def forgives(txn):
 
 
 @pytest.mark.parametrize("bad", [undone_by_sqlite_but_caught, forgives])
-def test_a_work_cannot_go_on_in_a_transaction_that_sqlite_has_undone(db, bad):
+def test_work_cannot_continue_after_sqlite_rolled_back(db, bad):
     works = [ledger.put("a"), bad, ledger.put("b")]
     outcomes = asyncio.run(ledger.gathered(db, works, [(1, 0.2)]))
     assert isinstance(outcomes[1], FourfoldError)
@@ -240,7 +240,7 @@ def test_work_may_run_more_than_once_but_counts_once(db):
     assert ledger.bodies(db) == ["once"]
 
 
-def test_what_requests_leave_for_each_other_is_gone_when_the_transaction_is(db):
+def test_scratch_is_lost_when_transaction_ends(db):
     seen = []
 
     def work(name, fails=False):
@@ -267,7 +267,7 @@ def test_what_requests_leave_for_each_other_is_gone_when_the_transaction_is(db):
     assert seen == [("c", ()), ("d", ())]
 
 
-def test_nested_transact_and_write_inside_a_work_are_steps_of_it(db):
+def test_nested_transact_and_write_are_savepoints(db):
     def work(txn):
         ledger.put("outer")(txn)
         db.transact(ledger.put("nested"))
@@ -284,7 +284,7 @@ def test_nested_transact_and_write_inside_a_work_are_steps_of_it(db):
     ledger.assert_dense(db, 4)
 
 
-def test_hooks_run_once_for_what_was_committed_and_before_the_caller_hears(db):
+def test_hooks_run_once_after_commit_before_caller_returns(db):
     ran = []
 
     def hooked(name, fails=False):
@@ -321,7 +321,7 @@ def test_hooks_run_once_for_what_was_committed_and_before_the_caller_hears(db):
     assert ran == []
 
 
-def test_a_hook_that_several_ask_for_runs_once_for_their_commit_and_never_for_who_failed(db):
+def test_shared_hook_runs_once_per_commit_and_not_after_failure(db):
     ran = []
 
     def bell():
@@ -353,7 +353,7 @@ def test_a_hook_that_several_ask_for_runs_once_for_their_commit_and_never_for_wh
     assert ran == [2, 4, 6]
 
 
-def test_a_hook_that_raises_tells_only_its_own_caller(db):
+def test_hook_that_raises_fails_only_its_caller(db):
     def hooked(txn):
         txn.after_commit(lambda: 1 / 0)
         return ledger.put("hooked")(txn)
@@ -388,7 +388,7 @@ def hooked_for_later(name, noted, *, fails=False):
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_hooks_after_acknowledge_run_when_all_of_the_commit_have_results(db, fails):
+def test_acknowledge_hooks_run_after_all_callers_have_results(db, fails):
     noted = []
     works = [
         hooked_for_later("a", noted),
@@ -400,7 +400,7 @@ def test_hooks_after_acknowledge_run_when_all_of_the_commit_have_results(db, fai
     assert noted == ["result"] * 3 + (["a"] if fails else ["a", "b"])
 
 
-def test_hooks_after_acknowledge_run_before_a_thread_goes_on(db):
+def test_acknowledge_hooks_run_before_thread_returns(db):
     noted = []
 
     def work(txn):
@@ -417,7 +417,7 @@ def test_hooks_after_acknowledge_run_before_a_thread_goes_on(db):
     assert noted == ["hook", "later"] * 2
 
 
-def test_hook_after_acknowledge_that_raises_is_logged_and_fails_no_caller(db, caplog):
+def test_acknowledge_hook_that_raises_is_only_logged(db, caplog):
     ran = []
 
     def work(txn):

@@ -45,7 +45,7 @@ def crowd(db, count, act):
     return results
 
 
-def test_those_whom_a_commit_woke_ride_the_next_one_together(db):
+def test_woken_threads_share_the_next_commit(db):
     before = counters(db)
 
     def act(number):
@@ -59,7 +59,7 @@ def test_those_whom_a_commit_woke_ride_the_next_one_together(db):
     assert transactions < (after["requests"] - before["requests"]) // 2
 
 
-def test_nobody_waits_for_one_who_has_its_outcome_and_does_not_come_back(db):
+def test_group_commit_does_not_wait_for_finished_caller(db):
     """Each goes its way only when all of them have their outcomes."""
     everybody = threading.Barrier(8)
 
@@ -71,7 +71,7 @@ def test_nobody_waits_for_one_who_has_its_outcome_and_does_not_come_back(db):
     assert sorted(crowd(db, 8, act).values()) == list(range(2, 10))
 
 
-def test_a_thread_that_tells_nobody_holds_the_others_for_a_moment_only(db, monkeypatch):
+def test_broken_wake_up_chain_recovers_within_a_second(db, monkeypatch):
     """An interrupt may take away the thread whose turn it was to wake the next."""
     passing = WakeUps.wake_next
     silent = []
@@ -103,7 +103,7 @@ def woken(request):
     return request.wait(0)
 
 
-def test_each_thread_wakes_the_next_and_the_leader_the_first():
+def test_each_thread_wakes_the_next_and_leader_the_first():
     waking = WakeUps()
     first, own, last = requests_of(1, 0, 2)
     complete([first, own, last], None, waking)
@@ -118,7 +118,7 @@ def test_each_thread_wakes_the_next_and_the_leader_the_first():
     assert not waking.in_progress
 
 
-def test_a_leader_that_has_no_request_in_the_group_wakes_the_first_at_once():
+def test_leader_without_own_request_wakes_the_first_at_once():
     waking = WakeUps()
     first, second = requests_of(1, 2)
     complete([first, second], None, waking)
@@ -126,7 +126,7 @@ def test_a_leader_that_has_no_request_in_the_group_wakes_the_first_at_once():
     assert not woken(second)
 
 
-def test_one_who_was_interrupted_before_the_outcome_is_left_out_of_the_line():
+def test_interrupted_thread_is_not_in_the_wake_up_chain():
     waking = WakeUps()
     first, left, last = requests_of(1, 2, 3)
     assert not waking.wake_next(left)
@@ -137,20 +137,20 @@ def test_one_who_was_interrupted_before_the_outcome_is_left_out_of_the_line():
     assert not woken(left)
 
 
-def test_a_leader_who_is_alone_leaves_nobody_to_wait_for():
+def test_leader_alone_starts_no_wake_up_chain():
     waking = WakeUps()
     complete(requests_of(0), None, waking)
     assert not waking.in_progress
 
 
-def test_a_crowd_that_went_home_is_forgotten(db):
+def test_recent_group_size_decays(db):
     db._group._recent_group_size = 5
     for number in range(5):
         db.transact(ledger.put(number))
     assert db._group._recent_group_size <= 1
 
 
-def test_a_caller_who_is_alone_does_not_queue_up(db, monkeypatch):
+def test_single_caller_does_not_use_the_queue(db, monkeypatch):
     monkeypatch.setattr(db._group, "_enqueue", None)
     assert db.transact(ledger.put("alone")) == 1
     with pytest.raises(ZeroDivisionError):
@@ -160,13 +160,13 @@ def test_a_caller_who_is_alone_does_not_queue_up(db, monkeypatch):
     assert ledger.bodies(db) == ["alone"]
 
 
-def test_one_who_is_alone_is_held_to_the_same_bounds(db):
+def test_single_caller_has_the_same_bounds(db):
     with pytest.raises(InvalidInput, match="request must have at most"):
         db.transact(ledger.put("large"), size=2**40)
     assert ledger.bodies(db) == []
 
 
-def test_whoever_comes_while_somebody_commits_alone_is_woken_and_goes_next(db):
+def test_caller_that_waits_for_single_commit_runs_next(db):
     inside, go_on = threading.Event(), threading.Event()
 
     def slow(txn):

@@ -29,7 +29,7 @@ class Interrupt(BaseException):
 
 
 @pytest.mark.parametrize("placement", ["inline", "thread"])
-def test_a_work_that_is_interrupted_leaves_nobody_waiting(path, placement):
+def test_interrupted_work_leaves_no_caller_waiting(path, placement):
     def interrupted(txn):
         ledger.put("spoilt")(txn)
         raise Interrupt
@@ -56,7 +56,7 @@ def test_a_work_that_is_interrupted_leaves_nobody_waiting(path, placement):
         ledger.assert_dense(db, 1)
 
 
-def test_a_fault_while_callers_are_told_leaves_nobody_waiting(db):
+def test_fault_during_acknowledgement_leaves_no_caller_waiting(db):
     failpoints.arm("kernel.acknowledge.before", "raise")
     with ledger.turn_held(db):
         callers = [ledger.Caller(db.transact, ledger.put(n)) for n in range(3)]
@@ -77,7 +77,7 @@ def test_a_fault_while_callers_are_told_leaves_nobody_waiting(db):
         "kernel.commit.before",
     ],
 )
-def test_a_fault_before_the_commit_fails_who_it_meets_and_writes_nothing_for_them(db, point):
+def test_fault_before_commit_fails_its_callers_and_writes_nothing(db, point):
     db.transact(ledger.put("kept"))
     failpoints.arm(point, "raise")
     outcomes = asyncio.run(ledger.gathered(db, [ledger.put("a"), ledger.put("b")]))
@@ -92,7 +92,7 @@ def test_a_fault_before_the_commit_fails_who_it_meets_and_writes_nothing_for_the
     ledger.assert_dense(db, 4 - len(failed))
 
 
-def test_requests_that_do_not_fit_together_are_tried_one_by_one(path):
+def test_requests_that_do_not_fit_together_run_separately(path):
     with FaultyDisk() as disk, ledger.open_ledger(path, vfs=disk.name) as db:
         disk.fail("write", "-wal", how="full", times=1)
         before = counters(db)["transactions"]
@@ -102,7 +102,7 @@ def test_requests_that_do_not_fit_together_are_tried_one_by_one(path):
         ledger.assert_dense(db, 5)
 
 
-def test_a_request_that_fills_the_disk_does_not_fail_its_neighbours(path):
+def test_request_that_fills_disk_does_not_fail_others(path):
     def huge(txn):
         ledger.put(bytes(4_000_000))(txn)
 
@@ -117,7 +117,7 @@ def test_a_request_that_fills_the_disk_does_not_fail_its_neighbours(path):
         ledger.assert_dense(db)
 
 
-def test_an_error_on_the_way_one_by_one_does_not_hide_what_was_committed(db):
+def test_error_in_separate_run_does_not_hide_committed_requests(db):
     # Together they meet a full disk; one by one, the second finds a broken one.
     failpoints.arm("kernel.commit.before", "full")
     failpoints.arm("kernel.begin.before", "raise", at=3)
@@ -129,7 +129,7 @@ def test_an_error_on_the_way_one_by_one_does_not_hide_what_was_committed(db):
     ledger.assert_dense(db)
 
 
-def test_a_constraint_that_is_looked_at_last_fails_only_who_broke_it(path):
+def test_deferred_constraint_fails_only_its_request(path):
     family = Migration(
         2,
         "family",
@@ -154,7 +154,7 @@ def test_a_constraint_that_is_looked_at_last_fails_only_who_broke_it(path):
 
 @pytest.mark.parametrize("use", ["transact", "write", "checkpoint", "vacuum", "close"])
 @pytest.mark.parametrize("way", ["thread", "loop", "alone"])
-def test_a_hook_that_writes_is_refused_instead_of_waiting_for_itself(db, use, way):
+def test_hook_that_writes_is_refused(db, use, way):
     def write():
         with db.write() as txn:
             ledger.put("never")(txn)
@@ -188,7 +188,7 @@ def test_a_hook_that_writes_is_refused_instead_of_waiting_for_itself(db, use, wa
 
 
 @pytest.mark.parametrize("again", ["transact", "write", "elsewhere"])
-def test_a_rollback_that_is_cut_short_is_finished_before_the_next_write(db, again):
+def test_interrupted_rollback_is_completed_before_next_write(db, again):
     def interrupt(_point):
         raise Interrupt
 
@@ -207,7 +207,7 @@ def test_a_rollback_that_is_cut_short_is_finished_before_the_next_write(db, agai
     ledger.assert_dense(db)
 
 
-def test_a_full_queue_refuses_by_requests_and_nothing_is_written(path):
+def test_queue_full_of_requests_is_overloaded(path):
     options = Options(group=GroupLimits(queue_requests_max=3))
     with ledger.open_ledger(path, options=options) as db:
         with ledger.turn_held(db):
@@ -227,7 +227,7 @@ def test_a_full_queue_refuses_by_requests_and_nothing_is_written(path):
         ledger.assert_dense(db, 4)
 
 
-def test_a_full_queue_refuses_by_bytes_and_nothing_is_written(path):
+def test_queue_full_of_bytes_is_overloaded(path):
     options = Options(group=GroupLimits(queue_bytes_max=1_000, group_bytes_max=1_000))
     with ledger.open_ledger(path, options=options) as db:
         with ledger.turn_held(db):
@@ -244,7 +244,7 @@ def test_a_full_queue_refuses_by_bytes_and_nothing_is_written(path):
         assert db.metrics().queued_bytes == 0
 
 
-def test_a_request_larger_than_a_transaction_is_refused_at_once(path):
+def test_request_larger_than_a_transaction_is_refused_at_once(path):
     options = Options(group=GroupLimits(group_bytes_max=1_000))
     with ledger.open_ledger(path, options=options) as db:
         with pytest.raises(InvalidInput, match="1001 bytes"):

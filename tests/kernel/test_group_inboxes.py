@@ -34,7 +34,7 @@ def close_elsewhere(db):
     thread.join()
 
 
-def test_a_close_on_another_thread_finishes_what_lies_in_an_inbox(path):
+def test_close_on_another_thread_completes_inbox_entries(path):
     async def call(db):
         waiting = [db.transact_async(ledger.put(n)) for n in range(3)]
         close_elsewhere(db)
@@ -45,7 +45,7 @@ def test_a_close_on_another_thread_finishes_what_lies_in_an_inbox(path):
         assert ledger.bodies(db) == [0, 1, 2]
 
 
-def test_what_slips_into_an_inbox_behind_a_close_hears_that_it_came_too_late(path):
+def test_entry_added_after_close_raises_closed(path):
     async def call(db):
         first = db.transact_async(ledger.put("in time"))
         inbox = db._group._inboxes[asyncio.get_running_loop()]
@@ -63,7 +63,7 @@ def test_what_slips_into_an_inbox_behind_a_close_hears_that_it_came_too_late(pat
         assert ledger.bodies(db) == ["in time"]
 
 
-def test_what_lies_in_an_inbox_counts_against_the_bounds(path):
+def test_inbox_entries_count_against_the_bounds(path):
     async def call(db):
         waiting = [db.transact_async(ledger.put(n), size=10) for n in range(3)]
         assert (db._group.queued_requests, db._group.queued_bytes) == (3, 30)
@@ -77,7 +77,7 @@ def test_what_lies_in_an_inbox_counts_against_the_bounds(path):
         assert (db._group.queued_requests, db._group.queued_bytes) == (0, 0)
 
 
-def test_a_loop_that_is_gone_leaves_no_inbox_behind(db):
+def test_closed_loop_leaves_no_inbox(db):
     gone = asyncio.new_event_loop()
     gone.close()
     db._group._inboxes[gone] = Inbox(gone)
@@ -89,7 +89,7 @@ def test_a_loop_that_is_gone_leaves_no_inbox_behind(db):
     assert db._group._inboxes == {}
 
 
-def test_where_one_was_refused_its_neighbours_run_once_in_the_groups_that_follow(db):
+def test_groups_after_a_failure_run_each_request_once(db):
     runs = []
 
     async def call():
@@ -108,7 +108,7 @@ def test_where_one_was_refused_its_neighbours_run_once_in_the_groups_that_follow
     assert len(runs) == 4 + CAUTIOUS_GROUPS
 
 
-def test_a_leader_that_is_stopped_leaves_none_of_its_loop_waiting(db):
+def test_stopped_leader_leaves_no_coroutine_waiting(db):
     class Stopped(KeyboardInterrupt):
         pass
 

@@ -13,7 +13,7 @@ from fourfold.errors import Closed, DeadlineExceeded
 from fourfold.kernel import GroupLimits, Options, commit_request
 
 
-def test_a_coroutine_cancelled_while_queued_is_not_executed(db):
+def test_coroutine_cancelled_while_queued_is_not_executed(db):
     ran = []
 
     def work(name):
@@ -46,7 +46,7 @@ def test_a_coroutine_cancelled_while_queued_is_not_executed(db):
     assert ledger.bodies(db) == ["a", "c"]
 
 
-def test_a_group_of_which_everybody_gave_up_costs_no_transaction(db):
+def test_group_of_cancelled_requests_costs_no_transaction(db):
     async def call():
         calls = [asyncio.ensure_future(db.transact_async(ledger.put(n))) for n in range(3)]
         for each in calls:
@@ -61,7 +61,7 @@ def test_a_group_of_which_everybody_gave_up_costs_no_transaction(db):
     assert ledger.entries(db) == []
 
 
-def test_a_coroutine_may_wait_no_longer_than_its_deadline(db):
+def test_coroutine_waits_until_its_deadline(db):
     async def call():
         soon = db.transact_async(ledger.put("soon"), deadline_s=0.01)
         later = asyncio.ensure_future(db.transact_async(ledger.put("later"), deadline_s=60))
@@ -80,7 +80,7 @@ def test_a_coroutine_may_wait_no_longer_than_its_deadline(db):
     assert db.metrics().queued_requests == 0
 
 
-def test_requests_of_a_loop_that_is_gone_hold_nobody_up(db):
+def test_requests_of_closed_loop_do_not_block_others(db):
     async def leave():
         db.transact_async(ledger.put("nobody waits"))
 
@@ -100,7 +100,7 @@ async def _awaited(db, work):
     return await db.transact_async(work)
 
 
-def test_requests_of_a_loop_that_stands_still_hold_nobody_up(db):
+def test_requests_of_blocked_loop_do_not_block_others(db):
     # It is neither running nor closed, so nothing that is sent to it ever happens.
     still = asyncio.new_event_loop()
 
@@ -121,7 +121,7 @@ def test_requests_of_a_loop_that_stands_still_hold_nobody_up(db):
         still.close()
 
 
-def test_closing_finishes_what_is_queued_and_refuses_what_comes_later(path):
+def test_close_completes_queue_and_rejects_later_requests(path):
     db = ledger.open_ledger(path)
     with ledger.turn_held(db):
         threads = [ledger.Caller(db.transact, ledger.put(n)) for n in range(10)]
@@ -149,7 +149,7 @@ async def _gathered(db, works):
     return await asyncio.gather(*(db.transact_async(work) for work in works))
 
 
-def test_closing_while_many_write_answers_everybody_and_loses_nothing(path):
+def test_close_during_writes_completes_every_caller(path):
     for _ in range(10):
         db = ledger.open_ledger(path)
         acknowledged = []
@@ -217,7 +217,7 @@ def storm(db, *, threads, loops, per_caller, writers, checkpoints):
 
 
 @pytest.mark.parametrize("placement", ["auto", "inline", "thread"])
-def test_threads_loops_writers_and_checkpoints_together_lose_and_double_nothing(path, placement):
+def test_mixed_callers_and_checkpoints_lose_and_duplicate_nothing(path, placement):
     options = Options(group=GroupLimits(placement=placement), checkpoint_bytes=4096 * 20)
     with ledger.open_ledger(path, options=options) as db:
         rows = storm(db, threads=4, loops=2, per_caller=160, writers=2, checkpoints=5)
@@ -228,7 +228,7 @@ def test_threads_loops_writers_and_checkpoints_together_lose_and_double_nothing(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("placement", ["auto", "inline", "thread"])
-def test_a_long_storm_loses_and_doubles_nothing(path, placement):
+def test_long_mixed_load_loses_and_duplicates_nothing(path, placement):
     options = Options(group=GroupLimits(placement=placement), checkpoint_bytes=4096 * 50)
     with ledger.open_ledger(path, options=options) as db:
         rows = storm(db, threads=8, loops=2, per_caller=1_200, writers=3, checkpoints=20)
@@ -237,7 +237,7 @@ def test_a_long_storm_loses_and_doubles_nothing(path, placement):
         assert db.integrity_check() == []
 
 
-def test_a_stream_of_exclusive_writers_does_not_starve_those_who_share(db):
+def test_exclusive_writers_do_not_starve_the_queue(db):
     stop = threading.Event()
 
     def write():
@@ -290,7 +290,7 @@ def _in_child(db, path, pipe):
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_forked_child_gets_closed_and_the_parent_goes_on(path, tmp_path):
+def test_forked_child_gets_closed_and_parent_continues(path, tmp_path):
     options = Options(group=GroupLimits(placement="thread"), checkpoint_bytes=4096 * 1)
     with ledger.open_ledger(path, options=options) as db:
         # The threads for commits and checkpoints exist when the fork happens, and the one for

@@ -25,7 +25,7 @@ def patiently(db, work, patience_s=FOR_EVER, **options):
     return caller
 
 
-def test_the_next_commit_of_a_thread_takes_it_along(db):
+def test_patient_request_joins_commit_of_a_thread(db):
     waiting = patiently(db, ledger.put("patient"))
     before = transactions(db)
     assert ledger.bodies(db) == []
@@ -35,7 +35,7 @@ def test_the_next_commit_of_a_thread_takes_it_along(db):
     assert transactions(db) == before + 1
 
 
-def test_the_next_commit_of_a_loop_takes_it_along(db):
+def test_patient_request_joins_commit_of_a_loop(db):
     waiting = patiently(db, ledger.put("patient"))
     before = transactions(db)
     assert ledger.transact_in_loop(db, ledger.put("other")) == 2
@@ -43,7 +43,7 @@ def test_the_next_commit_of_a_loop_takes_it_along(db):
     assert transactions(db) == before + 1
 
 
-def test_a_loop_that_let_go_of_the_turn_does_not_wake_it(db):
+def test_loop_that_released_the_writer_does_not_wake_patient_request(db):
     """Or it would commit alone, a moment before the loop has its next requests together."""
 
     async def call():
@@ -64,19 +64,19 @@ def test_a_loop_that_let_go_of_the_turn_does_not_wake_it(db):
     assert ledger.bodies(db) == ["first", "patient", "second"]
 
 
-def test_it_commits_itself_when_nobody_comes(db):
+def test_patient_request_commits_itself_when_alone(db):
     assert db.transact(ledger.put("alone"), patience_s=0.001) == 1
     assert ledger.bodies(db) == ["alone"]
 
 
-def test_one_who_has_waited_for_long_enough_leads_when_the_turn_is_free(db):
+def test_patient_request_leads_after_its_patience(db):
     with ledger.turn_held(db):
         waiting = patiently(db, ledger.put("patient"), patience_s=0.001)
         ledger.wait_until(lambda: not db._group._queue[0].patient)
     assert waiting.outcome() == 1
 
 
-def test_its_error_is_its_own(db):
+def test_error_of_patient_request_is_raised_to_its_caller(db):
     waiting = patiently(db, ledger.write_then_fail)
     assert db.transact(ledger.put("other")) == 1
     with pytest.raises(ZeroDivisionError):
@@ -84,7 +84,7 @@ def test_its_error_is_its_own(db):
     assert ledger.bodies(db) == ["other"]
 
 
-def test_it_is_held_to_its_deadline(db):
+def test_patient_request_has_a_deadline(db):
     with ledger.turn_held(db):
         waiting = patiently(db, ledger.put("late"), deadline_s=0.05)
         with pytest.raises(DeadlineExceeded):
@@ -92,14 +92,14 @@ def test_it_is_held_to_its_deadline(db):
     assert ledger.bodies(db) == []
 
 
-def test_inside_a_transaction_of_its_own_it_is_a_step_of_that(db):
+def test_patient_request_inside_transaction_is_a_savepoint(db):
     with db.write() as txn:
         ledger.put("outer")(txn)
         assert db.transact(ledger.put("inner"), patience_s=FOR_EVER) == 2
     assert ledger.bodies(db) == ["outer", "inner"]
 
 
-def test_closing_finishes_it(path):
+def test_close_completes_patient_request(path):
     db = ledger.open_ledger(path)
     waiting = patiently(db, ledger.put("patient"))
     db.close()
@@ -108,7 +108,7 @@ def test_closing_finishes_it(path):
         assert ledger.bodies(again) == ["patient"]
 
 
-def test_whoever_is_in_a_hurry_behind_it_is_told_that_the_turn_is_free(db):
+def test_request_after_patient_one_is_woken_first(db):
     group = db._group
     patient = PatientRequest(ledger.put("patient"), 0, float("inf"))
     hurried = ThreadRequest(ledger.put("hurried"), 0, float("inf"))
@@ -123,7 +123,7 @@ def test_whoever_is_in_a_hurry_behind_it_is_told_that_the_turn_is_free(db):
 
 
 @pytest.mark.parametrize("patient_still", [True, False])
-def test_nobody_waits_until_it_has_woken(patient_still):
+def test_patient_request_is_not_in_the_wake_up_chain(patient_still):
     """It may come last when the processor is given away."""
     waking = WakeUps()
     request = PatientRequest(ledger.put("patient"), 0, float("inf"))

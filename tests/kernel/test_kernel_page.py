@@ -36,7 +36,7 @@ def size(count):
     return f"{count:,}"
 
 
-def test_the_thresholds_on_the_page_are_those_of_the_code():
+def test_thresholds_on_page_equal_the_code():
     numbers = Thresholds()
     log = (size(numbers.wal_degraded_bytes), size(numbers.wal_failed_bytes))
     disk = (size(numbers.disk_degraded_bytes), size(numbers.disk_failed_bytes))
@@ -46,7 +46,7 @@ def test_the_thresholds_on_the_page_are_those_of_the_code():
     assert "in the last {:g} s | {} or more |".format(*busy) in PAGE
 
 
-def test_the_bounds_on_the_page_are_those_of_the_code():
+def test_bounds_on_page_equal_the_code():
     for field in dataclasses.fields(GroupLimits):
         if field.name != "placement":
             assert f"| `{field.name}` | {size(field.default)} |" in PAGE

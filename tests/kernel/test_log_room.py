@@ -37,7 +37,7 @@ def put_many(db, count):
     return [db.transact(ledger.put(f"entry {number}")) for number in range(count)]
 
 
-def test_a_log_that_is_synced_grows_ahead_of_its_commits_in_steps(path):
+def test_log_that_is_synced_grows_ahead_of_its_commits_in_steps(path):
     sizes = []
     with ledger.open_ledger(path, profile=profiles.PLAIN) as db:
         for number in range(300):
@@ -50,13 +50,13 @@ def test_a_log_that_is_synced_grows_ahead_of_its_commits_in_steps(path):
     assert grown < len(sizes) // 4
 
 
-def test_a_log_that_is_not_synced_at_every_commit_gets_no_room(path):
+def test_log_that_is_not_synced_at_every_commit_gets_no_room(path):
     with ledger.open_ledger(path, profile=profiles.PLAIN.with_(synchronous="NORMAL")) as db:
         put_many(db, 100)
         assert log_of(path).stat().st_size == 32 + frames(path) * FRAME
 
 
-def test_what_a_killed_process_leaves_with_room_behind_it_is_read_whole(path, tmp_path):
+def test_preallocated_log_of_killed_process_is_read_completely(path, tmp_path):
     with ledger.open_ledger(path, profile=profiles.PLAIN) as db:
         for count in range(1, 60):
             db.transact(ledger.put(count))
@@ -70,7 +70,7 @@ def test_what_a_killed_process_leaves_with_room_behind_it_is_read_whole(path, tm
                 assert found.integrity_check() == []
 
 
-def test_a_program_that_writes_beside_us_loses_nothing_to_the_zeros(path):
+def test_program_that_writes_beside_us_loses_nothing_to_the_zeros(path):
     """The Python library's own SQLite keeps to the locks, as any program would that a user opens
     their file with.
     """
@@ -97,7 +97,7 @@ def test_a_program_that_writes_beside_us_loses_nothing_to_the_zeros(path):
         again.close()
 
 
-def test_a_log_that_begins_anew_writes_over_what_it_has(path):
+def test_restarted_log_overwrites_its_frames(path):
     with ledger.open_ledger(path, profile=profiles.PLAIN) as db:
         put_many(db, 200)
         size = log_of(path).stat().st_size
@@ -106,7 +106,7 @@ def test_a_log_that_begins_anew_writes_over_what_it_has(path):
         assert log_of(path).stat().st_size == size
 
 
-def test_a_log_that_was_cut_gets_room_again(path):
+def test_log_that_was_cut_gets_room_again(path):
     with ledger.open_ledger(path, profile=profiles.PLAIN) as db:
         put_many(db, 200)
         db.checkpoint("TRUNCATE")
@@ -116,7 +116,7 @@ def test_a_log_that_was_cut_gets_room_again(path):
         assert len(ledger.bodies(db)) == 260
 
 
-def test_a_full_disk_gives_the_place_of_the_zeros_to_the_commits(path):
+def test_full_disk_frees_preallocated_space_for_commits(path):
     with FaultyDisk() as disk:
         with ledger.open_ledger(path, profile=profiles.PLAIN, vfs=disk.name) as db:
             while not db._writer._preallocator.needed:

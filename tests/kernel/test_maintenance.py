@@ -42,7 +42,7 @@ def test_truncate_shrinks_the_log_to_nothing(db):
     ledger.assert_dense(db, 50)
 
 
-def test_an_open_snapshot_keeps_a_checkpoint_from_finishing_and_says_so(db):
+def test_open_snapshot_keeps_a_checkpoint_from_finishing_and_says_so(db):
     db.transact(ledger.put("before"))
     with db.read() as snapshot:
         for n in range(10):
@@ -58,8 +58,8 @@ def test_an_open_snapshot_keeps_a_checkpoint_from_finishing_and_says_so(db):
 
 
 @pytest.mark.parametrize("mode", ["", "passive", "NONE", "TRUNCATE; DROP TABLE entry"])
-def test_an_unknown_mode_is_refused(db, mode):
-    with pytest.raises(InvalidInput, match="is not one of PASSIVE, FULL, RESTART, TRUNCATE"):
+def test_unknown_mode_is_refused(db, mode):
+    with pytest.raises(InvalidInput, match="must be one of PASSIVE, FULL, RESTART, TRUNCATE"):
         db.checkpoint(mode)
 
 
@@ -75,7 +75,7 @@ def test_upkeep_inside_a_transaction_of_the_same_thread_is_refused_at_once(db, u
 
 
 @pytest.mark.parametrize("point", ["kernel.checkpoint.before", "kernel.checkpoint.after"])
-def test_a_fault_in_a_checkpoint_loses_nothing(db, point):
+def test_fault_in_a_checkpoint_loses_nothing(db, point):
     db.transact(ledger.put("x"))
     failpoints.arm(point, "raise")
     with pytest.raises(StorageError, match=point):
@@ -94,7 +94,7 @@ def replace_one_of_twenty(n, body):
     return work
 
 
-def test_the_log_stays_small_under_a_long_load_of_writes(path):
+def test_log_stays_small_under_a_long_load_of_writes(path):
     """20,000 pages go through a log that is folded back every 200."""
     body = b"x" * (10 * PAGE)
     with ledger.open_ledger(path, options=Options(checkpoint_bytes=4096 * 200)) as db:
@@ -116,7 +116,7 @@ def times_started_anew(db):
     return int.from_bytes(header[12:16], "big")
 
 
-def test_the_log_is_started_anew_although_writers_never_pause(path):
+def test_log_restarts_although_writers_never_pause(path):
     body = b"x" * (5 * PAGE)
     with ledger.open_ledger(path, options=Options(checkpoint_bytes=4096 * 100)) as db:
 
@@ -133,7 +133,7 @@ def test_the_log_is_started_anew_although_writers_never_pause(path):
         assert db.integrity_check() == []
 
 
-def test_most_of_a_checkpoint_is_done_while_a_writer_goes_on(db):
+def test_most_of_checkpoint_runs_beside_writer(db):
     for n in range(50):
         db.transact(ledger.put(bytes([n]) * PAGE))
     before = db.metrics().db_size_bytes
@@ -146,7 +146,7 @@ def test_most_of_a_checkpoint_is_done_while_a_writer_goes_on(db):
     ledger.assert_dense(db, 51)
 
 
-def test_the_checkpointer_comes_back_after_a_reader_held_it_up(path):
+def test_checkpointer_retries_after_reader_blocked_it(path):
     options = Options(checkpoint_bytes=4096 * 20)
     with ledger.open_ledger(path, options=options) as db:
         db.transact(ledger.put("before"))
@@ -167,7 +167,7 @@ def test_the_checkpointer_comes_back_after_a_reader_held_it_up(path):
         ledger.assert_dense(db)
 
 
-def test_closing_folds_the_log_back_and_leaves_only_the_database(path):
+def test_close_checkpoints_and_leaves_only_the_database(path):
     with ledger.open_ledger(path) as db:
         for n in range(20):
             db.transact(ledger.put(n))
@@ -178,7 +178,7 @@ def test_closing_folds_the_log_back_and_leaves_only_the_database(path):
     assert path.stat().st_size % PAGE == 0
 
 
-def test_closing_while_checkpoints_run_leaves_only_the_database(path):
+def test_close_during_checkpoints_leaves_only_the_database(path):
     for _ in range(15):
         options = Options(checkpoint_bytes=4096 * 2)
         with ledger.open_ledger(path, options=options) as db:
@@ -188,7 +188,7 @@ def test_closing_while_checkpoints_run_leaves_only_the_database(path):
         assert left == ["ledger.db", "ledger.db.lock"]
 
 
-def test_vacuum_gives_space_back_and_keeps_everything(path):
+def test_vacuum_frees_space_and_keeps_all_data(path):
     with ledger.open_ledger(path) as db:
         for _ in range(100):
             db.transact(ledger.put(b"x" * 10_000))
@@ -208,17 +208,17 @@ def test_vacuum_gives_space_back_and_keeps_everything(path):
     ledger.open_ledger(path).close()
 
 
-def test_vacuum_is_refused_while_a_snapshot_is_open(db):
+def test_vacuum_is_refused_while_read_transaction_is_open(db):
     db.transact(ledger.put("x"))
     with db.read() as snapshot:
-        with pytest.raises(Busy, match="1 snapshots are open") as caught:
+        with pytest.raises(Busy, match="1 read transactions are open") as caught:
             db.vacuum()
         assert caught.value.retryable
         assert snapshot.value("SELECT count(*) FROM entry") == 1
     db.vacuum()
 
 
-def test_vacuum_waits_for_its_turn(db):
+def test_vacuum_waits_for_the_writer(db):
     done = threading.Event()
 
     def vacuum():
@@ -232,7 +232,7 @@ def test_vacuum_waits_for_its_turn(db):
     ledger.assert_dense(db, 1)
 
 
-def test_analyze_gives_the_planner_its_statistics(db):
+def test_analyze_stores_planner_statistics(db):
     with db.write() as txn:
         txn.execute("CREATE INDEX by_body ON entry (body)")
         for n in range(100):
@@ -242,7 +242,7 @@ def test_analyze_gives_the_planner_its_statistics(db):
         assert snapshot.all("SELECT idx FROM sqlite_stat1 WHERE tbl = 'entry'") == [("by_body",)]
 
 
-def test_a_slow_transaction_is_logged_without_its_data(path, caplog):
+def test_slow_transaction_is_logged_without_its_data(path, caplog):
     secret = "a secret that no log may show"
     options = Options(slow_transaction_ms=0.0)
     with ledger.open_ledger(path, options=options) as db:
@@ -258,7 +258,7 @@ def test_a_slow_transaction_is_logged_without_its_data(path, caplog):
         assert db.metrics().counters["slow_total"] == len(db.slow_transactions())
 
 
-def test_the_list_of_slow_transactions_is_bounded(path):
+def test_list_of_slow_transactions_is_bounded(path):
     options = Options(slow_transaction_ms=0.0)
     with ledger.open_ledger(path, options=options) as db:
         for n in range(300):
@@ -267,14 +267,14 @@ def test_the_list_of_slow_transactions_is_bounded(path):
         assert db.metrics().counters["slow_total"] == 300
 
 
-def test_a_quick_transaction_is_not_called_slow(path):
+def test_quick_transaction_is_not_logged_as_slow(path):
     options = Options(slow_transaction_ms=60_000)
     with ledger.open_ledger(path, profile=profiles.PLAIN, options=options) as db:
         db.transact(ledger.put("x"))
         assert db.slow_transactions() == []
 
 
-def test_a_database_tells_while_its_log_is_folded_back(db):
+def test_is_checkpointing_during_checkpoint(db):
     db.transact(ledger.put("a"))
     seen = []
     failpoints.arm("kernel.checkpoint.after", lambda _point: seen.append(db.is_checkpointing()))
@@ -284,7 +284,7 @@ def test_a_database_tells_while_its_log_is_folded_back(db):
     assert not db.is_checkpointing()
 
 
-def test_a_database_tells_while_somebody_writes(db):
+def test_is_writing_during_transaction(db):
     assert not db.is_writing()
     with ledger.turn_held(db):
         assert db.is_writing()

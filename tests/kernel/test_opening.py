@@ -38,7 +38,7 @@ def mode_of(path):
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_a_new_database_is_marked_as_ours_and_says_what_it_is(path):
+def test_new_database_has_application_id_and_metadata(path):
     with ledger.open_ledger(path) as db, db.read() as snapshot:
         assert snapshot.value("PRAGMA application_id") == 0x46344C44
         facts = dict(snapshot.all("SELECT key, value FROM kernel_meta"))
@@ -55,7 +55,7 @@ def test_two_databases_have_two_identities(path):
     assert len(ids) == 2
 
 
-def test_a_foreign_database_is_refused_untouched(path):
+def test_foreign_database_is_refused_unchanged(path):
     ledger.edit(path, "CREATE TABLE theirs (a)", "INSERT INTO theirs VALUES (1)")
     before = path.read_bytes()
     for mode in ("rw", "r"):
@@ -66,7 +66,7 @@ def test_a_foreign_database_is_refused_untouched(path):
     assert files(path.parent) == ["ledger.db"]
 
 
-def test_a_foreign_database_with_a_mark_of_its_own_is_refused_even_when_empty(path):
+def test_empty_database_of_other_application_is_refused(path):
     ledger.edit(path, "PRAGMA application_id = 7", "CREATE TABLE t (a)", "DROP TABLE t")
     before = path.read_bytes()
     with pytest.raises(ForeignFile):
@@ -75,7 +75,7 @@ def test_a_foreign_database_with_a_mark_of_its_own_is_refused_even_when_empty(pa
 
 
 @pytest.mark.parametrize("size", [2, 100, 511, 512, 4096, 100_000])
-def test_bytes_that_are_no_database_are_refused_untouched(path, size):
+def test_file_that_is_not_a_database_is_refused_unchanged(path, size):
     noise = bytes((7 * n + 3) % 251 for n in range(size))
     path.write_bytes(noise)
     for mode in ("rw", "r"):
@@ -85,7 +85,7 @@ def test_bytes_that_are_no_database_are_refused_untouched(path, size):
     assert files(path.parent) == ["ledger.db"]
 
 
-def test_an_empty_file_becomes_a_database(path):
+def test_empty_file_becomes_a_database(path):
     path.touch(0o600)
     with pytest.raises(FormatError):
         ledger.open_ledger(path, mode="r")
@@ -94,7 +94,7 @@ def test_an_empty_file_becomes_a_database(path):
         ledger.assert_dense(db, 1)
 
 
-def test_a_database_of_another_model_is_refused_untouched(path):
+def test_database_of_another_model_is_refused_unchanged(path):
     Database.open(path, profile=profiles.STREAMS).close()
     before = path.read_bytes()
     for mode in ("rw", "r"):
@@ -103,7 +103,7 @@ def test_a_database_of_another_model_is_refused_untouched(path):
     assert path.read_bytes() == before
 
 
-def test_a_folder_in_the_place_of_the_file_is_refused(path):
+def test_folder_at_path_of_file_is_refused(path):
     path.mkdir()
     with pytest.raises(StorageError, match="not a regular file"):
         ledger.open_ledger(path)
@@ -114,27 +114,27 @@ def test_a_folder_in_the_place_of_the_file_is_refused(path):
 
 
 @pytest.mark.parametrize("below", ["ledger.db", "deeper/ledger.db"])
-def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path, below):
+def test_file_at_path_of_folder_is_refused(tmp_path, below):
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(StorageError, match="not a folder"):
         ledger.open_ledger(tmp_path / "file" / below)
     assert (tmp_path / "file").read_text() == "not a folder"
 
 
-def test_a_database_that_does_not_exist_cannot_be_read(path):
+def test_database_that_does_not_exist_cannot_be_read(path):
     with pytest.raises(NotFound, match="the database does not exist"):
         ledger.open_ledger(path, mode="r")
     assert list(path.parent.iterdir()) == []
 
 
 @pytest.mark.parametrize("mode", ["w", "", "RW", "rb"])
-def test_an_unknown_mode_is_refused(path, mode):
+def test_unknown_mode_is_refused(path, mode):
     with pytest.raises(InvalidInput, match="must be 'r' or 'rw'"):
         ledger.open_ledger(path, mode=mode)
     assert list(path.parent.iterdir()) == []
 
 
-def test_an_open_that_fails_on_a_new_path_leaves_no_file_and_no_lock(path):
+def test_failed_open_of_new_path_leaves_no_file_or_lock(path):
     folder = path.parent / "new"
     broken = Migration(1, "broken", "CREATE TABLE a (x); SELEC")
     with pytest.raises(FormatError):
@@ -145,7 +145,7 @@ def test_an_open_that_fails_on_a_new_path_leaves_no_file_and_no_lock(path):
         db.transact(ledger.put("x"))
 
 
-def test_an_open_that_fails_on_an_existing_path_frees_the_lock(path):
+def test_failed_open_of_existing_path_releases_lock(path):
     ledger.edit(path, "CREATE TABLE theirs (a)")
     for _ in range(2):
         with pytest.raises(ForeignFile):
@@ -153,7 +153,7 @@ def test_an_open_that_fails_on_an_existing_path_frees_the_lock(path):
     assert holder(path) is None
 
 
-def test_an_interrupt_while_opening_leaves_no_file_and_no_lock(path):
+def test_interrupt_while_opening_leaves_no_file_and_no_lock(path):
     def interrupt(_txn):
         raise KeyboardInterrupt
 
@@ -182,7 +182,7 @@ def test_files_and_new_folders_are_private_whatever_the_umask(tmp_path, umask):
     assert mode_of(tmp_path) == 0o755
 
 
-def test_the_mode_of_a_folder_that_exists_is_left_alone(tmp_path):
+def test_mode_of_existing_folder_is_not_changed(tmp_path):
     folder = tmp_path / "theirs"
     folder.mkdir()
     folder.chmod(0o750)
@@ -190,7 +190,7 @@ def test_the_mode_of_a_folder_that_exists_is_left_alone(tmp_path):
     assert mode_of(folder) == 0o750
 
 
-def test_a_link_leads_to_the_same_database_its_lock_and_its_log(path):
+def test_link_resolves_to_same_database_lock_and_log(path):
     link = path.with_name("link.db")
     link.symlink_to(path)
     with ledger.open_ledger(link, profile=profiles.PLAIN.with_(synchronous="NORMAL")) as db:
@@ -216,7 +216,7 @@ sys.exit("the file is not locked")
 """
 
 
-def test_looking_at_a_file_keeps_the_locks_of_whoever_has_it_open(path):
+def test_inspection_keeps_locks_of_open_database(path):
     """A plain open and close of the file would drop every lock of this process on it: another
     program would then take the log for abandoned, and remove it.
     """
@@ -276,7 +276,7 @@ def read_only_folder(open_folder):
 
 
 @pytest.mark.parametrize("lock_file", [True, False])
-def test_a_folder_that_cannot_be_written_is_refused_untouched(read_only_folder, lock_file):
+def test_read_only_folder_is_refused_for_writing(read_only_folder, lock_file):
     path = read_only_folder / "ledger.db"
     if not lock_file:
         read_only_folder.chmod(0o700)
@@ -290,13 +290,13 @@ def test_a_folder_that_cannot_be_written_is_refused_untouched(read_only_folder, 
     assert files(read_only_folder) == ["ledger.db"]
 
 
-def test_a_folder_that_cannot_be_written_can_be_read(read_only_folder):
+def test_database_in_read_only_folder_can_be_read(read_only_folder):
     assert unprivileged("r", read_only_folder / "ledger.db") == {"bodies": ["kept"]}
     assert files(read_only_folder) == ["ledger.db"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to somebody else")
-def test_a_folder_that_only_others_can_write_is_not_read_as_if_it_stood_still(open_folder):
+def test_folder_writable_by_others_is_not_opened_as_immutable(open_folder):
     folder = open_folder / "store"
     with ledger.open_ledger(folder / "ledger.db") as db:
         db.transact(ledger.put("kept"))
@@ -310,13 +310,13 @@ def test_a_folder_that_only_others_can_write_is_not_read_as_if_it_stood_still(op
 
 
 @pytest.mark.parametrize("name", ["new.db", "deeper/new.db", "deeper/still/new.db"])
-def test_nothing_is_created_in_a_folder_that_cannot_be_written(read_only_folder, name):
+def test_nothing_is_created_in_read_only_folder(read_only_folder, name):
     found = unprivileged("rw", read_only_folder / name)
     assert found["kind"] == "read_only"
     assert files(read_only_folder) == ["ledger.db"]
 
 
-def test_a_file_that_cannot_be_written_is_refused_untouched(read_only_folder):
+def test_read_only_file_is_refused_for_writing(read_only_folder):
     path = read_only_folder / "ledger.db"
     read_only_folder.chmod(0o700)
     path.chmod(0o400)
@@ -326,7 +326,7 @@ def test_a_file_that_cannot_be_written_is_refused_untouched(read_only_folder):
     assert unprivileged("r", path) == {"bodies": ["kept"]}
 
 
-def test_a_file_that_cannot_be_read_is_a_typed_error(read_only_folder):
+def test_unreadable_file_raises_typed_error(read_only_folder):
     path = read_only_folder / "ledger.db"
     path.chmod(0o000)
     for mode in ("r", "rw"):
@@ -343,7 +343,7 @@ def outcome_of_opening(path, mode):
     return None
 
 
-def test_a_driver_error_never_leaves_the_kernel(path):
+def test_driver_error_never_leaves_the_kernel(path):
     """Whatever SQLite says to a damaged header, callers get an error of Fourfold's tree."""
     ledger.open_ledger(path).close()
     whole = path.read_bytes()

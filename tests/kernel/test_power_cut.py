@@ -145,7 +145,7 @@ def check_normal(folder, recording, seeds=1):
 # The simulation itself
 
 
-def test_a_disk_that_forgets_nothing_equals_the_real_one(folder):
+def test_simulated_disk_without_loss_equals_the_real_one(folder):
     # The only checkpoints are the workload's own: one in the background would go on meanwhile.
     recording = Recording(folder / "disk", checkpoint_pages=1_000_000)
 
@@ -160,7 +160,7 @@ def test_a_disk_that_forgets_nothing_equals_the_real_one(folder):
     recording.run(action, at=lambda _: False)
 
 
-def test_the_simulation_finds_a_database_that_does_not_sync(folder):
+def test_simulation_finds_a_database_that_does_not_sync(folder):
     recording = Recording(folder / "disk", synchronous="OFF", checkpoint_pages=20)
     recording.run_workload("threads", seed=1, gap=150)
     failures = 0
@@ -179,16 +179,14 @@ def test_the_simulation_finds_a_database_that_does_not_sync(folder):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_full_keeps_every_acknowledged_write_through_a_power_cut(folder, mode):
+def test_full_keeps_acknowledged_writes_through_power_failure(folder, mode):
     recording = Recording(folder / "disk", checkpoint_pages=20)
     recording.run_workload(mode, seed=1, gap=90)
     check_full(folder, recording)
 
 
 @pytest.mark.parametrize("mode", ["requests", "threads"])
-def test_full_keeps_every_acknowledged_write_where_the_log_has_room_ahead(
-    folder, mode, monkeypatch
-):
+def test_full_keeps_acknowledged_writes_with_preallocated_log(folder, mode, monkeypatch):
     """Zeros that reached the disk, some of them or none, with the frames over them or without."""
     monkeypatch.setattr(limits, "LOG_PREALLOCATE_MIN_BYTES", 8_192)
     monkeypatch.setattr(limits, "LOG_PREALLOCATE_STEP_BYTES", 65_536)
@@ -220,14 +218,14 @@ def test_normal_keeps_everything_up_to_the_durable_watermark(folder, mode):
 @pytest.mark.parametrize("synchronous", ["FULL", "NORMAL"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("seed", range(6))
-def test_many_power_cuts_lose_nothing_that_was_durable(folder, mode, synchronous, seed):
+def test_many_power_failures_lose_nothing_that_was_durable(folder, mode, synchronous, seed):
     pages = Random(f"{mode} {seed}").choice((5, 20, 100, 1000))
     recording = Recording(folder / "disk", synchronous, pages)
     recording.run_workload(mode, seed, gap=60)
     (check_full if synchronous == "FULL" else check_normal)(folder, recording, seeds=3)
 
 
-def test_a_commit_above_the_watermark_may_be_lost_and_one_below_never_is(folder):
+def test_only_commits_above_the_watermark_may_be_lost(folder):
     recording = Recording(folder / "disk", "NORMAL")
 
     def action(disk):
@@ -252,7 +250,7 @@ def test_a_commit_above_the_watermark_may_be_lost_and_one_below_never_is(folder)
         assert check_database(job, instant.acknowledged) == 40
 
 
-def test_a_commit_that_lands_during_the_sync_is_not_called_durable(folder, monkeypatch):
+def test_commit_during_sync_is_not_durable(folder, monkeypatch):
     recording = Recording(folder / "disk", "NORMAL")
 
     def action(disk):
@@ -276,7 +274,7 @@ def test_a_commit_that_lands_during_the_sync_is_not_called_durable(folder, monke
     check_normal(folder, recording)
 
 
-def test_nothing_is_called_durable_in_a_database_that_does_not_sync(folder):
+def test_nothing_is_durable_without_syncs(folder):
     with open_database(Job("off", str(folder / "log.db"), synchronous="OFF")) as db:
         db.transact(lambda txn: write_one(txn, KEYS[0], (b"a", b"b")))
         with pytest.raises(Refused, match="synchronous=OFF"):
@@ -295,13 +293,13 @@ def created(recording, disk):
 
 
 @pytest.mark.parametrize("synchronous", ["FULL", "NORMAL"])
-def test_a_power_cut_while_a_database_is_created_leaves_nothing_in_the_way(folder, synchronous):
+def test_power_failure_during_creation_does_not_block_next_open(folder, synchronous):
     recording = Recording(folder / "disk", synchronous)
     recording.run(lambda disk: created(recording, disk))
     (check_full if synchronous == "FULL" else check_normal)(folder, recording)
 
 
-def test_a_reader_of_a_half_created_database_is_told_so(folder):
+def test_reader_of_half_created_database_raises_format_error(folder):
     recording = Recording(folder / "disk")
     recording.run(lambda disk: created(recording, disk))
     told = set()
@@ -340,12 +338,12 @@ def migration(folder, seeds):
     assert versions == {"old", "new"}
 
 
-def test_a_power_cut_in_a_migration_leaves_the_old_version_or_the_new(folder):
+def test_power_failure_in_migration_leaves_one_version(folder):
     migration(folder, seeds=1)
 
 
 @pytest.mark.slow
-def test_many_power_cuts_in_a_migration_leave_the_old_version_or_the_new(folder):
+def test_many_power_failures_in_migration_leave_one_version(folder):
     migration(folder, seeds=8)
 
 
@@ -365,18 +363,18 @@ def upkeep(folder, act, seeds):
 
 
 @pytest.mark.parametrize("mode", ["PASSIVE", "TRUNCATE"])
-def test_a_power_cut_in_a_checkpoint_loses_nothing(folder, mode):
+def test_power_failure_in_a_checkpoint_loses_nothing(folder, mode):
     upkeep(folder, lambda db: db.checkpoint(mode), seeds=1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["PASSIVE", "FULL", "RESTART", "TRUNCATE"])
-def test_many_power_cuts_in_a_checkpoint_lose_nothing(folder, mode):
+def test_many_power_failures_in_a_checkpoint_lose_nothing(folder, mode):
     upkeep(folder, lambda db: db.checkpoint(mode), seeds=8)
 
 
 @pytest.mark.slow
-def test_power_cuts_in_a_vacuum_lose_nothing(folder):
+def test_power_failures_in_a_vacuum_lose_nothing(folder):
     upkeep(folder, lambda db: db.vacuum(), seeds=4)
 
 
@@ -398,11 +396,11 @@ def power_cuts_in_a_row(folder, seed, rounds):
         check_database(Job("after", str(place / "log.db")), acknowledged)
 
 
-def test_a_recovered_database_survives_the_next_power_cut(folder):
+def test_recovered_database_survives_the_next_power_failure(folder):
     power_cuts_in_a_row(folder, seed=1, rounds=4)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2, 8))
-def test_a_recovered_database_survives_power_cut_after_power_cut(folder, seed):
+def test_recovered_database_survives_repeated_power_failures(folder, seed):
     power_cuts_in_a_row(folder, seed, rounds=12)

@@ -45,7 +45,7 @@ def test_every_profile_is_tested():
 
 
 @pytest.mark.parametrize("profile", ALL, ids=lambda profile: profile.name)
-def test_the_writer_runs_with_the_pragmas_of_its_profile(profile, path):
+def test_writer_runs_with_the_pragmas_of_its_profile(profile, path):
     with Database.open(path, profile=profile) as db, db.write() as txn:
         found = asked(txn, "page_size", "synchronous", "cache_size", "mmap_size")
         assert found == PROMISED[profile.name]
@@ -71,7 +71,7 @@ def test_readers_run_with_the_pragmas_of_their_profile(profile, mode, path):
 
 
 @pytest.mark.parametrize("page_size", [512, 1024, 8192, 65_536])
-def test_a_new_file_gets_the_page_size_that_was_asked_for(page_size, path):
+def test_new_file_gets_requested_page_size(page_size, path):
     with ledger.open_ledger(path, profile=ledger.QUICK.with_(page_size=page_size)) as db:
         db.transact(ledger.put("x"))
     # The size is in the header: it was set before the file went into WAL mode.
@@ -79,7 +79,7 @@ def test_a_new_file_gets_the_page_size_that_was_asked_for(page_size, path):
     assert int.from_bytes(header, "big") in {page_size, page_size // 65_536}
 
 
-def test_an_existing_file_keeps_its_page_size(path):
+def test_existing_file_keeps_its_page_size(path):
     ledger.open_ledger(path).close()
     with ledger.open_ledger(path, profile=ledger.QUICK.with_(page_size=32_768)) as db:
         db.transact(ledger.put("x"))
@@ -88,33 +88,36 @@ def test_an_existing_file_keeps_its_page_size(path):
 
 
 @pytest.mark.parametrize("page_size", [0, -4096, 256, 1000, 4095, 131_072])
-def test_a_page_size_that_sqlite_would_ignore_is_refused(page_size):
+def test_page_size_that_sqlite_would_ignore_is_refused(page_size):
     with pytest.raises(InvalidInput, match="power of two"):
         Profile("odd", page_size=page_size)
 
 
 @pytest.mark.parametrize("synchronous", ["EXTRA", "full", "", 2])
-def test_an_unknown_synchronous_mode_is_refused(synchronous):
+def test_unknown_synchronous_mode_is_refused(synchronous):
     with pytest.raises(InvalidInput, match="synchronous"):
         Profile("odd", synchronous=synchronous)
 
 
-def test_a_pragma_that_does_not_take_effect_stops_the_start(path):
+def test_pragma_without_effect_fails_the_open(path):
     # This layer cannot map files into memory, and says so only to those who ask.
-    with FaultyDisk() as disk, pytest.raises(StorageError, match="PRAGMA mmap_size is") as caught:
+    with (
+        FaultyDisk() as disk,
+        pytest.raises(StorageError, match="expected PRAGMA mmap_size") as caught,
+    ):
         Database.open(path, profile=profiles.DOCUMENTS, vfs=disk.name)
     assert "file system" in caught.value.hint
     assert not path.exists()
 
 
-def test_a_file_system_without_shared_memory_stops_the_start(path):
+def test_file_system_without_shared_memory_fails_the_open(path):
     # This layer of SQLite has no shared memory, so the file cannot go into WAL mode.
-    with pytest.raises(StorageError, match="journal_mode is 'delete', not 'wal'"):
+    with pytest.raises(StorageError, match="journal_mode = 'wal', found 'delete'"):
         Database.open(path, vfs="unix-none")
     assert not path.exists()
 
 
-def test_an_existing_file_is_untouched_when_a_pragma_stops_the_start(path):
+def test_existing_file_is_unchanged_when_pragma_fails(path):
     with ledger.open_ledger(path) as db:
         db.transact(ledger.put("x"))
     before = path.read_bytes()
@@ -135,7 +138,7 @@ def test_an_existing_file_is_untouched_when_a_pragma_stops_the_start(path):
         "PRAGMA user_version = 7",
     ],
 )
-def test_a_reader_cannot_write(db, first, sql):
+def test_reader_cannot_write(db, first, sql):
     db.transact(ledger.put("kept"))
     with db.read() as snapshot:
         if first:
@@ -145,7 +148,7 @@ def test_a_reader_cannot_write(db, first, sql):
     assert ledger.bodies(db) == ["kept"]
 
 
-def test_a_misspelt_column_in_double_quotes_is_an_error_and_not_a_string(db):
+def test_misspelled_column_in_double_quotes_is_an_error(db):
     with db.read() as snapshot, pytest.raises(InvalidInput, match="no such column"):
         snapshot.all('SELECT "bodi" FROM entry')
     with pytest.raises(InvalidInput, match="no such column"), db.write() as txn:
@@ -154,7 +157,7 @@ def test_a_misspelt_column_in_double_quotes_is_an_error_and_not_a_string(db):
         txn.execute('CREATE INDEX odd ON entry ("bodi")')
 
 
-def test_the_schema_cannot_be_edited_by_hand(db):
+def test_schema_cannot_be_edited_by_hand(db):
     with db.write() as txn:
         txn.all("PRAGMA writable_schema = ON")
         with pytest.raises(InvalidInput, match="may not be modified"):
@@ -175,6 +178,6 @@ def test_foreign_keys_are_enforced(path):
             assert snapshot.value("SELECT count(*) FROM child") == 0
 
 
-def test_the_driver_is_not_older_than_the_kernel_needs():
+def test_driver_has_minimum_version():
     assert tuple(map(int, sqlite_version().split("."))) >= SQLITE_VERSION_MIN
     assert apsw.sqlite_lib_version() == sqlite_version()

@@ -58,7 +58,7 @@ def assert_holds(path, bodies):
         assert db.integrity_check() == []
 
 
-def test_a_backup_is_restored_to_an_empty_path(copy, tmp_path):
+def test_backup_is_restored_to_an_empty_path(copy, tmp_path):
     target = tmp_path / "new" / "folder" / "ledger.db"
     sidecar = restore(copy, target)
     assert sidecar.sequences == {"entry": 3}
@@ -70,7 +70,7 @@ def test_a_backup_is_restored_to_an_empty_path(copy, tmp_path):
         assert db.transact(ledger.put("next")) == 4
 
 
-def test_a_backup_is_restored_over_the_same_state_and_the_old_file_is_kept(copy, path):
+def test_restore_over_same_state_keeps_the_old_file(copy, path):
     before = ledger.content(path)
     restore(copy, path)
     (kept,) = replaced(path)
@@ -78,7 +78,7 @@ def test_a_backup_is_restored_over_the_same_state_and_the_old_file_is_kept(copy,
     assert_holds(path, ["old"] * 3)
 
 
-def test_a_backup_is_restored_over_an_older_state(copy, path, tmp_path):
+def test_backup_is_restored_over_an_older_state(copy, path, tmp_path):
     grown(path, 4, "new")
     newer = backed_up(path, tmp_path / "backups" / "newer.db")
     path.unlink()
@@ -88,7 +88,7 @@ def test_a_backup_is_restored_over_an_older_state(copy, path, tmp_path):
     assert len(replaced(path)) == 1
 
 
-def test_a_restore_that_would_lower_a_sequence_is_refused_untouched(copy, path):
+def test_restore_that_lowers_a_sequence_is_refused(copy, path):
     grown(path, 1, "newer")
     before = path.read_bytes()
     for _ in range(2):
@@ -101,7 +101,7 @@ def test_a_restore_that_would_lower_a_sequence_is_refused_untouched(copy, path):
     assert_holds(path, ["old"] * 3 + ["newer"])
 
 
-def test_a_restore_sees_sequences_that_are_only_in_the_log(copy, path, tmp_path):
+def test_restore_sees_sequences_only_in_the_log(copy, path, tmp_path):
     live = ledger.open_ledger(path)
     live.transact(ledger.put("newer"))
     # As a crash would leave them: the file, and a log that was never folded back.
@@ -116,7 +116,7 @@ def test_a_restore_sees_sequences_that_are_only_in_the_log(copy, path, tmp_path)
     assert_holds(crashed, ["old"] * 3 + ["newer"])
 
 
-def test_with_advance_the_restored_database_goes_on_above(copy, path):
+def test_restore_with_advance_continues_above_target(copy, path):
     grown(path, 4, "newer")
     restore(copy, path, advance=True)
     with ledger.open_ledger(path) as db:
@@ -129,7 +129,7 @@ def test_with_advance_the_restored_database_goes_on_above(copy, path):
         assert ledger.bodies(db) == ["old"] * 3 + ["newer"] * 4
 
 
-def test_advance_never_lowers_a_sequence_either(copy, path, tmp_path):
+def test_restore_with_advance_never_lowers_a_sequence(copy, path, tmp_path):
     grown(path, 4)
     newer = backed_up(path, tmp_path / "backups" / "newer.db")
     target = tmp_path / "elsewhere.db"
@@ -139,7 +139,7 @@ def test_advance_never_lowers_a_sequence_either(copy, path, tmp_path):
         ledger.assert_dense(db, 7)
 
 
-def test_a_counter_of_the_model_is_not_lowered_either(tmp_path):
+def test_restore_does_not_lower_counter_of_model(tmp_path):
     own = Sequence(
         "own",
         read="SELECT seq FROM counter",
@@ -168,7 +168,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_a_target_that_cannot_be_read_is_replaced_only_when_told(copy, path, damage):
+def test_unreadable_target_is_replaced_only_with_flag(copy, path, damage):
     broken = damage(path.read_bytes())
     path.write_bytes(broken)
     with pytest.raises(CorruptData, match="cannot be read") as caught:
@@ -182,7 +182,7 @@ def test_a_target_that_cannot_be_read_is_replaced_only_when_told(copy, path, dam
     assert_holds(path, ["old"] * 3)
 
 
-def test_a_target_whose_counter_is_lost_is_replaced_only_when_told(copy, path):
+def test_target_without_counter_is_replaced_only_with_flag(copy, path):
     ledger.edit(path, "DELETE FROM kernel_sequence")
     with pytest.raises(CorruptData, match="is missing"):
         restore(copy, path)
@@ -190,7 +190,7 @@ def test_a_target_whose_counter_is_lost_is_replaced_only_when_told(copy, path):
     assert_holds(path, ["old"] * 3)
 
 
-def test_a_target_without_the_tables_of_the_kernel_is_replaced_only_when_told(copy, path):
+def test_target_without_kernel_tables_is_replaced_only_with_flag(copy, path):
     ledger.edit(path, "DROP TABLE kernel_meta")
     with pytest.raises(CorruptData, match="cannot be read"):
         restore(copy, path)
@@ -199,7 +199,7 @@ def test_a_target_without_the_tables_of_the_kernel_is_replaced_only_when_told(co
 
 
 @pytest.mark.parametrize("told", [False, True])
-def test_a_foreign_target_is_refused_untouched(copy, tmp_path, told):
+def test_foreign_target_is_refused_unchanged(copy, tmp_path, told):
     target = tmp_path / "theirs.db"
     ledger.edit(target, "CREATE TABLE theirs (a)")
     before = target.read_bytes()
@@ -208,7 +208,7 @@ def test_a_foreign_target_is_refused_untouched(copy, tmp_path, told):
     assert target.read_bytes() == before
 
 
-def test_another_database_of_ours_is_not_replaced(copy, tmp_path):
+def test_another_fourfold_database_is_not_replaced(copy, tmp_path):
     target = tmp_path / "other.db"
     grown(target, 1, "other")
     with pytest.raises(ForeignFile, match="another database") as caught:
@@ -217,14 +217,14 @@ def test_another_database_of_ours_is_not_replaced(copy, tmp_path):
     assert_holds(target, ["other"])
 
 
-def test_an_empty_target_is_replaced(copy, tmp_path):
+def test_empty_target_is_replaced(copy, tmp_path):
     target = tmp_path / "empty.db"
     target.touch()
     restore(copy, target)
     assert_holds(target, ["old"] * 3)
 
 
-def test_a_target_that_a_writer_has_open_is_refused(copy, path):
+def test_target_open_for_writing_is_refused(copy, path):
     with ledger.open_ledger(path) as db:
         with pytest.raises(WriterLocked):
             restore(copy, path)
@@ -235,9 +235,7 @@ def test_a_target_that_a_writer_has_open_is_refused(copy, path):
 
 
 @pytest.mark.parametrize("told", [False, True])
-def test_a_target_that_somebody_reads_is_refused_as_busy_and_not_as_broken(
-    copy, path, monkeypatch, told
-):
+def test_target_in_use_by_reader_is_refused_as_busy(copy, path, monkeypatch, told):
     monkeypatch.setattr("fourfold.limits.BUSY_TIMEOUT_MS", 20)
     # A log that cannot be folded back, because a reader of somewhere else needs it.
     stranger = apsw.Connection(str(path))
@@ -264,7 +262,7 @@ def stale_log(path):
 
 
 @pytest.mark.parametrize("file_is_gone", [True, False])
-def test_a_log_left_by_the_old_file_never_leaks_into_the_restored_one(copy, tmp_path, file_is_gone):
+def test_log_of_old_file_is_not_replayed_into_restored_one(copy, tmp_path, file_is_gone):
     target = tmp_path / "target" / "ledger.db"
     restore(copy, target)
     log = stale_log(target)
@@ -301,7 +299,7 @@ def hot_journal(tmp_path, copy):
     return journal
 
 
-def test_a_journal_left_by_a_restore_that_was_cut_short_is_not_played_back(copy, path, tmp_path):
+def test_journal_of_interrupted_restore_is_not_replayed(copy, path, tmp_path):
     grown(path, 1, "newer")
     journal = hot_journal(tmp_path, copy)
     path.with_name(".ledger.db.restoring-journal").write_bytes(journal)
@@ -313,7 +311,7 @@ def test_a_journal_left_by_a_restore_that_was_cut_short_is_not_played_back(copy,
     assert leftovers(path) == []
 
 
-def test_a_journal_left_by_the_old_file_is_not_played_back(copy, path, tmp_path):
+def test_journal_of_old_file_is_not_replayed(copy, path, tmp_path):
     journal = hot_journal(tmp_path, copy)
     path.unlink()
     path.with_name("ledger.db-journal").write_bytes(journal)
@@ -322,7 +320,7 @@ def test_a_journal_left_by_the_old_file_is_not_played_back(copy, path, tmp_path)
 
 
 @pytest.mark.parametrize("action", ["raise", "full"])
-def test_a_restore_that_fails_before_the_swap_leaves_the_old_file(copy, path, action):
+def test_restore_that_fails_before_the_swap_leaves_the_old_file(copy, path, action):
     before = path.read_bytes()
     failpoints.arm("kernel.restore.copied", action)
     with pytest.raises(StorageError, match=r"kernel\.restore\.copied"):
@@ -334,7 +332,7 @@ def test_a_restore_that_fails_before_the_swap_leaves_the_old_file(copy, path, ac
     assert_holds(path, ["old"] * 3)
 
 
-def test_a_restore_that_fails_in_the_middle_of_the_swap_leaves_the_old_file(copy, path):
+def test_restore_that_fails_during_swap_leaves_old_file(copy, path):
     grown(path, 2, "newer")
     failpoints.arm("kernel.restore.kept", "raise")
     with pytest.raises(StorageError, match=r"kernel\.restore\.kept"):
@@ -344,7 +342,7 @@ def test_a_restore_that_fails_in_the_middle_of_the_swap_leaves_the_old_file(copy
     assert_holds(path, ["old"] * 3 + ["newer"] * 2)
 
 
-def test_a_restore_that_fails_after_the_swap_left_the_whole_backup(copy, path):
+def test_restore_that_fails_after_swap_leaves_the_backup(copy, path):
     failpoints.arm("kernel.restore.renamed", "raise")
     with pytest.raises(StorageError, match=r"kernel\.restore\.renamed"):
         restore(copy, path)
@@ -354,7 +352,7 @@ def test_a_restore_that_fails_after_the_swap_left_the_whole_backup(copy, path):
     assert_holds(path, ["old"] * 3)
 
 
-def test_a_restore_that_fails_on_an_empty_path_leaves_nothing(copy, tmp_path):
+def test_restore_that_fails_on_an_empty_path_leaves_nothing(copy, tmp_path):
     target = tmp_path / "new" / "ledger.db"
     failpoints.arm("kernel.restore.copied", "raise")
     with pytest.raises(StorageError):
@@ -362,7 +360,7 @@ def test_a_restore_that_fails_on_an_empty_path_leaves_nothing(copy, tmp_path):
     assert [each.name for each in target.parent.iterdir()] == ["ledger.db.lock"]
 
 
-def test_a_backup_that_does_not_verify_is_not_restored(copy, path):
+def test_backup_that_does_not_verify_is_not_restored(copy, path):
     before = path.read_bytes()
     data = bytearray(copy.read_bytes())
     data[-1] ^= 1
@@ -379,7 +377,7 @@ def test_a_backup_that_does_not_verify_is_not_restored(copy, path):
     assert (replaced(path), leftovers(path)) == ([], [])
 
 
-def test_a_restore_can_be_asked_about_without_doing_it(copy, path, tmp_path):
+def test_check_restore_changes_nothing(copy, path, tmp_path):
     inspection.check_restore(copy, path)
     inspection.check_restore(copy, tmp_path / "nowhere.db")
     grown(path, 1)
@@ -389,7 +387,7 @@ def test_a_restore_can_be_asked_about_without_doing_it(copy, path, tmp_path):
     assert_holds(path, ["old"] * 3 + ["x"])
 
 
-def test_backup_and_restore_keep_every_row_of_every_table(path, tmp_path):
+def test_backup_and_restore_keep_every_row(path, tmp_path):
     odd = Migration(2, "odd", "CREATE TABLE odd (a, b, c, d, e); CREATE INDEX odd_a ON odd (a, b)")
     with ledger.open_ledger(path, migrations=[ledger.SCHEMA, odd]) as db:
         with db.write() as txn:

@@ -31,7 +31,7 @@ def open_own(path, **changes):
     return Database.open(path, **settings)
 
 
-def test_a_claim_gives_the_first_of_the_numbers_taken(db):
+def test_claim_returns_the_first_number(db):
     with db.write() as txn:
         assert txn.claim(ledger.ENTRY) == 1
         assert txn.claim(ledger.ENTRY, 5) == 2
@@ -40,19 +40,19 @@ def test_a_claim_gives_the_first_of_the_numbers_taken(db):
 
 
 @pytest.mark.parametrize("count", [0, -1])
-def test_no_number_of_numbers_below_one_can_be_claimed(db, count):
-    with db.write() as txn, pytest.raises(InvalidInput, match="cannot claim"):
+def test_claim_of_less_than_one_number_is_refused(db, count):
+    with db.write() as txn, pytest.raises(InvalidInput, match="count must be at least 1"):
         txn.claim(ledger.ENTRY, count)
     assert db.sequence(ledger.ENTRY) == 0
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a'b", "1a", "a;--"])
-def test_a_sequence_has_a_plain_name(name):
-    with pytest.raises(InvalidInput, match="not a plain identifier"):
+def test_sequence_name_must_be_identifier(name):
+    with pytest.raises(InvalidInput, match="must be an identifier"):
         Sequence.named(name)
 
 
-def test_a_rollback_gives_its_numbers_back(db):
+def test_rollback_returns_its_numbers(db):
     def fails(txn):
         txn.claim(ledger.ENTRY, 100)
         raise ZeroDivisionError
@@ -97,7 +97,7 @@ def test_numbers_are_dense_and_distinct_under_concurrency(db):
     ledger.assert_dense(db, len(together))
 
 
-def test_numbers_go_on_after_a_reopen_and_after_rows_were_deleted(path):
+def test_numbers_continue_after_reopen_and_deleted_rows(path):
     with ledger.open_ledger(path) as db:
         for _ in range(3):
             db.transact(ledger.put("x"))
@@ -107,7 +107,7 @@ def test_numbers_go_on_after_a_reopen_and_after_rows_were_deleted(path):
         assert db.transact(ledger.put("x")) == 4
 
 
-def test_two_sequences_count_apart(path):
+def test_two_sequences_count_independently(path):
     other = Sequence.named("other")
     with ledger.open_ledger(path, sequences=[ledger.ENTRY, other]) as db:
         with db.write() as txn:
@@ -121,14 +121,14 @@ def test_two_sequences_count_apart(path):
     ("damage", "says"),
     [
         ("DELETE FROM kernel_sequence", "is missing"),
-        ("UPDATE kernel_sequence SET value = 'seven'", "holds 'seven'"),
-        ("UPDATE kernel_sequence SET value = 2.5", "holds 2.5"),
-        ("UPDATE kernel_sequence SET value = -1", "holds -1"),
-        ("UPDATE kernel_sequence SET value = 2", "is at 2, but its log goes up to 3"),
+        ("UPDATE kernel_sequence SET value = 'seven'", "found 'seven'"),
+        ("UPDATE kernel_sequence SET value = 2.5", "found 2.5"),
+        ("UPDATE kernel_sequence SET value = -1", "found -1"),
+        ("UPDATE kernel_sequence SET value = 2", "is at 2, but its log contains 3"),
     ],
 )
 @pytest.mark.parametrize("mode", ["rw", "r"])
-def test_a_damaged_counter_refuses_to_open_and_nothing_is_touched(path, damage, says, mode):
+def test_open_with_damaged_counter_is_refused_unchanged(path, damage, says, mode):
     with ledger.open_ledger(path) as db:
         for _ in range(3):
             db.transact(ledger.put("x"))
@@ -147,12 +147,12 @@ def test_a_damaged_counter_refuses_to_open_and_nothing_is_touched(path, damage, 
     [
         ("INSERT INTO counter VALUES (2, 9)", "has 2 rows"),
         ("DELETE FROM counter", "is missing"),
-        ("UPDATE counter SET seq = NULL", "holds None"),
-        ("UPDATE counter SET seq = x'01'", "holds b'"),
-        ("INSERT INTO log VALUES (1)", "is at 0, but its log goes up to 1"),
+        ("UPDATE counter SET seq = NULL", "found None"),
+        ("UPDATE counter SET seq = x'01'", "found b'"),
+        ("INSERT INTO log VALUES (1)", "is at 0, but its log contains 1"),
     ],
 )
-def test_a_damaged_counter_of_a_model_refuses_to_open(path, damage, says):
+def test_open_with_damaged_counter_of_model_is_refused(path, damage, says):
     open_own(path).close()
     ledger.edit(path, damage)
     before = path.read_bytes()
@@ -165,7 +165,7 @@ def test_a_damaged_counter_of_a_model_refuses_to_open(path, damage, says):
     "damage",
     ["DELETE FROM kernel_sequence", "UPDATE kernel_sequence SET value = 'seven'"],
 )
-def test_a_counter_damaged_under_a_running_database_gives_no_number(db, path, damage):
+def test_counter_damaged_while_open_raises(db, path, damage):
     db.transact(ledger.put("x"))
     ledger.edit(path, damage)
     with pytest.raises(SequenceCorrupt, match="'entry'"):
@@ -175,19 +175,19 @@ def test_a_counter_damaged_under_a_running_database_gives_no_number(db, path, da
     assert ledger.bodies(db) == ["x"]
 
 
-def test_a_second_row_under_a_running_database_gives_no_number(path):
+def test_second_counter_row_while_open_raises(path):
     with open_own(path) as db:
         ledger.edit(path, "INSERT INTO counter VALUES (2, 0)")
-        with pytest.raises(SequenceCorrupt, match="2 rows"):
+        with pytest.raises(SequenceCorrupt, match="expected 1 row, found 2"):
             db.transact(lambda txn: txn.claim(OWN))
 
 
-def test_a_sequence_that_was_not_declared_is_not_made_up(db):
+def test_undeclared_sequence_is_not_created(db):
     with pytest.raises(SequenceCorrupt), db.write() as txn:
         txn.claim(Sequence.named("unknown"))
 
 
-def test_a_sequence_added_later_is_seeded_once(path):
+def test_sequence_added_later_is_seeded_once(path):
     other = Sequence.named("other")
     with ledger.open_ledger(path) as db:
         db.transact(ledger.put("x"))
@@ -203,12 +203,12 @@ def test_a_sequence_added_later_is_seeded_once(path):
         ledger.open_ledger(path, sequences=[ledger.ENTRY, other])
 
 
-def test_a_sequence_added_behind_its_log_is_refused(path):
+def test_new_sequence_below_its_log_is_refused(path):
     with ledger.open_ledger(path) as db:
         db.transact(ledger.put("x"))
     late = Sequence.named("late", used="SELECT max(seq) FROM entry")
     before = ledger.content(path)
-    with pytest.raises(SequenceCorrupt, match="'late' is at 0, but its log goes up to 1"):
+    with pytest.raises(SequenceCorrupt, match="'late' is at 0, but its log contains 1"):
         ledger.open_ledger(path, sequences=[ledger.ENTRY, late])
     assert ledger.content(path) == before
 
@@ -222,7 +222,7 @@ def test_with_full_syncs_what_is_committed_is_durable(path):
         assert db.make_durable() == {"entry": 1}
 
 
-def test_with_normal_syncs_the_durable_number_lags_until_it_is_made_durable(path):
+def test_with_normal_syncs_durable_number_lags_until_make_durable(path):
     with ledger.open_ledger(path, profile=NORMAL) as db:
         for _ in range(3):
             db.transact(ledger.put("x"))
@@ -236,7 +236,7 @@ def test_with_normal_syncs_the_durable_number_lags_until_it_is_made_durable(path
         assert db.make_durable() == {"entry": 4}
 
 
-def test_the_durable_number_never_counts_what_is_not_committed(path):
+def test_durable_number_never_exceeds_committed(path):
     with ledger.open_ledger(path, profile=NORMAL) as db:
         db.transact(ledger.put("x"))
         with db.write() as txn:
@@ -245,14 +245,14 @@ def test_the_durable_number_never_counts_what_is_not_committed(path):
         assert db.durable(ledger.ENTRY) == 1
 
 
-def test_making_durable_also_works_when_the_log_is_folded_back(path):
+def test_make_durable_works_after_checkpoint(path):
     with ledger.open_ledger(path, profile=NORMAL) as db:
         db.transact(ledger.put("x"))
         db.checkpoint("TRUNCATE")
         assert db.make_durable() == {"entry": 1}
 
 
-def test_without_syncs_nothing_is_ever_called_durable(path):
+def test_without_syncs_nothing_is_ever_durable(path):
     with ledger.open_ledger(path, profile=ledger.QUICK) as db:
         db.transact(ledger.put("x"))
         assert db.durable(ledger.ENTRY) == 0
@@ -260,7 +260,7 @@ def test_without_syncs_nothing_is_ever_called_durable(path):
             db.make_durable()
 
 
-def test_a_reader_of_another_kind_sees_the_sequence_too(path):
+def test_read_only_database_sees_the_sequence(path):
     with ledger.open_ledger(path) as db:
         db.transact(ledger.put("x"))
         with ledger.open_ledger(path, mode="r") as reader:
@@ -271,7 +271,7 @@ def test_a_reader_of_another_kind_sees_the_sequence_too(path):
         ledger.open_ledger(path.with_name("nowhere.db"), mode="r")
 
 
-def test_a_reader_that_opens_beside_a_busy_writer_sees_one_state(path, monkeypatch):
+def test_reader_opened_beside_busy_writer_sees_one_state(path, monkeypatch):
     with ledger.open_ledger(path) as writer:
         writer.transact(ledger.put("x"))
         asked = sequences.current

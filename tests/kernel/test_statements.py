@@ -32,14 +32,14 @@ def test_queries_are_found_by_name_without_their_comments():
     assert list(queries) == ["first", "second"]
 
 
-def test_a_misspelt_name_says_where_it_was_looked_for():
-    with pytest.raises(NotFound, match=r"test\.sql has no query named 'frist'"):
+def test_unknown_query_name_raises_with_file_name():
+    with pytest.raises(NotFound, match=r"test\.sql: unknown query 'frist'"):
         parse_queries("test.sql", TEXT).frist  # noqa: B018
 
 
 @pytest.mark.parametrize("name", ["first", "not a name", "", "_private", "1st"])
-def test_a_name_that_is_used_or_none_is_refused(name):
-    with pytest.raises(InvalidInput, match="not a new, valid query name"):
+def test_duplicate_or_invalid_query_name_is_refused(name):
+    with pytest.raises(InvalidInput, match="duplicate or invalid query name"):
         parse_queries("test.sql", f"{TEXT}-- name: {name}\nSELECT 1\n")
 
 
@@ -49,7 +49,7 @@ def test_queries_survive_copying_and_pickling():
         assert again.first == queries.first
 
 
-def test_the_queries_of_the_kernel_are_all_there():
+def test_kernel_queries_load():
     queries = load_queries("fourfold.kernel")
     assert {"begin", "commit", "rollback", "sequence_claim"} <= set(queries)
     assert all(getattr(queries, name) for name in queries)

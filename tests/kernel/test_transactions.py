@@ -22,7 +22,7 @@ from fourfold.errors import (
 from fourfold.kernel import Options, profiles
 
 
-def test_a_reader_opened_before_a_commit_does_not_see_it_and_one_opened_after_does(db):
+def test_reader_sees_only_commits_before_its_start(db):
     db.transact(ledger.put("first"))
     with db.read() as before:
         db.transact(ledger.put("second"))
@@ -32,13 +32,13 @@ def test_a_reader_opened_before_a_commit_does_not_see_it_and_one_opened_after_do
         assert before.all("SELECT body FROM entry") == [("first",)]
 
 
-def test_a_snapshot_is_fixed_at_the_start_of_its_block_and_not_at_the_first_read(db):
+def test_read_transaction_is_fixed_at_start_of_block(db):
     with db.read() as snapshot:
         db.transact(ledger.put("later"))
         assert snapshot.value("SELECT count(*) FROM entry") == 0
 
 
-def test_nobody_reads_rows_that_are_not_committed(db):
+def test_uncommitted_rows_are_not_visible(db):
     with db.write() as txn:
         ledger.put("draft")(txn)
         assert txn.value("SELECT count(*) FROM entry") == 1
@@ -48,7 +48,7 @@ def test_nobody_reads_rows_that_are_not_committed(db):
     assert ledger.bodies(db) == ["draft"]
 
 
-def test_an_exception_in_the_block_undoes_all_of_it(db):
+def test_exception_in_block_rolls_back(db):
     db.transact(ledger.put("kept"))
     with pytest.raises(ZeroDivisionError), db.write() as txn:
         ledger.put("undone")(txn)
@@ -61,7 +61,7 @@ def test_an_exception_in_the_block_undoes_all_of_it(db):
     ledger.assert_dense(db, 2)
 
 
-def test_a_nested_write_that_fails_and_is_caught_leaves_the_outer_rows(db):
+def test_caught_failure_of_nested_write_keeps_outer_rows(db):
     with db.write() as txn:
         ledger.put("outer")(txn)
         with pytest.raises(ZeroDivisionError), db.write() as inner:
@@ -72,7 +72,7 @@ def test_a_nested_write_that_fails_and_is_caught_leaves_the_outer_rows(db):
     ledger.assert_dense(db)
 
 
-def test_a_nested_write_that_fails_through_leaves_nothing(db):
+def test_uncaught_failure_of_nested_write_leaves_nothing(db):
     with pytest.raises(ZeroDivisionError), db.write() as txn:
         ledger.put("outer")(txn)
         with db.write() as inner:
@@ -82,7 +82,7 @@ def test_a_nested_write_that_fails_through_leaves_nothing(db):
     assert db.sequence(ledger.ENTRY) == 0
 
 
-def test_a_nested_write_is_committed_with_the_outer_one_and_not_before(db):
+def test_nested_write_is_committed_with_outer_one(db):
     with db.write():
         with db.write() as inner:
             ledger.put("inner")(inner)
@@ -90,7 +90,7 @@ def test_a_nested_write_is_committed_with_the_outer_one_and_not_before(db):
     assert ledger.bodies(db) == ["inner"]
 
 
-def test_writes_nest_to_any_depth_and_each_level_can_fail_alone(db):
+def test_writes_nest_and_each_level_can_fail_alone(db):
     def descend(depth):
         with db.write() as txn:
             ledger.put(f"before {depth}")(txn)
@@ -107,7 +107,7 @@ def test_writes_nest_to_any_depth_and_each_level_can_fail_alone(db):
     ledger.assert_dense(db)
 
 
-def test_a_transact_inside_a_write_of_the_same_thread_is_a_step_of_it(db):
+def test_transact_inside_write_is_a_savepoint(db):
     with pytest.raises(ZeroDivisionError), db.write():
         assert db.transact(ledger.put("step")) == 1
         assert ledger.entries(db) == []
@@ -121,7 +121,7 @@ def test_a_transact_inside_a_write_of_the_same_thread_is_a_step_of_it(db):
     assert ledger.bodies(db) == ["outer", "step"]
 
 
-def test_a_savepoint_can_fail_without_its_transaction(db):
+def test_savepoint_can_fail_without_its_transaction(db):
     with db.write() as txn:
         ledger.put("kept")(txn)
         with pytest.raises(Conflict), txn.savepoint():
@@ -133,7 +133,7 @@ def test_a_savepoint_can_fail_without_its_transaction(db):
     ledger.assert_dense(db)
 
 
-def test_a_statement_that_fails_leaves_the_statements_before_it(db):
+def test_failed_statement_keeps_earlier_statements(db):
     with db.write() as txn:
         ledger.put("kept")(txn)
         with pytest.raises(Conflict):
@@ -142,15 +142,15 @@ def test_a_statement_that_fails_leaves_the_statements_before_it(db):
     assert ledger.bodies(db) == ["kept"]
 
 
-def test_a_snapshot_is_dead_after_its_block(db):
+def test_read_transaction_is_closed_after_its_block(db):
     with db.read() as snapshot:
         pass
     for use in (snapshot.all, snapshot.one, snapshot.value, lambda sql: list(snapshot.rows(sql))):
-        with pytest.raises(Closed, match="is over"):
+        with pytest.raises(Closed, match="has ended"):
             use("SELECT 1")
 
 
-def test_a_transaction_is_dead_after_its_block_however_it_ended(db):
+def test_transaction_is_closed_after_its_block(db):
     with db.write() as committed:
         pass
     with pytest.raises(ZeroDivisionError), db.write() as undone:
@@ -168,14 +168,14 @@ def test_a_transaction_is_dead_after_its_block_however_it_ended(db):
             lambda txn=txn: txn.claim(ledger.ENTRY),
             lambda txn=txn: txn.changes,
         ):
-            with pytest.raises(Closed, match="is over"):
+            with pytest.raises(Closed, match="has ended"):
                 use()
-        with pytest.raises(Closed, match="is over"), txn.savepoint():
+        with pytest.raises(Closed, match="has ended"), txn.savepoint():
             pass
     assert ledger.entries(db) == []
 
 
-def test_rows_that_were_not_read_to_the_end_do_not_hold_up_later_snapshots(path):
+def test_unfinished_rows_do_not_affect_later_reads(path):
     with ledger.open_ledger(path, options=Options(readers_max=1)) as db:
         for body in range(3):
             db.transact(ledger.put(body))
@@ -185,11 +185,11 @@ def test_rows_that_were_not_read_to_the_end_do_not_hold_up_later_snapshots(path)
         db.transact(ledger.put("new"))
         with db.read() as snapshot:
             assert snapshot.value("SELECT count(*) FROM entry") == 4
-        with pytest.raises(Closed, match="is over"):
+        with pytest.raises(Closed, match="has ended"):
             next(half_read)
 
 
-def test_rows_that_a_writer_did_not_read_to_the_end_do_not_hold_up_a_checkpoint(db):
+def test_unfinished_rows_of_writer_do_not_block_checkpoint(db):
     for body in range(3):
         db.transact(ledger.put(body))
     with db.write() as txn:
@@ -198,11 +198,11 @@ def test_rows_that_a_writer_did_not_read_to_the_end_do_not_hold_up_a_checkpoint(
         half_read_too = txn.rows("SELECT seq FROM entry")
         next(half_read_too)
     assert not db.checkpoint("TRUNCATE").busy
-    with pytest.raises(Closed, match="is over"):
+    with pytest.raises(Closed, match="has ended"):
         next(half_read)
 
 
-def test_rows_are_read_in_order_and_can_be_left_early(db):
+def test_rows_are_in_order_and_can_be_left_early(db):
     for body in range(10):
         db.transact(ledger.put(body))
     with db.read() as snapshot:
@@ -216,7 +216,7 @@ def test_rows_are_read_in_order_and_can_be_left_early(db):
         ]
 
 
-def test_a_runaway_read_is_ended_by_its_deadline(db):
+def test_runaway_read_is_ended_by_its_deadline(db):
     with pytest.raises(DeadlineExceeded) as caught, db.read(deadline_s=0.05) as snapshot:
         snapshot.value(ledger.ENDLESS)
     assert caught.value.retryable
@@ -225,7 +225,7 @@ def test_a_runaway_read_is_ended_by_its_deadline(db):
 
 
 @pytest.mark.parametrize("verb", ["SELECT", "INSERT"])
-def test_a_runaway_statement_is_ended_by_the_deadline_and_nothing_was_written(db, verb):
+def test_runaway_statement_is_ended_by_deadline_and_rolled_back(db, verb):
     endless = (
         ledger.ENDLESS if verb == "SELECT" else f"INSERT INTO entry SELECT 99, ({ledger.ENDLESS})"
     )
@@ -246,7 +246,7 @@ def test_a_runaway_statement_is_ended_by_the_deadline_and_nothing_was_written(db
     ledger.assert_dense(db, 1)
 
 
-def test_the_deadline_of_the_database_applies_where_none_is_given(path):
+def test_default_deadline_applies(path):
     options = Options(transaction_deadline_s=0.05)
     with ledger.open_ledger(path, options=options) as db:
         with pytest.raises(DeadlineExceeded):
@@ -255,7 +255,7 @@ def test_the_deadline_of_the_database_applies_where_none_is_given(path):
             snapshot.all(ledger.ENDLESS)
 
 
-def test_a_deadline_that_has_passed_writes_nothing(db):
+def test_deadline_that_has_passed_writes_nothing(db):
     for deadline_s in (0, -1):
         with pytest.raises(DeadlineExceeded):
             db.transact(ledger.put("late"), deadline_s=deadline_s)
@@ -265,7 +265,7 @@ def test_a_deadline_that_has_passed_writes_nothing(db):
 
 
 @pytest.mark.parametrize("wait", ["write", "transact", "transact_async", "checkpoint"])
-def test_a_writer_that_waits_too_long_gets_an_error_that_can_be_retried(path, wait):
+def test_writer_that_waits_too_long_gets_retryable_error(path, wait):
     options = Options(transaction_deadline_s=0.1)
     with ledger.open_ledger(path, options=options) as db:
 
@@ -288,7 +288,7 @@ def test_a_writer_that_waits_too_long_gets_an_error_that_can_be_retried(path, wa
         ledger.assert_dense(db, 2)
 
 
-def test_a_lock_held_by_a_stranger_is_a_lock_timeout(db, path):
+def test_lock_of_foreign_connection_is_a_lock_timeout(db, path):
     stranger = apsw.Connection(str(path))
     stranger.execute("BEGIN IMMEDIATE")
     with pytest.raises(LockTimeout) as caught:
@@ -312,7 +312,7 @@ def test_readers_do_not_wait_for_the_writer(db):
         assert ledger.bodies(db) == ["first"]
 
 
-def test_more_readers_than_the_pool_holds_get_an_error_that_can_be_retried(path, monkeypatch):
+def test_exhausted_reader_pool_raises_retryable_error(path, monkeypatch):
     monkeypatch.setattr("fourfold.kernel.reader_pool.READER_WAIT_S", 0.05)
     with ledger.open_ledger(path, options=Options(readers_max=2)) as db:
         with db.read(), db.read():
@@ -324,14 +324,14 @@ def test_more_readers_than_the_pool_holds_get_an_error_that_can_be_retried(path,
             pass
 
 
-def test_a_reader_waits_for_one_that_is_coming_back(path):
+def test_reader_waits_for_released_connection(path):
     with ledger.open_ledger(path, options=Options(readers_max=1)) as db:
         with db.read():
             waiting = ledger.Caller(ledger.entries, db)
         assert waiting.outcome() == []
 
 
-def test_what_sql_gets_wrong_is_invalid_input_and_names_the_database(db, path):
+def test_invalid_sql_raises_invalid_input_with_database(db, path):
     for sql, params in [
         ("SELEC 1", ()),
         ("SELECT * FROM nowhere", ()),
@@ -346,7 +346,7 @@ def test_what_sql_gets_wrong_is_invalid_input_and_names_the_database(db, path):
 
 
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1, object, [1], {"a": 1}, "\ud800"], ids=repr)
-def test_a_value_that_cannot_be_stored_is_invalid_input(db, value):
+def test_value_that_cannot_be_stored_is_invalid_input(db, value):
     uses = [
         lambda txn: txn.execute("INSERT INTO entry VALUES (1, ?)", (value,)),
         lambda txn: txn.execute_many("INSERT INTO entry VALUES (?, ?)", [(1, 1), (2, value)]),
@@ -356,12 +356,12 @@ def test_a_value_that_cannot_be_stored_is_invalid_input(db, value):
         lambda txn: list(txn.rows("SELECT ?", (value,))),
     ]
     for use in uses:
-        with pytest.raises(InvalidInput, match="cannot be stored"):
+        with pytest.raises(InvalidInput, match="cannot store"):
             db.transact(use)
     assert ledger.entries(db) == []
 
 
-def test_a_closed_database_refuses_everything(path):
+def test_closed_database_refuses_everything(path):
     db = ledger.open_ledger(path, profile=profiles.PLAIN)
     db.close()
     db.close()
@@ -384,7 +384,7 @@ def test_a_closed_database_refuses_everything(path):
     assert not path.with_name("copy.db").exists()
 
 
-def test_a_snapshot_may_be_read_to_its_end_while_the_database_closes(path):
+def test_read_transaction_continues_while_database_closes(path):
     db = ledger.open_ledger(path)
     db.transact(ledger.put("x"))
     with db.read() as snapshot:
@@ -395,7 +395,7 @@ def test_a_snapshot_may_be_read_to_its_end_while_the_database_closes(path):
         assert ledger.bodies(again) == ["x"]
 
 
-def test_closing_inside_a_write_of_the_same_thread_is_refused(db):
+def test_close_inside_write_of_same_thread_is_refused(db):
     with db.write() as txn:
         ledger.put("x")(txn)
         with pytest.raises(Refused, match="transaction"):
@@ -403,7 +403,7 @@ def test_closing_inside_a_write_of_the_same_thread_is_refused(db):
     assert ledger.bodies(db) == ["x"]
 
 
-def test_a_database_open_for_reading_only_refuses_to_write(path):
+def test_read_only_database_refuses_writes(path):
     ledger.open_ledger(path).close()
     with ledger.open_ledger(path, mode="r") as db:
         for use in (

@@ -49,7 +49,7 @@ def answer(process):
     return json.loads(line)
 
 
-def test_a_second_writer_in_this_process_is_refused(db, path):
+def test_second_writer_in_this_process_is_refused(db, path):
     with pytest.raises(WriterLocked, match="this process") as caught:
         ledger.open_ledger(path)
     assert "mode='r'" in caught.value.hint
@@ -57,7 +57,7 @@ def test_a_second_writer_in_this_process_is_refused(db, path):
     ledger.assert_dense(db, 1)
 
 
-def test_a_second_writer_in_another_process_is_refused_and_told_who(path, other):
+def test_second_writer_in_another_process_is_refused_with_owner(path, other):
     first = other("hold", path)
     assert answer(first) == 1
     assert holder(path)["pid"] == first.pid
@@ -68,7 +68,7 @@ def test_a_second_writer_in_another_process_is_refused_and_told_who(path, other)
         assert ledger.bodies(db) == ["held"]
 
 
-def test_the_lock_is_free_after_its_holder_was_killed(path, other):
+def test_lock_is_free_after_its_holder_was_killed(path, other):
     first = other("hold", path)
     assert answer(first) == 1
     first.send_signal(signal.SIGKILL)
@@ -80,7 +80,7 @@ def test_the_lock_is_free_after_its_holder_was_killed(path, other):
         assert holder(path)["pid"] == os.getpid()
 
 
-def test_the_lock_is_free_after_close_and_names_nobody(path, other):
+def test_lock_is_free_after_close_and_has_no_owner(path, other):
     ledger.open_ledger(path).close()
     assert holder(path) is None
     assert path.with_name("ledger.db.lock").read_text() == ""
@@ -91,7 +91,7 @@ def test_the_lock_is_free_after_close_and_names_nobody(path, other):
         ledger.assert_dense(db, 3)
 
 
-def test_readers_of_another_process_see_each_commit_while_the_writer_writes(db, path, other):
+def test_readers_of_another_process_see_each_commit(db, path, other):
     readers = [other("watch", path, 200) for _ in range(2)]
     for reader in readers:
         assert answer(reader) == "watching"
@@ -103,7 +103,7 @@ def test_readers_of_another_process_see_each_commit_while_the_writer_writes(db, 
         assert answer(reader) == [[n + 1, n] for n in range(200)]
 
 
-def test_a_reader_in_this_process_sees_what_another_process_writes(path, other):
+def test_reader_in_this_process_sees_what_another_process_writes(path, other):
     ledger.open_ledger(path).close()
     with ledger.open_ledger(path, mode="r") as reader:
         writer = other("write", path, 50)
@@ -112,7 +112,7 @@ def test_a_reader_in_this_process_sees_what_another_process_writes(path, other):
         ledger.assert_dense(reader, 50)
 
 
-def test_a_reader_outlives_the_writer_and_the_next_one(path):
+def test_reader_outlives_the_writer_and_the_next_one(path):
     with ledger.open_ledger(path) as first:
         first.transact(ledger.put("first"))
         reader = ledger.open_ledger(path, mode="r")
@@ -123,23 +123,23 @@ def test_a_reader_outlives_the_writer_and_the_next_one(path):
     reader.close()
 
 
-def test_nobody_holds_the_lock_of_what_does_not_exist(path):
+def test_missing_database_has_no_lock_holder(path):
     assert holder(path) is None
 
 
 @pytest.mark.parametrize("text", ["", "not json", "[1, 2]", '{"pid": "x"}'])
-def test_what_the_lock_file_says_decides_nothing(path, text):
+def test_text_of_lock_file_does_not_decide(path, text):
     ledger.open_ledger(path).close()
     path.with_name("ledger.db.lock").write_text(text)
     assert holder(path) is None
     with ledger.open_ledger(path) as db:
         path.with_name("ledger.db.lock").write_text(text)
-        with pytest.raises(WriterLocked, match="has it open for writing"):
+        with pytest.raises(WriterLocked, match="has the database open for writing"):
             ledger.open_ledger(path)
         db.transact(ledger.put("x"))
 
 
-def test_a_writer_that_meets_somebody_who_only_looks_tries_again(path, monkeypatch):
+def test_writer_retries_while_another_process_calls_holder(path, monkeypatch):
     monkeypatch.setattr("fourfold.limits.LOCK_TRIES", 100_000)
     ledger.open_ledger(path).close()
     looking = os.open(path.with_name("ledger.db.lock"), os.O_RDONLY)

@@ -103,7 +103,7 @@ def test_a_second_writer_is_refused_and_takes_over_when_the_first_is_dead(tmp_pa
         store.sessions.create_session({"id": "s", "model": "m"})
         kind, error, message = call("try", root)
         assert (kind, error) == ("refused", "writer_locked")
-        assert "has it open for writing" in message
+        assert "has the database open for writing" in message
         # Reading needs nobody's leave.
         with fourfold.open(root, mode="r") as reading:
             assert reading.sessions.current_view("s").counters.event == 1
