@@ -143,7 +143,7 @@ def _pieces(store: fourfold.Store) -> Iterator[bytes]:
     streams, at = store.streams, 0
     info = streams.info(messages.NAME)
     while at < info.next_offset:
-        piece, at = streams.piece(info, at, info.next_offset)
+        piece, at = streams.read_joined(info, at, info.next_offset)
         yield piece
 
 

@@ -60,7 +60,7 @@ async def create(streams: Streams, count: int) -> None:
     wave = 2_000
     for first in range(0, count, wave):
         made = [
-            streams.make_async(StreamOptions(name_of(number), JSON))
+            streams.create_with_options_async(StreamOptions(name_of(number), JSON))
             for number in range(first, min(first + wave, count))
         ]
         await asyncio.gather(*made)

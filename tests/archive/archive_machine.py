@@ -148,7 +148,9 @@ class ArchiveMachine(RuleBasedStateMachine):
     )
     def append(self, name, keep, records, close, key=None):
         if name not in self.model:
-            self.streams.make(StreamOptions(name, "text/plain", retention_bytes=keep), records[0])
+            self.streams.create_with_options(
+                StreamOptions(name, "text/plain", retention_bytes=keep), records[0]
+            )
             self.note(Modelled(name, records[:1], keep))
         found = self.model[name]
         if found.closed or found.hidden:
@@ -185,7 +187,7 @@ class ArchiveMachine(RuleBasedStateMachine):
             keys.append(key if left >= len(record) else None)
             left -= len(record)
         faults_were, self.due_faults = self.due_faults, []
-        self.streams.make(StreamOptions(name, None, fork=Fork(source, at, sub)))
+        self.streams.create_with_options(StreamOptions(name, None, fork=Fork(source, at, sub)))
         self.due_faults = faults_were
         made = Modelled(name, kept, first=min(origin.first, at), parent=origin, keys=keys)
         origin.forks += 1

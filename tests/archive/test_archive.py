@@ -19,7 +19,7 @@ from fourfold.models.streams import Fork, StreamOptions
 from fourfold.models.streams.archive import Policy
 from fourfold.models.streams.archive.records import SQL
 from fourfold.models.streams.archive.verify import object_problems, problems
-from fourfold.models.streams.validation import show_offset
+from fourfold.models.streams.validation import format_offset
 from fourfold.objects import Fault, FaultyStore, MemoryStore
 
 # When a stream is due
@@ -93,7 +93,7 @@ def test_records_leave_the_log_with_the_manifest_that_covers_them(node, objects)
 def test_a_read_joins_segments_and_log_without_a_seam(node):
     records = node.write("a", 11)
     node.archive.round()
-    _, chunk = node.streams.read("a", show_offset(2))
+    _, chunk = node.streams.read("a", format_offset(2))
     assert [each.offset for each in chunk.records] == list(range(2, 11))
     assert [each.payload for each in chunk.records] == records[2:]
     assert chunk.up_to_date
@@ -385,7 +385,7 @@ def test_records_that_retention_gives_up_while_they_are_sealed_are_not_counted_t
     assert node.streams.verify() == []
     first = node.streams.info("a").first_offset
     assert first > 0
-    assert node.read("a", show_offset(first)) == [f"a-{n}".encode() for n in range(first, 6)]
+    assert node.read("a", format_offset(first)) == [f"a-{n}".encode() for n in range(first, 6)]
 
 
 @pytest.mark.parametrize("sub", [0, 1, 4, 6])
@@ -417,7 +417,9 @@ def test_fork_of_published_records_reads_no_object_while_it_writes(node, monkeyp
         sub = random.randint(0, rest - len(b"".join(model[source][:at])))
         size = len(b"".join(model[source][:at])) + sub
         name = f"f{number}"
-        made = node.streams.make(StreamOptions(name, None, fork=Fork(source, at, sub)))
+        made = node.streams.create_with_options(
+            StreamOptions(name, None, fork=Fork(source, at, sub))
+        )
         assert made.info.size_bytes == size
         shared = node.read(name)
         assert b"".join(shared) == b"".join(model[source])[:size]
@@ -456,7 +458,7 @@ def test_fork_is_measured_when_its_source_is_published_meanwhile(node, monkeypat
         return read(**options)
 
     monkeypatch.setattr(node.database, "read", publishing)
-    made = node.streams.make(StreamOptions("f", None, fork=Fork("a", 6)))
+    made = node.streams.create_with_options(StreamOptions("f", None, fork=Fork("a", 6)))
     assert made.info.size_bytes == len(b"".join(records[:6]))
     assert node.read("f") == records[:6]
     assert node.streams.verify() == []
@@ -468,7 +470,7 @@ def test_fork_of_published_records_is_refused_without_an_object_store(node):
     node.streams.cold = None
     with pytest.raises(Refused, match="segments"):
         node.streams.create("f", fork=Fork("a", 3))
-    assert node.streams.make(StreamOptions("f", None, fork=Fork("a"))).created
+    assert node.streams.create_with_options(StreamOptions("f", None, fork=Fork("a"))).created
 
 
 def test_the_write_ahead_log_is_emptied_now_and_then_after_a_trim(node, monkeypatch):

@@ -14,7 +14,7 @@ from fourfold.errors import FourfoldError, ObjectStoreError, PublisherFenced, St
 from fourfold.kernel import failpoints
 from fourfold.models.streams import Fork
 from fourfold.models.streams.archive.verify import object_problems, unclaimed_problems
-from fourfold.models.streams.validation import show_offset
+from fourfold.models.streams.validation import format_offset
 from fourfold.objects import AccountingStore, Fault, FaultyStore, MemoryStore, RequestCounter
 
 # Two nodes
@@ -412,7 +412,7 @@ def test_incarnation_numbers_survive_a_rebuild(make, objects):
     at = node.streams.read("a", records_max=2)[1].offset
     assert other.read("a", at) == node.read("a", at)
     with pytest.raises(StreamRecreated):
-        other.read("a", show_offset(2, 2))
+        other.read("a", format_offset(2, 2))
     number = other.streams.create("gone", "text/plain").info.incarnation_number
     # Also a name of which the objects know nothing may have had a stream.
     assert number > 0

@@ -11,7 +11,7 @@ from fourfold.errors import ObjectStoreError
 from fourfold.kernel import failpoints
 from fourfold.models.streams import Append, Fork, StreamOptions
 from fourfold.models.streams.archive.verify import object_problems
-from fourfold.models.streams.validation import show_offset
+from fourfold.models.streams.validation import format_offset
 from fourfold.objects import Fault, FaultyStore
 
 # Publishing before it is acknowledged
@@ -19,13 +19,13 @@ from fourfold.objects import Fault, FaultyStore
 
 def test_publishing_first_loses_nothing_that_was_acknowledged(make, objects):
     node = make("one")
-    node.streams.settle = node.archive.settle
+    node.streams.publish_on_write = node.archive.settle
     stream = node.streams.create("a", "text/plain")
     stream.append([b"1"])
     stream.append([b"2", b"3"])
     node.streams.create("gone", "text/plain")
     node.streams.delete("gone")
-    fork = stream.fork("f", show_offset(2))
+    fork = stream.fork("f", format_offset(2))
     fork.append([b"4"])
     stream.close()
     other = make("two")
@@ -41,7 +41,7 @@ def test_publishing_first_refuses_to_acknowledge_what_it_could_not_publish(make,
     broken = [False]
     plan = FaultyStore(objects, lambda call: Fault.FAIL if broken[0] else None)
     node = make("one", over=plan)
-    node.streams.settle = node.archive.settle
+    node.streams.publish_on_write = node.archive.settle
     stream = node.streams.create("a", "text/plain")
     broken[0] = True
     with pytest.raises(ObjectStoreError):
@@ -53,10 +53,10 @@ def test_publishing_first_refuses_to_acknowledge_what_it_could_not_publish(make,
 
 def test_coroutines_are_told_after_it_is_published(make, objects):
     node = make("one")
-    node.streams.settle = node.archive.settle
+    node.streams.publish_on_write = node.archive.settle
 
     async def run():
-        await node.streams.make_async(StreamOptions("a", "text/plain"))
+        await node.streams.create_with_options_async(StreamOptions("a", "text/plain"))
         requests = [Append([b"%d" % n], None) for n in range(20)]
         await asyncio.gather(*(node.streams.append_async("a", each) for each in requests))
         assert told(objects, "a").uploaded_through == 19
@@ -90,10 +90,10 @@ def test_retention_reaches_the_object_store_after_the_grace(make, objects):
     assert node.archive.collect() == listed
     left = keys(objects, ".parquet")
     assert set(left) == set(before) - {each.key for each in listed}
-    assert node.read("a", show_offset(first)) == records[first:]
+    assert node.read("a", format_offset(first)) == records[first:]
     other = make("two")
     other.bootstrap()
-    assert other.read("a", show_offset(first)) == records[first:]
+    assert other.read("a", format_offset(first)) == records[first:]
 
 
 @pytest.mark.parametrize("most", [3, 4, 6, 17, 50, 1000])

@@ -144,7 +144,7 @@ def test_a_stream_of_any_length_is_read_in_the_same_memory(tmp_path):
     code = """
 import resource, sys
 import fourfold
-from fourfold.models.streams.validation import show_offset
+from fourfold.models.streams.validation import format_offset
 with fourfold.open(sys.argv[1], mode="r") as store:
     at, held = "-1", 0
     while True:

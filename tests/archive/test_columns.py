@@ -110,13 +110,13 @@ def test_what_is_in_segments_is_joined_as_the_log_is(node):
     payloads = [f"record {number}".encode() for number in range(23)]
     name = filled(node, payloads)
     info = node.streams.info(name)
-    before, _ = node.streams.piece(info, 0, info.next_offset)
+    before, _ = node.streams.read_joined(info, 0, info.next_offset)
     node.archive.publish_all()
     assert node.log(name) == []
     for start in range(23):
         found, at = b"", start
         while at < 23:
-            piece, at = node.streams.piece(info, at, info.next_offset)
+            piece, at = node.streams.read_joined(info, at, info.next_offset)
             found += piece
         assert found == b"".join(payloads[start:])
     assert before == b"".join(payloads)
@@ -126,4 +126,4 @@ def test_a_part_of_a_row_group_ends_where_it_was_asked_to(node):
     name = filled(node, [b"a", b"b", b"c", b"d"])
     node.archive.publish_all()
     info = node.streams.info(name)
-    assert node.streams.piece(info, 1, 3) == (b"bc", 3)
+    assert node.streams.read_joined(info, 1, 3) == (b"bc", 3)

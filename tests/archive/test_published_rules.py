@@ -62,7 +62,7 @@ def test_segments_are_read_in_the_newest_version(published):
     info, page = published.streams.page("s")
     text, at = [], 0
     while at < page.next_offset:
-        piece, at = published.streams.piece(info, at, page.next_offset)
+        piece, at = published.streams.read_joined(info, at, page.next_offset)
         text += json.loads(b"[" + piece + b"]")
     assert text == [{"b": n, "by": "anna"} for n in range(8)]
     found = published.streams.open("s").read(key="anna").records

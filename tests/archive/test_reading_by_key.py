@@ -13,7 +13,7 @@ from fourfold.archive.segment_reader import SegmentRequest
 from fourfold.errors import InvalidInput
 from fourfold.models.streams.archive import Policy
 from fourfold.models.streams.records import RecordFilter
-from fourfold.models.streams.validation import show_offset
+from fourfold.models.streams.validation import format_offset
 from fourfold.objects import MemoryStore
 
 
@@ -56,7 +56,7 @@ def test_a_key_is_found_in_segments_and_in_the_log_together(node, indexed, compa
         extra = [30] if wanted == "key-1" else []
         assert by_key(node, "a", wanted) == numbers(30, wanted) + extra
     later = [number for number in numbers(30, "key-1") if number >= 12]
-    assert by_key(node, "a", "key-1", show_offset(12)) == [*later, 30]
+    assert by_key(node, "a", "key-1", format_offset(12)) == [*later, 30]
     sound(node)
 
 
@@ -91,7 +91,7 @@ def test_a_fork_finds_the_keys_of_what_it_shares(node):
     stream = fill(node, "a", 20, key)
     node.archive.publish_all()
     node.archive.index()
-    fork = stream.fork("b", show_offset(10))
+    fork = stream.fork("b", format_offset(10))
     fork.append([b"own"], key="key-1")
     assert by_key(node, "b", "key-1") == [*numbers(10, "key-1"), 10]
 

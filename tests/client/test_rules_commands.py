@@ -86,7 +86,7 @@ def test_schema_command_sets_version_by_version(run, name, file):
     assert run("schema set", name, file(ORDER)).startswith("nothing changed: version 1 ")
     assert not json.loads(run("schema set", name, file(ORDER), "--json"))["changed"]
     run("append", name, '{"id": 1}')
-    assert "does not fit version 1" in run("append", name, '{"id": "x"}', code=2)
+    assert "violates version 1" in run("append", name, '{"id": "x"}', code=2)
     lens, renamed = file(RENAME), json.dumps(RENAMED).encode()
     told = json.loads(run("schema set", name, "-", "--lens", lens, "--json", stdin=renamed))
     assert told["changed"]
@@ -160,7 +160,7 @@ def test_profile_is_set_and_shown(run, name):
         "name": name,
         "profile": {"kind": "state-protocol", "touch": {"enabled": False}},
     }
-    assert "cannot be waited for" in run("touch show", name, code=3)
+    assert "touch is not enabled" in run("touch show", name, code=3)
 
 
 def test_wait_command_names_what_changed(run, name, places, capfd):
@@ -261,10 +261,10 @@ def test_wait_retries_only_a_server_that_has_responded():
         ("schema key", ["here"], 2, "POINTER, or --none"),
         ("schema key", ["here", "/a", "--none"], 2, "POINTER, or --none"),
         ("schema key", ["here", "--none", "--required"], 2, "--required"),
-        ("schema key", ["here", "a"], 2, "does not point"),
+        ("schema key", ["here", "a"], 2, "invalid JSON pointer"),
         ("schema fields", ["here"], 2, "FIELDs, or --none"),
         ("schema fields", ["here", "a", "--none"], 2, "FIELDs, or --none"),
-        ("profile set", ["here", "odd"], 2, "is no kind of profile"),
+        ("profile set", ["here", "odd"], 2, "unknown kind of profile"),
         ("profile set", ["here", "generic", "--touch"], 2, "no field 'touch'"),
         ("touch wait", ["here", "--timeout", "0"], 2, "what to wait for"),
         ("touch wait", ["here", "--entity", "e", "--timeout", "0"], 3, "waited for"),

@@ -56,7 +56,7 @@ def test_interrupted_run_is_repeated_completely(both, file, name, monkeypatch):
     lines[37] = "{"
     command = ["append", name, "--producer", "p", "--from"]
     told = both(*command, file(lines), code=2)
-    assert "line 38: the body is not JSON" in told
+    assert "line 38: body is not JSON" in told
     assert "36 records were appended before" in told
     lines[37] = "[36, 36.5]"
     assert both(*command, file(lines)).startswith("25 records (36 lines sent before); ")
@@ -71,7 +71,7 @@ def test_producer_body_has_the_given_number(both, name):
     assert both(*first).startswith("0 records (sent before); ")
     assert json.loads(both(*first, "--json"))["duplicate"]
     assert both("append", name, '"second"', "--producer", "me", "--seq", "1").startswith("1 record")
-    assert "2 comes next" in both("append", name, "3", "--producer", "me", "--seq", "3", code=4)
+    assert "expected seq 2" in both("append", name, "3", "--producer", "me", "--seq", "3", code=4)
     assert both("append", name, "--from", "-", "--producer", "me", "--seq", "1", stdin=b"0\n3\n")
     assert both("read", name) == '"first"\n"second"\n3\n'
 

@@ -422,7 +422,7 @@ def test_a_write_that_is_refused_says_why_and_the_mended_one_is_whole(spark, rul
         write("id = 7")
     error = unwrap_error(refused.value)
     assert isinstance(error, InvalidInput)
-    assert "stream 'orders': message 4 does not fit version 1" in error.message
+    assert "stream 'orders': message 4: violates version 1" in error.message
     assert not any(payloads(ruled).values())
     for _ in range(2):
         write("false")

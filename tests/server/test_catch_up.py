@@ -82,7 +82,7 @@ def test_nothing_is_read_ahead_of_a_slow_client(front, monkeypatch):
     front.streams.create("slow", BINARY)
     for _ in range(20):
         front.streams.append("slow", Append([b"x" * 30_000] * 30, BINARY))
-    read, pieces = [], front.streams.piece
+    read, pieces = [], front.streams.read_joined
 
     def counted(info, start, end):
         read.append(threading.get_ident())
@@ -106,7 +106,7 @@ def test_nothing_is_read_ahead_of_a_slow_client(front, monkeypatch):
 def test_response_is_aborted_when_its_records_are_deleted(front, monkeypatch):
     front.streams.create("gone", BINARY)
     front.streams.append("gone", Append([b"x" * 10_000] * 19, BINARY))
-    pieces = front.streams.piece
+    pieces = front.streams.read_joined
 
     def then_deleted(info, start, end):
         found = pieces(info, start, end)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fourfold import limits
-from fourfold.models.streams.validation import show_offset
+from fourfold.models.streams.validation import format_offset
 from fourfold.server import run, uvicorn_check
 from fourfold.server.fast_append import FastAppendProtocol
 from fourfold.server.http_protocol import RequestTimeouts
@@ -200,7 +200,7 @@ def test_pipelined_appends_are_answered_in_order(fast, name):
     sent = b"".join(append(name, b"%d" % n) for n in range(50))
     found = fast.ask(sent, answers=50)
     offsets = [dict(headers)["stream-next-offset"] for _, headers, _ in found]
-    assert offsets == [show_offset(n) for n in range(1, 51)]
+    assert offsets == [format_offset(n) for n in range(1, 51)]
     assert stored(fast, name) == [b"%d" % n for n in range(50)]
 
 

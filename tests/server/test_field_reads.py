@@ -12,7 +12,7 @@ from both_fronts import JSON, Front, request
 from fourfold import limits
 from fourfold.models.streams import Append
 from fourfold.models.streams.archive.indexes import fields
-from fourfold.models.streams.validation import show_offset
+from fourfold.models.streams.validation import format_offset
 from fourfold.server import listing
 
 ROWS = 60
@@ -72,7 +72,7 @@ def test_search_without_a_match_examines_a_bounded_number_of_records(front, exam
 def test_search_continues_from_where_it_ended(front):
     found, at = [], 0
     for _ in range(ROWS):
-        _, told, body = get(front, f"offset={show_offset(at)}&field=id&value=47")
+        _, told, body = get(front, f"offset={format_offset(at)}&field=id&value=47")
         found += json.loads(body)
         at = next_offset(told)
         if "stream-up-to-date" in told:
@@ -133,7 +133,7 @@ def test_many_single_records_are_encoded_outside_of_the_event_loop(front, monkey
     front.streams.append("s", Append([b'"\xc3\xa9"'] * 1000, JSON))
     _, told, body = get(front, "offset=-1&format=records")
     rows = json.loads(body)
-    assert [row["offset"] for row in rows] == [show_offset(n) for n in range(ROWS + 1000)]
+    assert [row["offset"] for row in rows] == [format_offset(n) for n in range(ROWS + 1000)]
     assert rows[-1]["text"] == '"é"'
     assert next_offset(told) == ROWS + 1000
     assert seen == [False]
@@ -144,7 +144,7 @@ def test_search_by_field_in_the_library_continues_too(front):
     while True:
         chunk = stream.read(at, where=("id", 47))
         found += [record.payload for record in chunk.records]
-        at = show_offset(chunk.next_offset)
+        at = format_offset(chunk.next_offset)
         if chunk.up_to_date:
             break
     assert found == [b'{"id":47}']

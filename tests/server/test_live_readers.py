@@ -12,7 +12,7 @@ import pytest
 from both_fronts import JSON, Front, append, request
 
 from fourfold.models.streams import Append, Streams
-from fourfold.models.streams.validation import show_offset
+from fourfold.models.streams.validation import format_offset
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ class EventStream:
 
     def __init__(self, front, name, at=0):
         self.connection = front.connect()
-        self.connection.send(request("GET", f"{name}?offset={show_offset(at)}&live=sse"))
+        self.connection.send(request("GET", f"{name}?offset={format_offset(at)}&live=sse"))
         self.text = b""
         # The first control event: from here on it waits.
         self.until(b"upToDate")
@@ -48,7 +48,7 @@ def polled(front, name, count):
     found, at = [], 0
     with front.connect() as connection:
         while len(found) < count:
-            asked = f"{name}?offset={show_offset(at)}&live=long-poll"
+            asked = f"{name}?offset={format_offset(at)}&live=long-poll"
             connection.send(request("GET", asked))
             status, told, body = connection.answer()
             assert status in {200, 204}
@@ -84,7 +84,7 @@ def test_every_record_arrives_once_and_in_order(front):
     for each in (*writers, poller):
         each.join(60)
     records = [int(each.payload) for each in front.streams.open("all").read().records]
-    events.until(b'"streamNextOffset": "%s"' % show_offset(400).encode())
+    events.until(b'"streamNextOffset": "%s"' % format_offset(400).encode())
     assert sorted(records) == list(range(400))
     assert found == records
     assert events.numbers() == records
@@ -108,7 +108,7 @@ def test_waiting_reader_is_woken_without_reading_the_log(front, monkeypatch):
         for number in range(20):
             connection.send(append("tip", b"%d" % number))
             assert connection.answer()[0] == 204
-            events.until(show_offset(number + 1).encode())
+            events.until(format_offset(number + 1).encode())
     assert events.numbers() == list(range(20))
     assert reads == []
     events.connection.socket.close()

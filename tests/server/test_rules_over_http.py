@@ -12,7 +12,7 @@ from both_fronts import Front
 from ruled_streams import Area, Events, call, done
 
 from fourfold import limits
-from fourfold.models.streams.validation import show_offset
+from fourfold.models.streams.validation import format_offset
 
 NAMED = {
     "type": "object",
@@ -77,7 +77,7 @@ def test_registry_changes_by_compatible_versions(front):
     }
     first = done(front, "POST", "s/_schema", {"schema": NAMED})
     assert (first["currentVersion"], first["schemas"]) == (1, {"1": NAMED})
-    assert first["boundaries"] == [{"offset": show_offset(0), "version": 1}]
+    assert first["boundaries"] == [{"offset": format_offset(0), "version": 1}]
     done(front, "POST", "s", [{"name": "a"}, {"name": "b"}])
 
     status, _, told = call(front, "POST", "s/_schema", {"schema": TITLED})
@@ -87,7 +87,7 @@ def test_registry_changes_by_compatible_versions(front):
 
     change = {"schema": TITLED, "lens": TO_TITLED, "routingKey": {"jsonPointer": "/team"}}
     second = done(front, "POST", "s/_schema", change)
-    assert second["boundaries"][1] == {"offset": show_offset(2), "version": 2}
+    assert second["boundaries"][1] == {"offset": format_offset(2), "version": 2}
     assert second["lenses"] == {"1": TO_TITLED}
     assert second["routingKey"] == {"jsonPointer": "/team", "required": False}
     assert done(front, "GET", "s/_schema") == second
@@ -114,8 +114,8 @@ def test_appends_are_validated_against_the_current_version(front):
         (b"", "not JSON"),
         (b'{"schema": "\xff"}', "not JSON"),
         (b"[" * 100_000, "not JSON"),
-        (b"[]", "no change"),
-        (b"{}", "nothing to change"),
+        (b"[]", "invalid change"),
+        (b"{}", "no change of the registry"),
         (b'{"shema": {}}', "shema"),
         (b'{"routingKey": {"jsonPointer": "/a", "needed": true}}', "needed"),
         (b'{"routingKey": {"jsonPointer": "a"}}', "'a'"),
@@ -184,7 +184,7 @@ def test_every_kind_of_read_returns_the_current_version(front):
     two_versions(front, "s")
     assert json.loads(front.stored("s")[0]) == {"name": "a", "team": "x"}
     assert done(front, "GET", "s") == PROMOTED
-    assert done(front, "GET", f"s?offset={show_offset(1)}") == PROMOTED[1:]
+    assert done(front, "GET", f"s?offset={format_offset(1)}") == PROMOTED[1:]
     assert done(front, "GET", "s?offset=-1&live=long-poll") == PROMOTED
     records = done(front, "GET", "s?format=records&limit=2")
     assert [json.loads(each["text"]) for each in records] == PROMOTED[:2]
@@ -202,7 +202,7 @@ def test_fork_continues_in_the_version_at_its_offset(front):
     two_versions(front, "s")
     done(front, "PUT", "late", stream_forked_from="s")
     assert done(front, "GET", "late") == PROMOTED
-    forked = {"stream_forked_from": "s", "stream_fork_offset": show_offset(1)}
+    forked = {"stream_forked_from": "s", "stream_fork_offset": format_offset(1)}
     done(front, "PUT", "early", **forked)
     assert done(front, "GET", "early/_schema")["currentVersion"] == 1
     assert done(front, "GET", "early") == [{"name": "a", "team": "x"}]
@@ -232,12 +232,12 @@ def test_waiting_reader_gets_messages_in_the_new_version(front):
     done(front, "POST", "s/_schema", {"schema": NAMED})
     done(front, "POST", "s", {"name": "a"})
     with Events(front, "s") as found:
-        found.until(show_offset(1).encode())
+        found.until(format_offset(1).encode())
         done(front, "POST", "s", {"name": "b"})
-        found.until(show_offset(2).encode())
+        found.until(format_offset(2).encode())
         done(front, "POST", "s/_schema", {"schema": TITLED, "lens": TO_TITLED})
         done(front, "POST", "s", {"title": "c"})
-        found.until(show_offset(3).encode())
+        found.until(format_offset(3).encode())
         assert found.messages() == [{"name": "a"}, {"name": "b"}, {"title": "c"}]
 
 
@@ -292,7 +292,7 @@ def test_readers_of_an_event_log_see_no_secret(front):
 
         def poll():
             for at in range(3):
-                path = f"s?offset={show_offset(at)}&live=long-poll"
+                path = f"s?offset={format_offset(at)}&live=long-poll"
                 while (answer := call(front, "GET", path))[0] == 204:
                     pass
                 polled.append(answer)
@@ -301,7 +301,7 @@ def test_readers_of_an_event_log_see_no_secret(front):
         reader.start()
         for number in range(3):
             done(front, "POST", "s", {"n": number, "deep": [{"Pass-Word": SECRET}], "iban": SECRET})
-            found.until(show_offset(number + 1).encode())
+            found.until(format_offset(number + 1).encode())
         reader.join(30)
         seen = found.messages()
     assert [each["n"] for each in seen] == [0, 1, 2]

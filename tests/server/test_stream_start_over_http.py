@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from fourfold.models.streams.validation import show_offset
+from fourfold.models.streams.validation import format_offset
 
 JSON = "application/json"
 
@@ -30,26 +30,26 @@ def trimmed(served):
 def test_read_from_start_begins_at_earliest_retained_record(served, trimmed, query):
     answer = served.stream("GET", trimmed, query=query)
     assert (answer.status, answer.text) == (200, b"[4,5,6]")
-    assert answer.headers["stream-first-offset"] == show_offset(3)
+    assert answer.headers["stream-first-offset"] == format_offset(3)
 
 
 def test_records_and_events_from_start_begin_at_earliest_retained_record(served, trimmed):
     records = served.stream("GET", trimmed, query="?offset=-1&format=records")
     assert [row["text"] for row in json.loads(records.text)] == ["4", "5", "6"]
-    assert records.headers["stream-first-offset"] == show_offset(3)
+    assert records.headers["stream-first-offset"] == format_offset(3)
     served.stream("POST", trimmed, stream_closed="true")
     events = served.stream("GET", trimmed, query="?offset=-1&live=sse")
     assert b"data:[4,5,6]" in events.text
-    assert events.headers["stream-first-offset"] == show_offset(3)
+    assert events.headers["stream-first-offset"] == format_offset(3)
 
 
 def test_head_reports_first_offset_and_older_offsets_are_gone(served, trimmed):
     head = served.stream("HEAD", trimmed)
-    assert head.headers["stream-first-offset"] == show_offset(3)
+    assert head.headers["stream-first-offset"] == format_offset(3)
     assert "Stream-First-Offset" in head.headers["access-control-expose-headers"]
-    gone = served.stream("GET", trimmed, query=f"?offset={show_offset(2)}")
+    gone = served.stream("GET", trimmed, query=f"?offset={format_offset(2)}")
     assert gone.status == 410
-    assert gone.headers["stream-first-offset"] == show_offset(3)
+    assert gone.headers["stream-first-offset"] == format_offset(3)
 
 
 @pytest.mark.parametrize("mode", ["", "&live=long-poll", "&live=sse", "&format=records", "&key=k"])
@@ -63,15 +63,15 @@ def test_offset_of_an_earlier_incarnation_is_gone(served, mode):
         if int(number) == 0:
             served.stream("DELETE", name)
     assert int(number) == 1
-    gone = served.stream("GET", name, query=f"?offset={show_offset(2)}{mode}")
+    gone = served.stream("GET", name, query=f"?offset={format_offset(2)}{mode}")
     assert gone.status == 410
     assert json.loads(gone.text)["error"]["kind"] == "stream_recreated"
-    assert gone.headers["stream-first-offset"] == show_offset(0, 1)
-    start = served.stream("GET", name, query=f"?offset={show_offset(0)}")
-    assert (start.text, start.headers["stream-next-offset"]) == (b"[1,2,3]", show_offset(3, 1))
-    forked = {"stream_forked_from": name, "stream_fork_offset": show_offset(2)}
+    assert gone.headers["stream-first-offset"] == format_offset(0, 1)
+    start = served.stream("GET", name, query=f"?offset={format_offset(0)}")
+    assert (start.text, start.headers["stream-next-offset"]) == (b"[1,2,3]", format_offset(3, 1))
+    forked = {"stream_forked_from": name, "stream_fork_offset": format_offset(2)}
     assert served.stream("PUT", f"{name}/fork", **forked).status == 410
-    forked["stream_fork_offset"] = show_offset(2, 1)
+    forked["stream_fork_offset"] = format_offset(2, 1)
     assert served.stream("PUT", f"{name}/fork", **forked).status == 201
-    fork = served.stream("GET", f"{name}/fork", query=f"?offset={show_offset(1, 1)}")
+    fork = served.stream("GET", f"{name}/fork", query=f"?offset={format_offset(1, 1)}")
     assert fork.text == b"[2]"

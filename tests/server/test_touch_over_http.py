@@ -14,7 +14,7 @@ from ruled_streams import TOUCHABLE, Area, call, done
 
 import fourfold
 from fourfold import limits
-from fourfold.models.streams.validation import show_offset
+from fourfold.models.streams.validation import format_offset
 from fourfold.server.request import Request
 from fourfold.server.stream_reads import ReadTimeouts
 from fourfold.server.streams import Protocol
@@ -67,7 +67,7 @@ def test_wait_returns_which_keys_were_touched(front):
     done(front, "POST", "s", {"headers": {"control": "reset"}})
     last = wait(front, begin, *keys)
     assert last["keys"] == [0, 1, 2]
-    assert done(front, "GET", "s/_touch")["processed_offset"] == show_offset(3)
+    assert done(front, "GET", "s/_touch")["processed_offset"] == format_offset(3)
     stale = wait(front, f"other{begin[5:]}", *keys)
     assert (stale["touched"], stale["stale"], stale["cursor"]) == (True, True, last["cursor"])
 
@@ -77,7 +77,7 @@ def test_rows_are_waited_for_by_a_template(front):
     wanted = [{"entity": "todo", "fields": {"list": "string"}, "inactivity_ttl_ms": 120_000}]
     (made,) = done(front, "POST", "s/_touch/templates", {"templates": wanted})["templates"]
     assert (made["entity"], made["fields"], made["state"]) == ("todo", {"list": "string"}, "active")
-    assert (made["active_from_offset"], made["inactivity_ttl_ms"]) == (show_offset(0), 120_000)
+    assert (made["active_from_offset"], made["inactivity_ttl_ms"]) == (format_offset(0), 120_000)
     assert [each["id"] for each in done(front, "GET", "s/_touch")["templates"]] == [made["id"]]
     done(front, "POST", "s", change("7", {"list": "a"}))
     rows = [{"template": made["id"], "values": {"list": each}} for each in ("b", "a", None)]
@@ -234,7 +234,7 @@ def test_stream_with_a_reserved_name_is_not_created(front, suffix):
     with front.connect() as connection:
         connection.send(request("HEAD", front.prefix + name))
         status, told, _ = connection.answer(head=True)
-    assert (status, dict(told)["stream-next-offset"]) == (200, show_offset(1))
+    assert (status, dict(told)["stream-next-offset"]) == (200, format_offset(1))
     if suffix.startswith("_touch"):
         assert call(front, "POST", "s/_touch/wait", {"keys": [{"entity": "a"}]})[0] == 404
     assert front.stored(name) == [b"1"]

@@ -18,7 +18,7 @@ from fourfold.errors import (
 )
 from fourfold.kernel import Database
 from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Producer, Streams
-from fourfold.models.streams.validation import show_offset
+from fourfold.models.streams.validation import format_offset
 
 
 @pytest.fixture
@@ -181,7 +181,7 @@ def test_pieces_are_the_records_joined(tmp_path_factory, records, average, most,
         assert (page.start_offset, page.next_offset) == (0, half)
         parts, at = [], 0
         while at < page.next_offset:
-            part, at = streams.piece(info, at, page.next_offset)
+            part, at = streams.read_joined(info, at, page.next_offset)
             parts.append(part)
             assert len(part) <= max(most, *map(len, records))
         wanted = records[:half]
@@ -191,11 +191,11 @@ def test_pieces_are_the_records_joined(tmp_path_factory, records, average, most,
 def test_a_fork_is_read_in_pieces_through_its_source(streams):
     streams.create("a", "text/plain")
     streams.append("a", text(b"1", b"2", b"3"))
-    streams.open("a").fork("b", show_offset(2))
+    streams.open("a").fork("b", format_offset(2))
     streams.append("b", text(b"4", b"5"))
     info, page = streams.page("b")
     parts, at = [], 0
     while at < page.next_offset:
-        part, at = streams.piece(info, at, page.next_offset)
+        part, at = streams.read_joined(info, at, page.next_offset)
         parts.append(part)
     assert b"".join(parts) == b"1245"

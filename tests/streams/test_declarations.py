@@ -28,7 +28,7 @@ def test_a_stream_has_schemas_by_its_handle(orders):
     assert (orders.schema().current_version, orders.schema().schema) == (0, None)
     assert orders.set_schema({**ORDER, **CLOSED}).current_version == 1
     orders.append(b'{"id": 1}')
-    with pytest.raises(InvalidInput, match="does not fit version 1"):
+    with pytest.raises(InvalidInput, match="violates version 1"):
         orders.append(b"{}")
     assert orders.set_schema({**RENAMED, **CLOSED}, lens=RENAME) == orders.schema()
     assert orders.schema().current_version == 2
@@ -65,5 +65,5 @@ def test_a_schema_may_be_any_json_and_is_told_from_none():
 def test_one_name_is_not_taken_for_a_list_of_letters(what):
     build = rules.registry_change if what == "search" else rules.profile
     arguments = () if what == "search" else ("evlog",)
-    with pytest.raises(InvalidInput, match=f"{what} is a list of names"):
+    with pytest.raises(InvalidInput, match=f"{what} must be a list of names"):
         build(*arguments, **{what: "iban"})

@@ -123,7 +123,7 @@ def test_deleted_stream_is_gone_while_its_rows_are_trimmed(streams):
     with pytest.raises(NotFound):
         streams.append("s", Append([b"x"], None))
     with pytest.raises(OffsetGone):
-        streams.piece(info, 40, 50)
+        streams.read_joined(info, 40, 50)
     assert [each.name for each in streams.list()] == []
     assert streams.totals() == (0, 0, 0)
     assert streams.verify() == []
@@ -186,7 +186,7 @@ def test_large_records_are_trimmed_in_slices_of_bounded_size(streams, monkeypatc
 
 def test_source_of_deleted_forks_is_trimmed_with_the_last_of_them(streams):
     fill(streams)
-    streams.make(StreamOptions("fork", None, fork=Fork("s", 30)))
+    streams.create_with_options(StreamOptions("fork", None, fork=Fork("s", 30)))
     streams.delete("s")
     assert left(streams)[0] == ROWS + 20
     assert len(streams.read("fork")[1].records) == 30

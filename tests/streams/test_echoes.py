@@ -9,7 +9,7 @@ import pytest
 from fourfold import limits
 from fourfold.kernel import Database
 from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Producer, Streams, feed
-from fourfold.models.streams.validation import NOW, show_offset
+from fourfold.models.streams.validation import NOW, format_offset
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def listening(streams, name, work):
 
 
 def heard_chunk(streams, heard, at, most=100):
-    return feed.chunk(streams.info("s"), show_offset(at), heard, most)
+    return feed.chunk_from_notices(streams.info("s"), format_offset(at), heard, most)
 
 
 def test_what_is_heard_is_what_a_read_gives(streams):
@@ -43,7 +43,7 @@ def test_what_is_heard_is_what_a_read_gives(streams):
         stream.append(b"c")
 
     heard = listening(streams, "s", work)
-    assert heard_chunk(streams, heard, 1) == streams.read("s", show_offset(1))[1]
+    assert heard_chunk(streams, heard, 1) == streams.read("s", format_offset(1))[1]
 
 
 def test_appends_that_share_a_commit_are_heard_together_each_under_its_name(streams):
@@ -71,7 +71,7 @@ def test_what_was_seen_before_is_not_heard_again(streams):
             stream.append(payload)
 
     heard = listening(streams, "s", work)
-    assert heard_chunk(streams, heard, 2) == streams.read("s", show_offset(2))[1]
+    assert heard_chunk(streams, heard, 2) == streams.read("s", format_offset(2))[1]
     # All of it was seen, or something is missing before it: the log has to tell.
     assert heard_chunk(streams, heard, 3) is None
     assert heard_chunk(streams, heard[1:], 0) is None
@@ -106,7 +106,7 @@ def test_anything_but_a_few_records_has_to_be_looked_up(streams, change):
     heard = listening(streams, "s", work)
     assert len(heard) == 2
     assert heard[1] is None
-    assert feed.chunk(info, show_offset(0), heard, 100) is None
+    assert feed.chunk_from_notices(info, format_offset(0), heard, 100) is None
 
 
 def test_a_stream_of_the_same_name_is_another_one(streams):
@@ -115,8 +115,8 @@ def test_a_stream_of_the_same_name_is_another_one(streams):
     streams.delete("s")
     again = streams.create("s", "text/plain", body=b"1")
     heard = listening(streams, "s", lambda: again.append(b"2"))
-    assert feed.chunk(before, show_offset(1), heard, 100) is None
-    assert feed.chunk(streams.info("s"), show_offset(1, 1), heard, 100) is not None
+    assert feed.chunk_from_notices(before, format_offset(1), heard, 100) is None
+    assert feed.chunk_from_notices(streams.info("s"), format_offset(1, 1), heard, 100) is not None
 
 
 def test_a_repeated_append_brings_nothing(streams):
@@ -137,7 +137,7 @@ def test_more_than_a_reader_asked_for_is_read(streams):
     stream = streams.create("s", "text/plain")
     heard = listening(streams, "s", lambda: stream.append([b"a", b"b"]))
     assert heard_chunk(streams, heard, 0, most=1) is None
-    assert feed.chunk(streams.info("s"), NOW, heard, 100) is None
+    assert feed.chunk_from_notices(streams.info("s"), NOW, heard, 100) is None
 
 
 def test_an_ear_that_nobody_asks_remembers_little(streams):
@@ -156,7 +156,7 @@ def test_nothing_is_said_where_nobody_listens(streams, monkeypatch):
     def refuse(*_):
         raise AssertionError("an echo for nobody")
 
-    monkeypatch.setattr(feed, "of", refuse)
+    monkeypatch.setattr(feed, "make_notice", refuse)
     stream = streams.create("s", "text/plain")
     streams.create("t", "text/plain")
     stream.append(b"a")

@@ -70,11 +70,11 @@ def steps(streams, monkeypatch):
 
 
 def make(streams, wanted):
-    return streams.make(wanted)
+    return streams.create_with_options(wanted)
 
 
 def make_async(streams, wanted):
-    return asyncio.run(streams.make_async(wanted))
+    return asyncio.run(streams.create_with_options_async(wanted))
 
 
 @pytest.mark.parametrize("create", [make, make_async])
@@ -106,9 +106,9 @@ def test_fork_transaction_does_not_grow_with_the_stream(
 def test_fork_at_the_end_is_not_measured(streams, monkeypatch):
     records = fill(streams, "a", 9)
     monkeypatch.setattr(streams.database, "read", None)
-    assert streams.make(StreamOptions("b", None, fork=Fork("a"))).info.size_bytes == len(
-        b"".join(records)
-    )
+    assert streams.create_with_options(
+        StreamOptions("b", None, fork=Fork("a"))
+    ).info.size_bytes == len(b"".join(records))
 
 
 def test_fork_is_measured_outside_of_the_event_loop(streams, monkeypatch):
@@ -145,7 +145,7 @@ def test_fork_sizes_equal_the_sum_of_their_records(streams, monkeypatch, seed):
                 kept.append(record if kind == JSON else record[:left])
                 left -= 1 if kind == JSON else len(record)
         name = f"s{number}"
-        made = streams.make(
+        made = streams.create_with_options(
             StreamOptions(name, None, retention_bytes=9, fork=Fork(source, at, sub))
         )
         assert made.info.size_bytes == sum(map(len, kept))
@@ -172,10 +172,10 @@ def between(streams, monkeypatch, change):
 def test_fork_keeps_its_size_when_its_source_grows_meanwhile(streams, monkeypatch):
     records = fill(streams, "a", 12)
     between(streams, monkeypatch, lambda: streams.append("a", Append([b"more"], None)))
-    made = streams.make(StreamOptions("b", None, fork=Fork("a", 12, 0)))
+    made = streams.create_with_options(StreamOptions("b", None, fork=Fork("a", 12, 0)))
     assert made.info.size_bytes == len(b"".join(records))
     between(streams, monkeypatch, lambda: streams.append("a", Append([b"more"], None)))
-    made = streams.make(StreamOptions("c", None, fork=Fork("a", 8, 5)))
+    made = streams.create_with_options(StreamOptions("c", None, fork=Fork("a", 8, 5)))
     assert made.info.size_bytes == len(b"".join(records[:8])) + 5
     assert streams.verify() == []
 
@@ -188,7 +188,7 @@ def trim(streams, name, size):
 def test_fork_keeps_its_size_when_its_source_is_trimmed_below_it_meanwhile(streams, monkeypatch):
     records = fill(streams, "a", 12)
     between(streams, monkeypatch, lambda: trim(streams, "a", len(b"".join(records[4:]))))
-    made = streams.make(StreamOptions("b", None, fork=Fork("a", 6)))
+    made = streams.create_with_options(StreamOptions("b", None, fork=Fork("a", 6)))
     assert made.info.first_offset == 4
     assert made.info.size_bytes == len(b"".join(records[:6]))
     assert streams.verify() == []
@@ -197,20 +197,20 @@ def test_fork_keeps_its_size_when_its_source_is_trimmed_below_it_meanwhile(strea
 def test_fork_is_refused_when_its_point_is_trimmed_meanwhile(streams, monkeypatch):
     records = fill(streams, "a", 12)
     between(streams, monkeypatch, lambda: trim(streams, "a", len(b"".join(records[9:]))))
-    with pytest.raises(InvalidInput, match="has no offset 6"):
-        streams.make(StreamOptions("b", None, fork=Fork("a", 6)))
+    with pytest.raises(InvalidInput, match="cannot fork at offset 6"):
+        streams.create_with_options(StreamOptions("b", None, fork=Fork("a", 6)))
 
 
 def test_fork_is_refused_when_its_source_is_deleted_meanwhile(streams, monkeypatch):
     fill(streams, "a", 12)
     between(streams, monkeypatch, lambda: streams.delete("a"))
     with pytest.raises(NotFound):
-        streams.make(StreamOptions("b", None, fork=Fork("a", 6)))
+        streams.create_with_options(StreamOptions("b", None, fork=Fork("a", 6)))
     fill(streams, "a", 12)
     streams.create("keeps", fork=Fork("a"))
     between(streams, monkeypatch, lambda: streams.delete("a"))
     with pytest.raises(AlreadyExists):
-        streams.make(StreamOptions("b", None, fork=Fork("a", 6)))
+        streams.create_with_options(StreamOptions("b", None, fork=Fork("a", 6)))
 
 
 def test_fork_is_measured_again_when_its_source_is_created_again_meanwhile(streams, monkeypatch):
@@ -222,7 +222,10 @@ def test_fork_is_measured_again_when_its_source_is_created_again_meanwhile(strea
         streams.append("a", Append([b"new"] * 9, None))
 
     between(streams, monkeypatch, again)
-    assert streams.make(StreamOptions("b", None, fork=Fork("a", 6))).info.size_bytes == 18
+    assert (
+        streams.create_with_options(StreamOptions("b", None, fork=Fork("a", 6))).info.size_bytes
+        == 18
+    )
     assert streams.verify() == []
 
 
@@ -230,7 +233,7 @@ def test_fork_is_measured_when_its_name_becomes_free_meanwhile(streams, monkeypa
     records = fill(streams, "a", 12)
     streams.create("b", fork=Fork("a", 6))
     between(streams, monkeypatch, lambda: streams.delete("b"))
-    made = streams.make(StreamOptions("b", None, fork=Fork("a", 6)))
+    made = streams.create_with_options(StreamOptions("b", None, fork=Fork("a", 6)))
     assert made.created
     assert made.info.size_bytes == len(b"".join(records[:6]))
 
@@ -238,11 +241,11 @@ def test_fork_is_measured_when_its_name_becomes_free_meanwhile(streams, monkeypa
 def test_fork_that_exists_is_compared_before_bytes_are_counted(streams):
     fill(streams, "a", 12)
     streams.create("b", fork=Fork("a", 6, 3))
-    assert not streams.make(StreamOptions("b", None, fork=Fork("a", 6, 3))).created
+    assert not streams.create_with_options(StreamOptions("b", None, fork=Fork("a", 6, 3))).created
     with pytest.raises(AlreadyExists, match="fork offset"):
-        streams.make(StreamOptions("b", None, fork=Fork("a", 6, 1000)))
+        streams.create_with_options(StreamOptions("b", None, fork=Fork("a", 6, 1000)))
     with pytest.raises(InvalidInput, match="ends before"):
-        streams.make(StreamOptions("c", None, fork=Fork("a", 6, 1000)))
+        streams.create_with_options(StreamOptions("c", None, fork=Fork("a", 6, 1000)))
 
 
 @pytest.mark.parametrize("sub", [-1, True, 1.0, 2**64])
@@ -270,10 +273,10 @@ def test_fork_is_measured_again_when_the_log_is_trimmed_between_slices(
 
     monkeypatch.setattr(streams.database, "read", trimming)
     if kept > at:
-        with pytest.raises(InvalidInput, match="has no offset"):
-            streams.make(StreamOptions("b", None, fork=Fork("a", at)))
+        with pytest.raises(InvalidInput, match="cannot fork at offset"):
+            streams.create_with_options(StreamOptions("b", None, fork=Fork("a", at)))
     else:
-        made = streams.make(StreamOptions("b", None, fork=Fork("a", at)))
+        made = streams.create_with_options(StreamOptions("b", None, fork=Fork("a", at)))
         assert made.info.size_bytes == len(b"".join(records[:at]))
     assert reads > 4
     assert streams.verify() == []
@@ -300,4 +303,4 @@ def test_verify_finds_a_wrong_size(streams, name):
     with streams.database.write() as txn:
         sql = "UPDATE streams SET logical_size_bytes = logical_size_bytes + 1 WHERE stream = ?1"
         txn.execute(sql, (name,))
-    assert f"streams: the size of {name!r} is not that of its records" in streams.verify()
+    assert f"streams: the size of {name!r} does not match its records" in streams.verify()

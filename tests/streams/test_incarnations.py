@@ -9,7 +9,7 @@ from fourfold.errors import AckRefused, InvalidInput, OffsetGone, StreamRecreate
 from fourfold.kernel import Database
 from fourfold.models.streams import MIGRATIONS, PROFILE, Fork, Streams
 from fourfold.models.streams.subscriptions.records import Ack
-from fourfold.models.streams.validation import show_offset
+from fourfold.models.streams.validation import format_offset
 
 TEXT = "text/plain"
 
@@ -37,7 +37,7 @@ def test_reader_of_recreated_stream_is_refused(streams):
     with pytest.raises(StreamRecreated) as refused:
         stream.read(at)
     assert isinstance(refused.value, OffsetGone)
-    assert refused.value.details["first_offset"] == show_offset(0, 1)
+    assert refused.value.details["first_offset"] == format_offset(0, 1)
     assert payloads(stream.read(refused.value.details["first_offset"]))[0] == b"new0"
 
 
@@ -66,21 +66,21 @@ def test_expired_stream_that_is_created_again_has_the_next_number(opened, stream
 def test_start_now_and_bare_numbers_are_of_the_current_incarnation(streams):
     stream, _ = recreated(streams)
     everything = [b"new0", b"new1"] * 3
-    assert payloads(stream.read()) == payloads(stream.read(show_offset(0, 0))) == everything
+    assert payloads(stream.read()) == payloads(stream.read(format_offset(0, 0))) == everything
     assert payloads(stream.read(4)) == everything[4:]
     assert payloads(stream.read("now")) == []
-    for bad in (-1, 7, True, 1.0, "4", show_offset(0, 0)[:-1]):
+    for bad in (-1, 7, True, 1.0, "4", format_offset(0, 0)[:-1]):
         with pytest.raises(InvalidInput):
             stream.read(bad)
 
 
 def test_reads_appends_and_closes_tell_the_current_incarnation(streams):
     stream, _ = recreated(streams)
-    assert stream.append([b"x"]).offset == show_offset(7, 1)
+    assert stream.append([b"x"]).offset == format_offset(7, 1)
     chunk = stream.read(limit=2)
-    assert chunk.offset == show_offset(2, 1)
+    assert chunk.offset == format_offset(2, 1)
     assert payloads(stream.read(chunk.offset, limit=1)) == [b"new0"]
-    assert stream.close().offset == show_offset(7, 1)
+    assert stream.close().offset == format_offset(7, 1)
 
 
 def test_follower_of_recreated_stream_is_refused(streams):
@@ -97,10 +97,10 @@ def test_fork_accepts_offsets_of_its_source_up_to_the_fork_point(streams):
     recreated(streams, "source")
     fork = streams.create("fork", fork=Fork("source", 3))
     fork.append([b"own"])
-    assert fork.read(limit=1).offset == show_offset(1, 0)
+    assert fork.read(limit=1).offset == format_offset(1, 0)
     for at in range(4):
-        assert fork.read(show_offset(at, 1)) == fork.read(show_offset(at, 0)) == fork.read(at)
-    for beyond in (show_offset(4, 1), show_offset(1, 2)):
+        assert fork.read(format_offset(at, 1)) == fork.read(format_offset(at, 0)) == fork.read(at)
+    for beyond in (format_offset(4, 1), format_offset(1, 2)):
         with pytest.raises(StreamRecreated):
             fork.read(beyond)
 
@@ -111,7 +111,7 @@ def test_fork_refuses_a_number_that_an_earlier_stream_of_its_name_had(streams):
     streams.delete("fork")
     streams.create("source", TEXT).append([b"1", b"2"])
     fork = streams.create("fork", fork=Fork("source"))
-    assert (fork.info.incarnation_number, fork.read(1).offset) == (1, show_offset(2, 1))
+    assert (fork.info.incarnation_number, fork.read(1).offset) == (1, format_offset(2, 1))
     with pytest.raises(StreamRecreated):
         fork.read(at)
 
@@ -121,21 +121,21 @@ def test_fork_of_a_fork_accepts_offsets_up_to_the_earlier_fork_point(streams):
     middle = streams.open("first").fork("middle", 4)
     middle.append([b"m"])
     last = streams.create("last", fork=Fork("middle", 2))
-    assert len(last.read(show_offset(2, 1)).records) == 0
+    assert len(last.read(format_offset(2, 1)).records) == 0
     with pytest.raises(StreamRecreated):
-        last.read(show_offset(3, 1))
+        last.read(format_offset(3, 1))
 
 
 def test_fork_offset_of_another_incarnation_is_refused(streams):
     stream, at = recreated(streams)
     with pytest.raises(StreamRecreated):
         stream.fork("f", at)
-    for unknown in (show_offset(7, 1), show_offset(0, 2), 7, -1):
+    for unknown in (format_offset(7, 1), format_offset(0, 2), 7, -1):
         with pytest.raises(InvalidInput):
             stream.fork("f", unknown)
-    made = stream.fork("f", show_offset(2, 1))
+    made = stream.fork("f", format_offset(2, 1))
     assert made.info.fork_offset == 2
-    assert stream.fork("f", show_offset(2, 1)).info == made.info
+    assert stream.fork("f", format_offset(2, 1)).info == made.info
 
 
 def test_keyed_reads_check_the_incarnation(streams):
@@ -168,15 +168,15 @@ def test_ack_of_an_earlier_incarnation_is_refused(opened):
     opened.subscriptions.create(PULL)
     for _ in range(2):
         opened.streams.create("in/a", TEXT).append([b"1", b"2"])
-        opened.subscriptions.settle()
+        opened.subscriptions.reconcile()
         wake = opened.subscriptions.claim("work", "one")
         (link,) = wake.streams
         number = opened.streams.info("in/a").incarnation_number
         assert link.incarnation_number == number
-        for wrong in (show_offset(1, number + 1), show_offset(1, number - 1)):
+        for wrong in (format_offset(1, number + 1), format_offset(1, number - 1)):
             with pytest.raises(AckRefused):
                 opened.subscriptions.acknowledge("work", fence(wake), [Ack("in/a", wrong)])
-        ack = Ack("in/a", show_offset(2, number))
+        ack = Ack("in/a", format_offset(2, number))
         assert not opened.subscriptions.acknowledge("work", fence(wake), [ack], done=True)
         opened.streams.delete("in/a")
 
@@ -187,7 +187,7 @@ def test_boundaries_of_a_schema_are_offsets_of_the_incarnation(streams):
         stream.set_schema({"type": "object"})
         stream.append(b"{}")
         (boundary,) = stream.schema().boundaries
-        assert boundary.offset == show_offset(0, number)
+        assert boundary.offset == format_offset(0, number)
         assert len(stream.read(boundary.offset).records) == 1
         streams.delete("j")
 

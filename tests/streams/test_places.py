@@ -11,7 +11,7 @@ from fourfold import limits
 from fourfold.errors import FourfoldError
 from fourfold.kernel import Database, load_queries
 from fourfold.models.streams import MIGRATIONS, PROFILE, Append, Streams
-from fourfold.models.streams.validation import show_offset
+from fourfold.models.streams.validation import format_offset
 
 SQL = load_queries("fourfold.models.streams")
 ARCHIVE = load_queries("fourfold.models.streams.archive")
@@ -146,9 +146,9 @@ def test_a_stream_reads_the_same_from_both_levels_in_any_mixture(streams, levels
     assert stored(streams, "s0") == wanted
     info = streams.info("s0")
     for start in range(0, 24, 5):
-        piece, reached = streams.piece(info, start, 24)
+        piece, reached = streams.read_joined(info, start, 24)
         assert (piece, reached) == (b"".join(wanted[start:]), 24)
-        found = streams.read("s0", show_offset(start))[1].records
+        found = streams.read("s0", format_offset(start))[1].records
         assert [record.payload for record in found] == wanted[start:]
 
 
@@ -193,7 +193,7 @@ def test_what_leaves_the_log_leaves_both_levels(streams, levels, gone):
         for number in range(6):
             together(streams, [(name, [b"%d" % number * 9]) for name in ("kept", *NAMES)])
         streams.sweep()
-        left = streams.read("kept", show_offset(4))[1].records
+        left = streams.read("kept", format_offset(4))[1].records
         assert [record.payload for record in left] == [b"4" * 9, b"5" * 9]
     assert streams.verify() == []
 
@@ -216,7 +216,7 @@ def test_a_place_that_is_wrong_is_found(streams, damage):
     together(streams, [(name, [b"x"]) for name in NAMES])
     assert streams.verify() == []
     streams.database.transact(lambda txn: txn.execute(damage))
-    assert any("not where the index says" in each for each in streams.verify())
+    assert any("not at its indexed position" in each for each in streams.verify())
 
 
 def test_a_log_of_before_is_indexed_when_it_is_opened(tmp_path):

@@ -105,7 +105,11 @@ class RulesMachine(RuleBasedStateMachine):
         shutil.rmtree(self.root)
 
     def create(self, name):
-        made = self.streams.make(StreamOptions(name, JSON)) if name not in self.model else None
+        made = (
+            self.streams.create_with_options(StreamOptions(name, JSON))
+            if name not in self.model
+            else None
+        )
         if made is not None:
             assert made.created
             self.model[name] = Modelled()
@@ -177,7 +181,7 @@ class RulesMachine(RuleBasedStateMachine):
         made.begins = {v: begin for v, begin in found.begins.items() if v <= version}
         first = {**VERSIONS[max(version - 1, 0)][3](7), "k": "z"}
         wanted = StreamOptions(name, JSON, fork=Fork(source, at))
-        self.streams.make(wanted, json.dumps(first).encode() if body else b"")
+        self.streams.create_with_options(wanted, json.dumps(first).encode() if body else b"")
         if body:
             made.records.append((first, version, "z" if made.keyed else None))
         found.forks += 1
@@ -214,7 +218,7 @@ class RulesMachine(RuleBasedStateMachine):
             info, page = self.streams.page(name)
             text, at = b"", 0
             while at < page.next_offset:
-                piece, at = self.streams.piece(info, at, page.next_offset)
+                piece, at = self.streams.read_joined(info, at, page.next_offset)
                 text += b"," + piece if text else piece
             assert json.loads(b"[" + text + b"]") == found.read()
             for key in ("x", "y", "z"):

@@ -62,7 +62,7 @@ def nested_schema():
 @pytest.mark.parametrize(
     ("schema", "told"),
     [
-        ([], "a JSON object, or true or false"),
+        ([], "a JSON object, true or false"),
         ({"type": "text"}, "not valid at '/type'"),
         ({"$ref": "http://example.com/x"}, "refers to another one"),
         ({"properties": {"a": {"$ref": "file:///etc/hosts"}}}, "refers to another one"),
@@ -162,7 +162,7 @@ def test_reason_is_not_searched_for_where_that_takes_for_ever():
     validator = compiled(schema)
     assert "'/x/x'" in validator.problem(b'{"x":{"x":1}}')
     deep = b'{"x":' * 60 + b"1" + b"}" * 60
-    assert "not searched for" in validator.problem(deep)
+    assert "not searched" in validator.problem(deep)
 
 
 def test_message_with_too_many_values_for_a_large_schema_is_refused(monkeypatch):

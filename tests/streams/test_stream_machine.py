@@ -39,7 +39,7 @@ from fourfold.models.streams import (
     Streams,
 )
 from fourfold.models.streams.settings import Settings
-from fourfold.models.streams.validation import show_offset
+from fourfold.models.streams.validation import format_offset
 
 NAMES = st.sampled_from(["a", "b", "c/d", "é"])
 RECORDS = st.lists(st.binary(min_size=1, max_size=6), min_size=1, max_size=4)
@@ -138,7 +138,7 @@ class StreamMachine(RuleBasedStateMachine):
         found = self.find(name)
         if found is StreamGone:
             with pytest.raises(AlreadyExists):
-                self.streams.make(wanted, body)
+                self.streams.create_with_options(wanted, body)
             return
         if found is not NotFound:
             if (found.ttl, found.keep, found.closed, found.parent) != (
@@ -148,16 +148,16 @@ class StreamMachine(RuleBasedStateMachine):
                 None,
             ):
                 with pytest.raises(AlreadyExists):
-                    self.streams.make(wanted, body)
+                    self.streams.create_with_options(wanted, body)
             else:
-                assert not self.streams.make(wanted, body).created
+                assert not self.streams.create_with_options(wanted, body).created
             return
         if name in self.model:
             if self.model[name].forks:
                 # Its time is over, but forks read it: the name is not free yet.
                 return
             self.remove(name)
-        assert self.streams.make(wanted, body).created
+        assert self.streams.create_with_options(wanted, body).created
         made = Modelled([body] if body else [], None if ttl is None else 1000 * ttl, self.now, keep)
         self.add(name, made)
 
@@ -245,9 +245,9 @@ class StreamMachine(RuleBasedStateMachine):
         rest = b"".join(origin.records[at:])
         if at < origin.first or sub > len(rest):
             with pytest.raises(InvalidInput):
-                self.streams.make(wanted)
+                self.streams.create_with_options(wanted)
             return
-        self.streams.make(wanted)
+        self.streams.create_with_options(wanted)
         kept, left = list(origin.records[:at]), sub
         for record in origin.records[at:]:
             if left <= 0:
@@ -358,9 +358,9 @@ class StreamMachine(RuleBasedStateMachine):
         found = self.find(name)
         if isinstance(found, type):
             with pytest.raises(found):
-                self.streams.read(name, show_offset(at))
+                self.streams.read(name, format_offset(at))
             return
-        offset = show_offset(at, found.number)
+        offset = format_offset(at, found.number)
         if (at, found.number) == (0, 0):
             at = found.first
         if at < found.first:
@@ -398,7 +398,7 @@ class StreamMachine(RuleBasedStateMachine):
     def readers_resume_in_the_stream_that_they_read_and_in_no_other(self):
         for name, read, at, offset in self.readers[-5:]:
             found = self.find(name)
-            if isinstance(found, type) or offset == show_offset(0):
+            if isinstance(found, type) or offset == format_offset(0):
                 continue
             if found is not read:
                 with pytest.raises(StreamRecreated):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fourfold.errors import InvalidInput, NotFound, OffsetGone
-from fourfold.models.streams.validation import show_offset
+from fourfold.models.streams.validation import format_offset
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_wider_retention_does_not_restore_trimmed_records(opened, log):
         opened.streams.sweep()
         assert payloads(log)[:2] == [b"2", b"3"]
         with pytest.raises(OffsetGone):
-            log.read(show_offset(1))
+            log.read(format_offset(1))
     assert opened.streams.verify() == []
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from fourfold.errors import OffsetGone
-from fourfold.models.streams.validation import show_offset
+from fourfold.models.streams.validation import format_offset
 
 
 @pytest.fixture
@@ -40,8 +40,8 @@ def test_page_and_async_read_from_start_begin_at_earliest_kept_record(opened, tr
 
 def test_explicit_offset_below_first_is_gone(trimmed):
     with pytest.raises(OffsetGone) as gone:
-        trimmed.read(show_offset(2))
-    assert gone.value.details["first_offset"] == show_offset(3)
+        trimmed.read(format_offset(2))
+    assert gone.value.details["first_offset"] == format_offset(3)
 
 
 def test_stream_trimmed_to_nothing_reads_as_empty(opened, trimmed):

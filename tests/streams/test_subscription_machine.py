@@ -10,7 +10,7 @@ from opened_streams import JSON, PULL, Opened, fence
 from fourfold.errors import AckRefused, AlreadyClaimed, NothingPending, WakeFenced
 from fourfold.models.streams import Append
 from fourfold.models.streams.subscriptions import Ack
-from fourfold.models.streams.validation import show_offset
+from fourfold.models.streams.validation import format_offset
 
 
 class SubscriptionMachine(RuleBasedStateMachine):
@@ -49,7 +49,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
 
     @rule()
     def settle(self):
-        self.opened.subscriptions.settle()
+        self.opened.subscriptions.reconcile()
 
     @rule()
     def reopen(self):
@@ -77,7 +77,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
         wake, until = data.draw(st.sampled_from(self.wakes))
         current = wake is self.wakes[-1][0] and self.opened.clock.ms < until
         acks = [
-            Ack(link.stream, show_offset(link.tail, link.incarnation_number))
+            Ack(link.stream, format_offset(link.tail, link.incarnation_number))
             for link in wake.streams
             if link.tail <= self.tails.get(link.stream[3:], 0)
             and link.tail >= self.acked.get(link.stream[3:], 0)

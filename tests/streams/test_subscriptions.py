@@ -24,7 +24,7 @@ from fourfold.models.streams import Fork
 from fourfold.models.streams.subscriptions import Ack, Subscribe
 from fourfold.models.streams.subscriptions.leases import Fence, pause_ms
 from fourfold.models.streams.subscriptions.members import check_pattern, literal_prefix, matches
-from fourfold.models.streams.validation import show_offset
+from fourfold.models.streams.validation import format_offset
 
 HOOK = Subscribe("hook", "webhook", "in/*", webhook_url="https://example.org/", lease_ttl_ms=1000)
 
@@ -135,7 +135,7 @@ def test_a_stream_that_is_deleted_and_made_again_is_followed_from_its_start(open
 def test_a_stream_is_followed_no_longer_by_name_but_still_by_the_pattern(opened):
     opened.subscriptions.create(PULL)
     opened.streams.create("in/a", JSON)
-    opened.subscriptions.settle()
+    opened.subscriptions.reconcile()
     opened.subscriptions.add_streams("work", ["in/a", "b"])
     for name in ("in/a", "b", "never"):
         opened.subscriptions.remove_stream("work", name)
@@ -147,7 +147,7 @@ def test_a_stream_is_followed_no_longer_by_name_but_still_by_the_pattern(opened)
 def test_a_subscription_never_follows_its_own_wakes(opened):
     opened.subscriptions.create(PULL._replace(pattern="**"))
     opened.streams.create("a", JSON, body=b"[1]")
-    opened.subscriptions.settle()
+    opened.subscriptions.reconcile()
     assert [link.stream for link in opened.subscriptions.links("work")] == ["a"]
     with pytest.raises(InvalidInput):
         opened.subscriptions.add_streams("work", ["wakes"])
@@ -194,14 +194,14 @@ def work(opened):
     """One record that waits for a worker."""
     opened.subscriptions.create(PULL)
     opened.streams.create("in/a", JSON, body=b"[1]")
-    opened.subscriptions.settle()
+    opened.subscriptions.reconcile()
     return opened
 
 
 def test_a_wake_is_told_once_in_its_stream(work):
-    work.subscriptions.settle()
+    work.subscriptions.reconcile()
     work.streams.open("in/a").append(b"2")
-    work.subscriptions.settle()
+    work.subscriptions.reconcile()
     assert [(event["subscription_id"], event["stream"]) for event in events(work)] == [
         ("work", "in/a")
     ]
@@ -225,7 +225,7 @@ def test_an_ack_keeps_the_lease_and_what_comes_too_late_is_fenced(work):
         work.clock.ms += 20_000
         work.subscriptions.acknowledge("work", fence(wake))
     work.clock.ms += 30_000
-    acks = [Ack("in/a", show_offset(1))]
+    acks = [Ack("in/a", format_offset(1))]
     with pytest.raises(WakeFenced):
         work.subscriptions.acknowledge("work", fence(wake), acks, done=True)
     assert work.subscriptions.links("work")[0].acked == 0
@@ -245,10 +245,10 @@ def test_every_part_of_a_fence_must_be_right(work, wrong):
 def test_done_with_more_behind_it_wakes_again_and_done_at_the_end_does_not(work):
     wake = work.subscriptions.claim("work", "one")
     work.streams.open("in/a").append(b"2")
-    first = [Ack("in/a", show_offset(1))]
+    first = [Ack("in/a", format_offset(1))]
     assert work.subscriptions.acknowledge("work", fence(wake), first, done=True)
     wake = work.subscriptions.claim("work", "one")
-    rest = [Ack("in/a", show_offset(2))]
+    rest = [Ack("in/a", format_offset(2))]
     assert not work.subscriptions.acknowledge("work", fence(wake), rest, done=True)
     with pytest.raises(NothingPending):
         work.subscriptions.claim("work", "one")
@@ -257,7 +257,7 @@ def test_done_with_more_behind_it_wakes_again_and_done_at_the_end_does_not(work)
 def test_what_is_released_wakes_somebody_again(work):
     wake = work.subscriptions.claim("work", "one")
     work.subscriptions.release("work", fence(wake))
-    work.subscriptions.settle()
+    work.subscriptions.reconcile()
     assert [event["generation"] for event in events(work)] == [1, 2]
 
 
@@ -267,22 +267,22 @@ def test_what_is_released_wakes_somebody_again(work):
         Ack("in/a", "-1"),
         Ack("in/a", "now"),
         Ack("in/a", "nonsense"),
-        Ack("in/a", show_offset(2)),
-        Ack("in/other", show_offset(0)),
+        Ack("in/a", format_offset(2)),
+        Ack("in/other", format_offset(0)),
     ],
 )
 def test_an_offset_that_cannot_be_is_refused_together_with_the_others(work, ack):
     wake = work.subscriptions.claim("work", "one")
     with pytest.raises(AckRefused):
-        work.subscriptions.acknowledge("work", fence(wake), [Ack("in/a", show_offset(1)), ack])
+        work.subscriptions.acknowledge("work", fence(wake), [Ack("in/a", format_offset(1)), ack])
     assert work.subscriptions.links("work")[0].acked == 0
 
 
 def test_a_cursor_never_goes_back(work):
     wake = work.subscriptions.claim("work", "one")
-    work.subscriptions.acknowledge("work", fence(wake), [Ack("in/a", show_offset(1))])
+    work.subscriptions.acknowledge("work", fence(wake), [Ack("in/a", format_offset(1))])
     with pytest.raises(AckRefused):
-        work.subscriptions.acknowledge("work", fence(wake), [Ack("in/a", show_offset(0))])
+        work.subscriptions.acknowledge("work", fence(wake), [Ack("in/a", format_offset(0))])
 
 
 def test_leases_and_numbers_are_the_same_after_the_file_was_opened_anew(work):
@@ -291,7 +291,7 @@ def test_leases_and_numbers_are_the_same_after_the_file_was_opened_anew(work):
     with pytest.raises(AlreadyClaimed):
         work.subscriptions.claim("work", "two")
     assert not work.subscriptions.acknowledge(
-        "work", fence(wake), [Ack("in/a", show_offset(1))], done=True
+        "work", fence(wake), [Ack("in/a", format_offset(1))], done=True
     )
 
 
@@ -309,13 +309,13 @@ def test_numbers_grow_also_over_a_subscription_that_was_deleted(work):
 def test_a_wake_stream_that_cannot_be_written_is_told_later(opened):
     opened.subscriptions.create(PULL._replace(wake_stream="later"))
     opened.streams.create("in/a", JSON, body=b"[1]")
-    opened.subscriptions.settle()
+    opened.subscriptions.reconcile()
     assert opened.subscriptions.get("work").failures == 1
     opened.streams.create("later", JSON)
-    opened.subscriptions.settle()
+    opened.subscriptions.reconcile()
     assert opened.streams.open("later").read().records == ()
     opened.clock.ms += 2_000
-    opened.subscriptions.settle()
+    opened.subscriptions.reconcile()
     assert len(opened.streams.open("later").read().records) == 1
     assert opened.subscriptions.get("work").failures == 0
 
@@ -327,7 +327,7 @@ def test_a_wake_stream_that_cannot_be_written_is_told_later(opened):
 def hook(opened):
     opened.subscriptions.create(HOOK)
     opened.streams.create("in/a", JSON, body=b"[1]")
-    opened.subscriptions.settle()
+    opened.subscriptions.reconcile()
     return opened
 
 
@@ -346,7 +346,7 @@ def test_a_webhook_that_never_says_done_is_called_again_when_its_lease_ends(hook
     hook.subscriptions.delivered(wake, done=False)
     assert hook.subscriptions.webhooks(10) == ()
     hook.clock.ms += 1_000
-    hook.subscriptions.settle()
+    hook.subscriptions.reconcile()
     assert hook.subscriptions.webhooks(10) == (("hook", ""),)
     assert hook.subscriptions.attempt("hook").generation > wake.generation
 
@@ -368,7 +368,7 @@ def test_a_webhook_that_fails_is_called_again_later_also_after_a_restart(hook):
 
 def test_an_answer_to_a_wake_that_was_acknowledged_meanwhile_changes_nothing(hook):
     wake = hook.subscriptions.attempt("hook")
-    acks = [Ack("in/a", show_offset(1))]
+    acks = [Ack("in/a", format_offset(1))]
     assert not hook.subscriptions.acknowledge("hook", fence(wake), acks, kind="webhook", done=True)
     hook.subscriptions.failed(wake)
     hook.subscriptions.delivered(wake, done=False)
@@ -394,7 +394,7 @@ def test_pauses_grow_to_a_minute_and_are_spread(failures, chance):
 def test_verification_finds_a_cursor_that_is_wrong(opened):
     opened.subscriptions.create(PULL)
     opened.streams.create("in/a", JSON, body=b"[1]")
-    opened.subscriptions.settle()
+    opened.subscriptions.reconcile()
     for statement in (
         "UPDATE subscription_links SET pending = 0",
         "UPDATE subscription_links SET acked = 9",

@@ -1,4 +1,4 @@
-"""Many wait while many write: nobody who sleeps is forgotten, whoever makes the journal read on."""
+"""Concurrent waiters and writers: no sleeping waiter misses a change."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from touched_streams import TOUCHED, change
 
 from fourfold import limits
 from fourfold.models.streams.touch import Entity, Row
-from fourfold.models.streams.touch.waiters import Waiter, _WaiterRoom
+from fourfold.models.streams.touch.waiters import Waiter, _LoopGroup
 
 ROWS = 12
 LATE_S = 40
-"""A wake that is lost is not made up for by any heartbeat before that."""
+"""Longer than the test may take, so that a heartbeat cannot hide a lost wake."""
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_whoever_sleeps_is_told_of_the_last_change_of_its_row(streams, monkeypatch, seed):
+def test_waiter_sees_last_change_of_its_row(streams, monkeypatch, seed):
     monkeypatch.setattr(limits, "WATCH_HEARTBEAT_S", 10_000.0)
     monkeypatch.setattr(limits, "TOUCH_JOURNALS_MAX", (1, 128, 128)[seed])
     monkeypatch.setattr(limits, "TOUCH_MARKS_MAX", (6, 40, 32_768)[seed])
@@ -29,7 +29,7 @@ def test_whoever_sleeps_is_told_of_the_last_change_of_its_row(streams, monkeypat
     seen, stop = {}, []
 
     def write(number):
-        """Each writer has rows of its own, so that their last changes are known."""
+        """Write to rows of this writer only, so that their last changes are known."""
         chance = random.Random(f"{seed}-{number}")
         mine = [str(row) for row in range(ROWS) if row % 3 == number]
         for _ in range(60):
@@ -40,8 +40,8 @@ def test_whoever_sleeps_is_told_of_the_last_change_of_its_row(streams, monkeypat
         for row in mine:
             last[row] = streams.open("s").append([change(row)]).next_offset
 
-    def look():
-        """Others make the journal read on, and take its place."""
+    def check_others():
+        """Advance the journal from another thread, and evict it."""
         while not done.is_set():
             touches.wait("s", None, [Entity("none")], 0)
             touches.wait("other", None, [Entity("none")], 0)
@@ -49,24 +49,24 @@ def test_whoever_sleeps_is_told_of_the_last_change_of_its_row(streams, monkeypat
     async def follow(row):
         cursor = touches.meta("s").cursor
         while not stop:
-            told = await touches.wait_async(
+            result = await touches.wait_async(
                 "s", cursor, [Row("user", row)], LATE_S, should_stop=lambda: bool(stop)
             )
-            assert told.touched or stop
-            cursor = told.cursor
+            assert result.touched or stop
+            cursor = result.cursor
             seen[row] = int(cursor.partition(":")[2])
 
     async def main():
         followers = [asyncio.create_task(follow(str(row))) for row in range(ROWS)]
         await asyncio.sleep(0)
         writers = [threading.Thread(target=write, args=(number,)) for number in range(3)]
-        looking = threading.Thread(target=look)
+        looking = threading.Thread(target=check_others)
         for thread in (*writers, looking):
             thread.start()
         await asyncio.gather(*(asyncio.to_thread(thread.join) for thread in writers))
         done.set()
         await asyncio.to_thread(looking.join)
-        # Nothing comes any more: whoever was forgotten sleeps on.
+        # Nothing is appended any more: a waiter that was missed sleeps on.
         async with asyncio.timeout(LATE_S / 2):
             while any(seen.get(row, 0) < end for row, end in last.items()):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
@@ -77,18 +77,18 @@ def test_whoever_sleeps_is_told_of_the_last_change_of_its_row(streams, monkeypat
     asyncio.run(main())
 
 
-# One who sleeps
+# A sleeping waiter
 
 
 @pytest.fixture
 def asleep(touches, monkeypatch):
-    """Runs something while a coroutine sleeps by the row "1"; what that one is told at last."""
+    """Run work while a coroutine waits for the row "1"; return the result of its wait."""
     monkeypatch.setattr(limits, "WATCH_HEARTBEAT_S", 10_000.0)
 
     def run(work):
         async def main():
             waiting = asyncio.create_task(touches.wait_async("s", None, [Row("user", "1")], LATE_S))
-            await settled()
+            await run_loop_turns()
             await work()
             return await asyncio.wait_for(waiting, LATE_S / 2)
 
@@ -97,77 +97,77 @@ def asleep(touches, monkeypatch):
     return run
 
 
-async def settled():
+async def run_loop_turns():
     for _ in range(20):
         await asyncio.sleep(0)
 
 
-def test_a_journal_that_took_the_place_of_another_wakes_everybody(asleep, touches, stream):
-    """It has never read what came between, and the scout finds nothing more to read."""
+def test_replaced_journal_wakes_all_waiters(asleep, touches, stream):
+    """The new journal has not read the records in between, and the scan finds nothing new."""
 
     async def work():
-        touches._looking.desks._desks.clear()
+        touches._scan.readers._readers.clear()
         stream.append(change("1"))
-        # On the thread of the loop, so before it comes to send the scout.
+        # On the thread of the loop, so before the scheduled scan runs.
         touches.wait("s", None, [Entity("none")], 0)
 
     assert asleep(work).touched
 
 
-def test_what_rings_while_the_scout_looks_is_looked_for_again(asleep, touches, stream):
-    waiters = touches._looking.waiters
-    scout, more = waiters._scout, [change("1")]
+def test_append_during_scan_causes_another_scan(asleep, touches, stream):
+    registry = touches._scan.waiters
+    read_journal, more = registry._read_journal, [change("1")]
 
     def slow(name):
-        done = scout(name)
+        done = read_journal(name)
         while more:
             stream.append(more.pop())
         return done
 
     async def work():
-        waiters._scout = slow
+        registry._read_journal = slow
         stream.append(change("2"))
 
     assert asleep(work).touched
 
 
-def test_where_the_scout_cannot_tell_everybody_looks(asleep, touches, stream):
+def test_incomplete_scan_wakes_all_waiters(asleep, touches, stream):
     async def work():
-        # More than a loop may read at once.
+        # More than an event loop reads at once.
         stream.append([change("2")] * (limits.TOUCH_LOOP_RECORDS + 1) + [change("1")])
 
     assert asleep(work).touched
 
 
-def test_who_sleeps_through_many_changes_has_missed_none_of_them(asleep, stream, monkeypatch):
-    """The journal has long forgotten the place where it lay down."""
+def test_waiter_misses_nothing_after_many_other_changes(asleep, stream, monkeypatch):
+    """The journal no longer covers the offset at which the waiter fell asleep."""
     monkeypatch.setattr(limits, "TOUCH_MARKS_MAX", 6)
 
     async def work():
         for number in range(2, 60):
             await stream.append_async([change(str(number))])
-            await settled()
+            await run_loop_turns()
         await stream.append_async([change("1")])
 
-    told = asleep(work)
-    assert told.touched
-    assert not told.stale
+    result = asleep(work)
+    assert result.touched
+    assert not result.stale
 
 
-def test_who_was_rung_between_its_look_and_its_sleep_looks_again(asleep, touches, stream):
-    look, once = touches._look, [1]
+def test_waiter_checks_again_when_notified_before_sleeping(asleep, touches, stream):
+    check, once = touches._check, [1]
 
     async def hurried(wait):
-        looked = await look(wait)
+        result = await check(wait)
         if once:
             once.clear()
-            # Somebody else makes the journal read on, and everybody who sleeps by now is told.
+            # Another wait advances the journal and notifies the waiters that sleep by now.
             stream.append(change("1"))
             touches.wait("s", None, [Entity("none")], 0)
-            await settled()
-        return looked
+            await run_loop_turns()
+        return result
 
-    touches._look = hurried
+    touches._check = hurried
 
     async def work():
         pass
@@ -175,31 +175,31 @@ def test_who_was_rung_between_its_look_and_its_sleep_looks_again(asleep, touches
     assert asleep(work).touched
 
 
-def test_who_sleeps_for_a_while_goes_on_from_where_nothing_had_touched_it():
+def test_waiter_continues_from_untouched_offset():
     async def main():
-        room = _WaiterRoom(asyncio.get_running_loop())
-        seat = Waiter(room)
-        room.seats.add(seat)
-        assert seat.rise() == 0
-        sleeping = asyncio.create_task(seat.sleep({1, 2}, LATE_S))
-        await settled()
-        room.told({3}, 7)
+        group = _LoopGroup(asyncio.get_running_loop())
+        waiter = Waiter(group)
+        group.waiters.add(waiter)
+        assert waiter.wake() == 0
+        sleeping = asyncio.create_task(waiter.sleep({1, 2}, LATE_S))
+        await run_loop_turns()
+        group.notify({3}, 7)
         assert not sleeping.done()
-        room.told({2, 3}, 9)
+        group.notify({2, 3}, 9)
         await sleeping
-        assert seat.rise() == 7
-        await seat.sleep({1}, 0)
-        room.told({3}, 11)
-        assert seat.rise() == 11
-        # Whoever is awake knows nothing of what comes, and does not lie down before it looks.
-        room.told({3}, 12)
-        await asyncio.wait_for(seat.sleep({1}, LATE_S), LATE_S / 2)
-        assert seat.rise() == 0
+        assert waiter.wake() == 7
+        await waiter.sleep({1}, 0)
+        group.notify({3}, 11)
+        assert waiter.wake() == 11
+        # A waiter that is awake is notified, and does not sleep before it checks.
+        group.notify({3}, 12)
+        await asyncio.wait_for(waiter.sleep({1}, LATE_S), LATE_S / 2)
+        assert waiter.wake() == 0
 
     asyncio.run(main())
 
 
-def test_a_new_version_of_the_schema_wakes_everybody(asleep, touches, streams):
+def test_new_schema_version_wakes_all_waiters(asleep, touches, streams):
     schema = {"type": "object"}
     streams.schemas.put("s", {"schema": schema})
 

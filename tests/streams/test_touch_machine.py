@@ -263,7 +263,7 @@ class TouchMachine(RuleBasedStateMachine):
             self.make(name, bool(self.model[name].versions))
         elif what == "opened":
             # What is not written down is lost; then a template may go earlier.
-            self.touches.write_down()
+            self.touches.flush()
             self.opened.reopen()
         elif isinstance(what, int):
             self.wait_with_one_template(name, what)

@@ -174,7 +174,7 @@ def test_a_template_in_use_is_seen(opened, touches):
     assert touches.meta("s").templates == 1
     opened.clock.ms += limits.TOUCH_TTL_MS - 2
     touches.wait("s", None, keys, 0)
-    touches.write_down()
+    touches.flush()
     opened.clock.ms += 2
     again = Touches(opened.streams)
     again.retire(opened.clock.ms)
@@ -187,7 +187,7 @@ def test_what_was_seen_is_written_down_once(opened, touches, stream):
     opened.clock.ms += 70_000
     touches.wait("s", None, [Rows(made.id, {"city": "Ulm"})], 0)
     assert touches.meta("s").processed_through == 1
-    touches.write_down()
+    touches.flush()
     written = (
         "SELECT t.processed_through, t.updated_at_ms, l.last_seen_at_ms "
         "FROM stream_touch_state AS t JOIN live_templates AS l USING (stream)"
@@ -195,11 +195,11 @@ def test_what_was_seen_is_written_down_once(opened, touches, stream):
     assert in_table(opened.streams, written) == [(1, opened.clock.ms, opened.clock.ms)]
     assert Touches(opened.streams).meta("s").processed_through == 1
     before = opened.database.transactions
-    touches.write_down()
+    touches.flush()
     touches.retire(opened.clock.ms)
     assert opened.database.transactions == before
     opened.clock.ms += limits.TOUCH_SEEN_EVERY_MS
-    touches.write_down()
+    touches.flush()
     assert not touches._seen._uses
     assert opened.streams.verify() == []
 
@@ -208,6 +208,6 @@ def test_templates_go_with_their_stream(streams, touches):
     touches.activate("s", [BY_CITY])
     touches.wait("s", None, [Entity("user")], 0)
     streams.delete("s")
-    touches.write_down()
+    touches.flush()
     assert in_table(streams, "SELECT * FROM live_templates") == []
     assert in_table(streams, "SELECT * FROM stream_touch_state") == []

@@ -42,7 +42,7 @@ def test_journals_of_streams_that_nobody_asked_for_lately_are_made_again(
         streams.profiles.put(name, TOUCHED)
         cursors[name] = touches.wait(name, None, [Entity("user")], 0).cursor
         streams.open(name).append(change())
-    assert len(touches._looking.desks._desks) == 2
+    assert len(touches._scan.readers._readers) == 2
     for name in "abcd":
         assert touches.wait(name, cursors[name], [Entity("user"), Entity("x")], 0).keys == (0,)
 
@@ -51,7 +51,7 @@ def test_a_stream_that_is_not_there_takes_nobodys_journal(touches):
     touches.wait("s", None, [Entity("user")], 0)
     with pytest.raises(NotFound):
         touches.wait("missing", None, [Entity("user")], 0)
-    assert list(touches._looking.desks._desks) == ["s"]
+    assert list(touches._scan.readers._readers) == ["s"]
 
 
 # Threads and coroutines
@@ -107,12 +107,14 @@ def test_an_append_wakes_exactly_the_one_of_a_hundred_whom_it_concerns(touches, 
 def test_an_append_costs_one_look_however_many_wait(touches, stream, monkeypatch):
     """One looks for all of them, and only those are woken whom it concerns."""
     monkeypatch.setattr(limits, "WATCH_HEARTBEAT_S", 1_000.0)
-    looks, recalls = [], []
-    looking = touches._looking
-    glance, recall, enabled = looking.glance, looking.recall, looking.enabled
-    monkeypatch.setattr(looking, "glance", lambda wait: looks.append("glance") or glance(wait))
-    monkeypatch.setattr(looking, "recall", lambda wait: recalls.append(1) or recall(wait))
-    monkeypatch.setattr(looking, "enabled", lambda *a: looks.append("look") or enabled(*a))
+    checks, cached = [], []
+    scan = touches._scan
+    on_loop, from_cache, enabled = scan.check_on_loop, scan.check_cached, scan.get_enabled
+    monkeypatch.setattr(
+        scan, "check_on_loop", lambda wait: checks.append("on loop") or on_loop(wait)
+    )
+    monkeypatch.setattr(scan, "check_cached", lambda wait: cached.append(1) or from_cache(wait))
+    monkeypatch.setattr(scan, "get_enabled", lambda *a: checks.append("scan") or enabled(*a))
 
     async def main():
         waiters = [
@@ -122,18 +124,18 @@ def test_an_append_costs_one_look_however_many_wait(touches, stream, monkeypatch
         await all_wait(touches, 10)
         for _ in range(20):
             await asyncio.sleep(0)
-        looks.clear()
-        recalls.clear()
+        checks.clear()
+        cached.clear()
         await stream.append_async(change("none of them"))
         for _ in range(20):
             await asyncio.sleep(0)
-        assert (looks, recalls) == (["look"], [])
+        assert (checks, cached) == (["scan"], [])
         await stream.append_async(change("7"))
         assert (await waiters.pop(7)).touched
-        assert (looks, recalls) == (["look"] * 2, [1])
+        assert (checks, cached) == (["scan"] * 2, [1])
         await stream.append_async([change(str(number)) for number in range(10)])
         told = await asyncio.gather(*waiters)
-        assert (looks, recalls) == (["look"] * 3, [1] * 10)
+        assert (checks, cached) == (["scan"] * 3, [1] * 10)
         assert all(each.touched for each in told)
 
     asyncio.run(main())
@@ -200,7 +202,7 @@ def test_much_is_looked_at_piece_by_piece_on_a_loop(touches, stream, monkeypatch
         assert not (await touches.wait_async("s", None, key, 0)).touched
         assert (await touches.wait_async("s", told.cursor, key, 0)).keys == (0,)
         # From further back than a loop reads at once: a thread makes the journal.
-        touches._looking.desks._desks.clear()
+        touches._scan.readers._readers.clear()
         assert (await touches.wait_async("s", started.cursor, key, 0)).keys == (0,)
 
     asyncio.run(main())

@@ -28,7 +28,7 @@ from fourfold.client.responses import Response
 from fourfold.client.transport import Settings
 from fourfold.errors import BadAnswer, InvalidInput
 from fourfold.models.streams import rules
-from fourfold.models.streams.rules import UNCHANGED, FieldsGiven, KeyGiven
+from fourfold.models.streams.rules import UNCHANGED, FieldsChange, KeyChange
 from fourfold.models.streams.touch.records import Entity, Key, Row, Rows, Template, Touched
 
 Out = TypeVar("Out")
@@ -338,8 +338,8 @@ class RuleCalls(ABC):
         schema: Any = UNCHANGED,
         *,
         lens: Any = None,
-        routing_key: KeyGiven = UNCHANGED,
-        search: FieldsGiven = UNCHANGED,
+        routing_key: KeyChange = UNCHANGED,
+        search: FieldsChange = UNCHANGED,
     ) -> SchemaRegistry:
         """Set a new schema version, the routing key, or the search fields of a stream.
 
@@ -419,8 +419,8 @@ class AsyncRuleCalls(ABC):
         schema: Any = UNCHANGED,
         *,
         lens: Any = None,
-        routing_key: KeyGiven = UNCHANGED,
-        search: FieldsGiven = UNCHANGED,
+        routing_key: KeyChange = UNCHANGED,
+        search: FieldsChange = UNCHANGED,
     ) -> SchemaRegistry:
         """Set a new schema version, the routing key, or the search fields of a stream.
 

@@ -15,7 +15,7 @@ from fourfold.errors import FourfoldError, InvalidInput, UnsupportedEncoding
 from fourfold.models.streams import Producer, StreamInfo
 from fourfold.models.streams.rules import UNCHANGED
 from fourfold.models.streams.settings import Settings
-from fourfold.models.streams.validation import JSON, check_key, plain_type, show_offset
+from fourfold.models.streams.validation import JSON, check_key, format_offset, plain_type
 from fourfold.server.request import Headers, Request
 
 STREAM_PREFIX: Final = "/v1/stream/"
@@ -243,12 +243,12 @@ def error_headers(error: FourfoldError) -> Headers:
 
 def first_offset_header(info: StreamInfo) -> Headers:
     """Return the header with the offset of the earliest retained record."""
-    return {"stream-first-offset": show_offset(info.first_offset, info.incarnation_number)}
+    return {"stream-first-offset": format_offset(info.first_offset, info.incarnation_number)}
 
 
 def position_headers(info: StreamInfo, next_offset: int, *, closed: bool) -> Headers:
     """Return the headers with a reader's position in a stream."""
-    headers = {"stream-next-offset": show_offset(next_offset, info.incarnation_number)}
+    headers = {"stream-next-offset": format_offset(next_offset, info.incarnation_number)}
     if closed:
         headers["stream-closed"] = "true"
     return headers

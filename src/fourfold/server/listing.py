@@ -20,7 +20,7 @@ from fourfold.models.streams import Chunk, StreamInfo
 from fourfold.models.streams.json_messages import decode
 from fourfold.models.streams.records import RecordFilter
 from fourfold.models.streams.stream import sought as make_filter
-from fourfold.models.streams.validation import show_offset
+from fourfold.models.streams.validation import format_offset
 
 
 def stream_row(info: StreamInfo) -> dict[str, Any]:
@@ -31,8 +31,8 @@ def stream_row(info: StreamInfo) -> dict[str, Any]:
         "created_at_ms": info.created_at_ms,
         "ttl_seconds": info.ttl_seconds,
         "expires_at_ms": info.expires_at_ms,
-        "first_offset": show_offset(info.first_offset, info.incarnation_number),
-        "next_offset": show_offset(info.next_offset, info.incarnation_number),
+        "first_offset": format_offset(info.first_offset, info.incarnation_number),
+        "next_offset": format_offset(info.next_offset, info.incarnation_number),
         "size_bytes": info.size_bytes,
         "closed": info.closed,
     }
@@ -84,7 +84,7 @@ def encode_records(chunk: Chunk, pauses: Pauses | None = None) -> bytes:
         pauses.start()
     for record in chunk.records:
         row = {
-            "offset": show_offset(record.offset, chunk.incarnation_number),
+            "offset": format_offset(record.offset, chunk.incarnation_number),
             "ts_ms": record.ts_ms,
             **_payload(record.payload),
         }

@@ -51,7 +51,7 @@ def read_whole_page(streams: Streams, info: StreamInfo, page: Chunk) -> bytes | 
     at = page.start_offset
     try:
         while at < page.next_offset:
-            part, at = streams.piece_of_log(info, at, page.next_offset)
+            part, at = streams.read_joined_from_log(info, at, page.next_offset)
             parts.append(part)
     except NotInTheLog:
         return None
@@ -67,14 +67,18 @@ async def iter_body(streams: Streams, info: StreamInfo, page: Chunk) -> AsyncIte
     """
     prefix, separator, suffix = (b"[", b",", b"]") if info.is_json else (b"", b"", b"")
     end = page.next_offset
-    reading = asyncio.ensure_future(asyncio.to_thread(streams.piece, info, page.start_offset, end))
+    reading = asyncio.ensure_future(
+        asyncio.to_thread(streams.read_joined, info, page.start_offset, end)
+    )
     try:
         while True:
             part, position = await reading
             if position >= end:
                 yield prefix + part + suffix
                 return
-            reading = asyncio.ensure_future(asyncio.to_thread(streams.piece, info, position, end))
+            reading = asyncio.ensure_future(
+                asyncio.to_thread(streams.read_joined, info, position, end)
+            )
             yield prefix + part
             prefix = separator
     finally:
@@ -348,7 +352,7 @@ class _Follower:
         notices = self._listener.drain()
         info = self._info
         if info is not None and self._record_filter is None and notices:
-            chunk = feed.chunk(info, at, notices, self._limit)
+            chunk = feed.chunk_from_notices(info, at, notices, self._limit)
             if chunk is not None:
                 return info, chunk
         info, chunk = await self._streams.read_async(

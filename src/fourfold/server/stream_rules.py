@@ -21,7 +21,7 @@ from fourfold import limits
 from fourfold.errors import InvalidInput, TooLarge
 from fourfold.models.streams import Streams
 from fourfold.models.streams.touch import ActiveTemplate, Encoding, Entity, Key, Row, Rows, Template
-from fourfold.models.streams.validation import JSON, show_offset
+from fourfold.models.streams.validation import JSON, format_offset
 from fourfold.server.request import Request, Response
 from fourfold.server.stream_reads import ReadTimeouts
 
@@ -97,12 +97,12 @@ class StreamRules:
 
     async def profile(self, _request: Request, name: str) -> Response:
         """Return the profile of a stream."""
-        return _json(self._streams.profiles.get(name).plain())
+        return _json(self._streams.profiles.get(name).to_json())
 
     async def set_profile(self, request: Request, name: str) -> Response:
         """Change the profile of a stream."""
         profile = await self._streams.profiles.put_async(name, _body(request, object))
-        return _json(profile.plain())
+        return _json(profile.to_json())
 
     # Touches
 
@@ -114,7 +114,7 @@ class StreamRules:
         return _json(
             {
                 "cursor": meta.cursor,
-                "processed_offset": show_offset(meta.processed_through + 1, incarnation_number),
+                "processed_offset": format_offset(meta.processed_through + 1, incarnation_number),
                 "templates": [
                     _template_document(template, incarnation_number) for template in templates
                 ],
@@ -173,7 +173,7 @@ def _template_document(template: ActiveTemplate, number: int) -> dict[str, Any]:
         "entity": template.entity,
         "fields": template.fields,
         "state": template.state,
-        "active_from_offset": show_offset(template.active_from_offset, number),
+        "active_from_offset": format_offset(template.active_from_offset, number),
         "last_seen_at_ms": template.last_seen_at_ms,
         "inactivity_ttl_ms": template.inactivity_ttl_ms,
     }

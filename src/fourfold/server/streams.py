@@ -29,7 +29,7 @@ from fourfold.models.streams import Append, Appended, Fork, StreamOptions, Strea
 from fourfold.models.streams.archive.status import ArchiveStatus
 from fourfold.models.streams.json_messages import split
 from fourfold.models.streams.records import Details, StreamInfo
-from fourfold.models.streams.validation import JSON, plain_type, read_offset, show_offset
+from fourfold.models.streams.validation import JSON, format_offset, parse_offset, plain_type
 from fourfold.server import errors, headers, health, listing, openapi, routes
 from fourfold.server.auth import Access, Key
 from fourfold.server.budget import ANONYMOUS, BodyBudget, Lease
@@ -69,7 +69,7 @@ def details_document(details: Details) -> dict[str, Any]:
 
 
 def _show_offset(info: StreamInfo, offset: int | None) -> str | None:
-    return None if offset is None else show_offset(offset, info.incarnation_number)
+    return None if offset is None else format_offset(offset, info.incarnation_number)
 
 
 def _archive_document(info: StreamInfo, status: ArchiveStatus) -> dict[str, Any]:
@@ -290,7 +290,7 @@ class Protocol:
             headers.parse_number(request, "stream-retention-seconds"),
             headers.parse_number(request, "stream-retention-bytes"),
         )
-        result = await self._streams.make_async(options, request.body)
+        result = await self._streams.create_with_options_async(options, request.body)
         info = result.info
         response_headers: Headers = {
             "content-type": info.content_type,
@@ -309,7 +309,7 @@ class Protocol:
             if sub is not None or offset is not None:
                 raise InvalidInput("fork offset: requires Stream-Forked-From")
             return None
-        at = None if offset is None else read_offset(offset)
+        at = None if offset is None else parse_offset(offset)
         if sub and offset is None:
             raise InvalidInput("Stream-Fork-Sub-Offset: requires Stream-Fork-Offset")
         return Fork(source, at, sub or 0)

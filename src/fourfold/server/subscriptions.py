@@ -23,7 +23,7 @@ from fourfold.models.streams import Streams
 from fourfold.models.streams.subscriptions import Ack, Owner, Subscribe, Subscription
 from fourfold.models.streams.subscriptions.leases import Fence
 from fourfold.models.streams.subscriptions.members import check_pattern, literal_prefix
-from fourfold.models.streams.validation import show_offset
+from fourfold.models.streams.validation import format_offset
 from fourfold.server import webhooks
 from fourfold.server.auth import Access, Key, Scope
 from fourfold.server.request import Request, Response
@@ -370,7 +370,7 @@ class Control:
                 {
                     "path": link.stream,
                     "link_type": "explicit" if link.explicit else "glob",
-                    "acked_offset": show_offset(link.acked, link.incarnation_number),
+                    "acked_offset": format_offset(link.acked, link.incarnation_number),
                 }
                 for link in links
             ],

@@ -30,7 +30,7 @@ from urllib.parse import SplitResult, quote, urlsplit
 from fourfold import limits
 from fourfold.errors import FourfoldError, MissingDependency, Refused, WebhookRefused
 from fourfold.models.streams.subscriptions import Link, Subscriptions, Wake
-from fourfold.models.streams.validation import show_offset
+from fourfold.models.streams.validation import format_offset
 from fourfold.server.signing_keys import Keys
 
 Targets = Literal["public", "local", "private"]
@@ -296,7 +296,7 @@ class Deliverer:
         """Process what is due and start webhook calls; return the seconds to the next due time."""
         due = self._subscriptions.due()
         if due.now:
-            self._subscriptions.settle()
+            self._subscriptions.reconcile()
             due = self._subscriptions.due()
         if len(self._in_flight) < self._concurrency:
             self._begin_calls()
@@ -398,8 +398,8 @@ def link_document(link: Link) -> dict[str, object]:
     return {
         "path": link.stream,
         "link_type": "explicit" if link.explicit else "glob",
-        "acked_offset": show_offset(link.acked, link.incarnation_number),
-        "tail_offset": show_offset(link.tail, link.incarnation_number),
+        "acked_offset": format_offset(link.acked, link.incarnation_number),
+        "tail_offset": format_offset(link.tail, link.incarnation_number),
         "has_pending": link.pending,
     }
 

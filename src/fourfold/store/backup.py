@@ -162,7 +162,7 @@ def restore(
             replace_unreadable=replace_unreadable,
         )
         if sidecar.model == streams.PROFILE.name:
-            incarnations.restored_file(target / name, time.time_ns() // 1_000_000)
+            incarnations.reserve_in_file(target / name, time.time_ns() // 1_000_000)
     for entry in manifest.files:
         _restore_file(folder / entry.path, target / entry.path, entry)
     if fresh:

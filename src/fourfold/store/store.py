@@ -222,7 +222,7 @@ class Store:
             with self._lock:
                 found = self._streams = self._streams or opened
             if self.mode == "rw" and self.settings.archive.acknowledge == "published":
-                found.settle = self.archive.settle
+                found.publish_on_write = self.archive.settle
         return found
 
     @property

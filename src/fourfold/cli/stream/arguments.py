@@ -14,7 +14,7 @@ from fourfold import limits
 from fourfold.cli.options import command
 from fourfold.errors import NotFound
 from fourfold.models.streams import StreamInfo, Streams
-from fourfold.models.streams.validation import show_offset
+from fourfold.models.streams.validation import format_offset
 from fourfold.store import open_store
 from fourfold.store.layout import streams_path
 
@@ -78,8 +78,8 @@ def facts(info: StreamInfo) -> dict[str, Any]:
     return {
         "name": info.name,
         "content_type": info.content_type,
-        "first_offset": show_offset(info.first_offset, info.incarnation_number),
-        "next_offset": show_offset(info.next_offset, info.incarnation_number),
+        "first_offset": format_offset(info.first_offset, info.incarnation_number),
+        "next_offset": format_offset(info.next_offset, info.incarnation_number),
         "size_bytes": info.size_bytes,
         "closed": info.closed,
         "ttl_seconds": info.ttl_seconds,

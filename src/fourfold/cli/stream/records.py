@@ -50,7 +50,7 @@ from fourfold.models.streams import Append, Appended, Chunk, Producer, Record, S
 from fourfold.models.streams.json_messages import split
 from fourfold.models.streams.records import RecordFilter
 from fourfold.models.streams.stream import sought
-from fourfold.models.streams.validation import check_key, show_offset
+from fourfold.models.streams.validation import check_key, format_offset
 
 
 @streams_command("read")
@@ -93,14 +93,14 @@ def tail(out: Output, streams: Place, *, name: str, lines: int, follow: bool) ->
     end = info.next_offset
     first = max(info.first_offset, end - lines)
     if follow:
-        for chunk in streams.open(name).follow(show_offset(first, info.incarnation_number)):
+        for chunk in streams.open(name).follow(format_offset(first, info.incarnation_number)):
             _print(out, chunk)
             out.flush()
         return
     number = info.incarnation_number
     found = iter((Chunk((), end, end, True, info.closed, number),))
     if first < end:
-        found = _chunks(streams, name, show_offset(first, number), end - first)
+        found = _chunks(streams, name, format_offset(first, number), end - first)
     if out.as_json:
         _print_document(out, name, found, lambda each, _: _shown(each.payload), ("next_offset",))
     else:
@@ -167,7 +167,7 @@ def _print_document(
 
 def _row(record: Record, chunk: Chunk) -> dict[str, object]:
     return {
-        "offset": show_offset(record.offset, chunk.incarnation_number),
+        "offset": format_offset(record.offset, chunk.incarnation_number),
         "ts_ms": record.ts_ms,
         "record": _shown(record.payload),
     }

@@ -38,7 +38,7 @@ from fourfold.models.streams.touch import (
     Template,
     Touched,
 )
-from fourfold.models.streams.validation import START, Offset, read_offset
+from fourfold.models.streams.validation import START, Offset, parse_offset
 
 
 class RemoteSchemas:
@@ -128,7 +128,7 @@ class RemoteTouches:
 def offset_of(text: str) -> Offset:
     """An offset of a server as the record and the incarnation that it names."""
     try:
-        return read_offset(text) or Offset(0, 0)
+        return parse_offset(text) or Offset(0, 0)
     except InvalidInput:
         raise BadAnswer(
             f"{text!r:.80} is not an offset of a Fourfold server",
@@ -184,7 +184,7 @@ class RemoteStreams:
         # A name sorts before all others that begin with it.
         found, _ = self._page(name, "", 1)
         if not found or found[0].name != name:
-            raise NotFound(f"there is no stream {name!r}")
+            raise NotFound(f"unknown stream {name!r}")
         return _info(found[0])
 
     def list(

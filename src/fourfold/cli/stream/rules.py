@@ -143,7 +143,7 @@ def profile() -> None:
 @click.argument("name")
 def show_profile(out: Output, streams: Place, *, name: str) -> None:
     """Print what a stream is used as."""
-    _show_profile(out, name, streams.profiles.get(name).plain())
+    _show_profile(out, name, streams.profiles.get(name).to_json())
 
 
 @streams_command("set", writes=True)
@@ -177,7 +177,7 @@ def set_profile(
     What is not said is as it is by default, whatever the profile was before.
     """
     given = rules.profile(kind, touch, redact or None, routing_key or None)
-    _show_profile(out, name, streams.profiles.put(name, given).plain())
+    _show_profile(out, name, streams.profiles.put(name, given).to_json())
 
 
 def _json_in(file: str, what: str) -> Any:

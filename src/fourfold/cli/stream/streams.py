@@ -11,7 +11,7 @@ from fourfold.cli.stream.arguments import Place, facts, streams_command
 from fourfold.models.streams import Fork, StreamOptions
 from fourfold.models.streams.rules import UNCHANGED
 from fourfold.models.streams.settings import Setting, Settings
-from fourfold.models.streams.validation import read_offset, show_offset
+from fourfold.models.streams.validation import format_offset, parse_offset
 
 
 class _Setting(click.ParamType):  # type: ignore[type-arg]
@@ -56,7 +56,7 @@ def create(
     wanted = StreamOptions(
         name, kind, ttl, retention_seconds=keep_seconds, retention_bytes=keep_bytes
     )
-    made = streams.make(wanted)
+    made = streams.create_with_options(wanted)
     if out.as_json:
         out.document({**facts(made.info), "created": made.created})
     else:
@@ -157,12 +157,12 @@ def configure(
 @click.option("--at", metavar="OFFSET", help="Where to leave the source; its end if not given.")
 def fork(out: Output, streams: Place, *, source: str, name: str, at: str | None) -> None:
     """Make the stream NAME, which shares SOURCE up to an offset. Nothing is copied."""
-    offset = None if at is None else read_offset(at)
-    made = streams.make(StreamOptions(name, None, fork=Fork(source, offset)))
+    offset = None if at is None else parse_offset(at)
+    made = streams.create_with_options(StreamOptions(name, None, fork=Fork(source, offset)))
     if out.as_json:
         out.document({**facts(made.info), "created": made.created})
     else:
-        at = show_offset(made.info.fork_offset or 0, made.info.incarnation_number)
+        at = format_offset(made.info.fork_offset or 0, made.info.incarnation_number)
         out.line(f"{name} leaves {source} at {at}")
 
 

@@ -12,7 +12,7 @@ from fourfold.cli.main import SectionedGroup
 from fourfold.cli.output import Output
 from fourfold.cli.stream.arguments import Place, streams_command
 from fourfold.models.streams.touch import ActiveTemplate, Encoding, Entity, Key, Row, Rows, Template
-from fourfold.models.streams.validation import show_offset
+from fourfold.models.streams.validation import format_offset
 
 _ENCODINGS: Final = get_args(Encoding)
 
@@ -38,7 +38,7 @@ def show(out: Output, streams: Place, *, name: str) -> None:
     found = streams.touches.meta(name)
     templates = streams.touches.templates(name)
     number = streams.info(name).incarnation_number
-    processed = show_offset(found.processed_through + 1, number)
+    processed = format_offset(found.processed_through + 1, number)
     if out.as_json:
         out.document(
             {
@@ -60,7 +60,7 @@ def show(out: Output, streams: Place, *, name: str) -> None:
                     each.entity,
                     ", ".join(f"{field}:{kind}" for field, kind in each.fields.items()),
                     each.state,
-                    show_offset(each.active_from_offset, number),
+                    format_offset(each.active_from_offset, number),
                 )
                 for each in templates
             ],
@@ -187,7 +187,7 @@ def _values(text: str) -> dict[str, Any]:
 def _document(template: ActiveTemplate, number: int) -> dict[str, Any]:
     return {
         **template._asdict(),
-        "active_from_offset": show_offset(template.active_from_offset, number),
+        "active_from_offset": format_offset(template.active_from_offset, number),
     }
 
 

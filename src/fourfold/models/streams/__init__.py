@@ -1,7 +1,7 @@
 """Durable streams: append-only logs under names, with idempotent producers, forks and live
 readers.
 
-A name is imported when it is first used: the fold and the admission rules need no database.
+Names are imported on first use: the fold and the admission rules need no database.
 """
 
 from __future__ import annotations

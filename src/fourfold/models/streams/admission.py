@@ -1,9 +1,9 @@
-"""Whether an append is accepted, is a repetition, or is refused; and why. Pure.
+"""Admission of appends: accepted, duplicate or rejected. Pure.
 
     producer ──> closed ──> content type ──> Stream-Seq
 
-The producer comes first: a repeated request is known as such even on a stream that was closed
-since, and one of an older epoch is told so. Nothing here looks at a clock or a database.
+The producer is checked first: a repeated request is recognized even if the stream was closed
+since, and a request of an older epoch is fenced. Nothing here uses a clock or a database.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from fourfold.errors import (
     StreamSeqBehind,
 )
 from fourfold.models.streams.records import Producer
-from fourfold.models.streams.validation import plain_type, show_offset, stored
+from fourfold.models.streams.validation import check_storable, format_offset, plain_type
 
 PRODUCER_NUMBER_MAX = 2**53 - 1
 
 
 class Tail(Protocol):
-    """What is asked of the end of a stream."""
+    """The properties of the end of a stream that admission depends on."""
 
     @property
     def name(self) -> str: ...
@@ -42,39 +42,47 @@ class Tail(Protocol):
 
 
 class KnownProducer(NamedTuple):
-    """What is known of a producer: its epoch, and the last request that was accepted in it."""
+    """The stored state of a producer: its epoch, and its last accepted request."""
 
     epoch: int
     last_seq: int
 
 
 def check_producer(producer: Producer) -> Producer:
+    """Return `producer` if its id, epoch and seq are valid."""
     if not isinstance(producer.id, str) or not producer.id:
-        raise InvalidInput("a producer has an id that is not empty")
-    stored(producer.id)
+        raise InvalidInput(f"producer id must be non-empty text, got {producer.id!r:.80}")
+    check_storable(producer.id)
     for name, value in (("epoch", producer.epoch), ("seq", producer.seq)):
         if type(value) is not int or not 0 <= value <= PRODUCER_NUMBER_MAX:
-            raise InvalidInput(f"the {name} of a producer is an integer from 0 to 2**53 - 1")
+            raise InvalidInput(
+                f"producer {name} must be an integer from 0 to 2**53 - 1, got {value!r:.80}"
+            )
     return producer
 
 
 def is_duplicate(producer: Producer, known: KnownProducer | None) -> bool:
-    """Whether this request was accepted before; an error when it does not follow on."""
+    """Return True if the request was accepted before.
+
+    Raises:
+        ProducerFenced: the producer has a newer epoch.
+        ProducerGap: a request before this one is missing.
+    """
     if known is None:
         if producer.seq != 0:
             raise _gap(producer, 0)
         return False
     if producer.epoch < known.epoch:
         raise ProducerFenced(
-            f"producer {producer.id!r} is in epoch {known.epoch}; {producer.epoch} is over",
+            f"producer {producer.id!r}: epoch must be at least {known.epoch}, got {producer.epoch}",
             details={"epoch": known.epoch},
         )
     if producer.epoch > known.epoch:
         if producer.seq != 0:
             raise InvalidInput(
-                f"producer {producer.id!r} begins epoch {producer.epoch} with request "
-                f"{producer.seq}",
-                hint="The first request of an epoch is number 0.",
+                f"producer {producer.id!r}: seq must be 0 in new epoch {producer.epoch}, "
+                f"got {producer.seq}",
+                hint="Start each epoch with seq 0.",
             )
         return False
     if producer.seq <= known.last_seq:
@@ -84,34 +92,36 @@ def is_duplicate(producer: Producer, known: KnownProducer | None) -> bool:
     return False
 
 
-def refuse_if_closed(info: Tail) -> None:
+def check_open(info: Tail) -> None:
+    """Raise StreamClosed if the stream is closed."""
     if info.closed:
         raise StreamClosed(
-            f"the stream {info.name!r} is closed",
-            details={"next_offset": show_offset(info.next_offset, info.incarnation_number)},
+            f"stream {info.name!r} is closed",
+            details={"next_offset": format_offset(info.next_offset, info.incarnation_number)},
         )
 
 
-def refuse_other_type(info: Tail, content_type: str) -> None:
+def check_same_type(info: Tail, content_type: str) -> None:
+    """Raise ContentTypeMismatch if `content_type` is not that of the stream."""
     if plain_type(content_type) != plain_type(info.content_type):
         raise ContentTypeMismatch(
-            f"the stream {info.name!r} holds {info.content_type}, not {content_type}"
+            f"stream {info.name!r}: content type must be {info.content_type}, got {content_type}"
         )
 
 
-def refuse_behind(info: Tail, stream_seq: str | None) -> None:
-    """A Stream-Seq is opaque text that only ever goes up, byte by byte."""
+def check_stream_seq(info: Tail, stream_seq: str | None) -> None:
+    """Raise StreamSeqBehind unless `stream_seq` is greater than the last one, byte by byte."""
     if stream_seq is None or info.stream_seq is None:
         return
     if stream_seq.encode() <= info.stream_seq.encode():
         raise StreamSeqBehind(
-            f"the stream {info.name!r} is at sequence {info.stream_seq!r}; "
-            f"{stream_seq!r} does not come after it"
+            f"stream {info.name!r}: Stream-Seq must be greater than {info.stream_seq!r}, "
+            f"got {stream_seq!r}"
         )
 
 
 def _gap(producer: Producer, expected: int) -> ProducerGap:
     return ProducerGap(
-        f"producer {producer.id!r} sent request {producer.seq}; {expected} comes next",
+        f"producer {producer.id!r}: expected seq {expected}, got {producer.seq}",
         details={"expected": expected, "received": producer.seq},
     )

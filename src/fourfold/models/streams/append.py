@@ -3,32 +3,31 @@
 An append reserves its offsets, adds its records, moves the counters and the producer on, all in one
 transaction, so that what was acknowledged is there, once, in order. Appends that share a
 transaction share its statements too: the records of a stream go in together, and its counters move
-once. One that is refused leaves nothing behind and does not concern the others.
+once. A rejected append writes nothing and does not affect the others.
 
-What the last transaction knew of its streams is kept for the next one. It is used only when nothing
-at all was written between the two; so it never has to be told of anything.
+The ends of streams are cached from one transaction to the next. The cache is valid only if nothing
+was written in between, so it needs no invalidation.
 
-Where records lie in the log: an index in two levels.
+Positions of records in the log: an index in two levels.
 
-The log has its records in the order in which they came. They are found by stream and offset in
-`wal_index`, which is as large as the log. Appends to many streams would each change another page of
-it; so those that share a commit are noted in `wal_recent`, which never has many pages. When it is
-full, a portion moves on in the order of the streams, one portion after the other, so that each
-stream has gathered several places until its turn comes.
+The log stores records in the order of arrival. `wal_index`, which is as large as the log, finds
+them by stream and offset. Appends to many streams would each change another page of it; so those
+that share a commit go to `wal_recent`, which never has many pages. When it is full, a portion moves
+to `wal_index` in the order of the streams, so that each stream has collected several positions by
+then.
 
-    record ──> wal_log, and its place ──> wal_recent ── portions ──> wal_index
-                                     └──── one stream, or few ───────┘
+    record ──> wal_log, and its position ──> wal_recent ── portions ──> wal_index
+                                        └──── one stream, or few ───────┘
 
-All of that happens in the transaction of the append, and a reader asks both levels: which of them
-has a place makes no difference to anybody.
+All of that happens in the transaction of the append, and readers query both levels.
 
-Appends of coroutines, gathered: those of one turn of an event loop are one piece of work for the
-writer, and each is told its own outcome.
+Appends of coroutines are batched: those of one iteration of an event loop are one transaction, and
+each gets its own outcome.
 
-A batch goes to the writer as soon as the loop comes round without anybody new. So those whom one
-commit answered ride the next one together, and an append that comes alone waits for nobody.
+A batch is submitted after an iteration of the loop without new appends. So callers that one commit
+completed share the next one, and a single append never waits for others.
 
-    append ──> batch ──> [ the loop comes round ] ──> writer ──> each its outcome
+    append ──> batch ──> [ loop iteration ] ──> writer ──> one outcome per append
 """
 
 from __future__ import annotations
@@ -52,32 +51,32 @@ from fourfold.models.streams.rules import Rules
 from fourfold.models.streams.writer import SQL, StreamClock, info_of
 
 _SQL = load_queries("fourfold.models.streams")
-_BEHIND_ALL = (2**63 - 1, 0)
+_AFTER_ALL = (2**63 - 1, 0)
 
 
 class Places:
-    """Notes where the records are that a transaction added last."""
+    """Index of the positions of records in the log, written with each append."""
 
     def __init__(self) -> None:
         self._recent: int | None = None
-        """How many places are in the small level; None while nobody knows."""
+        """Number of rows in `wal_recent`; None while unknown."""
         self._cursor = 0
-        """The stream with which the next portion begins."""
+        """Stream that the next portion starts at."""
 
-    def forget(self) -> None:
-        """Others have written, or a transaction was undone."""
+    def invalidate(self) -> None:
+        """Drop the cached count after a write by others or a rollback."""
         self._recent = None
 
     def add_one(self, txn: Transaction, sid: int, offset: int) -> None:
-        """The record that was added last."""
+        """Index the last inserted record."""
         txn.execute(_SQL.place, (sid, offset))
 
     def add_together(self, txn: Transaction, count: int) -> None:
-        """The records that were added last, all of one stream: their places are side by side."""
+        """Index the last `count` inserted records, all of one stream."""
         txn.execute(_SQL.place_last, (count,))
 
     def add_scattered(self, txn: Transaction, count: int) -> None:
-        """The records that were added last, of many streams."""
+        """Index the last `count` inserted records, of several streams."""
         if count < limits.STREAM_SCATTERED_PLACES:
             txn.execute(_SQL.place_last, (count,))
             return
@@ -85,22 +84,22 @@ class Places:
         if self._recent is not None:
             self._recent += count
         while self._count(txn) >= limits.STREAM_RECENT_PLACES:
-            self._move_on(txn)
+            self._move_portion(txn)
 
     def _count(self, txn: Transaction) -> int:
         if self._recent is None:
             self._recent = int(txn.value(_SQL.recent_count))
         return self._recent
 
-    def _move_on(self, txn: Transaction) -> None:
-        """Move one portion into the index."""
+    def _move_portion(self, txn: Transaction) -> None:
+        """Move one portion of `wal_recent` to `wal_index`."""
         first = self._cursor
         end = txn.one(_SQL.recent_end, (first, limits.STREAM_PLACES_MOVED))
-        between = (first, *(end or _BEHIND_ALL))
+        between = (first, *(end or _AFTER_ALL))
         txn.execute(_SQL.settle, between)
         txn.execute(_SQL.settled, between)
         if end is None:
-            # Once around: what is left is counted anew.
+            # All streams were visited: count the remaining rows again.
             self._cursor, self._recent = 0, None
         else:
             self._cursor = end[0]
@@ -110,15 +109,13 @@ class Places:
 _COLUMNS = ("sid", "offset", "ts_ms", "payload", "payload_len")
 _KEYED = (*_COLUMNS, "routing_key")
 _new = tuple.__new__
-"""Makes a named tuple without the call that its class makes of it."""
+"""Creates a named tuple without the overhead of its `__new__`."""
 _SERIES_MIN = 4
-"""So many records of one stream are handed over as an array; fewer share a statement with those of
-other streams.
-"""
+"""Minimum number of records of one stream to insert as an array, not in a shared statement."""
 
 
 class Append(NamedTuple):
-    """What is to be appended, and under which conditions."""
+    """An append: the records, and the conditions under which they are accepted."""
 
     records: Sequence[bytes]
     content_type: str | None
@@ -126,16 +123,16 @@ class Append(NamedTuple):
     stream_seq: str | None = None
     close: bool = False
     routing_key: bytes | None = None
-    """What its records are found by later."""
+    """Key by which the records can be read."""
 
 
-Asked = tuple[str, Append]
-"""The name of a stream, and what shall be appended to it."""
+StreamAppend = tuple[str, Append]
+"""Name of a stream, and the append to it."""
 Outcome = Appended | FourfoldError
 
 
 class _Tail:
-    """The end of a stream, moved on by every append of a transaction."""
+    """The end of a stream, advanced by every append of a transaction."""
 
     __slots__ = (
         "close",
@@ -172,15 +169,15 @@ class _Tail:
         self.expires_at_ms = info.expires_at_ms
         self.deleted = info.deleted
         self.producers: dict[str, KnownProducer | None] = {}
-        # What is to be written for the transaction under way.
+        # Pending writes of the current transaction.
         self.records: list[bytes] = []
         self.keyed: list[tuple[int, int, bytes]] = []
         self.size = 0
         self.produced: set[str] = set()
         self.close = False
 
-    def is_over(self, now: StreamClock) -> bool:
-        """Whether its time has passed; uses that are not written down yet count."""
+    def is_expired(self, now: StreamClock) -> bool:
+        """Return True if the stream has expired, including uses that are not written yet."""
         end = self.expires_at_ms
         if end is None or end > now.ms or self.deleted:
             return False
@@ -189,38 +186,41 @@ class _Tail:
 
 
 class Appender:
-    """Appends to the streams of one database. Whoever calls it is inside of a transaction."""
+    """Appends to the streams of one database, inside the transaction of the caller."""
 
     def __init__(self) -> None:
         self._tails: dict[str, _Tail] = {}
         self._places = Places()
         self._mark = -1
-        """What the connection had written when the tails were right; -1 while nobody knows."""
+        """`total_changes` of the connection when the tails were valid; -1 while unknown."""
 
     def knows(self, name: str) -> bool:
-        """Whether a name was one of a stream lately, and so is one that can be."""
+        """Return True if the stream is cached, so that its name is known to be valid."""
         return name in self._tails
 
-    def sid_said(self, name: str) -> int | None:
-        """The stream that the last appends found under a name, if what is appended to it is what is
-        there to read: by the rules of a stream it may be something else.
+    def notice_sid(self, name: str) -> int | None:
+        """Return the sid of a cached stream whose records are stored as sent, otherwise None.
+
+        The rules of a stream may change its records.
         """
         tail = self._tails.get(name)
         return None if tail is None or tail.rules is not None else tail.sid
 
-    def append(self, txn: Transaction, asked: Sequence[Asked], now: StreamClock) -> list[Outcome]:
-        """The outcome of each, in order. An error of the database is raised, and concerns all."""
+    def append(
+        self, txn: Transaction, appends: Sequence[StreamAppend], now: StreamClock
+    ) -> list[Outcome]:
+        """Return the outcome of each append in order; a database error is raised for all."""
         if txn.total_changes != self._mark or len(self._tails) > limits.STREAM_TAILS_MAX:
             self._tails = {}
-            self._places.forget()
-        # Until the commit is through the tails are ahead of what is there.
+            self._places.invalidate()
+        # Until the commit succeeds, the tails are ahead of the database.
         self._mark = -1
         moved: dict[int, _Tail] = {}
         outcomes: list[Outcome] = []
         tails = self._tails
-        for name, request in asked:
+        for name, request in appends:
             if (tail := tails.get(name)) is not None and _is_simple(tail, request):
-                outcomes.append(_take(tail, request[0]))
+                outcomes.append(_append_simple(tail, request[0]))
                 moved[tail.sid] = tail
                 continue
             try:
@@ -232,10 +232,10 @@ class Appender:
         if moved:
             _write(txn, moved.values(), now.ms, self._places)
         mark = txn.total_changes
-        txn.after_commit(lambda: self._keep(mark))
+        txn.after_commit(lambda: self._set_mark(mark))
         return outcomes
 
-    def _keep(self, mark: int) -> None:
+    def _set_mark(self, mark: int) -> None:
         self._mark = mark
 
     def _admit(
@@ -246,32 +246,32 @@ class Appender:
         now: StreamClock,
         moved: dict[int, _Tail],
     ) -> Appended:
-        """Take one append in, or raise; nothing has changed when it raises."""
-        tail = self._tails.get(name) or self._look(txn, name)
-        if tail is None or (tail.expires_at_ms is not None and tail.is_over(now)):
-            raise NotFound(f"there is no stream {name!r}")
+        """Accept one append or raise; nothing has changed if it raises."""
+        tail = self._tails.get(name) or self._load(txn, name)
+        if tail is None or (tail.expires_at_ms is not None and tail.is_expired(now)):
+            raise NotFound(f"unknown stream {name!r}")
         if tail.deleted:
-            raise StreamGone(f"the stream {name!r} was deleted; only its forks go on")
+            raise StreamGone(f"stream {name!r} was deleted; only its forks exist")
         producer, records = request.producer, request.records
         if producer is not None and (before := _repeated(txn, tail, producer)) is not None:
             return before
         if tail.closed:
             if not records and request.close and producer is None:
                 return Appended(tail.next_offset, True, True, None, tail.incarnation_number)
-            admission.refuse_if_closed(tail)
+            admission.check_open(tail)
         if records and request.content_type not in {None, tail.content_type}:
-            admission.refuse_other_type(tail, request.content_type or "")
+            admission.check_same_type(tail, request.content_type or "")
         if request.stream_seq is not None:
-            admission.refuse_behind(tail, request.stream_seq)
-        request, keys = _as_asked(tail, request, now.ms)
+            admission.check_stream_seq(tail, request.stream_seq)
+        request, keys = _apply_rules(tail, request, now.ms)
         if request.stream_seq is not None:
             tail.stream_seq = request.stream_seq
         moved[tail.sid] = tail
-        _move(tail, request, keys, now.ms)
+        _advance_tail(tail, request, keys, now.ms)
         number = tail.incarnation_number
         return Appended(tail.next_offset, False, request.close, producer, number)
 
-    def _look(self, txn: Transaction, name: str) -> _Tail | None:
+    def _load(self, txn: Transaction, name: str) -> _Tail | None:
         row = txn.one(SQL.stream_by_name, (name,))
         if row is None:
             return None
@@ -281,28 +281,28 @@ class Appender:
 
 
 def check(name: str, request: Append) -> int:
-    """Refuse what no stream takes; the number of bytes otherwise."""
+    """Check an append that no stream could accept; return its size in bytes."""
     records, _, producer, stream_seq, close, routing_key = request
     if not records and not close:
-        raise InvalidInput("there is nothing to append")
+        raise InvalidInput(f"stream {name!r}: append has no records")
     if producer is not None:
         admission.check_producer(producer)
     if stream_seq is not None:
-        validation.stored(stream_seq)
+        validation.check_storable(stream_seq)
     if routing_key is not None:
         validation.check_key(routing_key)
     size = 0
     for record in records:
         if type(record) is not bytes or not record:
-            raise InvalidInput(f"{name}: a record is bytes, and not empty")
+            raise InvalidInput(
+                f"stream {name!r}: record must be non-empty bytes, got {record!r:.80}"
+            )
         size += len(record)
     return size
 
 
 def _is_simple(tail: _Tail, request: Append) -> bool:
-    """Whether an append does nothing but to add records to a stream that takes them for ever, as
-    most do.
-    """
+    """Return True if an append only adds records to an open stream that never expires."""
     records, content_type, producer, stream_seq, close, routing_key = request
     return (
         producer is None
@@ -320,7 +320,7 @@ def _is_simple(tail: _Tail, request: Append) -> bool:
 
 
 def _repeated(txn: Transaction, tail: _Tail, producer: Producer) -> Appended | None:
-    """What became of a request of a producer that came before; None when it is new."""
+    """Return the result of a request that the producer repeats, or None if it is new."""
     known = _known(txn, tail, producer)
     if admission.is_duplicate(producer, known):
         assert known is not None
@@ -331,18 +331,18 @@ def _repeated(txn: Transaction, tail: _Tail, producer: Producer) -> Appended | N
     return None
 
 
-def _as_asked(
+def _apply_rules(
     tail: _Tail, request: Append, now_ms: int
 ) -> tuple[Append, Sequence[bytes | None] | None]:
-    """An append as the rules of its stream ask for it, and the routing keys that they give."""
+    """Apply the rules of the stream; return the append and the routing keys of its records."""
     if tail.rules is None or not request.records:
         return request, None
-    records, keys = tail.rules.take(request.records, now_ms, request.routing_key)
+    records, keys = tail.rules.admit(request.records, now_ms, request.routing_key)
     return request._replace(records=records), keys
 
 
-def _take(tail: _Tail, records: Sequence[bytes]) -> Appended:
-    """A simple append."""
+def _append_simple(tail: _Tail, records: Sequence[bytes]) -> Appended:
+    """Add the records of a simple append to the tail."""
     count = len(records)
     tail.records.extend(records)
     tail.size += len(records[0]) if count == 1 else sum(map(len, records))
@@ -350,7 +350,9 @@ def _take(tail: _Tail, records: Sequence[bytes]) -> Appended:
     return _new(Appended, (end, False, False, None, tail.incarnation_number))
 
 
-def _move(tail: _Tail, request: Append, keys: Sequence[bytes | None] | None, now_ms: int) -> None:
+def _advance_tail(
+    tail: _Tail, request: Append, keys: Sequence[bytes | None] | None, now_ms: int
+) -> None:
     records, producer = request.records, request.producer
     if records:
         at = len(tail.records)
@@ -375,13 +377,13 @@ def _move(tail: _Tail, request: Append, keys: Sequence[bytes | None] | None, now
 
 
 def _known(txn: Transaction, tail: _Tail, producer: Producer) -> KnownProducer | None:
-    found = tail.producers
-    if producer.id not in found:
-        if len(found) - len(tail.produced) > limits.STREAM_PRODUCERS_REMEMBERED:
-            tail.producers = found = {each: found[each] for each in tail.produced}
+    producers = tail.producers
+    if producer.id not in producers:
+        if len(producers) - len(tail.produced) > limits.STREAM_PRODUCERS_REMEMBERED:
+            tail.producers = producers = {key: producers[key] for key in tail.produced}
         row = txn.one(SQL.producer, (tail.sid, producer.id))
-        found[producer.id] = None if row is None else KnownProducer(*row)
-    return found[producer.id]
+        producers[producer.id] = None if row is None else KnownProducer(*row)
+    return producers[producer.id]
 
 
 def _write(txn: Transaction, tails: Any, now_ms: int, places: Places) -> None:
@@ -406,9 +408,9 @@ def _write(txn: Transaction, tails: Any, now_ms: int, places: Places) -> None:
                 rows.append((sid, offset, now_ms, record, len(record)))
         end = tail.expires_at_ms
         advanced.append((sid, len(records), tail.size, now_ms, end, tail.stream_seq))
-        for each in tail.produced:
-            known = tail.producers[each]
-            produced.append((sid, each, known.epoch, known.last_seq, now_ms))
+        for producer_id in tail.produced:
+            known = tail.producers[producer_id]
+            produced.append((sid, producer_id, known.epoch, known.last_seq, now_ms))
         if tail.close:
             closed.append((sid, *(tail.closed_by or (None, None, None)), now_ms, end))
             tail.close = False
@@ -424,9 +426,9 @@ def _write(txn: Transaction, tails: Any, now_ms: int, places: Places) -> None:
 def _insert(
     txn: Transaction, columns: tuple[str, ...], rows: list[tuple[Any, ...]], places: Places
 ) -> None:
-    """Add records, of which those of one stream stand together."""
+    """Insert rows of the log, grouped by stream, and index them."""
     if len(rows) == 1:
-        # Whoever comes alone has nothing to be cut into statements.
+        # A single row needs no batching.
         txn.execute(values_statement("wal_log", columns, 1), rows[0])
         places.add_one(txn, *rows[0][:2])
     elif rows:
@@ -438,7 +440,7 @@ def _insert(
 
 
 def _advance(txn: Transaction, moved: list[tuple[Any, ...]], now_ms: int) -> None:
-    """Move the counters on, and the ends where there are any."""
+    """Advance the counters of streams, and their expiry where they have one."""
     if len(moved) > 1:
         plain = [row[:3] for row in moved if row[4] is None and row[5] is None]
         txn.execute_rows(SQL.advance_all, plain, (now_ms,))
@@ -449,7 +451,7 @@ def _advance(txn: Transaction, moved: list[tuple[Any, ...]], now_ms: int) -> Non
 
 
 def _with_keys(tail: _Tail, first: int, now_ms: int) -> list[tuple[Any, ...]]:
-    """The records of a stream, of which some have a routing key."""
+    """Return the rows of a stream where some records have a routing key."""
     keys: list[bytes | None] = [None] * len(tail.records)
     for start, end, key in tail.keyed:
         keys[start:end] = [key] * (end - start)
@@ -460,154 +462,156 @@ def _with_keys(tail: _Tail, first: int, now_ms: int) -> list[tuple[Any, ...]]:
     ]
 
 
-Tell = Callable[[Outcome], None]
-"""Is told what became of an append, on the thread of its loop. It must not raise."""
+OnOutcome = Callable[[Outcome], None]
+"""Called with the outcome of an append on the thread of its loop. It must not raise."""
 Submit = Callable[["Batch"], "asyncio.Future[list[Outcome]]"]
-Run = Callable[[Transaction, list[Asked]], list[Outcome]]
+Run = Callable[[Transaction, list[StreamAppend]], list[Outcome]]
 _CROWD = 2
-"""From so many on it is worth a turn of the loop to see who else comes."""
+"""Recent batch size from which it pays to wait one loop iteration for more appends."""
 
 
 class Batch:
-    """Appends that go to the writer together. Only the thread of its loop adds to it."""
+    """Appends that share a transaction. Only the thread of its loop adds to it."""
 
     def __init__(self, run: Run, loop: asyncio.AbstractEventLoop) -> None:
         self._run = run
         self._loop = loop
-        self._asked: list[Asked] = []
-        self._tell: list[Tell] = []
+        self._appends: list[StreamAppend] = []
+        self._callbacks: list[OnOutcome] = []
         self.size = 0
-        self.handed_over = False
-        """Whether the writer has it; from then on it is what it is."""
-        self.told = False
+        self.submitted = False
+        """True once the writer has the batch; then nothing can be added."""
+        self.completed = False
         self._thread = threading.get_ident()
 
     def __len__(self) -> int:
-        return len(self._asked)
+        return len(self._appends)
 
-    def take_in(self, name: str, request: Append, size: int, tell: Tell) -> bool:
-        """Whether there was still room, and time."""
-        asked = self._asked
+    def add(self, name: str, request: Append, size: int, on_outcome: OnOutcome) -> bool:
+        """Add an append unless the batch is full or submitted; return True if it was added."""
+        appends = self._appends
         if (
-            self.handed_over
-            or len(asked) >= limits.APPEND_BATCH_REQUESTS
-            or (asked and self.size + size > limits.APPEND_BATCH_BYTES)
+            self.submitted
+            or len(appends) >= limits.APPEND_BATCH_REQUESTS
+            or (appends and self.size + size > limits.APPEND_BATCH_BYTES)
         ):
             return False
-        asked.append((name, request))
-        self._tell.append(tell)
+        appends.append((name, request))
+        self._callbacks.append(on_outcome)
         self.size += size
         return True
 
     def work(self, txn: Transaction) -> list[Outcome]:
-        """What the writer runs, once or more."""
-        outcomes = self._run(txn, self._asked)
+        """Run the appends in a transaction; the writer may call it more than once."""
+        outcomes = self._run(txn, self._appends)
         txn.after_commit(partial(self._committed, outcomes))
         return outcomes
 
     def _committed(self, outcomes: list[Outcome]) -> None:
-        """Tell the outcomes at once where the commit ran on the loop's own thread. From another one
-        it is the first thing that the loop does: before it wakes readers.
+        """Deliver the outcomes: directly on the thread of the loop, otherwise scheduled on it.
+
+        Scheduled here, the loop delivers them before it wakes readers.
         """
         if threading.get_ident() == self._thread:
-            self._tell_all(outcomes)
+            self._complete_all(outcomes)
         else:
             # A closed loop has no callers left.
             with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._tell_all, outcomes)
+                self._loop.call_soon_threadsafe(self._complete_all, outcomes)
 
     def deliver(self, done: asyncio.Future[list[Outcome]]) -> None:
-        """Tell everybody who was not told yet, on the loop's own thread."""
+        """Deliver the outcomes on the thread of the loop, unless that was done already."""
         if done.cancelled():
-            self.refuse(Refused("the append was called off"))
+            self.fail(Refused("append was cancelled"))
         elif (error := done.exception()) is None:
-            self._tell_all(done.result())
+            self._complete_all(done.result())
         elif isinstance(error, FourfoldError):
-            self.refuse(error)
+            self.fail(error)
         else:
-            self.refuse(Refused(f"the append failed: {error!r}"))
+            self.fail(Refused(f"append failed: {error!r}"))
             raise error
 
-    def refuse(self, error: FourfoldError) -> None:
-        """One error for everybody."""
-        self._tell_all([error.copy() for _ in self._tell])
+    def fail(self, error: FourfoldError) -> None:
+        """Deliver one error to all callers."""
+        self._complete_all([error.copy() for _ in self._callbacks])
 
-    def _tell_all(self, outcomes: Sequence[Outcome]) -> None:
-        if not self.told:
-            self.told = True
-            for tell, outcome in zip(self._tell, outcomes, strict=True):
-                tell(outcome)
+    def _complete_all(self, outcomes: Sequence[Outcome]) -> None:
+        if not self.completed:
+            self.completed = True
+            for on_outcome, outcome in zip(self._callbacks, outcomes, strict=True):
+                on_outcome(outcome)
 
 
 class Batches:
-    """The open batch of each event loop, and when it goes to the writer."""
+    """The open batch of each event loop."""
 
     def __init__(self, run: Run, submit: Submit) -> None:
         self._run = run
         self._submit = submit
         self._open: dict[asyncio.AbstractEventLoop, Batch] = {}
         self._crowd = 0
-        """About how many appends the latest batches had."""
+        """Approximate size of the latest batches."""
 
     def add(
         self,
         name: str,
         request: Append,
         size: int,
-        tell: Tell,
+        on_outcome: OnOutcome,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        """From a coroutine or a callback of `loop`, while it runs: append soon, and tell."""
+        """Add an append to the open batch of `loop`. Must be called on the thread of `loop`."""
         current = self._open.get(loop)
         if current is not None:
-            if current.take_in(name, request, size, tell):
+            if current.add(name, request, size, on_outcome):
                 return
-            # It goes before the next one begins, so that nothing overtakes anything.
-            self._hand_over(current)
-            if not current.told and self._crowd < _CROWD:
+            # Submit it before the next batch starts, to keep the order of appends.
+            self._submit_batch(current)
+            if not current.completed and self._crowd < _CROWD:
                 self._crowd = _CROWD
         elif self._open:
-            self._forget_closed()
+            self._drop_closed()
         batch = self._open[loop] = Batch(self._run, loop)
-        batch.take_in(name, request, size, tell)
+        batch.add(name, request, size, on_outcome)
         if self._crowd < _CROWD:
-            # Whoever comes alone need not wait to see whether others do.
-            self._hand_over(batch)
+            # A single append does not wait for others.
+            self._submit_batch(batch)
         else:
             loop.call_soon(self._gather, loop, batch, 0)
 
     def _gather(self, loop: asyncio.AbstractEventLoop, batch: Batch, seen: int) -> None:
-        """Hand a batch over once the loop came round without bringing anybody new, or when as many
-        are there as came lately. So those whom the last commit answered ride together again, and
-        nobody waits for somebody who does not come.
+        """Submit a batch when it is as large as recent ones, or a loop iteration added nothing.
+
+        So callers that the last commit completed share the next one, without waiting for callers
+        that do not append again.
         """
         count = len(batch)
-        if seen < count < self._crowd and not batch.handed_over:
+        if seen < count < self._crowd and not batch.submitted:
             loop.call_soon(self._gather, loop, batch, count)
             return
         self._crowd = max(count, self._crowd - 1)
-        self._hand_over(batch)
+        self._submit_batch(batch)
 
-    def _hand_over(self, batch: Batch) -> None:
-        if batch.handed_over:
+    def _submit_batch(self, batch: Batch) -> None:
+        if batch.submitted:
             return
-        batch.handed_over = True
+        batch.submitted = True
         try:
             future = self._submit(batch)
         except FourfoldError as error:
-            batch.refuse(error)
+            batch.fail(error)
         else:
             future.add_done_callback(batch.deliver)
 
-    def _forget_closed(self) -> None:
-        for loop in [each for each in self._open if each.is_closed()]:
+    def _drop_closed(self) -> None:
+        for loop in [loop for loop in self._open if loop.is_closed()]:
             del self._open[loop]
 
 
-def settle(future: asyncio.Future[Appended], outcome: Outcome) -> None:
-    """Tell a coroutine what became of its append."""
+def complete(future: asyncio.Future[Appended], outcome: Outcome) -> None:
+    """Complete the future of an append with its outcome."""
     if future.done():
-        # Its caller was cancelled while the commit was under way.
+        # The caller was cancelled during the commit.
         return
     if isinstance(outcome, FourfoldError):
         future.set_exception(outcome)
@@ -615,17 +619,19 @@ def settle(future: asyncio.Future[Appended], outcome: Outcome) -> None:
         future.set_result(outcome)
 
 
-def settle_first(publish: Callable[[str], None], name: str, tell: Tell, outcome: Outcome) -> None:
-    """Publish the stream in a thread, then tell."""
+def publish_first(
+    publish: Callable[[str], None], name: str, on_outcome: OnOutcome, outcome: Outcome
+) -> None:
+    """Publish the stream in a thread, then deliver the outcome."""
     if isinstance(outcome, FourfoldError):
-        tell(outcome)
+        on_outcome(outcome)
         return
 
-    def done(settled: asyncio.Future[None]) -> None:
-        error = None if settled.cancelled() else settled.exception()
+    def done(published: asyncio.Future[None]) -> None:
+        error = None if published.cancelled() else published.exception()
         if error is not None and not isinstance(error, FourfoldError):
-            error = Refused(f"the stream {name!r} could not be published: {error!r}")
-        tell(outcome if error is None else error)
+            error = Refused(f"stream {name!r}: cannot publish: {error!r}")
+        on_outcome(outcome if error is None else error)
 
     loop = asyncio.get_running_loop()
     loop.run_in_executor(None, publish, name).add_done_callback(done)

@@ -1,18 +1,13 @@
-"""Sweeping: expired streams are deleted, what is not retained and what is left of deleted streams
-is trimmed.
+"""Expiry and retention: delete expired streams, trim records that are not retained.
 
-Each stream has transactions of its own, and a long one takes several, so that appends take their
-turns between them.
+Each stream is swept in its own transactions, a long one in several, so that appends run between
+them.
 
-How much of a stream is kept. What is in published segments is given up segment by segment, what
-is in the log record by record.
+Retention trims published segments as a whole, and the log record by record.
 
-Uses of streams with a time to live, until they are written down.
-
-A read moves the end of its stream on. Writing that down with every read would make a commit of it;
-so it is kept in memory, counts from then on for everybody in this process, and is written down now
-and then. What is not written down yet is never forgotten, also when writing fails: a stream that is
-in use never looks as if its time were over.
+Uses of streams with a TTL are buffered. A read extends the TTL of its stream; writing that with
+every read would make it a commit. So it is buffered in memory, where the whole process sees it, and
+written from time to time. A failed write keeps the buffer, so a stream in use never expires.
 """
 
 from __future__ import annotations
@@ -37,13 +32,13 @@ _ARCHIVE = load_queries("fourfold.models.streams.archive")
 
 
 def next_trim_offset(snapshot: ReadTransaction, info: StreamInfo, kept: int) -> int:
-    """The offset up to which records are given up in one transaction, on the way to `kept`."""
+    """Return the offset below which one transaction trims, on the way to `kept`."""
     reached = slices.next_slice(snapshot, info.sid, kept - 1, limits.ARCHIVE_TRIM_ROWS).through
     return kept if reached is None else reached + 1
 
 
 def retention_horizon(snapshot: ReadTransaction, info: StreamInfo, now_ms: int) -> int:
-    """The first offset that the rules of a stream keep."""
+    """Return the first offset that the retention of a stream keeps."""
     reached = info.first_offset
     if info.retention_seconds is not None:
         reached = _by_age(snapshot, info, now_ms - 1000 * info.retention_seconds)
@@ -57,35 +52,35 @@ def _by_age(snapshot: ReadTransaction, info: StreamInfo, oldest_ms: int) -> int:
     segment = snapshot.value(_ARCHIVE.first_not_older, params)
     if segment is not None:
         return max(info.first_offset, int(segment))
-    found = snapshot.value(SQL.older_than, (info.sid, info.first_offset, oldest_ms))
-    return info.next_offset if found is None else int(found)
+    offset = snapshot.value(SQL.older_than, (info.sid, info.first_offset, oldest_ms))
+    return info.next_offset if offset is None else int(offset)
 
 
-def _by_bytes(snapshot: ReadTransaction, info: StreamInfo, most: int) -> int:
-    if info.wal_bytes > most:
-        found = snapshot.value(SQL.newest_that_fit, (info.sid, most))
-        return 0 if found is None else int(found) + 1
-    left = most - info.wal_bytes
+def _by_bytes(snapshot: ReadTransaction, info: StreamInfo, bytes_max: int) -> int:
+    if info.wal_bytes > bytes_max:
+        offset = snapshot.value(SQL.newest_that_fit, (info.sid, bytes_max))
+        return 0 if offset is None else int(offset) + 1
+    left = bytes_max - info.wal_bytes
     for start, end, size in snapshot.rows(_ARCHIVE.published_sizes, (info.name,)):
         if size > left:
-            # Some of its records may fit: it is kept whole, or not at all.
+            # Some of its records may fit, but a segment is retained as a whole or not at all.
             return int(start) if left else int(end) + 1
         left -= size
     return 0
 
 
 def expire(streams: Streams, limit: int) -> int:
-    """Remove streams whose time is over, so many at most; how many there were."""
+    """Delete at most `limit` expired streams; return how many there were."""
     with streams.database.read() as snapshot:
         due = [row[0] for row in snapshot.all(SQL.expired, (streams.clock(), limit))]
     return sum(streams.database.transact(partial(_expire, streams, name)) for name in due)
 
 
 def _expire(streams: Streams, name: str, txn: Transaction) -> int:
-    row, now = txn.one(SQL.stream_by_name, (name,)), streams.moment()
+    row, now = txn.one(SQL.stream_by_name, (name,)), streams.read_clock()
     if row is None:
         return 0
-    info = writer.as_used(writer.info_of(row), now)
+    info = writer.with_last_use(writer.info_of(row), now)
     if not writer.is_expired(info, now):
         return 0
     writer.remove(txn, info, now.ms)
@@ -94,8 +89,9 @@ def _expire(streams: Streams, name: str, txn: Transaction) -> int:
 
 
 def trim_deleted(streams: Streams, slices: int) -> bool:
-    """Trim deleted streams, the earliest deleted first, by at most so many slices; return True
-    while something is left.
+    """Trim deleted streams by at most `slices` slices, the earliest deleted first.
+
+    Returns True while something is left.
     """
     database = streams.database
     pace = Throttle(
@@ -124,7 +120,7 @@ def _trim(sid: int, txn: Transaction) -> bool:
 
 
 def retain(streams: Streams, limit: int) -> None:
-    """Give up what streams do not keep; so many are looked up at a time."""
+    """Trim records that the retention of streams excludes, `limit` streams per page."""
     after = ""
     while True:
         with streams.database.read() as snapshot:
@@ -138,13 +134,13 @@ def retain(streams: Streams, limit: int) -> None:
 
 def _retain_one(streams: Streams, name: str) -> None:
     with streams.database.read(deadline_s=float("inf")) as snapshot:
-        info = writer.find(snapshot, name, streams.moment())
+        info = writer.find(snapshot, name, streams.read_clock())
         if info is None:
             return
         kept = retention_horizon(snapshot, info, streams.clock())
 
     def work(txn: Transaction) -> bool:
-        now = writer.find(txn, name, streams.moment())
+        now = writer.find(txn, name, streams.read_clock())
         if now is None or now.sid != info.sid:
             return False
         step = next_trim_offset(txn, now, kept)
@@ -158,8 +154,9 @@ def _retain_one(streams: Streams, name: str) -> None:
 
 
 class Uses:
-    """When streams with a time to live were used last, by sid. Their ends follow from that and from
-    the time to live that they have by then.
+    """Buffered last uses of streams with a TTL, by sid.
+
+    Their expiry follows from the use and the TTL at that time.
     """
 
     def __init__(self) -> None:
@@ -168,20 +165,23 @@ class Uses:
 
     @property
     def times(self) -> Mapping[int, int]:
+        """Times of the uses that are not written yet, by sid."""
         return self._times
 
-    def note(self, sid: int, now_ms: int) -> None:
+    def record(self, sid: int, now_ms: int) -> None:
+        """Buffer the use of a stream."""
         with self._change:
             self._times[sid] = now_ms
 
-    def write_down(self, database: Database) -> None:
+    def flush(self, database: Database) -> None:
+        """Write the buffered uses."""
         with self._change:
-            noted = list(self._times.items())
-        if not noted:
+            uses = list(self._times.items())
+        if not uses:
             return
-        database.transact(lambda txn: txn.execute_many(SQL.touch, noted))
+        database.transact(lambda txn: txn.execute_many(SQL.touch, uses))
         with self._change:
-            for sid, used_ms in noted:
-                # One that was used again meanwhile is written down the next time.
+            for sid, used_ms in uses:
+                # A stream that was used again meanwhile is written next time.
                 if self._times.get(sid) == used_ms:
                     del self._times[sid]

@@ -1,10 +1,9 @@
-"""Echoes: what was just appended, said to those who wait for it at the end of a stream.
+"""Append notices: appended records that are delivered with the notification of live readers.
 
-A live reader is woken by an append, and what it would then read from the log is what the append
-brought. Said along with the ring, it can be handed on at once, to ten thousand readers as to one.
-An echo is a hint and nothing else: a reader takes it only when it begins where the reader is, of
-the same stream, and everything heard since follows without a gap. In any other case, or when
-something but records changed, the reader looks at the log.
+A live reader that an append wakes would read exactly the appended records from the log. Delivered
+with the notification, they need no read, for ten thousand readers as for one. A notice is only a
+hint: a reader uses it if it is of the same stream, starts at the reader's offset, and all notices
+since follow without a gap. Otherwise, or if anything but records changed, it reads the log.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from typing import NamedTuple
 
 from fourfold import limits
 from fourfold.errors import FourfoldError
-from fourfold.models.streams.append import Asked, Outcome
+from fourfold.models.streams.append import Outcome, StreamAppend
 from fourfold.models.streams.records import Chunk, Record, StreamInfo
-from fourfold.models.streams.validation import read_offset
+from fourfold.models.streams.validation import parse_offset
 
 
 class AppendNotice(NamedTuple):
@@ -26,51 +25,52 @@ class AppendNotice(NamedTuple):
     records: tuple[Record, ...]
 
 
-def of(
-    asked: Sequence[Asked], outcomes: Sequence[Outcome], name: str, sid: int, ts_ms: int
+def make_notice(
+    appends: Sequence[StreamAppend], outcomes: Sequence[Outcome], name: str, sid: int, ts_ms: int
 ) -> AppendNotice | None:
-    """What appends that shared a commit brought to one stream; None when it is too much to be
-    carried around, or is not only records.
+    """Return the records that one commit appended to a stream.
+
+    None if there are none, they are too large, or the stream was closed.
     """
-    found: list[Record] = []
+    records: list[Record] = []
     size = 0
-    for (each, request), outcome in zip(asked, outcomes, strict=True):
-        if each != name or isinstance(outcome, FourfoldError) or outcome.duplicate:
+    for (stream, request), outcome in zip(appends, outcomes, strict=True):
+        if stream != name or isinstance(outcome, FourfoldError) or outcome.duplicate:
             continue
         if outcome.closed:
             return None
         first = outcome.next_offset - len(request.records)
         for offset, payload in enumerate(request.records, first):
-            found.append(Record(offset, payload, ts_ms))
+            records.append(Record(offset, payload, ts_ms))
             size += len(payload)
         if size > limits.STREAM_ECHO_BYTES:
             return None
-    return AppendNotice(sid, tuple(found)) if found else None
+    return AppendNotice(sid, tuple(records)) if records else None
 
 
-def chunk(info: StreamInfo, at: str, heard: Sequence[object], records_max: int) -> Chunk | None:
-    """What a reader at an offset has heard, as it would read it from the log; None when only the
-    log can tell.
-    """
-    offset = read_offset(at)
+def chunk_from_notices(
+    info: StreamInfo, at: str, notices: Sequence[object], records_max: int
+) -> Chunk | None:
+    """Return the chunk after `at` from notices, or None if the log must be read."""
+    offset = parse_offset(at)
     if offset is None or offset.incarnation_number != info.incarnation_number:
         return None
     start = offset.record
     if info.expires_at_ms is not None or info.closed:
         return None
-    found: list[Record] = []
+    records: list[Record] = []
     reached = start
-    for echo in heard:
-        if not isinstance(echo, AppendNotice) or echo.sid != info.sid:
+    for notice in notices:
+        if not isinstance(notice, AppendNotice) or notice.sid != info.sid:
             return None
-        if echo.records[-1].offset < reached:
-            # It was heard before the last look at the log, which has seen it already.
+        if notice.records[-1].offset < reached:
+            # The last read of the log included it.
             continue
-        if echo.records[0].offset != reached:
+        if notice.records[0].offset != reached:
             return None
-        found += echo.records
-        reached += len(echo.records)
-    if not found or len(found) > records_max:
+        records += notice.records
+        reached += len(notice.records)
+    if not records or len(records) > records_max:
         return None
     number = info.incarnation_number
-    return Chunk(tuple(found), start, reached, True, False, number)
+    return Chunk(tuple(records), start, reached, True, False, number)

@@ -1,8 +1,7 @@
 """The fold of a state stream: the newest value of each key. Pure.
 
 A state stream is a JSON stream of changes: {"type", "key", "value", "headers": {"operation": ...}},
-where the operation is insert, update, upsert or delete. What is not such a change is left alone: a
-stream may carry other messages beside them.
+where the operation is insert, update, upsert or delete. Other messages of the stream are ignored.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ _WRITES = frozenset({"insert", "update", "upsert"})
 
 
 def apply(state: dict[Key, Any], change: Any) -> None:
-    """Bring one change into `state`."""
+    """Apply one change to `state`."""
     if not isinstance(change, dict):
         return
     headers = change.get("headers")
@@ -24,7 +23,7 @@ def apply(state: dict[Key, Any], change: Any) -> None:
     if not isinstance(key[1], str) or not isinstance(operation, str):
         return
     if operation in _WRITES and "value" in change:
-        # A key that is written again moves to the end: the state is in the order of last changes.
+        # A rewritten key moves to the end: the state is in the order of last changes.
         state.pop(key, None)  # type: ignore[arg-type]
         state[key] = change["value"]  # type: ignore[index]
     elif operation == "delete":
@@ -32,7 +31,7 @@ def apply(state: dict[Key, Any], change: Any) -> None:
 
 
 def fold(changes: Iterable[Any]) -> dict[Key, Any]:
-    """The state after all changes, in order."""
+    """Return the state after applying all changes in order."""
     state: dict[Key, Any] = {}
     for change in changes:
         apply(state, change)

@@ -1,8 +1,8 @@
-"""Fork points: where a fork leaves its source, and the bytes of all records before that.
+"""Fork points: where a fork diverges from its source, and the bytes of all records before that.
 
 Counting them takes time that grows with the stream, so it happens before the write transaction that
-makes the fork, in short read transactions. Records never change: a fork point stays exact for as
-long as the stream keeps the record that was asked for, which the write transaction checks.
+creates the fork, in short read transactions. Records never change: a fork point stays exact for as
+long as the stream retains the requested record, which the write transaction checks.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ Read = Callable[[], AbstractContextManager[ReadTransaction]]
 
 
 class _LogChanged(Exception):
-    """Records that were about to be counted have left the log: measure again."""
+    """Records to be counted were removed from the log: measure again."""
 
 
-def is_measured(wanted: StreamOptions) -> bool:
-    """Return True for a fork that may leave its source before the end."""
-    return wanted.fork is not None and wanted.fork.offset is not None
+def is_measured(options: StreamOptions) -> bool:
+    """Return True for a fork that may diverge before the end of its source."""
+    return options.fork is not None and options.fork.offset is not None
 
 
 def measure(
     read: Read,
-    wanted: StreamOptions,
-    moment: Callable[[], StreamClock],
+    options: StreamOptions,
+    read_clock: Callable[[], StreamClock],
     cold: ColdRecords | None = None,
 ) -> ForkPoint | None:
-    """Measure where a fork leaves its source; None if there is nothing to measure.
+    """Return the fork point, or None if there is nothing to measure.
 
     Raises:
-        reader.NotInTheLog: the point is in a segment, and there is no `cold` to read it with.
+        reader.NotInTheLog: the point is in a segment, and `cold` is None.
     """
     while True:
         with suppress(_LogChanged):
-            return _measure(read, wanted, moment(), cold)
+            return _measure(read, options, read_clock(), cold)
 
 
 def _measure(
-    read: Read, wanted: StreamOptions, now: StreamClock, cold: ColdRecords | None
+    read: Read, options: StreamOptions, now: StreamClock, cold: ColdRecords | None
 ) -> ForkPoint | None:
-    fork = wanted.fork
-    if fork is None or not is_measured(wanted):
+    fork = options.fork
+    if fork is None or not is_measured(options):
         return None
     with read() as snapshot:
-        if writer.find(snapshot, wanted.name, now) is not None:
+        if writer.find(snapshot, options.name, now) is not None:
             return None
         try:
             source, asked, start = writer.fork_start(snapshot, fork, now)
@@ -68,7 +68,7 @@ def _measure(
 def _skip_bytes(
     read: Read, source: StreamInfo, start: int, left: int, cold: ColdRecords | None
 ) -> tuple[int, bytes]:
-    """Return the record that follows `left` bytes, and those of them that are only a part of it."""
+    """Return the record after `left` bytes, and the part of it that they include."""
     while start < source.next_offset:
         end = min(start + limits.STREAM_FORK_SLICE, source.next_offset)
         with read() as snapshot:
@@ -79,7 +79,7 @@ def _skip_bytes(
                 left -= len(record.payload)
         start = end
     if left:
-        raise InvalidInput(f"the stream {source.name!r} ends before the fork's sub-offset")
+        raise InvalidInput(f"stream {source.name!r} ends before the sub-offset of the fork")
     return start, b""
 
 
@@ -116,7 +116,7 @@ def _bytes_between(read: Read, sid: int, start: int, end: int) -> int:
 
 
 def _row(snapshot: ReadTransaction, sid: int, offset: int) -> StreamInfo:
-    """Return a stream that keeps the record at an offset."""
+    """Return a stream that retains the record at an offset, or raise _LogChanged."""
     row = snapshot.one(SQL.stream_by_sid, (sid,))
     if row is None or info_of(row).first_offset > offset:
         raise _LogChanged
@@ -124,6 +124,6 @@ def _row(snapshot: ReadTransaction, sid: int, offset: int) -> StreamInfo:
 
 
 def _log_begin(snapshot: ReadTransaction, info: StreamInfo) -> int:
-    """Return the first offset of a stream's own that is in the log."""
+    """Return the first offset in the log of the stream's own records."""
     published = int(snapshot.value(SQL.log_begin, (info.sid,)))
     return max(info.first_offset, info.fork_offset or 0, published)

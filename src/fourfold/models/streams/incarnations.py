@@ -1,8 +1,8 @@
-"""Incarnation numbers: the first half of every offset, which no two streams of a name share.
+"""Incarnation numbers: the first half of every offset, unique among the streams of a name.
 
-A new stream gets the number after the last one of its name. What a history gave out that this file
-does not have cannot be known: so after a restore new numbers begin above the milliseconds since
-1970, which no history has reached before.
+A new stream gets the number after the last one of its name. After a restore, numbers that were used
+later than the restored state are unknown; so new numbers start above the milliseconds since 1970,
+which no stream has reached before.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from fourfold.models.streams.writer import SQL
 _EVERY_NAME = ""
 
 
-def restored(txn: Transaction, now_ms: int, ended: Iterable[Manifest] = ()) -> None:
-    """Never again give out a number that a stream may have had which is not in this file."""
+def reserve(txn: Transaction, now_ms: int, ended: Iterable[Manifest] = ()) -> None:
+    """Reserve the numbers of streams that may have existed but are not in this file."""
     past = [(manifest.name, manifest.incarnation_number) for manifest in ended]
     txn.execute_many(SQL.past_incarnation, [(_EVERY_NAME, now_ms), *past])
 
 
-def restored_file(path: Path, now_ms: int) -> None:
-    """Apply `restored` to the file of a backup that was brought back."""
+def reserve_in_file(path: Path, now_ms: int) -> None:
+    """Reserve incarnation numbers in the file of a restored backup."""
     database = Database.open(path, profile=PROFILE, migrations=MIGRATIONS)
     try:
-        database.transact(lambda txn: restored(txn, now_ms))
+        database.transact(lambda txn: reserve(txn, now_ms))
     finally:
         database.close()

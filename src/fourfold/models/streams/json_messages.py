@@ -1,13 +1,11 @@
-"""What a body is made of: messages in a JSON stream, bytes in any other. Pure.
+"""JSON messages as bytes: split and join bodies, edit values in place. Pure.
 
-A message is kept as the bytes that came: numbers keep their digits, objects their order, text its
-escapes. The body is checked to be JSON without being built and written again.
+The body of a JSON stream contains messages, that of any other stream is one record. A message is
+stored as received: numbers keep their digits, objects their order, text its escapes. Bodies are
+validated without decoding and encoding them again.
 
-Where things are in the bytes of a JSON message, without building what they stand for. Pure.
-
-Everything here takes for granted that the bytes are JSON, and goes over them once and without
-recursion. So what is not touched stays as it came, down to its blanks and to names that are there
-twice.
+The editing functions expect valid JSON and scan it once, without recursion. Everything that they do
+not replace stays as received, including blanks and duplicate names.
 """
 
 from __future__ import annotations
@@ -31,36 +29,39 @@ _ESCAPE = re.compile(
     rb"|(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
     re.DOTALL,
 )
-"""An escape in a string; `lone` is half of a surrogate pair without the other half."""
+"""An escape in a string; `lone` is a lone surrogate."""
 
 
 def split(body: bytes, content_type: str, *, empty_list: bool = False) -> list[bytes]:
-    """The records of a body. A JSON array is one level of messages; `empty_list` allows it to be
-    empty.
+    """Split a body into records; the elements of a JSON array are separate messages.
+
+    `empty_list` allows an empty array.
     """
     if content_type != JSON and plain_type(content_type) != JSON:
         return [body] if body else []
     text = body.strip(_SPACE)
     try:
-        # The decoder checks the grammar of what it leaves raw, but not that text is UTF-8.
+        # The decoder checks the grammar of raw values, but not that text is UTF-8.
         if not text.isascii():
             text.decode()
         try:
-            found = _split(text)
+            messages = _split(text)
         except msgspec.DecodeError:
             if not has_lone_surrogate(text):
                 raise
-            found = _slices(text, _split(readable(text)))
+            messages = _slices(text, _split(readable(text)))
     except RecursionError:
-        raise InvalidInput("the body is nested too deeply", hint="Nest messages less.") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"the body is not JSON: {error}") from None
-    if not found and not empty_list:
         raise InvalidInput(
-            "an empty JSON array has no message to append",
-            hint="Append a message; [[]] is one that is an empty array.",
+            "body is nested too deeply", hint="Send messages with fewer levels."
+        ) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"body is not JSON: {error}") from None
+    if not messages and not empty_list:
+        raise InvalidInput(
+            "body must contain a message, got an empty JSON array",
+            hint="Append a message; [[]] appends one that is an empty array.",
         )
-    return found
+    return messages
 
 
 def _split(text: bytes) -> list[bytes]:
@@ -71,35 +72,35 @@ def _split(text: bytes) -> list[bytes]:
 
 
 def has_lone_surrogate(text: bytes) -> bool:
-    """Return True if JSON escapes half of a surrogate pair alone, which RFC 8259 allows."""
+    """Return True if JSON escapes a lone surrogate, which RFC 8259 allows."""
     if b"\\ud" not in text and b"\\uD" not in text:
         return False
-    return any(found["lone"] for found in _ESCAPE.finditer(text))
+    return any(match["lone"] for match in _ESCAPE.finditer(text))
 
 
 def readable(text: bytes) -> bytes:
     """Return JSON of the same length for tools that need UTF-8: lone surrogates become U+FFFD."""
-    return _ESCAPE.sub(lambda found: b"\\ufffd" if found["lone"] else found[0], text)
+    return _ESCAPE.sub(lambda match: b"\\ufffd" if match["lone"] else match[0], text)
 
 
 def _slices(text: bytes, messages: list[bytes]) -> list[bytes]:
-    """The messages of a text as they came, by their lengths in a text of the same length."""
+    """Cut the messages of a text by their lengths in a text of the same length."""
     if text[:1] != b"[":
         return [bytes(text)]
-    found, at = [], 1
+    parts, at = [], 1
     for message in messages:
         while text[at] in b" \t\r\n,":
             at += 1
-        found.append(bytes(text[at : at + len(message)]))
+        parts.append(bytes(text[at : at + len(message)]))
         at += len(message)
-    return found
+    return parts
 
 
 def decode(message: bytes) -> Any:
-    """Decode a message that is stored; a lone surrogate is one in the text of the value, too.
+    """Decode a stored message; lone surrogates stay in the decoded text.
 
     Raises:
-        msgspec.DecodeError: a number in it is too large for a value.
+        msgspec.DecodeError: a number is too large to decode.
     """
     try:
         return msgspec.json.decode(message)
@@ -110,15 +111,15 @@ def decode(message: bytes) -> Any:
 
 
 def join(records: list[bytes], content_type: str) -> bytes:
-    """Records as one body again: a JSON array, or the bytes one after the other."""
+    """Join records into one body: a JSON array, or the concatenated bytes."""
     if plain_type(content_type) == JSON:
         return b"[" + b",".join(records) + b"]"
     return b"".join(records)
 
 
-# The repetitions never give back what they took (*+), so that no text makes them try again.
+# Possessive quantifiers (*+) prevent backtracking.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-# In JSON a colon outside of a string stands behind a name, and nowhere else.
+# In JSON, a colon outside of a string only follows a name.
 _STRING_OR_NAME = re.compile(_STRING.pattern + rb"(?P<colon>[ \t\r\n]*+:[ \t\r\n]*+)?", re.DOTALL)
 _STRING_OR_BRACKET = re.compile(_STRING.pattern + rb"|[\[{]|[\]}]", re.DOTALL)
 _SCALAR = re.compile(rb"[^,\]} \t\r\n]++")
@@ -128,39 +129,41 @@ _NO_BRACKET = bytes(set(range(256)) - _STEPS.keys())
 
 
 def deeper_than(levels: int, record: bytes) -> bool:
-    """Whether objects and arrays are nested more than so many levels deep."""
+    """Return True if objects and arrays are nested more than `levels` deep."""
     if record.count(b"[") + record.count(b"{") <= levels:
         return False
     brackets = _STRING.sub(b"", record).translate(None, delete=_NO_BRACKET)
     return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > levels
 
 
-def replace_values(record: bytes, wanted: Callable[[bytes], bool], by: bytes) -> bytes:
-    """The message with another value under every name that is `wanted`, which is asked with the
-    name in its quotes, as it is written. null stays null; everything around the values stays too.
+def replace_values(record: bytes, matches: Callable[[bytes], bool], by: bytes) -> bytes:
+    """Return the message with the value of every name that `matches` replaced.
+
+    `matches` is called with the quoted name as it is written. null stays null, and all other bytes
+    stay unchanged.
     """
-    pieces = []
-    kept = at = 0
-    while found := _STRING_OR_NAME.search(record, at):
-        at = found.end()
-        if found["colon"] is None or not wanted(record[found.start() : found.start("colon")]):
+    parts = []
+    copied = at = 0
+    while match := _STRING_OR_NAME.search(record, at):
+        at = match.end()
+        if match["colon"] is None or not matches(record[match.start() : match.start("colon")]):
             continue
         end = _value_end(record, at)
         if record[at:end] != b"null":
-            pieces += [record[kept:at], by]
-            kept = end
+            parts += [record[copied:at], by]
+            copied = end
         at = end
-    return b"".join([*pieces, record[kept:]])
+    return b"".join([*parts, record[copied:]])
 
 
 def _value_end(record: bytes, start: int) -> int:
-    """Where the value ends that begins at `start`."""
+    """Return the end of the value that starts at `start`."""
     if record[start] in _OPENING:
         depth = 0
-        for found in _STRING_OR_BRACKET.finditer(record, start):
-            depth += _STEPS.get(record[found.start()], 0)
+        for match in _STRING_OR_BRACKET.finditer(record, start):
+            depth += _STEPS.get(record[match.start()], 0)
             if depth == 0:
-                return found.end()
+                return match.end()
     pattern = _STRING if record[start : start + 1] == b'"' else _SCALAR
     value = pattern.match(record, start)
     return value.end() if value else len(record)

@@ -1,4 +1,4 @@
-"""The file of the streams: its profile and its migrations."""
+"""Database profile and migrations of the streams."""
 
 from __future__ import annotations
 

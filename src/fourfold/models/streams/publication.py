@@ -1,8 +1,8 @@
-"""Streams at a point of a store: how far they were published then, and manifests that end there.
+"""Streams at a restore point: their published positions, and manifests that end there.
 
-A bootstrap reads manifests. To restore streams to an earlier point it is given these objects in the
-place of the real ones: they show each manifest as it was at the point. What compaction or retention
-has taken away since cannot be shown, and is refused for the stream that it was.
+A bootstrap reads manifests. To restore streams to an earlier point it reads `ObjectsAt` instead of
+the object store: it returns each manifest as of that point. A stream whose records compaction or
+retention removed since cannot be restored, and raises HistoryTruncated.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SQL = load_queries("fourfold.models.streams", "publication.sql")
 
 
 class TrimmedRecords(NamedTuple):
-    """A stream whose manifest was written; one that is gone has no incarnation."""
+    """The published position of a stream; the incarnation of a deleted one is empty."""
 
     name: str
     generation: int
@@ -46,14 +46,16 @@ class TrimmedRecords(NamedTuple):
 
 
 def moved_since(snapshot: ReadTransaction, since_ms: int) -> Iterator[TrimmedRecords]:
-    """The streams whose manifests were written at or after a time."""
+    """Yield the streams whose manifests were written at or after a time."""
     for row in snapshot.rows(_SQL.moved_since, (since_ms,)):
         yield TrimmedRecords._make(row)
 
 
 class ObjectsAt:
-    """An object store whose manifests of streams are those of a point. With `take_over` they are
-    written, too, so that whoever restores them publishes from there; the newer ones are kept.
+    """An object store that returns stream manifests as of a restore point.
+
+    With `take_over` it also writes them, so that the restored store publishes from there; it keeps
+    the newer manifests under another key.
     """
 
     def __init__(
@@ -70,9 +72,11 @@ class ObjectsAt:
         self._retries = retries
 
     def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        """List objects, as the wrapped object store does."""
         return self._objects.list(prefix, start_after=start_after)
 
     def get(self, key: str) -> Object:
+        """Return an object; the manifest of a stream is that of the restore point."""
         read = self._objects.get(key)
         if not key.endswith(f"/{MANIFEST}"):
             return read
@@ -81,49 +85,50 @@ class ObjectsAt:
         if place is None or not place.incarnation:
             if self._take_over and not newest.deleted:
                 self._replace(read, _ended(newest))
-            raise NotFound(f"{key}: there was no such stream at that point")
-        wanted = _cut(self._as_of(newest, place), place)
-        if wanted.segments == newest.segments and not newest.deleted:
+            raise NotFound(f"{key}: the stream did not exist at that restore point")
+        earlier = _cut(self._as_of(newest, place), place)
+        if earlier.segments == newest.segments and not newest.deleted:
             return read
         if self._take_over:
-            return self._replace(read, wanted)
-        # A version that the object store never gives: a node that has it is refused.
+            return self._replace(read, earlier)
+        # A version that the object store never returns, so a conditional put with it fails.
         info = ObjectInfo(key, read.info.size, f'"{uuid.uuid4().hex}"', read.info.modified)
-        return Object(encode(wanted), info)
+        return Object(encode(earlier), info)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._objects, name)
 
     def _as_of(self, newest: Manifest, place: Place) -> Manifest:
-        """The manifest that was written at a generation, or one that continues it."""
+        """Return the manifest of a generation, or the next later one."""
         prefix = f"{LEFT}/{name_hash(newest.name)}/"
         for info in self._objects.list(prefix):
             if int(info.key.removeprefix(prefix).split("-")[0]) >= place.generation:
                 return decode(self._objects.get(info.key).data, info.key)
         return newest
 
-    def _replace(self, read: Object, wanted: Manifest) -> Object:
-        """Put a manifest in the place of a newer one, which is kept."""
+    def _replace(self, read: Object, earlier: Manifest) -> Object:
+        """Replace the newest manifest by an earlier one, and keep a copy of the newest."""
         key, newest = read.info.key, decode(read.data, read.info.key)
         digest = hashlib.sha256(read.data).hexdigest()
         folder = f"{LEFT}/{name_hash(newest.name)}"
-        kept = f"{folder}/{newest.generation:012d}-{digest[:16]}.json"
-        put_once(self._objects, upload_of(kept, read.data), self._retries)
-        told = msgspec.structs.replace(
-            wanted, generation=newest.generation + 1, token=uuid.uuid4().hex
+        copy_key = f"{folder}/{newest.generation:012d}-{digest[:16]}.json"
+        put_once(self._objects, upload_of(copy_key, read.data), self._retries)
+        manifest = msgspec.structs.replace(
+            earlier, generation=newest.generation + 1, token=uuid.uuid4().hex
         )
-        data = encode(told)
+        data = encode(manifest)
         try:
             info = self._objects.put(key, data, if_version=read.info.version)
         except PreconditionFailed as error:
             raise PublisherFenced(
-                f"another node published the stream {newest.name!r} meanwhile", hint="Run it again."
+                f"stream {newest.name!r}: another node published meanwhile",
+                hint="Run the restore again.",
             ) from error
         return Object(data, info)
 
 
 def _cut(manifest: Manifest, place: Place) -> Manifest:
-    """A manifest up to an offset; HistoryTruncated when it does not tell of that any more."""
+    """Return a manifest up to an offset, or raise HistoryTruncated if it is not covered."""
     through, columns = place.position, manifest.segments
     count = sum(1 for end in columns.end_offset if end <= through)
     reached = columns.end_offset[count - 1] if count else -1
@@ -135,8 +140,8 @@ def _cut(manifest: Manifest, place: Place) -> Manifest:
         or (reached != through and not begins)
     ):
         raise HistoryTruncated(
-            f"the stream {manifest.name!r} cannot be restored to record {through}: it was deleted, "
-            "compacted, or has given up records since"
+            f"stream {manifest.name!r}: cannot restore to record {through}, it was deleted, "
+            "compacted or trimmed since"
         )
     left = sum(columns.payload_bytes[count:])
     whole = count == manifest.segment_count
@@ -156,12 +161,12 @@ def _cut(manifest: Manifest, place: Place) -> Manifest:
 
 
 def _cut_index(index: Index, through: int) -> Index:
-    """An index without the runs that go beyond an offset: other records may come there."""
-    kept = list(takewhile(lambda run: run.end_offset <= through, index.runs))
-    if len(kept) == len(index.runs):
+    """Return an index without runs after an offset, where other records may be appended."""
+    runs = list(takewhile(lambda run: run.end_offset <= through, index.runs))
+    if len(runs) == len(index.runs):
         return msgspec.structs.replace(index, indexed_offset=min(index.indexed_offset, through + 1))
-    ends = kept[-1].end_offset + 1 if kept else index.runs[0].start_offset
-    return msgspec.structs.replace(index, runs=kept, indexed_offset=ends)
+    ends = runs[-1].end_offset + 1 if runs else index.runs[0].start_offset
+    return msgspec.structs.replace(index, runs=runs, indexed_offset=ends)
 
 
 _COLUMNS = Segments.__struct_fields__

@@ -1,4 +1,4 @@
-"""Reading streams: a range of offsets, through the forks that it lies in, in bounded memory."""
+"""Reads of a range of offsets, through the sources of forks, in bounded memory."""
 
 from __future__ import annotations
 
@@ -18,30 +18,31 @@ from fourfold.models.streams.records import (
     Step,
     StreamInfo,
 )
-from fourfold.models.streams.validation import read_offset, show_offset
+from fourfold.models.streams.validation import format_offset, parse_offset
 from fourfold.models.streams.writer import SQL, info_of, resolve
 
 
-def pieces(
+def source_ranges(
     snapshot: ReadTransaction, info: StreamInfo, start: int, end: int
 ) -> list[tuple[int, int, int]]:
-    """The (sid, from, to) ranges that together are the offsets from `start` to `end` of a stream,
-    in order: a fork has its own records, and those below its fork offset are its source's.
+    """Return the ranges (sid, start, end) that hold the offsets from `start` to `end`, in order.
+
+    The records of a fork below its fork offset are those of its source.
     """
-    found = []
+    ranges = []
     while start < end:
         own = info.fork_offset or 0
         if end > own:
-            found.append((info.sid, max(start, own), end))
+            ranges.append((info.sid, max(start, own), end))
         if info.forked_from is None:
             break
         end = min(end, own)
         info = info_of(snapshot.one(SQL.stream_by_sid, (info.forked_from,)) or ())
-    return found[::-1]
+    return ranges[::-1]
 
 
 class NotInTheLog(Exception):
-    """Some of the records are in segments, and there is nothing to read those with."""
+    """Some of the records are in segments, and no segment reader was passed."""
 
 
 def records(
@@ -51,11 +52,11 @@ def records(
     end: int,
     cold: ColdRecords | None = None,
 ) -> Iterator[Record]:
-    """The records of a range, one by one: those of segments first, then those of the log."""
-    for sid, first, last in pieces(snapshot, info, start, end):
+    """Yield the records of a range: first those in segments, then those in the log."""
+    for sid, first, last in source_ranges(snapshot, info, start, end):
         rows = snapshot.rows(SQL.records, (sid, first, last))
         head = next(rows, None)
-        # The log has all that is not in segments, up to the end; so what it lacks is before it.
+        # The log holds the end of the stream; records that it lacks are before it, in segments.
         edge = last if head is None else head[0]
         if edge > first:
             if cold is None:
@@ -66,7 +67,7 @@ def records(
                 yield Record._make(row)
 
 
-def chunk(
+def read_chunk(
     snapshot: ReadTransaction,
     info: StreamInfo,
     offset: str | int,
@@ -75,22 +76,22 @@ def chunk(
     bytes_max: int,
     cold: ColdRecords | None = None,
 ) -> Chunk:
-    """Read the next records after `offset`, as many as fit; at least one if there is one."""
+    """Return the records from `offset` on that fit the limits; at least one if there is one."""
     tail = info.next_offset
     first = start_of(snapshot, info, offset)
-    found: list[Record] = []
-    held = 0
+    batch: list[Record] = []
+    total_bytes = 0
     for record in records(snapshot, info, first, min(tail, first + records_max), cold):
-        held += len(record.payload)
-        if found and held > bytes_max:
+        total_bytes += len(record.payload)
+        if batch and total_bytes > bytes_max:
             break
-        found.append(record)
-    reached = found[-1].offset + 1 if found else first
-    kept = tuple(rules.promoted(snapshot, info, found))
-    return _chunk(info, kept, first, reached)
+        batch.append(record)
+    reached = batch[-1].offset + 1 if batch else first
+    promoted = tuple(rules.promote_records(snapshot, info, batch))
+    return _chunk(info, promoted, first, reached)
 
 
-def sought_chunk(
+def read_matching(
     snapshot: ReadTransaction,
     info: StreamInfo,
     offset: str | int,
@@ -100,25 +101,26 @@ def sought_chunk(
     bytes_max: int,
     cold: ColdRecords | None = None,
 ) -> Chunk:
-    """Read the next records with a key after `offset`, and report how far the search has come: a
-    chunk may have none, and not reach the end. The search ends at a bound of the records, bytes
-    and segments that it examined. What is looked at is what is stored.
+    """Return the records with a key from `offset` on; the chunk may be empty and end early.
+
+    The search stops at a limit of examined records, bytes and segments. It compares messages as
+    they are stored, before they are promoted to the current schema version.
     """
     tail = info.next_offset
     first = start_of(snapshot, info, offset)
-    found: list[Record] = []
-    held, reached = 0, first
+    batch: list[Record] = []
+    total_bytes, reached = 0, first
     rows = size = segments = 0
     for step in _steps(snapshot, info, first, tail, sought, cold):
         if step.record is not None:
-            held += len(step.record.payload)
-            if found and held > bytes_max:
+            total_bytes += len(step.record.payload)
+            if batch and total_bytes > bytes_max:
                 break
-            found.append(step.record)
+            batch.append(step.record)
         reached = max(reached, step.reached)
         rows, size, segments = rows + step.rows, size + step.bytes, segments + step.segments
         if (
-            len(found) == records_max
+            len(batch) == records_max
             or rows >= limits.FIELD_READ_RECORDS
             or size >= limits.FIELD_READ_BYTES
             or segments >= limits.KEY_READ_SEGMENTS
@@ -126,11 +128,11 @@ def sought_chunk(
             break
     else:
         reached = tail
-    kept = tuple(rules.promoted(snapshot, info, found))
-    return _chunk(info, kept, first, reached)
+    promoted = tuple(rules.promote_records(snapshot, info, batch))
+    return _chunk(info, promoted, first, reached)
 
 
-def _steps(  # noqa: PLR0917 - a range of a stream, and what is sought in it
+def _steps(  # noqa: PLR0917 - a range of a stream and a filter
     snapshot: ReadTransaction,
     info: StreamInfo,
     start: int,
@@ -138,7 +140,7 @@ def _steps(  # noqa: PLR0917 - a range of a stream, and what is sought in it
     sought: RecordFilter,
     cold: ColdRecords | None,
 ) -> Iterator[Step]:
-    for sid, first, last in pieces(snapshot, info, start, end):
+    for sid, first, last in source_ranges(snapshot, info, start, end):
         edge = min(last, max(first, int(snapshot.value(SQL.log_begin, (sid,)))))
         if edge > first:
             if cold is None:
@@ -158,11 +160,12 @@ def _chunk(info: StreamInfo, records: tuple[Record, ...], first: int, reached: i
     return Chunk(records, first, reached, ended, info.closed and ended, number)
 
 
-def page(
+def plan_chunk(
     snapshot: ReadTransaction, info: StreamInfo, offset: str | int, records_max: int | None = None
 ) -> Chunk:
-    """The next part of a stream by its offsets alone, without its records: about as much as fits
-    one answer, by what a record of this stream has on average.
+    """Return the bounds of the next chunk without its records.
+
+    Its size is about that of one response, by the average record of the stream.
     """
     tail = info.next_offset
     first = start_of(snapshot, info, offset)
@@ -171,63 +174,64 @@ def page(
     return _chunk(info, (), first, reached)
 
 
-def joined(
+def read_joined(
     snapshot: ReadTransaction,
     info: StreamInfo,
     start: int,
     end: int,
     cold: ColdRecords | None = None,
 ) -> tuple[bytes, int]:
-    """The next records from `start` on as one piece of a body, and where to go on. SQLite joins
-    them; how large a piece gets is bounded, whatever the records are.
+    """Return the next records from `start` on joined as a body part, and the next offset.
+
+    SQLite joins them; the size of the part is bounded.
     """
     if snapshot.value(SQL.is_there, (info.sid,)) is None:
-        # Its records may still be in the log, until they are trimmed.
-        raise _gone_meanwhile(info)
-    sid, first, end = pieces(snapshot, info, start, end)[0]
+        # The stream was deleted; its records may still be in the log until they are trimmed.
+        raise _concurrently_removed(info)
+    sid, first, end = source_ranges(snapshot, info, start, end)[0]
     last = min(end, first + max(1, limits.STREAM_PIECE_BYTES // _average(info)))
     separator = "," if info.is_json else ""
     if info.schema_version and first < (edge := rules.begin_of_version(snapshot, info)):
-        # Messages of an older version are brought into the one that the stream is at.
-        return _joined_one_by_one(snapshot, info, first, min(last, edge), cold)
+        # Messages of an older schema version are promoted to the current one.
+        return _join_one_by_one(snapshot, info, first, min(last, edge), cold)
     while last - first > 1:
-        found = snapshot.one_within(
+        row = snapshot.one_within(
             limits.STREAM_PIECE_BYTES_MAX, SQL.joined, (sid, first, last, separator)
         )
-        if found is not None:
-            if found[1] == last - first:
-                return found[0], last
+        if row is not None:
+            if row[1] == last - first:
+                return row[0], last
             break
         last = first + (last - first) // 2
     if cold is not None:
         edge = min(end, max(first, int(snapshot.value(SQL.log_begin, (sid,)))))
         if edge > first:
             return cold.joined(snapshot, sid, first, edge, separator.encode())
-    return _joined_one_by_one(snapshot, info, first, last, cold)
+    return _join_one_by_one(snapshot, info, first, last, cold)
 
 
-def _joined_one_by_one(
+def _join_one_by_one(
     snapshot: ReadTransaction, info: StreamInfo, start: int, end: int, cold: ColdRecords | None
 ) -> tuple[bytes, int]:
-    """The same for records that are large, just came, or are not all in the log."""
-    found: list[Record] = []
-    held = 0
+    """Join records in Python: those that are large, new, or partly in segments."""
+    batch: list[Record] = []
+    total_bytes = 0
     for record in records(snapshot, info, start, end, cold):
-        if record.offset != start + len(found):
+        if record.offset != start + len(batch):
             break
-        held += len(record.payload)
-        if found and held > limits.STREAM_PIECE_BYTES_MAX:
+        total_bytes += len(record.payload)
+        if batch and total_bytes > limits.STREAM_PIECE_BYTES_MAX:
             break
-        found.append(record)
-    if not found:
-        raise _gone_meanwhile(info)
-    kept = rules.promoted(snapshot, info, found)
+        batch.append(record)
+    if not batch:
+        raise _concurrently_removed(info)
+    promoted = rules.promote_records(snapshot, info, batch)
     separator = b"," if info.is_json else b""
-    return separator.join(each.payload for each in kept), start + len(found)
+    return separator.join(record.payload for record in promoted), start + len(batch)
 
 
-def _gone_meanwhile(info: StreamInfo) -> OffsetGone:
-    return OffsetGone(f"a part of the stream {info.name!r} is gone meanwhile")
+def _concurrently_removed(info: StreamInfo) -> OffsetGone:
+    return OffsetGone(f"stream {info.name!r}: records were removed during the read")
 
 
 def _average(info: StreamInfo) -> int:
@@ -235,28 +239,29 @@ def _average(info: StreamInfo) -> int:
 
 
 def start_of(snapshot: ReadTransaction, info: StreamInfo, offset: str | int) -> int:
-    """Return the record at which a read from `offset` begins. `-1` is the earliest kept record, a
-    bare number is the next record to read of the current incarnation.
+    """Return the record at which a read from `offset` starts.
+
+    `-1` is the earliest retained record; an integer is a record of the current incarnation.
 
     Raises:
-        OffsetGone: retention trimmed the record that an explicit offset names.
-        StreamRecreated: the offset is of another stream that had this name.
+        OffsetGone: retention trimmed the record at an explicit offset.
+        StreamRecreated: the offset belongs to an earlier stream of this name.
     """
-    at = offset if type(offset) is int else read_offset(offset)
+    at = offset if type(offset) is int else parse_offset(offset)
     if at is None:
         return info.next_offset
     start = resolve(snapshot, info, at)
     number = info.incarnation_number
     if 0 <= start < info.first_offset:
-        first = show_offset(info.first_offset, number)
+        first = format_offset(info.first_offset, number)
         raise OffsetGone(
-            f"the stream {info.name!r} begins at {first}; what was before it is gone",
+            f"stream {info.name!r}: records before offset {first} were removed",
             details={"first_offset": first},
         )
     if not 0 <= start <= info.next_offset:
         raise InvalidInput(
-            f"the stream {info.name!r} ends at {show_offset(info.next_offset, number)}, "
-            f"and has no record {start}",
-            hint="Go on from an offset that a read of this stream gave you.",
+            f"stream {info.name!r}: no record {start}, the stream ends at "
+            f"{format_offset(info.next_offset, number)}",
+            hint="Continue from an offset that a read of this stream returned.",
         )
     return start

@@ -1,4 +1,4 @@
-"""What streams give back, and what callers hand in."""
+"""Records of the streams API: inputs, results and metadata."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 
 class Producer(NamedTuple):
-    """Who appends: an id, an epoch that goes up when the producer starts anew, and the number of
-    the request in it, from 0.
+    """An idempotent producer: its id, its epoch, and the seq of the request in that epoch.
+
+    The epoch increases with each restart of the producer; seq starts at 0.
     """
 
     id: str
@@ -27,7 +28,7 @@ class Producer(NamedTuple):
 
 
 class StreamInfo(NamedTuple):
-    """A stream as its row says."""
+    """The metadata of a stream."""
 
     sid: int
     name: str
@@ -53,23 +54,26 @@ class StreamInfo(NamedTuple):
     fork_asked: int | None
     fork_sub_offset: int | None
     schema_version: int | None = None
-    """The version that its messages are in; 0 without a schema, None without a registry."""
+    """Schema version of its messages; 0 without a schema, None without a registry."""
     incarnation_number: int = 0
-    """How many streams had its name before, or more; the first half of its offsets."""
+    """First half of its offsets; greater than that of every earlier stream of the name."""
 
     @property
     def has_rules(self) -> bool:
-        """Whether it asks more of its records than that they are of its type."""
+        """True if a schema or a profile constrains the records."""
         return self.schema_version is not None or self.profile != "generic"
 
     @property
     def is_json(self) -> bool:
+        """True if the content type is JSON."""
         return plain_type(self.content_type) == JSON
 
 
 class Appended(NamedTuple):
-    """What became of an append. `duplicate` means that it was there already, and nothing was
-    written; `producer` is the highest request of that producer that was accepted.
+    """The result of an append.
+
+    `duplicate` is True if it was accepted before, and nothing was written; `producer` is the last
+    accepted request of the producer.
     """
 
     next_offset: int
@@ -85,7 +89,7 @@ class Appended(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One entry of a stream: its place, its bytes, and when it was appended."""
+    """One entry of a stream: its offset, its payload, and when it was appended."""
 
     offset: int
     payload: bytes
@@ -103,8 +107,9 @@ class Record(NamedTuple):
 
 
 class RecordFilter(NamedTuple):
-    """What a read by key asks for: records with a routing key; with `field`, messages whose field
-    has a value, of which `key` is the JSON.
+    """Selects records by routing key, or by the value of a JSON field.
+
+    With `field`, `key` is the value of the field as JSON.
     """
 
     key: bytes
@@ -112,8 +117,9 @@ class RecordFilter(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A step of a read by key: a record that was found, or that there are none below an offset; and
-    what was examined for it.
+    """One step of a read by key: a matching record or None, and the cost of the search.
+
+    There are no other matches below `reached`.
     """
 
     reached: int
@@ -124,28 +130,28 @@ class Step(NamedTuple):
 
 
 class ColdRecords(Protocol):
-    """Reads what is in segments, and no longer in the log."""
+    """Reader of records that are in segments only."""
 
     def records(
         self, snapshot: ReadTransaction, sid: int, start: int, end: int
     ) -> Iterator[Record]:
-        """The records from `start` up to, and without, `end`."""
+        """Yield the records from `start` up to `end`, exclusive."""
         ...
 
     def joined(
         self, snapshot: ReadTransaction, sid: int, start: int, end: int, separator: bytes
     ) -> tuple[bytes, int]:
-        """The payloads of some of them, from `start` on, as one; and the offset to go on from."""
+        """Return payloads from `start` on, joined, and the next offset."""
         ...
 
     def sought(
         self, snapshot: ReadTransaction, sid: int, sought: RecordFilter, start: int, end: int
     ) -> Iterator[Step]:
-        """Those of them with a key."""
+        """Yield the steps of a search for records that match `sought`."""
         ...
 
     def size_from(self, snapshot: ReadTransaction, sid: int, start: int, end: int) -> int:
-        """Their bytes."""
+        """Return the payload bytes of the records from `start` up to `end`."""
         ...
 
 
@@ -167,7 +173,7 @@ class Chunk(msgspec.Struct, frozen=True):
         return len(self.records)
 
     def __bool__(self) -> bool:
-        """Always True: a chunk without records still says where to continue."""
+        """Always True: a chunk without records still has an offset to continue from."""
         return True
 
     @property
@@ -177,14 +183,14 @@ class Chunk(msgspec.Struct, frozen=True):
 
 
 class CreateResult(NamedTuple):
-    """A stream that was asked for, and whether it is new."""
+    """The requested stream; `created` is False if it existed."""
 
     info: StreamInfo
     created: bool
 
 
 class Details(NamedTuple):
-    """A stream, and what is counted of it."""
+    """The metadata of a stream with its counters and archive status."""
 
     info: StreamInfo
     pending_rows: int
@@ -199,8 +205,9 @@ class Details(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """How much there is in all streams, in the log and in segments. What forks share with their
-    sources counts once.
+    """Totals over all streams, in the log and in segments.
+
+    Records that forks share with their sources count once.
     """
 
     streams: int

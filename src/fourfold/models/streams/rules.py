@@ -1,13 +1,13 @@
-"""The rules of a stream: what it asks of its records, by its profile and its schema.
+"""Rules of a stream: the constraints of its profile and its schema on its records.
 
     profile ──> schema ──> routing key
 
-The profile comes first, since it may change what is written; what is held against the schema, and
-what the key is taken from, is what will be there to read. Most streams have no rules, and their
-appends never come here.
+The profile is applied first, since it may change the records; the schema and the routing key apply
+to the records as they will be stored. Most streams have no rules, and their appends skip this
+module.
 
-What a caller says about a stream, as the JSON that its registry and its profile are changed by.
-Pure, and the same for a stream of a store and for one of a server.
+`registry_change` and `profile` build the JSON that changes a registry and a profile. They are pure,
+and used for streams of a store and of a server alike.
 """
 
 from __future__ import annotations
@@ -33,31 +33,37 @@ SQL = load_queries("fourfold.models.streams", "rules.sql")
 
 
 class AdmittedRecords(NamedTuple):
-    """Records as they are written, and the routing key of each where the rules give one."""
+    """Records to store, and their routing keys if the rules assign any."""
 
     records: Sequence[bytes]
     keys: Sequence[bytes | None] | None
 
 
 class Rules(NamedTuple):
-    """What one stream asks of its records."""
+    """The profile and the schema registry of one stream."""
 
     profile: Profile
     registry: Registry
 
-    def take(self, records: Sequence[bytes], now_ms: int, given: bytes | None) -> AdmittedRecords:
-        """What is to be written of JSON messages; InvalidInput when one of them cannot be there.
-        `given` is the routing key that came with them.
+    def admit(
+        self, records: Sequence[bytes], now_ms: int, routing_key: bytes | None
+    ) -> AdmittedRecords:
+        """Return the records to store for JSON messages, with their routing keys.
+
+        `routing_key` is the key that was passed with the append.
+
+        Raises:
+            InvalidInput: a message violates the rules.
         """
         for number, record in enumerate(records, 1):
             if has_lone_surrogate(record):
                 raise InvalidInput(
-                    f"message {number} escapes half of a surrogate pair, which a stream with a "
-                    "schema, a profile or a routing key does not accept",
-                    hint="Cut text between characters, or use a stream without rules.",
+                    f"message {number}: escapes a lone surrogate, which a stream with a schema, a "
+                    "profile or a routing key does not accept",
+                    hint="Split text between characters, or use a stream without rules.",
                     details={"message": number},
                 )
-        records, keys = self.profile.take(records, now_ms)
+        records, keys = self.profile.admit(records, now_ms)
         schema = self.registry.schema
         if schema is not None:
             validator = compatibility.compiled(schema)
@@ -65,42 +71,44 @@ class Rules(NamedTuple):
                 problem = validator.problem(record)
                 if problem is not None:
                     raise InvalidInput(
-                        f"message {number} does not fit version {self.registry.current_version} of "
+                        f"message {number}: violates version {self.registry.current_version} of "
                         f"the stream's schema: {problem}",
                         details={"message": number},
                     )
         if self.registry.routing_key is not None:
             keys = list(self.registry.keys_of(records))
-        if keys is not None and given is not None:
+        if keys is not None and routing_key is not None:
             raise InvalidInput(
-                "the routing keys of this stream are taken from its messages",
+                "cannot pass a routing key: this stream takes keys from its messages",
                 hint="Append without a key.",
             )
         return AdmittedRecords(records, keys)
 
 
 def find(snapshot: ReadTransaction, info: StreamInfo) -> Rules | None:
-    """The rules of a stream; None when it has none."""
+    """Return the rules of a stream, or None if it has none."""
     if not info.has_rules:
         return None
     return Rules(profile_of(snapshot, info), registry_of(snapshot, info))
 
 
 def registry_of(snapshot: ReadTransaction, info: StreamInfo) -> Registry:
+    """Return the schema registry of a stream; an empty one if none was set."""
     if info.schema_version is None:
         return EMPTY
     text = snapshot.value(SQL.schema, (info.name,))
     if text is None:
-        raise CorruptData(f"the registry of the stream {info.name!r} is missing")
+        raise CorruptData(f"stream {info.name!r}: the schema registry is missing")
     return registries.decoded(text)
 
 
 def profile_of(snapshot: ReadTransaction, info: StreamInfo) -> Profile:
+    """Return the profile of a stream; the generic one if none was set."""
     if info.profile == profiles.GENERIC.kind:
         return profiles.GENERIC
     text = snapshot.value(SQL.profile, (info.name,))
     if text is None:
-        raise CorruptData(f"the profile of the stream {info.name!r} is missing")
+        raise CorruptData(f"stream {info.name!r}: the profile is missing")
     return _profile(text)
 
 
@@ -112,8 +120,9 @@ def _profile(text: str) -> Profile:
 def inherit(
     txn: Transaction, source: StreamInfo, offset: int, name: str, now_ms: int
 ) -> tuple[str, int | None]:
-    """A fork at an offset has the rules that its source had there, and may change them by itself:
-    its profile, and the version that it is at.
+    """Copy the rules that a source had at an offset to its fork.
+
+    Returns the profile kind and the schema version of the fork.
     """
     version = None
     if source.schema_version is not None:
@@ -129,11 +138,11 @@ def inherit(
 def write_profile(
     txn: Transaction, name: str, profile: Profile, next_offset: int, now_ms: int
 ) -> None:
-    """The rows of a profile, but for that of the stream itself."""
+    """Write the rows of a profile, except the column in `streams`."""
     if profile.kind == profiles.GENERIC.kind:
         txn.execute(SQL.drop_profile, (name,))
     else:
-        text = msgspec.json.encode(profile.plain()).decode()
+        text = msgspec.json.encode(profile.to_json()).decode()
         txn.execute(SQL.put_profile, (name, text, now_ms))
     if profile.touch_enabled:
         txn.execute(SQL.begin_touch, (name, next_offset - 1, now_ms))
@@ -143,14 +152,14 @@ def write_profile(
 
 
 def begin_of_version(snapshot: ReadTransaction, info: StreamInfo) -> int:
-    """The first offset that is stored in the version that a stream is at."""
+    """Return the first offset that is stored in the current schema version."""
     return registry_of(snapshot, info).begin_of(info.schema_version or 0)
 
 
-def promoted(
+def promote_records(
     snapshot: ReadTransaction, info: StreamInfo, records: Iterable[Record]
 ) -> Iterable[Record]:
-    """Records of a stream, each in the version that the stream is at."""
+    """Return records of a stream, each promoted to its current schema version."""
     version = info.schema_version
     return _promoted(snapshot, info, version, records) if version else records
 
@@ -160,19 +169,20 @@ def _promoted(
 ) -> Iterator[Record]:
     registry = registry_of(snapshot, info)
     current = registry.begin_of(version)
-    for each in records:
-        if each.offset >= current:
-            yield each
+    for record in records:
+        if record.offset >= current:
+            yield record
         else:
-            yield each._replace(payload=registry.promote(each.payload, each.offset, version))
+            payload = registry.promote(record.payload, record.offset, version)
+            yield record._replace(payload=payload)
 
 
 UNCHANGED: Final = UNSET
-"""For what stays as it is: None takes away."""
+"""Marks a setting that does not change; None removes it."""
 
 
 class KeyPlace(Protocol):
-    """Where messages have their routing key, and whether each must have one."""
+    """Location of the routing key in messages, and whether it is required."""
 
     @property
     def json_pointer(self) -> str: ...
@@ -180,18 +190,18 @@ class KeyPlace(Protocol):
     def required(self) -> bool: ...
 
 
-KeyGiven: TypeAlias = str | KeyPlace | UnsetType | None
-"""A place, a JSON pointer that not every message needs something at, or none."""
-FieldsGiven: TypeAlias = Sequence[str] | UnsetType | None
+KeyChange: TypeAlias = str | KeyPlace | UnsetType | None
+"""A location, a JSON pointer (not required), None for no routing key, or UNCHANGED."""
+FieldsChange: TypeAlias = Sequence[str] | UnsetType | None
 
 
 def registry_change(
     schema: Any = UNCHANGED,
     lens: Any = None,
-    routing_key: KeyGiven = UNCHANGED,
-    search: FieldsGiven = UNCHANGED,
+    routing_key: KeyChange = UNCHANGED,
+    search: FieldsChange = UNCHANGED,
 ) -> dict[str, Any]:
-    """A change of a registry: some of `schema`, `lens`, `routingKey` and `search`."""
+    """Build the JSON that changes a registry: `schema`, `lens`, `routingKey`, `search`."""
     change: dict[str, Any] = {}
     if schema is not UNCHANGED:
         change["schema"] = schema
@@ -210,27 +220,30 @@ def profile(
     redact: Sequence[str] | None = None,
     routing_key: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """A profile with what is said of it; the rest is as it is by default."""
-    given: dict[str, Any] = {"kind": kind}
+    """Build the JSON of a profile; omitted options have their defaults."""
+    options: dict[str, Any] = {"kind": kind}
     if touch is not None:
-        given["touch"] = {"enabled": touch}
+        options["touch"] = {"enabled": touch}
     if redact is not None:
-        given["redact"] = _names(redact, "redact")
+        options["redact"] = _names(redact, "redact")
     if routing_key is not None:
-        given["routingKey"] = _names(routing_key, "routing_key")
-    return given
+        options["routingKey"] = _names(routing_key, "routing_key")
+    return options
 
 
-def _key_place(given: str | KeyPlace | None) -> dict[str, Any] | None:
-    if given is None:
+def _key_place(place: str | KeyPlace | None) -> dict[str, Any] | None:
+    if place is None:
         return None
-    if isinstance(given, str):
-        return {"jsonPointer": given, "required": False}
-    return {"jsonPointer": given.json_pointer, "required": given.required}
+    if isinstance(place, str):
+        return {"jsonPointer": place, "required": False}
+    return {"jsonPointer": place.json_pointer, "required": place.required}
 
 
-def _names(given: Sequence[str], what: str) -> list[str]:
-    if isinstance(given, str):
-        # Or each of its letters would be taken for a name.
-        raise InvalidInput(f"{what} is a list of names", hint=f"Write [{given!r:.80}].")
-    return list(given)
+def _names(names: Sequence[str], option: str) -> list[str]:
+    if isinstance(names, str):
+        # Otherwise each of its characters would become a name.
+        raise InvalidInput(
+            f"{option} must be a list of names, got {names!r:.80}",
+            hint=f"Write [{names!r:.80}].",
+        )
+    return list(names)

@@ -1,6 +1,6 @@
 """Settings of a stream that can be changed later: its lifetime and its retention.
 
-What retention has trimmed stays trimmed: a wider one keeps more of what is there from now on.
+Trimmed records stay trimmed: a longer retention applies to the remaining records.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Value = TypeVar("Value")
 
 
 class Settings(NamedTuple):
-    """New settings of a stream. A time to live and a fixed end replace each other."""
+    """New settings of a stream. A TTL and a fixed expiry replace each other."""
 
     ttl_seconds: Setting = UNCHANGED
     expires_at_ms: Setting = UNCHANGED
@@ -32,20 +32,20 @@ class Settings(NamedTuple):
 
 
 def check(name: str, settings: Settings) -> None:
-    """Raise InvalidInput unless the settings can be those of a stream."""
+    """Raise InvalidInput if the settings are invalid or change nothing."""
     check_name(name)
-    given = {key: _or(value, None) for key, value in settings._asdict().items()}
-    writer.check_settings(**given)
+    values = {key: _or(value, None) for key, value in settings._asdict().items()}
+    writer.check_settings(**values)
     if all(isinstance(value, UnsetType) for value in settings):
         raise InvalidInput(
-            f"stream {name!r}: there is no setting to change",
-            hint="Pass a time to live, an end, or a retention.",
+            f"stream {name!r}: no setting to change",
+            hint="Pass a ttl, expires_at_ms or a retention.",
         )
 
 
 def change(txn: Transaction, name: str, settings: Settings, now: StreamClock) -> StreamInfo:
-    """Change the settings of a stream. Return it with the new ones."""
-    info = writer.living(txn, name, now)
+    """Change the settings of a stream, and return its new metadata."""
+    info = writer.get_stream(txn, name, now)
     ttl, end = info.ttl_seconds, info.expires_at_ms
     fixed = end if ttl is None else None
     if not isinstance(settings.ttl_seconds, UnsetType):

@@ -1,4 +1,4 @@
-"""Bounded slices of the log of one stream: each leaves it in a transaction of its own."""
+"""Bounded slices of the log of one stream, each deleted in its own transaction."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SQL = load_queries("fourfold.models.streams")
 
 
 class Slice(NamedTuple):
-    """The first records of a stream in the log. `through` is None when there are none."""
+    """The first records of a stream in the log; `through` is None if there are none."""
 
     through: int | None
     rows: int
@@ -19,7 +19,7 @@ class Slice(NamedTuple):
 
 
 def next_slice(snapshot: ReadTransaction, sid: int, through: int, rows_max: int) -> Slice:
-    """Return the first records up to the offset `through`, as many as one transaction removes."""
+    """Return the first records up to the offset `through` that one transaction deletes."""
     params = (sid, through, rows_max)
     row = snapshot.one(_SQL.slice_of_rows, params) or (None, 0, 0)
     if row[2] > limits.ARCHIVE_TRIM_BYTES:
@@ -28,7 +28,7 @@ def next_slice(snapshot: ReadTransaction, sid: int, through: int, rows_max: int)
 
 
 def drop_below(txn: Transaction, sid: int, offset: int) -> None:
-    """Delete the records below an offset from the log. The caller moves the counters."""
+    """Delete the records below an offset from the log; the caller updates the counters."""
     txn.execute(_SQL.trim_records, (sid, offset))
     txn.execute(_SQL.trim_places, (sid, offset))
     txn.execute(_SQL.trim_recent_places, (sid, offset))

@@ -1,4 +1,4 @@
-"""One stream by its name: append, read, follow, fork, and what it asks of its records."""
+"""Handle of one stream: append, read, follow, fork, schema and profile."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from fourfold.models.streams.append import Append
 from fourfold.models.streams.archive.indexes import fields
 from fourfold.models.streams.profiles import Profile
 from fourfold.models.streams.records import Appended, Chunk, Producer, RecordFilter, StreamInfo
-from fourfold.models.streams.rules import UNCHANGED, FieldsGiven, KeyGiven
+from fourfold.models.streams.rules import UNCHANGED, FieldsChange, KeyChange
 from fourfold.models.streams.settings import Setting, Settings
-from fourfold.models.streams.validation import show_offset
+from fourfold.models.streams.validation import format_offset
 from fourfold.models.streams.writer import Fork
 
 if TYPE_CHECKING:
@@ -28,22 +28,24 @@ if TYPE_CHECKING:
 def sought(
     key: str | bytes | None = None, where: tuple[str, Any] | None = None
 ) -> RecordFilter | None:
-    """What a read by key asks for; None when it asks for everything."""
+    """Return the filter of a read by key, or None for all records."""
     if key is not None and where is not None:
-        raise InvalidInput("a read is by routing key or by a field, not both")
+        raise InvalidInput("pass key or where, not both")
     if key is not None:
         return RecordFilter(validation.check_key(key))
     if where is None:
         return None
     field, value = where
-    found = fields.key_of_value(value)
-    if found is None:
-        raise InvalidInput(f"a field is sought by text, a number, true, false or null: {field!r}")
-    return RecordFilter(found, fields.check_field(field))
+    encoded = fields.key_of_value(value)
+    if encoded is None:
+        raise InvalidInput(
+            f"field {field!r}: value must be text, a number, a boolean or null, got {value!r:.80}"
+        )
+    return RecordFilter(encoded, fields.check_field(field))
 
 
 class Stream:
-    """One stream by its name. It holds nothing open."""
+    """A handle of one stream, by its name. It holds no resources."""
 
     def __init__(self, streams: Streams, name: str) -> None:
         self._streams = streams
@@ -51,6 +53,7 @@ class Stream:
 
     @property
     def info(self) -> StreamInfo:
+        """The metadata of the stream."""
         return self._streams.info(self.name)
 
     def append(
@@ -93,9 +96,7 @@ class Stream:
         close: bool = False,
         key: str | bytes | None = None,
     ) -> Appended:
-        """Append records as bytes; in a JSON stream they are JSON text, of which an array becomes
-        one message for each element.
-        """
+        """Append records as bytes; an array of JSON text becomes one message per element."""
         data = [records] if isinstance(records, bytes) else list(records)
         for item in data:
             if not isinstance(item, bytes):
@@ -119,7 +120,7 @@ class Stream:
         return await self._streams.append_async(self.name, request)
 
     def close(self) -> Appended:
-        """No more appends; readers learn that they have reached the end."""
+        """Close the stream: it accepts no more appends, and readers receive an end marker."""
         return self._streams.append(self.name, Append((), None, close=True))
 
     def read(
@@ -130,18 +131,21 @@ class Stream:
         key: str | bytes | None = None,
         where: tuple[str, Any] | None = None,
     ) -> Chunk:
-        """The next records behind an offset: all, those with a routing key, or the JSON messages
-        `where` a field has a value. By key, a chunk may have no record and not reach the end.
+        """Return the records after `offset`: all, those with `key`, or those that match `where`.
+
+        `where` is a field of JSON messages and its value. A chunk of a read by `key` or `where`
+        may be empty and end before the stream does: continue until it is `up_to_date`.
         """
-        most = limits.STREAM_READ_RECORDS if limit is None else limit
-        asked = sought(key, where)
-        return self._streams.read(self.name, offset, records_max=most, sought=asked)[1]
+        records_max = limits.STREAM_READ_RECORDS if limit is None else limit
+        record_filter = sought(key, where)
+        _, chunk = self._streams.read(
+            self.name, offset, records_max=records_max, sought=record_filter
+        )
+        return chunk
 
     def fork(self, name: str, at: str | int | None = None, *, sub_offset: int = 0) -> Stream:
-        """A new stream that shares everything up to an offset, the end if not given, and then goes
-        its own way. Nothing is copied.
-        """
-        offset = at if at is None or type(at) is int else validation.read_offset(at)
+        """Create a stream that shares the records before `at`, by default all, without copying."""
+        offset = at if at is None or type(at) is int else validation.parse_offset(at)
         return self._streams.create(name, fork=Fork(self.name, offset, sub_offset))
 
     def configure(
@@ -152,16 +156,16 @@ class Stream:
         retention_seconds: Setting = UNCHANGED,
         retention_bytes: Setting = UNCHANGED,
     ) -> StreamInfo:
-        """Change the lifetime or the retention of the stream. Return it with its new settings.
+        """Change the lifetime or the retention of the stream, and return its new metadata.
 
-        None removes a setting; what is not given stays as it is. A time to live and a fixed end
-        replace each other. What retention has trimmed stays trimmed.
+        None removes a setting; omitted settings do not change. A TTL and a fixed expiry replace
+        each other. Trimmed records stay trimmed.
         """
         settings = Settings(ttl, expires_at_ms, retention_seconds, retention_bytes)
         return self._streams.configure(self.name, settings)
 
     def schema(self) -> Registry:
-        """The schemas of the stream, and what else is declared of its messages."""
+        """Return the schema registry: versions, lenses, routing key and search fields."""
         return self._streams.schemas.get(self.name)
 
     def set_schema(
@@ -169,18 +173,19 @@ class Stream:
         schema: Any = UNCHANGED,
         *,
         lens: Any = None,
-        routing_key: KeyGiven = UNCHANGED,
-        search: FieldsGiven = UNCHANGED,
+        routing_key: KeyChange = UNCHANGED,
+        search: FieldsChange = UNCHANGED,
     ) -> Registry:
-        """A new version of the schema, with a lens that brings messages of the version before into
-        it; and where messages have their routing key, and by which fields they are found. What is
-        not given stays as it is.
+        """Add a schema version, or set the routing key or the search fields.
+
+        `lens` converts messages of the previous version; `routing_key` is where messages contain
+        their key, `search` the fields to find them by. Omitted parts do not change.
         """
         change = rules.registry_change(schema, lens, routing_key, search)
         return self._streams.schemas.put(self.name, change)
 
     def profile(self) -> Profile:
-        """What the stream is used as."""
+        """Return the profile of the stream."""
         return self._streams.profiles.get(self.name)
 
     def set_profile(
@@ -191,11 +196,13 @@ class Stream:
         redact: Sequence[str] | None = None,
         routing_key: Sequence[str] | None = None,
     ) -> Profile:
-        """Use the stream as something: "generic", "state-protocol" (with `touch`), or "evlog" (with
-        `redact` and `routing_key`). What is not given is as it is by default.
+        """Set the profile of the stream; omitted options have their defaults.
+
+        The kind is "generic", "state-protocol" (with `touch`), or "evlog" (with `redact` and
+        `routing_key`).
         """
-        given = rules.profile(kind, touch, redact, routing_key)
-        return self._streams.profiles.put(self.name, given)
+        profile = rules.profile(kind, touch, redact, routing_key)
+        return self._streams.profiles.put(self.name, profile)
 
     def follow(
         self,
@@ -204,8 +211,10 @@ class Stream:
         timeout: float | None = None,
         key: str | bytes | None = None,
     ) -> Iterator[Chunk]:
-        """Chunk by chunk, waiting for more; it ends with the stream, or after `timeout` seconds
-        without anything new. With `key`, the records with that routing key.
+        """Yield chunks and wait for more, until the stream is closed.
+
+        Ends after `timeout` seconds without new records. With `key`, only the records with that
+        routing key.
         """
         at = offset
         while True:
@@ -224,7 +233,7 @@ class Stream:
                 return
 
     def _wait(self, chunk: Chunk, count: int, until: float | None) -> bool:
-        """Wait until the stream is not where a chunk ended; False when the time is over."""
+        """Wait for records after a chunk; return False on timeout."""
         while True:
             left = None if until is None else until - time.monotonic()
             if left is not None and left <= 0:
@@ -235,13 +244,13 @@ class Stream:
             self._streams.notifier.wait(count, pause)
             count = self._streams.notifier.count
             info = self.info
-            if info.closed or chunk.offset != show_offset(
+            if info.closed or chunk.offset != format_offset(
                 info.next_offset, info.incarnation_number
             ):
                 return True
 
     async def follow_async(self, offset: str | int = validation.START) -> AsyncIterator[Chunk]:
-        """The same for coroutines, until the stream is closed."""
+        """Yield chunks and wait for more, until the stream is closed."""
         at = offset
         with self._streams.notifier.listen(self.name) as listener:
             while True:
@@ -274,9 +283,7 @@ class Stream:
 
 
 def _values(values: Any, info: StreamInfo) -> list[Any]:
-    """Return what becomes one record each. Iterables other than lists must contain bytes, unless
-    the stream is JSON.
-    """
+    """Return the values that become records; iterables of a non-JSON stream hold bytes."""
     if isinstance(values, bytes | bytearray | memoryview | str | dict):
         return [values]
     if isinstance(values, Iterable):

@@ -5,8 +5,8 @@
     for chunk in stream.follow(): ...
 
 An append that returned is on disk. A stream is read by offsets, which are text that sorts; `-1` is
-the earliest kept record, `now` the end. Every call that has a name like `..._async` is for
-coroutines; appends of coroutines share commits.
+the earliest retained record, `now` the end. Methods named `..._async` are for coroutines; appends
+of coroutines share commits.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from fourfold.models.streams import (
 from fourfold.models.streams.append import (
     Append,
     Appender,
-    Asked,
     Batch,
     Batches,
+    OnOutcome,
     Outcome,
-    Tell,
+    StreamAppend,
     check,
-    settle,
-    settle_first,
+    complete,
+    publish_first,
 )
 from fourfold.models.streams.archive.status import archived
 from fourfold.models.streams.expiry import Uses
@@ -87,23 +87,23 @@ class Streams:
         self.database = database
         self.clock = clock
         self.cold = cold
-        """Reads what is in segments, and no longer in the log."""
-        self.settle: Callable[[str], None] | None = None
-        """Publishes a stream before the caller who changed it hears of that, if it shall be so."""
+        """Reader of records that are in segments only."""
+        self.publish_on_write: Callable[[str], None] | None = None
+        """Publishes a changed stream before the call returns; None when writes do not wait."""
         self.unpublished: Callable[[], Mapping[str, FourfoldError]] | None = None
-        """Why streams cannot be published, by name, where they are published from here."""
+        """Errors of streams that could not be published, by name; None without an archive."""
         self.notifier = Notifier()
         self.sweep_failure: FourfoldError | None = None
-        """Why the last sweep in the background failed, if it did."""
+        """Error of the last background sweep, or None if it succeeded."""
         self._uses = Uses()
-        self.subscriptions = Subscriptions(database, self.moment, self.notifier)
+        self.subscriptions = Subscriptions(database, self.read_clock, self.notifier)
         self.schemas = Schemas(self)
         self.profiles = Profiles(self)
         self.touches = Touches(self)
         self._appender = Appender()
         self._batches = Batches(self._append_all, self._submit)
 
-    # Whole streams
+    # Streams
 
     def create(
         self,
@@ -118,8 +118,12 @@ class Streams:
         retention_seconds: int | None = None,
         retention_bytes: int | None = None,
     ) -> Stream:
-        """A new stream; the same one again when it is there and is like that."""
-        wanted = StreamOptions(
+        """Create a stream, or return the existing one if its settings match.
+
+        Raises:
+            AlreadyExists: a stream of that name has other settings.
+        """
+        options = StreamOptions(
             name,
             content_type,
             ttl,
@@ -129,146 +133,153 @@ class Streams:
             retention_seconds,
             retention_bytes,
         )
-        self.make(wanted, body)
+        self.create_with_options(options, body)
         return Stream(self, name)
 
-    def make(self, wanted: StreamOptions, body: bytes = b"") -> CreateResult:
-        """The same with everything said, and whether the stream is new."""
-        work = self._making(wanted, body)
-        made = None
-        while made is None:
-            point = self._measure(wanted)
-            made = self.database.transact(partial(work, point), size=len(body))
-        if self.settle is not None:
-            self.settle(wanted.name)
-        return made
+    def create_with_options(self, options: StreamOptions, body: bytes = b"") -> CreateResult:
+        """Create a stream from `options`; `result.created` is False if it existed."""
+        work = self._creating(options, body)
+        result = None
+        while result is None:
+            point = self._measure(options)
+            result = self.database.transact(partial(work, point), size=len(body))
+        if self.publish_on_write is not None:
+            self.publish_on_write(options.name)
+        return result
 
-    async def make_async(self, wanted: StreamOptions, body: bytes = b"") -> CreateResult:
-        work = self._making(wanted, body)
-        made = point = None
-        while made is None:
-            if forks.is_measured(wanted):
-                point = await asyncio.to_thread(self._measure, wanted)
-            made = await self.database.transact_async(partial(work, point), size=len(body))
-        if self.settle is not None:
-            await asyncio.to_thread(self.settle, wanted.name)
-        return made
+    async def create_with_options_async(
+        self, options: StreamOptions, body: bytes = b""
+    ) -> CreateResult:
+        """Create a stream from `options`; `result.created` is False if it existed."""
+        work = self._creating(options, body)
+        result = point = None
+        while result is None:
+            if forks.is_measured(options):
+                point = await asyncio.to_thread(self._measure, options)
+            result = await self.database.transact_async(partial(work, point), size=len(body))
+        if self.publish_on_write is not None:
+            await asyncio.to_thread(self.publish_on_write, options.name)
+        return result
 
-    def _making(
-        self, wanted: StreamOptions, body: bytes
+    def _creating(
+        self, options: StreamOptions, body: bytes
     ) -> Callable[[ForkPoint | None, Transaction], CreateResult | None]:
-        checked = writer.check_wanted(wanted)
+        checked = writer.check_options(options)
         records = []
         if body:
             kind = checked.content_type or "application/octet-stream"
             records = json_messages.split(body, kind, empty_list=True)
 
         def work(point: ForkPoint | None, txn: Transaction) -> CreateResult | None:
-            made = writer.create(txn, checked, records, self.moment(), point)
+            result = writer.create(txn, checked, records, self.read_clock(), point)
             self.notifier.notify_on_commit(txn, (checked.name,))
-            return made
+            return result
 
         return work
 
-    def _measure(self, wanted: StreamOptions) -> ForkPoint | None:
-        """Measure a fork before it is made, as an open transaction of this thread sees it."""
+    def _measure(self, options: StreamOptions) -> ForkPoint | None:
+        """Find the fork point before the write, within an open transaction of this thread."""
         read = self.database.write if self.database.in_transaction() else self.database.read
         try:
-            return forks.measure(read, wanted, self.moment)
+            return forks.measure(read, options, self.read_clock)
         except reader.NotInTheLog:
             pass
-        return forks.measure(read, wanted, self.moment, self._segments())
+        return forks.measure(read, options, self.read_clock, self._segments())
 
     def open(self, name: str) -> Stream:
-        """A stream that is there; NotFound when it is not."""
+        """Return a handle of an existing stream.
+
+        Raises:
+            NotFound: there is no stream of that name.
+        """
         self.info(name)
         return Stream(self, name)
 
     def info(self, name: str) -> StreamInfo:
-        """What is known of a stream. Looking does not count as a use."""
+        """Return the metadata of a stream, without extending its TTL."""
         validation.check_name(name)
         with self.database.read() as snapshot:
-            return writer.living(snapshot, name, self.moment())
+            return writer.get_stream(snapshot, name, self.read_clock())
 
     def list(
         self, *, prefix: str = "", after: str = "", limit: int = 1000
     ) -> tuple[StreamInfo, ...]:
-        """Streams in the order of their names."""
-        now, end = self.moment(), validation.behind(prefix)
-        found: builtins.list[StreamInfo] = []
+        """Return streams with a name prefix in name order, at most `limit` after `after`."""
+        now, end = self.read_clock(), validation.prefix_upper_bound(prefix)
+        infos: builtins.list[StreamInfo] = []
         with self.database.read() as snapshot:
-            # Those whose time is over leave room on the page for those behind them.
-            while len(found) < limit:
-                wanted = limit - len(found)
+            # Expired streams do not count, so fill the page with the streams after them.
+            while len(infos) < limit:
+                missing = limit - len(infos)
                 rows = snapshot.all(
-                    SQL.streams_after, (validation.stored(after), prefix, end, wanted)
+                    SQL.streams_after, (validation.check_storable(after), prefix, end, missing)
                 )
                 page = [writer.info_of(row) for row in rows]
-                found += [each for each in page if not writer.is_expired(each, now)]
-                if len(page) < wanted:
+                infos += [info for info in page if not writer.is_expired(info, now)]
+                if len(page) < missing:
                     break
                 after = page[-1].name
-        return tuple(found)
+        return tuple(infos)
 
     def details(self, name: str) -> Details:
-        """What is known of a stream, and what is counted of it."""
+        """Return the metadata of a stream with its counters and archive status."""
         validation.check_name(name)
         with self.database.read() as snapshot:
-            info = writer.living(snapshot, name, self.moment())
-            counted = snapshot.one(SQL.details, (info.sid,)) or ()
-            return Details._make((info, *counted, archived(snapshot, name)))
+            info = writer.get_stream(snapshot, name, self.read_clock())
+            counts = snapshot.one(SQL.details, (info.sid,)) or ()
+            return Details._make((info, *counts, archived(snapshot, name)))
 
     def delete(self, name: str) -> None:
-        """Delete a stream. One that has forks can no longer be used, but they go on reading it.
+        """Delete a stream; its forks stay readable.
 
-        The name is free at once, in this and every other thread. What a large stream leaves is
-        trimmed in small transactions before this returns; `sweep` goes on if it is interrupted.
+        The name is free at once, in every thread. The rows of a large stream are trimmed in small
+        transactions before this returns; if interrupted, `sweep` continues.
         """
         self.database.transact(self._deleting(name))
         if failpoints.armed:
             failpoints.hit("streams.delete.buried")
         self.database.drop_migration_backups()
-        if self.settle is not None:
-            self.settle(name)
+        if self.publish_on_write is not None:
+            self.publish_on_write(name)
         while self.trim_deleted():
             pass
 
     async def delete_async(self, name: str) -> None:
-        """Delete a stream. What a large one leaves is trimmed by the next sweeps."""
+        """Delete a stream; the next sweeps trim the rows of a large one."""
         await self.database.transact_async(self._deleting(name))
         self.database.drop_migration_backups()
-        if self.settle is not None:
-            await asyncio.to_thread(self.settle, name)
+        if self.publish_on_write is not None:
+            await asyncio.to_thread(self.publish_on_write, name)
 
     def _deleting(self, name: str) -> Callable[[Transaction], None]:
         validation.check_name(name)
 
         def work(txn: Transaction) -> None:
-            writer.delete(txn, name, self.moment())
+            writer.delete(txn, name, self.read_clock())
             self.notifier.notify_on_commit(txn, (name,))
 
         return work
 
     def configure(self, name: str, settings: Settings) -> StreamInfo:
-        """Change the lifetime or the retention of a stream. Return it with its new settings."""
+        """Change the lifetime or the retention of a stream, and return its new metadata."""
         info = self.database.transact(self._configuring(name, settings))
-        if self.settle is not None:
-            self.settle(name)
+        if self.publish_on_write is not None:
+            self.publish_on_write(name)
         return info
 
     async def configure_async(self, name: str, settings: Settings) -> StreamInfo:
-        """Change the lifetime or the retention of a stream. Return it with its new settings."""
+        """Change the lifetime or the retention of a stream, and return its new metadata."""
         info = await self.database.transact_async(self._configuring(name, settings))
-        if self.settle is not None:
-            await asyncio.to_thread(self.settle, name)
+        if self.publish_on_write is not None:
+            await asyncio.to_thread(self.publish_on_write, name)
         return info
 
     def _configuring(self, name: str, settings: Settings) -> Callable[[Transaction], StreamInfo]:
         check_settings(name, settings)
 
         def work(txn: Transaction) -> StreamInfo:
-            info = change_settings(txn, name, settings, self.moment())
-            # Live readers look at the stream again, and not only at what is appended to it.
+            info = change_settings(txn, name, settings, self.read_clock())
+            # Wake live readers so that they read the new settings, not only new records.
             self.notifier.notify_on_commit(txn, (name,))
             return info
 
@@ -277,52 +288,55 @@ class Streams:
     # Appending
 
     def append(self, name: str, request: Append) -> Appended:
-        """Append to a stream; it returns when that is on disk."""
+        """Append to a stream; return once the records are on disk."""
         size = self._check(name, request)
-        asked = [(name, request)]
-        done = self.database.transact(lambda txn: self._append_all(txn, asked), size=size)[0]
-        if isinstance(done, FourfoldError):
-            raise done
-        if self.settle is not None:
-            self.settle(name)
-        return done
+        appends = [(name, request)]
+        outcome = self.database.transact(lambda txn: self._append_all(txn, appends), size=size)[0]
+        if isinstance(outcome, FourfoldError):
+            raise outcome
+        if self.publish_on_write is not None:
+            self.publish_on_write(name)
+        return outcome
 
     async def append_async(self, name: str, request: Append) -> Appended:
-        """The same for coroutines."""
+        """Append to a stream; return once the records are on disk."""
         future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
-        self.append_soon(name, request, partial(settle, future))
+        self.append_soon(name, request, partial(complete, future))
         return await future
 
     def append_soon(
         self,
         name: str,
         request: Append,
-        tell: Tell,
+        on_outcome: OnOutcome,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        """The same for callbacks of a running event loop, which may say which one that is: `tell`
-        is called with what came of it, or with the error.
+        """Append to a stream and call `on_outcome` with the result or the error.
+
+        The callback variant of `append_async`. `loop` defaults to the running event loop.
         """
         size = self._check(name, request)
-        if self.settle is not None:
-            tell = partial(settle_first, self.settle, name, tell)
-        self._batches.add(name, request, size, tell, loop or asyncio.get_running_loop())
+        if self.publish_on_write is not None:
+            on_outcome = partial(publish_first, self.publish_on_write, name, on_outcome)
+        self._batches.add(name, request, size, on_outcome, loop or asyncio.get_running_loop())
 
     def _check(self, name: str, request: Append) -> int:
         if not self._appender.knows(name):
             validation.check_name(name)
         return check(name, request)
 
-    def _append_all(self, txn: Transaction, asked: Sequence[Asked]) -> builtins.list[Outcome]:
-        now = self.moment()
-        outcomes = self._appender.append(txn, asked, now)
-        names = {name for name, _ in asked}
-        said = {}
+    def _append_all(
+        self, txn: Transaction, appends: Sequence[StreamAppend]
+    ) -> builtins.list[Outcome]:
+        now = self.read_clock()
+        outcomes = self._appender.append(txn, appends, now)
+        names = {name for name, _ in appends}
+        notices = {}
         if self.notifier.has_listeners():
             for name in filter(self.notifier.has_listeners, names):
-                sid = self._appender.sid_said(name)
-                said[name] = sid and feed.of(asked, outcomes, name, sid, now.ms)
-        self.notifier.notify_on_commit(txn, names, said)
+                sid = self._appender.notice_sid(name)
+                notices[name] = sid and feed.make_notice(appends, outcomes, name, sid, now.ms)
+        self.notifier.notify_on_commit(txn, names, notices)
         return outcomes
 
     def _submit(self, batch: Batch) -> asyncio.Future[builtins.list[Outcome]]:
@@ -339,10 +353,10 @@ class Streams:
         bytes_max: int = limits.STREAM_READ_BYTES,
         sought: RecordFilter | None = None,
     ) -> tuple[StreamInfo, Chunk]:
-        """Read the next part of a stream from an offset; with `sought`, of the records with a key.
+        """Return the next chunk of a stream from an offset; `sought` selects records by key.
 
         A read by key examines a bounded part of the stream: a chunk may have no records and end
-        before the stream does. Go on from its `next_offset` until it is `up_to_date`.
+        before the stream does. Continue from its `offset` until it is `up_to_date`.
         """
         try:
             return self._read(name, offset, records_max, bytes_max, None, sought)
@@ -358,10 +372,10 @@ class Streams:
         records_max: int = limits.STREAM_READ_RECORDS,
         sought: RecordFilter | None = None,
     ) -> tuple[StreamInfo, Chunk]:
-        """Read the next part of a stream from an offset, as `read` does.
+        """Return the next chunk of a stream from an offset, without blocking the event loop.
 
-        A few records of the log are read at once; everything else, and every search by a field, in
-        another thread, so that the event loop goes on.
+        A few records of the log are read directly; longer reads and searches by a field run in
+        another thread.
         """
         if sought is None or sought.field is None:
             count = min(records_max, limits.STREAM_SHORT_READ_RECORDS)
@@ -382,7 +396,11 @@ class Streams:
         records_max: int = limits.STREAM_READ_RECORDS,
         bytes_max: int = limits.STREAM_READ_BYTES,
     ) -> tuple[StreamInfo, Chunk]:
-        """The same if it is in the log; `reader.NotInTheLog` when some of it is in segments."""
+        """Return the next chunk of a stream from an offset, from the log only.
+
+        Raises:
+            reader.NotInTheLog: some of the records are in segments.
+        """
         return self._read(name, offset, records_max, bytes_max, None)
 
     def _read(  # noqa: PLR0917 - a read, and what it may read from
@@ -399,65 +417,70 @@ class Streams:
         searches = sought is not None and sought.field is not None
         read = self.database.read_in_background if searches else self.database.read
         with read() as snapshot:
-            info = writer.living(snapshot, name, self.moment())
-            most: dict[str, Any] = {"records_max": records_max, "bytes_max": bytes_max}
+            info = writer.get_stream(snapshot, name, self.read_clock())
+            bounds: dict[str, Any] = {"records_max": records_max, "bytes_max": bytes_max}
             if sought is None:
-                found = reader.chunk(snapshot, info, offset, **most, cold=cold)
+                chunk = reader.read_chunk(snapshot, info, offset, **bounds, cold=cold)
             else:
-                found = reader.sought_chunk(snapshot, info, offset, sought, **most, cold=cold)
+                chunk = reader.read_matching(snapshot, info, offset, sought, **bounds, cold=cold)
         self.touch(info)
-        return info, found
+        return info, chunk
 
     def _segments(self) -> ColdRecords:
         if self.cold is None:
             raise Refused(
-                "some of the records are in segments, and there is no object store to read",
-                hint="Open the store with `fourfold.open`: it knows where the objects are.",
+                "cannot read records in segments without an object store",
+                hint="Open the store with `fourfold.open`, which connects the object store.",
             )
         return self.cold
 
     def page(
         self, name: str, offset: str | int = validation.START, *, records_max: int | None = None
     ) -> tuple[StreamInfo, Chunk]:
-        """The same, without the records: `piece` reads them, as many as fit in memory at a time."""
+        """Return the bounds of the next chunk without its records; `read_joined` reads them."""
         validation.check_name(name)
         with self.database.read() as snapshot:
-            info = writer.living(snapshot, name, self.moment())
-            found = reader.page(snapshot, info, offset, records_max)
+            info = writer.get_stream(snapshot, name, self.read_clock())
+            chunk = reader.plan_chunk(snapshot, info, offset, records_max)
         self.touch(info)
-        return info, found
+        return info, chunk
 
-    def piece(self, info: StreamInfo, start: int, end: int) -> tuple[bytes, int]:
-        """Some of the records from `start` up to `end`, joined as a body has them; and the offset
-        to go on from.
+    def read_joined(self, info: StreamInfo, start: int, end: int) -> tuple[bytes, int]:
+        """Return records from `start` on, joined as a response body, and the next offset.
+
+        As many records as fit in memory are read, and none from `end` on.
         """
         try:
-            return self.piece_of_log(info, start, end)
+            return self.read_joined_from_log(info, start, end)
         except reader.NotInTheLog:
             pass
         with self.database.read() as snapshot:
-            return reader.joined(snapshot, info, start, end, self._segments())
+            return reader.read_joined(snapshot, info, start, end, self._segments())
 
-    def piece_of_log(self, info: StreamInfo, start: int, end: int) -> tuple[bytes, int]:
-        """The same if it is in the log; `reader.NotInTheLog` when some of it is in segments."""
+    def read_joined_from_log(self, info: StreamInfo, start: int, end: int) -> tuple[bytes, int]:
+        """Return records from `start` on as `read_joined` does, from the log only.
+
+        Raises:
+            reader.NotInTheLog: some of the records are in segments.
+        """
         with self.database.read() as snapshot:
-            return reader.joined(snapshot, info, start, end)
+            return reader.read_joined(snapshot, info, start, end)
 
     def state(self, name: str) -> dict[fold.Key, Any]:
-        """The newest value of each key of a state stream."""
+        """Return the newest value of each key of a state stream."""
         validation.check_name(name)
         state: dict[fold.Key, Any] = {}
         with self.database.read(deadline_s=float("inf")) as snapshot:
-            info = writer.living(snapshot, name, self.moment())
+            info = writer.get_stream(snapshot, name, self.read_clock())
             ends = info.first_offset, info.next_offset
-            found = reader.records(snapshot, info, *ends, self.cold)
-            for record in rules.promoted(snapshot, info, found):
+            stored = reader.records(snapshot, info, *ends, self.cold)
+            for record in rules.promote_records(snapshot, info, stored):
                 try:
                     fold.apply(state, json_messages.decode(record.payload))
                 except msgspec.DecodeError as error:
-                    # JSON, but with something that no program reads as a value: 1e400.
+                    # Valid JSON with a number that no decoder can represent, such as 1e400.
                     raise CorruptData(
-                        f"record {record.offset} of {name!r} cannot be read: {error}"
+                        f"stream {name!r}: cannot decode record {record.offset}: {error}"
                     ) from None
         self.touch(info)
         return state
@@ -465,46 +488,47 @@ class Streams:
     # Time
 
     def touch(self, info: StreamInfo) -> None:
-        """A use of a stream moves its end on, where it has a time to live. This is kept in memory,
-        and written down by `sweep` and with the next append.
+        """Extend the TTL of a stream, if it has one.
+
+        Buffered in memory; written by `sweep` and by the next append.
         """
         if info.ttl_seconds is not None:
-            self._uses.note(info.sid, self.clock())
+            self._uses.record(info.sid, self.clock())
 
-    def moment(self) -> StreamClock:
-        """Now, as transactions see it."""
+    def read_clock(self) -> StreamClock:
+        """Return the current time and the uses of streams that are not written yet."""
         return StreamClock(self.clock(), self._uses.times)
 
     def sweep(self, limit: int = limits.SWEEP_STREAMS) -> int:
-        """Write down the uses of streams, delete those that expired, and trim what is not retained
-        and, up to a bound, what deleted streams left; return how many expired.
+        """Delete expired streams and trim what is not retained; return how many expired.
+
+        Writes the buffered uses of streams first, and trims a bounded number of rows of deleted
+        streams.
         """
-        self._uses.write_down(self.database)
+        self._uses.flush(self.database)
         removed = expiry.expire(self, limit)
         expiry.retain(self, limit)
         self.trim_deleted()
-        self.touches.write_down()
+        self.touches.flush()
         self.touches.retire(self.clock())
         return removed
 
     def trim_deleted(self, slices: int = limits.SWEEP_SLICES) -> bool:
-        """Trim what deleted streams left, in at most so many transactions; return True while
-        there is more.
-        """
+        """Trim rows of deleted streams in at most `slices` transactions; True if more are left."""
         return expiry.trim_deleted(self, slices)
 
     def candidates(self, pending_bytes: int, limit: int = 32) -> tuple[tuple[str, int, int], ...]:
-        """Streams with at least so many bytes that are in no segment yet: (name, rows, bytes)."""
+        """Return (name, rows, bytes) of streams with at least `pending_bytes` not in segments."""
         with self.database.read() as snapshot:
             rows = snapshot.all(SQL.candidates, (pending_bytes, limit))
             return tuple((str(row[0]), int(row[1]), int(row[2])) for row in rows)
 
     def totals(self) -> Totals:
-        """How much there is in all."""
+        """Count the streams, records and bytes of the store."""
         with self.database.read() as snapshot:
             return Totals._make(snapshot.one(SQL.totals) or (0, 0, 0))
 
     def verify(self) -> Sequence[str]:
-        """What contradicts the invariants of the streams; empty when all is well."""
+        """Return the violated invariants of the streams; empty if there are none."""
         with self.database.read_in_background() as snapshot:
             return problems(snapshot)

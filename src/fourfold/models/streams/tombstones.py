@@ -1,11 +1,11 @@
-"""Tombstones: a deleted stream is gone at once, and its rows are trimmed in slices.
+"""Tombstones: a deleted stream disappears at once, and its rows are trimmed in slices.
 
-    delete ──> [ row of the stream out, tombstone in, first slice ] ──> slice ──> ... ──> nothing
+    delete ──> [ drop the stream, add a tombstone, trim a slice ] ──> slice ──> ... ──> done
 
-The first transaction frees the name and hides every record: whatever is found by a name is dropped
-with the row of the stream. What is left is found by the `sid` alone, which no other stream ever
-gets, so a stream made under the same name shares nothing with it. A process that is killed between
-two slices leaves the tombstone, and the next sweep goes on.
+The first transaction frees the name and hides every record: rows that are found by name are dropped
+with the row of the stream. The rest is found by the `sid` alone, which is never reused, so a new
+stream of that name shares nothing with it. If the process is killed between two slices, the
+tombstone stays and the next sweep continues.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _SQL = load_queries("fourfold.models.streams")
 
 
 def bury(txn: Transaction, info: StreamInfo, now_ms: int) -> None:
-    """Delete a stream and trim the first slice of it: all of it, if it is small."""
+    """Delete a stream and trim its first slice, which is all of a small stream."""
     txn.execute(_SQL.add_tombstone, (info.sid, info.name, now_ms))
     txn.execute(_SQL.drop_stream, (info.sid,))
     trim(txn, info.sid)
 
 
 def trim(txn: Transaction, sid: int) -> bool:
-    """Delete the next slice of a deleted stream; return True once nothing of it is left."""
-    found = slices.next_slice(txn, sid, limits.INTEGER_MAX, limits.STREAM_TRIM_ROWS)
-    if found.through is not None:
-        slices.drop_below(txn, sid, found.through + 1)
+    """Trim the next slice of a deleted stream; return True once nothing is left."""
+    part = slices.next_slice(txn, sid, limits.INTEGER_MAX, limits.STREAM_TRIM_ROWS)
+    if part.through is not None:
+        slices.drop_below(txn, sid, part.through + 1)
     txn.execute(_SQL.trim_producers, (sid, limits.STREAM_TRIM_ROWS))
     if txn.value(_SQL.has_rows, (sid,)):
         return False

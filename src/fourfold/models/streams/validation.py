@@ -1,4 +1,4 @@
-"""Names, content types and offsets of streams: how they look, and what is refused. Pure."""
+"""Names, content types and offsets of streams: formats and checks. Pure."""
 
 from __future__ import annotations
 
@@ -17,58 +17,58 @@ _TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+")
 
 
 def check_name(name: object) -> str:
-    """The name of a stream: any text that a path can carry, except what would climb out of it."""
+    """Return `name` if it is a valid stream name: printable, without empty or dot parts."""
     if (
         not isinstance(name, str)
         or not 0 < len(name.encode("utf-8", "replace")) <= limits.STREAM_NAME_MAX
     ):
         raise InvalidInput(
-            f"the name of a stream is text of 1 to {limits.STREAM_NAME_MAX} bytes, not {name!r:.80}"
+            f"stream name must be text of 1 to {limits.STREAM_NAME_MAX} bytes, got {name!r:.80}"
         )
     parts = name.split("/")
     if any(part in {"", ".", ".."} for part in parts) or not name.isprintable():
         raise InvalidInput(
-            f"{name!r:.80} cannot be the name of a stream",
-            hint="Use printable text; parts between slashes are not empty, '.' or '..'.",
+            f"invalid stream name {name!r:.80}",
+            hint="Use printable text; parts between slashes must not be empty, '.' or '..'.",
         )
     return name
 
 
-def behind(prefix: str) -> str | None:
-    """The first text that sorts after every name with this beginning; None when there is none."""
-    kept = stored(prefix).rstrip(chr(sys.maxunicode))
-    if not kept:
+def prefix_upper_bound(prefix: str) -> str | None:
+    """Return the first text that sorts after every name with `prefix`, or None if there is none."""
+    base = check_storable(prefix).rstrip(chr(sys.maxunicode))
+    if not base:
         return None
-    following = ord(kept[-1]) + 1
-    # What lies between is kept for halves of characters, which are no text.
-    return kept[:-1] + chr(0xE000 if following == 0xD800 else following)
+    following = ord(base[-1]) + 1
+    # U+D800 to U+DFFF are surrogates, which are not valid text.
+    return base[:-1] + chr(0xE000 if following == 0xD800 else following)
 
 
-def stored(text: str) -> str:
-    """Text that can be stored; half a character cannot."""
+def check_storable(text: str) -> str:
+    """Return `text` if it can be stored as UTF-8; a lone surrogate cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise InvalidInput(f"{text!r:.80} holds half a character") from None
+        raise InvalidInput(f"text must not contain a lone surrogate, got {text!r:.80}") from None
     return text
 
 
-def check_content_type(given: object) -> str:
-    """A MIME type, kept as it was given."""
-    if not isinstance(given, str):
-        raise InvalidInput(f"a content type is text, not {given!r:.80}")
-    if not _TYPE.fullmatch(plain_type(given)) or not given.isprintable():
-        raise InvalidInput(f"{given!r:.80} is not a content type")
-    return given.strip()
+def check_content_type(content_type: object) -> str:
+    """Return a MIME type without surrounding blanks, otherwise unchanged."""
+    if not isinstance(content_type, str):
+        raise InvalidInput(f"content type must be text, got {content_type!r:.80}")
+    if not _TYPE.fullmatch(plain_type(content_type)) or not content_type.isprintable():
+        raise InvalidInput(f"invalid content type {content_type!r:.80}")
+    return content_type.strip()
 
 
 def plain_type(content_type: str) -> str:
-    """What two content types are compared by: lower case, without parameters."""
+    """Return a content type for comparison: lower case, without parameters."""
     return content_type.partition(";")[0].strip().lower()
 
 
 class Offset(str):
-    """A place in a stream: the next record to read, and the incarnation that it is a record of.
+    """A place in a stream: the next record to read, and the incarnation it belongs to.
 
     An offset is the text that the protocol uses, so it can be stored and passed back as text, and
     sorts by incarnation and then by record.
@@ -86,7 +86,7 @@ class Offset(str):
     """The incarnation of the stream; 0 for the first stream of a name."""
 
     def __new__(cls, record: int, incarnation_number: int = 0) -> Self:
-        self = super().__new__(cls, show_offset(record, incarnation_number))
+        self = super().__new__(cls, format_offset(record, incarnation_number))
         self.record = record
         self.incarnation_number = incarnation_number
         return self
@@ -103,14 +103,15 @@ class Offset(str):
         return f"Offset({self.record}, {self.incarnation_number})"
 
 
-def show_offset(record: int, incarnation_number: int = 0) -> str:
-    """Format an offset: sorted as text it is sorted by incarnation, and then by record."""
+def format_offset(record: int, incarnation_number: int = 0) -> str:
+    """Format an offset as text that sorts by incarnation, then by record."""
     return f"{incarnation_number:016d}_{record:016d}"
 
 
-def read_offset(text: object) -> Offset | None:
-    """Parse an offset; None is the end of the stream, `now`. `-1` is the all-zero offset, which is
-    the start of every incarnation.
+def parse_offset(text: object) -> Offset | None:
+    """Parse an offset; `now`, the end of the stream, is None.
+
+    `-1` is the all-zero offset, which is the start of every incarnation.
     """
     if isinstance(text, Offset):
         return text
@@ -119,21 +120,21 @@ def read_offset(text: object) -> Offset | None:
             return Offset(0, 0)
         if text == NOW:
             return None
-        if found := _OFFSET.fullmatch(text):
-            return Offset(int(found[2]), int(found[1]))
+        if match := _OFFSET.fullmatch(text):
+            return Offset(int(match[2]), int(match[1]))
     raise InvalidInput(
-        f"{text!r:.80} is not an offset",
-        hint="Use -1 for the beginning, now for the end, or an offset that a read gave you.",
+        f"invalid offset {text!r:.80}",
+        hint="Use -1 for the start, now for the end, or an offset that a read returned.",
     )
 
 
 def check_key(key: str | bytes) -> bytes:
-    """A routing key as it is stored: text as UTF-8, or bytes."""
+    """Return a routing key as the bytes that are stored: text as UTF-8."""
     data = key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key
     if not isinstance(data, bytes) or not data:
-        raise InvalidInput("a routing key is text or bytes, and not empty")
+        raise InvalidInput("routing key must be non-empty text or bytes")
     if len(data) > limits.ROUTING_KEY_MAX:
         raise InvalidInput(
-            f"a routing key has at most {limits.ROUTING_KEY_MAX} bytes, not {len(data)}"
+            f"routing key must have at most {limits.ROUTING_KEY_MAX} bytes, got {len(data)}"
         )
     return data

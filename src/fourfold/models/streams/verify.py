@@ -1,4 +1,4 @@
-"""The invariants of the streams, checked row by row. Each fault names its stream."""
+"""Invariants of the streams, checked row by row. Each problem names its stream."""
 
 from __future__ import annotations
 
@@ -15,57 +15,57 @@ _NAMED_MAX = 20
 
 
 def problems(snapshot: ReadTransaction) -> list[str]:
-    """Everything that is wrong, in plain words; empty when all is well."""
-    found = [
-        f"streams: the counters or offsets of {row[0]!r} do not fit its records"
+    """Return a message for each violated invariant; empty if there are none."""
+    messages = [
+        f"streams: the counters or offsets of {row[0]!r} do not match its records"
         for row in snapshot.all(_SQL.broken_streams, (_NAMED_MAX,))
     ]
-    found += [
-        f"wal: record {row[1]} of stream {row[0]} lies outside of its stream, or has a wrong length"
+    messages += [
+        f"wal: record {row[1]} of stream {row[0]} is outside of its stream, or has a wrong length"
         for row in snapshot.all(_SQL.stray_records, (_NAMED_MAX,))
     ]
-    found += [
-        f"wal: record {row[1]} of stream {row[0]} is not where the index says"
+    messages += [
+        f"wal: record {row[1]} of stream {row[0]} is not at its indexed position"
         for row in snapshot.all(_SQL.lost_records, (_NAMED_MAX,))
     ]
-    found += [
-        f"producer_state: producer {row[1]!r} of stream {row[0]} is of no stream, or has no number"
+    messages += [
+        f"producer_state: producer {row[1]!r} of {row[0]} has no stream, or an invalid number"
         for row in snapshot.all(_SQL.stray_producers, (_NAMED_MAX,))
     ]
-    found += [
-        f"deleted_streams: {row[0]!r} is deleted, and still among the streams"
+    messages += [
+        f"deleted_streams: {row[0]!r} is deleted, but still in streams"
         for row in snapshot.all(_SQL.broken_tombstones, (_NAMED_MAX,))
     ]
-    found += [
-        f"streams: {row[0]!r} was forked from a stream or an offset that is not there"
+    messages += [
+        f"streams: {row[0]!r} was forked from a missing stream or offset"
         for row in snapshot.all(_SQL.broken_forks, (_NAMED_MAX,))
     ]
     wrong = (row[0] for row in snapshot.all(_SQL.wrong_sizes, (_NAMED_MAX,)))
-    found += [
-        f"streams: the size of {name!r} is not that of its records"
+    messages += [
+        f"streams: the size of {name!r} does not match its records"
         for name in islice(chain(wrong, _wrong_forks(snapshot)), _NAMED_MAX)
     ]
-    found += [
-        f"stream_names: {row[0]!r} has an incarnation number that an earlier stream had"
+    messages += [
+        f"stream_names: {row[0]!r} reuses the incarnation number of an earlier stream"
         for row in snapshot.all(_SQL.reused_incarnations, (_NAMED_MAX,))
     ]
-    found += [
-        f"subscription_links: a cursor in {row[0]!r} is of no subscription, or not where it can be"
+    messages += [
+        f"subscription_links: a cursor in {row[0]!r} has no subscription, or an invalid offset"
         for row in snapshot.all(_SUBSCRIPTIONS.broken_links, (_NAMED_MAX,))
     ]
-    found += [
-        f"streams: the rules of {row[0]!r} are missing, or are not what its row says"
+    messages += [
+        f"streams: the rules of {row[0]!r} are missing, or do not match its row"
         for row in snapshot.all(_RULES.unruly_streams, (_NAMED_MAX,))
     ]
-    found += [
-        f"{row[0]}: a row of {row[1]!r}, which does not have such rules"
+    messages += [
+        f"{row[0]}: a row of {row[1]!r}, which has no such rules"
         for row in snapshot.all(_RULES.stray_rules, (_NAMED_MAX,))
     ]
-    return found + verify.problems(snapshot)
+    return messages + verify.problems(snapshot)
 
 
 def _wrong_forks(snapshot: ReadTransaction) -> Iterator[str]:
-    """Yield the forks whose size is not that of what they share and of their own records."""
+    """Yield the forks whose size does not match their shared and own records."""
     source, end, left = None, 0, 0
     for name, shared, sid, offset, source_end, source_size in snapshot.rows(_SQL.fork_sizes):
         if sid != source:

@@ -1,7 +1,7 @@
-"""Writing to streams: each function is the work of one transaction.
+"""Writes to streams: each function runs in one transaction.
 
-A stream is made with its first records, forked, trimmed and removed here; what is appended later is
-the affair of `appending`.
+Streams are created with their first records, forked, trimmed and removed here; later appends are in
+`append`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from fourfold.models.streams.validation import (
     Offset,
     check_content_type,
     check_name,
+    format_offset,
     plain_type,
-    show_offset,
 )
 
 SQL = load_queries("fourfold.models.streams")
@@ -28,15 +28,16 @@ _DELETED = 1
 
 
 class StreamClock(NamedTuple):
-    """Now, and when streams were used last, by sid, as far as that is not written down yet."""
+    """The current time, and the last uses of streams by sid that are not written yet."""
 
     ms: int
     used: Mapping[int, int]
 
 
 class Fork(NamedTuple):
-    """Where a new stream leaves another: behind `offset` records of it, and `sub_offset` more
-    messages, or bytes where there are no messages.
+    """The source of a fork, shared up to `offset` and `sub_offset` more messages.
+
+    In a stream that is not JSON, `sub_offset` counts bytes.
     """
 
     source: str
@@ -45,8 +46,10 @@ class Fork(NamedTuple):
 
 
 class ForkPoint(NamedTuple):
-    """Where a fork leaves the stream `sid` if it asks for the record `asked`: before the record
-    `start`, of which it takes the bytes `partial` as its own. `size` counts all before `start`.
+    """Where a fork of the stream `sid` at the record `asked` diverges.
+
+    It shares the records before `start`, whose bytes are `size`, and copies the first bytes of
+    that record, `partial`.
     """
 
     sid: int
@@ -57,7 +60,7 @@ class ForkPoint(NamedTuple):
 
 
 class StreamOptions(NamedTuple):
-    """What a stream shall be like."""
+    """The settings of a stream to create."""
 
     name: str
     content_type: str | None
@@ -69,22 +72,22 @@ class StreamOptions(NamedTuple):
     retention_bytes: int | None = None
 
 
-def check_wanted(wanted: StreamOptions) -> StreamOptions:
-    """What is asked for, checked before anything is written."""
-    check_name(wanted.name)
+def check_options(options: StreamOptions) -> StreamOptions:
+    """Return the options of a new stream in normal form, or raise InvalidInput."""
+    check_name(options.name)
     check_settings(
-        wanted.ttl_seconds,
-        wanted.expires_at_ms,
-        wanted.retention_seconds,
-        wanted.retention_bytes,
+        options.ttl_seconds,
+        options.expires_at_ms,
+        options.retention_seconds,
+        options.retention_bytes,
     )
-    if wanted.fork is not None:
-        check_name(wanted.fork.source)
-        sub = wanted.fork.sub_offset
+    if options.fork is not None:
+        check_name(options.fork.source)
+        sub = options.fork.sub_offset
         if type(sub) is not int or not 0 <= sub <= limits.INTEGER_MAX:
-            raise InvalidInput(f"sub_offset must be a number from 0, got {sub!r:.80}")
-    kind = wanted.content_type
-    return wanted._replace(content_type=None if kind is None else check_content_type(kind))
+            raise InvalidInput(f"sub_offset must be an integer from 0, got {sub!r:.80}")
+    kind = options.content_type
+    return options._replace(content_type=None if kind is None else check_content_type(kind))
 
 
 def check_settings(
@@ -95,19 +98,20 @@ def check_settings(
 ) -> None:
     """Raise InvalidInput for settings that no stream can have."""
     if ttl_seconds is not None and expires_at_ms is not None:
-        raise InvalidInput("a stream has a time to live or an end, not both")
-    for what, value, most in (
+        raise InvalidInput("pass ttl or expires_at_ms, not both")
+    for setting, value, maximum in (
         ("ttl", ttl_seconds, limits.STREAM_TTL_S_MAX),
         ("expires_at_ms", expires_at_ms, limits.STREAM_EXPIRES_MS_MAX),
         ("retention_seconds", retention_seconds, limits.INTEGER_MAX // 1000),
         ("retention_bytes", retention_bytes, limits.INTEGER_MAX // 1000),
     ):
-        if value is not None and (type(value) is not int or not 0 <= value <= most):
-            raise InvalidInput(f"{what} must be a number from 0 to {most}, got {value!r:.80}")
+        if value is not None and (type(value) is not int or not 0 <= value <= maximum):
+            raise InvalidInput(f"{setting} must be a number from 0 to {maximum}, got {value!r:.80}")
 
 
 def info_of(row: Sequence[Any]) -> StreamInfo:
-    by = None if row[7] is None else Producer(row[7], row[8], row[9])
+    """Convert a row of `streams`."""
+    closed_by = None if row[7] is None else Producer(row[7], row[8], row[9])
     return StreamInfo(
         row[0],
         row[1],
@@ -116,7 +120,7 @@ def info_of(row: Sequence[Any]) -> StreamInfo:
         row[4],
         row[5],
         bool(row[6]),
-        by,
+        closed_by,
         row[10],
         row[11],
         bool(row[12] & _DELETED),
@@ -125,16 +129,16 @@ def info_of(row: Sequence[Any]) -> StreamInfo:
 
 
 def find(snapshot: ReadTransaction, name: str, now: StreamClock) -> StreamInfo | None:
-    """The stream of a name; None when there is none, or its time is over."""
+    """Return the stream of a name, or None if there is none or it expired."""
     row = snapshot.one(SQL.stream_by_name, (name,))
     if row is None:
         return None
-    info = as_used(info_of(row), now)
+    info = with_last_use(info_of(row), now)
     return None if is_expired(info, now) else info
 
 
-def as_used(info: StreamInfo, now: StreamClock) -> StreamInfo:
-    """A stream whose end was moved on by a use that is not written down yet."""
+def with_last_use(info: StreamInfo, now: StreamClock) -> StreamInfo:
+    """Return a stream with its expiry extended by a use that is not written yet."""
     used = now.used.get(info.sid)
     if used is None or info.ttl_seconds is None:
         return info
@@ -143,29 +147,34 @@ def as_used(info: StreamInfo, now: StreamClock) -> StreamInfo:
 
 
 def is_expired(info: StreamInfo, now: StreamClock) -> bool:
+    """Return True if the lifetime of a stream has ended."""
     end = info.expires_at_ms
     return end is not None and end <= now.ms and not info.deleted
 
 
-def living(snapshot: ReadTransaction, name: str, now: StreamClock) -> StreamInfo:
-    """The stream of a name; NotFound when there is none, StreamGone when only its forks read it."""
+def get_stream(snapshot: ReadTransaction, name: str, now: StreamClock) -> StreamInfo:
+    """Return the stream of a name.
+
+    Raises:
+        NotFound: there is none, or it expired.
+        StreamGone: it was deleted and exists for its forks only.
+    """
     info = find(snapshot, name, now)
     if info is None:
-        raise NotFound(f"there is no stream {name!r}")
+        raise NotFound(f"unknown stream {name!r}")
     if info.deleted:
-        raise StreamGone(f"the stream {name!r} was deleted; only its forks go on")
+        raise StreamGone(f"stream {name!r} was deleted; only its forks exist")
     return info
 
 
 def resolve(snapshot: ReadTransaction, info: StreamInfo, offset: int | Offset) -> int:
-    """Return the record that an offset names; a bare number is one of the current incarnation.
+    """Return the record at an offset; an integer is one of the current incarnation.
 
-    A fork also accepts offsets of the streams that it came from, up to where it left them, unless
-    an earlier stream of its own name had that number. The all-zero offset is the start, whatever
-    the incarnation.
+    A fork also accepts offsets of its sources, up to where it diverged, unless an earlier stream of
+    its own name had that incarnation number. The all-zero offset is the start of every incarnation.
 
     Raises:
-        StreamRecreated: the offset is of another stream that had this name.
+        StreamRecreated: the offset belongs to an earlier stream of this name.
     """
     if not isinstance(offset, Offset):
         return offset
@@ -173,14 +182,14 @@ def resolve(snapshot: ReadTransaction, info: StreamInfo, offset: int | Offset) -
         return info.first_offset
     if not _is_of(snapshot, info, offset):
         raise StreamRecreated(
-            f"stream {info.name!r}: offset {offset} is of another incarnation",
-            details={"first_offset": show_offset(info.first_offset, info.incarnation_number)},
+            f"stream {info.name!r}: offset {offset} belongs to another incarnation",
+            details={"first_offset": format_offset(info.first_offset, info.incarnation_number)},
         )
     return offset.record
 
 
 def _is_of(snapshot: ReadTransaction, info: StreamInfo, offset: Offset) -> bool:
-    """Return True if a stream, or one that it was forked from, had a record at an offset."""
+    """Return True if an offset belongs to a stream or to one of its sources."""
     number = offset.incarnation_number
     if number == info.incarnation_number:
         return True
@@ -198,39 +207,39 @@ def _is_of(snapshot: ReadTransaction, info: StreamInfo, offset: Offset) -> bool:
 
 def create(
     txn: Transaction,
-    wanted: StreamOptions,
+    options: StreamOptions,
     records: Sequence[bytes],
     now: StreamClock,
     point: ForkPoint | None = None,
 ) -> CreateResult | None:
-    """Create a stream with its first records, or return it if it is there and is like that.
+    """Create a stream with its first records, or return an existing one with equal settings.
 
-    A fork before the end of its source needs its `point`, measured before. Returns None if it is
-    missing, or that of another stream.
+    A fork before the end of its source needs its `point`. Returns None if it is missing, or belongs
+    to another stream.
     """
-    row = txn.one(SQL.stream_by_name, (wanted.name,))
+    row = txn.one(SQL.stream_by_name, (options.name,))
     if row is not None:
-        info = as_used(info_of(row), now)
+        info = with_last_use(info_of(row), now)
         if not is_expired(info, now):
-            _refuse_unlike(txn, info, wanted)
+            _check_equal(txn, info, options)
             return CreateResult(info, created=False)
         remove(txn, info, now.ms)
-    made = _add(txn, wanted, now, point)
-    if made is None:
+    created = _add(txn, options, now, point)
+    if created is None:
         return None
     if records:
-        asks = rules.find(txn, made)
+        stream_rules = rules.find(txn, created)
         keys = None
-        if asks is not None:
-            records, keys = asks.take(records, now.ms, None)
-        _write(txn, made, records, now.ms, keys)
-        made = info_of(_row(txn, made.sid))
-    return CreateResult(made, created=True)
+        if stream_rules is not None:
+            records, keys = stream_rules.admit(records, now.ms, None)
+        _write(txn, created, records, now.ms, keys)
+        created = info_of(_row(txn, created.sid))
+    return CreateResult(created, created=True)
 
 
 def delete(txn: Transaction, name: str, now: StreamClock) -> None:
-    """Remove a stream; one that has forks is only marked, since they read through it."""
-    info = living(txn, name, now)
+    """Delete a stream; one with forks is only marked, because they read its records."""
+    info = get_stream(txn, name, now)
     if info.forks:
         txn.execute(SQL.mark_deleted, (info.sid, now.ms))
     else:
@@ -238,10 +247,10 @@ def delete(txn: Transaction, name: str, now: StreamClock) -> None:
 
 
 def remove(txn: Transaction, info: StreamInfo, now_ms: int) -> None:
-    """Delete a stream, and those that were kept only for it. What is large is trimmed later."""
+    """Delete a stream, and deleted sources that only it used; large ones are trimmed later."""
     while True:
         if info.forks:
-            # Its time is over, but forks read through it: the name becomes free once they are gone.
+            # It expired, but forks read its records: the name becomes free once they are gone.
             txn.execute(SQL.mark_deleted, (info.sid, info.created_at_ms))
             return
         tombstones.bury(txn, info, now_ms)
@@ -254,7 +263,7 @@ def remove(txn: Transaction, info: StreamInfo, now_ms: int) -> None:
 
 
 def trim(txn: Transaction, info: StreamInfo, first_offset: int) -> int:
-    """Give up the records below an offset; how many there were."""
+    """Trim the records below an offset; return how many there were."""
     if info.forks or first_offset <= max(info.first_offset, info.fork_offset or 0):
         return 0
     counts = txn.one(SQL.held_below, (info.sid, first_offset)) or (0, 0, 0, 0)
@@ -264,7 +273,7 @@ def trim(txn: Transaction, info: StreamInfo, first_offset: int) -> int:
 
 
 def end_of_life(info: StreamInfo, now_ms: int) -> int | None:
-    """When a stream ends if it is used now."""
+    """Return when a stream expires if it is used now."""
     if info.ttl_seconds is None:
         return info.expires_at_ms
     return now_ms + 1000 * info.ttl_seconds
@@ -277,7 +286,7 @@ def _write(
     now_ms: int,
     keys: Sequence[bytes | None] | None = None,
 ) -> None:
-    """The first records of a stream, each with its routing key where there are any."""
+    """Insert the first records of a stream, with their routing keys if there are any."""
     if keys is not None:
         columns = ("sid", "offset", "ts_ms", "payload", "payload_len", "routing_key")
         rows = [
@@ -308,28 +317,28 @@ def _row(txn: Transaction, sid: int) -> Sequence[Any]:
 
 
 def _add(
-    txn: Transaction, wanted: StreamOptions, now: StreamClock, point: ForkPoint | None
+    txn: Transaction, options: StreamOptions, now: StreamClock, point: ForkPoint | None
 ) -> StreamInfo | None:
     source, partial = None, b""
     first = asked = start = size = 0
     profile, version = "generic", None
-    content_type = wanted.content_type or "application/octet-stream"
-    ttl, expires = wanted.ttl_seconds, wanted.expires_at_ms
-    if wanted.fork is not None:
-        source, point = _fork_point(txn, wanted.fork, now, point)
+    content_type = options.content_type or "application/octet-stream"
+    ttl, expires = options.ttl_seconds, options.expires_at_ms
+    if options.fork is not None:
+        source, point = _fork_point(txn, options.fork, now, point)
         if point is None:
             return None
         _, asked, start, partial, size = point
-        if wanted.content_type is not None:
-            admission.refuse_other_type(source, wanted.content_type)
+        if options.content_type is not None:
+            admission.check_same_type(source, options.content_type)
         content_type, first = source.content_type, min(source.first_offset, start)
         if ttl is None and expires is None:
             ttl, expires = source.ttl_seconds, source.expires_at_ms
-        profile, version = rules.inherit(txn, source, start, wanted.name, now.ms)
+        profile, version = rules.inherit(txn, source, start, options.name, now.ms)
     if ttl is not None:
         expires = now.ms + 1000 * ttl
     params = (
-        wanted.name,
+        options.name,
         now.ms,
         start,
         content_type,
@@ -338,31 +347,31 @@ def _add(
         None if source is None else source.sid,
         None if source is None else start,
         uuid.uuid4().hex[:12],
-        int(wanted.closed),
+        int(options.closed),
         first,
         profile,
-        wanted.retention_seconds,
-        wanted.retention_bytes,
+        options.retention_seconds,
+        options.retention_bytes,
         size,
-        None if wanted.fork is None or wanted.fork.offset is None else asked,
-        None if wanted.fork is None else wanted.fork.sub_offset,
+        None if options.fork is None or options.fork.offset is None else asked,
+        None if options.fork is None else options.fork.sub_offset,
         version,
-        txn.value(SQL.next_incarnation, (wanted.name,)),
+        txn.value(SQL.next_incarnation, (options.name,)),
     )
     txn.execute(SQL.add_stream, params)
     if source is not None:
         txn.execute(SQL.add_fork, (source.sid, 1))
-    made = info_of(txn.one(SQL.stream_by_name, (wanted.name,)) or ())
+    created = info_of(txn.one(SQL.stream_by_name, (options.name,)) or ())
     if partial:
-        _write(txn, made, [partial], now.ms)
-        made = info_of(_row(txn, made.sid))
-    return made
+        _write(txn, created, [partial], now.ms)
+        created = info_of(_row(txn, created.sid))
+    return created
 
 
 def _fork_point(
     txn: Transaction, fork: Fork, now: StreamClock, point: ForkPoint | None
 ) -> tuple[StreamInfo, ForkPoint | None]:
-    """Return the stream to fork and where, if that is its end or was measured as `point`."""
+    """Return the stream to fork and its fork point: its end, or `point` if that belongs to it."""
     source, asked, start = fork_start(txn, fork, now)
     if start == source.next_offset:
         return source, ForkPoint(source.sid, asked, start, b"", source.size_bytes)
@@ -374,74 +383,76 @@ def _fork_point(
 def fork_start(
     snapshot: ReadTransaction, fork: Fork, now: StreamClock
 ) -> tuple[StreamInfo, int, int | None]:
-    """Return the stream to fork, the record asked for, and the first one that is not shared; that
-    is None if bytes have to be counted to find it.
+    """Return the stream to fork, the requested record, and the first one that is not shared.
+
+    The last is None if bytes have to be counted to find it.
     """
     source = find(snapshot, fork.source, now)
     if source is None:
-        raise NotFound(f"there is no stream {fork.source!r} to fork")
+        raise NotFound(f"cannot fork: unknown stream {fork.source!r}")
     if source.deleted:
-        raise AlreadyExists(f"the stream {fork.source!r} was deleted; it cannot be forked")
+        raise AlreadyExists(f"cannot fork: stream {fork.source!r} was deleted")
     end, sub = source.next_offset, fork.sub_offset
-    asked = end if fork.offset is None else _fork_asked(snapshot, source, fork.offset)
+    asked = end if fork.offset is None else _fork_record(snapshot, source, fork.offset)
     if not sub:
         return source, asked, asked
     if not source.is_json:
         if asked == end:
-            raise InvalidInput(f"the stream {source.name!r} ends before the fork's sub-offset")
+            raise InvalidInput(f"stream {source.name!r} ends before the sub-offset of the fork")
         return source, asked, None
     if asked + sub > end:
-        raise InvalidInput(f"the stream {fork.source!r} has no {sub} more messages")
+        raise InvalidInput(
+            f"stream {fork.source!r}: fork sub-offset {sub} is after the last message"
+        )
     return source, asked, asked + sub
 
 
-def _fork_asked(snapshot: ReadTransaction, source: StreamInfo, offset: int | Offset) -> int:
-    # An incarnation that there never was is beyond the end of the stream, not before its start.
+def _fork_record(snapshot: ReadTransaction, source: StreamInfo, offset: int | Offset) -> int:
+    # An incarnation that never existed is after the end of the stream, not before its start.
     number = offset.incarnation_number if isinstance(offset, Offset) else 0
     known = number <= source.incarnation_number or _is_of(snapshot, source, Offset(0, number))
     start = resolve(snapshot, source, offset) if known else -1
     if not source.first_offset <= start <= source.next_offset:
-        shown = str(offset)
-        raise InvalidInput(f"the stream {source.name!r} has no offset {shown} to fork at")
+        raise InvalidInput(f"stream {source.name!r}: cannot fork at offset {offset}")
     return start
 
 
-def _refuse_unlike(txn: Transaction, info: StreamInfo, wanted: StreamOptions) -> None:
-    """A stream that is there must be what was asked for."""
+def _check_equal(txn: Transaction, info: StreamInfo, options: StreamOptions) -> None:
+    """Raise AlreadyExists unless an existing stream has the requested settings."""
     if info.deleted:
-        raise AlreadyExists(f"the stream {info.name!r} was deleted, but forks still read it")
-    fork = wanted.fork
+        raise AlreadyExists(f"stream {info.name!r} was deleted, but forks still read it")
+    fork = options.fork
     source = None
     if info.forked_from is not None:
         source = info_of(_row(txn, info.forked_from))
-    unlike = [
-        what
-        for what, same in (
-            ("content type", _same_type(info, wanted)),
-            ("time to live", wanted.ttl_seconds == info.ttl_seconds or _inherits(wanted)),
-            ("end", _same_end(info, wanted)),
-            ("closed state", wanted.closed == info.closed),
-            ("retention", _same_retention(info, wanted)),
+    different = [
+        setting
+        for setting, same in (
+            ("content type", _same_type(info, options)),
+            ("time to live", options.ttl_seconds == info.ttl_seconds or _inherits(options)),
+            ("end", _same_end(info, options)),
+            ("closed state", options.closed == info.closed),
+            ("retention", _same_retention(info, options)),
             ("origin", (fork and fork.source) == (source and source.name)),
             ("fork offset", fork is None or source is None or _same_fork(txn, info, source, fork)),
         )
         if not same
     ]
-    if unlike:
+    if different:
         raise AlreadyExists(
-            f"the stream {info.name!r} exists with another {', '.join(unlike)}",
+            f"stream {info.name!r} already exists with another {', '.join(different)}",
             details={"closed": info.closed},
         )
 
 
-def _same_type(info: StreamInfo, wanted: StreamOptions) -> bool:
-    kind = wanted.content_type
+def _same_type(info: StreamInfo, options: StreamOptions) -> bool:
+    kind = options.content_type
     return kind is None or plain_type(kind) == plain_type(info.content_type)
 
 
-def _same_retention(info: StreamInfo, wanted: StreamOptions) -> bool:
-    asked = wanted.retention_seconds, wanted.retention_bytes
-    return asked == (info.retention_seconds, info.retention_bytes)
+def _same_retention(info: StreamInfo, options: StreamOptions) -> bool:
+    retention = options.retention_seconds, options.retention_bytes
+    return retention == (info.retention_seconds, info.retention_bytes)
 
 
 def _same_fork(txn: Transaction, info: StreamInfo, source: StreamInfo, fork: Fork) -> bool:
@@ -452,11 +463,13 @@ def _same_fork(txn: Transaction, info: StreamInfo, source: StreamInfo, fork: For
     return resolve(txn, source, fork.offset) in {info.fork_asked, info.fork_offset}
 
 
-def _inherits(wanted: StreamOptions) -> bool:
-    return wanted.fork is not None and wanted.ttl_seconds is None and wanted.expires_at_ms is None
+def _inherits(options: StreamOptions) -> bool:
+    return (
+        options.fork is not None and options.ttl_seconds is None and options.expires_at_ms is None
+    )
 
 
-def _same_end(info: StreamInfo, wanted: StreamOptions) -> bool:
-    if info.ttl_seconds is not None or _inherits(wanted):
-        return wanted.expires_at_ms is None
-    return wanted.expires_at_ms == info.expires_at_ms
+def _same_end(info: StreamInfo, options: StreamOptions) -> bool:
+    if info.ttl_seconds is not None or _inherits(options):
+        return options.expires_at_ms is None
+    return options.expires_at_ms == info.expires_at_ms

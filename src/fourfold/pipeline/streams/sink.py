@@ -371,7 +371,7 @@ def _check_rules(
         is_there = known is not None and known >= (batch, number)
         if stream_rules is not None and not is_there:
             try:
-                stream_rules.take(records, streams.clock(), None)
+                stream_rules.admit(records, streams.clock(), None)
             except InvalidInput as error:
                 position = f", counting from row {before + 1}" if before else ""
                 raise InvalidInput(

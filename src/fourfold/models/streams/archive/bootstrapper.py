@@ -99,7 +99,7 @@ def restore(
     """Rebuild the streams of manifests that were read, many in one transaction."""
     living = {each.manifest.name: each for each in found if not each.manifest.deleted}
     ended = [each.manifest for each in found if each.manifest.deleted]
-    database.transact(lambda txn: incarnations.restored(txn, now_ms, ended))
+    database.transact(lambda txn: incarnations.reserve(txn, now_ms, ended))
     restored: list[str] = []
     present: list[str] = []
     for batch in _batches(_sources_first(living, failures)):

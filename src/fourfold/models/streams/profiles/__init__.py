@@ -1,7 +1,7 @@
-"""What a stream is used as, where that is more than a stream: `generic`, `state-protocol`, `evlog`.
+"""Profiles of streams: `generic`, `state-protocol` and `evlog`.
 
-A profile says what a message must look like, and what of it is written. What has a name here is
-pure: the time is given, and no database is asked.
+A profile defines which messages are valid, and how they are stored. The exported names are pure:
+the time is an argument, and no database is used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A profile from the JSON that somebody asked for it with. Pure.
+"""Profiles from JSON. Pure.
 
-Nothing that is not known is let through: a field that is spelled wrong in a profile that keeps
-secrets out must not pass for one that works.
+Unknown fields are rejected: a misspelled field of a profile that redacts secrets must not be
+ignored.
 """
 
 from __future__ import annotations
@@ -22,80 +22,84 @@ from fourfold.models.streams.profiles.profile import GENERIC, Profile
 from fourfold.models.streams.profiles.state import StateProtocol
 
 
-def read(given: Any) -> Profile:
-    """The profile that `given` stands for; InvalidInput when there is none such."""
-    kind = given.get("kind") if isinstance(given, dict) else None
+def read(config: Any) -> Profile:
+    """Return the profile of a JSON object, or raise InvalidInput."""
+    kind = config.get("kind") if isinstance(config, dict) else None
     if not isinstance(kind, str) or kind not in _KINDS:
         raise InvalidInput(
-            f"{kind!r:.80} is no kind of profile"
+            f"unknown kind of profile {kind!r:.80}"
             if kind is not None
-            else "a profile is an object with a 'kind'",
-            hint=f"There are {', '.join(_KINDS)}; the usual one is {GENERIC.plain()}.",
+            else "a profile must be an object with a 'kind'",
+            hint=f"Use one of {', '.join(_KINDS)}; the default is {GENERIC.to_json()}.",
         )
-    return _KINDS[kind](given)
+    return _KINDS[kind](config)
 
 
-def _generic(given: dict[str, Any]) -> Profile:
-    _refuse_unknown(given, ("kind",), "the profile 'generic'")
+def _generic(config: dict[str, Any]) -> Profile:
+    _check_known(config, ("kind",), "profile 'generic'")
     return GENERIC
 
 
-def _state_protocol(given: dict[str, Any]) -> Profile:
-    _refuse_unknown(given, ("kind", "touch"), f"the profile {StateProtocol.kind!r}")
-    touch = given.get("touch", {})
+def _state_protocol(config: dict[str, Any]) -> Profile:
+    _check_known(config, ("kind", "touch"), f"profile {StateProtocol.kind!r}")
+    touch = config.get("touch", {})
     if not isinstance(touch, dict):
-        raise InvalidInput("'touch' of a profile is an object", hint='Write {"enabled": true}.')
-    _refuse_unknown(touch, ("enabled",), "'touch' of a profile")
+        raise InvalidInput(
+            "'touch' of a profile must be an object", hint='Write {"enabled": true}.'
+        )
+    _check_known(touch, ("enabled",), "'touch' of a profile")
     enabled = touch.get("enabled", False)
     if not isinstance(enabled, bool):
-        raise InvalidInput("'touch.enabled' of a profile is true or false")
+        raise InvalidInput("'touch.enabled' of a profile must be true or false")
     return StateProtocol(touch=enabled)
 
 
-def _event_log(given: dict[str, Any]) -> Profile:
-    _refuse_unknown(given, ("kind", "redact", "routingKey"), f"the profile {EventLog.kind!r}")
-    redact = _names(given.get("redact", ()), "redact", limits.EVENT_REDACT_NAMES_MAX)
+def _event_log(config: dict[str, Any]) -> Profile:
+    _check_known(config, ("kind", "redact", "routingKey"), f"profile {EventLog.kind!r}")
+    redact = _names(config.get("redact", ()), "redact", limits.EVENT_REDACT_NAMES_MAX)
     routing = _names(
-        given.get("routingKey", ROUTING_KEY), "routingKey", limits.EVENT_ROUTING_NAMES_MAX
+        config.get("routingKey", ROUTING_KEY), "routingKey", limits.EVENT_ROUTING_NAMES_MAX
     )
     profile = EventLog(redact=redact, routing_key=routing)
     for name in redact:
         if not plain_name(name):
-            raise InvalidInput(f"'redact' has {name!r}, which names nothing")
+            raise InvalidInput(f"'redact' contains {name!r}, which matches no field")
     for name in (TIMESTAMP, LEVEL):
         if name in profile.secrets:
-            raise InvalidInput(f"{name!r} of an event cannot be redacted: readers need it")
+            raise InvalidInput(f"cannot redact {name!r}: readers of events need it")
     for name in routing:
         if name in profile.secrets:
             raise InvalidInput(
-                f"{name!r} is redacted and cannot be a routing key, which is kept as it is",
-                hint="Give 'routingKey' other fields, or an empty list for no routing key.",
+                f"cannot use {name!r} as routing key: it is redacted, and routing keys are stored",
+                hint="Set 'routingKey' to other fields, or to an empty list for no routing key.",
             )
     return profile
 
 
-def _names(given: Any, field: str, most: int) -> tuple[str, ...]:
-    if not isinstance(given, list | tuple) or len(given) > most:
-        raise InvalidInput(f"{field!r} of a profile is a list of at most {most} names of fields")
-    for name in given:
+def _names(names: Any, field: str, names_max: int) -> tuple[str, ...]:
+    if not isinstance(names, list | tuple) or len(names) > names_max:
+        raise InvalidInput(
+            f"{field!r} of a profile must be a list of at most {names_max} field names"
+        )
+    for name in names:
         if (
             not isinstance(name, str)
             or not 0 < len(name) <= limits.EVENT_FIELD_NAME_MAX
             or not name.isprintable()
         ):
             raise InvalidInput(
-                f"{name!r:.80} in {field!r} of a profile is not the name of a field",
+                f"{field!r} of a profile contains an invalid field name {name!r:.80}",
                 hint=f"Use printable text of 1 to {limits.EVENT_FIELD_NAME_MAX} characters.",
             )
-    return tuple(given)
+    return tuple(names)
 
 
-def _refuse_unknown(given: dict[str, Any], known: Collection[str], where: str) -> None:
-    unknown = sorted(str(name) for name in given if name not in known)
+def _check_known(config: dict[str, Any], known: Collection[str], where: str) -> None:
+    unknown = sorted(str(name) for name in config if name not in known)
     if unknown:
         raise InvalidInput(
-            f"{where} has no field {', '.join(map(repr, unknown)):.200}",
-            hint=f"There are {', '.join(known)}.",
+            f"{where}: unknown field {', '.join(map(repr, unknown)):.200}",
+            hint=f"Use {', '.join(known)}.",
         )
 
 

@@ -1,18 +1,17 @@
-"""The profile `evlog`: a stream of the events of an application, from which secrets stay out. Pure.
+"""The profile `evlog`: events of an application, with secrets redacted. Pure.
 
     {"kind": "evlog", "redact": ["iban"], "routingKey": ["requestId", "traceId"]}
 
-An event is an object. It has a `timestamp`, which it gets when it comes without one, and perhaps a
-`level`; everything else is the application's. Its routing key is the first of the fields named in
-`routingKey` that it has as text. What is neither secret nor missing is written as it came.
+An event is an object. It has a `timestamp`, which is added if missing, and an optional `level`; all
+other fields belong to the application. Its routing key is the first of the fields in `routingKey`
+that is text. Everything that is not secret is stored as received.
 
-Secrets do not get into the log: what stands under a name that says secret is replaced before
-the message is written. Pure.
+Secrets never reach the log: the values of secret names are replaced before the message is written.
 
-Names are compared without case, - and _, so `api_key`, `Api-Key` and `APIKEY` are one name, and
-however they are escaped. What is replaced is the value, whatever it is, wherever the name stands
-in the message, and each of them where a name is there twice; only null stays, which tells that
-there was none. A secret inside of a text is not found: nothing here guesses at values.
+Names are compared after unescaping, without case, - and _, so `api_key`, `Api-Key` and `APIKEY` are
+equal. Values of any type are replaced, at any depth, and for duplicate names each of them; only
+null stays, which means that there was none. A secret within a text is not detected: values are not
+inspected.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ from fourfold.models.streams.json_messages import replace_values
 from fourfold.models.streams.profiles.profile import (
     AdmittedMessages,
     Profile,
-    refuse_too_deep,
-    refused,
+    check_depth,
+    invalid_message,
 )
 
 REDACTED: Final = "[REDACTED]"
@@ -79,37 +78,41 @@ ALWAYS_SECRET: Final = frozenset(
         "xxsrftoken",
     }
 )
-"""The names that are secret in every event log, as `plain_name` has them."""
+"""Names that are secret in every event log, in the form of `plain_name`."""
 
 
 def plain_name(name: str) -> str:
-    """What two names are compared by."""
+    """Return a name for comparison: lower case, without - and _."""
     return name.casefold().replace("-", "").replace("_", "")
 
 
 class Secrets:
-    """The names under which no value is written: those above, and some more."""
+    """Names whose values are redacted: those above, and more."""
 
     def __init__(self, more: Iterable[str] = ()) -> None:
         self._names = ALWAYS_SECRET | {plain_name(name) for name in more}
         self._quoted = re.compile('"(?:' + "|".join(map(re.escape, sorted(self._names))) + ')"')
-        # How an escape begins that can stand in one of the names: letters have none but \u.
+        # Start of an escape that can occur in one of the names: letters have only \u.
         by_sign = any(_ESCAPED_BY_SIGN & set(name) for name in self._names)
         self._escape = "\\" if by_sign else "\\u"
 
     def __contains__(self, name: str) -> bool:
         return plain_name(name) in self._names
 
-    def redacted(self, record: bytes) -> bytes:
-        """The message with every secret replaced; the same bytes where there is none."""
-        return replace_values(record, self._says, _REDACTED_JSON) if self._may(record) else record
+    def redact(self, record: bytes) -> bytes:
+        """Return the message with every secret replaced; the same bytes if there is none."""
+        return (
+            replace_values(record, self._is_secret, _REDACTED_JSON)
+            if self._may_contain(record)
+            else record
+        )
 
-    def _may(self, record: bytes) -> bool:
-        """A quick look, which finds too much rather than too little."""
+    def _may_contain(self, record: bytes) -> bool:
+        """Return True if the message may contain a secret; a fast test without false negatives."""
         text = record.decode()
         return self._escape in text or self._quoted.search(plain_name(text)) is not None
 
-    def _says(self, quoted: bytes) -> bool:
+    def _is_secret(self, quoted: bytes) -> bool:
         return (_TEXT.decode(quoted) if b"\\" in quoted else quoted[1:-1].decode()) in self
 
 
@@ -117,13 +120,13 @@ TIMESTAMP: Final = "timestamp"
 LEVEL: Final = "level"
 LEVELS: Final = ("trace", "debug", "info", "warn", "error", "fatal")
 ROUTING_KEY: Final = ("requestId", "traceId")
-"""The fields that an event is found by, if nothing else is said."""
+"""Default fields of the routing key."""
 
 _Fields = dict[str, msgspec.Raw]
 _FIELDS = msgspec.json.Decoder(_Fields)
 _TEXT = msgspec.json.Decoder(str)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MOMENT = re.compile(
+_TIMESTAMP = re.compile(
     r"(?P<date>[0-9]{4}-[0-9]{2}-[0-9]{2})[Tt]"
     r"(?P<hour>[01][0-9]|2[0-3]):(?P<minute>[0-5][0-9]):(?P<second>[0-5][0-9]|60)(?:\.[0-9]+)?"
     r"(?:[Zz]|(?P<sign>[+-])(?P<hours>[01][0-9]|2[0-3]):(?P<minutes>[0-5][0-9]))"
@@ -133,7 +136,7 @@ _LAST_MINUTE_OF_A_DAY = 24 * 60 - 1
 
 @dataclass(frozen=True)
 class EventLog(Profile):
-    """See the module."""
+    """The profile `evlog`; see the module."""
 
     kind: ClassVar[str] = "evlog"
     needs_empty_stream: ClassVar[bool] = True  # so that no secret was written before
@@ -144,31 +147,34 @@ class EventLog(Profile):
 
     @cached_property
     def secrets(self) -> Secrets:
+        """The names whose values are redacted."""
         return Secrets(self.redact)
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
+        """Return the profile as JSON, including defaults."""
         return {
             "kind": self.kind,
             "redact": list(self.redact),
             "routingKey": list(self.routing_key),
         }
 
-    def take(self, records: Sequence[bytes], now_ms: int) -> AdmittedMessages:
-        moment = _shown(now_ms)
+    def admit(self, records: Sequence[bytes], now_ms: int) -> AdmittedMessages:
+        """Return events with timestamps, secrets redacted, and routing keys."""
+        timestamp = _format_timestamp(now_ms)
         written: list[bytes] = []
         keys: list[bytes | None] = []
         for number, record in enumerate(records, start=1):
             fields = self._fields(number, record)
             self._check_level(number, fields)
-            event = self.secrets.redacted(record)
+            event = self.secrets.redact(record)
             if not self._has_timestamp(number, fields):
-                event = _with_first(TIMESTAMP, moment, event, alone=not fields)
+                event = _with_first(TIMESTAMP, timestamp, event, alone=not fields)
             written.append(event)
             keys.append(self._key(fields))
         return AdmittedMessages(written, keys if self.routing_key else None)
 
     def _fields(self, number: int, record: bytes) -> _Fields:
-        refuse_too_deep(self.kind, number, record)
+        check_depth(self.kind, number, record)
         try:
             record.decode()
             return _FIELDS.decode(record)
@@ -176,27 +182,29 @@ class EventLog(Profile):
             complaint = "it is not an object"
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             complaint = f"it is not JSON: {error}"
-        raise refused(self.kind, number, complaint, hint='An event is an object: {"message": ...}.')
+        raise invalid_message(
+            self.kind, number, complaint, hint='Send an object: {"message": ...}.'
+        )
 
     def _has_timestamp(self, number: int, fields: _Fields) -> bool:
         if TIMESTAMP not in fields:
             return False
-        if not _is_moment(_text(fields, TIMESTAMP)):
-            raise refused(
+        if not _is_timestamp(_text(fields, TIMESTAMP)):
+            raise invalid_message(
                 self.kind,
                 number,
-                f"its {TIMESTAMP} is not a moment of RFC 3339",
-                hint="Write 2026-01-31T12:00:00.000Z, or leave it out: then it is added.",
+                f"its {TIMESTAMP} is not an RFC 3339 timestamp",
+                hint="Write 2026-01-31T12:00:00.000Z, or omit it: then it is added.",
             )
         return True
 
     def _check_level(self, number: int, fields: _Fields) -> None:
         if LEVEL in fields and (_text(fields, LEVEL) or "").lower() not in LEVELS:
-            raise refused(
+            raise invalid_message(
                 self.kind,
                 number,
-                f"its {LEVEL} is none that there is",
-                hint=f"Use one of {', '.join(LEVELS)}, or leave it out.",
+                f"its {LEVEL} is unknown",
+                hint=f"Use one of {', '.join(LEVELS)}, or omit it.",
             )
 
     def _key(self, fields: _Fields) -> bytes | None:
@@ -208,35 +216,35 @@ class EventLog(Profile):
 
 
 def _text(fields: _Fields, name: str) -> str | None:
-    """A field that is text; None when it is something else, or not there."""
+    """Return the text of a field, or None if it is missing or not text."""
     value = bytes(fields.get(name, b""))
     return _TEXT.decode(value) if value[:1] == b'"' else None
 
 
 def _with_first(name: str, value: str, record: bytes, *, alone: bool) -> bytes:
-    """An object with one more field in front of those that it has."""
+    """Return an object with one more field before the others."""
     brace = record.index(b"{") + 1
     field = f'"{name}":"{value}"' + ("" if alone else ",")
     return record[:brace] + field.encode() + record[brace:]
 
 
-def _shown(now_ms: int) -> str:
-    moment = _EPOCH + timedelta(milliseconds=now_ms)
-    return moment.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
+def _format_timestamp(now_ms: int) -> str:
+    timestamp = _EPOCH + timedelta(milliseconds=now_ms)
+    return timestamp.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
-def _is_moment(text: str | None) -> bool:
-    found = _MOMENT.fullmatch(text or "")
-    if found is None:
+def _is_timestamp(text: str | None) -> bool:
+    match = _TIMESTAMP.fullmatch(text or "")
+    if match is None:
         return False
     try:
-        date.fromisoformat(found["date"])
+        date.fromisoformat(match["date"])
     except ValueError:
         return False
-    if found["second"] != "60":
+    if match["second"] != "60":
         return True
-    # A leap second is the last of a day, and a day ends where the offset from UTC is nothing.
-    minute = int(found["hour"]) * 60 + int(found["minute"])
-    offset = int(found["hours"] or 0) * 60 + int(found["minutes"] or 0)
-    behind = -offset if found["sign"] == "-" else offset
-    return (minute - behind) % (24 * 60) == _LAST_MINUTE_OF_A_DAY
+    # A leap second is the last second of a day in UTC.
+    minute = int(match["hour"]) * 60 + int(match["minute"])
+    offset = int(match["hours"] or 0) * 60 + int(match["minutes"] or 0)
+    utc_offset = -offset if match["sign"] == "-" else offset
+    return (minute - utc_offset) % (24 * 60) == _LAST_MINUTE_OF_A_DAY

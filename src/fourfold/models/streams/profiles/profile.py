@@ -1,4 +1,4 @@
-"""What every profile can be asked, and the one that asks for nothing. Pure."""
+"""Base class of profiles, and the generic profile. Pure."""
 
 from __future__ import annotations
 
@@ -12,38 +12,39 @@ from fourfold.models.streams.json_messages import deeper_than
 
 
 class AdmittedMessages(NamedTuple):
-    """What is written for the messages of an append."""
+    """The records to store for the messages of an append."""
 
     records: Sequence[bytes]
     keys: list[bytes | None] | None
-    """The routing key of each record; None where the profile gives none to any."""
+    """Routing key of each record; None if the profile assigns none."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """A stream that is no more than that. The others are made from it.
+    """The generic profile, and the base class of the others.
 
-    Two profiles are equal when they do the same for the same reasons, and `read(plain())` is equal
-    to what it came from.
+    Two profiles with equal settings are equal, and `read(profile.to_json())` equals `profile`.
     """
 
     kind: ClassVar[str] = "generic"
     needs_empty_stream: ClassVar[bool] = False
-    """Whether what was written before would break what the profile promises."""
+    """True if earlier records would break a guarantee of the profile."""
     needs_json: ClassVar[bool] = False
 
     @property
     def touch_enabled(self) -> bool:
-        """Whether somebody can wait for a change of one entity."""
+        """True if changes of the stream can be waited for."""
         return False
 
-    def plain(self) -> dict[str, Any]:
-        """The profile as JSON, with everything that was not said written out."""
+    def to_json(self) -> dict[str, Any]:
+        """Return the profile as JSON, including defaults."""
         return {"kind": self.kind}
 
-    def take(self, records: Sequence[bytes], now_ms: int) -> AdmittedMessages:
-        """What is written for the messages of one append, each of which is JSON. InvalidInput when
-        one of them does not fit: then none of them is written.
+    def admit(self, records: Sequence[bytes], now_ms: int) -> AdmittedMessages:
+        """Return the records to store for the JSON messages of one append.
+
+        Raises:
+            InvalidInput: a message is invalid; then none of them is stored.
         """
         del now_ms
         return AdmittedMessages(records, None)
@@ -52,21 +53,21 @@ class Profile:
 GENERIC: Final = Profile()
 
 
-def refused(kind: str, number: int, complaint: str, *, hint: str) -> InvalidInput:
-    """The error for one message of an append; the first of them is number 1."""
+def invalid_message(kind: str, number: int, complaint: str, *, hint: str) -> InvalidInput:
+    """Return the error of one message of an append; the first is number 1."""
     return InvalidInput(
-        f"message {number} of the append does not fit the profile {kind!r}: {complaint}",
+        f"message {number}: violates the profile {kind!r}: {complaint}",
         hint=hint,
         details={"message": number},
     )
 
 
-def refuse_too_deep(kind: str, number: int, record: bytes) -> None:
-    """What is written can be read again, also by those who read it recursively."""
+def check_depth(kind: str, number: int, record: bytes) -> None:
+    """Raise InvalidInput for a message that recursive decoders cannot read."""
     if deeper_than(limits.STREAM_PROFILED_DEPTH_MAX, record):
-        raise refused(
+        raise invalid_message(
             kind,
             number,
             f"it is nested deeper than {limits.STREAM_PROFILED_DEPTH_MAX} levels",
-            hint="Send it with fewer objects and arrays inside each other.",
+            hint="Send messages with fewer nested objects and arrays.",
         )

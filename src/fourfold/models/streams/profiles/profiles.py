@@ -1,4 +1,4 @@
-"""The profiles of all streams of one store: what each is used as."""
+"""Profiles of the streams of one store."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ class Profiles:
         self._streams = streams
 
     def get(self, name: str) -> Profile:
-        """The profile of a stream; the generic one when none was set."""
+        """Return the profile of a stream; the generic one if none was set."""
         validation.check_name(name)
         with self._streams.database.read() as snapshot:
-            info = writer.living(snapshot, name, self._streams.moment())
+            info = writer.get_stream(snapshot, name, self._streams.read_clock())
             return rules.profile_of(snapshot, info)
 
     def put(self, name: str, given: Any) -> Profile:
-        """Use a stream as something, from now on."""
-        done = self._streams.database.transact(self._putting(name, read(given)))
-        if self._streams.settle is not None:
-            self._streams.settle(name)
-        return done
+        """Set the profile of a stream from JSON, for all later appends."""
+        profile = self._streams.database.transact(self._putting(name, read(given)))
+        if self._streams.publish_on_write is not None:
+            self._streams.publish_on_write(name)
+        return profile
 
     async def put_async(self, name: str, given: Any) -> Profile:
-        """The same for coroutines."""
+        """Set the profile of a stream from JSON, for all later appends."""
         work = self._putting(name, read(given))
-        done = await self._streams.database.transact_async(work)
-        if self._streams.settle is not None:
-            await asyncio.to_thread(self._streams.settle, name)
-        return done
+        profile = await self._streams.database.transact_async(work)
+        if self._streams.publish_on_write is not None:
+            await asyncio.to_thread(self._streams.publish_on_write, name)
+        return profile
 
     def _putting(self, name: str, profile: Profile) -> Callable[[Transaction], Profile]:
         validation.check_name(name)
 
         def work(txn: Transaction) -> Profile:
-            now = self._streams.moment()
-            info = writer.living(txn, name, now)
-            _refuse_unfit(info, profile)
+            now = self._streams.read_clock()
+            info = writer.get_stream(txn, name, now)
+            _check_applicable(info, profile)
             rules.write_profile(txn, name, profile, info.next_offset, now.ms)
             txn.execute(rules.SQL.set_profile, (info.sid, profile.kind, now.ms))
             return profile
@@ -58,15 +58,15 @@ class Profiles:
         return work
 
 
-def _refuse_unfit(info: StreamInfo, profile: Profile) -> None:
+def _check_applicable(info: StreamInfo, profile: Profile) -> None:
     if profile.needs_json and not info.is_json:
         raise InvalidInput(
-            f"the stream {info.name!r} holds {info.content_type}; {profile.kind} needs JSON",
+            f"stream {info.name!r}: {profile.kind!r} requires JSON, got {info.content_type}",
             hint="Create the stream with the content type application/json.",
         )
     is_new = info.profile != profile.kind
     if profile.needs_empty_stream and is_new and info.next_offset > info.first_offset:
         raise Refused(
-            f"the stream {info.name!r} has records already; {profile.kind} must be set before",
-            hint="A new stream can take its place.",
+            f"stream {info.name!r}: cannot set profile {profile.kind!r} after the first append",
+            hint="Create a new stream.",
         )

@@ -3,12 +3,12 @@
     {"type": "user", "key": "17", "value": {...}, "headers": {"operation": "update"}}
 
 The operation is insert, update, upsert or delete; all but a delete have a value, and `old_value`
-may tell what was there before. Beside changes there are messages about the stream itself,
-`{"headers": {"control": "snapshot-start"}}`. Messages are written as they came.
+may contain the value before. Besides changes there are messages about the stream itself,
+`{"headers": {"control": "snapshot-start"}}`. Messages are stored as received.
 
-What is taken here, the fold (`models/streams/fold.py`) takes too. So a message is decoded as a
-whole, as it will be for the fold: one number too large for that, anywhere in it, and the state of
-the stream could never be read again.
+Every accepted message is accepted by the fold (`models/streams/fold.py`) too. So a message is
+decoded as a whole, as the fold does: with one number that is too large, the state of the stream
+could never be read again.
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ import msgspec
 from fourfold.models.streams.profiles.profile import (
     AdmittedMessages,
     Profile,
-    refuse_too_deep,
-    refused,
+    check_depth,
+    invalid_message,
 )
 
 WRITES: Final = ("insert", "update", "upsert")
 OPERATIONS: Final = (*WRITES, "delete")
 _HINT = (
-    'A change is {"type": "user", "key": "17", "value": ..., "headers": {"operation": "insert"}}, '
+    'Send a change, {"type": "user", "key": "17", "value": ..., '
+    '"headers": {"operation": "insert"}}, '
     f"where the operation is one of {', '.join(OPERATIONS)}; "
-    'a message about the stream is {"headers": {"control": "reset"}}.'
+    'or a message about the stream, {"headers": {"control": "reset"}}.'
 )
 _MESSAGE = msgspec.json.Decoder()
 
 
 @dataclass(frozen=True)
 class StateProtocol(Profile):
-    """See the module."""
+    """The profile `state-protocol`; see the module."""
 
     kind: ClassVar[str] = "state-protocol"
     needs_json: ClassVar[bool] = True
@@ -47,34 +48,37 @@ class StateProtocol(Profile):
 
     @property
     def touch_enabled(self) -> bool:
+        """True if changes of the stream can be waited for."""
         return self.touch
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
+        """Return the profile as JSON, including defaults."""
         return {"kind": self.kind, "touch": {"enabled": self.touch}}
 
-    def take(self, records: Sequence[bytes], now_ms: int) -> AdmittedMessages:
+    def admit(self, records: Sequence[bytes], now_ms: int) -> AdmittedMessages:
+        """Return the messages unchanged if all of them are changes or controls."""
         del now_ms
         for number, record in enumerate(records, start=1):
-            refuse_too_deep(self.kind, number, record)
+            check_depth(self.kind, number, record)
             try:
                 complaint = _complaint(_MESSAGE.decode(record))
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 complaint = f"it cannot be decoded: {error}"
             if complaint is not None:
-                raise refused(self.kind, number, complaint, hint=_HINT)
+                raise invalid_message(self.kind, number, complaint, hint=_HINT)
         return AdmittedMessages(records, None)
 
 
 def _complaint(message: Any) -> str | None:
-    """What is wrong with a message; None when it is a change, or is about the stream."""
+    """Return what is wrong with a message, or None if it is a change or a control."""
     if not isinstance(message, dict):
         return "it is not an object"
     headers = message.get("headers")
     if not isinstance(headers, dict):
-        return "it has no object 'headers'"
+        return "it has no 'headers' object"
     if "control" in headers:
         if "operation" in headers:
-            # Some readers would take it for the one, and some for the other.
+            # Readers could interpret it as either.
             return "its headers have both an operation and a control"
         return None if isinstance(headers["control"], str) else "its 'control' is not text"
     return _complaint_about_change(message, headers.get("operation"))
@@ -82,7 +86,7 @@ def _complaint(message: Any) -> str | None:
 
 def _complaint_about_change(message: dict[str, Any], operation: Any) -> str | None:
     if operation not in OPERATIONS:
-        return f"its headers have no operation of {', '.join(OPERATIONS)}"
+        return f"its operation is not one of {', '.join(OPERATIONS)}"
     for name in ("type", "key"):
         if not isinstance(message.get(name), str) or not message[name]:
             return f"its {name!r} is not text, or is empty"

@@ -1,35 +1,32 @@
-"""Lenses: how a message of one version of a schema becomes one of the next. Pure.
+"""Lenses: convert messages of one schema version to the next. Pure.
 
-A lens is JSON, `{"ops": [op, ...]}`, or the list of ops alone. Each op works on the object at hand:
+A lens is JSON, `{"ops": [op, ...]}`, or the list of ops alone. Each op works on one object:
 
 | op | does |
 |---|---|
-| `rename {from, to}`, `copy {from, to}` | moves a property to another name, or has it there too |
-| `add {name, value}` | sets a property where there is none |
-| `remove {name}` | takes a property away |
-| `hoist {host, name}` | brings a property out of the object in `host` up beside it |
-| `plunge {name, host}` | moves a property into the object in `host`, made where there is none |
-| `wrap {name}`, `head {name}` | a value becomes an array of it; an array its first item, if any |
+| `rename {from, to}`, `copy {from, to}` | moves or copies a property to another name |
+| `add {name, value}` | sets a property if it is missing |
+| `remove {name}` | removes a property |
+| `hoist {host, name}` | moves a property out of the object in `host`, beside it |
+| `plunge {name, host}` | moves a property into the object in `host`, created if missing |
+| `wrap {name}`, `head {name}` | converts a value to an array; an array to its first item, if any |
 | `convert {name, to}` | to a `string`, `integer`, `number` or `boolean`; null stays null |
-| `convert {name, map, default}` | text by a table; `default`, if given, for all that is not in it |
+| `convert {name, map, default}` | maps text by a table; `default`, if set, for all other values |
 | `in {name, ops}`, `map {name, ops}` | ops on the object in a property, on each in its array |
 
-An op on a property that is not there does nothing. What an op does not touch stays as the bytes
-that came: numbers keep their digits, text its escapes. Of properties with the same name in one
-object the last one counts.
+An op on a missing property does nothing. Everything that an op does not change keeps its bytes:
+numbers keep their digits, text its escapes. Of duplicate properties in one object the last one
+counts.
 
-The ops of a lens, each told twice: on the bytes of an object, and on the schema of it. Pure.
+Each op is implemented twice: for the bytes of an object, and for its schema. `apply` works on an
+object whose properties are slices of the message, and moves the slices; it returns whether it
+changed anything, and never raises. `derive` works on the shape of the schema, and raises
+InvalidInput if the op may not have its effect on every valid object. Both must agree: proofs depend
+on it.
 
-`apply` works on an object whose properties are slices of the message, and moves the slices; it says
-whether it changed anything, and never raises. `derive` works on the shape that the schema tells,
-and raises InvalidInput where it cannot be told that the op does what it should to every valid
-object. Both must say the same: that is what a proof stands on.
-
-How a lens converts values: at the bytes of a message, and in what a schema says of them. Pure.
-
-To text: numbers by the digits they have, and `true` and `false`. From text: what JSON would write
-as such a number or boolean. Null stays null. What cannot be converted stays as it is; where a
-schema lets such a value through, that is found here, and the lens is refused.
+Conversions to text: numbers by their digits, and `true` and `false`. From text: JSON numbers and
+booleans. Null stays null. Values that cannot be converted stay unchanged; if a schema allows such a
+value, the lens is rejected.
 """
 
 from __future__ import annotations
@@ -70,30 +67,30 @@ _STAYS: dict[str, frozenset[str]] = {
     "number": frozenset({"integer", "number", "null"}),
     "boolean": frozenset({"boolean", "null"}),
 }
-"""Types of values that are what they are to become already."""
+"""Types of values that need no conversion, by target."""
 _BECOMES_TEXT = frozenset({"integer", "number", "boolean"})
 
 
 def text_of(raw: msgspec.Raw) -> str | None:
-    """The text that a JSON string stands for; None for what is no string."""
+    """Return the text of a JSON string, or None for other values."""
     if memoryview(raw)[0] != _QUOTE:
         return None
     try:
         return msgspec.json.decode(raw, type=str)
     except (msgspec.MsgspecError, ValueError):
-        return None  # an escape that stands for no character
+        return None  # an escape of a lone surrogate
 
 
 def converted(raw: msgspec.Raw, to: Target) -> msgspec.Raw | None:
-    """A JSON value as another type; None when it stays as it is."""
+    """Convert a JSON value to another type, or return None if it stays unchanged."""
     if to == "string":
         first = memoryview(raw)[0]
         if first in _NUMBER_STARTS or first in b"tf":
             return msgspec.Raw(b'"%b"' % bytes(raw))
         return None
     text = text_of(raw)
-    found = None if text is None else _from_text(text, to)
-    return None if found is None else msgspec.Raw(found)
+    encoded = None if text is None else _from_text(text, to)
+    return None if encoded is None else msgspec.Raw(encoded)
 
 
 def _from_text(text: str, to: Target) -> bytes | None:
@@ -103,12 +100,12 @@ def _from_text(text: str, to: Target) -> bytes | None:
         return text.encode() if text in _BOOLEANS else None
     if to == "integer":
         return text.encode() if _INTEGER.fullmatch(text) else None
-    # A number that no float can hold would be one that no reader can hold.
+    # A number outside the range of floats could not be decoded by readers.
     return text.encode() if _NUMBER.fullmatch(text) and isfinite(float(text)) else None
 
 
 def listed_values(schema: Schema) -> list[Any] | None:
-    """The only values that a schema allows, where it lists them."""
+    """Return the values that a schema lists by `const` or `enum`, or None."""
     if isinstance(schema, dict):
         if "const" in schema:
             return [schema["const"]]
@@ -118,25 +115,25 @@ def listed_values(schema: Schema) -> list[Any] | None:
 
 
 def one_of(values: list[Any]) -> Schema:
-    """The schema of listed values, each once."""
+    """Return the schema of listed values, without duplicates."""
     return {"enum": list({msgspec.json.encode(value): value for value in values}.values())}
 
 
 def converted_schema(document: Document, schema: Schema, to: Target) -> Schema:
-    """The schema of converted values; InvalidInput when some would stay as they are."""
-    found = document.follow(schema)
-    values = listed_values(found)
+    """Return the schema of converted values, or raise InvalidInput if some cannot be."""
+    resolved = document.follow(schema)
+    values = listed_values(resolved)
     if values is not None:
         return _converted_values(values, to)
-    types = set(types_of(found))
+    types = set(types_of(resolved))
     if not types:
-        raise InvalidInput(f"it does not say of which type the value is: {quoted(found)}")
+        raise InvalidInput(f"the schema does not state the type of the value: {quoted(resolved)}")
     staying = types & _STAYS[to]
     if staying == types:
         return schema
     stuck = types - staying - (_BECOMES_TEXT if to == "string" else frozenset())
     if stuck:
-        raise InvalidInput(f"a value of type {min(stuck)} may be no {to}")
+        raise InvalidInput(f"a value of type {min(stuck)} may not be convertible to {to}")
     if types == {"boolean"}:
         return {"enum": ["true", "false"]}
     return {"type": ["string", "null"] if "null" in types else "string"}
@@ -149,12 +146,12 @@ def _converted_values(values: list[Any], to: Target) -> Schema:
         if _is_of(value, _STAYS[to]):
             out.append(value)
         elif to == "string" and isinstance(value, int | float) and not isinstance(value, bool):
-            # A message may write the same number in other digits, such as 1.0 for 1.
+            # A message may write an equal number with other digits, such as 1.0 for 1.
             any_text = True
         else:
             raw = converted(msgspec.Raw(msgspec.json.encode(value)), to)
             if raw is None:
-                raise InvalidInput(f"the value {quoted(value)} is no {to}")
+                raise InvalidInput(f"the value {quoted(value)} is not convertible to {to}")
             out.append(msgspec.json.decode(raw))
     if any_text:
         return {"type": ["string", "null"] if None in out else "string"}
@@ -180,13 +177,13 @@ _ARRAY_START = ord("[")
 
 
 def fields_of(raw: msgspec.Raw | None) -> Fields | None:
-    """The properties of an object; None for everything else."""
+    """Return the properties of an object, or None for other values."""
     if raw is None or memoryview(raw)[0] != _OBJECT_START:
         return None
     try:
         return _FIELDS.decode(raw)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None  # a name with an escape that stands for no character, or nested too deeply
+        return None  # a name with a lone surrogate, or nested too deeply
 
 
 def _items_of(raw: msgspec.Raw | None) -> list[msgspec.Raw] | None:
@@ -199,10 +196,12 @@ def _items_of(raw: msgspec.Raw | None) -> list[msgspec.Raw] | None:
 
 
 def raw_of(value: Any) -> msgspec.Raw:
+    """Encode a value as JSON."""
     return msgspec.Raw(_ENCODER.encode(value))
 
 
 def apply_all(ops: Sequence[AnyOp], fields: Fields) -> bool:
+    """Apply ops to an object; return True if one of them changed it."""
     changed = False
     for op in ops:
         changed = op.apply(fields) or changed
@@ -210,14 +209,14 @@ def apply_all(ops: Sequence[AnyOp], fields: Fields) -> bool:
 
 
 def derive_all(ops: Sequence[AnyOp], shape: ObjectShape, within: str = "") -> None:
-    """Bring a shape through ops; InvalidInput names the op that stands in the way."""
+    """Apply ops to a shape, or raise InvalidInput with the number of the failing op."""
     for number, op in enumerate(ops, 1):
         place = f"{within}{number}"
         try:
             op.derive(shape, place)
         except InvalidInput as error:
             if "op" in error.details:
-                raise  # named by an op within this one
+                raise  # raised by a nested op
             raise InvalidInput(
                 f"op {place} of the lens, {op.__struct_config__.tag}: {error.message}",
                 hint=error.hint,
@@ -228,7 +227,7 @@ def derive_all(ops: Sequence[AnyOp], shape: ObjectShape, within: str = "") -> No
 class Op(
     msgspec.Struct, frozen=True, dict=True, tag_field="op", forbid_unknown_fields=True, kw_only=True
 ):
-    """One step of a lens, on the object at hand: each has `apply` and `derive`."""
+    """One step of a lens on an object: each op has `apply` and `derive`."""
 
 
 class Rename(Op, frozen=True, tag="rename", rename={"source": "from", "target": "to"}):
@@ -236,7 +235,7 @@ class Rename(Op, frozen=True, tag="rename", rename={"source": "from", "target": 
     target: str
 
     def __post_init__(self) -> None:
-        _refuse_same(self.source, self.target)
+        _check_different(self.source, self.target)
 
     def apply(self, fields: Fields) -> bool:
         if self.source not in fields:
@@ -249,7 +248,7 @@ class Rename(Op, frozen=True, tag="rename", rename={"source": "from", "target": 
         presence = shape.presence(self.source)
         if presence is Presence.NEVER:
             return
-        shape.refuse_target(self.target)
+        shape.check_target(self.target)
         schema = shape.schema_of(self.source)
         shape.drop(self.source)
         shape.put(self.target, schema, presence)
@@ -260,7 +259,7 @@ class Copy(Op, frozen=True, tag="copy", rename={"source": "from", "target": "to"
     target: str
 
     def __post_init__(self) -> None:
-        _refuse_same(self.source, self.target)
+        _check_different(self.source, self.target)
 
     def apply(self, fields: Fields) -> bool:
         if self.source not in fields:
@@ -273,7 +272,7 @@ class Copy(Op, frozen=True, tag="copy", rename={"source": "from", "target": "to"
         presence = shape.presence(self.source)
         if presence is Presence.NEVER:
             return
-        shape.refuse_target(self.target)
+        shape.check_target(self.target)
         shape.put(self.target, shape.schema_of(self.source), presence)
 
 
@@ -318,7 +317,7 @@ class Hoist(Op, frozen=True, tag="hoist"):
     name: str
 
     def __post_init__(self) -> None:
-        _refuse_same(self.host, self.name)
+        _check_different(self.host, self.name)
 
     def apply(self, fields: Fields) -> bool:
         inner = fields_of(fields.get(self.host))
@@ -337,7 +336,7 @@ class Hoist(Op, frozen=True, tag="hoist"):
         presence = inner.presence(self.name)
         if presence is Presence.NEVER:
             return
-        shape.refuse_target(self.name)
+        shape.check_target(self.name)
         if host is Presence.MAYBE or not inner.only_objects:
             presence = Presence.MAYBE
         shape.put(self.name, inner.schema_of(self.name), presence)
@@ -350,13 +349,13 @@ class Plunge(Op, frozen=True, tag="plunge"):
     host: str
 
     def __post_init__(self) -> None:
-        _refuse_same(self.host, self.name)
+        _check_different(self.host, self.name)
 
     def apply(self, fields: Fields) -> bool:
         if self.name not in fields:
             return False
-        there = fields.get(self.host)
-        inner = {} if there is None else fields_of(there)
+        host = fields.get(self.host)
+        inner = {} if host is None else fields_of(host)
         if inner is None:
             return False
         inner[self.name] = fields.pop(self.name)
@@ -369,15 +368,15 @@ class Plunge(Op, frozen=True, tag="plunge"):
         if presence is Presence.NEVER:
             return
         host = shape.presence(self.host)
-        made = ObjectShape(shape.document, f"the property {self.host!r}")
-        made.put(self.name, shape.schema_of(self.name), Presence.ALWAYS)
-        schema = made.schema()
+        created = ObjectShape(shape.document, f"the property {self.host!r}")
+        created.put(self.name, shape.schema_of(self.name), Presence.ALWAYS)
+        schema = created.schema()
         if host is not Presence.NEVER:
             inner = shape.inner(self.host)
             if not inner.only_objects:
-                raise InvalidInput(f"{inner.what} may be something else than an object")
-            inner.refuse_target(self.name)
-            # Where the host is made, it has nothing but this property in it.
+                raise InvalidInput(f"{inner.what} may be a value that is not an object")
+            inner.check_target(self.name)
+            # A created host has only this property.
             lacking = host is Presence.MAYBE and bool(inner.required)
             inner.put(self.name, shape.schema_of(self.name), presence)
             schema = {"anyOf": [inner.schema(), schema]} if lacking else inner.schema()
@@ -389,10 +388,10 @@ class Wrap(Op, frozen=True, tag="wrap"):
     name: str
 
     def apply(self, fields: Fields) -> bool:
-        there = fields.get(self.name)
-        if there is None:
+        value = fields.get(self.name)
+        if value is None:
             return False
-        fields[self.name] = msgspec.Raw(b"[%b]" % bytes(there))
+        fields[self.name] = msgspec.Raw(b"[%b]" % bytes(value))
         return True
 
     def derive(self, shape: ObjectShape, place: str) -> None:
@@ -424,7 +423,7 @@ class Head(Op, frozen=True, tag="head"):
         what = f"the property {self.name!r}"
         array = ArrayShape.read(shape.document, shape.schema_of(self.name), what)
         if array.types != ("array",):
-            raise InvalidInput(f"{what} may be something else than an array")
+            raise InvalidInput(f"{what} may be a value that is not an array")
         if array.items is False:
             shape.drop(self.name)  # it is always empty
             return
@@ -445,27 +444,27 @@ class Convert(Op, frozen=True, tag="convert"):
 
     @cached_property
     def _mapped(self) -> dict[str, msgspec.Raw]:
-        given = {} if isinstance(self.map, msgspec.UnsetType) else self.map
-        return {old: raw_of(new) for old, new in given.items()}
+        table = {} if isinstance(self.map, msgspec.UnsetType) else self.map
+        return {old: raw_of(new) for old, new in table.items()}
 
     @cached_property
-    def _otherwise(self) -> msgspec.Raw | None:
+    def _default_raw(self) -> msgspec.Raw | None:
         return None if self.default is msgspec.UNSET else raw_of(self.default)
 
     def apply(self, fields: Fields) -> bool:
-        there = fields.get(self.name)
-        if there is None:
+        value = fields.get(self.name)
+        if value is None:
             return False
         if isinstance(self.to, msgspec.UnsetType):
-            text = text_of(there)
-            found = self._otherwise
+            text = text_of(value)
+            result = self._default_raw
             if text is not None:
-                found = self._mapped.get(text, found)
+                result = self._mapped.get(text, result)
         else:
-            found = converted(there, self.to)
-        if found is None:
+            result = converted(value, self.to)
+        if result is None:
             return False
-        fields[self.name] = found
+        fields[self.name] = result
         return True
 
     def derive(self, shape: ObjectShape, place: str) -> None:
@@ -489,8 +488,8 @@ class Convert(Op, frozen=True, tag="convert"):
 
     def _new_value(self, value: Any) -> Any:
         if isinstance(value, str) and not isinstance(self.map, msgspec.UnsetType):
-            value_if_missing = value if self.default is msgspec.UNSET else self.default
-            return self.map.get(value, value_if_missing)
+            unmapped = value if self.default is msgspec.UNSET else self.default
+            return self.map.get(value, unmapped)
         return value if self.default is msgspec.UNSET else self.default
 
 
@@ -546,7 +545,7 @@ class Map(Op, frozen=True, tag="map"):
 AnyOp: TypeAlias = Rename | Copy | Add | Remove | Hoist | Plunge | Wrap | Head | Convert | In | Map
 
 
-def _refuse_same(one: str, other: str) -> None:
+def _check_different(one: str, other: str) -> None:
     if one == other:
         raise ValueError(f"Object names the same property {one!r} twice")
 
@@ -559,12 +558,12 @@ _SHAPE_HINT = (
 )
 
 
-class _Given(msgspec.Struct, forbid_unknown_fields=True):
+class _LensData(msgspec.Struct, forbid_unknown_fields=True):
     ops: tuple[AnyOp, ...]
 
 
 class Lens:
-    """The way from one version of a schema to the next."""
+    """A conversion of messages from one schema version to the next."""
 
     __slots__ = ("_ops",)
 
@@ -572,29 +571,29 @@ class Lens:
         self._ops = ops
 
     @classmethod
-    def read(cls, given: Any) -> Lens:
-        """The lens that JSON tells; InvalidInput names the op that is wrong."""
+    def read(cls, data: Any) -> Lens:
+        """Return the lens of JSON data, or raise InvalidInput with the number of the bad op."""
         try:
-            whole = {"ops": given} if isinstance(given, list) else given
-            _refuse_other_than_json(whole)
-            ops = msgspec.convert(whole, _Given).ops
-            _refuse_too_many(ops)
+            whole = {"ops": data} if isinstance(data, list) else data
+            _check_json(whole)
+            ops = msgspec.convert(whole, _LensData).ops
+            _check_count(ops)
         except msgspec.ValidationError as error:
-            raise InvalidInput(_told(str(error)), hint=_SHAPE_HINT) from None
+            raise InvalidInput(_describe(str(error)), hint=_SHAPE_HINT) from None
         except RecursionError:
             raise InvalidInput("the lens is nested too deeply") from None
         return cls(ops)
 
     def then(self, other: Lens) -> Lens:
-        """Both as one: a message is taken apart once, and put together once."""
+        """Return the composition of two lenses, which decodes and encodes a message once."""
         return Lens((*self._ops, *other._ops))
 
-    def plain(self) -> Any:
-        """The lens as JSON again."""
+    def to_json(self) -> Any:
+        """Return the lens as JSON."""
         return {"ops": msgspec.json.decode(msgspec.json.encode(self._ops))}
 
     def promote(self, payload: bytes) -> bytes:
-        """A message in the next version. What is no object is left alone."""
+        """Convert a message to the next version; a message that is not an object is unchanged."""
         try:
             fields = fields_of(_ONE.decode(payload))
         except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -604,8 +603,10 @@ class Lens:
         return bytes(raw_of(fields))
 
     def derived(self, schema: Schema) -> Schema:
-        """What holds for promoted messages, given what holds for those of before. InvalidInput when
-        that cannot be told, or when something could be lost that no op removes.
+        """Return the schema of promoted messages, given the schema before.
+
+        Raises:
+            InvalidInput: it cannot be derived, or an op could lose a property.
         """
         if not self._ops:
             return schema
@@ -613,8 +614,8 @@ class Lens:
         obstacle = document.obstacle()
         if obstacle is not None:
             raise InvalidInput(
-                f"a lens cannot begin at this schema: {obstacle}",
-                hint="Let references lead to #/$defs/..., in a schema of draft 2020-12.",
+                f"a lens cannot be applied to this schema: {obstacle}",
+                hint="Use references to #/$defs/..., in a schema of draft 2020-12.",
             )
         shape = ObjectShape.read(document, schema, "the message")
         try:
@@ -624,31 +625,29 @@ class Lens:
         return {**document.around(), **shape.schema()}
 
 
-def _refuse_other_than_json(given: Any) -> None:
-    """Values in a lens are written into messages, so they must be what JSON can say."""
+def _check_json(data: Any) -> None:
+    """Raise InvalidInput unless data is JSON: its values are written into messages."""
     try:
-        same = msgspec.json.decode(msgspec.json.encode(given)) == given
+        same = msgspec.json.decode(msgspec.json.encode(data)) == data
     except (msgspec.MsgspecError, ValueError, TypeError, OverflowError):
         same = False
     if not same:
         raise InvalidInput("the lens is not JSON", hint=_SHAPE_HINT)
 
 
-def _refuse_too_many(ops: tuple[AnyOp, ...]) -> None:
+def _check_count(ops: tuple[AnyOp, ...]) -> None:
     count, level = 0, list(ops)
     for _ in range(limits.LENS_DEPTH_MAX):
         count += len(level)
         if count > limits.LENS_OPS_MAX:
-            raise InvalidInput(f"a lens has at most {limits.LENS_OPS_MAX} ops")
+            raise InvalidInput(f"a lens must have at most {limits.LENS_OPS_MAX} ops")
         level = [inner for op in level if isinstance(op, In | Map) for inner in op.ops]
     if level:
-        raise InvalidInput(f"ops lie within each other at most {limits.LENS_DEPTH_MAX} deep")
+        raise InvalidInput(f"ops must be nested at most {limits.LENS_DEPTH_MAX} deep")
 
 
-def _told(error: str) -> str:
-    """An error of the decoder, with the op named as it is counted: 2.1 is the first op within the
-    second.
-    """
+def _describe(error: str) -> str:
+    """Return a decoder error with the number of the op: 2.1 is the first op in the second."""
     text, _, where = error.partition(" - at ")
     path = where.strip("`")
     numbers = ".".join(str(int(number) + 1) for number in _NUMBERS.findall(path))

@@ -15,46 +15,48 @@ _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 def check(pointer: str) -> str:
-    """A pointer at something within a message."""
+    """Return a valid pointer to a part of a message, or raise InvalidInput."""
     if (
         not pointer.startswith("/")
         or _ESCAPE.search(pointer)
         or len(pointer) > limits.STREAM_POINTER_CHARS
     ):
         raise InvalidInput(
-            f"{pointer!r:.80} does not point at a part of a message",
-            hint="A JSON pointer, as in '/customer/id'.",
+            f"invalid JSON pointer {pointer!r:.80}",
+            hint="Use a pointer to a part of a message, such as '/customer/id'.",
         )
     return pointer
 
 
 def text_at(message: bytes, pointer: str) -> bytes | None:
-    """The text, or the number as text, at a place in a message, as a routing key; None when there
-    is neither. InvalidInput when it is too long for a key.
+    """Return the text or number at a pointer as a routing key, or None if there is neither.
+
+    Raises:
+        InvalidInput: it is too long for a key.
     """
-    found = _value_at(message.strip(), pointer)
-    if found is None or found[:1] not in b'"-0123456789':
+    value = _value_at(message.strip(), pointer)
+    if value is None or value[:1] not in b'"-0123456789':
         return None
-    if found[:1] != b'"':
-        return check_key(found)
-    text = msgspec.json.decode(found, type=str)
+    if value[:1] != b'"':
+        return check_key(value)
+    text = msgspec.json.decode(value, type=str)
     return check_key(text) if text else None
 
 
-def _value_at(found: bytes, pointer: str) -> bytes | None:
-    """Only what leads to the place is decoded."""
+def _value_at(value: bytes, pointer: str) -> bytes | None:
+    """Return the value at a pointer; only the path to it is decoded."""
     for part in pointer[1:].split("/"):
         name = part.replace("~1", "/").replace("~0", "~")
-        if found[:1] == b"{":
-            inside = msgspec.json.decode(found, type=dict[str, msgspec.Raw])
+        if value[:1] == b"{":
+            inside = msgspec.json.decode(value, type=dict[str, msgspec.Raw])
             if name not in inside:
                 return None
-            found = bytes(inside[name])
-        elif found[:1] == b"[" and _INDEX.fullmatch(name):
-            items = msgspec.json.decode(found, type=list[msgspec.Raw])
+            value = bytes(inside[name])
+        elif value[:1] == b"[" and _INDEX.fullmatch(name):
+            items = msgspec.json.decode(value, type=list[msgspec.Raw])
             if int(name) >= len(items):
                 return None
-            found = bytes(items[int(name)])
+            value = bytes(items[int(name)])
         else:
             return None
-    return found
+    return value

@@ -1,15 +1,14 @@
-"""The registry of a stream's schemas: which versions there are, from which offset on each holds,
-and how a message of an older one becomes one of the newest. Pure.
+"""The schema registry of a stream: its versions, the offset each starts at, and the lenses. Pure.
 
     {"currentVersion": 2,
      "schemas":    {"1": {...}, "2": {...}},
      "lenses":     {"1": {"ops": [...]}},                    from version 1 to version 2
-     "boundaries": [{"offset": "...", "version": 1}, ...],   each holds from there on
+     "boundaries": [{"offset": "...", "version": 1}, ...],   start of each version
      "routingKey": {"jsonPointer": "/customer", "required": true},
      "search":     {"fields": ["status"]}}
 
-Nothing is ever taken out of it but the last two, which are declarations for what comes: a message
-that was stored under an old version is read through every lens that came since.
+Versions and lenses are never removed: a message that was stored in an old version is read through
+every later lens. `routingKey` and `search` apply to later appends and can be removed.
 """
 
 from __future__ import annotations
@@ -26,33 +25,33 @@ from fourfold.errors import CorruptData, InvalidInput
 from fourfold.models.streams.archive.indexes.fields import check_field
 from fourfold.models.streams.schemas import compatibility, pointers
 from fourfold.models.streams.schemas.lens import Lens
-from fourfold.models.streams.validation import show_offset
+from fourfold.models.streams.validation import format_offset
 
 Promote = Callable[[bytes], bytes]
 
 
 class RoutingKey(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Where a message has its routing key, and whether each must have one."""
+    """Location of the routing key in messages, and whether it is required."""
 
     json_pointer: str
     required: bool = False
 
 
 class Search(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The fields that messages are found by, once they are in published segments."""
+    """The fields by which messages in published segments can be searched."""
 
     fields: list[str]
 
 
 class Boundary(msgspec.Struct, frozen=True):
-    """From which offset on a version holds."""
+    """The offset at which a version starts."""
 
     offset: str
     version: int
 
 
 class Change(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What shall be different; what is not said stays as it is."""
+    """A change of a registry; unset fields do not change."""
 
     schema: Any = msgspec.UNSET
     lens: Any = None
@@ -61,7 +60,7 @@ class Change(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=
 
 
 class Registry(msgspec.Struct, frozen=True, rename="camel", dict=True):
-    """The registry of one stream, as it is stored and shown."""
+    """The registry of one stream, as stored and returned."""
 
     current_version: int = 0
     schemas: dict[str, Any] = {}
@@ -72,55 +71,53 @@ class Registry(msgspec.Struct, frozen=True, rename="camel", dict=True):
 
     @property
     def schema(self) -> Any:
-        """The current schema; None when there is none."""
+        """The current schema, or None if there is none."""
         return self.schemas.get(str(self.current_version))
 
     @cached_property
     def _starts(self) -> list[int]:
-        return [int(each.offset.partition("_")[2]) for each in self.boundaries]
+        return [int(boundary.offset.partition("_")[2]) for boundary in self.boundaries]
 
     @cached_property
     def _lenses(self) -> dict[int, Lens]:
-        return {int(version): Lens.read(each) for version, each in self.lenses.items()}
+        return {int(version): Lens.read(lens) for version, lens in self.lenses.items()}
 
     def version_at(self, offset: int) -> int:
-        """The version under which a record was stored."""
+        """Return the version in which the record at an offset is stored."""
         at = bisect_right(self._starts, offset) - 1
         return self.boundaries[at].version if at >= 0 else self.boundaries[0].version
 
     def begin_of(self, version: int) -> int:
-        """The first offset that is stored in a version, or in a later one."""
+        """Return the first offset that is stored in a version or a later one."""
         for start, boundary in zip(self._starts, self.boundaries, strict=True):
             if boundary.version >= version:
                 return start
         return 0
 
     @cached_property
-    def _ways(self) -> dict[tuple[int, int], Lens]:
-        """From one version to another, as far as somebody went."""
+    def _composed(self) -> dict[tuple[int, int], Lens]:
+        """Cache of composed lenses by their first and last version."""
         return {}
 
-    def _way(self, start: int, end: int) -> Lens:
-        found = self._ways.get((start, end))
-        if found is None:
-            found = self._lenses[start]
-            for step in range(start + 1, end):
-                found = found.then(self._lenses[step])
-            self._ways[start, end] = found
-        return found
+    def _lens_between(self, start: int, end: int) -> Lens:
+        lens = self._composed.get((start, end))
+        if lens is None:
+            lens = self._lenses[start]
+            for version in range(start + 1, end):
+                lens = lens.then(self._lenses[version])
+            self._composed[start, end] = lens
+        return lens
 
     def promote(self, payload: bytes, offset: int, version: int) -> bytes:
-        """A message that is stored at an offset, as one of a version."""
+        """Convert a message that is stored at an offset to a version."""
         start = self.version_at(offset)
-        return self._way(start, version).promote(payload) if start < version else payload
+        return self._lens_between(start, version).promote(payload) if start < version else payload
 
     def until(self, offset: int) -> Registry:
-        """What a fork at an offset goes on with: versions that were set behind it are not its
-        own.
-        """
+        """Return the registry of a fork at an offset, without versions that start after it."""
         kept = [
-            each
-            for start, each in zip(self._starts, self.boundaries, strict=True)
+            boundary
+            for start, boundary in zip(self._starts, self.boundaries, strict=True)
             if start <= offset
         ]
         version = kept[-1].version if kept else 0
@@ -128,76 +125,80 @@ class Registry(msgspec.Struct, frozen=True, rename="camel", dict=True):
             self,
             current_version=version,
             schemas={
-                number: each for number, each in self.schemas.items() if int(number) <= version
+                number: schema for number, schema in self.schemas.items() if int(number) <= version
             },
-            lenses={number: each for number, each in self.lenses.items() if int(number) < version},
+            lenses={number: lens for number, lens in self.lenses.items() if int(number) < version},
             boundaries=kept,
         )
 
     def ending_at(self, offset: int) -> Registry:
-        """For a stream that goes on at an offset, since what was behind it is lost: a version that
-        began there holds from that offset on.
+        """Return the registry of a stream that lost all records from an offset on.
+
+        Versions that started after the offset start there.
         """
-        held = [
-            Boundary(show_offset(min(start, offset)), each.version)
-            for start, each in zip(self._starts, self.boundaries, strict=True)
+        boundaries = [
+            Boundary(format_offset(min(start, offset)), boundary.version)
+            for start, boundary in zip(self._starts, self.boundaries, strict=True)
         ]
-        return msgspec.structs.replace(self, boundaries=held)
+        return msgspec.structs.replace(self, boundaries=boundaries)
 
     def of_incarnation(self, number: int) -> Registry:
-        """For callers: with boundaries that are offsets of an incarnation. Stored ones have 0."""
-        shown = [
-            Boundary(show_offset(start, number), each.version)
-            for start, each in zip(self._starts, self.boundaries, strict=True)
+        """Return the registry with offsets of an incarnation; stored offsets have 0."""
+        boundaries = [
+            Boundary(format_offset(start, number), boundary.version)
+            for start, boundary in zip(self._starts, self.boundaries, strict=True)
         ]
-        return msgspec.structs.replace(self, boundaries=shown)
+        return msgspec.structs.replace(self, boundaries=boundaries)
 
     def changed(self, change: Change) -> Registry:
-        """With what shall be different; the same when nothing is. A new version has no boundary
-        yet: `begun` says where it begins. InvalidInput when it cannot be.
+        """Return the registry after a change, or raise InvalidInput.
+
+        A new version has no boundary yet: `begun` adds it.
         """
-        found = self
+        registry = self
         if change.schema is not msgspec.UNSET:
-            found = found._with_schema(change.schema, change.lens)
+            registry = registry._with_schema(change.schema, change.lens)
         elif change.lens is not None:
-            raise InvalidInput("a lens comes with the schema that it leads to")
+            raise InvalidInput("a lens requires the schema that it leads to")
         if change.routing_key is not msgspec.UNSET:
             if change.routing_key is not None:
                 pointers.check(change.routing_key.json_pointer)
-            found = msgspec.structs.replace(found, routing_key=change.routing_key)
+            registry = msgspec.structs.replace(registry, routing_key=change.routing_key)
         if change.search is not msgspec.UNSET:
             if change.search is not None:
                 _check_search(change.search)
-            found = msgspec.structs.replace(found, search=change.search)
-        if len(encoded(found)) > limits.STREAM_REGISTRY_BYTES:
+            registry = msgspec.structs.replace(registry, search=change.search)
+        if len(encoded(registry)) > limits.STREAM_REGISTRY_BYTES:
             raise InvalidInput(
-                f"a registry has at most {limits.STREAM_REGISTRY_BYTES} bytes, all versions "
-                f"together, and this one would have {len(encoded(found))}"
+                f"registry must have at most {limits.STREAM_REGISTRY_BYTES} bytes, all versions "
+                f"together, got {len(encoded(registry))}"
             )
-        return found
+        return registry
 
     def _with_schema(self, schema: Any, lens: Any) -> Registry:
         version = self.current_version
         if version and same_json(schema, self.schema):
-            # Whoever sends the same again, to be sure, has nothing to add to it.
+            # A repeated request changes nothing.
             if lens is not None and not self._has_lens(lens):
-                raise InvalidInput(f"version {version} is this schema already; it needs no lens")
+                raise InvalidInput(
+                    f"version {version} already has this schema, so a lens is not allowed"
+                )
             return self
         compatibility.compiled(schema)
         lenses = dict(self.lenses)
         if version:
             if lens is None:
                 raise InvalidInput(
-                    f"version {version + 1} needs a lens that brings messages of version {version} "
-                    "into it",
-                    hint='Send one beside the schema: {"ops": []} if every old message fits as it '
-                    "is.",
+                    f"version {version + 1} requires a lens that converts messages of version "
+                    f"{version}",
+                    hint='Send one with the schema: {"ops": []} if every old message is valid as '
+                    "it is.",
                 )
-            read = Lens.read(lens)
-            compatibility.refuse_unproven(self.schema, read, schema)
-            lenses[str(version)] = read.plain()
+            parsed = Lens.read(lens)
+            compatibility.check_proven(self.schema, parsed, schema)
+            lenses[str(version)] = parsed.to_json()
         elif lens is not None:
-            raise InvalidInput("the first version has nothing that a lens could begin with")
+            raise InvalidInput("the first version cannot have a lens")
         return msgspec.structs.replace(
             self,
             current_version=version + 1,
@@ -206,23 +207,26 @@ class Registry(msgspec.Struct, frozen=True, rename="camel", dict=True):
         )
 
     def _has_lens(self, lens: Any) -> bool:
-        kept = self.lenses.get(str(self.current_version - 1))
-        return kept is not None and same_json(Lens.read(lens).plain(), kept)
+        current = self.lenses.get(str(self.current_version - 1))
+        return current is not None and same_json(Lens.read(lens).to_json(), current)
 
     def begun(self, offset: int) -> Registry:
-        """With the newest version beginning at an offset. Two that begin at the same one are both
-        kept: messages pass through either lens.
+        """Return the registry with the newest version starting at an offset.
+
+        Versions that start at the same offset are all kept: messages pass through each lens.
         """
         if not self.current_version or (
             self.boundaries and self.boundaries[-1].version == self.current_version
         ):
             return self
-        begins = Boundary(show_offset(offset), self.current_version)
-        return msgspec.structs.replace(self, boundaries=[*self.boundaries, begins])
+        start = Boundary(format_offset(offset), self.current_version)
+        return msgspec.structs.replace(self, boundaries=[*self.boundaries, start])
 
     def keys_of(self, messages: Sequence[bytes]) -> Iterator[bytes | None]:
-        """The routing key of each message; InvalidInput when one has none and must, or has one
-        that cannot be.
+        """Yield the routing key of each message.
+
+        Raises:
+            InvalidInput: a required key is missing, or a key is invalid.
         """
         declared = self.routing_key
         assert declared is not None
@@ -230,8 +234,8 @@ class Registry(msgspec.Struct, frozen=True, rename="camel", dict=True):
             key = pointers.text_at(message, declared.json_pointer)
             if key is None and declared.required:
                 raise InvalidInput(
-                    f"message {number} has no text at {declared.json_pointer!r}, which is the "
-                    "routing key of this stream"
+                    f"message {number}: no text at {declared.json_pointer!r}, the routing key of "
+                    "this stream"
                 )
             yield key
 
@@ -240,43 +244,45 @@ EMPTY = Registry()
 
 
 def encoded(registry: Registry) -> bytes:
+    """Encode a registry as JSON."""
     return msgspec.json.encode(registry)
 
 
 @lru_cache(maxsize=64)
 def decoded(text: str) -> Registry:
-    """A registry that is stored. Those that were read lately are kept, with what was made of
-    them.
-    """
+    """Decode a stored registry; recent ones are cached with their composed lenses."""
     try:
         return msgspec.json.decode(text, type=Registry)
     except msgspec.DecodeError as error:
-        raise CorruptData(f"a registry of schemas cannot be read: {error}") from None
+        raise CorruptData(f"cannot decode a schema registry: {error}") from None
 
 
-def change_of(given: Any) -> Change:
-    """A change as JSON has it; InvalidInput when it is none."""
+def change_of(data: Any) -> Change:
+    """Return the change that JSON describes, or raise InvalidInput."""
     try:
-        change = msgspec.convert(given, Change)
+        change = msgspec.convert(data, Change)
     except msgspec.ValidationError as error:
         raise InvalidInput(
-            f"this is no change of a registry: {error}",
-            hint="It has some of: schema, lens, routingKey, search.",
+            f"invalid change of a registry: {error}",
+            hint="Send some of: schema, lens, routingKey, search.",
         ) from None
     if change == Change():
         raise InvalidInput(
-            "there is nothing to change", hint="Give some of: schema, lens, routingKey, search."
+            "no change of the registry", hint="Send some of: schema, lens, routingKey, search."
         )
     return change
 
 
 def same_json(one: Any, other: Any) -> bool:
-    """Whether two values are the same JSON; true is not 1."""
+    """Return True if two values are equal as JSON; true is not 1."""
     return msgspec.json.encode(one, order="sorted") == msgspec.json.encode(other, order="sorted")
 
 
 def _check_search(search: Search) -> None:
     if len(search.fields) > limits.STREAM_SEARCH_FIELDS:
-        raise InvalidInput(f"a stream is searched by at most {limits.STREAM_SEARCH_FIELDS} fields")
+        raise InvalidInput(
+            f"search must have at most {limits.STREAM_SEARCH_FIELDS} fields, "
+            f"got {len(search.fields)}"
+        )
     for field in search.fields:
         check_field(field)

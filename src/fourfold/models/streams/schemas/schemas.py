@@ -1,9 +1,9 @@
-"""The schemas of all streams of one store: looked at, and changed one version at a time.
+"""Schema registries of the streams of one store.
 
     store.streams.schemas.put("orders", {"schema": {"type": "object", "required": ["id"]}})
 
-A change is worked out and proven while others append; the transaction only looks whether the
-registry is still the one that it began with, and writes down where the new version begins.
+A change is planned and proven while other callers append; the transaction only checks that the
+registry has not changed since, and stores where the new version starts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class _Plan(NamedTuple):
-    """A registry that shall be, and the one that it came from."""
+    """The registry of a stream before and after a change."""
 
     before: Registry
     after: Registry
@@ -41,62 +41,64 @@ class Schemas:
         self._streams = streams
 
     def get(self, name: str) -> Registry:
-        """The registry of a stream; an empty one when it has none."""
-        info, registry = self._look(name)
-        return _handed_out(registry, info)
+        """Return the registry of a stream; an empty one if none was set."""
+        info, registry = self._load(name)
+        return _for_caller(registry, info)
 
     def put(self, name: str, change: Any) -> Registry:
-        """Change some of: `schema` and `lens`, `routingKey`, `search`. Every message that was valid
-        must be valid in the new version once it went through the lens; that is proven before.
+        """Change `schema` and `lens`, `routingKey` or `search`, and return the new registry.
+
+        Every valid message must stay valid in the new version once promoted by the lens; this is
+        proven first.
         """
-        done = self._streams.database.transact(self._putting(self._plan(name, change)))
-        if self._streams.settle is not None:
-            self._streams.settle(name)
-        return done
+        registry = self._streams.database.transact(self._putting(self._plan(name, change)))
+        if self._streams.publish_on_write is not None:
+            self._streams.publish_on_write(name)
+        return registry
 
     async def put_async(self, name: str, change: Any) -> Registry:
-        """The same for coroutines."""
-        # A proof may take its time, and publishing too.
+        """Change `schema` and `lens`, `routingKey` or `search`, and return the new registry."""
+        # A proof and publishing may take long.
         return await asyncio.to_thread(self.put, name, change)
 
-    def _look(self, name: str) -> tuple[StreamInfo, Registry]:
+    def _load(self, name: str) -> tuple[StreamInfo, Registry]:
         validation.check_name(name)
         with self._streams.database.read() as snapshot:
-            info = writer.living(snapshot, name, self._streams.moment())
+            info = writer.get_stream(snapshot, name, self._streams.read_clock())
             return info, rules.registry_of(snapshot, info)
 
-    def _plan(self, name: str, given: Any) -> _Plan:
-        change = registries.change_of(given)
-        info, before = self._look(name)
+    def _plan(self, name: str, data: Any) -> _Plan:
+        change = registries.change_of(data)
+        info, before = self._load(name)
         if not info.is_json:
             raise InvalidInput(
-                f"the stream {name!r} holds {info.content_type}; only JSON has a schema",
+                f"stream {name!r}: a schema requires JSON, got {info.content_type}",
                 hint="Create the stream with the content type application/json.",
             )
         return _Plan(before, before.changed(change), info.sid)
 
     def _putting(self, plan: _Plan) -> Callable[[Transaction], Registry]:
         def work(txn: Transaction) -> Registry:
-            now = self._streams.moment()
+            now = self._streams.read_clock()
             row = txn.one(writer.SQL.stream_by_sid, (plan.sid,))
-            info = None if row is None else writer.as_used(writer.info_of(row), now)
+            info = None if row is None else writer.with_last_use(writer.info_of(row), now)
             if info is None or info.deleted or rules.registry_of(txn, info) != plan.before:
                 raise PreconditionFailed(
-                    "the stream or its registry changed meanwhile", hint="Look, and try again."
+                    "the stream or its registry changed meanwhile", hint="Read it and try again."
                 )
             if plan.after == plan.before:
-                return _handed_out(plan.before, info)
+                return _for_caller(plan.before, info)
             if not plan.before.current_version and plan.after.current_version:
-                _refuse_records(info)
+                _check_empty(info)
             after = plan.after.begun(info.next_offset)
             _write(txn, info, after, now.ms)
-            return _handed_out(after, info)
+            return _for_caller(after, info)
 
         return work
 
 
-def _handed_out(registry: Registry, info: StreamInfo) -> Registry:
-    """A copy for a caller, who may change it, with offsets of the stream's incarnation."""
+def _for_caller(registry: Registry, info: StreamInfo) -> Registry:
+    """Return a copy that the caller may modify, with offsets of the stream's incarnation."""
     copy = msgspec.json.decode(registries.encoded(registry), type=Registry)
     return copy.of_incarnation(info.incarnation_number)
 
@@ -104,7 +106,7 @@ def _handed_out(registry: Registry, info: StreamInfo) -> Registry:
 def _write(txn: Transaction, info: StreamInfo, after: Registry, now_ms: int) -> None:
     version = None
     if after == registries.EMPTY:
-        # A stream that asks for nothing any more is like one that never did.
+        # A stream without any rule is stored like one that never had any.
         txn.execute(rules.SQL.drop_schema, (info.name,))
     else:
         version = after.current_version
@@ -115,9 +117,9 @@ def _write(txn: Transaction, info: StreamInfo, after: Registry, now_ms: int) -> 
         catalog.declare(txn, info.name, field, now_ms)
 
 
-def _refuse_records(info: StreamInfo) -> None:
+def _check_empty(info: StreamInfo) -> None:
     if info.next_offset > info.first_offset:
         raise Refused(
-            f"the stream {info.name!r} has records that no schema was asked of",
-            hint="Set the first schema before the first append; a new stream can take its place.",
+            f"stream {info.name!r}: cannot set the first schema after the first append",
+            hint="Set the first schema before the first append, or create a new stream.",
         )

@@ -1,8 +1,8 @@
-"""How large a schema is once its references are followed. Pure.
+"""The size of a schema with its references expanded. Pure.
 
-A validator follows a reference each time it meets one, so 2 KB of definitions that each refer twice
-to the next one are worth 2^30 of them. Definitions that lead back to themselves have no size: they
-are counted once, and beside that how many ways lead around and back.
+A validator follows each reference it meets, so 2 KB of definitions that each refer twice to the
+next expand to 2^30 of them. Recursive definitions have no finite size: they are counted once, and
+the number of their cycles is counted separately.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ _HOMES = frozenset({"$defs", "definitions"})
 _IN_PLACE = frozenset(
     {"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"}
 )
-"""Keywords whose schemas are held against the same value as the schema that has them."""
+"""Keywords whose schemas apply to the same value as the schema that contains them."""
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
 class Size(NamedTuple):
-    """The unfolded size of a schema. Numbers beyond their limits are not exact."""
+    """The expanded size of a schema. Numbers above their limits are not exact."""
 
     parts: int
-    """Schemas within it, through references."""
+    """Number of schemas in it, with references expanded."""
     in_place: int
-    """Schemas that one value is held against, at most."""
-    ways_round: int
-    """How many ways lead from a definition back to itself, beyond the first."""
+    """Maximum number of schemas that apply to one value."""
+    cycles: int
+    """Number of cycles from a definition back to itself, beyond the first."""
 
 
 def measure(schema: Any) -> Size:
-    """Return how large a schema is once its references are followed."""
+    """Return the size of a schema with its references expanded."""
     graph = _Graph(schema)
     parts: dict[int, int] = {}
     in_place: dict[int, int] = {}
-    total = ways = 0
+    total = cycles = 0
     for component in graph.components():
         members = set(component)
         inner = sum(count for node in component for count in _within(graph.all[node], members))
@@ -50,7 +50,7 @@ def measure(schema: Any) -> Size:
             (node,) = component
             parts[node] = _sum(graph.all[node], parts)
             continue
-        ways = max(ways, inner - len(component))
+        cycles = max(cycles, inner - len(component))
         outside = (
             _sum(Counter({k: n for k, n in graph.all[node].items() if k not in members}), parts)
             for node in component
@@ -64,21 +64,21 @@ def measure(schema: Any) -> Size:
     return Size(
         min(total + parts[graph.root], limits.SCHEMA_PARTS_MAX + 1),
         max(in_place[node] for node in parts),
-        ways,
+        cycles,
     )
 
 
 def check(size: Size) -> None:
-    """InvalidInput for a schema that is too large to be held against messages."""
-    for found, most, what in (
+    """Raise InvalidInput for a schema that is too large to validate messages."""
+    for count, maximum, where in (
         (size.parts, limits.SCHEMA_PARTS_MAX, "in all"),
         (size.in_place, limits.SCHEMA_IN_PLACE_MAX, "for one value"),
     ):
-        if found > most:
+        if count > maximum:
             raise InvalidInput(
-                f"the schema has more than {most} parts {what} once its references are followed",
+                f"the schema has more than {maximum} parts {where} with its references expanded",
                 hint="Refer to a definition once where it is referred to several times.",
-                details={"limit": most},
+                details={"limit": maximum},
             )
 
 
@@ -87,12 +87,12 @@ def _within(edges: Counter[int], members: set[int]) -> Iterator[int]:
 
 
 def _sum(edges: Counter[int], sizes: dict[int, int]) -> int:
-    most = limits.SCHEMA_PARTS_MAX + 1
-    return min(1 + sum(count * sizes[node] for node, count in edges.items()), most)
+    maximum = limits.SCHEMA_PARTS_MAX + 1
+    return min(1 + sum(count * sizes[node] for node, count in edges.items()), maximum)
 
 
 class _Graph:
-    """The schemas of a document, each with those that it leads to, and how often."""
+    """The graph of the schemas of a document; edges count references and parts."""
 
     def __init__(self, schema: Any) -> None:
         self._nodes: list[dict[str, Any]] = []
@@ -105,12 +105,12 @@ class _Graph:
         self.root = 0
         self.all: list[Counter[int]] = [Counter() for _ in self._nodes]
         self.here: list[Counter[int]] = [Counter() for _ in self._nodes]
-        """Those that are held against the same value."""
+        """Edges to schemas that apply to the same value."""
         for number, node in enumerate(self._nodes):
             self._link(number, node)
 
     def _collect(self, schema: Any) -> None:
-        """Number every object of the document, with the address that references in it begin at."""
+        """Number every object of the document, with the base URI of its references."""
         waiting: list[tuple[Any, str]] = [(schema if isinstance(schema, dict) else {}, "")]
         self._resources[""] = waiting[0][0]
         while waiting:
@@ -146,7 +146,7 @@ class _Graph:
             self.all[number].update(targets)
 
     def _targets(self, base: str, reference: Any) -> list[int]:
-        """The schemas that a reference may lead to; none for one that leads elsewhere."""
+        """Return the schemas that a reference may resolve to; none for an external one."""
         if not isinstance(reference, str):
             return []
         address, fragment = urldefrag(urljoin(base, reference))
@@ -167,9 +167,10 @@ class _Graph:
         return [] if number is None else [number]
 
     def components(self, *, in_place: bool = False) -> Iterator[list[int]]:
-        """Yield the strongly connected schemas that the root leads to, the innermost first, by
-        Tarjan's algorithm without recursion; with `in_place`, all of them, as they are connected by
-        what is held against the same value.
+        """Yield the strongly connected components reachable from the root, innermost first.
+
+        Uses Tarjan's algorithm without recursion. With `in_place`, yields all components of the
+        graph of schemas that apply to the same value.
         """
         edges = self.here if in_place else self.all
         order: dict[int, int] = {}

@@ -1,9 +1,9 @@
-"""Whether a JSON message is valid under a schema, and why not. Pure.
+"""Validation of JSON messages by a schema. Pure.
 
-Schemas are of draft 2020-12 unless their `$schema` says otherwise. Formats are checked. Nothing is
-fetched: a reference to elsewhere is refused with its schema. Regular expressions take linear time,
-whatever the message is, so those that cannot (lookaround, backreferences) are refused too. Reasons
-never quote the message: what is refused may be a secret, and reasons end up in logs.
+Schemas are of draft 2020-12 unless `$schema` states another. Formats are checked. Nothing is
+fetched: a schema with external references is rejected. Regular expressions must run in linear time,
+so lookaround and backreferences are rejected too. Reasons never quote the message: it may contain a
+secret, and reasons are logged.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ _MASK = "the value"
 
 
 def schema_library() -> Any:
-    """The package jsonschema_rs, or an error that says how to get it."""
+    """Return the package jsonschema_rs, or raise MissingDependency."""
     try:
         import jsonschema_rs  # noqa: PLC0415 - an optional dependency
     except ImportError:
         raise MissingDependency(
-            "schemas of streams need jsonschema-rs, which is not installed",
+            "schemas of streams require jsonschema-rs, which is not installed",
             hint="Install it: `pip install 'fourfold[schemas]'`.",
         ) from None
     return jsonschema_rs
 
 
 def strictness() -> dict[str, Any]:
-    """How schemas are read, for validation and for proofs alike: a proof under other rules than
-    those that messages are held against would be worth nothing.
+    """Return the options for reading schemas, shared by validation and proofs.
+
+    A proof with other options than those of validation would be worthless.
     """
     patterns = schema_library().RegexOptions(
         size_limit=limits.SCHEMA_PATTERN_BYTES,
@@ -45,7 +46,7 @@ def strictness() -> dict[str, Any]:
 
 
 class Validator:
-    """A schema that messages are held against."""
+    """A compiled schema that validates messages."""
 
     __slots__ = ("_compiled", "_size")
 
@@ -55,13 +56,11 @@ class Validator:
 
     @property
     def draft(self) -> str:
-        """Which draft the schema is of."""
+        """The draft of the schema."""
         return type(self._compiled).__name__.removesuffix("Validator")
 
     def problem(self, message: bytes) -> str | None:
-        """Why a message is not valid: where, as a JSON pointer, and what is wrong there. None when
-        it is valid.
-        """
+        """Return why a message is invalid, with a JSON pointer, or None if it is valid."""
         try:
             value = msgspec.json.decode(message)
         except RecursionError:
@@ -75,9 +74,9 @@ class Validator:
         return None if self._compiled.is_valid(value) else self._reason(message, value)
 
     def _reason(self, message: bytes, value: Any) -> str:
-        # The library looks for the reason on every way through a schema that refers to itself.
-        ways = self._size.ways_round
-        if ways and _is_deeper(message, value, limits.SCHEMA_REASON_WAYS // ways):
+        # The library searches for the reason on every path through a recursive schema.
+        cycles = self._size.cycles
+        if cycles and _is_deeper(message, value, limits.SCHEMA_REASON_WAYS // cycles):
             return _NO_REASON
         try:
             self._compiled.validate(value)
@@ -86,17 +85,15 @@ class Validator:
         return _NO_REASON
 
     def _is_too_much(self, message: bytes) -> bool:
-        """Return whether to hold a message against the schema may take too long."""
-        most = limits.SCHEMA_CHECKS_MAX // self._size.in_place
-        if len(message) <= most:
+        """Return True if validating a message may take too long."""
+        values_max = limits.SCHEMA_CHECKS_MAX // self._size.in_place
+        if len(message) <= values_max:
             return False
-        return sum(map(message.count, (b",", b"[", b"{"))) >= most
+        return sum(map(message.count, (b",", b"[", b"{"))) >= values_max
 
 
 def compiled(schema: Schema) -> Validator:
-    """A schema made ready; InvalidInput when it is none, or one that is not taken here. The same
-    schema is made ready once.
-    """
+    """Compile a schema, or raise InvalidInput; compiled schemas are cached."""
     try:
         written = msgspec.json.encode(schema)
     except (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError) as error:
@@ -111,29 +108,29 @@ def _compiled(written: bytes) -> Validator:
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InvalidInput(f"the schema is not JSON: {error}") from None
     if not isinstance(schema, dict | bool):
-        raise InvalidInput("a schema is a JSON object, or true or false")
+        raise InvalidInput("a schema must be a JSON object, true or false")
     size = unfolded_size.measure(schema)
     unfolded_size.check(size)
     library = schema_library()
     try:
         return Validator(library.validator_for(schema, mask=_MASK, **strictness()), size)
     except library.ValidationError as error:
-        raise _refusal(error) from None
+        raise _invalid_schema(error) from None
     except ValueError as error:  # nested too deeply
         raise InvalidInput(f"the schema cannot be read: {error}") from None
 
 
-def _refusal(error: Any) -> InvalidInput:
+def _invalid_schema(error: Any) -> InvalidInput:
     message = error.message
     if error.kind.name == "pattern" or '"regex"' in message:
         return InvalidInput(
-            _shortened(f"the schema has a regular expression that is not taken: {message}"),
+            _shortened(f"the schema has an unsupported regular expression: {message}"),
             hint="Write it without lookaround and backreferences, and with small repetitions.",
         )
     if "Retrieval is disabled" in message:
         return InvalidInput(
             _shortened(f"the schema refers to another one: {message.partition(' is not')[0]}"),
-            hint="Put that schema into $defs; nothing is fetched.",
+            hint="Move that schema to $defs; nothing is fetched.",
         )
     place = _pointer(error.instance_path)
     return InvalidInput(
@@ -141,17 +138,17 @@ def _refusal(error: Any) -> InvalidInput:
     )
 
 
-_TOO_MUCH = "it has too many values for a schema with so many parts for each of them"
-_NO_REASON = "it is not valid; where is not searched for in a schema that refers to itself so often"
+_TOO_MUCH = "it has too many values for a schema with so many parts"
+_NO_REASON = "it is not valid; the place is not searched in a schema with so many recursions"
 _TOO_DEEP = f"it is nested more than {limits.SCHEMA_MESSAGE_DEPTH_MAX} deep"
 
 
-def _is_deeper(message: bytes, value: Any, most: int) -> bool:
-    """Return whether arrays and objects of a message lie more than `most` deep in each other."""
-    if message.count(b"[") + message.count(b"{") <= most:
-        return False  # as nearly always, and quickly seen
+def _is_deeper(message: bytes, value: Any, depth_max: int) -> bool:
+    """Return True if a message is nested more than `depth_max` deep."""
+    if message.count(b"[") + message.count(b"{") <= depth_max:
+        return False  # the common case
     level = [value] if isinstance(value, dict | list) else []
-    for _ in range(most):
+    for _ in range(depth_max):
         level = [
             inner
             for outer in level
@@ -172,5 +169,5 @@ def _place(path: list[str | int]) -> str:
 
 
 def _shortened(text: str) -> str:
-    most = limits.SCHEMA_REASON_CHARS
-    return text if len(text) <= most else text[: most - 3] + "..."
+    chars_max = limits.SCHEMA_REASON_CHARS
+    return text if len(text) <= chars_max else text[: chars_max - 3] + "..."

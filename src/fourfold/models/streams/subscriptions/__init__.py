@@ -1,4 +1,4 @@
-"""Subscriptions: durable cursors over streams that wake a worker when there is something new."""
+"""Subscriptions: durable cursors over streams that wake a worker for new records."""
 
 from __future__ import annotations
 

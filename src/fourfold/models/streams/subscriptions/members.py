@@ -1,7 +1,7 @@
-"""Which subscriptions there are, and which streams each follows. Every function is the work of one
-transaction, or a part of it.
+"""Subscriptions and the streams that each follows, by name or by pattern.
 
-Patterns of stream names: `*` is one part between slashes, `**` any number of them. Pure.
+In patterns of stream names, `*` matches within one part between slashes, `**` any number of parts.
+Functions with a transaction run in one, or in part of one; the others are pure.
 """
 
 from __future__ import annotations
@@ -15,39 +15,41 @@ from fourfold.errors import AlreadyExists, InvalidInput, LimitExceeded, NotFound
 from fourfold.kernel import ReadTransaction, Transaction, load_queries
 from fourfold.models.streams import validation
 from fourfold.models.streams.subscriptions.records import Link, Subscribe, Subscription
-from fourfold.models.streams.validation import stored
+from fourfold.models.streams.validation import check_storable
 
 
-def check_pattern(given: object) -> str:
-    """A pattern that can match a name, without slashes at its ends."""
-    if not isinstance(given, str):
-        raise InvalidInput(f"a pattern is text, not {given!r:.80}")
-    pattern = stored(given).strip("/")
+def check_pattern(text: object) -> str:
+    """Return a valid pattern without slashes at its ends, or raise InvalidInput."""
+    if not isinstance(text, str):
+        raise InvalidInput(f"pattern must be text, got {text!r:.80}")
+    pattern = check_storable(text).strip("/")
     if not 0 < len(pattern) <= limits.SUBSCRIPTION_PATTERN_MAX or not pattern.isprintable():
         raise InvalidInput(
-            f"a pattern is printable text of 1 to {limits.SUBSCRIPTION_PATTERN_MAX} characters"
+            f"pattern must be printable text of 1 to {limits.SUBSCRIPTION_PATTERN_MAX} characters, "
+            f"got {text!r:.80}"
         )
     parts = pattern.split("/")
     if any(part in {"", ".", ".."} for part in parts):
-        raise InvalidInput(f"{pattern!r:.80} matches no name of a stream")
+        raise InvalidInput(f"pattern {pattern!r:.80} cannot match a stream name")
     if any("**" in part and part != "**" for part in parts):
         raise InvalidInput(
-            f"{pattern!r:.80} has ** inside of a part", hint="Write ** alone between slashes."
+            f"pattern {pattern!r:.80}: ** must be a whole part",
+            hint="Write ** alone between slashes.",
         )
     return pattern
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether a name is one of those that a pattern means; quick for every pattern and name."""
-    wanted, given = pattern.split("/"), name.split("/")
+    """Return True if a pattern matches a name; fast for every pattern and name."""
+    expected, parts = pattern.split("/"), name.split("/")
     at = here = 0
-    # Where the last ** stood, and how far it reached: when the rest fails it reaches further.
+    # Index of the last **, and how far it matched: if the rest fails it matches more.
     star, reached = -1, 0
-    while here < len(given):
-        if at < len(wanted) and wanted[at] == "**":
+    while here < len(parts):
+        if at < len(expected) and expected[at] == "**":
             star, reached = at, here
             at += 1
-        elif at < len(wanted) and _part_matches(wanted[at], given[here]):
+        elif at < len(expected) and _part_matches(expected[at], parts[here]):
             at += 1
             here += 1
         elif star >= 0:
@@ -55,21 +57,21 @@ def matches(pattern: str, name: str) -> bool:
             at, here = star + 1, reached
         else:
             return False
-    return all(part == "**" for part in wanted[at:])
+    return all(part == "**" for part in expected[at:])
 
 
 def literal_prefix(pattern: str) -> str:
-    """What every name that matches begins with."""
-    kept: list[str] = []
+    """Return the prefix of every name that the pattern matches."""
+    parts: list[str] = []
     for part in pattern.split("/"):
         if part == "**":
-            # `a/**` means `a` too, so the slash before it is not certain.
-            return "/".join(kept)
+            # `a/**` matches `a` too, so the slash before it is not part of the prefix.
+            return "/".join(parts)
         before, star, _ = part.partition("*")
         if star:
-            return "/".join([*kept, before])
-        kept.append(part)
-    return "/".join(kept)
+            return "/".join([*parts, before])
+        parts.append(part)
+    return "/".join(parts)
 
 
 def _part_matches(pattern: str, part: str) -> bool:
@@ -92,84 +94,93 @@ SQL = load_queries("fourfold.models.streams.subscriptions")
 
 
 def find(snapshot: ReadTransaction, subscription_id: str) -> Subscription:
-    row = snapshot.one(SQL.by_id, (validation.stored(subscription_id),))
+    """Return a subscription, or raise NotFound."""
+    row = snapshot.one(SQL.by_id, (validation.check_storable(subscription_id),))
     if row is None:
-        raise NotFound(f"there is no subscription {subscription_id!r:.200}")
+        raise NotFound(f"unknown subscription {subscription_id!r:.200}")
     return Subscription._make(row)
 
 
 def check(wanted: Subscribe) -> Subscribe:
-    """The same with every field in its one form; InvalidInput when one does not fit."""
+    """Return the settings of a subscription in normal form, or raise InvalidInput."""
     if (
         not 0 < len(wanted.id) <= limits.SUBSCRIPTION_ID_MAX
         or not wanted.id.isprintable()
         or "/" in wanted.id
     ):
         raise InvalidInput(
-            f"the id of a subscription is printable text of 1 to {limits.SUBSCRIPTION_ID_MAX} "
-            "characters without a slash"
+            f"subscription id must be printable text of 1 to {limits.SUBSCRIPTION_ID_MAX} "
+            f"characters without a slash, got {wanted.id!r:.80}"
         )
     if wanted.kind not in {"webhook", "pull-wake"}:
-        raise InvalidInput("a subscription is of the type webhook or pull-wake")
+        raise InvalidInput(
+            f"subscription type must be webhook or pull-wake, got {wanted.kind!r:.80}"
+        )
     pattern = None if wanted.pattern is None else check_pattern(wanted.pattern)
     streams = check_streams(wanted.streams)
     if pattern is None and not streams:
-        raise InvalidInput("a subscription has a pattern, streams, or both")
+        raise InvalidInput("pass a pattern, streams, or both")
     ttl = limits.LEASE_TTL_MS if wanted.lease_ttl_ms is None else wanted.lease_ttl_ms
     if type(ttl) is not int or not limits.LEASE_TTL_MS_MIN <= ttl <= limits.LEASE_TTL_MS_MAX:
         raise InvalidInput(
-            f"lease_ttl_ms is an integer from {limits.LEASE_TTL_MS_MIN} to "
-            f"{limits.LEASE_TTL_MS_MAX}"
+            f"lease_ttl_ms must be an integer from {limits.LEASE_TTL_MS_MIN} to "
+            f"{limits.LEASE_TTL_MS_MAX}, got {ttl!r:.80}"
         )
     texts = {"description": wanted.description, "address": wanted.address}
-    for what, text in texts.items():
-        if text is not None and len(validation.stored(text)) > limits.SUBSCRIPTION_TEXT_MAX:
-            raise InvalidInput(f"{what} has more than {limits.SUBSCRIPTION_TEXT_MAX} characters")
+    for field, text in texts.items():
+        if text is not None and len(validation.check_storable(text)) > limits.SUBSCRIPTION_TEXT_MAX:
+            raise InvalidInput(
+                f"{field} must have at most {limits.SUBSCRIPTION_TEXT_MAX} characters"
+            )
     return wanted._replace(
-        pattern=pattern, streams=streams, lease_ttl_ms=ttl, wake_stream=_way(wanted)
+        pattern=pattern, streams=streams, lease_ttl_ms=ttl, wake_stream=_wake_stream(wanted)
     )
 
 
-def _way(wanted: Subscribe) -> str | None:
-    """The stream that wakes are told in; None where they are told to an address."""
+def _wake_stream(wanted: Subscribe) -> str | None:
+    """Return the stream to write wakes to; None for a webhook."""
     url, wake_stream = wanted.webhook_url, wanted.wake_stream
     if wanted.kind == "webhook":
         if not url or wake_stream is not None:
-            raise InvalidInput("a webhook subscription has webhook.url, and no wake_stream")
+            raise InvalidInput("a webhook subscription requires webhook.url, without wake_stream")
         return None
     if not wake_stream or url is not None:
-        raise InvalidInput("a pull-wake subscription has wake_stream, and no webhook")
+        raise InvalidInput("a pull-wake subscription requires wake_stream, without webhook")
     return validation.check_name(wake_stream.strip("/"))
 
 
-def check_streams(given: Sequence[str]) -> tuple[str, ...]:
-    if len(given) > limits.SUBSCRIPTION_STREAMS_MAX:
-        raise InvalidInput(f"a request names at most {limits.SUBSCRIPTION_STREAMS_MAX} streams")
-    if not all(isinstance(each, str) for each in given):
-        raise InvalidInput("streams are names, as text")
-    return tuple(sorted({validation.check_name(each.strip("/")) for each in given}))
+def check_streams(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the stream names sorted, without duplicates, or raise InvalidInput."""
+    if len(names) > limits.SUBSCRIPTION_STREAMS_MAX:
+        raise InvalidInput(
+            f"streams must be at most {limits.SUBSCRIPTION_STREAMS_MAX} names, got {len(names)}"
+        )
+    if not all(isinstance(name, str) for name in names):
+        raise InvalidInput("streams must be names as text")
+    return tuple(sorted({validation.check_name(name.strip("/")) for name in names}))
 
 
 def config_hash(wanted: Subscribe) -> str:
-    """What two requests for the same subscription have in common."""
+    """Return the hash of the settings, which is equal for repeated requests."""
     fields = wanted._replace(address="", id="")[:-1]  # Without its owner.
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 
 def create(txn: Transaction, wanted: Subscribe, now_ms: int) -> tuple[Subscription, bool]:
-    """A new subscription at the end of every stream that it follows; the same again when it is
-    there and is like that.
+    """Create a subscription at the end of its streams, or return an equal existing one.
+
+    The second result is True if it is new.
     """
     hashed = config_hash(wanted)
     row = txn.one(SQL.by_id, (wanted.id,))
     if row is not None:
-        found = Subscription._make(row)
-        if found.config_hash != hashed:
-            raise AlreadyExists(f"the subscription {wanted.id!r} exists and is another")
-        return found, False
+        subscription = Subscription._make(row)
+        if subscription.config_hash != hashed:
+            raise AlreadyExists(f"subscription {wanted.id!r} already exists with other settings")
+        return subscription, False
     if txn.value(SQL.count) >= limits.SUBSCRIPTIONS_MAX:
         raise LimitExceeded(
-            f"the store has {limits.SUBSCRIPTIONS_MAX} subscriptions",
+            f"cannot create more than {limits.SUBSCRIPTIONS_MAX} subscriptions in a store",
             hint="Delete some, or follow several streams with one.",
         )
     owner = wanted.owner
@@ -177,8 +188,8 @@ def create(txn: Transaction, wanted: Subscribe, now_ms: int) -> tuple[Subscripti
         txn.value(SQL.count_of_owner, (owner.prefix,)) >= limits.SUBSCRIPTIONS_PER_OWNER_MAX
     ):
         raise LimitExceeded(
-            f"keys for {owner.prefix!r:.200} have {limits.SUBSCRIPTIONS_PER_OWNER_MAX} "
-            "subscriptions",
+            f"keys for {owner.prefix!r:.200} cannot create more than "
+            f"{limits.SUBSCRIPTIONS_PER_OWNER_MAX} subscriptions",
             hint="Delete some, or follow several streams with one.",
         )
     params = (
@@ -187,91 +198,96 @@ def create(txn: Transaction, wanted: Subscribe, now_ms: int) -> tuple[Subscripti
         *((None, None) if owner is None else owner),
     )
     txn.execute(SQL.add, params)
-    made = find(txn, wanted.id)
+    created = find(txn, wanted.id)
     if wanted.pattern is not None:
-        _backfill(txn, made, wanted.pattern)
-    add_streams(txn, made, wanted.streams)
-    return made, True
+        _backfill(txn, created, wanted.pattern)
+    add_streams(txn, created, wanted.streams)
+    return created, True
 
 
 def delete(txn: Transaction, subscription_id: str) -> bool:
-    """Remove a subscription; whether there was one. Its number stays used up."""
-    row = txn.one(SQL.by_id, (validation.stored(subscription_id),))
+    """Delete a subscription; return False if there was none."""
+    row = txn.one(SQL.by_id, (validation.check_storable(subscription_id),))
     if row is None:
         return False
-    found = Subscription._make(row)
-    txn.execute(SQL.drop_links, (found.sub,))
-    txn.execute(SQL.drop, (found.sub,))
+    subscription = Subscription._make(row)
+    txn.execute(SQL.drop_links, (subscription.sub,))
+    txn.execute(SQL.drop, (subscription.sub,))
     txn.execute(SQL.drop_arrivals)
     return True
 
 
-def add_streams(txn: Transaction, found: Subscription, streams: Sequence[str]) -> None:
-    """Follow streams by name, from their end on; one that is followed already stays where it is."""
-    if found.wake_stream in streams:
+def add_streams(txn: Transaction, subscription: Subscription, streams: Sequence[str]) -> None:
+    """Follow streams by name from their end; the cursor of a followed stream stays."""
+    if subscription.wake_stream in streams:
         raise InvalidInput("a subscription cannot follow its own wake_stream")
     for stream in streams:
         tail = int(txn.value(SQL.tail, (stream,)) or 0)
-        txn.execute(SQL.link, (found.sub, stream, 1, 0, tail, tail))
+        txn.execute(SQL.link, (subscription.sub, stream, 1, 0, tail, tail))
 
 
-def remove_stream(txn: Transaction, found: Subscription, stream: str) -> None:
-    """Follow a stream no longer by name; if the pattern means it too, it is still followed."""
-    txn.execute(SQL.unlink, (found.sub, stream))
-    txn.execute(SQL.drop_unlinked, (found.sub, stream))
+def remove_stream(txn: Transaction, subscription: Subscription, stream: str) -> None:
+    """Stop following a stream by name; it is still followed if the pattern matches it."""
+    txn.execute(SQL.unlink, (subscription.sub, stream))
+    txn.execute(SQL.drop_unlinked, (subscription.sub, stream))
 
 
-def settle_arrivals(txn: Transaction) -> int:
-    """Hold the patterns against streams that were made since; how many there were."""
-    arrived = txn.all(SQL.arrivals, (limits.SUBSCRIPTION_BATCH,))
-    if not arrived:
+def link_arrivals(txn: Transaction) -> int:
+    """Match the patterns against new streams; return how many there were."""
+    arrivals = txn.all(SQL.arrivals, (limits.SUBSCRIPTION_BATCH,))
+    if not arrivals:
         return 0
     patterns = txn.all(SQL.patterns)
-    for sid, stream, tail in arrived:
+    for sid, stream, tail in arrivals:
         if stream is not None:
             for sub, pattern, wake_stream in patterns:
                 if stream != wake_stream and matches(pattern, stream):
                     txn.execute(SQL.link, (sub, stream, 0, 1, 0, tail))
             txn.execute(SQL.refresh_links, (stream, tail))
         txn.execute(SQL.arrived, (sid,))
-    return len(arrived)
+    return len(arrivals)
 
 
-def _backfill(txn: Transaction, made: Subscription, pattern: str) -> None:
-    """Link every stream that is there and that the pattern means, at its end."""
+def _backfill(txn: Transaction, created: Subscription, pattern: str) -> None:
+    """Link every existing stream that the pattern matches, at its end."""
     prefix = literal_prefix(pattern)
     after, linked = "", 0
     while True:
-        page = txn.all(SQL.names_from, (after, prefix, validation.behind(prefix), 10_000))
-        meant = [
-            (made.sub, stream, 0, 1, tail, tail)
+        page = txn.all(
+            SQL.names_from, (after, prefix, validation.prefix_upper_bound(prefix), 10_000)
+        )
+        matching = [
+            (created.sub, stream, 0, 1, tail, tail)
             for stream, tail in page
-            if stream != made.wake_stream and matches(pattern, stream)
+            if stream != created.wake_stream and matches(pattern, stream)
         ]
-        linked += len(meant)
+        linked += len(matching)
         if linked > limits.SUBSCRIPTION_BACKFILL_MAX:
             raise LimitExceeded(
-                f"the pattern {pattern!r:.80} means more than "
+                f"pattern {pattern!r:.80} matches more than "
                 f"{limits.SUBSCRIPTION_BACKFILL_MAX} streams",
                 hint="Divide them among several subscriptions.",
             )
-        txn.execute_many(SQL.link, meant)
+        txn.execute_many(SQL.link, matching)
         if len(page) < 10_000:
             return
         after = page[-1][0]
 
 
-def is_inside(snapshot: ReadTransaction, found: Subscription, prefix: str) -> bool:
-    """Return True if a subscription follows something, and only streams under `prefix`."""
-    row = snapshot.one(SQL.links_inside, (found.sub, prefix, validation.behind(prefix))) or (0, 0)
+def is_inside(snapshot: ReadTransaction, subscription: Subscription, prefix: str) -> bool:
+    """Return True if a subscription follows streams, and only such under `prefix`."""
+    row = snapshot.one(
+        SQL.links_inside, (subscription.sub, prefix, validation.prefix_upper_bound(prefix))
+    ) or (0, 0)
     has_links, has_outside = row
-    if found.pattern is not None:
-        return not has_outside and literal_prefix(found.pattern).startswith(prefix)
+    if subscription.pattern is not None:
+        return not has_outside and literal_prefix(subscription.pattern).startswith(prefix)
     return bool(has_links) and not has_outside
 
 
 def links(
-    snapshot: ReadTransaction, found: Subscription, after: str, limit: int
+    snapshot: ReadTransaction, subscription: Subscription, after: str, limit: int
 ) -> tuple[Link, ...]:
-    rows = snapshot.all(SQL.links, (found.sub, validation.stored(after), limit))
+    """Return at most `limit` cursors of a subscription after a stream name."""
+    rows = snapshot.all(SQL.links, (subscription.sub, validation.check_storable(after), limit))
     return tuple(Link(row[0], bool(row[1]), *row[2:]) for row in rows)

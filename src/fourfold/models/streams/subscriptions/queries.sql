@@ -37,7 +37,7 @@ DELETE FROM subscriptions WHERE sub = ?1
 DELETE FROM subscription_links WHERE sub = ?1
 
 -- name: drop_arrivals
--- Without a subscription nobody waits for new streams.
+-- Without subscriptions, new streams need not be linked.
 DELETE FROM subscription_arrivals WHERE NOT EXISTS (SELECT 1 FROM subscriptions)
 
 -- name: names_from
@@ -70,7 +70,7 @@ SELECT l.stream, l.explicit, l.acked, s.next_offset, s.incarnation_number
 FROM subscription_links AS l JOIN streams AS s ON s.stream = l.stream
 WHERE l.sub = ?1 AND l.pending = 1 AND l.acked < s.next_offset ORDER BY l.stream LIMIT ?2
 
--- name: told_links
+-- name: announced_links
 SELECT l.stream, l.explicit, l.acked, l.told, coalesce(s.incarnation_number, 0)
 FROM subscription_links AS l LEFT JOIN streams AS s ON s.stream = l.stream
 WHERE l.sub = ?1 AND l.told IS NOT NULL ORDER BY l.stream
@@ -79,18 +79,18 @@ WHERE l.sub = ?1 AND l.told IS NOT NULL ORDER BY l.stream
 SELECT l.stream, l.explicit, l.acked, coalesce(s.next_offset, 0), coalesce(s.incarnation_number, 0)
 FROM subscription_links AS l LEFT JOIN streams AS s ON s.stream = l.stream WHERE l.sub = ?1 AND l.stream = ?2
 
--- name: tell
+-- name: set_announced
 UPDATE subscription_links SET told = ?3 WHERE sub = ?1 AND stream = ?2
 
--- name: untell
+-- name: clear_announced
 UPDATE subscription_links SET told = NULL WHERE sub = ?1 AND told IS NOT NULL
 
 -- name: ack
 -- ?3 the new cursor, ?4 where the stream ends.
 UPDATE subscription_links SET acked = ?3, pending = ?3 < ?4 WHERE sub = ?1 AND stream = ?2
 
--- name: ack_told
--- Everything that the wake told of was worked on.
+-- name: ack_announced
+-- Acknowledge all records of the wake.
 UPDATE subscription_links SET acked = max(acked, told),
     pending = max(acked, told) < coalesce((SELECT next_offset FROM streams WHERE stream = subscription_links.stream), 0)
 WHERE sub = ?1 AND told IS NOT NULL
@@ -102,7 +102,7 @@ UPDATE subscription_generation SET generation = generation + 1 WHERE only = 1
 SELECT generation FROM subscription_generation WHERE only = 1
 
 -- name: wake
--- ?2 its number, ?3 its id, ?4 the end of its lease, ?5 when it is told.
+-- ?2 generation, ?3 wake id, ?4 end of the lease, ?5 when it is announced.
 UPDATE subscriptions SET generation = ?2, wake_id = ?3, holder = NULL, lease_until_ms = ?4, next_attempt_ms = ?5 WHERE sub = ?1
 
 -- name: idle
@@ -114,8 +114,8 @@ UPDATE subscriptions SET holder = ?2, lease_until_ms = ?3, next_attempt_ms = NUL
 -- name: prolong
 UPDATE subscriptions SET lease_until_ms = ?2 WHERE sub = ?1
 
--- name: told
--- The wake of that number was told: nothing is sent again before its lease ends.
+-- name: announced
+-- The wake of that generation was announced: nothing is sent again before its lease ends.
 UPDATE subscriptions SET next_attempt_ms = NULL, failures = 0, lease_until_ms = ?3 WHERE sub = ?1 AND generation = ?2
 
 -- name: failed
@@ -132,11 +132,11 @@ DELETE FROM subscription_arrivals WHERE sid = ?1
 SELECT sub, pattern, wake_stream FROM subscriptions WHERE pattern IS NOT NULL
 
 -- name: refresh_links
--- What is known by name may have come into being with records.
+-- A stream that is linked by name may have been created with records.
 UPDATE subscription_links SET pending = acked < ?2 WHERE stream = ?1
 
 -- name: leases_over
--- A wake that is still to be told is not over: whoever tells it issues a new one.
+-- A wake that is still to be announced has not expired: its announcement issues a new one.
 SELECT id FROM subscriptions WHERE lease_until_ms <= ?1 AND next_attempt_ms IS NULL ORDER BY lease_until_ms LIMIT ?2
 
 -- name: idle_with_work
@@ -165,7 +165,7 @@ SELECT min(at) FROM (
 SELECT 1 FROM subscription_arrivals LIMIT 1
 
 -- name: broken_links
--- Cursors of no subscription, beyond the end of their stream, or wrong about whether it goes on; generations ahead of the counter.
+-- Cursors without a subscription, after the end of their stream, or with a wrong `pending`; generations above the counter.
 SELECT l.stream FROM subscription_links AS l
 LEFT JOIN subscriptions AS s ON s.sub = l.sub
 LEFT JOIN streams AS t ON t.stream = l.stream AND (t.stream_flags & 1) = 0

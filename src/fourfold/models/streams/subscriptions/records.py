@@ -1,4 +1,4 @@
-"""What subscriptions give back, and what callers hand in."""
+"""Records of the subscriptions API: inputs, results and state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Owner(NamedTuple):
 
 
 class Subscribe(NamedTuple):
-    """What a subscription shall be like: streams by a pattern, by name, or both."""
+    """The settings of a subscription to create: streams by a pattern, by name, or both."""
 
     id: str
     kind: Kind
@@ -27,13 +27,13 @@ class Subscribe(NamedTuple):
     lease_ttl_ms: int | None = None
     description: str | None = None
     address: str = ""
-    """Where the server is reached, so that a webhook can be answered there."""
+    """URL of the server, for the responses of a webhook."""
     owner: Owner | None = None
-    """Who creates it; None where no key is needed."""
+    """Owner of the subscription; None if no key is needed."""
 
 
 class Subscription(NamedTuple):
-    """A subscription as its row says."""
+    """A stored subscription and its state."""
 
     sub: int
     id: str
@@ -58,22 +58,23 @@ class Subscription(NamedTuple):
 
 
 class Link(NamedTuple):
-    """The cursor of a subscription in one stream. `tail` is where the stream ends."""
+    """The cursor of a subscription in one stream; `tail` is the end of the stream."""
 
     stream: str
     explicit: bool
     acked: int
     tail: int
     incarnation_number: int = 0
-    """Of the stream; 0 while there is none of that name."""
+    """Incarnation number of the stream; 0 while it does not exist."""
 
     @property
     def pending(self) -> bool:
+        """True if the stream has records after the cursor."""
         return self.tail > self.acked
 
 
 class Wake(NamedTuple):
-    """Work for whoever takes it: a number that fences off all wakes before, and where it is."""
+    """A notice of pending records; its generation fences all earlier wakes."""
 
     subscription: Subscription
     wake_id: str
@@ -82,14 +83,14 @@ class Wake(NamedTuple):
 
 
 class Ack(NamedTuple):
-    """A stream, and up to where it was worked on."""
+    """A stream, and the offset up to which it was processed."""
 
     stream: str
     offset: str
 
 
 class Due(NamedTuple):
-    """What is there to do, and when there is something again without anybody appending."""
+    """True in `now` if there is work; `next_ms` is when a timer is due, without any append."""
 
     now: bool
     next_ms: int | None

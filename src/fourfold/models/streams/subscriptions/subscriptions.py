@@ -1,12 +1,11 @@
-"""Subscriptions: what wakes workers when streams go on.
+"""Subscriptions: wake workers when streams have new records.
 
     store.streams.subscriptions.create(Subscribe("mail", "pull-wake", "orders/*", wake_stream="w"))
     wake = store.streams.subscriptions.claim("mail", "worker-1")
 
-Everything is in the database of the streams: an append marks the cursors that it leaves behind in
-its own transaction, so no wake is lost, and leases and numbers are what they were after a crash.
-Whoever runs these (`server.deliverer`) calls `settle` when something was committed and when a time
-has come.
+Everything is stored in the database of the streams: an append marks pending cursors in its own
+transaction, so no wake is lost, and leases and generations survive a crash. The server
+(`server.webhooks`) calls `reconcile` after commits and when a timer is due.
 """
 
 from __future__ import annotations
@@ -46,26 +45,32 @@ class Subscriptions:
         self._database = database
         self._now = now
         self.streams_notifier = streams_notifier
-        """Rings when a stream was written to."""
+        """Notified when a stream was written to."""
         self.failure: FourfoldError | None = None
-        """Why the last look for work in the background failed, if it did."""
+        """Error of the last background run, or None if it succeeded."""
         self.notifier = Notifier()
-        """Rings when a subscription changed, so that there may be something to do."""
+        """Notified when a subscription changed, so that there may be work."""
 
-    # Which there are
+    # Subscriptions
 
     def create(self, wanted: Subscribe) -> tuple[Subscription, bool]:
-        """A subscription, and whether it is new."""
+        """Create a subscription; return it, and True if it is new.
+
+        Raises:
+            AlreadyExists: a subscription of that id has other settings.
+        """
         return self._database.transact(self._creating(wanted))
 
     async def create_async(self, wanted: Subscribe) -> tuple[Subscription, bool]:
+        """Create a subscription; return it, and True if it is new."""
         return await self._database.transact_async(self._creating(wanted))
 
     def _creating(self, wanted: Subscribe) -> _Work[tuple[Subscription, bool]]:
         checked = members.check(wanted)
-        return self._ringing(lambda txn: members.create(txn, checked, self._now().ms))
+        return self._notifying(lambda txn: members.create(txn, checked, self._now().ms))
 
     def get(self, subscription_id: str) -> Subscription:
+        """Return a subscription, or raise NotFound."""
         with self._database.read() as snapshot:
             return members.find(snapshot, subscription_id)
 
@@ -76,51 +81,57 @@ class Subscriptions:
         after: str = "",
         limit: int = limits.SUBSCRIPTION_STREAMS_MAX,
     ) -> tuple[Link, ...]:
-        """The streams that a subscription follows, in the order of their names."""
+        """Return the cursors of a subscription in the order of stream names."""
         with self._database.read() as snapshot:
-            found = members.find(snapshot, subscription_id)
-            return members.links(snapshot, found, after, limit)
+            subscription = members.find(snapshot, subscription_id)
+            return members.links(snapshot, subscription, after, limit)
 
     def list(self, *, after: str = "", limit: int = 100) -> tuple[Subscription, ...]:
+        """Return at most `limit` subscriptions after an id, in the order of ids."""
         with self._database.read() as snapshot:
             rows = snapshot.all(SQL.page, (after, limit))
             return tuple(Subscription._make(row) for row in rows)
 
     def count(self, stream: str | None = None) -> int:
-        """How many subscriptions there are, or how many follow one stream."""
+        """Count all subscriptions, or those that follow one stream."""
         with self._database.read() as snapshot:
             return count(snapshot, stream)
 
     async def delete_async(self, subscription_id: str) -> bool:
+        """Delete a subscription; return False if there was none."""
         return await self._database.transact_async(self._deleting(subscription_id))
 
     def delete(self, subscription_id: str) -> bool:
-        """Remove a subscription; whether there was one."""
+        """Delete a subscription; return False if there was none."""
         return self._database.transact(self._deleting(subscription_id))
 
     def _deleting(self, subscription_id: str) -> _Work[bool]:
-        return self._ringing(lambda txn: members.delete(txn, subscription_id))
+        return self._notifying(lambda txn: members.delete(txn, subscription_id))
 
     def add_streams(self, subscription_id: str, streams: Sequence[str]) -> None:
+        """Follow more streams by name, from their current end."""
         self._database.transact(self._adding(subscription_id, streams))
 
     async def add_streams_async(self, subscription_id: str, streams: Sequence[str]) -> None:
+        """Follow more streams by name, from their current end."""
         await self._database.transact_async(self._adding(subscription_id, streams))
 
     def _adding(self, subscription_id: str, streams: Sequence[str]) -> _Work[None]:
         checked = members.check_streams(streams)
         if not checked:
-            raise InvalidInput("streams are at least one name")
+            raise InvalidInput("streams must contain at least one name")
 
         def work(txn: Transaction) -> None:
             members.add_streams(txn, members.find(txn, subscription_id), checked)
 
-        return self._ringing(work)
+        return self._notifying(work)
 
     def remove_stream(self, subscription_id: str, stream: str) -> None:
+        """Stop following a stream by name."""
         self._database.transact(self._removing(subscription_id, stream))
 
     async def remove_stream_async(self, subscription_id: str, stream: str) -> None:
+        """Stop following a stream by name."""
         await self._database.transact_async(self._removing(subscription_id, stream))
 
     def _removing(self, subscription_id: str, stream: str) -> _Work[None]:
@@ -134,18 +145,25 @@ class Subscriptions:
     # Workers
 
     def claim(self, subscription_id: str, worker: str) -> Wake:
-        """Take the lease of a pull-wake subscription; AlreadyClaimed or NothingPending if that
-        cannot be.
+        """Claim the lease of a pull-wake subscription that has pending records.
+
+        Raises:
+            AlreadyClaimed: another worker holds the lease.
+            NothingPending: there is no work.
         """
         return self._database.transact(self._claiming(subscription_id, worker))
 
     async def claim_async(self, subscription_id: str, worker: str) -> Wake:
+        """Claim the lease of a pull-wake subscription that has pending records."""
         return await self._database.transact_async(self._claiming(subscription_id, worker))
 
     def _claiming(self, subscription_id: str, worker: str) -> _Work[Wake]:
         if not 0 < len(worker) <= limits.SUBSCRIPTION_TEXT_MAX or not worker.isprintable():
-            raise InvalidInput("a worker has a name, in printable text")
-        return self._ringing(lambda txn: leases.claim(txn, subscription_id, worker, self._now()))
+            raise InvalidInput(
+                f"worker name must be printable text of 1 to {limits.SUBSCRIPTION_TEXT_MAX} "
+                f"characters, got {worker!r:.80}"
+            )
+        return self._notifying(lambda txn: leases.claim(txn, subscription_id, worker, self._now()))
 
     def acknowledge(
         self,
@@ -156,8 +174,9 @@ class Subscriptions:
         kind: Kind = "pull-wake",
         done: bool = False,
     ) -> bool:
-        """Move cursors on, and prolong the lease or, with `done`, give it back. Whether there was
-        more, so that a new wake was issued.
+        """Move cursors, and extend the lease or, with `done`, release it.
+
+        Returns True if more is pending, so that a new wake was issued.
         """
         return self._database.transact(
             self._acknowledging(subscription_id, kind, fence, acks, done=done)
@@ -172,6 +191,7 @@ class Subscriptions:
         kind: Kind = "pull-wake",
         done: bool = False,
     ) -> bool:
+        """Move cursors, and extend the lease or, with `done`, release it."""
         return await self._database.transact_async(
             self._acknowledging(subscription_id, kind, fence, acks, done=done)
         )
@@ -181,29 +201,30 @@ class Subscriptions:
     ) -> _Work[bool]:
         if len(acks) > limits.SUBSCRIPTION_STREAMS_MAX:
             raise InvalidInput(
-                f"a request acknowledges at most {limits.SUBSCRIPTION_STREAMS_MAX} streams"
+                f"acks must be at most {limits.SUBSCRIPTION_STREAMS_MAX} streams, got {len(acks)}"
             )
 
         def work(txn: Transaction) -> bool:
             now = self._now()
             return leases.acknowledge(txn, subscription_id, fence, acks, now, kind=kind, done=done)
 
-        return self._ringing(work)
+        return self._notifying(work)
 
     def release(self, subscription_id: str, fence: Fence) -> None:
-        """Give the lease back; what is pending wakes somebody again."""
+        """Release the lease; pending records issue a new wake."""
         self._database.transact(self._releasing(subscription_id, fence))
 
     async def release_async(self, subscription_id: str, fence: Fence) -> None:
+        """Release the lease; pending records issue a new wake."""
         await self._database.transact_async(self._releasing(subscription_id, fence))
 
     def _releasing(self, subscription_id: str, fence: Fence) -> _Work[None]:
-        return self._ringing(lambda txn: leases.release(txn, subscription_id, fence, self._now()))
+        return self._notifying(lambda txn: leases.release(txn, subscription_id, fence, self._now()))
 
-    # Whoever tells them
+    # Delivery
 
     def due(self) -> Due:
-        """Whether there is something to settle now, and when there will be by itself."""
+        """Return whether `reconcile` has work now, and when the next timer is due."""
         now = self._now().ms
         with self._database.read() as snapshot:
             waiting = (
@@ -214,18 +235,19 @@ class Subscriptions:
             )
             return Due(waiting, snapshot.value(SQL.next_time))
 
-    def settle(self) -> None:
-        """Link new streams, take back leases that are over, issue and tell wakes."""
+    def reconcile(self) -> None:
+        """Link new streams, end expired leases, and issue and announce wakes."""
 
         def work(txn: Transaction) -> None:
-            if told := leases.settle(txn, self._now(), _chance()):
-                self.streams_notifier.notify_on_commit(txn, told)
+            if written := leases.reconcile(txn, self._now(), _chance()):
+                self.streams_notifier.notify_on_commit(txn, written)
 
         self._database.transact(work)
 
     def webhooks(self, per_owner: int) -> tuple[tuple[str, str], ...]:
-        """List subscriptions whose webhooks are to be called now, with the prefix of their owner:
-        at most so many of each owner, the owners in turn.
+        """Return (subscription id, owner prefix) of webhooks to call now, the owners in turn.
+
+        At most `per_owner` of each owner.
         """
         with self._database.read() as snapshot:
             rows = snapshot.all(SQL.webhook_attempts, (self._now().ms, per_owner))
@@ -236,37 +258,40 @@ class Subscriptions:
         with self._database.read() as snapshot:
             return int(snapshot.value(SQL.owners_of_webhooks))
 
-    def is_inside(self, found: Subscription, prefix: str) -> bool:
-        """Return True if a subscription follows something, and only streams under `prefix`."""
+    def is_inside(self, subscription: Subscription, prefix: str) -> bool:
+        """Return True if a subscription follows streams, and only such under `prefix`."""
         with self._database.read() as snapshot:
-            return members.is_inside(snapshot, found, prefix)
+            return members.is_inside(snapshot, subscription, prefix)
 
     def attempt(self, subscription_id: str) -> Wake | None:
-        """The wake that a webhook is to be told of now, if it still is."""
+        """Return the wake to send to a webhook now, or None if there is none."""
         return self._database.transact(
             lambda txn: leases.attempt(txn, subscription_id, self._now())
         )
 
     def delivered(self, wake: Wake, *, done: bool) -> None:
+        """Record that a webhook accepted a wake; with `done`, acknowledge its records."""
         self._database.transact(lambda txn: leases.delivered(txn, wake, self._now(), done=done))
 
     def failed(self, wake: Wake) -> None:
+        """Record that a webhook call failed, and schedule a retry."""
         self._database.transact(lambda txn: leases.failed(txn, wake, self._now(), _chance()))
 
-    def _ringing(self, work: _Work[_R]) -> _Work[_R]:
-        def ringing(txn: Transaction) -> _R:
-            done = work(txn)
+    def _notifying(self, work: _Work[_R]) -> _Work[_R]:
+        def notifying(txn: Transaction) -> _R:
+            result = work(txn)
             txn.after_commit(self.notifier.notify)
-            return done
+            return result
 
-        return ringing
+        return notifying
 
 
 def count(snapshot: ReadTransaction, stream: str | None = None) -> int:
+    """Count all subscriptions, or those that follow one stream."""
     if stream is None:
         return int(snapshot.value(SQL.count))
     return int(snapshot.value(SQL.count_of_stream, (stream,)))
 
 
 def _chance() -> float:
-    return random.random()  # noqa: S311 - it spreads retries, and is no secret
+    return random.random()  # noqa: S311 - jitter of retries, not a secret

@@ -1,7 +1,6 @@
-"""Waiting until something changed that concerns certain rows of a state stream.
+"""Touch: wait for changes of certain rows of a state stream.
 
-A name is imported when it is first used: a client that waits at a server needs the records, and no
-database.
+Names are imported on first use: a client of a server needs the records, but no database.
 """
 
 from __future__ import annotations

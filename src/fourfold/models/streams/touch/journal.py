@@ -1,14 +1,14 @@
-"""When which keys of a stream changed last, as far back as somebody asked.
+"""Journals of touch streams: the last change of each key, back to the oldest waiting cursor.
 
-A journal is made from the records of a stream, from an offset on, and reads on as the stream grows:
-each change is looked at once, however many wait. It forgets what is oldest when it has too many
-keys, and then answers for fewer cursors. It can always be made again.
+A journal is built from the records of a stream, from an offset on, and advances as the stream
+grows: each change is processed once, however many waiters there are. When it has too many keys it
+evicts the oldest, and then covers fewer cursors. It can always be rebuilt.
 
-Looking at a stream for those who wait: its journal reads on, or is made from where they are.
+`JournalScan` checks a stream for a wait: it advances the journal, or builds one from the cursor of
+the wait.
 
-Everything that was committed when a look began is seen by it, or by the next one, which it then
-asks for. What cannot be told, because the cursor is of another stream or from too far back, is
-`stale`: everything counts as changed.
+A check covers everything that was committed when it began, or requests another check. If the cursor
+belongs to another stream or is too old, the result is `stale`: everything counts as changed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Reach(NamedTuple):
-    """How much is read in one go."""
+    """Maximum records and bytes of one read."""
 
     records: int
     bytes: int
@@ -51,50 +51,49 @@ class Journal:
         self.floor = start
         self.reached = start
         self._everything = 0
-        """Behind the last record that touched everything."""
+        """Offset after the last record that touched everything."""
         self._marks: dict[Mark, int] = {}
-        """Behind the last record that touched a mark."""
+        """Offset after the last record that touched each mark."""
         self._since: dict[str, int] = {}
-        """From which offset on changes were held against a template."""
+        """Offset from which each template was matched."""
         self._by_entity: dict[str, list[ComparedRow]] = {}
         self._fresh: set[Mark] | None = set()
-        """What was touched since somebody was told; None is everything."""
-        self._told = start
+        """Marks touched since the last report; None is everything."""
+        self._reported = start
 
-    def hold_against(self, templates: Mapping[str, ActiveTemplate]) -> None:
-        """From here on, hold changes against these templates and no others."""
+    def set_templates(self, templates: Mapping[str, ActiveTemplate]) -> None:
+        """Match changes against these templates from here on."""
         if templates.keys() == self._since.keys():
             return
-        self._since = {each: self._since.get(each, self.reached) for each in templates}
+        self._since = {key: self._since.get(key, self.reached) for key in templates}
         self._by_entity = {}
-        for each in templates.values():
-            compared = ComparedRow(each.id, tuple(each.fields))
-            self._by_entity.setdefault(each.entity, []).append(compared)
+        for template in templates.values():
+            compared = ComparedRow(template.id, tuple(template.fields))
+            self._by_entity.setdefault(template.entity, []).append(compared)
 
     def covers(self, offset: int, template_ids: Collection[str]) -> bool:
-        """Whether it knows, or will when it has read on, what of these changed since an offset."""
+        """Return True if it covers changes of these templates since an offset, once advanced."""
         since = self._since
         return self.floor <= offset and all(
-            each in since and since[each] <= offset for each in template_ids
+            key in since and since[key] <= offset for key in template_ids
         )
 
-    def read_on(self, records: Iterable[Record], reach: Reach) -> None:
-        """Look at the next records, as many as are within reach; at least one."""
-        held, last = 0, self.reached + reach.records
+    def advance(self, records: Iterable[Record], reach: Reach) -> None:
+        """Process the next records within `reach`; at least one."""
+        size, last = 0, self.reached + reach.records
         for record in records:
-            held += len(record.payload)
-            if held > reach.bytes and held > len(record.payload):
+            size += len(record.payload)
+            if size > reach.bytes and size > len(record.payload):
                 return
-            self._take(record)
+            self._process(record)
             if self.reached >= last:
                 return
 
-    def _take(self, record: Record) -> None:
+    def _process(self, record: Record) -> None:
         marks = keys.touched_by(record.payload, self._by_entity)
         self.reached = record.offset + 1
         if marks is None:
-            # Whoever asks from before this is touched by it, however far back, and nobody else by
-            # what was before.
+            # It touches every wait with an earlier cursor, so earlier changes do not matter.
             self._everything = self.reached
             self._marks.clear()
             self.floor, self._since = 0, dict.fromkeys(self._since, 0)
@@ -104,236 +103,239 @@ class Journal:
             self._fresh |= marks
         self._marks.update(dict.fromkeys(marks, self.reached))
         if len(self._marks) > limits.TOUCH_MARKS_MAX:
-            self._forget_older_half()
+            self._evict_older_half()
 
-    def _forget_older_half(self) -> None:
+    def _evict_older_half(self) -> None:
         middle = sorted(self._marks.values())[len(self._marks) // 2]
-        self._marks = {mark: behind for mark, behind in self._marks.items() if behind > middle}
+        self._marks = {mark: end for mark, end in self._marks.items() if end > middle}
         self.floor = max(self.floor, middle)
 
-    def news(self) -> tuple[set[Mark] | None, int] | None:
-        """What was touched since this was last asked, None for everything, and up to where; None
-        when nothing was read.
+    def take_report(self) -> tuple[set[Mark] | None, int] | None:
+        """Return the marks touched since the last report, and the offset reached.
+
+        The marks are None if everything was touched; the result is None if nothing was read.
         """
-        if self.reached == self._told:
+        if self.reached == self._reported:
             return None
-        found, self._fresh, self._told = self._fresh, set(), self.reached
-        return found, self.reached
+        marks, self._fresh, self._reported = self._fresh, set(), self.reached
+        return marks, self.reached
 
     def touched(self, waited: Sequence[Sequence[Mark]], offset: int) -> tuple[int, ...]:
-        """Which of the keys, each given by its marks, changed from an offset on."""
+        """Return the indexes of the keys, each given by its marks, that changed since an offset."""
         if self._everything > offset:
             return tuple(range(len(waited)))
-        behind = self._marks.get
+        ends = self._marks
         return tuple(
             number
             for number, marks in enumerate(waited)
-            if any(behind(mark, 0) > offset for mark in marks)
+            if any(ends.get(mark, 0) > offset for mark in marks)
         )
 
 
 class JournalReader:
-    """The place of one stream's journal, at which one reads at a time."""
+    """The journal of one stream, and the lock of the thread that advances it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.journal: Journal | None = None
-        self.looked_at_s = float("-inf")
-        """When the stream itself was last looked at, on the monotonic clock."""
+        self.checked_at_s = float("-inf")
+        """Time of the last check of the stream itself, on the monotonic clock."""
         self.stamp: object | None = None
-        """The mark of its rings that was taken before that, if the journal has reached the end."""
+        """Stamp of the waiters taken before that check, if the journal reached the end."""
         self.version: int | None = None
-        """The version of the schema that the stream was at then."""
+        """Schema version of the stream at that check."""
         self._last: Journal | None = None
         self._gates: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]
         self._gates = WeakKeyDictionary()
 
     def has_all_of(self, sid: int, end: int) -> bool:
-        """Whether the journal is of that stream, and has reached its end."""
+        """Return True if the journal belongs to that stream and has reached its end."""
         return self.journal is not None and (self.journal.sid, self.journal.reached) == (sid, end)
 
-    def news(self) -> tuple[set[Mark] | None, int] | None:
-        """What those who sleep have to be told: of another journal, that it may be anything."""
+    def take_report(self) -> tuple[set[Mark] | None, int] | None:
+        """Return what to report to sleeping waiters; of a new journal, that all may be touched."""
         journal = self.journal
         if journal is None:
             return None
-        found = journal.news()
+        report = journal.take_report()
         if journal is self._last:
-            return found
+            return report
         self._last = journal
         return None, journal.reached
 
     def gate(self) -> asyncio.Lock:
-        """For coroutines that would have to go to a thread: one after the other, so that those at
-        one stream do not take all threads while they wait for one of them to read.
+        """Return the lock of coroutines that need a thread to read.
+
+        One at a time per stream, so that its waiters do not occupy all threads.
         """
         return self._gates.setdefault(asyncio.get_running_loop(), asyncio.Lock())
 
 
 class JournalReaders:
-    """The desks of the streams that are waited at; those that were asked for last are kept."""
+    """The journal readers of streams with waiters, in an LRU cache."""
 
     def __init__(self) -> None:
-        self._desks: OrderedDict[str, JournalReader] = OrderedDict()
+        self._readers: OrderedDict[str, JournalReader] = OrderedDict()
         self._change = threading.Lock()
 
     def find(self, name: str) -> JournalReader:
-        """That of a stream. A new one is not kept yet: there may be no such stream."""
+        """Return the reader of a stream; a new one is not cached, as the stream may not exist."""
         with self._change:
-            return self._desks.get(name) or JournalReader()
+            return self._readers.get(name) or JournalReader()
 
-    def keep(self, name: str, desk: JournalReader) -> None:
+    def add(self, name: str, journal_reader: JournalReader) -> None:
+        """Cache the reader of a stream."""
         with self._change:
-            self._desks.setdefault(name, desk)
-            self._desks.move_to_end(name)
-            while len(self._desks) > limits.TOUCH_JOURNALS_MAX:
-                self._desks.popitem(last=False)
+            self._readers.setdefault(name, journal_reader)
+            self._readers.move_to_end(name)
+            while len(self._readers) > limits.TOUCH_JOURNALS_MAX:
+                self._readers.popitem(last=False)
 
 
 _Read = Callable[[int, int], Iterator[Record]]
 
 
 class NotOnTheLoop(Exception):
-    """It would take too long for an event loop: a thread has to do it."""
+    """The check takes too long for an event loop and needs a thread."""
 
 
 class _TooFarBack(Exception):
-    """What changed since the cursor cannot be told."""
+    """The changes since the cursor are unknown."""
 
 
-class _Way(NamedTuple):
-    """How a look is done: how much it reads in one go, from where, and whether it may take long."""
+class _ScanMode(NamedTuple):
+    """How a check reads: how much at once, from where, and whether it may block."""
 
     reach: Reach
     cold: ColdRecords | None
-    may_take_long: bool
+    may_block: bool
 
 
 class JournalScan:
-    """Looks at the streams of one store."""
+    """Checks the streams of one store for waits."""
 
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
-        self.desks: Final = JournalReaders()
-        self.waiters: Final = WaiterRegistry(streams.notifier, self._scout)
+        self.readers: Final = JournalReaders()
+        self.waiters: Final = WaiterRegistry(streams.notifier, self._advance_journal)
 
-    def enabled(self, snapshot: ReadTransaction, name: str) -> StreamInfo:
-        """A stream whose changes can be waited for; NotFound when it is none."""
-        info = writer.living(snapshot, name, self._streams.moment())
+    def get_enabled(self, snapshot: ReadTransaction, name: str) -> StreamInfo:
+        """Return a stream with touch enabled, or raise NotFound."""
+        info = writer.get_stream(snapshot, name, self._streams.read_clock())
         if not rules.profile_of(snapshot, info).touch_enabled:
             raise NotFound(
-                f"the changes of the stream {name!r} cannot be waited for",
+                f"stream {name!r}: touch is not enabled",
                 hint='Set its profile to {"kind": "state-protocol", "touch": {"enabled": true}}.',
             )
         return info
 
-    def look(self, wait: Wait) -> WaitCheck:
-        """A look of a thread."""
+    def check(self, wait: Wait) -> WaitCheck:
+        """Check a wait in a thread."""
         reach = Reach(limits.TOUCH_BACK_RECORDS, limits.TOUCH_BACK_BYTES)
-        return self._look(wait, _Way(reach, self._streams.cold, may_take_long=True))
+        return self._check(wait, _ScanMode(reach, self._streams.cold, may_block=True))
 
-    def glance(self, wait: Wait) -> WaitCheck:
-        """A look of an event loop; NotOnTheLoop when it needs a thread."""
+    def check_on_loop(self, wait: Wait) -> WaitCheck:
+        """Check a wait on an event loop, or raise NotOnTheLoop if it needs a thread."""
         reach = Reach(limits.TOUCH_LOOP_RECORDS, limits.TOUCH_LOOP_BYTES)
-        return self._look(wait, _Way(reach, None, may_take_long=False))
+        return self._check(wait, _ScanMode(reach, None, may_block=False))
 
-    def recall(self, wait: Wait) -> WaitCheck | None:
-        """What a look would show, when another one has just looked and nothing came since. None
-        when only a look can tell.
-        """
-        last, desk = wait.last, self.desks.find(wait.name)
-        if last is None or not desk.lock.acquire(blocking=False):
+    def check_cached(self, wait: Wait) -> WaitCheck | None:
+        """Check a wait by the journal alone, or return None if it may not be current."""
+        last, journal_reader = wait.last, self.readers.find(wait.name)
+        if last is None or not journal_reader.lock.acquire(blocking=False):
             return None
         try:
-            journal, at = desk.journal, last.cursor
+            journal, at = journal_reader.journal, last.cursor
             if (
                 journal is None
                 or journal.sid != last.sid
                 or not journal.covers(at.offset, wait.template_ids)
-                or not self._is_current(wait.name, desk)
+                or not self._is_current(wait.name, journal_reader)
             ):
                 return None
-            found = journal.touched(last.marks, at.offset)
+            touched = journal.touched(last.marks, at.offset)
             reached = journal.reached
-            return last._replace(keys=found, cursor=at._replace(offset=reached), end=reached)
+            return last._replace(keys=touched, cursor=at._replace(offset=reached), end=reached)
         finally:
-            desk.lock.release()
+            journal_reader.lock.release()
 
-    def _is_current(self, name: str, desk: JournalReader) -> bool:
-        """Whether the journal has all that came. Not everything rings, so it counts for a while."""
-        if desk.stamp is None or desk.stamp is not self.waiters.stamp(name):
+    def _is_current(self, name: str, journal_reader: JournalReader) -> bool:
+        """Return True if the journal is current; for a limited time, as not all changes notify."""
+        if journal_reader.stamp is None or journal_reader.stamp is not self.waiters.stamp(name):
             return False
-        return time.monotonic() - desk.looked_at_s < limits.WATCH_HEARTBEAT_S
+        return time.monotonic() - journal_reader.checked_at_s < limits.WATCH_HEARTBEAT_S
 
-    def _look(self, wait: Wait, way: _Way) -> WaitCheck:
-        desk = self.desks.find(wait.name)
-        if not desk.lock.acquire(blocking=way.may_take_long):
+    def _check(self, wait: Wait, mode: _ScanMode) -> WaitCheck:
+        journal_reader = self.readers.find(wait.name)
+        if not journal_reader.lock.acquire(blocking=mode.may_block):
             raise NotOnTheLoop
         try:
             now_s, stamp = time.monotonic(), self.waiters.stamp(wait.name)
-            # A snapshot from before the lock might be behind what the journal has seen.
+            # Begin the read after taking the lock: an earlier one may be older than the journal.
             with self._streams.database.read() as snapshot:
-                info = self.enabled(snapshot, wait.name)
-                found = templates.active(snapshot, wait.name)
-                marks = keys.marks_of(wait.keys, found, wait.name)
-                self.desks.keep(wait.name, desk)
-                looked = self._changed(snapshot, info, desk, wait, found, marks, way)
-            desk.looked_at_s, desk.version = now_s, info.schema_version
-            desk.stamp = stamp if desk.has_all_of(info.sid, info.next_offset) else None
+                info = self.get_enabled(snapshot, wait.name)
+                active = templates.active(snapshot, wait.name)
+                marks = keys.marks_of(wait.keys, active, wait.name)
+                self.readers.add(wait.name, journal_reader)
+                result = self._changed(snapshot, info, journal_reader, wait, active, marks, mode)
+            journal_reader.checked_at_s, journal_reader.version = now_s, info.schema_version
+            journal_reader.stamp = (
+                stamp if journal_reader.has_all_of(info.sid, info.next_offset) else None
+            )
         finally:
-            self._leave(wait.name, desk)
+            self._report_and_unlock(wait.name, journal_reader)
         self._streams.touch(info)
-        return looked
+        return result
 
-    def _leave(self, name: str, desk: JournalReader) -> None:
-        """Tell those who sleep what was read, while nobody else reads on."""
-        news = desk.news()
-        if news is not None:
-            self.waiters.tell(name, *news)
-        desk.lock.release()
+    def _report_and_unlock(self, name: str, journal_reader: JournalReader) -> None:
+        """Report what was read to the sleeping waiters, then release the journal."""
+        report = journal_reader.take_report()
+        if report is not None:
+            self.waiters.notify(name, *report)
+        journal_reader.lock.release()
 
-    def _scout(self, name: str) -> bool:
-        """Read on for those who sleep; False when they have to look by themselves."""
-        desk = self.desks.find(name)
-        if not desk.lock.acquire(blocking=False):
+    def _advance_journal(self, name: str) -> bool:
+        """Advance the journal for sleeping waiters; False if they have to check themselves."""
+        journal_reader = self.readers.find(name)
+        if not journal_reader.lock.acquire(blocking=False):
             return False
         try:
             now_s, stamp = time.monotonic(), self.waiters.stamp(name)
             with self._streams.database.read() as snapshot:
-                info = self.enabled(snapshot, name)
-                if not _is_near(desk, info):
+                info = self.get_enabled(snapshot, name)
+                if not _is_near(journal_reader, info):
                     return False
-                journal = desk.journal
+                journal = journal_reader.journal
                 assert journal is not None
-                journal.hold_against(templates.active(snapshot, name))
+                journal.set_templates(templates.active(snapshot, name))
                 new = reader.records(snapshot, info, journal.reached, info.next_offset)
-                journal.read_on(new, Reach(limits.TOUCH_LOOP_RECORDS, limits.TOUCH_LOOP_BYTES))
-            if not desk.has_all_of(info.sid, info.next_offset):
+                journal.advance(new, Reach(limits.TOUCH_LOOP_RECORDS, limits.TOUCH_LOOP_BYTES))
+            if not journal_reader.has_all_of(info.sid, info.next_offset):
                 return False
-            desk.looked_at_s, desk.stamp = now_s, stamp
+            journal_reader.checked_at_s, journal_reader.stamp = now_s, stamp
         except (FourfoldError, reader.NotInTheLog):
             return False
         else:
             return True
         finally:
-            self._leave(name, desk)
+            self._report_and_unlock(name, journal_reader)
 
-    def _changed(  # noqa: PLR0917 - a stream as it is, and who asks what of it
+    def _changed(  # noqa: PLR0917 - a stream and a wait
         self,
         snapshot: ReadTransaction,
         info: StreamInfo,
-        desk: JournalReader,
+        journal_reader: JournalReader,
         wait: Wait,
-        found: Mapping[str, ActiveTemplate],
+        active: Mapping[str, ActiveTemplate],
         marks: tuple[tuple[int, ...], ...],
-        way: _Way,
+        mode: _ScanMode,
     ) -> WaitCheck:
         end = info.next_offset
         at = wait.at or Cursor(info.incarnation, end)
-        read: _Read = partial(reader.records, snapshot, info, cold=way.cold)
+        read: _Read = partial(reader.records, snapshot, info, cold=mode.cold)
         try:
-            _check_place(snapshot, info, at)
-            journal = _brought_on(desk, info, at.offset, wait, found, read, way)
+            _check_cursor(snapshot, info, at)
+            journal = _covering_journal(journal_reader, info, at.offset, wait, active, read, mode)
         except _TooFarBack:
             everything = tuple(range(len(marks)))
             return WaitCheck(
@@ -349,81 +351,81 @@ class JournalScan:
         return WaitCheck(touched, stale=False, cursor=reached, end=end, sid=info.sid, marks=marks)
 
 
-def _is_near(desk: JournalReader, info: StreamInfo) -> bool:
-    """Whether the journal of a desk is of this stream as it is now, and only a little behind."""
-    journal = desk.journal
+def _is_near(journal_reader: JournalReader, info: StreamInfo) -> bool:
+    """Return True if the journal belongs to the current stream and lags only a little."""
+    journal = journal_reader.journal
     return (
         journal is not None
         and journal.sid == info.sid
-        and desk.version == info.schema_version
+        and journal_reader.version == info.schema_version
         and info.first_offset <= journal.reached
         and info.next_offset - journal.reached <= limits.TOUCH_LOOP_RECORDS
     )
 
 
-def _check_place(snapshot: ReadTransaction, info: StreamInfo, at: Cursor) -> None:
+def _check_cursor(snapshot: ReadTransaction, info: StreamInfo, at: Cursor) -> None:
     if at.incarnation != info.incarnation or at.offset < info.first_offset:
         raise _TooFarBack
     if info.schema_version and at.offset < rules.begin_of_version(snapshot, info):
-        # What is stored before that has other fields than those who wait now know.
+        # Messages of earlier schema versions have other fields than the waits.
         raise _TooFarBack
     if at.offset > info.next_offset:
         raise InvalidInput(
-            f"the stream {info.name!r} ends at {info.next_offset}, before the cursor {at}",
-            hint="Use a cursor that a wait at this stream gave you.",
+            f"stream {info.name!r}: cursor {at} is after the end {info.next_offset}",
+            hint="Use a cursor that a wait on this stream returned.",
         )
 
 
-def _brought_on(  # noqa: PLR0917 - as above
-    desk: JournalReader,
+def _covering_journal(  # noqa: PLR0917 - a stream and a wait
+    journal_reader: JournalReader,
     info: StreamInfo,
     offset: int,
     wait: Wait,
-    found: Mapping[str, ActiveTemplate],
+    active: Mapping[str, ActiveTemplate],
     read: _Read,
-    way: _Way,
+    mode: _ScanMode,
 ) -> Journal:
-    """A journal that covers an offset, and has read on as far as is within reach."""
-    end, journal = info.next_offset, desk.journal
+    """Return a journal that covers an offset, advanced as far as the mode allows."""
+    end, journal = info.next_offset, journal_reader.journal
     if journal is not None and journal.sid == info.sid:
-        journal.hold_against(found)
-        if _reads_on(journal, info, offset, wait, read, way):
+        journal.set_templates(active)
+        if _advances_to(journal, info, offset, wait, read, mode):
             return journal
     if end - offset > limits.TOUCH_BACK_RECORDS:
         raise _TooFarBack
     journal = Journal(info.sid, offset)
-    journal.hold_against(found)
+    journal.set_templates(active)
     try:
-        journal.read_on(read(offset, end), way.reach)
+        journal.advance(read(offset, end), mode.reach)
     except reader.NotInTheLog:
-        raise _given_up(way) from None
+        raise _unreachable(mode) from None
     if journal.reached < end:
-        raise _given_up(way)
-    desk.journal = journal
+        raise _unreachable(mode)
+    journal_reader.journal = journal
     if journal.floor > offset:
-        # There are more keys than it may have, so it had to forget some of what it read.
+        # It had more keys than the limit and evicted some of them.
         raise _TooFarBack
     return journal
 
 
-def _reads_on(  # noqa: PLR0917 - as above
-    journal: Journal, info: StreamInfo, offset: int, wait: Wait, read: _Read, way: _Way
+def _advances_to(  # noqa: PLR0917 - a stream and a wait
+    journal: Journal, info: StreamInfo, offset: int, wait: Wait, read: _Read, mode: _ScanMode
 ) -> bool:
-    """Whether a journal covers an offset when it has read on as far as is within reach."""
+    """Advance a journal as far as the mode allows; return True if it covers an offset."""
     end = info.next_offset
     if not journal.covers(offset, wait.template_ids):
         return False
     if journal.reached < info.first_offset or end - journal.reached > limits.TOUCH_BACK_RECORDS:
-        # It would never come on over what retention gave up; nor may it take so long.
+        # Trimmed records cannot be read, and a long read would take too long.
         return False
     try:
-        journal.read_on(read(journal.reached, end), way.reach)
+        journal.advance(read(journal.reached, end), mode.reach)
     except reader.NotInTheLog:
-        # What is behind the offset may be there all the same.
+        # The records after the offset may still be in the log.
         return False
     return journal.floor <= offset
 
 
-def _given_up(way: _Way) -> Exception:
-    """Within the reach of this look there is no answer."""
-    return _TooFarBack() if way.may_take_long else NotOnTheLoop()
+def _unreachable(mode: _ScanMode) -> Exception:
+    """Return the error of a check that cannot be answered in this mode."""
+    return _TooFarBack() if mode.may_block else NotOnTheLoop()

@@ -1,18 +1,16 @@
-"""Keys that are waited for: what is refused, and by which marks each is touched.
+"""Keys, marks and cursors of waits for changes. Pure.
 
-What a change touches, and what those who wait are touched by. Pure.
+Keys and changes are both converted to marks, integers that are equal if a change touches a key. Two
+keys may share a mark: then a wait reports a change of another key, which costs a check. The reverse
+never happens: a message that does not state which rows it changes touches all that it may change.
 
-Both sides are brought into marks, numbers that meet where a key is touched. Two keys may share one:
-then somebody is told of a change that does not concern them, which costs a look. Never the other
-way round: where a message leaves open which rows it concerns, it touches all that it may concern.
+    a change      touches its type, its key, and for each template of its type the rows with the
+                  values before and after it
+    no old_value  touches all rows of these templates, unless it is an insert
+    a control     touches everything, as does a message that cannot be decoded
+    the rest      touches nothing: a stream may contain other messages
 
-    a change      its type, its key, and of each template of its type the rows that have the values
-                  before it, and those that have the values after it
-    no old_value  all rows of these templates; an insert has nothing before it
-    a control     everything, and so does what cannot be read
-    the rest      nothing: a stream may carry other messages beside its changes
-
-Cursors of those who wait for changes: a stream, and up to where all of it was seen. Pure.
+A cursor is an incarnation of a stream and the offset up to which it was checked.
 """
 
 from __future__ import annotations
@@ -30,48 +28,49 @@ from fourfold.models.streams.touch import templates
 from fourfold.models.streams.touch.records import ActiveTemplate, Entity, Key, Row, Rows
 
 Mark = int
-"""A key, or a set of them. It holds within this process."""
+"""Hash of a key or of a set of keys; valid in this process only."""
 _WRITES = frozenset({"insert", "update", "upsert"})
 _EXACT = 2**53
-"""Beyond it whole numbers that are next to each other may be one and the same to whoever wrote
-them, or asks for them: many programs have no others than floats.
-"""
+"""Above this, adjacent integers may be equal for programs whose numbers are floats."""
 
 
 class ComparedRow(NamedTuple):
-    """A template as changes are held against it: its fields in order."""
+    """The fields of a template in order, for matching changes."""
 
     template_id: str
     fields: tuple[str, ...]
 
 
 class _Unreadable(Exception):
-    """Nobody can wait for these values: one of them is an object or an array."""
+    """One of the values is an object or an array, which no key can match."""
 
 
 def entity_mark(entity: str) -> Mark:
+    """Return the mark of any change of an entity type."""
     return hash(("entity", entity))
 
 
 def row_mark(entity: str, key: str) -> Mark:
+    """Return the mark of one row of an entity type."""
     return hash(("row", entity, key))
 
 
 def all_rows_mark(template_id: str) -> Mark:
+    """Return the mark of all rows of a template."""
     return hash(("all rows", template_id))
 
 
 def rows_mark(template_id: str, values: Sequence[Any]) -> Mark:
-    """The rows that have these values in the fields of a template, in the order of the fields."""
+    """Return the mark of the rows with these values in the fields of a template, in order."""
     return hash(("rows", template_id, *map(_plain, values)))
 
 
 def touched_by(payload: bytes, templates: Mapping[str, Sequence[ComparedRow]]) -> set[Mark] | None:
-    """What a message touches, where templates are given by their entities; None is everything."""
+    """Return the marks that a message touches, by templates per entity; None is everything."""
     try:
         message = decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # Whoever reads it in another way may find a change in it.
+        # Another decoder may find a change in it.
         return None
     headers = message.get("headers") if isinstance(message, dict) else None
     if not isinstance(headers, dict):
@@ -82,7 +81,7 @@ def touched_by(payload: bytes, templates: Mapping[str, Sequence[ComparedRow]]) -
     if not _is_change(message, operation):
         return set()
     if not isinstance(entity, str):
-        # The fold takes what is written there as text, in a way that nobody can ask for.
+        # The fold converts it to text that no key can match exactly.
         return None
     marks = {entity_mark(entity), row_mark(entity, message["key"])}
     for template in templates.get(entity, ()):
@@ -91,7 +90,7 @@ def touched_by(payload: bytes, templates: Mapping[str, Sequence[ComparedRow]]) -
 
 
 def _is_change(message: Mapping[str, Any], operation: Any) -> bool:
-    """Whether the fold of a state stream takes a message for a change."""
+    """Return True if the fold of a state stream treats a message as a change."""
     if not isinstance(operation, str) or not isinstance(message.get("key"), str):
         return False
     return operation == "delete" or (operation in _WRITES and "value" in message)
@@ -100,7 +99,7 @@ def _is_change(message: Mapping[str, Any], operation: Any) -> bool:
 def _rows_touched(
     template: ComparedRow, change: Mapping[str, Any], operation: str
 ) -> Iterator[Mark]:
-    """The rows of one template: those as they were, and as they are."""
+    """Yield the marks of the rows of one template, before and after a change."""
     before, after = change.get("old_value"), change.get("value")
     if isinstance(before, dict):
         yield from _rows_like(template, before)
@@ -122,9 +121,7 @@ def _rows_like(template: ComparedRow, row: Mapping[str, Any]) -> Iterator[Mark]:
 
 
 def _plain(value: Any) -> tuple[str, str]:
-    """A value in the one form that equal values have: numbers by what they are worth, and nothing
-    of one kind like something of another.
-    """
+    """Return the normal form of a value: equal numbers are equal, other types differ."""
     if value is None:
         return "null", ""
     if isinstance(value, bool):
@@ -147,41 +144,43 @@ def _plain_number(value: float) -> str:
 
 
 def check(keys: Sequence[Key]) -> tuple[Key, ...]:
-    """The keys of one wait, as far as they can be held against nothing but themselves."""
+    """Return the keys of one wait, checked without the templates of a stream."""
     if not 0 < len(keys) <= limits.TOUCH_KEYS_MAX:
-        raise InvalidInput(f"a wait is for 1 to {limits.TOUCH_KEYS_MAX} keys, not {len(keys)}")
+        raise InvalidInput(f"pass 1 to {limits.TOUCH_KEYS_MAX} keys, got {len(keys)}")
     for number, key in enumerate(keys):
         if not isinstance(key, Entity | Row | Rows):
             raise InvalidInput(
-                f"key {number} is {key!r:.80}", hint="Wait for an Entity, a Row or the Rows."
+                f"key {number} must be an Entity, a Row or Rows, got {key!r:.80}",
+                hint="Pass Entity(...), Row(...) or Rows(...).",
             )
         texts = (key.template_id,) if isinstance(key, Rows) else tuple(key)
         for text in texts:
             if not isinstance(text, str) or not 0 < len(text) <= limits.TOUCH_KEY_CHARS:
                 raise InvalidInput(
-                    f"key {number} is not of text of 1 to {limits.TOUCH_KEY_CHARS} characters"
+                    f"key {number} must be text of 1 to {limits.TOUCH_KEY_CHARS} characters, "
+                    f"got {text!r:.80}"
                 )
     return tuple(keys)
 
 
 def template_ids(keys: Sequence[Key]) -> frozenset[str]:
-    """The templates that are asked for."""
+    """Return the ids of the templates that the keys use."""
     return frozenset(key.template_id for key in keys if isinstance(key, Rows))
 
 
 def marks_of(
-    keys: Sequence[Key], found: Mapping[str, ActiveTemplate], name: str
+    keys: Sequence[Key], active: Mapping[str, ActiveTemplate], name: str
 ) -> tuple[tuple[Mark, ...], ...]:
-    """For each key what touches it, by the active templates of the stream of that name."""
-    return tuple(_marks(key, found, name) for key in keys)
+    """Return the marks of each key, by the active templates of a stream."""
+    return tuple(_marks(key, active, name) for key in keys)
 
 
-def _marks(key: Key, found: Mapping[str, ActiveTemplate], name: str) -> tuple[Mark, ...]:
+def _marks(key: Key, active: Mapping[str, ActiveTemplate], name: str) -> tuple[Mark, ...]:
     if isinstance(key, Entity):
         return (entity_mark(key.entity),)
     if isinstance(key, Row):
         return (row_mark(key.entity, key.key),)
-    values = templates.values_of(key, found, name)
+    values = templates.values_of(key, active, name)
     return (
         all_rows_mark(key.template_id),
         rows_mark(key.template_id, values),
@@ -192,7 +191,7 @@ _CURSOR = re.compile(r"([0-9A-Za-z_-]{1,64}):(0|[1-9][0-9]{0,17})")
 
 
 class Cursor(NamedTuple):
-    """A place in a stream, which its incarnation tells from an earlier one of the same name."""
+    """An offset in one incarnation of a stream."""
 
     incarnation: str
     offset: int
@@ -201,12 +200,12 @@ class Cursor(NamedTuple):
         return f"{self.incarnation}:{self.offset}"
 
 
-def read_cursor(text: object) -> Cursor:
-    """A cursor that a caller has kept."""
-    found = _CURSOR.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
+def parse_cursor(text: object) -> Cursor:
+    """Parse a cursor."""
+    match = _CURSOR.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
         raise InvalidInput(
-            f"{text!r:.80} is not a cursor",
-            hint="Use one that a wait gave you, or none to wait from now on.",
+            f"invalid cursor {text!r:.80}",
+            hint="Use a cursor that a wait returned, or none to wait from now on.",
         )
-    return Cursor(found[1], int(found[2]))
+    return Cursor(match[1], int(match[2]))

@@ -1,4 +1,4 @@
-"""What waiting for changes gives back, and what callers hand in."""
+"""Records of the touch API: keys, templates and results."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ Scalar = str | int | float | bool | None
 
 
 class Entity(NamedTuple):
-    """Any change of one type."""
+    """Matches any change of one entity type."""
 
     entity: str
 
 
 class Row(NamedTuple):
-    """Any change of one key of a type."""
+    """Matches any change of one key of an entity type."""
 
     entity: str
     key: str
 
 
 class Rows(NamedTuple):
-    """Any change of rows that have, or had, these values in the fields of a template."""
+    """Matches changes of rows that have, or had, these values in the fields of a template."""
 
     template_id: str
     values: Mapping[str, Scalar]
@@ -33,16 +33,16 @@ Key = Entity | Row | Rows
 
 
 class Template(NamedTuple):
-    """Fields of an entity that rows shall be waited for by, and what is in each."""
+    """Fields of an entity by which rows are matched, with the encoding of each."""
 
     entity: str
     fields: Mapping[str, Encoding]
     inactivity_ttl_ms: int | None = None
-    """How long nobody may ask for it before it is retired."""
+    """Time without use after which it is retired."""
 
 
 class ActiveTemplate(NamedTuple):
-    """A template as its row says."""
+    """A stored template and its state."""
 
     id: str
     entity: str
@@ -54,9 +54,10 @@ class ActiveTemplate(NamedTuple):
 
 
 class Touched(NamedTuple):
-    """What became of a wait. `keys` are the places of the keys that changed; `stale` means that it
-    cannot be told which did, so that everything has to be read again. With `cursor` nothing is
-    missed from there on.
+    """The result of a wait.
+
+    `keys` are the indexes of the keys that changed; `stale` means that the changes are unknown, so
+    that everything has to be read again. Waiting again from `cursor` misses nothing.
     """
 
     touched: bool
@@ -66,8 +67,9 @@ class Touched(NamedTuple):
 
 
 class Meta(NamedTuple):
-    """Where a stream is for those who wait: a cursor at its end, the last offset whose change was
-    looked at, how many templates are active, and how many wait right now.
+    """The touch state of a stream: a cursor at its end, the last processed offset, and counts.
+
+    `templates` counts the active templates, `waiting` the current waiters.
     """
 
     cursor: str

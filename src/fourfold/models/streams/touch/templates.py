@@ -1,18 +1,15 @@
-"""Live templates: by which fields the rows of an entity are waited for.
+"""Live templates: the fields by which waits match rows of an entity.
 
-A template is known by what it compares, so whoever asks for the same has the same. It is active
-from then on, until nobody asked for it for as long as it says; then it is retired, which spares
-every change the comparison, and asking again makes it active again. Each function is the work of
-one transaction, or a part of it.
+The id of a template is a hash of its content, so equal templates are shared. A template is active
+until it was not used for its TTL; then it is retired, which saves matching every change against it,
+and activating it again makes it active. Each function runs in one transaction or in part of one.
 
-Retiring templates that nobody asks for, and forgetting those that were retired long ago.
+`retire` retires unused templates and deletes those that were retired long ago.
 
-What was seen while somebody waited, until it is written down: templates that are in use, and how
-far the changes of streams were looked at.
-
-Writing that down with every wait would make a commit of it, so it is kept in memory, where it
-counts at once. What is not written yet is not forgotten when writing fails. After a crash it is
-lost, and nothing with it: a template may be retired early, and is activated again.
+`SeenRows` buffers the uses of templates and the processed offsets of streams. Writing them with
+every wait would make it a commit, so they are buffered in memory, where they count at once. A
+failed write keeps the buffer. A crash loses it, which is harmless: a template may be retired early,
+and is activated again.
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ from fourfold.errors import InvalidInput, LimitExceeded, NotFound
 from fourfold.kernel import Database, ReadTransaction, Transaction, load_queries
 from fourfold.models.streams.records import StreamInfo
 from fourfold.models.streams.touch.records import ActiveTemplate, Encoding, Rows, Template
-from fourfold.models.streams.validation import stored
+from fourfold.models.streams.validation import check_storable
 
 SQL = load_queries("fourfold.models.streams.touch")
 
@@ -56,45 +53,51 @@ _FITS: Final[Mapping[str, Callable[[Any], bool]]] = {
 
 
 def check(template: Template) -> Template:
-    """The same with its fields in order; InvalidInput when something does not fit."""
-    _check_name(template.entity, "the entity of a template")
+    """Return a template with its fields in order, or raise InvalidInput."""
+    _check_name(template.entity, "template entity")
     fields = template.fields
     if not isinstance(fields, Mapping) or not 0 < len(fields) <= limits.TOUCH_FIELDS_MAX:
         raise InvalidInput(
-            f"a template of {template.entity!r:.80} has 1 to {limits.TOUCH_FIELDS_MAX} fields"
+            f"template of {template.entity!r:.80}: fields must be a mapping of 1 to "
+            f"{limits.TOUCH_FIELDS_MAX} fields"
         )
     for field, encoding in fields.items():
-        _check_name(field, "a field of a template")
+        _check_name(field, "template field")
         if not isinstance(encoding, str) or encoding not in _FITS:
             raise InvalidInput(
-                f"the field {field!r:.80} is compared as one of {', '.join(_FITS)}, "
-                f"not {encoding!r:.80}"
+                f"field {field!r:.80}: encoding must be one of {', '.join(_FITS)}, "
+                f"got {encoding!r:.80}"
             )
     ttl = template.inactivity_ttl_ms
     shortest, longest = limits.TOUCH_TTL_MS_MIN, limits.TOUCH_TTL_MS_MAX
     if ttl is not None and (type(ttl) is not int or not shortest <= ttl <= longest):
-        raise InvalidInput(f"inactivity_ttl_ms is an integer from {shortest} to {longest}")
+        raise InvalidInput(
+            f"inactivity_ttl_ms must be an integer from {shortest} to {longest}, got {ttl!r:.80}"
+        )
     return template._replace(fields=dict(sorted(fields.items())))
 
 
 def _check_name(text: object, what: str) -> None:
     if not isinstance(text, str) or not 0 < len(text) <= limits.TOUCH_NAME_CHARS:
-        raise InvalidInput(f"{what} is text of 1 to {limits.TOUCH_NAME_CHARS} characters")
-    stored(text)
+        raise InvalidInput(
+            f"{what} must be text of 1 to {limits.TOUCH_NAME_CHARS} characters, got {text!r:.80}"
+        )
+    check_storable(text)
 
 
 def id_of(template: Template) -> str:
-    """What a template is known by: the entity, its fields, and what is in each."""
+    """Return the id of a template: a hash of its entity, fields and encodings."""
     compared = [template.entity, sorted(template.fields.items())]
     return hashlib.sha256(json.dumps(compared).encode()).hexdigest()[:32]
 
 
 def active(snapshot: ReadTransaction, name: str) -> dict[str, ActiveTemplate]:
-    """The active templates of a stream, by their ids."""
+    """Return the active templates of a stream by id."""
     return {row[0]: _template(row) for row in snapshot.all(SQL.active, (name,))}
 
 
 def all_of(snapshot: ReadTransaction, name: str) -> tuple[ActiveTemplate, ...]:
+    """Return all templates of a stream, including retired ones."""
     return tuple(map(_template, snapshot.all(SQL.all_of_stream, (name,))))
 
 
@@ -104,64 +107,68 @@ def _template(row: Sequence[Any]) -> ActiveTemplate:
 
 
 def activate(
-    txn: Transaction, info: StreamInfo, wanted: Sequence[Template], now_ms: int
+    txn: Transaction, info: StreamInfo, templates: Sequence[Template], now_ms: int
 ) -> tuple[ActiveTemplate, ...]:
-    """Make templates active that were checked, and count them as seen; in the order given."""
-    for each in wanted:
-        fields, encodings = json.dumps(list(each.fields)), json.dumps(list(each.fields.values()))
+    """Activate checked templates and record their use; return them in the same order."""
+    for template in templates:
+        fields = json.dumps(list(template.fields))
+        encodings = json.dumps(list(template.fields.values()))
         params = (
-            *(info.name, id_of(each), each.entity, fields, encodings, now_ms),
-            *(each.inactivity_ttl_ms, info.next_offset, limits.TOUCH_TTL_MS),
+            *(info.name, id_of(template), template.entity, fields, encodings, now_ms),
+            *(template.inactivity_ttl_ms, info.next_offset, limits.TOUCH_TTL_MS),
         )
         txn.execute(SQL.activate, params)
     if int(txn.value(SQL.count_active, (info.name,))) > limits.TOUCH_TEMPLATES_MAX:
         raise LimitExceeded(
-            f"the stream {info.name!r} would have more than {limits.TOUCH_TEMPLATES_MAX} "
+            f"stream {info.name!r}: cannot have more than {limits.TOUCH_TEMPLATES_MAX} "
             "active templates",
-            hint="Compare fewer fields, or wait until some are retired because nobody asks.",
+            hint="Use fewer templates, or wait until unused ones are retired.",
         )
     txn.execute(SQL.forget_more_than, (info.name, limits.TOUCH_TEMPLATES_MAX))
-    found = active(txn, info.name)
-    return tuple(found[id_of(each)] for each in wanted)
+    activated = active(txn, info.name)
+    return tuple(activated[id_of(template)] for template in templates)
 
 
-def values_of(rows: Rows, found: Mapping[str, ActiveTemplate], name: str) -> list[Any]:
-    """The values that are waited for, in the order of the template's fields. NotFound when the
-    template is not active, InvalidInput when they do not fit it.
+def values_of(rows: Rows, templates: Mapping[str, ActiveTemplate], name: str) -> list[Any]:
+    """Return the values of a key in the order of the fields of its template.
+
+    Raises:
+        NotFound: the template is not active.
+        InvalidInput: the values do not match the template.
     """
-    template = found.get(rows.template_id)
+    template = templates.get(rows.template_id)
     if template is None:
         raise NotFound(
-            f"the stream {name!r} has no active template {rows.template_id!r:.80}",
-            hint="Activate it, read what you need once more, and then wait.",
+            f"stream {name!r}: no active template {rows.template_id!r:.80}",
+            hint="Activate it, read the state again, and then wait.",
         )
     if not isinstance(rows.values, Mapping) or rows.values.keys() != template.fields.keys():
         raise InvalidInput(
-            f"the template {template.id} needs a value for each of "
-            f"{', '.join(template.fields)!r:.400}, and no others",
-            hint="A field that the row does not have is null.",
+            f"template {template.id}: values must be given for exactly "
+            f"{', '.join(template.fields)!r:.400}",
+            hint="Pass null for a field that the row does not have.",
         )
     for field, encoding in template.fields.items():
         value = rows.values[field]
         if value is not None and not _FITS[encoding](value):
             raise InvalidInput(
-                f"the field {field!r:.80} of the template {template.id} is compared as {encoding}; "
-                f"{value!r:.80} does not fit"
+                f"template {template.id}: field {field!r:.80} must be of type {encoding}, "
+                f"got {value!r:.80}"
             )
     return [rows.values[field] for field in template.fields]
 
 
 def retire(database: Database, last_use: Callable[[str, str], int], now_ms: int) -> None:
-    """So many of both as one sweep may take; one transaction, and none when there is nothing to do.
+    """Retire unused templates and delete old retired ones, in one transaction if needed.
 
-    `last_use` says when a template was asked for as far as that is not written down: such a one
-    stays, and that is written down.
+    `last_use` returns the buffered last use of a template: one that was used stays active, and its
+    use is written.
     """
-    most = limits.TOUCH_TEMPLATES_SWEPT
+    limit = limits.TOUCH_TEMPLATES_SWEPT
     with database.read() as snapshot:
-        unseen = snapshot.all(SQL.unseen, (now_ms, limits.TOUCH_TTL_MS_MIN, most))
+        unseen = snapshot.all(SQL.unseen, (now_ms, limits.TOUCH_TTL_MS_MIN, limit))
         before = now_ms - limits.TOUCH_RETIRED_KEPT_MS
-        forgettable = snapshot.all(SQL.forgettable, (before, most))
+        forgettable = snapshot.all(SQL.forgettable, (before, limit))
     if not unseen and not forgettable:
         return
 
@@ -189,7 +196,7 @@ class _Use:
 
 
 class SeenRows:
-    """The uses of templates, and how far streams were looked at."""
+    """Buffered uses of templates and processed offsets of streams."""
 
     def __init__(self, database: Database, clock: Callable[[], int]) -> None:
         self._database = database
@@ -201,48 +208,49 @@ class SeenRows:
 
     @contextmanager
     def waiting(self, name: str, template_ids: Collection[str]) -> Iterator[None]:
-        """While somebody waits at a stream, and asks for templates of it."""
+        """Count a wait on a stream and a use of its templates for the duration of the block."""
         with self._change:
             self._waiting[name] = self._waiting.get(name, 0) + 1
-            for each in template_ids:
-                self._uses.setdefault((name, each), _Use()).waiting += 1
-        is_there = True
+            for template_id in template_ids:
+                self._uses.setdefault((name, template_id), _Use()).waiting += 1
+        exists = True
         try:
             yield
         except NotFound:
-            is_there = False
+            exists = False
             raise
         finally:
             with self._change:
-                self._end(name, template_ids, is_there=is_there)
+                self._end(name, template_ids, exists=exists)
 
-    def _end(self, name: str, template_ids: Collection[str], *, is_there: bool) -> None:
+    def _end(self, name: str, template_ids: Collection[str], *, exists: bool) -> None:
         self._waiting[name] -= 1
         if not self._waiting[name]:
             del self._waiting[name]
-        for each in template_ids:
-            use = self._uses[name, each]
+        for template_id in template_ids:
+            use = self._uses[name, template_id]
             use.waiting -= 1
-            if is_there:
+            if exists:
                 use.seen_ms = self._clock()
             elif not use.waiting and not use.seen_ms:
-                del self._uses[name, each]
+                del self._uses[name, template_id]
 
-    def processed(self, sid: int, reached: int) -> None:
-        """The changes of a stream were looked at, up to and without an offset."""
+    def record_processed(self, sid: int, reached: int) -> None:
+        """Record that the changes of a stream below an offset were processed."""
         with self._change:
             if reached > self._processed.get(sid, -1):
                 self._processed[sid] = reached
 
     def reached(self, sid: int) -> int | None:
-        """The same, if it is not written down yet."""
+        """Return the processed offset of a stream if it is not written yet."""
         return self._processed.get(sid)
 
     def waiters(self, name: str) -> int:
+        """Return the number of waiters of a stream."""
         return self._waiting.get(name, 0)
 
     def last_use(self, name: str, template_id: str) -> int:
-        """When a template was last asked for here; now, while somebody waits."""
+        """Return the last use of a template by this process; now, while a wait uses it."""
         with self._change:
             return self._last_use(self._uses.get((name, template_id)))
 
@@ -251,8 +259,8 @@ class SeenRows:
             return 0
         return self._clock() if use.waiting else use.seen_ms
 
-    def write_down(self) -> None:
-        """In one transaction; none when nothing is new."""
+    def flush(self) -> None:
+        """Write the buffer in one transaction, if there is anything new."""
         now = self._clock()
         with self._change:
             uses = {
@@ -265,16 +273,16 @@ class SeenRows:
             self._database.transact(partial(_write, uses, processed, now))
         with self._change:
             for sid, reached in processed.items():
-                # One that was looked at further meanwhile is written down the next time.
+                # A stream that was processed further meanwhile is written next time.
                 if self._processed.get(sid) == reached:
                     del self._processed[sid]
             for key, last in uses.items():
                 if key in self._uses:
                     self._uses[key].written_ms = last
-            self._forget_old(now)
+            self._drop_old(now)
 
-    def _forget_old(self, now: int) -> None:
-        """What is written down, and was not used since, need not be known here."""
+    def _drop_old(self, now: int) -> None:
+        """Drop uses that are written and were not renewed since."""
         for key, use in list(self._uses.items()):
             is_old = use.written_ms + limits.TOUCH_SEEN_EVERY_MS <= now
             if is_old and not use.waiting and use.seen_ms <= use.written_ms:

@@ -1,15 +1,15 @@
-"""Touches: waiting until something changed that concerns certain keys of a state stream.
+"""Touches: wait for changes of certain keys of a state stream.
 
     mine = Template("order", {"customer": "string"})
     (template,) = touches.activate("orders", [mine])
     at = touches.meta("orders").cursor
     ...                                     # read what is needed, then:
-    told = touches.wait("orders", at, [Rows(template.id, {"customer": "c-17"})], timeout_s=30)
+    change = touches.wait("orders", at, [Rows(template.id, {"customer": "c-17"})], timeout_s=30)
 
-A wait ends when one of its keys was touched by a change behind its cursor, or when its time is
-over. It may be told of a change that does not concern it, and is never not told of one that does:
-not after a restart, not when it comes back late. Where that cannot be told any more the answer is
-`stale`, and everything has to be read again. A wait without a cursor is from now on.
+A wait ends when a change after its cursor touches one of its keys, or when it times out. It may
+report a change of other keys, but never misses one of its own, even after a restart or a long
+pause. If the changes since the cursor are unknown the result is `stale`, and everything has to be
+read again. A wait without a cursor starts at the end of the stream.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ if TYPE_CHECKING:
 
 
 class Touches:
-    """Who waits for changes of the streams of one store."""
+    """Waits for changes of the state streams of one store."""
 
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
-        self._looking = JournalScan(streams)
+        self._scan = JournalScan(streams)
         self._seen = SeenRows(streams.database, streams.clock)
 
     # Waiting
 
     def wait(self, name: str, cursor: str | None, keys: Sequence[Key], timeout_s: float) -> Touched:
-        """Until one of the keys is touched by a change behind the cursor, or the time is over."""
+        """Block until a change after `cursor` touches one of the keys, or until the timeout."""
         wait = Wait(name, cursor, keys, timeout_s)
         with self._seen.waiting(name, wait.template_ids):
             while True:
                 count = self._streams.notifier.count
-                told = wait.after(self._noted(self._looking.look(wait)))
-                if told is not None:
-                    return told
+                result = wait.result_after(self._record_progress(self._scan.check(wait)))
+                if result is not None:
+                    return result
                 if wait.pause_s:
                     self._streams.notifier.wait(count, wait.pause_s)
 
@@ -66,56 +66,57 @@ class Touches:
         *,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> Touched:
-        """The same for coroutines. It ends as if its time were over when everybody is woken
-        (`wake_all`) and it `should_stop`.
+        """Wait until a change after `cursor` touches one of the keys, or until the timeout.
+
+        `wake_all` ends the wait early, like a timeout, if `should_stop` returns True.
         """
         wait = Wait(name, cursor, keys, timeout_s)
         with (
             self._seen.waiting(name, wait.template_ids),
-            self._looking.waiters.seated(name) as seat,
+            self._scan.waiters.register(name) as waiter,
         ):
             while True:
-                wait.untouched_below(seat.rise())
-                looked = self._looking.recall(wait)
-                if looked is None:
-                    looked = self._noted(await self._look(wait))
-                told = wait.after(looked, stopping=should_stop())
-                if told is not None:
-                    return told
+                wait.untouched_below(waiter.wake())
+                check = self._scan.check_cached(wait)
+                if check is None:
+                    check = self._record_progress(await self._check(wait))
+                result = wait.result_after(check, stopping=should_stop())
+                if result is not None:
+                    return result
                 if wait.pause_s:
-                    marks = set(chain.from_iterable(looked.marks))
-                    await seat.sleep(marks, wait.pause_s)
+                    marks = set(chain.from_iterable(check.marks))
+                    await waiter.sleep(marks, wait.pause_s)
                 else:
-                    # There is more to look at; meanwhile others have their turn.
+                    # There is more to check; let other coroutines run first.
                     await asyncio.sleep(0)
 
     def wake_all(self) -> None:
-        """Let every coroutine that waits look whether it should stop; from any thread."""
-        self._looking.waiters.wake_all()
+        """Wake all waiting coroutines to check `should_stop`; callable from any thread."""
+        self._scan.waiters.wake_all()
 
-    async def _look(self, wait: Wait) -> WaitCheck:
-        """Segments may be far away, and much may have to be read: that is for a thread."""
+    async def _check(self, wait: Wait) -> WaitCheck:
+        """Check on the event loop if that is quick, otherwise in a thread."""
         try:
-            return self._looking.glance(wait)
+            return self._scan.check_on_loop(wait)
         except NotOnTheLoop:
             pass
-        async with self._looking.desks.find(wait.name).gate():
+        async with self._scan.readers.find(wait.name).gate():
             try:
-                # Whoever was before this one may have read what was missing.
-                return self._looking.glance(wait)
+                # The previous holder of the gate may have read what was missing.
+                return self._scan.check_on_loop(wait)
             except NotOnTheLoop:
-                return await asyncio.to_thread(self._looking.look, wait)
+                return await asyncio.to_thread(self._scan.check, wait)
 
-    def _noted(self, looked: WaitCheck) -> WaitCheck:
-        if not looked.stale:
-            self._seen.processed(looked.sid, looked.cursor.offset)
-        return looked
+    def _record_progress(self, check: WaitCheck) -> WaitCheck:
+        if not check.stale:
+            self._seen.record_processed(check.sid, check.cursor.offset)
+        return check
 
     def meta(self, name: str) -> Meta:
-        """Where a stream is for those who wait at it."""
+        """Return the current cursor of a stream, and how many templates and waiters it has."""
         check_name(name)
         with self._streams.database.read() as snapshot:
-            info = self._looking.enabled(snapshot, name)
+            info = self._scan.get_enabled(snapshot, name)
             count = int(snapshot.value(SQL.count_active, (name,)))
             written = snapshot.value(SQL.processed_through, (name,))
         processed = max(
@@ -127,15 +128,13 @@ class Touches:
     # Templates
 
     def activate(self, name: str, wanted: Sequence[Template]) -> tuple[ActiveTemplate, ...]:
-        """Hold changes against templates from now on; all of them, or none. One that is active
-        already counts as asked for.
-        """
+        """Activate templates for a stream, all or none; active ones are renewed."""
         return self._streams.database.transact(self._activating(name, wanted))
 
     async def activate_async(
         self, name: str, wanted: Sequence[Template]
     ) -> tuple[ActiveTemplate, ...]:
-        """The same for coroutines."""
+        """Activate templates for a stream, all or none; active ones are renewed."""
         return await self._streams.database.transact_async(self._activating(name, wanted))
 
     def _activating(
@@ -143,30 +142,30 @@ class Touches:
     ) -> Callable[[Transaction], tuple[ActiveTemplate, ...]]:
         check_name(name)
         if not 0 < len(wanted) <= limits.TOUCH_TEMPLATES_MAX:
-            raise InvalidInput(f"1 to {limits.TOUCH_TEMPLATES_MAX} templates are activated at once")
-        checked = [templates.check(each) for each in wanted]
+            raise InvalidInput(
+                f"pass 1 to {limits.TOUCH_TEMPLATES_MAX} templates, got {len(wanted)}"
+            )
+        checked = [templates.check(template) for template in wanted]
 
         def work(txn: Transaction) -> tuple[ActiveTemplate, ...]:
-            info = self._looking.enabled(txn, name)
+            info = self._scan.get_enabled(txn, name)
             return templates.activate(txn, info, checked, self._streams.clock())
 
         return work
 
     def templates(self, name: str) -> tuple[ActiveTemplate, ...]:
-        """All that a stream has, those included that were retired."""
+        """Return all templates of a stream, including retired ones."""
         check_name(name)
         with self._streams.database.read() as snapshot:
-            self._looking.enabled(snapshot, name)
+            self._scan.get_enabled(snapshot, name)
             return templates.all_of(snapshot, name)
 
     # Upkeep
 
-    def write_down(self) -> None:
-        """What was seen since: templates that were asked for, how far streams were looked at."""
-        self._seen.write_down()
+    def flush(self) -> None:
+        """Write the buffered uses of templates and the processed offsets of streams."""
+        self._seen.flush()
 
     def retire(self, now_ms: int) -> None:
-        """Retire templates that nobody asked for in their time. One that somebody waits with right
-        now is asked for.
-        """
+        """Retire templates that were not used within their TTL; waiting counts as use."""
         templates_module.retire(self._streams.database, self._seen.last_use, now_ms)

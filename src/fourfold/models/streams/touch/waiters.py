@@ -1,16 +1,17 @@
-"""Who waits at which stream, and whom a change wakes.
+"""Waiters of touch streams, and which of them a change wakes.
 
-The coroutines that wait at one stream on one event loop share a room. When the stream rings, one
-look is taken for all of them: the journal reads on, tells which marks were touched, and those who
-wait for one of these are woken. The others sleep on, so an append costs one look, however many
-wait. Where a look cannot tell, everybody is woken and looks by themselves.
+The coroutines of one event loop that wait on one stream form a group. When the stream is notified,
+one scan of the journal serves the whole group: it returns the touched marks, and the waiters of
+these marks are woken. The others sleep on, so an append costs one scan, however many wait. If the
+scan cannot tell what changed, all waiters are woken and check by themselves.
 
-    ring ──> scout reads the journal on ──> marks ──> those who sleep by them
+    notification ──> journal scan ──> marks ──> waiters that sleep on them
 
-A journal tells every room whatever it reads, whoever made it read; and whoever is awake then does
-not lie down before it has looked again. So nothing falls between a look and the sleep behind it.
+A journal reports everything it reads to every group, whichever call made it read; a waiter that is
+awake then checks again before it sleeps. So no change is lost between a check and the sleep after
+it.
 
-One who waits: for which keys, from where on, for how long, and what became of it.
+`Wait` holds the state of one wait: its keys, cursor and deadline.
 """
 
 from __future__ import annotations
@@ -28,210 +29,211 @@ from fourfold.errors import InvalidInput
 from fourfold.kernel import Listener, Notifier
 from fourfold.models.streams import validation
 from fourfold.models.streams.touch import keys as waited_keys
-from fourfold.models.streams.touch.keys import Cursor, Mark, read_cursor
+from fourfold.models.streams.touch.keys import Cursor, Mark, parse_cursor
 from fourfold.models.streams.touch.records import Key, Touched
 
-Scout = Callable[[str], bool]
-"""Reads the journal of a stream on; False when that does not tell everything."""
+ReadJournal = Callable[[str], bool]
+"""Reads the journal of a stream up to its end; False if that did not cover everything."""
 
 
 class Waiter:
-    """The place of one who waits. Only its loop uses it."""
+    """One waiting coroutine. Only its event loop uses it."""
 
-    def __init__(self, room: _WaiterRoom) -> None:
-        self._room = room
-        self._listener = Listener(room.loop)
+    def __init__(self, group: _LoopGroup) -> None:
+        self._group = group
+        self._listener = Listener(group.loop)
         self._marks: frozenset[Mark] = frozenset()
-        """By what it is woken while it sleeps."""
+        """Marks that wake it while it sleeps."""
         self._notified = False
         self._clear = 0
 
-    def rise(self) -> int:
-        """Awake from now on: every ring is heard. The offset below which nothing has touched it
-        since it lay down; 0 when that is not known.
+    def wake(self) -> int:
+        """Mark as awake, so that every notification counts until the next sleep.
+
+        Returns the offset below which nothing touched it since it fell asleep; 0 if unknown.
         """
         self._listener.drain()
         self._notified = False
         if self._marks:
-            self._clear = self._room.clear
-            self._room.wake(self)
+            self._clear = self._group.clear
+            self._group.wake(self)
             self._marks = frozenset()
         clear, self._clear = self._clear, 0
         return clear
 
     async def sleep(self, marks: Collection[Mark], seconds: float) -> None:
-        """Until something touches one of the marks, everybody is woken, or the time is over; not at
-        all when it rang since it rose.
+        """Sleep until one of the marks is touched, all are woken, or the time is up.
+
+        Returns at once if it was notified since `wake`.
         """
         if self._notified:
             return
         self._marks = frozenset(marks)
-        self._room.lie_down(self, self._marks)
+        self._group.sleep(self, self._marks)
         await self._listener.wait(seconds)
 
     def notify(self, clear: int) -> None:
-        """Wake it; it was not touched below an offset if it slept."""
+        """Wake it; while it slept, nothing below the offset `clear` touched it."""
         self._notified = True
         if self._marks:
             self._marks, self._clear = frozenset(), clear
         self._listener.notify()
 
 
-class _WaiterRoom:
-    """Those on one loop who wait at one stream."""
+class _LoopGroup:
+    """The waiters of one event loop on one stream."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop: Final = loop
-        self.seats: Final[set[Waiter]] = set()
+        self.waiters: Final[set[Waiter]] = set()
         self.clear = 0
-        """Below this offset nothing touched those who sleep."""
-        self.scouting = False
+        """Offset below which nothing touched the sleeping waiters."""
+        self.scan_scheduled = False
         self._asleep: dict[Mark, set[Waiter]] = {}
         self._marks: dict[Waiter, frozenset[Mark]] = {}
 
-    def lie_down(self, seat: Waiter, marks: frozenset[Mark]) -> None:
-        self._marks[seat] = marks
+    def sleep(self, waiter: Waiter, marks: frozenset[Mark]) -> None:
+        self._marks[waiter] = marks
         for mark in marks:
-            self._asleep.setdefault(mark, set()).add(seat)
+            self._asleep.setdefault(mark, set()).add(waiter)
 
-    def wake(self, seat: Waiter) -> None:
-        for mark in self._marks.pop(seat, ()):
+    def wake(self, waiter: Waiter) -> None:
+        for mark in self._marks.pop(waiter, ()):
             sleeping = self._asleep[mark]
-            sleeping.discard(seat)
+            sleeping.discard(waiter)
             if not sleeping:
                 del self._asleep[mark]
 
-    def told(self, marks: Collection[Mark] | None, reached: int) -> None:
-        """A journal has read on up to an offset, and this is what was touched; None is everything,
-        or nobody knows what.
-        """
+    def notify(self, marks: Collection[Mark] | None, reached: int) -> None:
+        """Wake the waiters of touched marks up to an offset; None means that all may be."""
         if marks is None:
-            woken = set(self.seats)
+            woken = set(self.waiters)
         else:
-            # Whoever is awake looks anyway.
-            woken = {seat for seat in self.seats if seat not in self._marks}
+            # Waiters that are awake check again anyway.
+            woken = {waiter for waiter in self.waiters if waiter not in self._marks}
             for mark in marks:
                 woken |= self._asleep.get(mark, set())
-        for seat in woken:
-            self.wake(seat)
-            seat.notify(self.clear)
+        for waiter in woken:
+            self.wake(waiter)
+            waiter.notify(self.clear)
         self.clear = reached
 
     def notify_all(self) -> None:
-        for seat in tuple(self.seats):
-            self.wake(seat)
-            seat.notify(self.clear)
+        for waiter in tuple(self.waiters):
+            self.wake(waiter)
+            waiter.notify(self.clear)
 
 
-class _WaiterGroup:
-    """The rooms of one stream."""
+class _StreamGroups:
+    """The groups of one stream, by event loop."""
 
     def __init__(self) -> None:
-        self.rooms: dict[asyncio.AbstractEventLoop, _WaiterRoom] = {}
+        self.groups: dict[asyncio.AbstractEventLoop, _LoopGroup] = {}
         self.stamp = object()
-        """Another one after each ring."""
-        self.calling: AbstractContextManager[None] | None = None
+        """Replaced by each notification."""
+        self.subscription: AbstractContextManager[None] | None = None
 
 
 class WaiterRegistry:
-    """Those who wait at streams."""
+    """The waiters of all streams of one store."""
 
-    def __init__(self, notifier: Notifier, scout: Scout) -> None:
+    def __init__(self, notifier: Notifier, read_journal: ReadJournal) -> None:
         self._notifier = notifier
-        self._scout = scout
-        self._listening: dict[str, _WaiterGroup] = {}
+        self._read_journal = read_journal
+        self._streams: dict[str, _StreamGroups] = {}
         self._change = threading.Lock()
 
     def stamp(self, name: str) -> object | None:
-        """A mark to take before a look: while it is the same, the stream has not rung. None when
-        nobody waits.
-        """
-        found = self._listening.get(name)
-        return None if found is None else found.stamp
+        """Return a stamp that changes with each notification; None if there are no waiters."""
+        stream = self._streams.get(name)
+        return None if stream is None else stream.stamp
 
     @contextmanager
-    def seated(self, name: str) -> Iterator[Waiter]:
-        """A seat for a coroutine while the block lasts."""
+    def register(self, name: str) -> Iterator[Waiter]:
+        """Register a waiter of the running coroutine for the duration of the block."""
         loop = asyncio.get_running_loop()
         with self._change:
-            listening = self._listening.setdefault(name, _WaiterGroup())
-            room = listening.rooms.setdefault(loop, _WaiterRoom(loop))
-            seat = Waiter(room)
-            room.seats.add(seat)
-            if listening.calling is None:
+            stream = self._streams.setdefault(name, _StreamGroups())
+            group = stream.groups.setdefault(loop, _LoopGroup(loop))
+            waiter = Waiter(group)
+            group.waiters.add(waiter)
+            if stream.subscription is None:
 
-                def notify(_payload: object) -> None:
-                    self._notify(name, listening)
+                def notify(_notice: object) -> None:
+                    self._schedule_scans(name, stream)
 
-                listening.calling = self._notifier.call(notify, name)
-                listening.calling.__enter__()
+                stream.subscription = self._notifier.call(notify, name)
+                stream.subscription.__enter__()
         try:
-            yield seat
+            yield waiter
         finally:
             with self._change:
-                room.wake(seat)
-                room.seats.discard(seat)
-                if not room.seats:
-                    listening.rooms.pop(loop, None)
-                if not listening.rooms:
-                    self._listening.pop(name, None)
-                    listening.calling.__exit__(None, None, None)
+                group.wake(waiter)
+                group.waiters.discard(waiter)
+                if not group.waiters:
+                    stream.groups.pop(loop, None)
+                if not stream.groups:
+                    self._streams.pop(name, None)
+                    stream.subscription.__exit__(None, None, None)
 
-    def tell(self, name: str, marks: Collection[Mark] | None, reached: int) -> None:
-        """What a journal has read. Whoever calls it holds the journal, so that rooms hear all of it
-        in order, each on its own loop.
+    def notify(self, name: str, marks: Collection[Mark] | None, reached: int) -> None:
+        """Report the touched marks that a journal read, to each group on its own loop.
+
+        The caller holds the lock of the journal, so that groups receive the reports in order.
         """
-        for room in self._rooms(name):
-            with suppress(RuntimeError):  # a loop that was closed has nobody left to wake
-                room.loop.call_soon_threadsafe(room.told, marks, reached)
+        for group in self._groups(name):
+            with suppress(RuntimeError):  # a closed loop has no waiters
+                group.loop.call_soon_threadsafe(group.notify, marks, reached)
 
     def wake_all(self) -> None:
-        """Everybody looks by themselves."""
+        """Wake all waiters, so that they check by themselves."""
         with self._change:
-            rooms = [room for each in self._listening.values() for room in each.rooms.values()]
-        for room in rooms:
+            groups = [
+                group for stream in self._streams.values() for group in stream.groups.values()
+            ]
+        for group in groups:
             with suppress(RuntimeError):
-                room.loop.call_soon_threadsafe(room.notify_all)
+                group.loop.call_soon_threadsafe(group.notify_all)
 
-    def _rooms(self, name: str) -> tuple[_WaiterRoom, ...]:
+    def _groups(self, name: str) -> tuple[_LoopGroup, ...]:
         with self._change:
-            found = self._listening.get(name)
-            return () if found is None else tuple(found.rooms.values())
+            stream = self._streams.get(name)
+            return () if stream is None else tuple(stream.groups.values())
 
-    def _notify(self, name: str, listening: _WaiterGroup) -> None:
+    def _schedule_scans(self, name: str, stream: _StreamGroups) -> None:
         with self._change:
-            # First: whoever looks now must find that it has rung.
-            listening.stamp = object()
-            rooms = [room for room in listening.rooms.values() if not room.scouting]
-            for room in rooms:
-                room.scouting = True
-        for room in rooms:
+            # First: a check that runs now must see that the stamp has changed.
+            stream.stamp = object()
+            groups = [group for group in stream.groups.values() if not group.scan_scheduled]
+            for group in groups:
+                group.scan_scheduled = True
+        for group in groups:
             with suppress(RuntimeError):
-                room.loop.call_soon_threadsafe(self._send, name, room)
+                group.loop.call_soon_threadsafe(self._scan, name, group)
 
-    def _send(self, name: str, room: _WaiterRoom) -> None:
-        """On the loop of a room: look for those who sleep there."""
-        # First: what rings from now on may not be in what the scout sees.
-        room.scouting = False
-        if not self._scout(name):
-            room.notify_all()
+    def _scan(self, name: str, group: _LoopGroup) -> None:
+        """Read the journal for the sleeping waiters of a group, on its loop."""
+        # First: the scan may miss a notification that arrives from now on.
+        group.scan_scheduled = False
+        if not self._read_journal(name):
+            group.notify_all()
 
 
 class WaitCheck(NamedTuple):
-    """What a look at a stream has shown."""
+    """The result of checking a stream for a wait."""
 
     keys: tuple[int, ...]
     stale: bool
     cursor: Cursor
-    """Up to where it has seen everything."""
+    """Offset up to which everything was checked."""
     end: int
-    """Where the stream ended."""
+    """End of the stream at that time."""
     sid: int
     marks: tuple[tuple[Mark, ...], ...]
 
 
 class Wait:
-    """One wait. It goes on from where the last look ended."""
+    """The state of one wait, which continues where the last check ended."""
 
     def __init__(
         self, name: str, cursor: str | None, keys: Sequence[Key], timeout_s: float
@@ -239,36 +241,37 @@ class Wait:
         self.name = validation.check_name(name)
         self.keys = waited_keys.check(keys)
         self.template_ids = waited_keys.template_ids(self.keys)
-        self.at = None if cursor is None else read_cursor(cursor)
-        """None is the end of the stream, wherever that is when it is first looked at."""
+        self.at = None if cursor is None else parse_cursor(cursor)
+        """Cursor of the wait; None is the end of the stream at the first check."""
         if not isinstance(timeout_s, int | float) or math.isnan(timeout_s) or timeout_s < 0:
-            raise InvalidInput(f"a wait takes a number of seconds from 0 on, not {timeout_s!r:.80}")
+            raise InvalidInput(f"timeout_s must be a number from 0, got {timeout_s!r:.80}")
         self._until = time.monotonic() + timeout_s
         self._first_end: int | None = None
         self.last: WaitCheck | None = None
 
-    def after(self, looked: WaitCheck, *, stopping: bool = False) -> Touched | None:
-        """What to answer after a look; None when the wait goes on. Also a wait whose time is over
-        has seen all that was there when it began.
+    def result_after(self, check: WaitCheck, *, stopping: bool = False) -> Touched | None:
+        """Return the result after a check, or None if the wait continues.
+
+        A wait that times out has checked everything that was there when it began.
         """
-        self.last, self.at = looked, looked.cursor
+        self.last, self.at = check, check.cursor
         if self._first_end is None:
-            self._first_end = looked.end
-        over = self._left_s() <= 0 and looked.cursor.offset >= self._first_end
-        if not (looked.keys or looked.stale or over or stopping):
+            self._first_end = check.end
+        over = self._left_s() <= 0 and check.cursor.offset >= self._first_end
+        if not (check.keys or check.stale or over or stopping):
             return None
-        touched = bool(looked.keys) or looked.stale
-        return Touched(touched, looked.stale, str(looked.cursor), looked.keys)
+        touched = bool(check.keys) or check.stale
+        return Touched(touched, check.stale, str(check.cursor), check.keys)
 
     def untouched_below(self, offset: int) -> None:
-        """Nothing below an offset has touched it: it need not be looked at again."""
+        """Advance the cursor: nothing below `offset` touched the keys."""
         if self.last is not None and self.at is not None and offset > self.at.offset:
             self.at = self.at._replace(offset=offset)
             self.last = self.last._replace(cursor=self.at)
 
     @property
     def pause_s(self) -> float:
-        """How long there is nothing to do until somebody rings."""
+        """Seconds to sleep until the next check, unless notified."""
         if self.last is not None and self.last.cursor.offset < self.last.end:
             return 0.0
         return max(0.0, min(self._left_s(), limits.WATCH_HEARTBEAT_S))
