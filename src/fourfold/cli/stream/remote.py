@@ -68,7 +68,7 @@ class RemoteProfile:
     def __init__(self, told: dict[str, Any]) -> None:
         self._told = told
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         return self._told
 
 
@@ -158,7 +158,7 @@ class RemoteStreams:
         self.profiles = RemoteProfiles(client)
         self.touches = RemoteTouches(client)
 
-    def make(self, wanted: StreamOptions) -> CreateResult:
+    def create_with_options(self, wanted: StreamOptions) -> CreateResult:
         fork = wanted.fork
         end = wanted.expires_at_ms
         call = requests.create(
