@@ -67,7 +67,7 @@ def test_a_batch_goes_in_and_comes_out_again_now_and_then(notes):
     assert values("--parent", 2) == []
     assert values("--type", "body", "--limit", 1) == ["two"]
     history = document(notes("history", "here", "notes", "attr", 1, "--json"))
-    assert [each["version"] for each in history["versions"]] == [1, 2]
+    assert [version["version"] for version in history["versions"]] == [1, 2]
 
 
 def test_the_feed_prints_lines_and_goes_on_where_it_was(notes):
@@ -118,7 +118,9 @@ def test_identities_are_listed_and_their_cache_made_anew(notes):
     assert notes("sync", "peer", "here", "ed25519:alice", "--label", "Alice").code == 0
     shown = document(notes("sync", "identities", "here", "--json"))
     assert shown["rebuilt"] is None
-    assert [(each["id"], each["label"]) for each in shown["identities"]] == [(1, "Alice")]
+    assert [(identity["id"], identity["label"]) for identity in shown["identities"]] == [
+        (1, "Alice")
+    ]
     again = document(notes("sync", "identities", "here", "--rebuild", "--json"))
     assert again["rebuilt"] == {"kept": 1, "restored": 0, "dropped": 0}
     assert again["identities"] == shown["identities"]

@@ -82,7 +82,7 @@ def test_init_prints_a_fresh_file_or_writes_it_into_the_root(call):
     assert path.read_text() == settings.fresh_file()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(target.stat().st_mode) == 0o700
-    assert [each.name for each in target.iterdir()] == ["fourfold.toml"]
+    assert [entry.name for entry in target.iterdir()] == ["fourfold.toml"]
     assert call("config", target).code == 0
 
 
@@ -93,7 +93,7 @@ def test_init_never_replaces_a_file(call):
     assert done.code == 4
     assert done.error["kind"] == "already_exists"
     assert path.read_text().endswith("# mine\n")
-    assert [each.name for each in call.folder.iterdir()] == ["fourfold.toml"]
+    assert [entry.name for entry in call.folder.iterdir()] == ["fourfold.toml"]
 
 
 def test_init_as_json_says_what_it_wrote(call):

@@ -71,7 +71,7 @@ def test_without_a_root_only_the_machine_is_examined(call):
 def test_a_failing_check_gives_exit_code_one_and_the_command_that_mends_it(call):
     done = call("doctor", "missing")
     assert (done.code, done.err) == (1, "")
-    assert "To mend:" in done.out
+    assert "To fix:" in done.out
     assert "fourfold.open('missing')" in done.out
 
 
@@ -253,7 +253,7 @@ def test_a_file_that_only_looks_like_a_database_is_warned_about(patient):
 
 
 def test_the_object_store_is_tried_for_real(patient, tmp_path):
-    assert "first needed" in only(store_module.objects(patient)).message
+    assert "first use" in only(store_module.objects(patient)).message
     values = {"objects.url": str(tmp_path / "elsewhere")}
     settings = load(patient.root, environ={}, arguments=values)
     finding = only(store_module.objects(replace(patient, settings=settings)))

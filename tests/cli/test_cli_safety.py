@@ -106,7 +106,7 @@ def test_a_damaged_backup_is_reported_and_not_restored(call, root, tmp_path):
     done = call("verify", copy, "--json")
     assert done.code == 8
     assert done.document["ok"] is False
-    (damaged,) = [each for each in done.document["checked"] if each["problems"]]
+    (damaged,) = [check for check in done.document["checked"] if check["problems"]]
     assert damaged["path"] == "databases/notes.sqlite"
     assert done.error["kind"] == "corrupt_data"
     assert "fourfold restore" in done.error["hint"]

@@ -55,7 +55,7 @@ def call(tmp_path):
 
 def test_sessions_are_listed_in_pages(root, call):
     document = json.loads(call("list", root, "--limit", "1", "--json"))
-    assert [each["id"] for each in document["sessions"]] == ["s-1"]
+    assert [session["id"] for session in document["sessions"]] == ["s-1"]
     assert document["next_after"] == "s-1"
     assert "s-2" in call("list", root, "--after", "s-1")
 
@@ -150,13 +150,13 @@ def test_the_lineage_of_a_session_is_drawn(family, call):
     ]
     assert "3 heads, " + heads[-1][:19] in lines[0]
     document = json.loads(call("tree", root, "top", "--json"))
-    assert [each["id"] for each in document["sessions"]] == [
+    assert [session["id"] for session in document["sessions"]] == [
         "top",
         "top/2.2.1",
         "top/2.2.1/1.1.1",
         "fork",
     ]
-    assert {each["type"] for each in document["edges"]} == {"invocation", "derivation"}
+    assert {edge["type"] for edge in document["edges"]} == {"invocation", "derivation"}
     assert len(call("tree", root, "fork").splitlines()) == 1
     assert "not_found" in call("tree", root, "nobody", code=3)
 
@@ -170,7 +170,7 @@ def test_heads_are_compared_by_their_variables_and_messages(family, call):
         heads[1],
     )
     assert (document["added"], document["removed"], document["changed"]) == (["v3"], ["v1"], ["n"])
-    assert [each["content"] for each in document["new_messages"]] == [3]
+    assert [message["content"] for message in document["new_messages"]] == [3]
     lines = call("diff", root, "fork", "--from", heads[2]).splitlines()
     assert f"both go back to {heads[0]}" in lines
     assert {"+ v4", "+ v1", "- v2", "- v3", "~ n"} <= set(lines)

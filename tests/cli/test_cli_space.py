@@ -50,11 +50,11 @@ def test_list_names_every_space_with_its_history_and_size(run, on):
     run("create", "shop", "did:web:b.example", "--history", "facts")
     on("set", "note", "{}")
     found = run("list", "shop", "--json").document["spaces"]
-    assert [(each["did"], each["history"], each["seq"], each["branches"]) for each in found] == [
+    assert [(row["did"], row["history"], row["seq"], row["branches"]) for row in found] == [
         ("did:web:b.example", "facts", 0, 1),
         (DID, "revisions", 1, 1),
     ]
-    assert all(each["bytes"] > 0 for each in found)
+    assert all(row["bytes"] > 0 for row in found)
     assert run("list", "shop").out.splitlines()[0].split() == [
         "SPACE",
         "HISTORY",
@@ -268,9 +268,9 @@ def test_the_log_shows_the_newest_commits_last_and_goes_on_by_seq(on):
     seqs = [line.split()[0] for line in on("log", "--limit", "2").out.splitlines()[1:]]
     assert seqs == ["4", "5"]
     page = on("log", "--after", "0", "--limit", "3", "--json").document
-    assert [each["seq"] for each in page["commits"]] == [1, 2, 3]
+    assert [commit["seq"] for commit in page["commits"]] == [1, 2, 3]
     rest = on("log", "--after", page["next"], "--json").document
-    assert [each["seq"] for each in rest["commits"]] == [4, 5]
+    assert [commit["seq"] for commit in rest["commits"]] == [4, 5]
     assert rest["next"] is None
     assert on("log", "--after", "5").out == "no commits after seq 5\n"
 
@@ -319,10 +319,13 @@ def test_history_shows_each_revision_that_the_branch_sees(on):
         change,
     ]
     found = on("history", "note", "--json").document
-    assert [(each["seq"], each["op"]) for each in found["revisions"]] == [(1, "set"), (4, "delete")]
+    assert [(revision["seq"], revision["op"]) for revision in found["revisions"]] == [
+        (1, "set"),
+        (4, "delete"),
+    ]
     assert found["next"] is None
     ended = on("history", "note", "--at", "1", "--json").document
-    assert [each["seq"] for each in ended["revisions"]] == [1]
+    assert [revision["seq"] for revision in ended["revisions"]] == [1]
 
 
 def test_pages_of_a_history_never_cut_a_commit(on, tmp_path):
@@ -336,7 +339,7 @@ def test_pages_of_a_history_never_cut_a_commit(on, tmp_path):
     seen, after = [], 0
     while after is not None:
         page = on("history", "note", "--after", after, "--limit", "3", "--json").document
-        seen += [(each["seq"], each["op_index"]) for each in page["revisions"]]
+        seen += [(revision["seq"], revision["op_index"]) for revision in page["revisions"]]
         after = page["next"]
     assert seen == [(seq, index) for seq in (1, 2, 3) for index in (0, 1)]
     assert on("history", "note", "--limit", "3").out.endswith("There are more: --after 1\n")

@@ -181,7 +181,7 @@ def test_a_deleted_branch_can_be_read_and_not_written(on, refused):
 def test_branches_are_listed_with_the_deleted_ones_on_request(on):
     on("branch create", "draft")
     on("branch delete", "draft")
-    assert [each["name"] for each in on("branch list", "--json").document["branches"]] == [""]
+    assert [branch["name"] for branch in on("branch list", "--json").document["branches"]] == [""]
     lines = on("branch list", "--deleted").out.splitlines()
     assert [line.split() for line in lines[1:]] == [
         ["(default)", "0", "0", "active"],
@@ -234,7 +234,7 @@ def test_an_export_builds_the_same_space_elsewhere(parted, run, tmp_path):
     assert copied == {"root": "other", "did": "did:web:copy", "seq": 7, "commits": 7, "blobs": 1}
     assert run("log", "other", "did:web:copy").out == parted("log").out
     assert run("blob", "get", "other", "did:web:copy", name).out == "bytes"
-    assert "nothing was new" in run("import", "other", "did:web:copy", "e.ndjson").out
+    assert "nothing new" in run("import", "other", "did:web:copy", "e.ndjson").out
 
 
 def test_an_export_flows_through_a_pipe(parted, run):

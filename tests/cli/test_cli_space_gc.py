@@ -40,7 +40,7 @@ def test_a_dry_run_promises_and_changes_nothing(long):
     assert (promised["horizon"], promised["dry_run"]) == (6, True)
     assert promised["revisions"]["count"] == 5
     assert get(long, "note", "--at", "1")["n"] == 0
-    assert "would go: 5 revisions" in long("gc", "--keep", "3", "--dry-run").out
+    assert "would delete: 5 revisions" in long("gc", "--keep", "3", "--dry-run").out
     done = long("gc", "--keep", "3", "--json").document["collected"]
     assert done == {**promised, "dry_run": False}
 

@@ -82,7 +82,7 @@ def test_schema_command_sets_version_by_version(run, name, file):
     run("create", name)
     assert run("schema show", name) == f"{name} has no schema\n"
     first = run("schema set", name, file(ORDER))
-    assert first == f"version 1 of {name} holds from {OFFSET}0 on\n"
+    assert first == f"version 1 of {name} applies from {OFFSET}0 on\n"
     assert run("schema set", name, file(ORDER)).startswith("nothing changed: version 1 ")
     assert not json.loads(run("schema set", name, file(ORDER), "--json"))["changed"]
     run("append", name, '{"id": 1}')
@@ -106,10 +106,10 @@ def test_schema_command_shows_versions(run, name, file):
     run("schema fields", name, "no", "by")
     table, shown = run("schema show", name).split("{", 1)
     assert table.splitlines() == [
-        "VERSION  HOLDS FROM",
+        "VERSION  APPLIES FROM",
         f"1        {OFFSET}0",
         f"2        {OFFSET}0",
-        "the routing key of a message is what stands at /no; every message must have one",
+        "the routing key of a message is the value at /no; every message must have one",
         "messages are found by no, by",
     ]
     # It can be read by people and by programs, and moves no cursor.
@@ -133,7 +133,7 @@ def test_declarations_are_set_and_removed(run, name):
     run("append", name, '[{"by": "ann", "n": 1}, {"by": "bob", "n": 2}]')
     assert run("read", name, "--routing-key", "bob") == '{"by": "bob", "n": 2}\n'
     told = run("schema key", name, "--none")
-    assert told == f"{name}: no routing key is taken from the messages\n"
+    assert told == f"{name}: no routing key is read from the messages\n"
     told = json.loads(run("schema fields", name, "by", "--json"))
     assert (told["changed"], told["registry"]["search"]) == (True, {"fields": ["by"]})
     assert run("schema fields", name, "--none") == f"{name}: messages are found by no fields\n"
@@ -143,17 +143,17 @@ def test_declarations_are_set_and_removed(run, name):
 
 def test_profile_is_set_and_shown(run, name):
     run("create", name)
-    assert run("profile show", name) == f"{name} is used as generic\n"
+    assert run("profile show", name) == f"{name} has the profile generic\n"
     told = run("profile set", name, "evlog", "--redact", "iban", "--redact", "bic")
     assert told.splitlines() == [
-        f"{name} is used as evlog",
-        "kept out beside what is always secret: iban, bic",
+        f"{name} has the profile evlog",
+        "redacted in addition to the defaults: iban, bic",
         "events are found by requestId, traceId",
     ]
     told = json.loads(run("profile set", name, "evlog", "--routing-key", "user", "--json"))
     assert told["profile"] == {"kind": "evlog", "redact": [], "routingKey": ["user"]}
     told = run("profile set", name, "state-protocol", "--touch")
-    assert told == f"{name} is used as state-protocol\nits changes can be waited for\n"
+    assert told == f"{name} has the profile state-protocol\nits changes can be waited for\n"
     assert run("profile show", name) == told
     told = json.loads(run("profile set", name, "state-protocol", "--no-touch", "--json"))
     assert told == {
@@ -169,7 +169,7 @@ def test_wait_command_names_what_changed(run, name, places, capfd):
     template = run("touch template", name, "todo", "n:integer", "list").strip()
     assert run("touch show", name).splitlines() == [
         "cursor: CURSOR:0",
-        f"looked at up to {OFFSET}0",
+        f"processed up to {OFFSET}0",
         "TEMPLATE                          ENTITY  FIELDS                  STATE   FROM",
         f"{template}  todo    list:string, n:integer  active  {OFFSET}0",
     ]
@@ -258,20 +258,20 @@ def test_wait_retries_only_a_server_that_has_responded():
         ("schema set", ["here", "/"], 2, "is a folder"),
         ("schema set", ["here", "-"], 2, "stdin is not JSON"),
         ("schema set", ["here", "-", "--lens", "-"], 2, "both come from stdin"),
-        ("schema key", ["here"], 2, "POINTER, or --none"),
-        ("schema key", ["here", "/a", "--none"], 2, "POINTER, or --none"),
+        ("schema key", ["here"], 2, "POINTER or --none"),
+        ("schema key", ["here", "/a", "--none"], 2, "POINTER or --none"),
         ("schema key", ["here", "--none", "--required"], 2, "--required"),
         ("schema key", ["here", "a"], 2, "invalid JSON pointer"),
-        ("schema fields", ["here"], 2, "FIELDs, or --none"),
-        ("schema fields", ["here", "a", "--none"], 2, "FIELDs, or --none"),
+        ("schema fields", ["here"], 2, "FIELDs or --none"),
+        ("schema fields", ["here", "a", "--none"], 2, "FIELDs or --none"),
         ("profile set", ["here", "odd"], 2, "unknown kind of profile"),
         ("profile set", ["here", "generic", "--touch"], 2, "no field 'touch'"),
-        ("touch wait", ["here", "--timeout", "0"], 2, "what to wait for"),
+        ("touch wait", ["here", "--timeout", "0"], 2, "--entity, --row or --rows"),
         ("touch wait", ["here", "--entity", "e", "--timeout", "0"], 3, "waited for"),
         ("touch wait", ["here", "--rows", "t", "{"], 2, "not JSON"),
         ("touch wait", ["here", "--rows", "t", "[]"], 2, "JSON object"),
-        ("touch template", ["here", "e", "a:strng"], 2, "none of string"),
-        ("touch template", ["here", "e", "a", "a:number"], 2, "twice"),
+        ("touch template", ["here", "e", "a:strng"], 2, "not one of string"),
+        ("touch template", ["here", "e", "a", "a:number"], 2, "Duplicate field"),
         ("touch template", ["here", "e", "a"], 3, "waited for"),
     ],
 )

@@ -1,5 +1,5 @@
-"""The command line: translates arguments into calls, and results into text or JSON.
+"""Command line: translate arguments into calls, and results into text or JSON.
 
 Each command is one file, or one package, with a click command called `command`. `main` lists the
-commands and turns every outcome into an exit code; `output` is the only place that prints.
+commands and turns every outcome into an exit code; only `output` prints.
 """

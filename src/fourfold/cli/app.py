@@ -1,16 +1,6 @@
-"""`fourfold app`: graphs of apps, from the command line.
+"""`fourfold app`: commands on graphs.
 
-Every command takes ROOT first, then the app, by its slug or its number.
-
-`fourfold app register`, `list`, `type`, `types`, `limits`, `stats`: apps as a whole.
-
-What the commands on apps share: ROOT, APP, and the graphs that they lead to.
-
-`fourfold app insert`: a batch of operations under one number.
-
-`fourfold app query`, `history`, `feed`: a graph as it is, as it was, and as it changes.
-
-`fourfold app sync`: packages from one store to another, by way of files.
+Every command takes ROOT first, then the app, as a slug or an id.
 """
 
 from __future__ import annotations
@@ -47,7 +37,7 @@ kind_choice: Final = click.Choice(list(KINDS))
 def graphs_command(
     name: str, *, writes: bool = False, makes: bool = False
 ) -> Callable[[Callable[..., None]], click.Command]:
-    """A command on the graphs of a store; its function gets an `Output` and `Graphs`."""
+    """Decorate a command on the graphs of a store; its function gets an `Output` and `Graphs`."""
 
     def decorate(function: Callable[..., None]) -> click.Command:
         @functools.wraps(function)
@@ -62,8 +52,9 @@ def graphs_command(
 
 @contextmanager
 def graphs_of(root: Path, *, writes: bool, makes: bool = False) -> Iterator[Graphs]:
-    """The graphs of a store, for reading beside a writer, or for writing. Only a command that makes
-    something new makes the store, too.
+    """Open the graphs of a store, for reading or for writing.
+
+    Reading works while another process writes. Only a command with `makes` creates the store.
     """
     if not makes:
         with open_store(root, mode="r"):
@@ -76,13 +67,13 @@ def graphs_of(root: Path, *, writes: bool, makes: bool = False) -> Iterator[Grap
         yield store.graphs
 
 
-def app_of(graphs: Graphs, given: str) -> App:
-    """An app by its number or its slug."""
-    return graphs.app(int(given) if given.isdecimal() and len(given) < 19 else given)
+def app_of(graphs: Graphs, name: str) -> App:
+    """Resolve an app by its id or its slug."""
+    return graphs.app(int(name) if name.isdecimal() and len(name) < 19 else name)
 
 
-def shown_row(row: Any) -> dict[str, Any]:
-    """A row as JSON: bytes as base64."""
+def row_json(row: Any) -> dict[str, Any]:
+    """Convert a row to JSON values; bytes become base64."""
     return {
         name: base64.b64encode(value).decode() if isinstance(value, bytes) else value
         for name, value in row._asdict().items()
@@ -90,7 +81,7 @@ def shown_row(row: Any) -> dict[str, Any]:
 
 
 def value_of(row: Any) -> str:
-    """The value of a row in a table."""
+    """Return the value of a row for a table."""
     for name in ("value_text", "value_number", "value_json"):
         if getattr(row, name, None) is not None:
             return str(getattr(row, name))
@@ -99,7 +90,7 @@ def value_of(row: Any) -> str:
 
 
 def points_of(row: Any) -> str:
-    """What a row points at, in a table."""
+    """Describe what a row points at, for a table."""
     parts = []
     for name, sign in (
         ("parent_id", "parent"),
@@ -116,11 +107,11 @@ def points_of(row: Any) -> str:
 
 @graphs_command("register", writes=True, makes=True)
 @click.argument("slug")
-@click.option("--title", help="What people call the app; its slug if not given.")
+@click.option("--title", help="Display name of the app; default: the slug.")
 def register(out: Output, graphs: Graphs, *, slug: str, title: str | None) -> None:
-    """Register the app SLUG in ROOT, and the store too if there is none.
+    """Register the app SLUG in ROOT.
 
-    An app that is registered already stays as it is.
+    Creates the store if there is none. Does nothing if the app is already registered.
     """
     app = graphs.register_app(slug, title or slug)
     if out.as_json:
@@ -151,7 +142,7 @@ def list_apps(out: Output, graphs: Graphs) -> None:
 def add_type(out: Output, graphs: Graphs, *, app: str, kind: Kind, type_key: str) -> None:
     """Register a type of an app: KIND is parent, attr, edge or rating.
 
-    Ratings of the type `suppress` hide what they are about.
+    Ratings of the type `suppress` hide their target.
     """
     app_id = app_of(graphs, app).app_id
     number = graphs.register_type(app_id, kind, type_key)
@@ -167,22 +158,24 @@ def types(out: Output, graphs: Graphs, *, app: str) -> None:
     """List the types of an app."""
     found = graphs.list_types(app_of(graphs, app).app_id)
     if out.as_json:
-        out.document({"types": [each._asdict() for each in found]})
+        out.document({"types": [row._asdict() for row in found]})
     else:
-        rows = [(each.type_key, each.kind, each.id) for each in found]
+        rows = [(row.type_key, row.kind, row.id) for row in found]
         out.table(("type", "kind", "number"), rows)
 
 
 @graphs_command("limits", writes=True)
 @click.argument("app")
-@click.option("--rows", metavar="NUMBER|none", help="Rows that the app may hold.")
-@click.option("--bytes", "size_max", metavar="NUMBER|none", help="Bytes that its values may have.")
+@click.option("--rows", metavar="NUMBER|none", help="Maximum number of rows of the app.")
+@click.option(
+    "--bytes", "size_max", metavar="NUMBER|none", help="Maximum bytes of all values of the app."
+)
 def limits(
     out: Output, graphs: Graphs, *, app: str, rows: str | None, size_max: str | None
 ) -> None:
-    """Show what an app may hold, or change it.
+    """Show or change the limits of an app.
 
-    A write that would cross a limit is refused whole. What an app holds already stays.
+    A write that would exceed a limit is refused as a whole. Existing rows stay.
     """
     app_id = app_of(graphs, app).app_id
     usage = graphs.usage(app_id)
@@ -207,20 +200,20 @@ def limits(
 @graphs_command("stats")
 @click.argument("app", required=False)
 def stats(out: Output, graphs: Graphs, *, app: str | None) -> None:
-    """Count what each table holds, and show how far the log is.
+    """Count the rows of each table, and show the newest seq.
 
-    The durable number is the newest that a power cut cannot take back.
+    The durable seq is the newest that survives a power loss.
     """
     chosen = [app_of(graphs, app)] if app else list(graphs.list_apps())
     with graphs.database.read() as snapshot:
         tables = [
             {
-                "app": each.slug,
+                "app": entry.slug,
                 "kind": kind,
-                "rows": graphs.count(snapshot, each.app_id, kind),
-                "table": table_of(each.app_id, kind),
+                "rows": graphs.count(snapshot, entry.app_id, kind),
+                "table": table_of(entry.app_id, kind),
             }
-            for each in chosen
+            for entry in chosen
             for kind in KINDS
         ]
     log = {"global_seq": graphs.get_global_seq(), "node": graphs.node}
@@ -228,7 +221,7 @@ def stats(out: Output, graphs: Graphs, *, app: str | None) -> None:
         out.document({"tables": tables, **log})
         return
     columns = ("table", "app", "kind", "rows")
-    out.table(columns, [tuple(each[name] for name in columns) for each in tables])
+    out.table(columns, [tuple(table[name] for name in columns) for table in tables])
     out.line(f"global_seq is {log['global_seq']}; this node is {log['node']}")
 
 
@@ -247,22 +240,20 @@ def _limit(text: str) -> int | None:
 @graphs_command("insert", writes=True)
 @click.argument("app")
 @click.argument("operations")
-@click.option("--owner", type=click.IntRange(min=0), default=0, help="Who owns what is written.")
-@click.option(
-    "--trace", help="A name by which this batch can be found again; a new one if not given."
-)
+@click.option("--owner", type=click.IntRange(min=0), default=0, help="Owner of the objects.")
+@click.option("--trace", help="Name of this batch, to find it again; default: a new one.")
 def insert(
     out: Output, graphs: Graphs, *, app: str, operations: str, owner: int, trace: str | None
 ) -> None:
-    """Write OPERATIONS, a list as JSON, @FILE, or - for stdin: all of them, or none.
+    """Write OPERATIONS atomically: a list as JSON, @FILE, or - for stdin.
 
-    Each is like {"op": "parent_create", "type_key": "note", "payload": {}}. Operations are
-    parent, attr, edge or rating, then _create or _update. {"$op": 0} in a payload points at what
-    operation 0 of the same batch makes.
+    Each is like {"op": "parent_create", "type_key": "note", "payload": {}}. An operation is parent,
+    attr, edge or rating, then _create or _update. {"$op": 0} in a payload refers to the object that
+    operation 0 of the same batch creates.
     """
     app_id = app_of(graphs, app).app_id
-    given = json_argument(operations, "OPERATIONS")
-    ops = given.get("ops") if isinstance(given, dict) and "ops" in given else given
+    value = json_argument(operations, "OPERATIONS")
+    ops = value.get("ops") if isinstance(value, dict) and "ops" in value else value
     ops = [ops] if isinstance(ops, dict) else ops
     if not isinstance(ops, list):
         raise InvalidInput("OPERATIONS must be a list of operations")
@@ -271,12 +262,12 @@ def insert(
     if out.as_json:
         out.document({**done._asdict(), "app_id": app_id, "trace_id": envelope["trace_id"]})
     else:
-        ids = ", ".join(str(each) for each in done.object_ids)
+        ids = ", ".join(str(object_id) for object_id in done.object_ids)
         out.line(f"{counted(len(ops), 'operation')} under {done.global_seq}; objects: {ids}")
 
 
 def _full(op: Any, app_id: int, owner: int) -> Any:
-    """An operation with what the command line says once for all of them."""
+    """Return an operation with the app and the owner filled in."""
     if not isinstance(op, dict):
         return op
     return {"app_id": app_id, "owner_identity": owner, "payload": {}, **op}
@@ -287,17 +278,34 @@ _COLUMNS = ("object", "type", "owner", "number", "version", "points at", "value"
 
 @graphs_command("query")
 @click.argument("app")
-@click.option("--kind", type=kind_choice, default="parent", show_default=True, help="Which table.")
-@click.option("--type", "type_keys", multiple=True, metavar="KEY", help="Only of this type.")
+@click.option(
+    "--kind", type=kind_choice, default="parent", show_default=True, help="Table to read."
+)
+@click.option(
+    "--type",
+    "type_keys",
+    multiple=True,
+    metavar="KEY",
+    help="Only objects of this type; repeatable.",
+)
 @click.option("--owner", type=int, help="Only parents of this owner.")
 @click.option(
-    "--parent", "parents", multiple=True, type=int, metavar="ID", help="Only of this parent."
+    "--parent",
+    "parents",
+    multiple=True,
+    type=int,
+    metavar="ID",
+    help="Only children of this parent; repeatable.",
 )
-@click.option("--at", type=click.IntRange(min=0), metavar="NUMBER", help="As it was then.")
-@click.option("--raw", is_flag=True, help="Every version, as it was written.")
-@click.option("--suppressed", is_flag=True, help="Also what its owner suppresses.")
+@click.option("--at", type=click.IntRange(min=0), metavar="NUMBER", help="As of this seq.")
+@click.option("--raw", is_flag=True, help="Every version, instead of the newest of each object.")
+@click.option("--suppressed", is_flag=True, help="Include suppressed objects.")
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most."
+    "--limit",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="Maximum number of objects.",
 )
 def query(
     out: Output,
@@ -313,13 +321,13 @@ def query(
     suppressed: bool,
     limit: int,
 ) -> None:
-    """Show the objects of an app, now or at an earlier number.
+    """Show the objects of an app, now or at an earlier seq.
 
-    Of each object the newest version; with --raw every version.
+    Shows the newest version of each object; with --raw every version.
     """
     app_id = app_of(graphs, app).app_id
-    names = {each.id: each.type_key for each in graphs.list_types(app_id)}
-    wanted = [each for each, key in names.items() if key in type_keys] if type_keys else None
+    names = {row.id: row.type_key for row in graphs.list_types(app_id)}
+    wanted = [type_id for type_id, key in names.items() if key in type_keys] if type_keys else None
     pointer = {"attr": "parent_id", "edge": "src_parent_id", "rating": "target_parent_id"}.get(kind)
     question = Question(
         app_id,
@@ -334,7 +342,7 @@ def query(
     rows = graphs.select(question) if raw else graphs.current(question, suppressed=suppressed)
     shown = rows[:limit]
     if out.as_json:
-        found = [{**shown_row(row), "type_key": names.get(row.type_id)} for row in shown]
+        found = [{**row_json(row), "type_key": names.get(row.type_id)} for row in shown]
         out.document({"app_id": app_id, "kind": kind, "rows": found, "at": at})
     else:
         out.table(_COLUMNS, [_cells(row, names) for row in shown])
@@ -350,24 +358,26 @@ def history(out: Output, graphs: Graphs, *, app: str, kind: Kind, object_id: int
     """Show every version of one object, oldest first."""
     app_id = app_of(graphs, app).app_id
     graphs.newest(app_id, kind, object_id)
-    names = {each.id: each.type_key for each in graphs.list_types(app_id)}
+    names = {row.id: row.type_key for row in graphs.list_types(app_id)}
     rows = graphs.versions(app_id, kind, object_id)
     if out.as_json:
-        out.document({"app_id": app_id, "versions": [shown_row(row) for row in rows]})
+        out.document({"app_id": app_id, "versions": [row_json(row) for row in rows]})
     else:
         out.table(_COLUMNS, [_cells(row, names) for row in rows])
 
 
 @graphs_command("feed")
 @click.option(
-    "--after", type=click.IntRange(min=0), default=0, metavar="NUMBER", help="From there on."
+    "--after", type=click.IntRange(min=0), default=0, metavar="NUMBER", help="Start after this seq."
 )
-@click.option("--app", "apps", multiple=True, help="Only of this app.")
-@click.option("--kind", "kinds", multiple=True, type=kind_choice, help="Only of this kind.")
-@click.option("--flags", type=click.IntRange(min=1), help="Only rows with one of these bits.")
-@click.option("--follow", is_flag=True, help="Wait for more, until interrupted.")
+@click.option("--app", "apps", multiple=True, help="Only this app; repeatable.")
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="A page."
+    "--kind", "kinds", multiple=True, type=kind_choice, help="Only this kind; repeatable."
+)
+@click.option("--flags", type=click.IntRange(min=1), help="Only rows with one of these flag bits.")
+@click.option("--follow", is_flag=True, help="Wait for new rows, until interrupted.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="Rows per page."
 )
 def feed(
     out: Output,
@@ -380,12 +390,12 @@ def feed(
     follow: bool,
     limit: int,
 ) -> None:
-    """Print every row written after a number, one JSON object a line, in the order of the log.
+    """Print every row after a seq as JSON lines, in the order of the log.
 
-    What was written under one number comes together. Go on later with --after the last number.
-    With --json the lines of one page become one document.
+    Rows of one transaction are never split. To resume, pass the last seq as --after. With --json
+    the lines of one page become one document.
     """
-    chosen = [app_of(graphs, each).app_id for each in apps] or None
+    chosen = [app_of(graphs, app).app_id for app in apps] or None
     changes = graphs.feed(
         after=after,
         apps=chosen,
@@ -396,11 +406,13 @@ def feed(
     )
     if out.as_json and not follow:
         page = changes.next(0.0)
-        out.document({"changes": [_change(each) for each in page], "next": changes.position})
+        out.document(
+            {"changes": [_change(publication) for publication in page], "next": changes.position}
+        )
         return
     for page in changes:
-        for each in page:
-            out.text(json.dumps(_change(each), ensure_ascii=False) + "\n")
+        for publication in page:
+            out.text(json.dumps(_change(publication), ensure_ascii=False) + "\n")
 
 
 def _change(change: Change) -> dict[str, Any]:
@@ -408,7 +420,7 @@ def _change(change: Change) -> dict[str, Any]:
         "global_seq": change.global_seq,
         "app_id": change.app_id,
         "kind": change.kind,
-        "row": shown_row(change.row),
+        "row": row_json(change.row),
     }
 
 
@@ -426,9 +438,9 @@ def _cells(row: Any, names: dict[int, str]) -> tuple[object, ...]:
 
 _SYNC_EPILOG = """\b
 Two stores, A and B:
-  fourfold app sync key a.key                     a key pair; the public part is printed
+  fourfold app sync key a.key                     create a key pair, print the public key
   fourfold app sync domain A messages 1           share rows with flag 1, on both sides
-  fourfold app sync peer B PUBLIC-KEY-OF-A        B knows A
+  fourfold app sync peer B PUBLIC-KEY-OF-A        add A as a peer of B
   fourfold app sync export A messages out.json --key a.key
   fourfold app sync import B out.json --peer 1
 """
@@ -444,19 +456,19 @@ Two stores, A and B:
     epilog=_SYNC_EPILOG,
 )
 def sync_command() -> None:
-    """Exchange what is shared with other stores, in signed packages.
+    """Exchange rows with other stores in signed packages.
 
-    A domain names what is shared: rows that have one of its flags. A package covers a whole window
-    of the sender's numbers, and is taken in whole, in order, and once.
+    A domain names the shared rows: those with one of its flags. A package covers a range of the
+    sender's seqs, and is imported as a whole, in order, and once.
     """
 
 
 @plain_command("key")
 @click.argument("file", type=click.Path(path_type=Path))
 def key(out: Output, *, file: Path) -> None:
-    """Make a new key pair in FILE, which only you can read, and print its public part.
+    """Create a key pair in FILE, readable only by you, and print the public key.
 
-    Keys are kept outside of stores. With a FILE that exists its public part is printed.
+    Keys are stored outside of stores. If FILE exists, its public key is printed.
     """
     if file.exists():
         signer = signer_of(file)
@@ -473,13 +485,13 @@ def key(out: Output, *, file: Path) -> None:
 @click.argument("domain", required=False)
 @click.argument("mask", type=click.IntRange(min=1), required=False)
 def domain(out: Output, graphs: Graphs, *, domain: str | None, mask: int | None) -> None:
-    """Share rows that have one of the bits of MASK under the name DOMAIN, or list what is shared.
+    """Share rows with one of the bits of MASK as DOMAIN, or list the domains.
 
-    What a domain means never changes.
+    The mask of a domain never changes.
     """
     if domain is not None:
         if mask is None:
-            raise click.UsageError("A domain needs its MASK, for example 1.")
+            raise click.UsageError("DOMAIN requires MASK, for example 1.")
         graphs.define_domain(domain, mask)
     found = graphs.domains()
     if out.as_json:
@@ -490,57 +502,66 @@ def domain(out: Output, graphs: Graphs, *, domain: str | None, mask: int | None)
 
 @graphs_command("peer", writes=True)
 @click.argument("public_key", required=False)
-@click.option("--endpoint", default="file:", show_default=True, help="Where the peer is found.")
-@click.option("--label", help="What people call it.")
+@click.option("--endpoint", default="file:", show_default=True, help="Address of the peer.")
+@click.option("--label", help="Display name of the peer.")
 def peer(
     out: Output, graphs: Graphs, *, public_key: str | None, endpoint: str, label: str | None
 ) -> None:
-    """Make a peer known by its PUBLIC_KEY, or list those that are."""
+    """Add a peer by its PUBLIC_KEY, or list the peers."""
     if public_key is not None:
         identity = graphs.add_identity(public_key, label)
         graphs.add_peer(identity.id, endpoint)
-    keys = {each.id: each for each in graphs.list_identities()}
+    keys = {entry.id: entry for entry in graphs.list_identities()}
     found = [
-        {**each._asdict(), "public_key": keys[each.identity_id].pubkey}
-        for each in graphs.list_peers()
+        {**entry._asdict(), "public_key": keys[entry.identity_id].pubkey}
+        for entry in graphs.list_peers()
     ]
     if out.as_json:
         out.document({"peers": found})
     else:
-        rows = [(each["id"], each["public_key"], each["endpoint"]) for each in found]
+        rows = [(row["id"], row["public_key"], row["endpoint"]) for row in found]
         out.table(("peer", "public key", "endpoint"), rows)
 
 
 @graphs_command("identities", writes=True)
-@click.option("--rebuild", is_flag=True, help="Make the cache of keys anew from the graph.")
-@click.option("--drop-unknown", is_flag=True, help="Also drop what only the cache knows.")
+@click.option("--rebuild", is_flag=True, help="Rebuild the key cache from the graph.")
+@click.option(
+    "--drop-unknown",
+    is_flag=True,
+    help="Also drop keys that only the cache has.",
+)
 def identities(out: Output, graphs: Graphs, *, rebuild: bool, drop_unknown: bool) -> None:
-    """List who is known here, by number and public key.
+    """List known identities by id and public key.
 
-    The authority is the graph of the system's app; the list comes from a cache, which --rebuild
-    makes anew.
+    The list comes from a cache of the system app's graph; --rebuild rebuilds it.
     """
     if drop_unknown and not rebuild:
-        raise click.UsageError("--drop-unknown goes with --rebuild")
+        raise click.UsageError("--drop-unknown requires --rebuild")
     done = graphs.rebuild_identities(drop_unknown=drop_unknown) if rebuild else None
-    found = [each._asdict() for each in graphs.list_identities()]
+    found = [identity._asdict() for identity in graphs.list_identities()]
     if out.as_json:
         out.document({"identities": found, "rebuilt": None if done is None else done._asdict()})
         return
     if done is not None:
         out.line(f"{done.kept} kept, {done.restored} restored, {done.dropped} dropped")
     columns = ("id", "label", "pubkey")
-    out.table(columns, [tuple(each[name] or "" for name in columns) for each in found])
+    out.table(columns, [tuple(row[name] or "" for name in columns) for row in found])
 
 
 @graphs_command("export", writes=True)
 @click.argument("domain")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(
-    "--key", "key_file", required=True, type=click.Path(path_type=Path), help="Your private key."
+    "--key",
+    "key_file",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="File with your private key.",
 )
-@click.option("--after", type=click.IntRange(min=0), help="Begin behind this number.")
-@click.option("--peer", "peer_id", type=int, help="Begin behind what this peer has confirmed.")
+@click.option("--after", type=click.IntRange(min=0), help="Start after this seq.")
+@click.option(
+    "--peer", "peer_id", type=int, help="Start after the last seq that this peer confirmed."
+)
 @click.option("--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="Rows.")
 def export(
     out: Output,
@@ -555,8 +576,7 @@ def export(
 ) -> None:
     """Write the next package of DOMAIN to the new FILE.
 
-    Only what is safely on disk leaves the store. The next package begins behind this one's
-    `to_seq`.
+    Exports only durable rows. The next package starts after the `to_seq` of this one.
     """
     signer = signer_of(key_file)
     if after is None:
@@ -565,7 +585,7 @@ def export(
     sent = graphs.export_package(domain, signer, after=after, limit=limit)
     if sent is None:
         raise NotFound(
-            f"domain {domain!r} has nothing behind {after}", hint="Write something first."
+            f"domain {domain!r} has nothing after seq {after}", hint="Write something first."
         )
     with new_file(file) as opened:
         opened.write(sent.data)
@@ -581,25 +601,31 @@ def export(
 
 @graphs_command("import", writes=True)
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--peer", "peer_id", required=True, type=int, help="Whose package it is.")
+@click.option(
+    "--peer",
+    "peer_id",
+    required=True,
+    type=int,
+    help="Sender of the package.",
+)
 def import_package(out: Output, graphs: Graphs, *, file: Path, peer_id: int) -> None:
-    """Take in the package FILE of a peer: all of it, or nothing."""
+    """Import the package FILE of a peer, as a whole or not at all."""
     done = graphs.ingest_package(peer_id, file_bytes(file))
     if out.as_json:
         out.document({"file": str(file), "peer_id": peer_id, **done._asdict()})
     else:
-        out.line(f"{counted(done.added, 'row')} taken in; peer {peer_id} is at {done.to_seq}")
+        out.line(f"{counted(done.added, 'row')} imported; peer {peer_id} is at {done.to_seq}")
 
 
 @graphs_command("status")
 def status(out: Output, graphs: Graphs) -> None:
-    """Show how far each peer's packages were taken in."""
+    """Show up to which seq each peer's packages were imported."""
     found = graphs.sync_progress()
     if out.as_json:
-        progress = [each._asdict() for each in found]
+        progress = [row._asdict() for row in found]
         out.document({"progress": progress, "global_seq": graphs.get_global_seq()})
     else:
-        out.table(("peer", "domain", "taken in up to"), [tuple(each) for each in found])
+        out.table(("peer", "domain", "imported up to"), [tuple(row) for row in found])
 
 
 def signer_of(file: Path) -> Ed25519Signer:
@@ -628,9 +654,9 @@ for _each in (key, domain, peer, identities, export, import_package, status):
 
 SECTIONS: Final[Sections] = (
     ("Apps", ("register", "list", "type", "types", "limits", "stats")),
-    ("Change a graph", ("insert",)),
-    ("Read it, now or then", ("query", "history", "feed")),
-    ("Exchange it with others", ("sync",)),
+    ("Write a graph", ("insert",)),
+    ("Read it, now or in the past", ("query", "history", "feed")),
+    ("Exchange it with other stores", ("sync",)),
 )
 
 _EPILOG: Final = """\b
@@ -642,7 +668,7 @@ Examples:
   fourfold app feed ROOT --follow
 
 With FOURFOLD_ROOT set to a store, write it out as "$FOURFOLD_ROOT" where more
-arguments follow. A point in history (--at) is a number of the store's log.
+arguments follow. --at takes a seq of the store.
 Every command takes --json and --traceback.
 """
 
@@ -651,8 +677,8 @@ Every command takes --json and --traceback.
 def command() -> None:
     """Graphs: parents, attributes, edges and ratings of apps.
 
-    An app has its own tables in the store ROOT. A batch of operations is accepted whole, under one
-    number, or not at all; every past number stays readable.
+    An app has its own tables in the store ROOT. A batch of operations is accepted as a whole, with
+    one seq, or not at all; every past seq stays readable.
     """
 
 

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 @click.argument("root", type=click.Path(path_type=Path))
 @click.argument("dest", type=click.Path(path_type=Path))
 def command(out: Output, root: Path, dest: Path) -> None:
-    """Copy the store in ROOT to the new folder DEST, and verify the copy.
+    """Back up the store in ROOT to the new folder DEST, and verify the backup.
 
-    Writers may go on meanwhile. DEST appears only when the copy is complete.
+    The store may be in use. DEST appears only when the backup is complete.
     """
     lower_thread_priority()
     with open_store(root, mode="r") as store, out.progress("backing up") as advance:

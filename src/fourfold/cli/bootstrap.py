@@ -1,4 +1,4 @@
-"""`fourfold bootstrap`: a store from nothing but published objects."""
+"""`fourfold bootstrap`: restore a store from published objects."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 @root_argument(required=True)
 @objects_option
 @click.option(
-    "--at", metavar="POINT", help="A point, by its id or as a time, instead of the newest."
+    "--at", metavar="POINT", help="Restore point, as an id or a time; default: the newest."
 )
 @click.option(
     "--take-over",
     is_flag=True,
-    help="With --at: publish from there on; what was published later is left behind.",
+    help="With --at: publish from there on; later publications are left aside.",
 )
 def command(
     out: Output, root: Path, *, objects: str | None, at: str | None, take_over: bool
 ) -> None:
-    """Build ROOT, a new store, from what was published to an object store.
+    """Restore ROOT, a new store, from an object store.
 
-    Databases are fetched; of streams only the manifests, since records are fetched when they are
-    read. What was not published is lost, and is listed as far as that is known. It may be run
-    again: what is there stays as it is. The node publishes from then on, and the one that did
-    before is refused; but a store that is restored to an earlier point than the newest is refused
-    itself, unless it takes over.
+    Databases are downloaded. Of streams only the manifests are downloaded; records are fetched when
+    they are read. Unpublished data is lost, and listed as far as it is known. You can run the
+    command again: existing databases and streams stay unchanged. From then on this node publishes,
+    and the previous one is refused. A store restored to an older point than the newest does not
+    publish unless you pass --take-over.
     """
     if take_over and at is None:
-        raise click.UsageError("--take-over goes with --at.")
+        raise click.UsageError("--take-over requires --at.")
     from fourfold.store.restoration import rebuild  # noqa: PLC0415 - imports every model
 
     with open_store(root):
@@ -62,27 +62,30 @@ def _document(root: Path, report: RebuildReport) -> dict[str, object]:
     return {
         "root": str(root),
         "point": None if report.point is None else report.point.id,
-        "databases": [each._asdict() for each in report.restored],
+        "databases": [database._asdict() for database in report.restored],
         "present_databases": report.present,
         "absent_databases": report.absent,
         "streams": len(streams.restored),
         "present": len(streams.present),
         "deleted": streams.deleted,
         "records": streams.records,
-        "lost": [each._asdict() for each in streams.lost],
-        "unclaimed": [each._asdict() for each in streams.unclaimed],
+        "lost": [loss._asdict() for loss in streams.lost],
+        "unclaimed": [info._asdict() for info in streams.unclaimed],
         "failures": {name: error.as_dict() for name, error in report.failures.items()},
     }
 
 
 def _show(out: Output, report: RebuildReport) -> None:
     if report.restored:
-        rows = [(each.name, each.position, each.rows, each.at) for each in report.restored]
+        rows = [
+            (database.name, database.position, database.rows, database.at)
+            for database in report.restored
+        ]
         out.table(("database", "position", "rows", "published at"), rows)
     if report.present:
-        out.line(f"{counted(len(report.present), 'database')} were there, and are as they were")
+        out.line(f"{counted(len(report.present), 'database')} already existed, unchanged")
     if report.absent:
-        out.line(f"{counted(len(report.absent), 'database')} did not exist at that point")
+        out.line(f"{counted(len(report.absent), 'database')} did not exist at that restore point")
     if report.streams is not None:
         _show_streams(out, report.streams)
 
@@ -93,16 +96,16 @@ def _show_streams(out: Output, report: BootstrapReport) -> None:
         f"{counted(report.records, 'record')}"
     )
     if report.present:
-        out.line(f"{counted(len(report.present), 'stream')} were there, and are as they were")
+        out.line(f"{counted(len(report.present), 'stream')} already existed, unchanged")
     if report.lost:
-        out.line("not published when the last manifest was written, and lost:")
+        out.line("lost, because not published when the last manifest was written:")
         out.table(
             ("stream", "from", "up to", "records"),
             [
-                (each.stream, each.first_offset, each.next_offset, each.records)
-                for each in report.lost
+                (loss.stream, loss.first_offset, loss.next_offset, loss.records)
+                for loss in report.lost
             ],
         )
     if report.unclaimed:
-        held = size(sum(each.size_bytes for each in report.unclaimed))
-        out.line(f"{counted(len(report.unclaimed), 'object')} of no manifest, {held}")
+        held = size(sum(info.size_bytes for info in report.unclaimed))
+        out.line(f"{counted(len(report.unclaimed), 'object')} without a manifest, {held}")

@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 @click.option(
     "--init",
     is_flag=True,
-    help="Write a commented fourfold.toml into ROOT, or print it when there is no ROOT.",
+    help="Write a commented fourfold.toml into ROOT; print it if there is no ROOT.",
 )
 @set_option
 def command(out: Output, root: Path | None, *, init: bool, flags: dict[str, str]) -> None:
     """Show every setting, its value and its source.
 
-    Without ROOT there is no file: the values come from the defaults, the environment and --set.
+    Without ROOT, the values come from the defaults, the environment and --set.
     """
     if init:
         if flags:
-            raise InvalidInput("--init writes the defaults and cannot be combined with --set")
+            raise InvalidInput("--init cannot be combined with --set")
         _initialise(out, root)
         return
     if root is not None and not root.is_dir():
-        raise NotFound(f"{root} is not a folder", hint="Give the folder of a store as ROOT.")
+        raise NotFound(f"{root} is not a folder", hint="Pass the folder of a store as ROOT.")
     settings = load(root, environ=os.environ, flags=flags)
     rows = settings.explain()
     if out.as_json:
@@ -71,7 +71,7 @@ def _initialise(out: Output, root: Path | None) -> None:
 
 
 def _create(path: Path, text: str) -> None:
-    """Write a whole new file, or none: it appears under its name only when it is on the disk."""
+    """Create a file atomically; it appears under its name once it is on disk."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(prefix=".fourfold-", dir=path.parent)
     try:

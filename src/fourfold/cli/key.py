@@ -1,4 +1,4 @@
-"""`fourfold key`: who may use the server of a store."""
+"""`fourfold key`: access keys of the server."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from fourfold.store import open_store
 
 @click.group("key", epilog="Every command takes --json and --traceback.")
 def command() -> None:
-    """Keys of the server: who may read, write or administer which streams.
+    """Keys of the server: permissions to read, write or administer streams.
 
-    A key is shown once. The store keeps only its hash.
+    A key is shown once. The store contains only its hash.
     """
 
 
@@ -30,12 +30,12 @@ def command() -> None:
     multiple=True,
     default=("read", "write"),
     show_default=True,
-    help="What it allows; may be given several times.",
+    help="Permission of the key; repeatable.",
 )
-@click.option("--prefix", default="", help="Only for streams whose name begins so.")
-@click.option("--label", default="", help="What people call it.")
+@click.option("--prefix", default="", help="Only streams whose name starts with this.")
+@click.option("--label", default="", help="Display name of the key.")
 def add(out: Output, root: Path, *, scopes: tuple[Scope, ...], prefix: str, label: str) -> None:
-    """Make a key, and print it. From now on the server asks for one."""
+    """Create a key and print it. From now on the server requires one."""
     with open_store(root):
         key, secret = Access(root).add(scopes, prefix, label)
     if out.as_json:
@@ -67,8 +67,8 @@ def list_keys(out: Output, root: Path) -> None:
 def remove(out: Output, root: Path, *, key_id: str) -> None:
     """Remove a key by its id; a running server refuses it from then on.
 
-    When the last key is removed, a server refuses every request that needs one, until there is one
-    again. `fourfold serve --open` asks for none.
+    After the last key is removed, a server refuses every request that needs a key until you add
+    one. `fourfold serve --open` requires no key.
     """
     with open_store(root, mode="r"):
         left = Access(root).remove(key_id)
@@ -78,8 +78,8 @@ def remove(out: Output, root: Path, *, key_id: str) -> None:
     out.line(f"{key_id} is removed")
     if not left:
         out.line(
-            "That was the last key. A server refuses every request that needs one, until you make "
-            "another with `fourfold key add`."
+            "This was the last key. A server refuses every request that needs a key until"
+            " you add one with `fourfold key add`."
         )
 
 

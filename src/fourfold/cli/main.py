@@ -1,15 +1,10 @@
-"""The entry point: runs one command and turns every outcome into an exit code and a message.
+"""Entry point: run one command, and turn every outcome into an exit code and a message.
 
-0 is success. A Fourfold error gives the exit code of its class, a wrong call 2 like any bad input,
-Ctrl-C 130, a reader that went away 141, and a bug in Fourfold 70, with a traceback only on request.
+0 is success. A Fourfold error gives the exit code of its class, wrong usage 2 like any bad input,
+Ctrl-C 130, a closed pipe 141, and a bug in Fourfold 70, with a traceback only on request.
 
-The list of commands, and the help screen that shows them in groups.
-
-To add a command, write `cli/<name>.py` with a click command (or group) called `command`, and name
-it in `SECTIONS`. A command's module is imported only when it runs, or when help is asked for.
-
-Commands in groups: a help screen that lists them by what they are for, shown also when no
-command is named.
+To add a command, write `cli/<name>.py` with a click command (or group) called `command`, and add
+its name to `SECTIONS`. The module of a command is imported only when it runs, or for help.
 """
 
 from __future__ import annotations
@@ -38,11 +33,11 @@ Sections = Sequence[tuple[str, Sequence[str]]]
 
 
 class SectionedGroup(click.Group):
-    """Lists its commands by section, in the order that is given."""
+    """A group whose help lists its commands by section; shown also without a command."""
 
     def __init__(self, *args: Any, sections: Sections, **attributes: Any) -> None:
         attributes |= {
-            "callback": _help_if_nothing_is_asked_for,
+            "callback": _help_without_command,
             "invoke_without_command": True,
             "subcommand_metavar": "COMMAND [ARGS]...",
         }
@@ -50,7 +45,7 @@ class SectionedGroup(click.Group):
         self.sections = sections
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """A command by its name; `ls` is `list`, as hands expect it to be."""
+        """Return a command by its name; `ls` is an alias of `list`."""
         found = super().get_command(ctx, cmd_name)
         return super().get_command(ctx, "list") if found is None and cmd_name == "ls" else found
 
@@ -67,7 +62,7 @@ class SectionedGroup(click.Group):
                 )
 
 
-def _help_if_nothing_is_asked_for() -> None:
+def _help_without_command() -> None:
     context = click.get_current_context()
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
@@ -79,19 +74,19 @@ SECTIONS: Final[Sections] = (
     ("Work with graphs", ("app",)),
     ("Work with streams", ("stream", "serve", "key")),
     ("Work with sessions", ("session",)),
-    ("Work over all history", ("sql", "pipeline")),
+    ("Process all history", ("sql", "pipeline")),
     ("Keep the data safe", ("backup", "restore", "publish", "bootstrap", "verify")),
-    ("Look at the installation", ("doctor", "config", "version")),
+    ("Inspect the installation", ("doctor", "config", "version")),
 )
 
 _EPILOG: Final = """\b
 Examples:
-  fourfold demo                      see what it does, in a few seconds
-  fourfold doctor                    is this machine ready?
+  fourfold demo                      a tour in a few seconds
+  fourfold doctor                    check this machine
   fourfold space --help              documents with branches and time travel
-  fourfold config ROOT               every setting, its value and its source
+  fourfold config ROOT               all settings with their values and sources
   fourfold backup ROOT DEST          a verified copy, while the store is in use
-  fourfold verify DEST --json        is the copy sound? as JSON
+  fourfold verify DEST --json        verify the copy, report as JSON
 
 Every command takes --json. Errors go to stderr with their kind and a hint,
 and the exit code follows the kind.
@@ -99,7 +94,7 @@ and the exit code follows the kind.
 
 
 class _Commands(SectionedGroup):
-    """Loads commands by name from their files."""
+    """A group that loads its commands from their modules."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
@@ -119,7 +114,7 @@ class _Commands(SectionedGroup):
 def app() -> None:
     """Application state as append-only logs in SQLite files that you own.
 
-    A store is one folder (ROOT). It keeps documents, streams, graphs and sessions, each as the
+    A store is one folder (ROOT). It contains documents, streams, graphs and sessions, each as the
     fold of a log, so that every past state stays readable.
     """
 
@@ -131,7 +126,8 @@ EXIT_BROKEN_PIPE: Final = 141
 _INTERRUPTED: Final[Mapping[str, object]] = {
     "kind": "interrupted",
     "message": "stopped by Ctrl-C",
-    "hint": "Nothing is half written: each file is as it was, or complete. Run it again to finish.",
+    "hint": "No file is half written: each is unchanged or complete. Run the command "
+    "again to finish.",
     "retryable": True,
 }
 
@@ -142,17 +138,17 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command; returns its exit code and never raises."""
+    """Run one command and return its exit code; never raise."""
     if "_FOURFOLD_COMPLETE" in os.environ:
         app.main(arguments, prog_name="fourfold")
-    # A name that this terminal's encoding lacks must not stop a command that is half-way through.
+    # A name that the terminal's encoding lacks must not stop a running command.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     output = Output(as_json="--json" in options)
     try:
         code = _invoke(arguments)
-        # A failing write must be noticed here, not by the interpreter on its way out.
+        # A failing write must be noticed here, not by the interpreter at exit.
         sys.stdout.flush()
     except BrokenPipeError:
         _discard_stdout()
@@ -166,7 +162,7 @@ def run(arguments: list[str]) -> int:
             report = {**report, "traceback": lines}
     else:
         return code
-    _settle_stdout()
+    _flush_stdout()
     output.error(report)
     return code
 
@@ -181,7 +177,7 @@ def _invoke(arguments: list[str]) -> int:
 
 
 def _describe(error: Exception) -> tuple[int, Mapping[str, object]]:
-    """The exit code and the report of an error that ended a command."""
+    """Return the exit code and the report of an error that ended a command."""
     if isinstance(error, click.ClickException):
         error = _wrong_call(error)
     elif isinstance(error, OSError) and not isinstance(error, FourfoldError):
@@ -191,7 +187,7 @@ def _describe(error: Exception) -> tuple[int, Mapping[str, object]]:
     return EXIT_INTERNAL, {
         "kind": "internal",
         "message": f"unexpected {type(error).__name__}: {error}",
-        "hint": "This is a bug in Fourfold: run again with --traceback and report what it shows.",
+        "hint": "This is a bug in Fourfold: run again with --traceback and report the output.",
         "retryable": False,
     }
 
@@ -205,7 +201,7 @@ def _wrong_call(error: click.ClickException) -> InvalidInput:
 
 
 def _machine_failed(error: OSError) -> FourfoldError:
-    """An operating system error that no layer below gave a name to."""
+    """Return the report of an operating system error that no layer below has handled."""
     where = f"{error.filename}: " if error.filename else ""
     message = f"{where}{error.strerror or error}"
     if error.errno == errno.ENOSPC:
@@ -215,8 +211,8 @@ def _machine_failed(error: OSError) -> FourfoldError:
     return StorageError(message)
 
 
-def _settle_stdout() -> None:
-    """Print what a failed command has printed so far, if stdout takes it."""
+def _flush_stdout() -> None:
+    """Flush what a failed command has printed, if stdout still accepts it."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -224,7 +220,7 @@ def _settle_stdout() -> None:
 
 
 def _discard_stdout() -> None:
-    """Let what is still buffered go nowhere: the interpreter would fail on it on its way out."""
+    """Discard buffered output; the interpreter would fail on it at exit."""
     try:
         descriptor = sys.stdout.fileno()
     except (OSError, ValueError):

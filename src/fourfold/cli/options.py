@@ -1,10 +1,4 @@
-"""The options that commands share, and the decorator that gives every command `--json`.
-
-What the commands around the archive share: the address of the objects, and opening a store that
-publishes to them.
-
-Lengths of time, and amounts of history, as options take them.
-"""
+"""Options that commands share, and the decorator that gives every command `--json`."""
 
 from __future__ import annotations
 
@@ -31,16 +25,18 @@ if TYPE_CHECKING:
 def command(
     name: str, cls: type[click.Command] = click.Command
 ) -> Callable[[Callable[..., None]], click.Command]:
-    """A command whose function gets an `Output` first; it takes `--json` and `--traceback`."""
+    """Decorate a command: its function gets an `Output` first; adds `--json` and `--traceback`."""
 
     def decorate(function: Callable[..., None]) -> click.Command:
         @functools.wraps(function)
         def run(*, as_json: bool, traceback: bool, **arguments: Any) -> None:
-            del traceback  # It is read by the entry point, which must know it when parsing fails.
+            del traceback  # The entry point reads it, also when parsing fails.
             function(Output(as_json=as_json), **arguments)
 
         for decorator in (
-            click.option("--traceback", is_flag=True, help="Show where an unexpected error arose."),
+            click.option(
+                "--traceback", is_flag=True, help="Show a traceback for unexpected errors."
+            ),
             click.option("--json", "as_json", is_flag=True, help="Print one JSON document."),
         ):
             run = decorator(run)
@@ -50,7 +46,7 @@ def command(
 
 
 def root_argument(*, required: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The ROOT of a store; FOURFOLD_ROOT stands in when it is left out."""
+    """Add the argument ROOT; its default is FOURFOLD_ROOT."""
     return click.argument(
         "root",
         required=required,
@@ -60,27 +56,27 @@ def root_argument(*, required: bool) -> Callable[[Callable[..., None]], Callable
 
 
 def set_option(function: Callable[..., None]) -> Callable[..., None]:
-    """`--set kernel.readers_max=4`, as often as wanted: the strongest layer of settings."""
+    """Add the repeatable option `--set NAME=VALUE`, which overrides all other settings."""
     return click.option(
         "--set",
         "flags",
         multiple=True,
         metavar="NAME=VALUE",
         callback=_pairs,
-        help="Override a setting for this command; may be given several times.",
+        help="Override a setting for this command; repeatable.",
     )(function)
 
 
 def _pairs(
-    _context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]
+    _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, str]:
     pairs = {}
-    for text in given:
+    for text in values:
         name, equals, value = text.partition("=")
         if not equals:
             raise InvalidConfig(
-                f"--set {text!r} has no value",
-                hint="Write it as --set NAME=VALUE, for example --set kernel.readers_max=4.",
+                f"--set {text!r} must have the form NAME=VALUE",
+                hint="For example: --set kernel.readers_max=4.",
             )
         pairs[name.strip()] = value
     return pairs
@@ -93,7 +89,7 @@ def objects_option(function: Callable[..., None]) -> Callable[..., None]:
     return click.option(
         "--objects",
         metavar="URL",
-        help="Where objects live: a folder, or s3://bucket/prefix; if not given, `objects.url`.",
+        help="Object store: a folder, or s3://bucket/prefix; default: `objects.url`.",
     )(function)
 
 
@@ -106,11 +102,12 @@ def published_store(
     make: bool = False,
     check: bool = True,
 ) -> Iterator[Store]:
-    """Open a store that is published. Unless `check` is False, the object store must answer and
-    honour conditional writes.
+    """Open a store that publishes.
+
+    Unless `check` is False, the object store must be reachable and honour conditional writes.
     """
     if not make and not (root / FILE_NAME).exists():
-        raise NotFound(f"{root}: is not a Fourfold store", hint="Check the path.")
+        raise NotFound(f"{root} is not a Fourfold store", hint="Check the path.")
     with open_store(root):
         remember(root, objects)
     settings = {"archive.acknowledge": "published"} if publish_first else {}
@@ -121,12 +118,15 @@ def published_store(
 
 
 def refuse_without_conditions(objects: ObjectStore) -> None:
-    """Two nodes on an object store that ignores conditions would overwrite each other."""
-    found = check_conditional_writes(objects)
-    if not found.honoured:
+    """Raise Refused if the object store ignores conditions.
+
+    Two nodes on such a store would overwrite each other's manifests.
+    """
+    check = check_conditional_writes(objects)
+    if not check.honoured:
         raise Refused(
-            f"the object store does not keep conditions: {found.faults[0]}",
-            hint="Publish to a store that honours If-Match and If-None-Match.",
+            f"the object store ignores conditional writes: {check.faults[0]}",
+            hint="Publish to an object store that honours If-Match and If-None-Match.",
         )
 
 
@@ -135,7 +135,7 @@ _AGE: Final = re.compile(r"(\d{1,9})([smhdw])")
 
 
 class Age(click.ParamType):  # type: ignore[type-arg]
-    """A length of time: 90s, 30m, 12h, 7d, 4w."""
+    """A duration: 90s, 30m, 12h, 7d, 4w."""
 
     name = "AGE"
 
@@ -144,13 +144,13 @@ class Age(click.ParamType):  # type: ignore[type-arg]
     ) -> float:
         match = _AGE.fullmatch(str(value))
         if match is None:
-            self.fail(f"{value!r} is not a length of time (90s, 30m, 12h, 7d, 4w).", param, ctx)
+            self.fail(f"{value!r} is not a duration (90s, 30m, 12h, 7d, 4w).", param, ctx)
         return float(match[1]) * _UNITS[match[2]]
 
 
 class KeepOption(click.ParamType):  # type: ignore[type-arg]
-    """How much stays: so many of the newest (1000), as a whole number, or so much time (30d), as a
-    number of seconds that is not whole.
+    """How much to keep: a number of the newest (1000) as an int, or an age (30d) in seconds as a
+    float.
     """
 
     def __init__(self, noun: str) -> None:
@@ -163,6 +163,6 @@ class KeepOption(click.ParamType):  # type: ignore[type-arg]
         if str(value).isdecimal() and len(str(value)) < 19:
             return int(value)
         if _AGE.fullmatch(str(value)) is None:
-            said = f"{value!r} is neither a number of {self._noun} (1000) nor a time (30d)."
-            self.fail(said, param, ctx)
+            message = f"{value!r} is neither a number of {self._noun} (1000) nor a duration (30d)."
+            self.fail(message, param, ctx)
         return Age().convert(value, param, ctx)

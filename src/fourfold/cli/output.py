@@ -1,8 +1,8 @@
-"""What a command prints, and where.
+"""Output of commands.
 
 Results go to stdout: a table on a terminal, plain aligned text in a pipe, one JSON document with
-`--json`. Progress bars and errors go to stderr, the bars on a terminal only. Colour is off when
-`NO_COLOR` or `FOURFOLD_NO_COLOR` is set. Control characters in names never reach the terminal raw.
+`--json`. Progress bars and errors go to stderr, bars only on a terminal. Colour is off when
+`NO_COLOR` or `FOURFOLD_NO_COLOR` is set. Control characters in names are escaped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _COLOURS: Final = {"ok": "green", "warn": "yellow", "fail": "red", "skip": "brig
 
 
 class Output:
-    """The printing side of one command."""
+    """Prints the results, progress and errors of one command."""
 
     def __init__(
         self, *, as_json: bool = False, stdout: TextIO | None = None, stderr: TextIO | None = None
@@ -32,18 +32,18 @@ class Output:
         self._stderr = sys.stderr if stderr is None else stderr
 
     def document(self, document: Mapping[str, object]) -> None:
-        """The one JSON document of a command that ran with `--json`."""
+        """Print the JSON document of a command that ran with `--json`."""
         self._stdout.write(json.dumps(document, indent=2) + "\n")
 
     def line(self, text: str = "") -> None:
         self._stdout.write(printable(text) + "\n")
 
     def flush(self) -> None:
-        """Let what was printed be seen before a command that goes on for long."""
+        """Flush stdout before a long wait."""
         self._stdout.flush()
 
     def text(self, text: str) -> None:
-        """Text that is a file's content: printed exactly as it is."""
+        """Print text without a newline or escaping."""
         self._stdout.write(text)
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -55,7 +55,7 @@ class Output:
                 self._stdout.write(text + "\n")
 
     def error(self, error: Mapping[str, object]) -> None:
-        """One error on stderr: `error[kind]: message` and its hint, or the same as JSON."""
+        """Print an error on stderr: `error[kind]: message` and its hint, or as JSON."""
         if self.as_json:
             self._stderr.write(json.dumps({"error": dict(error)}) + "\n")
             return
@@ -70,9 +70,9 @@ class Output:
 
     @contextmanager
     def progress(self, title: str) -> Iterator[Callable[[str, int, int], None]]:
-        """A bar on stderr while the block runs; gives `advance(label, done, total)`.
+        """Show a progress bar on stderr during the block; yields `advance(label, done, total)`.
 
-        Where stderr is no terminal, or with `--json`, the calls do nothing.
+        Without a terminal, or with `--json`, the calls do nothing.
         """
         if self.as_json or not is_terminal(self._stderr):
             yield lambda _label, _done, _total: None
@@ -103,12 +103,12 @@ class Output:
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Whether tables and bars may be drawn: a terminal that can move its cursor."""
+    """Return True if tables and bars can be drawn: a terminal that can move its cursor."""
     return stream.isatty() and os.environ.get("TERM", "") not in {"dumb", "unknown"}
 
 
 def printable(text: str) -> str:
-    """`text` with control characters escaped: a file name must not be able to move the cursor."""
+    """Escape control characters, so that a name cannot move the cursor."""
     return "".join(
         char
         if char.isprintable() or char == "\n"
@@ -118,7 +118,7 @@ def printable(text: str) -> str:
 
 
 def size(count: int) -> str:
-    """A number of bytes for people: 1.5 MiB."""
+    """Format a number of bytes: 1.5 MiB."""
     amount, unit = float(count), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if amount < 1024:
@@ -128,12 +128,12 @@ def size(count: int) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """ "1 database", "2 databases"."""
+    """Format a count with its noun: 1 database, 2 databases."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows as lines whose columns line up; a cell with several lines becomes one."""
+    """Format rows as lines with aligned columns; a cell with several lines becomes one."""
     flat = [[" ".join(cell.split("\n")) for cell in row] for row in rows]
     widths = [max(len(row[index]) for row in flat) for index in range(len(flat[0]))]
     return [
@@ -161,7 +161,7 @@ def _draw(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for index, column in enumerate(columns):
-        # The first column is what people copy, so it is never wrapped.
+        # The first column is what people copy, so it never wraps.
         table.add_column(column, no_wrap=index == 0, overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell, style=_COLOURS.get(cell, "")) for cell in row))

@@ -1,8 +1,6 @@
-"""`fourfold pipeline`: the jobs that work over all history, on Spark.
+"""`fourfold pipeline`: jobs over all history, on Spark.
 
-`fourfold pipeline list`, `status` and `history`: which jobs there are, and what they did.
-
-`fourfold pipeline run JOB ROOT ...`: one command for each job, made from what the job says.
+`list`, `status` and `history` show jobs and their runs; `run` has one command for each job.
 """
 
 from __future__ import annotations
@@ -36,26 +34,26 @@ def list_jobs(out: Output) -> None:
     if out.as_json:
         out.document({"jobs": found})
     else:
-        out.table(("job", "what it does"), [(each["name"], each["summary"]) for each in found])
+        out.table(("job", "what it does"), [(row["name"], row["summary"]) for row in found])
 
 
 @plain_command("status")
 @root_argument(required=True)
 def status(out: Output, root: Path) -> None:
-    """Show how each job of ROOT stands: its newest run for each place that it writes to."""
+    """Show the newest run of each job of ROOT, for each target."""
     folder = _checked(root)
     _show(out, folder, jobs.newest(folder))
 
 
 @plain_command("history")
 @root_argument(required=True)
-@click.option("--job", help="Only the runs of this job.")
+@click.option("--job", help="Only runs of this job.")
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
     default=50,
     show_default=True,
-    help="How many, from the newest on.",
+    help="Maximum number of runs.",
 )
 def history(out: Output, root: Path, *, job: str | None, limit: int) -> None:
     """List the runs of ROOT, newest first."""
@@ -81,16 +79,16 @@ def _show(out: Output, root: Path, runs: list[jobs.Run]) -> None:
             ("run", "job", "state", "started", "seconds", "read", "written", "output"),
             [
                 (
-                    each["id"],
-                    each["job"],
-                    each["state"],
-                    each["started_at"],
-                    "" if each["duration_ms"] is None else f"{each['duration_ms'] / 1000:.1f}",
-                    each["rows_in"],
-                    each["rows_out"],
-                    each["output"],
+                    row["id"],
+                    row["job"],
+                    row["state"],
+                    row["started_at"],
+                    "" if row["duration_ms"] is None else f"{row['duration_ms'] / 1000:.1f}",
+                    row["rows_in"],
+                    row["rows_out"],
+                    row["output"],
                 )
-                for each in found
+                for row in found
             ],
         )
 
@@ -98,13 +96,13 @@ def _show(out: Output, root: Path, runs: list[jobs.Run]) -> None:
 def _facts(root: Path, run: jobs.Run) -> dict[str, Any]:
     facts: dict[str, Any] = msgspec.to_builtins(run)
     if run.state == "running" and not jobs.is_running(root, run.job, run.target):
-        # Its process is gone; the next run of the job will say so in the table.
+        # Its process is gone; the next run of the job marks it in the table.
         facts["state"] = "interrupted"
     return facts
 
 
 class _Jobs(SectionedGroup):
-    """The jobs, as commands; looked up when somebody asks."""
+    """A group with one command for each job; jobs are loaded on demand."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
@@ -162,10 +160,10 @@ def _command(job: jobs.Job) -> click.Command:
 
 
 _SHARED: tuple[Callable[[Callable[..., None]], Callable[..., None]], ...] = (
-    click.option("--master", help="Where Spark runs: local[*], spark://..., yarn, k8s://..."),
-    click.option("--remote", help="A Spark Connect server instead: sc://HOST:PORT."),
-    click.option("--dry-run", is_flag=True, help="Only say what would be done."),
-    click.option("--skip-bad", is_flag=True, help="Leave out what is bad, and report it."),
+    click.option("--master", help="Spark master: local[*], spark://..., yarn, k8s://..."),
+    click.option("--remote", help="Spark Connect server, instead of --master: sc://HOST:PORT."),
+    click.option("--dry-run", is_flag=True, help="Show the plan, and do nothing."),
+    click.option("--skip-bad", is_flag=True, help="Skip bad input, and report it."),
 )
 
 
@@ -190,17 +188,17 @@ def _running_show(out: Output, done: jobs.RunReport) -> None:
     if out.as_json:
         out.document(msgspec.to_builtins(done))
         return
-    taken_up = " (taken up where an earlier run left it)" if done.resumed else ""
+    taken_up = "(resumed an earlier run)" if done.resumed else ""
     out.line(f"{done.job}: {done.sentence}{taken_up}")
     for line in done.lines:
         out.line(line)
-    for each in done.skipped:
-        out.line(f"left out: {each['source']}: {each['problem']}")
+    for entry in done.skipped:
+        out.line(f"skipped: {entry['source']}: {entry['problem']}")
 
 
 SECTIONS: Final[Sections] = (
     ("Jobs", ("list", "run")),
-    ("What was done", ("status", "history")),
+    ("See what was done", ("status", "history")),
 )
 
 _EPILOG: Final = """\b
@@ -210,7 +208,7 @@ Examples:
   fourfold pipeline run load ROOT --from notes.ndjson --space did:web:shop.example --dry-run
   fourfold pipeline history ROOT
 
-Spark runs on this machine unless --master or --remote says otherwise.
+Spark runs on this machine unless you pass --master or --remote.
 Every command takes --json and --traceback.
 """
 
@@ -219,8 +217,8 @@ Every command takes --json and --traceback.
 def command() -> None:
     """Jobs over all history, on Spark.
 
-    A job works off what is new since its last run, makes its result visible all at once, and leaves
-    a row that says what it did. One that was killed is taken up by the next run.
+    A job processes everything new since its last run, makes its result visible at once, and records
+    the run. A killed run is resumed by the next.
     """
 
 

@@ -1,7 +1,4 @@
-"""`fourfold publish`: what is new in a store into an object store, now.
-
-What `fourfold publish` has done, and would do, as text and as JSON.
-"""
+"""`fourfold publish`: publish new data to an object store, and show the result."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Gone(Protocol):
-    """An object that was deleted, or would be: of a stream, or of a database."""
+    """An object that was or would be deleted, of a stream or of a database."""
 
     @property
     def key(self) -> str: ...
@@ -45,7 +42,7 @@ class Gone(Protocol):
 
 @dataclass(slots=True)
 class PublishOutcome:
-    """All that one call did; None for what it was not asked for."""
+    """The results of one call; None for steps that were not requested."""
 
     report: PublishReport
     merged: MergeReport | None = None
@@ -58,32 +55,32 @@ class PublishOutcome:
         return [*self.report.merged, *([] if self.merged is None else self.merged.merged)]
 
     def failures(self) -> Iterator[tuple[str, FourfoldError]]:
-        """Each once, though several steps may have met it."""
-        found: dict[str, FourfoldError] = {}
+        """Yield each failure once, even if several steps met it."""
+        failures: dict[str, FourfoldError] = {}
         parts = (self.report, self.merged, self.collected)
         for part in parts:
             for name, error in ({} if part is None else part.failures).items():
-                found.setdefault(name, error)
-        for kept in (self.compacted, self.indexed):
-            for name, error in ({} if kept is None else kept.failures).items():
-                found.setdefault(f"streams/{name}", error)
-        yield from found.items()
+                failures.setdefault(name, error)
+        for result in (self.compacted, self.indexed):
+            for name, error in ({} if result is None else result.failures).items():
+                failures.setdefault(f"streams/{name}", error)
+        yield from failures.items()
 
     def raise_if_failed(self) -> None:
         for _, error in self.failures():
             raise error
 
 
-def show(out: Output, store: Store, done: PublishOutcome) -> None:
-    report = done.report
+def show(out: Output, store: Store, outcome: PublishOutcome) -> None:
+    report = outcome.report
     streams = report.streams
     unpublished = 0 if streams is None else store.archive.standing().unpublished_records
     if out.as_json:
-        out.document(_document(store, done, unpublished))
+        out.document(_document(store, outcome, unpublished))
         return
     if report.published or report.unchanged:
-        rows = sum(each.rows for each in report.published)
-        held = sum(each.bytes for each in report.published)
+        rows = sum(database.rows for database in report.published)
+        held = sum(database.bytes for database in report.published)
         out.line(
             f"published {counted(len(report.published), 'database')}: {counted(rows, 'row')}, "
             f"{size(held)}; {report.unchanged} unchanged"
@@ -96,65 +93,65 @@ def show(out: Output, store: Store, done: PublishOutcome) -> None:
         )
     if report.point is not None:
         out.line(f"point {report.point.id}")
-    _show_kept(out, done)
-    if done.retired is not None:
-        out.line(_retired("deleted", done.retired))
-    for name, error in done.failures():
+    _show_maintenance(out, outcome)
+    if outcome.retired is not None:
+        out.line(_objects_line("deleted", outcome.retired))
+    for name, error in outcome.failures():
         out.line(f"{name}: {error.message}")
 
 
-def _show_kept(out: Output, done: PublishOutcome) -> None:
-    for each in done.merges():
-        steps = counted(each.publications, "publication")
-        out.line(f"merged {steps} of {each.name} into {counted(each.packs, 'object')}")
-    if done.compacted is not None and done.compacted.compacted:
-        segments = counted(done.compacted.segments, "segment")
-        out.line(f"compacted {segments} into {done.compacted.compacted}")
-    if done.indexed is not None and done.indexed.runs:
-        segments = counted(done.indexed.segments, "segment")
-        out.line(f"indexed {segments} in {counted(done.indexed.runs, 'new run')}")
-    if done.collected is not None and (done.collected.points or done.collected.forgotten):
-        _show_given_up(out, "gave up", done.collected)
+def _show_maintenance(out: Output, outcome: PublishOutcome) -> None:
+    for merge in outcome.merges():
+        steps = counted(merge.publications, "publication")
+        out.line(f"merged {steps} of {merge.name} into {counted(merge.packs, 'object')}")
+    if outcome.compacted is not None and outcome.compacted.compacted:
+        segments = counted(outcome.compacted.segments, "segment")
+        out.line(f"compacted {segments} into {outcome.compacted.compacted}")
+    if outcome.indexed is not None and outcome.indexed.runs:
+        segments = counted(outcome.indexed.segments, "segment")
+        out.line(f"indexed {segments} in {counted(outcome.indexed.runs, 'new run')}")
+    if outcome.collected is not None and (outcome.collected.points or outcome.collected.forgotten):
+        _show_removed(out, "removed", outcome.collected)
 
 
-def _show_given_up(out: Output, verb: str, collected: CollectReport) -> None:
-    steps = sum(each.publications for each in collected.forgotten)
+def _show_removed(out: Output, verb: str, collected: CollectReport) -> None:
+    steps = sum(result.publications for result in collected.forgotten)
     out.line(
         f"{verb} {counted(collected.points, 'point')}, and {counted(steps, 'publication')} of "
         f"{counted(len(collected.forgotten), 'database')}"
     )
 
 
-def _document(store: Store, done: PublishOutcome, unpublished: int) -> dict[str, Any]:
-    report, streams = done.report, done.report.streams
+def _document(store: Store, outcome: PublishOutcome, unpublished: int) -> dict[str, Any]:
+    report, streams = outcome.report, outcome.report.streams
     return {
         "root": str(store.root),
         "point": None if report.point is None else report.point.id,
-        "databases": [each._asdict() for each in report.published],
+        "databases": [database._asdict() for database in report.published],
         "unchanged": report.unchanged,
         "segments": 0 if streams is None else streams.sealed,
         "manifests": 0 if streams is None else len(streams.published),
         "unpublished_records": unpublished,
-        "merged": [each._asdict() for each in done.merges()],
-        "compacted": _kept(done.compacted, "segments", "compacted"),
-        "indexed": _kept(done.indexed, "segments", "runs"),
-        "given_up": None if done.collected is None else _given_up(done.collected),
-        "deleted_objects": len(done.retired or []),
-        "deleted_bytes": sum(each.size_bytes for each in done.retired or []),
-        "failures": {name: error.as_dict() for name, error in done.failures()},
+        "merged": [merge._asdict() for merge in outcome.merges()],
+        "compacted": _maintenance_json(outcome.compacted, "segments", "compacted"),
+        "indexed": _maintenance_json(outcome.indexed, "segments", "runs"),
+        "given_up": None if outcome.collected is None else _removed_json(outcome.collected),
+        "deleted_objects": len(outcome.retired or []),
+        "deleted_bytes": sum(info.size_bytes for info in outcome.retired or []),
+        "failures": {name: error.as_dict() for name, error in outcome.failures()},
     }
 
 
-def _kept(kept: MaintenanceResult | None, *counts: str) -> dict[str, Any] | None:
-    if kept is None:
+def _maintenance_json(result: MaintenanceResult | None, *counts: str) -> dict[str, Any] | None:
+    if result is None:
         return None
-    return {"streams": len(kept.streams), **{name: getattr(kept, name) for name in counts}}
+    return {"streams": len(result.streams), **{name: getattr(result, name) for name in counts}}
 
 
-def _given_up(collected: CollectReport) -> dict[str, Any]:
+def _removed_json(collected: CollectReport) -> dict[str, Any]:
     return {
         "points": collected.points,
-        "databases": [each._asdict() for each in collected.forgotten],
+        "databases": [result._asdict() for result in collected.forgotten],
     }
 
 
@@ -162,57 +159,57 @@ def show_points(out: Output, points: list[PointInfo]) -> None:
     if out.as_json:
         rows: list[dict[str, Any]] = [
             {
-                "id": each.id,
-                "at": each.at,
-                "databases": each.databases,
-                "streams": each.streams,
-                "restored": each.restored,
+                "id": point.id,
+                "at": point.at,
+                "databases": point.databases,
+                "streams": point.streams,
+                "restored": point.restored,
             }
-            for each in points
+            for point in points
         ]
         out.document({"points": rows})
         return
     out.table(
-        ("point", "published at", "databases", "streams", "went on from"),
-        [(each.id, each.at, each.databases, each.streams, each.restored) for each in points],
+        ("point", "published at", "databases", "streams", "continued from"),
+        [(point.id, point.at, point.databases, point.streams, point.restored) for point in points],
     )
 
 
-def show_standing(
+def show_status(
     out: Output,
-    found: Sequence[DatabaseStatus],
+    databases: Sequence[DatabaseStatus],
     unpublished: int | None,
     retired: Sequence[Gone],
     collected: CollectReport | None,
 ) -> None:
-    """`unpublished` is None where nothing was asked of streams."""
+    """Show the publish status; `unpublished` is None if streams were not requested."""
     if out.as_json:
         out.document(
             {
-                "databases": [each._asdict() for each in found],
+                "databases": [database._asdict() for database in databases],
                 "unpublished_records": unpublished or 0,
-                "would_give_up": None if collected is None else _given_up(collected),
-                "would_delete": [each._asdict() for each in retired],
+                "would_give_up": None if collected is None else _removed_json(collected),
+                "would_delete": [info._asdict() for info in retired],
             }
         )
         return
-    if found:
+    if databases:
         out.table(
             ("database", "published", "newest", "changes"),
-            [(each.name, each.published, each.newest, each.changes) for each in found],
+            [(row.name, row.published, row.newest, row.changes) for row in databases],
         )
     if unpublished is not None:
-        out.line(f"{counted(unpublished, 'record')} of streams not published")
+        out.line(f"{counted(unpublished, 'stream record')} not published")
     if collected is not None and (collected.points or collected.forgotten):
-        _show_given_up(out, "would give up", collected)
-    out.line(_retired("would delete", retired))
+        _show_removed(out, "would remove", collected)
+    out.line(_objects_line("would delete", retired))
     if retired:
-        out.table(("object", "size"), [(each.key, size(each.size_bytes)) for each in retired])
+        out.table(("object", "size"), [(info.key, size(info.size_bytes)) for info in retired])
 
 
-def _retired(verb: str, found: Sequence[Gone]) -> str:
-    held = size(sum(each.size_bytes for each in found))
-    return f"{verb} {counted(len(found), 'object')}, {held}"
+def _objects_line(verb: str, objects: Sequence[Gone]) -> str:
+    held = size(sum(info.size_bytes for info in objects))
+    return f"{verb} {counted(len(objects), 'object')}, {held}"
 
 
 _MODELS = ("documents", "sessions", "graphs", "streams")
@@ -226,87 +223,86 @@ _MODELS = ("documents", "sessions", "graphs", "streams")
     "models",
     type=click.Choice(_MODELS),
     multiple=True,
-    help="Only this model; may be given several times.",
+    help="Only this model; repeatable.",
 )
-@click.option("--points", is_flag=True, help="Publish nothing; list the points to restore to.")
-@click.option("--compact", is_flag=True, help="Then make large objects of small ones.")
-@click.option("--index", is_flag=True, help="Then index the routing keys of what is published.")
-@click.option("--collect", is_flag=True, help="Then delete objects that nothing needs any more.")
+@click.option("--points", is_flag=True, help="Publish nothing; list the restore points.")
+@click.option("--compact", is_flag=True, help="Then compact small objects into larger ones.")
+@click.option("--index", is_flag=True, help="Then index the routing keys of published records.")
+@click.option("--collect", is_flag=True, help="Then delete unreferenced objects.")
 @click.option(
     "--keep",
     multiple=True,
     type=KeepOption("points"),
-    help="With --collect: points that stay, the newest or by time; the others are given up.",
+    help="With --collect: restore points to keep, by number or by age; the others are removed.",
 )
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="Publish nothing; tell how far everything is, and what --collect would delete.",
+    help="Publish nothing; show the publish status, and what --collect would delete.",
 )
-def command(out: Output, root: Path, *, objects: str | None, **given: Any) -> None:
-    """Publish what is new in every space, the sessions, the graphs and the streams of ROOT.
+def command(out: Output, root: Path, *, objects: str | None, **options: Any) -> None:
+    """Publish new data of every space, the sessions, the graphs and the streams of ROOT.
 
-    Each run is a point that `fourfold bootstrap` can restore to, from the object store alone. What
-    is published can be read without this store. A server that was started with --objects publishes
-    by itself.
+    Each run creates a restore point for `fourfold bootstrap`. Published data can be read without
+    this store. A server started with --objects publishes automatically.
     """
-    chosen = given["models"] or _MODELS
-    keep = _keep(given["keep"])
-    if given["keep"] and not (given["collect"] or given["dry_run"]):
-        raise click.UsageError("--keep goes with --collect, or with --dry-run.")
+    chosen = options["models"] or _MODELS
+    keep = _parse_keep(options["keep"])
+    if options["keep"] and not (options["collect"] or options["dry_run"]):
+        raise click.UsageError("--keep requires --collect or --dry-run.")
     with published_store(root, objects) as store:
-        if given["points"]:
+        if options["points"]:
             show_points(out, store.points())
-        elif given["dry_run"]:
-            _show_standing(out, store, chosen, keep)
+        elif options["dry_run"]:
+            _show_status(out, store, chosen, keep)
         else:
-            done = PublishOutcome(_publish(out, store, chosen))
-            if given["compact"]:
-                _compact(store, chosen, done)
-            if given["index"] and "streams" in chosen:
-                done.indexed = store.archive.index()
-            if given["collect"]:
-                _collect(store, chosen, keep, done)
-            show(out, store, done)
-            done.raise_if_failed()
+            outcome = PublishOutcome(_publish(out, store, chosen))
+            if options["compact"]:
+                _compact(store, chosen, outcome)
+            if options["index"] and "streams" in chosen:
+                outcome.indexed = store.archive.index()
+            if options["collect"]:
+                _collect(store, chosen, keep, outcome)
+            show(out, store, outcome)
+            outcome.raise_if_failed()
 
 
-def _keep(given: tuple[int | float, ...]) -> tuple[int, float] | None:
-    """The points that stay, by number and by age; None when it is up to the settings."""
-    numbers = [each for each in given if isinstance(each, int)]
-    ages = [each for each in given if isinstance(each, float)]
+def _parse_keep(bounds: tuple[int | float, ...]) -> tuple[int, float] | None:
+    """Return the points to keep, by number and by age; None if the settings decide."""
+    numbers = [value for value in bounds if isinstance(value, int)]
+    ages = [value for value in bounds if isinstance(value, float)]
     if len(numbers) > 1 or len(ages) > 1:
-        raise InvalidInput("--keep was given twice for the same kind of bound")
-    if not given:
+        raise InvalidInput("--keep: at most one number and one age")
+    if not bounds:
         return None
     return (numbers or [0])[0], (ages or [0.0])[0]
 
 
-def _compact(store: Store, models: Sequence[str], done: PublishOutcome) -> None:
+def _compact(store: Store, models: Sequence[str], outcome: PublishOutcome) -> None:
     from fourfold.store import retention  # noqa: PLC0415 - imports every model
 
     if set(models) - {"streams"}:
-        done.merged = retention.merge(store)
+        outcome.merged = retention.merge(store)
     if "streams" in models:
-        done.compacted = store.archive.compact()
+        outcome.compacted = store.archive.compact()
 
 
 def _collect(
-    store: Store, models: Sequence[str], keep: tuple[int, float] | None, done: PublishOutcome
+    store: Store, models: Sequence[str], keep: tuple[int, float] | None, outcome: PublishOutcome
 ) -> None:
-    done.retired = []
+    outcome.retired = []
     if set(models) - {"streams"}:
-        done.collected = _collected(store, keep, dry_run=False)
-        done.retired += done.collected.deleted
+        outcome.collected = _collected(store, keep, dry_run=False)
+        outcome.retired += outcome.collected.deleted
     if "streams" in models:
-        done.retired += store.archive.collect()
+        outcome.retired += store.archive.collect()
 
 
 def _collected(store: Store, keep: tuple[int, float] | None, *, dry_run: bool) -> CollectReport:
     from fourfold.store import retention  # noqa: PLC0415 - imports every model
 
-    wanted = None if keep is None else retention.Keep(points=keep[0], for_s=keep[1])
-    return retention.collect(store, keep=wanted, dry_run=dry_run)
+    limits = None if keep is None else retention.Keep(points=keep[0], for_s=keep[1])
+    return retention.collect(store, keep=limits, dry_run=dry_run)
 
 
 def _publish(out: Output, store: Store, models: Sequence[str]) -> PublishReport:
@@ -316,12 +312,12 @@ def _publish(out: Output, store: Store, models: Sequence[str]) -> PublishReport:
         return publish.publish(store, models, advance)
 
 
-def _show_standing(
+def _show_status(
     out: Output, store: Store, models: Sequence[str], keep: tuple[int, float] | None
 ) -> None:
     from fourfold.store import publish  # noqa: PLC0415 - imports every model
 
-    found: list[DatabaseStatus] = publish.standings(store, models)
+    databases: list[DatabaseStatus] = publish.standings(store, models)
     retired: list[Gone] = []
     unpublished, collected = 0, None
     if set(models) - {"streams"}:
@@ -330,6 +326,6 @@ def _show_standing(
     if "streams" in models:
         retired += store.archive.collect(dry_run=True)
         unpublished = store.archive.standing().unpublished_records
-    show_standing(out, found, unpublished if "streams" in models else None, retired, collected)
+    show_status(out, databases, unpublished if "streams" in models else None, retired, collected)
     for error in {} if collected is None else collected.failures.values():
         raise error

@@ -1,4 +1,4 @@
-"""`fourfold restore`: a backup becomes a store again."""
+"""`fourfold restore`: restore a store from a backup."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 @click.option(
     "--advance",
     is_flag=True,
-    help="Over a store whose sequences are ahead of the backup, go on above their numbers.",
+    help="If the sequences of the store are ahead of the backup, continue above them.",
 )
 @click.option(
     "--replace-unreadable",
     is_flag=True,
-    help="Replace a database that cannot be read; numbers after the backup may be used again.",
+    help="Replace a database that cannot be read; numbers assigned after the backup may be reused.",
 )
 def command(
     out: Output, backup: Path, root: Path, *, advance: bool, replace_unreadable: bool
 ) -> None:
-    """Bring the BACKUP, after verifying it, to the folder ROOT.
+    """Verify BACKUP and restore it to the folder ROOT.
 
-    Into a new or empty folder the whole store appears at once. In an existing store each database
-    is replaced, never by one whose sequences are behind, and the old file is kept beside it.
+    A new or empty folder receives the whole store at once. In an existing store each database is
+    replaced, unless its sequences are ahead of the backup; the old file is kept next to it.
     """
     with out.progress("verifying the backup") as report_progress:
         report = store.restore(

@@ -23,7 +23,7 @@ from fourfold.store import Store, open_store
 
 @_command("serve")
 @root_argument(required=True)
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port", type=click.IntRange(1, 65535), default=4437, show_default=True, help="Where."
 )
@@ -33,12 +33,12 @@ from fourfold.store import Store, open_store
     default=limits.LONG_POLL_S,
     show_default=True,
     metavar="SECONDS",
-    help="How long a long-poll waits for something new.",
+    help="Seconds that a long-poll waits for new records.",
 )
 @click.option(
     "--fast-front/--no-fast-front",
     default=True,
-    help="Take appends off the wire before ASGI does; on if not said otherwise.",
+    help="Accept appends with the fast HTTP front end, which bypasses ASGI; on by default.",
 )
 @click.option(
     "--objects",
@@ -46,13 +46,15 @@ from fourfold.store import Store, open_store
     help="Publish the whole store there: a folder, or s3://bucket/prefix.",
 )
 @click.option(
-    "--publish-first", is_flag=True, help="Answer an append once it is published; with --objects."
+    "--publish-first",
+    is_flag=True,
+    help="Acknowledge an append after it is published; requires --objects.",
 )
 @click.option(
     "--open",
     "is_open",
     is_flag=True,
-    help="Ask for no key, even where there are keys; on this machine only.",
+    help="Require no key, even if keys exist; only on this machine.",
 )
 def command(
     out: Output,
@@ -68,21 +70,23 @@ def command(
 ) -> None:
     """Serve the streams of ROOT over HTTP, until interrupted.
 
-    It speaks the Durable Streams protocol: PUT creates a stream under /v1/stream/NAME, POST
-    appends, GET reads, and follows by long-poll or as server-sent events. An append that was
-    answered is on disk. While no key was ever made (`fourfold key`) it listens on this machine
-    only; since then, whatever reads or changes what is stored needs one, unless --open is given.
-    With --objects, what is appended is sealed into segments and published in the background, and so
-    is what is new in every space, the sessions and the graphs of ROOT. A database that another
-    process writes is not published from here; /health names it. While the object store is down the
-    server starts and serves; it publishes once the object store answers, and /health says so.
+    The server speaks the Durable Streams protocol: PUT creates a stream under /v1/stream/NAME, POST
+    appends, GET reads, and follows by long-poll or server-sent events. An acknowledged append is on
+    disk. Until you create a key (`fourfold key`), the server listens on this machine only; after
+    that, every request that reads or changes data needs a key, unless you pass --open.
+
+    With --objects, appended records are sealed into segments and published in the background, and
+    so are new data of every space, the sessions and the graphs of ROOT. A database that another
+    process writes is not published from here; /health lists it. While the object store is down, the
+    server still starts and serves; it publishes as soon as the object store is reachable, and
+    /health reports the state.
     """
     if publish_first and objects is None:
-        raise click.UsageError("--publish-first needs --objects.")
+        raise click.UsageError("--publish-first requires --objects.")
     if is_open and not is_loopback(host):
         raise Refused(
             f"--open: a server without keys does not listen on {host}",
-            hint="Leave out --open, or listen on 127.0.0.1.",
+            hint="Remove --open, or listen on 127.0.0.1.",
         )
     check_listen_address(host, Access(root))
     opened = (
@@ -94,7 +98,7 @@ def command(
     with opened as store, ExitStack() as stack:
         if objects is not None:
             publishing = _publishing(store)
-            stack.callback(_say_what_is_left, out, publishing)
+            stack.callback(_report_unpublished, out, publishing)
             stack.enter_context(publishing.running())
             if publishing.failure is not None:
                 out.error(publishing.failure.as_dict())
@@ -129,11 +133,11 @@ def _publishing(store: Store) -> ServerPublisher:
     )
 
 
-def _say_what_is_left(out: Output, publishing: ServerPublisher) -> None:
-    """Once the server has stopped, and all has been published that could be."""
+def _report_unpublished(out: Output, publishing: ServerPublisher) -> None:
+    """Report on stderr what could not be published before the server stopped."""
     if publishing.failure is not None:
         message = f"nothing was published: {publishing.failure.message}"
         out.error({**publishing.failure.as_dict(), "message": message})
     for name, error in publishing.backup.left.items():
-        said = f"{name or 'the store'} is not published: {error.message}"
-        out.error({**error.as_dict(), "message": said})
+        message = f"{name or 'the store'} is not published: {error.message}"
+        out.error({**error.as_dict(), "message": message})

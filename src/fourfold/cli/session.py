@@ -1,16 +1,6 @@
-"""`fourfold session`: what agents did, from the command line.
+"""`fourfold session`: commands on sessions.
 
 Every command takes ROOT first, and most of them the id of a session.
-
-What the commands on sessions share: ROOT and SID, and values as JSON has them.
-
-`fourfold session export` and `import`: a session and what came out of it, in one file.
-
-`fourfold session tree` and `diff`: where sessions went, and what changed on the way.
-
-`fourfold session list`, `show` and `log`: sessions, their views, and the events behind them.
-
-`fourfold session verify` and `gc`.
 """
 
 from __future__ import annotations
@@ -41,25 +31,29 @@ from fourfold.store import open_store
 
 _CELL_CHARS = 60
 _INTEGER_BITS_MAX = 8_192
-"""A longer integer is shown as a text of its digits: most JSON parsers cannot read it."""
+"""Integers with more digits are printed as strings: most JSON parsers cannot read them."""
 
 
 class RootMayBeLeftOut(click.Command):
-    """A command that takes ROOT and one thing more, such as SID. With one of them only, it is the
-    other thing, and FOURFOLD_ROOT stands in for ROOT.
+    """A command that takes ROOT and one more argument, such as SID.
+
+    With only one argument, ROOT defaults to FOURFOLD_ROOT.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        given, _, _ = self.make_parser(ctx).parse_args(list(args))
+        values, _, _ = self.make_parser(ctx).parse_args(list(args))
         root = os.environ.get("FOURFOLD_ROOT")
-        _, other = [each.name for each in self.params if isinstance(each, click.Argument)]
-        if root and isinstance(given.get("root"), str) and not isinstance(given.get(other), str):
+        _, other = [param.name for param in self.params if isinstance(param, click.Argument)]
+        if root and isinstance(values.get("root"), str) and not isinstance(values.get(other), str):
             args = [str(Path(root).absolute()), *args]
         return super().parse_args(ctx, args)
 
 
 def session_command(name: str) -> Callable[[Callable[..., None]], click.Command]:
-    """A command that reads one session: its function gets an `Output`, the `Sessions`, the id."""
+    """Decorate a command that reads one session.
+
+    Its function gets an `Output`, the `Sessions` and the id.
+    """
 
     def decorate(function: Callable[..., None]) -> click.Command:
         @functools.wraps(function)
@@ -75,14 +69,14 @@ def session_command(name: str) -> Callable[[Callable[..., None]], click.Command]
 
 @contextmanager
 def sessions_of(root: Path, *, writes: bool = False) -> Iterator[Sessions]:
-    """The sessions of a store that has some; none are ever made here."""
+    """Open the sessions of a store; never create the database."""
     with open_store(root, mode="r") as store:
         try:
             sessions = store.sessions
         except NotFound:
             raise NotFound(
                 f"{root}: there are no sessions yet",
-                hint="A program makes them: `store.sessions.create_session()`.",
+                hint="Create one in a program: `store.sessions.create_session()`.",
             ) from None
         if not writes:
             yield sessions
@@ -92,7 +86,7 @@ def sessions_of(root: Path, *, writes: bool = False) -> Iterator[Sessions]:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it: a reference is a dict that says so, other tags stay as they are."""
+    """Convert a value to JSON; a reference becomes a dict, other tags stay."""
     if isinstance(value, PayloadRef):
         return value.as_dict()
     if isinstance(value, dict):
@@ -107,7 +101,7 @@ def plain(value: Any) -> Any:
 
 
 def brief(value: Any) -> str:
-    """A value in a line."""
+    """Format a value as one line."""
     text = json.dumps(plain(value), ensure_ascii=True)
     return text if len(text) <= _CELL_CHARS else text[: _CELL_CHARS - 3] + "..."
 
@@ -116,18 +110,16 @@ def brief(value: Any) -> str:
 @click.option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write this new file, which appears when it is complete; stdout if not given.",
+    help="Write to this new file, which appears when it is complete; default: stdout.",
 )
 def export_session(out: Output, sessions: Sessions, sid: str, output: Path | None) -> None:
-    """Write the session SID, and all that came out of it, as lines of JSON.
+    """Export the session SID and its descendants as JSON lines.
 
-    Every event, every head and edge, every payload.
+    Includes every event, head, edge and payload.
     """
     if output is None:
         if out.as_json:
-            raise InvalidInput(
-                "--json needs --output FILE: without a file, stdout holds the export itself"
-            )
+            raise InvalidInput("--json requires --output FILE: stdout contains the export itself")
         for line in sessions.export_bundle(sid):
             sys.stdout.buffer.write(line)
         return
@@ -142,17 +134,17 @@ def export_session(out: Output, sessions: Sessions, sid: str, output: Path | Non
     if out.as_json:
         out.document({"id": sid, "file": str(output), **counts, "bytes": written})
         return
-    out.line(f"exported {sid} to {output}: {_told(counts)}, {size(written)}")
+    out.line(f"exported {sid} to {output}: {_bundle_line(counts)}, {size(written)}")
 
 
 @plain_command("import", RootMayBeLeftOut)
 @root_argument(required=True)
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 def import_sessions(out: Output, root: Path, file: Path) -> None:
-    """Add the sessions of the bundle FILE to the store ROOT, under their ids.
+    """Import the sessions of the bundle FILE into the store ROOT, with their ids.
 
-    Every digest in the file is checked before anything is written. A session that is there already
-    must have the same history; it gets what it does not have yet.
+    Every digest in the file is checked before anything is written. An existing session must have
+    the same history; it gets the missing events.
     """
     if not file.is_file():
         raise NotFound(f"{file}: there is no such file")
@@ -161,10 +153,10 @@ def import_sessions(out: Output, root: Path, file: Path) -> None:
     if out.as_json:
         out.document({"root": str(root), "file": str(file), **msgspec.to_builtins(done)})
         return
-    out.line(f"imported {file} into {root}: {_told(msgspec.to_builtins(done))}")
+    out.line(f"imported {file} into {root}: {_bundle_line(msgspec.to_builtins(done))}")
 
 
-def _told(counts: dict[str, int]) -> str:
+def _bundle_line(counts: dict[str, int]) -> str:
     return ", ".join(counted(count, name.removesuffix("s")) for name, count in counts.items())
 
 
@@ -173,9 +165,9 @@ _SHORT = len("sha256:") + 12
 
 @session_command("tree")
 def tree(out: Output, sessions: Sessions, sid: str) -> None:
-    """Draw what came out of the session SID: its children, and the sessions that start from it.
+    """Draw the descendants of the session SID: its children, and the sessions that start from it.
 
-    A session that several lead to is drawn once, and named after that.
+    A session with several parents is drawn once, and then referred to by name.
     """
     sessions.open_session(sid)
     edges: dict[str, list[Edge]] = {}
@@ -183,7 +175,7 @@ def tree(out: Output, sessions: Sessions, sid: str) -> None:
         edges.setdefault(edge.from_session, []).append(edge)
     seen: dict[str, dict[str, Any]] = {}
     lines, drawn = [], []
-    # Each entry: the session, the edge that leads there, what stands left of it, is it the last.
+    # Each entry: the session, the edge that leads to it, the text to its left, is it the last.
     waiting: list[tuple[str, Edge | None, str, bool]] = [(sid, None, "", True)]
     while waiting:
         name, through, left, last = waiting.pop()
@@ -193,7 +185,7 @@ def tree(out: Output, sessions: Sessions, sid: str) -> None:
             lines.append(f"{left}{mark}{name}{kind}  (see above)")
             continue
         seen[name] = _session(sessions, name)
-        lines.append(f"{left}{mark}{name}{kind}  {_lineage_told(seen[name])}")
+        lines.append(f"{left}{mark}{name}{kind}  {_lineage_line(seen[name])}")
         below = left + ("" if through is None else ("   " if last else "│  "))
         following = edges.get(name, [])
         drawn += following
@@ -213,33 +205,33 @@ def _session(sessions: Sessions, sid: str) -> dict[str, Any]:
     try:
         view = sessions.current_view(sid)
     except NotFound:
-        return facts  # An edge may lead to another store, or to a session that was deleted.
+        return facts  # An edge may lead to another store, or to a deleted session.
     status = (view.session or {}).get("status", "not started")
     heads = [{"id": head.id, "kind": head.kind, "turn_id": head.turn_id} for head in view.heads]
     return {"id": sid, "status": status, "events": view.counters.event, "heads": heads}
 
 
-def _lineage_told(session: dict[str, Any]) -> str:
+def _lineage_line(session: dict[str, Any]) -> str:
     text = f"{session['status']}, {counted(session['events'], 'event')}"
     heads = session["heads"]
     return f"{text}, {counted(len(heads), 'head')}, {heads[-1]['id'][:_SHORT]}" if heads else text
 
 
 @session_command("diff")
-@click.option("--from", "one", metavar="HEAD", help="The head before; the one below --to.")
-@click.option("--to", "other", metavar="HEAD", help="The head after; the current one of SID.")
+@click.option("--from", "one", metavar="HEAD", help="Earlier head; default: the basis of --to.")
+@click.option("--to", "other", metavar="HEAD", help="Later head; default: the current head of SID.")
 def diff(out: Output, sessions: Sessions, sid: str, one: str | None, other: str | None) -> None:
-    """Show what changed from one head to another: variables and messages.
+    """Show the changes between two heads: variables and messages.
 
-    The heads may be of any sessions; without options, it is the last step of SID.
+    The heads may belong to any sessions; without options, it compares the last two heads of SID.
     """
     other = other or sessions.current_view(sid).current_head
     if other is None:
-        raise NotFound(f"session {sid!r} has no head yet", hint="Finish a turn of it first.")
+        raise NotFound(f"session {sid!r} has no head yet", hint="Finish a turn first.")
     one = one or sessions.head(other).basis
     if one is None:
         raise InvalidInput(
-            f"head {other} is the first of its session", hint="Name another one: --from HEAD."
+            f"head {other} is the first of its session", hint="Pass another one: --from HEAD."
         )
     found = compare_heads(sessions, one, other)
     if out.as_json:
@@ -259,9 +251,15 @@ def diff(out: Output, sessions: Sessions, sid: str, one: str | None, other: str 
 
 @plain_command("list")
 @root_argument(required=True)
-@click.option("--after", metavar="SID", help="Begin behind this session.")
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most.")
-@click.option("--deleted", is_flag=True, help="Show deleted sessions too.")
+@click.option("--after", metavar="SID", help="Start after this session.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=50,
+    show_default=True,
+    help="Maximum number of sessions.",
+)
+@click.option("--deleted", is_flag=True, help="Include deleted sessions.")
 def list_sessions(out: Output, root: Path, after: str | None, limit: int, *, deleted: bool) -> None:
     """List the sessions of ROOT, in the order of their creation."""
     with sessions_of(root) as sessions:
@@ -273,27 +271,27 @@ def list_sessions(out: Output, root: Path, after: str | None, limit: int, *, del
         out.document(
             {
                 "root": str(root),
-                "sessions": [msgspec.to_builtins(each) for each in found],
+                "sessions": [msgspec.to_builtins(row) for row in found],
                 "next_after": found[-1].id if more else None,
             }
         )
         return
     out.table(
         ("session", "events", "created", "deleted"),
-        [(each.id, each.events, each.created_at, each.deleted_at or "") for each in found],
+        [(row.id, row.events, row.created_at, row.deleted_at or "") for row in found],
     )
     if more:
         out.line(f"There are more: --after {found[-1].id}")
 
 
 @session_command("show")
-@click.option("--at", metavar="EVENT|HEAD", help="As of this event, or of this head.")
+@click.option("--at", metavar="EVENT|HEAD", help="As of this event or head.")
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
-    help="Turns and messages at most, the newest.",
+    help="Maximum number of turns and messages, the newest.",
 )
 def show(out: Output, sessions: Sessions, sid: str, at: str | None, limit: int) -> None:
     """Show the session SID, now or at a point in the past."""
@@ -301,20 +299,20 @@ def show(out: Output, sessions: Sessions, sid: str, at: str | None, limit: int) 
         view = sessions.current_view(sid)
     else:
         view = sessions.view_at(sid, int(at) if at.isdecimal() and len(at) < 19 else at)
-    kept = list(view.kept_messages())[-limit:]
+    messages = list(view.kept_messages())[-limit:]
     if out.as_json:
-        out.document(_facts(view, limit, kept))
+        out.document(_facts(view, limit, messages))
         return
     status = (view.session or {}).get("status", "not started")
     out.line(f"{sid}: {status}, {counted(view.counters.event, 'event')}")
     out.line(f"current head: {view.current_head or 'none'}")
     for turn in view.turns[-limit:]:
         out.line(f"turn {turn['id']}: {turn.get('status', '')}")
-    for message in kept:
+    for message in messages:
         out.line(f"message {message['id']}: {message.get('role', '')}: {brief(message)}")
 
 
-def _facts(view: SessionView, limit: int, kept: list[dict[str, Any]]) -> dict[str, Any]:
+def _facts(view: SessionView, limit: int, messages: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "id": view.id,
         "session": plain(view.session),
@@ -324,7 +322,7 @@ def _facts(view: SessionView, limit: int, kept: list[dict[str, Any]]) -> dict[st
         "compact_from_event_id": view.compact_from_event_id,
         "error": plain(view.error),
         "turns": plain(view.turns[-limit:]),
-        "kept_messages": plain(kept),
+        "kept_messages": plain(messages),
     }
 
 
@@ -333,10 +331,16 @@ def _facts(view: SessionView, limit: int, kept: list[dict[str, Any]]) -> dict[st
     "--after",
     type=click.IntRange(min=0),
     metavar="EVENT",
-    help="Begin behind this event; without it, the newest are shown.",
+    help="Start after this event; default: show the newest.",
 )
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most.")
-@click.option("--follow", is_flag=True, help="Go on with those that come, until interrupted.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=50,
+    show_default=True,
+    help="Maximum number of events.",
+)
+@click.option("--follow", is_flag=True, help="Wait for new events, until interrupted.")
 def log(
     out: Output, sessions: Sessions, sid: str, after: int | None, limit: int, *, follow: bool
 ) -> None:
@@ -350,7 +354,7 @@ def log(
         for item in sessions.follow(sid, after=min(start, newest)):
             if isinstance(item, Event):
                 out.line(json.dumps(_event(item)) if out.as_json else _line(item))
-                # Whoever reads a pipe wants each event when it comes.
+                # A reader of a pipe needs each event without delay.
                 sys.stdout.flush()
         return
     events = sessions.events_since(sid, start, limit=limit)
@@ -380,7 +384,7 @@ def _line(event: Event) -> str:
 @root_argument(required=True)
 @click.argument("payload")
 def read_payload(out: Output, root: Path, payload: str) -> None:
-    """Print the value of PAYLOAD, an id that `show` and `log` give as `payload_id`."""
+    """Print the value of PAYLOAD, a `payload_id` printed by `show` or `log`."""
     digest = bytes.fromhex(parse_content_id(payload))
     with sessions_of(root) as sessions:
         with sessions.log.read() as reading:
@@ -397,9 +401,9 @@ def read_payload(out: Output, root: Path, payload: str) -> None:
 @plain_command("verify")
 @root_argument(required=True)
 def verify(out: Output, root: Path) -> None:
-    """Check every event, and everything derived from them.
+    """Verify every event and all derived data.
 
-    Nothing is changed, and the store may be in use. Exits with 8 when something is damaged.
+    Nothing is changed, and the store may be in use. Exits with 8 if something is damaged.
     """
     with sessions_of(root) as sessions:
         position = sessions.position()
@@ -427,10 +431,10 @@ def verify(out: Output, root: Path) -> None:
     default=limits.SESSION_GRACE_S,
     show_default=True,
     metavar="SECONDS",
-    help="What is younger stays, for whoever is about to refer to it.",
+    help="Keep younger data, which a writer may still be about to refer to.",
 )
 def gc(out: Output, root: Path, grace: float) -> None:
-    """Remove payloads that no event leads to, and the events of deleted sessions."""
+    """Remove payloads without references, and the events of deleted sessions."""
     with sessions_of(root, writes=True) as sessions:
         done = sessions.gc(grace)
     if out.as_json:
@@ -443,9 +447,9 @@ def gc(out: Output, root: Path, grace: float) -> None:
 
 
 SECTIONS: Final[Sections] = (
-    ("Look at sessions", ("list", "show", "log", "payload", "tree", "diff")),
-    ("Take them elsewhere", ("export", "import")),
-    ("Keep them sound", ("verify", "gc")),
+    ("Inspect sessions", ("list", "show", "log", "payload", "tree", "diff")),
+    ("Export and import", ("export", "import")),
+    ("Maintain", ("verify", "gc")),
 )
 
 _EPILOG: Final = """\b
@@ -455,7 +459,7 @@ Examples:
   fourfold session log ROOT SID --follow
   fourfold session tree ROOT SID
 
-With FOURFOLD_ROOT set, ROOT may be left out. Every command takes --json and
+With FOURFOLD_ROOT set, you may omit ROOT. Every command takes --json and
 --traceback.
 """
 
@@ -464,8 +468,7 @@ With FOURFOLD_ROOT set, ROOT may be left out. Every command takes --json and
 def command() -> None:
     """Sessions: events, views, heads.
 
-    A session is a log of events; what is shown of it is folded from them, now or as of any event or
-    head.
+    A session is a log of events. Its view is a fold of them, now or as of any event or head.
     """
 
 

@@ -1,4 +1,4 @@
-"""`fourfold sql`: a question in SQL, over every table of one store or of ten thousand."""
+"""`fourfold sql`: query the tables of one store or many in SQL."""
 
 from __future__ import annotations
 
@@ -24,33 +24,37 @@ At = int | datetime | None
     "--root",
     envvar="FOURFOLD_ROOT",
     type=click.Path(path_type=Path),
-    help="The store to ask; FOURFOLD_ROOT if not given.",
+    help="Store to query; default: FOURFOLD_ROOT.",
 )
-@click.option("--roots", metavar="PATTERN", help="Many stores instead: '/data/tenants/*'.")
+@click.option(
+    "--roots", metavar="PATTERN", help="Several stores, instead of --root: '/data/tenants/*'."
+)
 @click.option(
     "--model",
     type=click.Choice(tuple(MODELS)),
     default=DEFAULT_MODEL,
     show_default=True,
-    help="Whose tables.",
+    help="Model whose tables to query.",
 )
 @click.option("--space", metavar="DID", help="Only this space.")
 @click.option(
     "--objects",
     metavar="URL",
-    help="Streams: what is published there; with --root, and what is not published yet.",
+    help="Streams: published records; with --root, also unpublished ones.",
 )
-@click.option("--app", metavar="APP", help="Graphs: only this app, by its slug or its number.")
-@at_option("Everything as of this seq, or as of this time.")
-@branch_option("What `state` and `history` show; '*' for every branch.")
+@click.option("--app", metavar="APP", help="Graphs: only this app, as a slug or an id.")
+@at_option("As of this seq or time.")
+@branch_option("Branch of `state` and `history`; '*' for every branch.")
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="Rows at most."
+    "--limit",
+    type=click.IntRange(min=1),
+    default=1000,
+    show_default=True,
+    help="Maximum number of rows.",
 )
-@click.option(
-    "--skip-bad", is_flag=True, help="Leave out files that cannot be read, and name them."
-)
-@click.option("--master", help="Where Spark runs: local[*], spark://..., yarn, k8s://...")
-@click.option("--remote", help="A Spark Connect server instead: sc://HOST:PORT.")
+@click.option("--skip-bad", is_flag=True, help="Skip files that cannot be read, and list them.")
+@click.option("--master", help="Spark master: local[*], spark://..., yarn, k8s://...")
+@click.option("--remote", help="Spark Connect server, instead of --master: sc://HOST:PORT.")
 def command(
     out: Output,
     query: str,
@@ -68,14 +72,14 @@ def command(
     master: str | None,
     remote: str | None,
 ) -> None:
-    """Answer QUERY, a SELECT over the tables of a store.
+    """Run QUERY, a SELECT over the tables of a store.
 
-    They are commits, revisions, facts, values, branches, snapshots, blobs, state, history, files.
-    Those of sessions (--model sessions) are events, sessions, turns, steps, messages, evals, heads,
-    edges, payloads, view, files; those of graphs (--model graphs) parents, attrs, edges, ratings,
-    changes, current, apps, types, envelopes, logs, identities, peers, files; those of streams
-    (--model streams) records, messages, streams, schemas, producers, state, files. With --objects,
-    records, messages and state are those that are published there.
+    Tables of documents: commits, revisions, facts, values, branches, snapshots, blobs, state,
+    history, files. Tables of sessions (--model sessions): events, sessions, turns, steps, messages,
+    evals, heads, edges, payloads, view, files. Tables of graphs (--model graphs): parents, attrs,
+    edges, ratings, changes, current, apps, types, envelopes, logs, identities, peers, files. Tables
+    of streams (--model streams): records, messages, streams, schemas, producers, state, files. With
+    --objects, records, messages and state come from published objects.
 
     All tables show one state of every file, however long the query runs. Starting Spark takes some
     seconds.
@@ -84,8 +88,8 @@ def command(
         root = None
     if root is None and roots is None and objects is None:
         raise InvalidInput(
-            "no store was named",
-            hint="Give --root ROOT, --roots PATTERN or --objects URL, or set FOURFOLD_ROOT.",
+            "no store given",
+            hint="Pass --root ROOT, --roots PATTERN or --objects URL, or set FOURFOLD_ROOT.",
         )
     answer = _ask(
         query,
@@ -108,8 +112,8 @@ def command(
     out.table(answer["columns"], [[_cell(value) for value in row] for row in answer["rows"]])
     if answer["more"]:
         out.line(f"... only the first {counted(limit, 'row')}; --limit shows more")
-    for each in answer["skipped"]:
-        out.line(f"left out: {each['problem']}")
+    for entry in answer["skipped"]:
+        out.line(f"skipped: {entry['problem']}")
 
 
 def _ask(
@@ -132,12 +136,12 @@ def _ask(
         "columns": list(frame.columns),
         "rows": [[_plain(value) for value in row] for row in rows[:limit]],
         "more": len(rows) > limit,
-        "skipped": [{"path": each.path, "problem": each.problem} for each in views.cut.bad],
+        "skipped": [{"path": entry.path, "problem": entry.problem} for entry in views.cut.bad],
     }
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON can hold it."""
+    """Convert a value to one that JSON supports."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""`fourfold verify`: whether every part of a store or of a backup is sound."""
+"""`fourfold verify`: verify every part of a store or a backup."""
 
 from __future__ import annotations
 
@@ -23,23 +23,26 @@ if TYPE_CHECKING:
 
 _RESTORE = "Restore the newest backup that verifies: `fourfold restore BACKUP ROOT`."
 _DANGLING = (
-    "An earlier version accepted references to rows that do not exist; nothing is damaged, and "
-    "a backup does not help. Suppress what refers to nothing, or update an edge."
+    "An earlier version accepted references to rows that do not exist; nothing is"
+    " damaged, and a backup does not help. Suppress the object with the "
+    "reference, or update the edge."
 )
 
 
 @fourfold_command("verify")
 @root_argument(required=True)
-@click.option("--objects", is_flag=True, help="Also check what is published to the object store.")
+@click.option(
+    "--objects", is_flag=True, help="Also check every object published to the object store."
+)
 def command(out: Output, root: Path, *, objects: bool) -> None:
-    """Check every database and file of ROOT, a store or a backup.
+    """Verify every database and file of ROOT, a store or a backup.
 
-    A store may be in use meanwhile. Nothing is changed. Exits with 8 when something is damaged.
-    With --objects every published object is read and compared with its digest, too.
+    A store may be in use. Nothing is changed. Exits with 8 if something is damaged. With --objects,
+    also reads every published object and compares it with its digest.
     """
     is_backup = (root / MANIFEST).is_file()
     if is_backup and objects:
-        raise click.UsageError("--objects is for a store; a backup publishes nothing.")
+        raise click.UsageError("--objects requires a store, got a backup.")
     lower_thread_priority()
     with out.progress("verifying") as advance:
         if is_backup:
@@ -63,17 +66,17 @@ def _show(out: Output, report: VerifyReport, kind: str) -> None:
                 "kind": kind,
                 "ok": report.ok,
                 "checked": [
-                    {"path": each.path, "what": each.what, "problems": list(each.problems)}
-                    for each in report.checked
+                    {"path": check.path, "what": check.what, "problems": list(check.problems)}
+                    for check in report.checked
                 ],
             }
         )
         return
-    damaged = [each for each in report.checked if not each.ok]
+    damaged = [check for check in report.checked if not check.ok]
     if damaged:
         out.table(
             ("path", "what", "problem"),
-            [(each.path, each.what, problem) for each in damaged for problem in each.problems],
+            [(check.path, check.what, problem) for check in damaged for problem in check.problems],
         )
     else:
         out.line(

@@ -1,4 +1,4 @@
-"""`fourfold version`: what is installed, found without importing any of it."""
+"""`fourfold version`: installed versions, without importing the packages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EXTRAS: Final = {
     "langgraph": ("langgraph-checkpoint",),
     "openai-agents": ("openai-agents",),
 }
-"""The packages that make up each extra, as pyproject.toml names them."""
+"""The packages of each extra, as in pyproject.toml."""
 
 
 @fourfold_command("version")
@@ -55,7 +55,7 @@ def command(out: Output) -> None:
 
 
 def installed_extras() -> dict[str, dict[str, str | None]]:
-    """For each extra its packages and their versions; None for what is not installed."""
+    """Return the packages of each extra with their versions; None if not installed."""
     return {
         extra: {package: _version(package) for package in packages}
         for extra, packages in EXTRAS.items()

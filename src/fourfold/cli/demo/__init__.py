@@ -1,6 +1,4 @@
-"""`fourfold demo`: shows what Fourfold does, on a real store, with real processes, in a few
-seconds.
-"""
+"""`fourfold demo`: a tour of a real store with real processes, in a few seconds."""
 
 from __future__ import annotations
 
@@ -19,14 +17,14 @@ from fourfold.errors import AlreadyExists
 @_command("demo")
 @click.argument("root", required=False, type=click.Path(path_type=Path))
 def command(output: Output, root: Path | None) -> None:
-    """Watch a store at work: shared commits, a killed writer, branches, time travel.
+    """Watch a store at work: group commit, a killed writer, branches, time travel.
 
-    Without ROOT everything happens in a temporary folder that is removed at the end. With ROOT, a
-    folder that must not exist yet, the store stays there for you to look at.
+    Without ROOT the demo uses a temporary folder that is removed at the end. With ROOT, a folder
+    that must not exist yet, the store stays there for you to inspect.
     """
     if root is not None and root.exists():
         raise AlreadyExists(
-            f"{root}: exists already", hint="Name a folder that does not exist yet."
+            f"{root}: exists already", hint="Pass a folder that does not exist yet."
         )
     scratch = Path(tempfile.mkdtemp(prefix="fourfold-demo-"))
     try:
@@ -46,6 +44,6 @@ def command(output: Output, root: Path | None) -> None:
         elif root:
             output.line(f"The store is in {root}. Look at it with `fourfold verify {root}`.")
         else:
-            output.line("To keep the store and look at it: `fourfold demo my-store`.")
+            output.line("To keep the store and inspect it: `fourfold demo my-store`.")
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

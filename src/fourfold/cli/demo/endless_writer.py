@@ -1,5 +1,6 @@
-"""A program that appends to the journal of a store until it is killed, printing each number once it
-is on disk.
+"""A program that appends to the journal of a store until it is killed.
+
+It prints each number once it is on disk.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import fourfold
 from fourfold.cli.demo.journal import add, journal
 
 
-def write_for_ever(root: str) -> None:
+def write_forever(root: str) -> None:
     with fourfold.open(root) as store:
         log = journal(store)
         while True:
@@ -20,4 +21,4 @@ def write_for_ever(root: str) -> None:
 
 
 if __name__ == "__main__":
-    write_for_ever(sys.argv[1])
+    write_forever(sys.argv[1])

@@ -1,4 +1,4 @@
-"""The demo's own log: a table and a sequence."""
+"""The journal of the demo: a table and a sequence."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ _ENTRY = fourfold.Sequence.named("entry", used=_SQL.newest)
 
 
 def journal(store: fourfold.Store) -> fourfold.Database:
-    """The journal of `store`; created when it is first asked for."""
+    """Open the journal of `store`, and create it if needed."""
     return store.database(
         "journal", migrations=load_migrations("fourfold.cli.demo"), sequences=[_ENTRY]
     )
 
 
 def add(txn: fourfold.Transaction, text: str) -> int:
-    """Append an entry; its number."""
+    """Append an entry and return its number."""
     number = txn.claim(_ENTRY)
     txn.execute(_SQL.add, (number, text))
     return number
 
 
 def numbers(log: fourfold.Database) -> list[int]:
-    """The numbers of all entries, in order."""
+    """Return the numbers of all entries, in order."""
     with log.read() as snapshot:
         return [number for (number,) in snapshot.rows(_SQL.numbers)]

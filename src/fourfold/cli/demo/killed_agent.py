@@ -1,5 +1,6 @@
-"""A program that runs the scripted agent until its third question, and thinks about that one until
-it is killed. It prints each question before it asks.
+"""A program that runs the scripted agent, and hangs at its third question until it is killed.
+
+It prints each question before it sends it.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ import fourfold
 from fourfold.cli.demo.scripted_agent import SID, TASK, agent
 
 
-def tell(question: str) -> None:
+def report(question: str) -> None:
     sys.stdout.write(f"{question}\n")
     sys.stdout.flush()
 
 
 def run(root: str) -> None:
     with fourfold.open(root) as store:
-        agent(store.sessions, tell, stuck_at=3).run_turn(SID, TASK, key=TASK)
+        agent(store.sessions, report, stuck_at=3).run_turn(SID, TASK, key=TASK)
 
 
 if __name__ == "__main__":

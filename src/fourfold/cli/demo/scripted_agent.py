@@ -1,4 +1,4 @@
-"""An agent with a scripted model. It keeps everything in its session, so any process can run it."""
+"""An agent with a scripted model; its state is in its session, so any process can run it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _PARTS = 4
 _THINKING_S = 3600.0
 
 
-def agent(sessions: Sessions, told: Callable[[str], object], *, stuck_at: int = 0) -> Runtime:
-    """An agent that asks its model one question a step, and tells each one before it is asked."""
+def agent(sessions: Sessions, report: Callable[[str], object], *, stuck_at: int = 0) -> Runtime:
+    """Return an agent that sends its model one question a step, and reports each one first."""
 
     def model(number: int) -> str:
-        told(f"part {number}")
+        report(f"part {number}")
         if number == stuck_at:
             time.sleep(_THINKING_S)
         return f"part {number} of {_PARTS}"
@@ -30,11 +30,11 @@ def agent(sessions: Sessions, told: Callable[[str], object], *, stuck_at: int = 
         if turn.number < _PARTS:
             return None
         checked = turn.map_children(turn.vars["parts"], step=check)
-        return Final([each.value for each in checked])
+        return Final([result.value for result in checked])
 
-    made = Runtime(sessions, step)
-    made.start({"id": SID, "model": "scripted"})
-    return made
+    runtime = Runtime(sessions, step)
+    runtime.start({"id": SID, "model": "scripted"})
+    return runtime
 
 
 def check(turn: Turn) -> Final:

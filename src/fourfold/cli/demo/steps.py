@@ -1,14 +1,6 @@
-"""The acts of the demo. Each does something real and returns what it saw: lines for people, facts
-for `--json`.
+"""The steps of the demo.
 
-The demo's act on documents: a plan that is changed, branched, merged, looked back at and
-undone.
-
-The demo's act on graphs: two stores that exchange messages, and agree.
-
-The demo's act on sessions: an agent is killed in the middle of a turn, and the next goes on.
-
-The demo's act on streams: a producer that repeats itself, a fork, a reader that waits.
+Each does something real and returns what it observed: lines for people, facts for `--json`.
 """
 
 from __future__ import annotations
@@ -40,7 +32,7 @@ _START = {"dish": "soup", "guests": ["Ada"], "budget": 40}
 
 
 def documents_branch_and_travel(stage: Stage) -> Shown:
-    """A document is branched, changed on both sides, merged, and read as it was."""
+    """A document is branched, changed on both sides, merged, and read at an earlier seq."""
     with fourfold.open(stage.root) as store:
         space = store.space(_DID)
         first = space.set(_PLAN, _START)
@@ -96,9 +88,9 @@ def graphs_agree_between_stores(stage: Stage) -> Shown:
         return [f"left out: {error.message}"], {"skipped": error.hint}
     with fourfold.open(stage.root) as here, fourfold.open(stage.scratch / "peer") as there:
         alice, bob = here.graphs, there.graphs
-        for each in (alice, bob):
-            each.register_app(_APP, "Messages")
-            each.define_domain("talk", _SHARED)
+        for entry in (alice, bob):
+            entry.register_app(_APP, "Messages")
+            entry.define_domain("talk", _SHARED)
         owner = alice.add_identity(key.public_key, "Alice").id
         first = _say(alice, owner, "Hello")
         alice.apply(_update(alice, owner, first.object_ids[1], "Hello, Bob"))
@@ -156,14 +148,14 @@ def _texts(graphs: Graphs, app: int, at: int | None = None) -> list[str | None]:
 
 
 def an_agent_is_killed_and_resumes(stage: Stage) -> Shown:
-    """An agent is killed in the middle of its turn; the next process goes on from there."""
+    """An agent is killed in the middle of its turn; another process resumes it."""
     child = subprocess.Popen(
         [sys.executable, "-m", "fourfold.cli.demo.killed_agent", str(stage.root)],
         stdout=subprocess.PIPE,
         text=True,
     )
     assert child.stdout is not None
-    asked = [child.stdout.readline().strip() for _ in range(3)]
+    questions = [child.stdout.readline().strip() for _ in range(3)]
     os.kill(child.pid, signal.SIGKILL)
     child.stdout.close()
     child.wait()
@@ -178,15 +170,15 @@ def an_agent_is_killed_and_resumes(stage: Stage) -> Shown:
         assert result.head is not None
         fork = Runtime(sessions, last_word).attach(result.head, "what was last?", sid="demo/fork")
         sound = not sessions.verify()
-    repeated = len(set(asked) & set(again))
+    repeated = len(set(questions) & set(again))
     lines = [
-        f"process {child.pid} asked its model {len(asked)} questions, then got SIGKILL",
+        f"process {child.pid} sent its model {len(questions)} questions, then got SIGKILL",
         f"turn {interrupted} went on with {len(again)}, {repeated} of them the one that was open",
         f"one turn in the log, {recorded} answers, {children} children, {result.status}",
         f"a new session starts from its head and knows {fork.value!r}; sound: {sound}",
     ]
     facts: dict[str, object] = {
-        "asked": len(asked),
+        "asked": len(questions),
         "repeated": repeated,
         "recorded": recorded,
         "status": result.status,
@@ -199,14 +191,14 @@ _NAME = "demo/orders"
 
 
 def streams_are_written_once_and_followed(stage: Stage) -> Shown:
-    """A stream takes each request once, is forked without a copy, and is followed to its end."""
+    """A stream stores each request once, is forked without copying, and is followed to its end."""
     with fourfold.open(stage.root) as store:
         orders = store.streams.create(_NAME, "application/json")
         sent = [
             orders.append(b'{"id": %d, "total": 9.50}' % n, producer=Producer("till", 0, n))
             for n in (0, 1, 1, 1)
         ]
-        repeated = sum(each.duplicate for each in sent)
+        repeated = sum(entry.duplicate for entry in sent)
         fork = orders.fork("demo/what-if", at=1)
         fork.append(b'{"id": 99}')
         seen: list[bytes] = []
@@ -220,16 +212,16 @@ def streams_are_written_once_and_followed(stage: Stage) -> Shown:
         orders.append(b'{"id": 2, "total": 1.00}')
         orders.close()
         reader.join()
-        kept = [record.payload for record in orders.read().records]
+        stored = [record.payload for record in orders.read().records]
         forked = [record.payload for record in fork.read().records]
         sound = not store.streams.verify()
     lines = [
-        f"{len(sent)} requests, {repeated} of them repeated: {len(kept) - 1} messages",
-        f"kept as the bytes that came: {kept[0].decode()}",
+        f"{len(sent)} requests, {repeated} of them repeated: {len(stored) - 1} messages",
+        f"stored byte for byte: {stored[0].decode()}",
         f"the fork has {len(forked)} messages, one of them its own",
         f"a reader that waited saw {len(seen)} more and the end; sound: {sound}",
     ]
-    return lines, {"repeated": repeated, "messages": len(kept), "seen": len(seen), "sound": sound}
+    return lines, {"repeated": repeated, "messages": len(stored), "seen": len(seen), "sound": sound}
 
 
 Shown = tuple[list[str], dict[str, object]]
@@ -241,7 +233,7 @@ _KILL_AFTER = 500
 
 @dataclass(slots=True)
 class Stage:
-    """Where the demo plays: the store, and a folder for everything else."""
+    """The environment of the demo: the store, and a folder for everything else."""
 
     root: Path
     scratch: Path
@@ -262,7 +254,7 @@ def a_store_is_a_folder(stage: Stage) -> Shown:
 
 
 def callers_share_commits(stage: Stage) -> Shown:
-    """64 callers at once share commits, and each gets its own number."""
+    """64 concurrent callers share commits, and each gets its own number."""
     with fourfold.open(stage.root) as store:
         log = journal(store)
         started = time.perf_counter()
@@ -311,7 +303,7 @@ def a_killed_writer_loses_nothing(stage: Stage) -> Shown:
 
 
 def a_second_writer_is_refused(stage: Stage) -> Shown:
-    """A second writer is refused; readers are welcome."""
+    """A second writer is refused; readers are not."""
     with fourfold.open(stage.root) as store:
         journal(store)
         with fourfold.open(stage.root) as second:
@@ -329,7 +321,7 @@ def a_second_writer_is_refused(stage: Stage) -> Shown:
 
 
 def a_backup_proves_itself(stage: Stage) -> Shown:
-    """A backup is taken from a store in use, and a flipped bit in it is found."""
+    """A backup is taken from a store in use, and a flipped bit in it is detected."""
     with fourfold.open(stage.root) as store:
         report = store.backup(stage.backup)
     sound = stores.verify_backup(stage.backup).ok
@@ -345,7 +337,7 @@ def a_backup_proves_itself(stage: Stage) -> Shown:
 
 
 def a_restore_never_goes_back(stage: Stage) -> Shown:
-    """A restore never hands out a number twice."""
+    """A restore never assigns a number twice."""
     with fourfold.open(stage.root) as store:
         last = journal(store).transact(lambda txn: add(txn, "after the backup"))
     try:

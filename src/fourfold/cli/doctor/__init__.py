@@ -1,4 +1,4 @@
-"""`fourfold doctor`: what is wrong with this machine or store, and the command that mends it."""
+"""`fourfold doctor`: check this machine and a store, and print a fix for each problem."""
 
 from __future__ import annotations
 
@@ -42,26 +42,24 @@ CHECKS: Final[Mapping[str, Callable[[Patient], Iterable[Finding]]]] = {
 
 @fourfold_command("doctor")
 @root_argument(required=False)
-@click.option(
-    "--spark", "start_spark", is_flag=True, help="Really start Spark and run two small jobs."
-)
+@click.option("--spark", "start_spark", is_flag=True, help="Start Spark and run two small jobs.")
 @set_option
 def command(out: Output, root: Path | None, *, start_spark: bool, flags: dict[str, str]) -> None:
-    """Check the machine, and the store in ROOT; say what is wrong and what mends it.
+    """Check the machine, and the store in ROOT; print a fix for each problem.
 
-    Exits with 1 when a check fails. A warning or a skipped check is no failure.
+    Exits with 1 if a check fails. Warnings and skipped checks are not failures.
     """
     try:
         settings = load(root, environ=os.environ, flags=flags)
     except FourfoldError:
-        # The check of the settings reports it; here it only means that there are none.
+        # The check of the settings reports the error; here there are just no settings.
         settings = None
     patient = Patient(root, os.environ, flags, settings, start_spark)
     with out.progress("checking") as advance:
         findings = []
         for finding in examine(patient, CHECKS):
             findings.append(finding)
-            advance(finding.check, len({each.check for each in findings}), len(CHECKS))
+            advance(finding.check, len({entry.check for entry in findings}), len(CHECKS))
     counts = {
         status: sum(finding.status == status for finding in findings)
         for status in ("ok", "warn", "fail", "skip")
@@ -86,12 +84,12 @@ def _show(out: Output, findings: list[Finding], counts: Mapping[str, int]) -> No
         ("check", "status", "finding"),
         [(finding.check, finding.status, finding.message) for finding in findings],
     )
-    for status, title in (("fail", "To mend:"), ("warn", "To consider:")):
-        mended = [finding for finding in findings if finding.status == status and finding.fix]
-        if mended:
+    for status, title in (("fail", "To fix:"), ("warn", "To consider:")):
+        fixable = [finding for finding in findings if finding.status == status and finding.fix]
+        if fixable:
             out.line()
             out.line(title)
-            for finding in mended:
+            for finding in fixable:
                 out.line(f"  {finding.check}: {finding.fix}")
     out.line()
     out.line(", ".join(f"{count} {status}" for status, count in counts.items() if count))

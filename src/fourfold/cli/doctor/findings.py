@@ -1,4 +1,4 @@
-"""What a check says, and how a list of checks is run so that one failing check hides no other."""
+"""Results of checks, and running them so that one failing check does not hide the others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Status = Literal["ok", "warn", "fail", "skip"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report: what was looked at, how it is, and the command that mends it."""
+    """The result of one check: its subject, its status, and the command that fixes it."""
 
     check: str
     status: Status
@@ -38,13 +38,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Patient:
-    """What is examined: the machine, and the store in `root` if there is one."""
+    """The subject of the checks: the machine, and the store in `root` if there is one."""
 
     root: Path | None
     environ: Mapping[str, str]
     flags: Mapping[str, str]
     settings: Settings | None
-    """None while the settings themselves are in error: checks that need them are left out."""
+    """None if the settings are invalid; checks that need them are skipped."""
     start_spark: bool = False
 
 

@@ -1,4 +1,4 @@
-"""Checks of the machine: Python, SQLite, Java, Spark, the volume and what an fsync costs there."""
+"""Checks of the machine: Python, SQLite, Java, Spark, the volume and the cost of an fsync."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def python(_patient: Patient) -> Iterator[Finding]:
 def sqlite(_patient: Patient) -> Iterator[Finding]:
     found = kernel.sqlite_version()
     facts = {"version": found}
-    wanted = ".".join(map(str, kernel.SQLITE_VERSION_MIN))
+    required = ".".join(map(str, kernel.SQLITE_VERSION_MIN))
     if numbers(found) < kernel.SQLITE_VERSION_MIN:
         yield Finding(
             "sqlite",
             "fail",
             f"SQLite {found} may corrupt a write-ahead log when two connections write or "
-            f"checkpoint at the same moment; mended in {wanted}",
+            f"checkpoint at the same time; fixed in {required}",
             "pip install --upgrade apsw",
             facts,
         )
@@ -111,7 +111,7 @@ def spark(patient: Patient) -> Iterator[Finding]:
         )
     if not patient.start_spark:
         yield Finding(
-            "spark", "ok", f"pyspark {found} is installed; `--spark` starts it for real", "", facts
+            "spark", "ok", f"pyspark {found} is installed; `--spark` starts it", "", facts
         )
         return
     yield _spark_runs(patient, facts)
@@ -130,7 +130,7 @@ def server(_patient: Patient) -> Iterator[Finding]:
     reason = unsupported_reason()
     facts: dict[str, object] = {"uvicorn": found, "fast_front": reason is None}
     if reason is None:
-        yield Finding("server", "ok", f"uvicorn {found}, with the fast front", "", facts)
+        yield Finding("server", "ok", f"uvicorn {found}, with the fast front end", "", facts)
     else:
         yield Finding(
             "server",
@@ -187,12 +187,12 @@ def file_system(patient: Patient) -> Iterator[Finding]:
 
 
 def fsync(patient: Patient) -> Iterator[Finding]:
-    """A figure, never a judgement: what one durable commit costs at least on this volume."""
+    """Measure the cost of a durable commit on this volume; never fails."""
     place = existing(patient.root)
     if not os.access(place, os.W_OK):
         place = Path(tempfile.gettempdir())
     times_ms = []
-    # The file has no name on Linux, so that nothing is left behind however this ends.
+    # The file has no name on Linux, so nothing remains however this ends.
     with tempfile.TemporaryFile(dir=place, buffering=0) as file:
         for _ in range(limits.DOCTOR_FSYNC_ROUNDS):
             file.write(b"\0" * 4096)
@@ -205,7 +205,7 @@ def fsync(patient: Patient) -> Iterator[Finding]:
 
 
 def existing(root: Path | None) -> Path:
-    """The root, or the nearest folder above it that exists: the volume it is or will be on."""
+    """Return the root, or the nearest folder above it that exists."""
     place = Path.cwd() if root is None else root.absolute()
     while not place.is_dir():
         place = place.parent
@@ -213,7 +213,7 @@ def existing(root: Path | None) -> Path:
 
 
 def installed(package: str) -> str | None:
-    """The version of a package, without importing it."""
+    """Return the version of a package, without importing it."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -221,13 +221,13 @@ def installed(package: str) -> str | None:
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """(3, 54, 1) of "3.54.1"; a suffix like "rc1" ends the list."""
+    """Parse "3.54.1" as (3, 54, 1); a suffix like "rc1" ends the tuple."""
     found = re.match(r"\d+(\.\d+)*", version)
     return tuple(int(part) for part in found.group().split(".")) if found else ()
 
 
 def _mount_kind(place: Path) -> str | None:
-    """The type of the file system that `place` is on, as Linux lists its mounts."""
+    """Return the type of the file system of `place`, from the mounts that Linux lists."""
     try:
         lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -236,7 +236,7 @@ def _mount_kind(place: Path) -> str | None:
     for line in lines:
         left, _, right = line.partition(" - ")
         point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), left.split()[4])
-        # A later mount on the same point covers the earlier one.
+        # A later mount on the same point hides the earlier one.
         if place.resolve().is_relative_to(point) and len(point) >= best[0]:
             best = (len(point), right.split()[0])
     return best[1]

@@ -1,7 +1,4 @@
-"""Checks of a store's folder: settings, permissions, locks, logs, leftovers.
-
-Checks of what a store holds: its databases, and the object store that its settings name.
-"""
+"""Checks of a store: settings, permissions, locks, logs, leftovers, databases, object store."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ if TYPE_CHECKING:
 
 
 _LEFTOVER_AGE_S: Final = 3_600.0
-"""A temporary file younger than this may belong to somebody who is still writing it."""
+"""A younger temporary file may belong to a process that is still writing it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +42,10 @@ class Entry:
 
 
 def store(patient: Patient) -> Iterator[Finding]:
-    """Whether there is a store at all; the other checks of this module keep quiet when not."""
+    """Check that there is a store; without one the other checks of this module are skipped."""
     root = patient.root
     if root is None:
-        yield Finding("store", "skip", "no ROOT was given: only the machine is examined")
+        yield Finding("store", "skip", "no ROOT given: only the machine is checked")
     elif not root.exists():
         yield Finding(
             "store",
@@ -70,7 +67,7 @@ def store(patient: Patient) -> Iterator[Finding]:
 
 
 def settings(patient: Patient) -> Iterator[Finding]:
-    """An error is raised, and becomes the finding with the hint that mends it."""
+    """Check the settings; an error becomes the finding, with its hint."""
     loaded = load(patient.root, environ=patient.environ, flags=patient.flags)
     changed = {name: str(source) for name, source in loaded.sources.items()}
     message = f"{len(changed)} are set, the rest are defaults" if changed else "all are defaults"
@@ -139,7 +136,7 @@ def locks(patient: Patient) -> Iterator[Finding]:
 
 
 def logs(patient: Patient) -> Iterator[Finding]:
-    """A large write-ahead log means that a reader never ends or that no checkpoint ran."""
+    """Check the size of write-ahead logs: a large one means an endless reader or no checkpoint."""
     if (root := present(patient)) is None or patient.settings is None:
         return
     degraded = patient.settings.health.wal_degraded_bytes
@@ -177,8 +174,8 @@ def leftovers(patient: Patient) -> Iterator[Finding]:
         entry for entry in walk(root) if not entry.is_folder and ".replaced-" in entry.path.name
     ]
     for entries, what in (
-        (found, "left by writers that were stopped; they hold nothing that was acknowledged"),
-        (replaced, "kept by a restore; delete them once the restored store has proved itself"),
+        (found, "left by processes that were stopped; they contain nothing that was acknowledged"),
+        (replaced, "kept by a restore; delete them once you trust the restored store"),
     ):
         if entries:
             total = sum(entry.status.st_size for entry in entries)
@@ -195,7 +192,7 @@ def leftovers(patient: Patient) -> Iterator[Finding]:
 
 
 def is_temporary(path: Path) -> bool:
-    """Whether a writer of this package makes files of that name only while it writes them."""
+    """Return True if only a writer in progress makes files of that name."""
     name = path.name
     return (
         name.endswith((".partial", ".restoring", ".tmp"))
@@ -205,12 +202,12 @@ def is_temporary(path: Path) -> bool:
 
 
 def present(patient: Patient) -> Path | None:
-    """The root if there is a folder to look into."""
+    """Return the root if it is a folder."""
     return patient.root if patient.root is not None and patient.root.is_dir() else None
 
 
 def walk(root: Path) -> Iterator[Entry]:
-    """The root and what is below it, up to a limit; links are not followed."""
+    """Return the root and the entries below it, up to a limit; links are not followed."""
     yield Entry(root, root.lstat())
     seen, folders = 1, [root]
     while folders:
@@ -221,7 +218,7 @@ def walk(root: Path) -> Iterator[Entry]:
                 try:
                     status = item.stat(follow_symlinks=False)
                 except FileNotFoundError:
-                    # A store in use makes and removes files all the time.
+                    # A store in use creates and removes files all the time.
                     continue
                 seen += 1
                 path = Path(item.path)
@@ -241,7 +238,7 @@ def quoted(path: Path) -> str:
 
 
 def databases(patient: Patient) -> Iterator[Finding]:
-    """Opens each database for reading; whether all its pages are sound is for `fourfold verify`."""
+    """Open each database for reading; `fourfold verify` checks all pages."""
     if (root := present(patient)) is None:
         return
     sound = 0
@@ -253,7 +250,7 @@ def databases(patient: Patient) -> Iterator[Finding]:
         sound += finding.status == "ok"
         yield finding
     if not sound:
-        yield Finding("databases", "ok", "the store has none that can be opened yet")
+        yield Finding("databases", "ok", "the store has no database yet")
 
 
 def _database(path: Path, name: str) -> Finding:
@@ -277,12 +274,12 @@ def _database(path: Path, name: str) -> Finding:
 
 
 def objects(patient: Patient) -> Iterator[Finding]:
-    """Writes and removes one small object, to see that conditional writes are honoured."""
+    """Write and delete one small object, to check conditional writes."""
     if (root := present(patient)) is None or patient.settings is None:
         return
     url = objects_url(root, patient.settings)
     if url == str(root / "objects") and not (root / "objects").exists():
-        yield Finding("objects", "ok", "the folder for objects is made when it is first needed")
+        yield Finding("objects", "ok", "the folder for objects is created on first use")
         return
     with objects_of(root, patient.settings) as store:
         found = check_conditional_writes(store)

@@ -1,6 +1,6 @@
-"""`fourfold space`: documents with branches and time travel, from the command line.
+"""`fourfold space`: commands on documents.
 
-Every command takes ROOT and DID first, then what it works on.
+Every command takes ROOT and DID first, then its own arguments.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fourfold.cli.space import blobs, branches, documents, maintenance
 SECTIONS: Final[Sections] = (
     ("Spaces", ("create", "list", "verify", "maintain", "gc")),
     ("Change documents", ("set", "patch", "delete", "revert")),
-    ("Read, now or then", ("get", "ids", "log", "history", "diff")),
+    ("Read, now or in the past", ("get", "ids", "log", "history", "diff")),
     ("Branches", ("branch", "merge")),
     ("Bytes", ("blob",)),
     ("Move a space", ("export", "import", "carry")),
@@ -29,8 +29,8 @@ Examples:
       '{"op": "replace", "path": "/title", "value": "Hello, world"}'
   fourfold space get ROOT did:web:shop.example note --at 1
 
-With FOURFOLD_ROOT set, ROOT may be left out. A point in history (--at) is a
-seq or a time. Every command takes --json and --traceback.
+With FOURFOLD_ROOT set, you may omit ROOT. --at takes a seq or a time.
+Every command takes --json and --traceback.
 """
 
 
@@ -41,10 +41,10 @@ seq or a time. Every command takes --json and --traceback.
     epilog=_EPILOG,
 )
 def command() -> None:
-    """Documents: set, patch, branch, merge, look back.
+    """Documents: set, patch, branch, merge, time travel.
 
     A space is a set of documents with their whole history, in one file of the store ROOT. Its name
-    is a DID. An entity is a JSON object under an ID; every change is a commit with a seq.
+    is a DID. An entity is a JSON object with an ID; every change is a commit with a seq.
     """
 
 

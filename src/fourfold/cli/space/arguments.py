@@ -1,7 +1,4 @@
-"""What the commands on a space share: ROOT and DID, `--branch`, `--at`, and JSON as an argument.
-
-How documents, branches and commits look to people.
-"""
+"""Arguments that commands on a space share, and formatting of documents, branches and commits."""
 
 from __future__ import annotations
 
@@ -30,24 +27,23 @@ _ROOT_VARIABLE: Final = "FOURFOLD_ROOT"
 class RootMayBeLeftOut(click.Command):
     """A command whose first two arguments are ROOT and DID.
 
-    A DID is easily told from a folder. So when the first argument is one, ROOT was left out, and
-    FOURFOLD_ROOT stands in for it, also though other arguments follow.
+    If the first argument is a DID, ROOT was omitted and defaults to FOURFOLD_ROOT.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        given, _, _ = self.make_parser(ctx).parse_args(list(args))
-        if str(given.get("root") or "").startswith("did:"):
+        values, _, _ = self.make_parser(ctx).parse_args(list(args))
+        if str(values.get("root") or "").startswith("did:"):
             root = os.environ.get(_ROOT_VARIABLE)
             if not root:
                 raise click.UsageError(
-                    f"ROOT, the folder of the store, is missing before {given['root']}.", ctx
+                    f"ROOT, the folder of the store, is missing before {values['root']}.", ctx
                 )
             args = [str(Path(root).absolute()), *args]
         return super().parse_args(ctx, args)
 
 
 def space_arguments(name: str) -> Callable[[Callable[..., None]], click.Command]:
-    """A command that takes ROOT and DID, and then its own arguments."""
+    """Decorate a command that takes ROOT and DID, and then its own arguments."""
 
     def decorate(function: Callable[..., None]) -> click.Command:
         with_did = click.argument("did")(function)
@@ -59,7 +55,7 @@ def space_arguments(name: str) -> Callable[[Callable[..., None]], click.Command]
 def space_command(
     name: str, *, writes: bool = False
 ) -> Callable[[Callable[..., None]], click.Command]:
-    """A command on a space that exists; its function gets an `Output` and the `Space`."""
+    """Decorate a command on an existing space; its function gets an `Output` and the `Space`."""
 
     def decorate(function: Callable[..., None]) -> click.Command:
         @functools.wraps(function)
@@ -74,8 +70,9 @@ def space_command(
 
 @contextmanager
 def existing_space(root: Path, did: str, *, writes: bool) -> Iterator[Space]:
-    """The space, opened for reading beside a writer, or for writing. None is ever made here: a
-    misspelt DID is an error.
+    """Open a space for reading or for writing; reading works while another process writes.
+
+    Never creates a space: a misspelt DID is an error.
     """
     check_did(did)
     with open_store(root, mode="r") as store:
@@ -90,7 +87,7 @@ def existing_space(root: Path, did: str, *, writes: bool) -> Iterator[Space]:
 
 
 class PointInHistory(click.ParamType):  # type: ignore[type-arg]
-    """A seq, or a time in ISO 8601; without a time zone it is UTC, as times are shown."""
+    """A seq, or a time in ISO 8601; without a time zone it is UTC, as in the output."""
 
     name = "SEQ|TIME"
 
@@ -99,7 +96,7 @@ class PointInHistory(click.ParamType):  # type: ignore[type-arg]
     ) -> int | datetime:
         if isinstance(value, int | datetime):
             return value
-        # Digits alone are a seq, though ISO 8601 would read eight of them as a day.
+        # Digits alone are a seq, though ISO 8601 would parse eight of them as a date.
         if str(value).isdecimal() and len(str(value)) < 20:
             return int(value)
         try:
@@ -121,12 +118,16 @@ def branch_option(help_text: str) -> Decorator:
 
 def limit_option(default: int) -> Decorator:
     return click.option(
-        "--limit", type=click.IntRange(min=1), default=default, show_default=True, help="At most."
+        "--limit",
+        type=click.IntRange(min=1),
+        default=default,
+        show_default=True,
+        help="Maximum number of rows.",
     )
 
 
 def json_argument(text: str, what: str) -> Any:
-    """JSON from the command line, from a file (`@FILE`) or from stdin (`-`)."""
+    """Parse JSON from the command line, from a file (`@FILE`) or from stdin (`-`)."""
     if text == "-":
         where, data = "stdin", sys.stdin.buffer.read()
     elif text.startswith("@"):
@@ -135,7 +136,7 @@ def json_argument(text: str, what: str) -> Any:
         where, data = what, text.encode("utf-8", "surrogateescape")
     try:
         value = msgspec.json.decode(data)
-        # Numbers stay text here: only the keys are looked at.
+        # Numbers stay text: only the keys are checked.
         json.loads(data, object_pairs_hook=_check_keys, parse_int=str, parse_float=str)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(
@@ -144,13 +145,13 @@ def json_argument(text: str, what: str) -> Any:
         ) from error
     except _DuplicateKey as error:
         raise InvalidInput(
-            f"{where}: duplicate key {error.args[0]!r}", hint="Give every key of an object once."
+            f"{where}: duplicate key {error.args[0]!r}", hint="Remove the duplicate."
         ) from None
     return value
 
 
 class _DuplicateKey(Exception):
-    """A key that an object has twice."""
+    """An object has the same key twice."""
 
 
 def _check_keys(pairs: list[tuple[str, Any]]) -> None:
@@ -162,7 +163,7 @@ def _check_keys(pairs: list[tuple[str, Any]]) -> None:
 
 
 def _lone_surrogate(data: bytes) -> str | None:
-    """Return what is wrong with JSON that escapes half of a surrogate pair; None if none does."""
+    """Return what is wrong with JSON that escapes half of a surrogate pair, or None."""
     try:
         json.dumps(json.loads(data), ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
@@ -174,11 +175,11 @@ def _lone_surrogate(data: bytes) -> str | None:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """A file that gets its name when it is whole and on the disk."""
+    """Open a new file that appears under its name once it is complete and on disk."""
     if path.exists():
-        raise AlreadyExists(f"{path} exists already", hint="Name a file that does not exist yet.")
+        raise AlreadyExists(f"{path} exists already", hint="Pass a file that does not exist yet.")
     if not path.parent.is_dir():
-        raise NotFound(f"{path.parent}: there is no such folder", hint="Make it first.")
+        raise NotFound(f"{path.parent}: there is no such folder", hint="Create it first.")
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         with partial.open("wb") as file:
@@ -206,8 +207,9 @@ _OPERATIONS_SHOWN: Final = 3
 
 
 def pretty(value: Any) -> str:
-    """JSON over several lines, in its own letters. What a terminal would not print is escaped as
-    JSON escapes it, so that the text stays JSON.
+    """Format JSON over several lines.
+
+    Unprintable characters are escaped as in JSON, so that the text stays valid JSON.
     """
     text = json.dumps(value, indent=2, ensure_ascii=False)
     return "".join(
@@ -216,7 +218,7 @@ def pretty(value: Any) -> str:
 
 
 def compact(value: Any, width: int = _WIDTH) -> str:
-    """JSON on one line, cut where it becomes too long for a table."""
+    """Format JSON on one line, truncated to `width`."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= width else f"{text[: width - 3]}..."
 
@@ -226,12 +228,12 @@ def branch_name(name: str | None) -> str:
 
 
 def on_branch(name: str) -> str:
-    """ " on draft"; nothing for the default branch."""
+    """Return " on draft", or nothing for the default branch."""
     return f" on {name}" if name else ""
 
 
 def change(revision: Revision) -> str:
-    """What a revision did, in one line."""
+    """Describe a revision in one line."""
     if revision.op == "set":
         return compact(revision.data)
     if revision.op == "patch":
@@ -240,7 +242,7 @@ def change(revision: Revision) -> str:
 
 
 def patch_line(patch: Mapping[str, Any]) -> str:
-    """`replace /title "b"`: a patch as it would be read out."""
+    """Format a patch: `replace /title "b"`."""
     words = [str(patch["op"])]
     if patch["op"] == "move":
         words += [where(patch["from"]), "->"]
@@ -253,12 +255,12 @@ def patch_line(patch: Mapping[str, Any]) -> str:
 
 
 def where(pointer: str) -> str:
-    """A JSON pointer; the whole document has an empty one, which nobody would see."""
+    """Format a JSON pointer; the empty pointer of the whole document is made visible."""
     return pointer or "(all)"
 
 
 def request_line(original: Mapping[str, Any]) -> str:
-    """What a commit was asked to do, in one line."""
+    """Describe the request of a commit in one line."""
     command = original.get("cmd")
     if command == "branch/create":
         parent = branch_name(original.get("parent"))
@@ -272,6 +274,6 @@ def request_line(original: Mapping[str, Any]) -> str:
 
 
 def operations_line(operations: Sequence[Mapping[str, Any]]) -> str:
-    shown = [f"{each['op']} {each['id']}" for each in operations[:_OPERATIONS_SHOWN]]
+    shown = [f"{operation['op']} {operation['id']}" for operation in operations[:_OPERATIONS_SHOWN]]
     more = len(operations) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")

@@ -1,4 +1,4 @@
-"""`fourfold space blob`: bytes by their content, beside the documents that name them."""
+"""`fourfold space blob`: content-addressed bytes of a space."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def blob() -> None:
 
 @space_command("put", writes=True)
 @click.argument("file")
-@click.option("--content-type", metavar="TYPE", help="For example image/png.")
+@click.option("--content-type", metavar="TYPE", help="Content type, for example image/png.")
 @click.option(
     "--metadata",
     metavar="JSON",
-    help="What the entity urn:blob-meta:<hash> shall say, in the same commit: JSON or @FILE.",
+    help="Value of the entity urn:blob-meta:<hash>, written in the same commit: JSON or @FILE.",
 )
-@branch_option("The branch of the metadata; the default branch if not given.")
+@branch_option("Branch of the metadata; default: the default branch.")
 def put(
     out: Output,
     space: Space,
@@ -64,13 +64,13 @@ def put(
 @click.option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write this new file, which appears when it is complete; stdout if not given.",
+    help="Write to this new file, which appears when it is complete; default: stdout.",
 )
 def get(out: Output, space: Space, hash: str, *, output: Path | None) -> None:  # noqa: A002
-    """Fetch the bytes of the blob HASH, verified."""
+    """Read and verify the blob HASH."""
     if output is None:
         if out.as_json:
-            raise InvalidInput("--json needs --output FILE: without a file, stdout holds the bytes")
+            raise InvalidInput("--json requires --output FILE: stdout contains the bytes")
         sys.stdout.buffer.write(space.blobs.get(hash))
         return
     with new_file(output) as file:
@@ -87,11 +87,11 @@ def list_blobs(out: Output, space: Space) -> None:
     """List the blobs of the space."""
     found = [space.blobs.stat(name) for name in space.blobs.ids()]
     if out.as_json:
-        out.document({"blobs": [msgspec.to_builtins(each) for each in found]})
+        out.document({"blobs": [msgspec.to_builtins(row) for row in found]})
     elif found:
         out.table(
             ("hash", "size", "type"),
-            [(each.hash, size(each.size), each.content_type) for each in found],
+            [(row.hash, size(row.size), row.content_type) for row in found],
         )
     else:
         out.line("no blobs yet")

@@ -1,7 +1,4 @@
-"""`fourfold space branch`: lines of history beside the default one.
-
-`fourfold space diff`, `revert` and `merge`: two states, and how one becomes the other.
-"""
+"""`fourfold space branch`, `diff`, `revert` and `merge`."""
 
 from __future__ import annotations
 
@@ -53,11 +50,11 @@ def branch() -> None:
     "--parent",
     default="",
     metavar="NAME",
-    help="What to branch from; the default branch if not given.",
+    help="Parent branch; default: the default branch.",
 )
-@at_option("Branch from how the parent was at this seq, or at this time; now if not given.")
+@at_option("Branch from the parent at this seq or time; default: now.")
 def create(out: Output, space: Space, name: str, parent: str, at: int | datetime | None) -> None:
-    """Create the branch NAME. It costs nothing, whatever the size of the space."""
+    """Create the branch NAME. It copies nothing, however large the space is."""
     made = space.branches.create(name, parent, at)
     _show(
         out,
@@ -69,38 +66,38 @@ def create(out: Output, space: Space, name: str, parent: str, at: int | datetime
 @space_command("delete", writes=True)
 @click.argument("name")
 def delete(out: Output, space: Space, name: str) -> None:
-    """End the branch NAME: it stays readable, and nobody can write it any more."""
+    """Delete the branch NAME: it stays readable, but accepts no more commits."""
     ended = space.branches.delete(name)
     _show(out, ended, f"deleted branch {ended.name}; it can still be read")
 
 
 @space_command("list")
-@click.option("--deleted", is_flag=True, help="Also those that were deleted.")
+@click.option("--deleted", is_flag=True, help="Include deleted branches.")
 def list_branches(out: Output, space: Space, *, deleted: bool) -> None:
-    """List the branches, in the order of making."""
-    found = space.branches.list(deleted=deleted)
+    """List the branches in order of creation."""
+    branches = space.branches.list(deleted=deleted)
     if out.as_json:
-        out.document({"branches": [msgspec.to_builtins(each) for each in found]})
+        out.document({"branches": [msgspec.to_builtins(row) for row in branches]})
         return
     out.table(
         ("branch", "parent", "fork", "created", "head", "status"),
         [
             (
-                branch_name(each.name),
-                "" if each.fork_seq is None else branch_name(each.parent),
-                each.fork_seq,
-                each.created_seq,
-                each.head_seq,
-                each.status,
+                branch_name(row.name),
+                "" if row.fork_seq is None else branch_name(row.parent),
+                row.fork_seq,
+                row.created_seq,
+                row.head_seq,
+                row.status,
             )
-            for each in found
+            for row in branches
         ],
     )
 
 
-def _show(out: Output, made: Branch, text: str) -> None:
+def _show(out: Output, branch: Branch, text: str) -> None:
     if out.as_json:
-        out.document(msgspec.to_builtins(made))
+        out.document(msgspec.to_builtins(branch))
     else:
         out.line(text)
 
@@ -113,39 +110,39 @@ At = int | datetime | None
 
 
 @space_command("diff")
-@branch_option("The branch to start from; the default branch if not given.")
-@at_option("Start from this seq, or from this time; now if not given.")
-@click.option(
-    "--to-branch", metavar="NAME", help="The branch to compare with; if not given, the same."
-)
-@at_option("Compare with this seq, or with this time; now if not given.", "--to-at")
+@branch_option("Branch to start from; default: the default branch.")
+@at_option("Start from this seq or time; default: now.")
+@click.option("--to-branch", metavar="NAME", help="Branch to compare with; default: the same.")
+@at_option("Compare with this seq or time; default: now.", "--to-at")
 def diff(
     out: Output, space: Space, *, branch: str, at: At, to_branch: str | None, to_at: At
 ) -> None:
-    """Show what differs between two points: what makes the first look like the second.
+    """Show the changes that turn one state into another.
 
-    --at 3 shows what changed since seq 3, --to-branch draft what is different on a branch.
+    --at 3 shows the changes since seq 3, --to-branch draft the differences on a branch.
     """
     other = branch if to_branch is None else to_branch
     if at is None and to_branch is None and to_at is None:
         raise InvalidInput(
             f"both points are {branch_name(branch)} now, so nothing can differ",
-            hint="Say what to compare: --at SEQ, --to-branch NAME or --to-at SEQ.",
+            hint="Pass --at SEQ, --to-branch NAME or --to-at SEQ.",
         )
-    found = space.branches.diff(branch, other, at, to_at)
+    difference = space.branches.diff(branch, other, at, to_at)
     if out.as_json:
         out.document(
             {
-                "a": found.a._asdict(),
-                "b": found.b._asdict(),
-                "base": found.base._asdict(),
-                "changes": [msgspec.to_builtins(each) for each in found],
+                "a": difference.a._asdict(),
+                "b": difference.b._asdict(),
+                "base": difference.base._asdict(),
+                "changes": [msgspec.to_builtins(change) for change in difference],
             }
         )
         return
-    out.line(f"from {_point(found.a)} to {_point(found.b)}: {_differing(len(found))}")
-    for each in found:
-        for text in _change_lines(found, each):
+    out.line(
+        f"from {_point(difference.a)} to {_point(difference.b)}: {_differing(len(difference))}"
+    )
+    for change in difference:
+        for text in _change_lines(difference, change):
             out.line(text)
 
 
@@ -155,10 +152,10 @@ def _differing(count: int) -> str:
     return "1 entity differs" if count == 1 else f"{count} entities differ"
 
 
-def _change_lines(found: Difference, change: Change) -> list[str]:
+def _change_lines(difference: Difference, change: Change) -> list[str]:
     side = ""
-    if found.a.branch != found.b.branch:
-        named = {"a": found.a.branch, "b": found.b.branch}
+    if difference.a.branch != difference.b.branch:
+        named = {"a": difference.a.branch, "b": difference.b.branch}
         moved = "both" if change.changed_on == "both" else branch_name(named[change.changed_on])
         side = f"   (changed on {moved})"
     if change.patches is not None:
@@ -171,38 +168,38 @@ def _change_lines(found: Difference, change: Change) -> list[str]:
 
 @space_command("revert", writes=True)
 @click.argument("ids", nargs=-1, metavar="[ID]...")
-@at_option("The seq, or the time, to go back to.", required=True)
-@branch_option("The branch to change; the default branch if not given.")
+@at_option("Seq or time to return to.", required=True)
+@branch_option("Branch to change; default: the default branch.")
 def revert(out: Output, space: Space, ids: tuple[str, ...], *, at: At, branch: str) -> None:
-    """Bring back how everything was at a point, or only the entities ID.
+    """Restore the state at a seq or time, of all entities or only of ID.
 
-    This is a new commit; what happened in between stays in the history, and can be brought back.
+    This writes a new commit; the changes in between stay in the history.
     """
     for entity in ids:
         if space.read(entity, branch) is None:
             raise NotFound(
                 f"{entity!r} was never written{on_branch(branch)}",
-                hint="`fourfold space ids` names every entity.",
+                hint="List all entities: `fourfold space ids`.",
             )
-    found = space.diff(branch, None, at)
-    operations = [each.operation for each in found if not ids or each.id in ids]
+    difference = space.diff(branch, None, at)
+    operations = [change.operation for change in difference if not ids or change.id in ids]
     seq = space.transact(operations, branch=branch).seq if operations else None
     if out.as_json:
         out.document(
             {
                 "did": space.did,
                 "branch": branch,
-                "to": found.b.seq,
+                "to": difference.b.seq,
                 "operations": operations,
                 "seq": seq,
             }
         )
     elif seq is None:
         what = ", ".join(ids) or "everything"
-        out.line(f"nothing to do{on_branch(branch)}: {what} is as it was at seq {found.b.seq}")
+        out.line(f"nothing to do{on_branch(branch)}: {what} is as it was at seq {difference.b.seq}")
     else:
         out.line(
-            f"seq {seq}: back to seq {found.b.seq}{on_branch(branch)}: "
+            f"seq {seq}: back to seq {difference.b.seq}{on_branch(branch)}: "
             f"{operations_line(operations)}"
         )
 
@@ -214,30 +211,28 @@ def revert(out: Output, space: Space, ids: tuple[str, ...], *, at: At, branch: s
     "target",
     default="",
     metavar="NAME",
-    help="The branch to write; the default branch if not given.",
+    help="Branch to write; default: the default branch.",
 )
-@click.option(
-    "--dry-run", is_flag=True, help="Only say what would be written, and where the conflicts are."
-)
+@click.option("--dry-run", is_flag=True, help="Show what would be written, and the conflicts.")
 @click.option(
     "--whole",
     is_flag=True,
-    help="Take entities as a whole: two changes of one are a conflict, also of different fields.",
+    help="Merge whole entities: changes of different fields of an entity conflict, too.",
 )
 @click.option(
     "--resolve",
     nargs=2,
     multiple=True,
     metavar="ID CHOICE",
-    help="What a conflicting entity shall be: source (theirs), target (ours), or its document; "
-    "null deletes it.",
+    help="Resolve a conflicting entity: source (theirs), target (ours), or its "
+    "document; null deletes it.",
 )
 @click.option(
     "--resolve-path",
     nargs=3,
     multiple=True,
     metavar="ID PATH CHOICE",
-    help="What one conflict shall be: source (theirs), target (ours), absent, or a JSON value.",
+    help="Resolve one conflict: source (theirs), target (ours), absent, or a JSON value.",
 )
 def merge(
     out: Output,
@@ -250,11 +245,11 @@ def merge(
     resolve: tuple[tuple[str, str], ...],
     resolve_path: tuple[tuple[str, str, str], ...],
 ) -> None:
-    """Bring what the branch SOURCE changed into another branch, as one commit.
+    """Merge the changes of the branch SOURCE into another branch, as one commit.
 
-    Entities that both changed are merged field by field; increments and appends of both sides are
-    kept. Where both changed the same field otherwise, and not alike, there is a conflict, and
-    nothing is written unless --resolve or --resolve-path says what it shall be.
+    Entities that both branches changed are merged field by field; increments and appends of both
+    sides are combined. Other different changes of the same field conflict, and nothing is written
+    unless you pass --resolve or --resolve-path.
     """
     resolutions = _resolutions(resolve, resolve_path)
     done = space.branches.merge(
@@ -278,37 +273,39 @@ _SIDES = {"source": THEIRS, "theirs": THEIRS, "target": OURS, "ours": OURS}
 def _resolutions(
     resolve: tuple[tuple[str, str], ...], resolve_path: tuple[tuple[str, str, str], ...]
 ) -> dict[Any, Any]:
-    found: dict[Any, Any] = {}
+    resolutions: dict[Any, Any] = {}
     for entity, choice in resolve:
-        if entity in found:
-            raise InvalidInput(f"the resolution of {entity!r} was given twice")
-        found[entity] = _SIDES.get(choice) or json_argument(choice, f"the resolution of {entity!r}")
+        if entity in resolutions:
+            raise InvalidInput(f"duplicate resolution of {entity!r}")
+        resolutions[entity] = _SIDES.get(choice) or json_argument(
+            choice, f"the resolution of {entity!r}"
+        )
     for entity, path, choice in resolve_path:
         where = f"the resolution of {path!r} in {entity!r}"
-        if (entity, path) in found:
-            raise InvalidInput(f"{where} was given twice")
+        if (entity, path) in resolutions:
+            raise InvalidInput(f"duplicate resolution of {path!r} in {entity!r}")
         if choice == "absent":
-            found[entity, path] = ABSENT
+            resolutions[entity, path] = ABSENT
         else:
-            found[entity, path] = _SIDES.get(choice) or json_argument(choice, where)
-    return found
+            resolutions[entity, path] = _SIDES.get(choice) or json_argument(choice, where)
+    return resolutions
 
 
 def _conflict(tried: MergeResult, conflicts: list[MergeConflict]) -> Conflict:
-    names = ", ".join(each.id for each in conflicts[:3])
+    names = ", ".join(conflict.id for conflict in conflicts[:3])
     return Conflict(
         f"{branch_name(tried.source.branch)} and {branch_name(tried.target.branch)} both changed "
         f"{names}{' and others' if len(conflicts) > 3 else ''}; nothing was written",
-        hint="Say what each shall be: --resolve ID source, --resolve ID target, "
+        hint="Resolve each conflict: --resolve ID source, --resolve ID target, "
         "--resolve ID DOCUMENT, or --resolve-path ID PATH CHOICE.",
-        details={"conflicts": [each.as_dict() for each in conflicts]},
+        details={"conflicts": [conflict.as_dict() for conflict in conflicts]},
     )
 
 
 def _show_merge(out: Output, done: MergeResult) -> None:
     names = f"{branch_name(done.source.branch)} into {branch_name(done.target.branch)}"
     if done.commit is not None:
-        what = operations_line(done.operations) or "both had made the same changes"
+        what = operations_line(done.operations) or "both branches made the same changes"
         out.line(f"seq {done.commit.seq}: merged {names}: {what}")
     elif done.conflicts:
         _show_conflicts(out, done, list(done.conflicts))
@@ -331,12 +328,15 @@ def _show_conflicts(out: Output, done: MergeResult, conflicts: list[MergeConflic
         ),
         [
             (
-                each.id,
+                conflict.id,
                 where(path),
-                *(_value(state, path) for state in (each.base, each.source, each.target)),
+                *(
+                    _value(state, path)
+                    for state in (conflict.base, conflict.source, conflict.target)
+                ),
             )
-            for each in conflicts
-            for path in each.paths
+            for conflict in conflicts
+            for path in conflict.paths
         ],
     )
 
@@ -347,7 +347,7 @@ def _merge_facts(done: MergeResult) -> dict[str, object]:
         "target": done.target._asdict(),
         "base": done.base._asdict(),
         "operations": list(done.operations),
-        "conflicts": [msgspec.to_builtins(each) for each in done.conflicts],
+        "conflicts": [msgspec.to_builtins(conflict) for conflict in done.conflicts],
         "seq": None if done.commit is None else done.commit.seq,
     }
 
@@ -357,6 +357,6 @@ def _point(point: Point) -> str:
 
 
 def _value(state: State | None, path: str) -> str:
-    """What a side of a conflict has at its path, as a table shows it."""
+    """Format one side of a conflict for a table."""
     found = lookup(side_of(state), parse_pointer(path))
     return "(absent)" if found is ABSENT else compact(found, 30)

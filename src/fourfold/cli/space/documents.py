@@ -1,7 +1,4 @@
-"""`fourfold space get`, `ids`, `log` and `history`: states and the log behind them.
-
-`fourfold space set`, `patch` and `delete`: one operation, one commit.
-"""
+"""`fourfold space get`, `ids`, `log`, `history`, `set`, `patch` and `delete`."""
 
 from __future__ import annotations
 
@@ -29,8 +26,8 @@ from fourfold.errors import NotFound
 from fourfold.models.documents import Revision, Space
 
 At = int | datetime | None
-_branch: Final = branch_option("The branch to read; the default branch if not given.")
-_at: Final = at_option("Read as of this seq, or as of this time.")
+_branch: Final = branch_option("Branch to read; default: the default branch.")
+_at: Final = at_option("Read as of this seq or time.")
 
 
 @space_command("get")
@@ -43,7 +40,7 @@ def get(out: Output, space: Space, entity: str, branch: str, at: At) -> None:
     if state is None:
         raise NotFound(
             f"{entity!r} was never written{on_branch(branch)}{_as_of(at)}",
-            hint="`fourfold space ids` names every entity.",
+            hint="List all entities: `fourfold space ids`.",
         )
     if state.document is None:
         raise NotFound(
@@ -60,14 +57,14 @@ def get(out: Output, space: Space, entity: str, branch: str, at: At) -> None:
 @space_command("ids")
 @_branch
 @_at
-@click.option("--prefix", default="", metavar="TEXT", help="Only ids that begin with this.")
-@click.option("--after", default="", metavar="ID", help="Begin after this id.")
-@click.option("--limit", type=click.IntRange(min=1), help="At most.")
+@click.option("--prefix", default="", metavar="TEXT", help="Only ids that start with this.")
+@click.option("--after", default="", metavar="ID", help="Start after this id.")
+@click.option("--limit", type=click.IntRange(min=1), help="Maximum number of ids.")
 def ids(  # noqa: PLR0917
     out: Output, space: Space, branch: str, at: At, prefix: str, after: str, limit: int | None
 ) -> None:
     """List the entities that exist, now or at a point in the past, sorted."""
-    # One more than asked for tells whether there are more.
+    # Request one more, to see if there are more.
     more = None if limit is None else limit + 1
     found = space.ids(branch, at, prefix=prefix, after=after, limit=more)
     shown = found[:limit]
@@ -84,7 +81,7 @@ def ids(  # noqa: PLR0917
     "--after",
     type=click.IntRange(min=0),
     metavar="SEQ",
-    help="Begin after this seq; without it, the newest commits are shown.",
+    help="Start after this seq; default: show the newest commits.",
 )
 @limit_option(50)
 def log(out: Output, space: Space, after: int | None, limit: int) -> None:
@@ -95,14 +92,19 @@ def log(out: Output, space: Space, after: int | None, limit: int) -> None:
     if out.as_json:
         following = entries[-1].seq if entries and entries[-1].seq < newest else None
         out.document(
-            {"commits": [msgspec.to_builtins(each) for each in entries], "next": following}
+            {"commits": [msgspec.to_builtins(entry) for entry in entries], "next": following}
         )
     elif entries:
         out.table(
             ("seq", "time", "branch", "change"),
             [
-                (each.seq, each.created_at, branch_name(each.branch), request_line(each.original))
-                for each in entries
+                (
+                    entry.seq,
+                    entry.created_at,
+                    branch_name(entry.branch),
+                    request_line(entry.original),
+                )
+                for entry in entries
             ],
         )
     else:
@@ -113,9 +115,9 @@ def log(out: Output, space: Space, after: int | None, limit: int) -> None:
 @click.argument("entity", metavar="ID")
 @_branch
 @click.option(
-    "--after", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Begin after this seq."
+    "--after", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Start after this seq."
 )
-@at_option("End at this seq, or at this time.")
+@at_option("End at this seq or time.")
 @limit_option(100)
 def history(
     out: Output,
@@ -127,7 +129,7 @@ def history(
     at: At,
     limit: int,
 ) -> None:
-    """List the revisions of the entity ID that a branch shows, the newest last."""
+    """List the revisions of the entity ID on a branch, the newest last."""
     found = space.history(entity, branch, after=after, at=at, limit=limit + 1)
     revisions = _whole_commits(found, limit)
     following = revisions[-1].seq if len(found) > len(revisions) else None
@@ -136,7 +138,7 @@ def history(
             {
                 "id": entity,
                 "branch": branch,
-                "revisions": [msgspec.to_builtins(each) for each in revisions],
+                "revisions": [msgspec.to_builtins(revision) for revision in revisions],
                 "next": following,
             }
         )
@@ -145,25 +147,28 @@ def history(
         beyond = f" after seq {after}" if after else ""
         raise NotFound(
             f"{entity!r} has no revisions{on_branch(branch)}{beyond}{_as_of(at)}",
-            hint="`fourfold space ids` names every entity.",
+            hint="List all entities: `fourfold space ids`.",
         )
     out.table(
         ("seq", "branch", "op", "change"),
-        [(each.seq, branch_name(each.branch), each.op, change(each)) for each in revisions],
+        [
+            (revision.seq, branch_name(revision.branch), revision.op, change(revision))
+            for revision in revisions
+        ],
     )
     if following is not None:
         out.line(f"There are more: --after {following}")
 
 
 def _whole_commits(found: Sequence[Revision], limit: int) -> Sequence[Revision]:
-    """At most `limit` rows, and no part of a commit: the next page begins with a whole one.
+    """Return at most `limit` rows without splitting a commit.
 
-    A single commit with more rows than that is shown as far as it goes.
+    A single commit with more rows is truncated.
     """
     if len(found) <= limit:
         return found
     cut = found[limit].seq
-    return [each for each in found[:limit] if each.seq != cut] or found[:limit]
+    return [row for row in found[:limit] if row.seq != cut] or found[:limit]
 
 
 def _as_of(at: At) -> str:
@@ -172,7 +177,7 @@ def _as_of(at: At) -> str:
     return f" as of seq {at}" if isinstance(at, int) else f" as of {at.isoformat()}"
 
 
-_changes_branch: Final = branch_option("The branch to write; the default branch if not given.")
+_changes_branch: Final = branch_option("Branch to write; default: the default branch.")
 _if_seq: Final = click.option(
     "--if-seq",
     type=click.IntRange(min=0),

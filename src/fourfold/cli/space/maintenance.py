@@ -1,9 +1,4 @@
-"""`fourfold space create`, `list` and `verify`: spaces as a whole.
-
-`fourfold space gc`: what a space gives up of its past, and the policy that says so.
-
-`fourfold space export`, `import` and `carry`: a whole space becomes another one.
-"""
+"""`fourfold space create`, `list`, `verify`, `maintain`, `gc`, `export`, `import` and `carry`."""
 
 from __future__ import annotations
 
@@ -29,14 +24,14 @@ history_option: Final = click.option(
     type=click.Choice(list(HISTORIES)),
     default="revisions",
     show_default=True,
-    help="How the new space keeps its history.",
+    help="Kind of history of the new space.",
 )
 
 
 @space_arguments("create")
 @history_option
 def create(out: Output, root: Path, did: str, *, history: str) -> None:
-    """Create the space DID in ROOT, and the store too if there is none."""
+    """Create the space DID in ROOT, and the store if there is none."""
     check_did(did)
     with open_store(root) as store:
         if did in store.spaces():
@@ -61,8 +56,14 @@ def list_spaces(out: Output, root: Path) -> None:
         out.table(
             ("space", "history", "seq", "branches", "size"),
             [
-                (each["did"], each["history"], each["seq"], each["branches"], size(each["bytes"]))
-                for each in spaces
+                (
+                    space["did"],
+                    space["history"],
+                    space["seq"],
+                    space["branches"],
+                    size(space["bytes"]),
+                )
+                for space in spaces
             ],
         )
     else:
@@ -81,9 +82,9 @@ def _facts(space: Space) -> dict[str, Any]:
 
 @space_command("verify")
 def verify(out: Output, space: Space) -> None:
-    """Check every commit and everything derived from it.
+    """Verify every commit and all derived data.
 
-    Nothing is changed, and the space may be in use. Exits with 8 when something is damaged.
+    Nothing is changed, and the space may be in use. Exits with 8 if something is damaged.
     """
     seq = space.seq()
     problems = space.verify()
@@ -107,25 +108,30 @@ def verify(out: Output, space: Space) -> None:
     default="all",
     show_default=True,
     metavar="all|log|NUMBER",
-    help="Which snapshots stay: all, ever fewer the older they are, or the newest of each entity.",
+    help="Snapshots to keep: all, fewer with age, or the newest of each entity.",
 )
 @click.option(
-    "--pin", "pins", multiple=True, type=int, metavar="SEQ", help="A seq that stays quick to read."
+    "--pin",
+    "pins",
+    multiple=True,
+    type=int,
+    metavar="SEQ",
+    help="A seq that stays fast to read; repeatable.",
 )
 def maintain(out: Output, space: Space, *, retention: str, pins: tuple[int, ...]) -> None:
-    """Make the snapshots that are missing, and drop those that are not wanted.
+    """Write missing snapshots, and drop unneeded ones.
 
-    Snapshots only make reads quick: no state changes, and every past state stays readable. A space
-    that has a policy for that is then collected; see `fourfold space gc`.
+    Snapshots only make reads fast: no state changes, and every past state stays readable. If the
+    space has a garbage collection policy, it is applied; see `fourfold space gc`.
     """
-    kept: Any = int(retention) if retention.isdecimal() else retention
-    done = space.maintain(kept, pins=pins)
+    keep: Any = int(retention) if retention.isdecimal() else retention
+    done = space.maintain(keep, pins=pins)
     if out.as_json:
         out.document({"did": space.did, **msgspec.to_builtins(done)})
     else:
         out.line(f"{counted(done.made, 'snapshot')} made, {done.dropped} dropped")
         if done.collected is not None:
-            out.line(f"{size(done.collected.bytes)} given up below seq {done.collected.horizon}")
+            out.line(f"{size(done.collected.bytes)} truncated below seq {done.collected.horizon}")
 
 
 _SHOWN: Final = {
@@ -143,65 +149,69 @@ _SHOWN: Final = {
     "--keep",
     multiple=True,
     type=KeepOption("seqs"),
-    help="History that stays: the newest seqs, or time.",
+    help="History to keep: the newest seqs, or an age; repeatable.",
 )
-@click.option("--pin", "pins", multiple=True, type=int, metavar="SEQ", help="A seq that stays.")
+@click.option(
+    "--pin", "pins", multiple=True, type=int, metavar="SEQ", help="A seq to keep; repeatable."
+)
 @click.option(
     "--snapshots",
     metavar="all|log|NUMBER",
-    help="Which snapshots stay; see `fourfold space maintain`.",
+    help="Snapshots to keep; see `fourfold space maintain`.",
 )
-@click.option("--keep-requests", is_flag=True, help="Leave the texts of old requests as they are.")
-@click.option("--blobs", is_flag=True, help="Also blobs that nothing mentions any more.")
-@click.option("--blob-age", type=Age(), help="Blobs younger than this stay; 1d if not given.")
-@click.option("--save", is_flag=True, help="Keep these options as the policy of the space.")
-@click.option("--off", is_flag=True, help="Forget the policy of the space; collect nothing.")
-@click.option("--dry-run", is_flag=True, help="Only say what would go.")
-def gc(out: Output, root: Path, did: str, **given: Any) -> None:
-    """Give up old history, by these options or by the policy of the space.
+@click.option("--keep-requests", is_flag=True, help="Keep the texts of old requests.")
+@click.option("--blobs", is_flag=True, help="Also delete unreferenced blobs.")
+@click.option("--blob-age", type=Age(), help="Keep blobs younger than this; default: 1d.")
+@click.option("--save", is_flag=True, help="Store these options as the policy of the space.")
+@click.option("--off", is_flag=True, help="Remove the policy of the space; collect nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted.")
+def gc(out: Output, root: Path, did: str, **options: Any) -> None:
+    """Truncate old history, by these options or by the policy of the space.
 
-    Below the new horizon only forks, bases of merges and pinned seqs stay readable; all other reads
-    there are refused. It cannot be undone, so try --dry-run first: it changes nothing. Without a
-    policy of its own, a space gives up nothing unless you say so here.
+    Below the new horizon only forks, merge bases and pinned seqs stay readable; all other reads
+    there are refused. This cannot be undone, so try --dry-run first. Without options or a policy,
+    nothing is deleted.
     """
-    policy = _policy(given)
-    if given["off"] and (policy is not None or given["save"] or given["dry_run"]):
-        raise InvalidInput("--off goes alone")
-    if given["save"] and (policy is None or given["dry_run"]):
-        raise InvalidInput("--save needs options to keep, and does not go with --dry-run")
-    with existing_space(root, did, writes=not given["dry_run"]) as space:
-        if given["off"]:
+    policy = _policy(options)
+    if options["off"] and (policy is not None or options["save"] or options["dry_run"]):
+        raise InvalidInput("--off cannot be combined with other options")
+    if options["save"] and (policy is None or options["dry_run"]):
+        raise InvalidInput(
+            "--save requires options to store, and cannot be combined with --dry-run"
+        )
+    with existing_space(root, did, writes=not options["dry_run"]) as space:
+        if options["off"]:
             space.set_gc_policy(None)
-            _say(out, space, None)
+            _show_gc(out, space, None)
             return
-        if given["save"]:
+        if options["save"]:
             space.set_gc_policy(policy)
-        _say(out, space, space.gc(policy, dry_run=given["dry_run"]))
+        _show_gc(out, space, space.gc(policy, dry_run=options["dry_run"]))
 
 
-def _policy(given: dict[str, Any]) -> GcPolicy | None:
-    """The policy that the options describe; None when there are none."""
+def _policy(options: dict[str, Any]) -> GcPolicy | None:
+    """Return the policy that the options describe, or None."""
     fields: dict[str, Any] = {}
-    for kept in given["keep"]:
-        name = "keep_seqs" if isinstance(kept, int) else "keep_seconds"
+    for bound in options["keep"]:
+        name = "keep_seqs" if isinstance(bound, int) else "keep_seconds"
         if name in fields:
-            raise InvalidInput("--keep was given twice for the same kind of bound")
-        fields[name] = kept
-    if given["pins"]:
-        fields["pins"] = given["pins"]
-    if given["snapshots"] is not None:
-        text = given["snapshots"]
+            raise InvalidInput("--keep: at most one number and one age")
+        fields[name] = bound
+    if options["pins"]:
+        fields["pins"] = options["pins"]
+    if options["snapshots"] is not None:
+        text = options["snapshots"]
         fields["snapshots"] = int(text) if text.isdecimal() else text
-    if given["keep_requests"]:
+    if options["keep_requests"]:
         fields["requests"] = False
-    if given["blobs"]:
+    if options["blobs"]:
         fields["blobs"] = True
-    if given["blob_age"] is not None:
-        fields["blob_age_s"] = given["blob_age"]
+    if options["blob_age"] is not None:
+        fields["blob_age_s"] = options["blob_age"]
     return GcPolicy(**fields) if fields else None
 
 
-def _say(out: Output, space: Space, done: GcReport | None) -> None:
+def _show_gc(out: Output, space: Space, done: GcReport | None) -> None:
     policy = space.gc_policy()
     if out.as_json:
         collected = None if done is None else {**msgspec.to_builtins(done), "bytes": done.bytes}
@@ -209,15 +219,15 @@ def _say(out: Output, space: Space, done: GcReport | None) -> None:
         out.document({"did": space.did, "policy": shown, "collected": collected})
         return
     if done is None:
-        out.line(f"{space.did} gives up nothing from now on")
+        out.line(f"{space.did} has no policy any more")
         return
-    gone = [
-        f"{counted(found.count, noun)}"
+    deleted = [
+        f"{counted(removed.count, noun)}"
         for kind, noun in _SHOWN.items()
-        if (found := getattr(done, kind)).count
+        if (removed := getattr(done, kind)).count
     ]
-    verb = "would go" if done.dry_run else "gone"
-    out.line(f"{verb}: {', '.join(gone) or 'nothing'} ({size(done.bytes)})")
+    verb = "would delete" if done.dry_run else "deleted"
+    out.line(f"{verb}: {', '.join(deleted) or 'nothing'} ({size(done.bytes)})")
     below = f", and {counted(done.kept_points, 'point')} below" if done.kept_points else ""
     out.line(f"every state from seq {done.horizon} on stays readable{below}")
 
@@ -226,22 +236,20 @@ def _say(out: Output, space: Space, done: GcReport | None) -> None:
 @click.option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write this new file, which appears when it is complete; stdout if not given.",
+    help="Write to this new file, which appears when it is complete; default: stdout.",
 )
 @click.option(
     "--after",
     type=click.IntRange(min=0),
     default=0,
     metavar="SEQ",
-    help="Only the commits after this seq, to bring an earlier import up to date.",
+    help="Only commits after this seq, to update an earlier import.",
 )
 def export_space(out: Output, space: Space, output: Path | None, after: int) -> None:
-    """Write the space as lines of JSON: every commit, every branch, every blob."""
+    """Export the space as JSON lines: every commit, branch and blob."""
     if output is None:
         if out.as_json:
-            raise InvalidInput(
-                "--json needs --output FILE: without a file, stdout holds the export itself"
-            )
+            raise InvalidInput("--json requires --output FILE: stdout contains the export itself")
         for line in bundle.export(space, after=after):
             sys.stdout.buffer.write(line)
         return
@@ -261,14 +269,14 @@ def export_space(out: Output, space: Space, output: Path | None, after: int) -> 
 @click.option(
     "--history",
     type=click.Choice(list(HISTORIES)),
-    help="How the new space keeps its history; as the exported one if not given.",
+    help="Kind of history of the new space; default: that of the exported one.",
 )
 def import_space(out: Output, root: Path, did: str, file: str, *, history: str | None) -> None:
-    """Build the space DID in ROOT from the export in FILE, or from stdin if FILE is -.
+    """Create the space DID in ROOT from the export FILE, or from stdin if FILE is -.
 
-    The space is created, and the store too if there is none. Every commit gets its old seq, and at
-    the end all states are compared with those of the exported space. If it was stopped, run it
-    again: it goes on where it was.
+    Creates the space, and the store if there is none. Every commit gets its original seq, and at
+    the end all states are compared with those of the exported space. If it is interrupted, run it
+    again to resume.
     """
     check_did(did)
     with _opened(file) as lines:
@@ -283,7 +291,7 @@ def import_space(out: Output, root: Path, did: str, file: str, *, history: str |
     if out.as_json:
         out.document({"root": str(root), "did": did, **done._asdict()})
     else:
-        what = f"imported {counted(done.commits, 'commit')}" if done.commits else "nothing was new"
+        what = f"imported {counted(done.commits, 'commit')}" if done.commits else "nothing new"
         out.line(f"{did}: {what}; every state up to seq {done.seq} is that of the exported space")
 
 
@@ -292,27 +300,27 @@ def import_space(out: Output, root: Path, did: str, file: str, *, history: str |
 @click.option(
     "--history",
     type=click.Choice(list(HISTORIES)),
-    help="How the new space keeps its history; the other kind if not given.",
+    help="Kind of history of the new space; default: the other kind.",
 )
 def carry(out: Output, root: Path, did: str, to: str, *, history: str | None) -> None:
-    """Carry the space DID over into the new space TO, with the other kind of history.
+    """Copy the space DID into the new space TO, with the other kind of history.
 
-    Every state of every entity at every seq on every branch stays, and this is proved at the end.
-    DID itself is not changed. If it was stopped, run it again.
+    Every state of every entity at every seq on every branch is the same, which is verified at the
+    end. DID itself is not changed. If it is interrupted, run it again to resume.
     """
     check_did(to)
     if to == did:
         raise InvalidInput(
-            f"{did} cannot be carried over into itself", hint="Choose a new DID for TO."
+            f"{did} cannot be carried over into itself", hint="Pass a new DID as TO."
         )
     with existing_space(root, did, writes=False) as space:
         kind = space.history_kind.name
-        # A space that gave up history cannot be carried over, and then none is made for it.
+        # A space with truncated history cannot be copied, and then no new space is created.
         next(bundle.export(space))
     with open_store(root) as store:
         wanted = history or next(name for name in HISTORIES if name != kind)
         target = store.space(to, history=wanted)
-        with out.progress("carrying over") as advance:
+        with out.progress("copying") as advance:
             done = bundle.carry_over(store.space(did), target, advance)
     if out.as_json:
         out.document({"did": did, "to": to, "history": wanted, **done._asdict()})

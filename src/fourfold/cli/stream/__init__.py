@@ -1,4 +1,4 @@
-"""`fourfold stream`: append-only logs under names, from the command line."""
+"""`fourfold stream`: commands on streams."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SECTIONS: Final[Sections] = (
     ("Streams", ("create", "list", "stats", "set", "fork", "close", "delete", "sweep")),
     ("Append", ("append",)),
     ("Read", ("read", "tail", "state")),
-    ("Rules, and waiting", ("schema", "profile", "touch")),
+    ("Rules and waiting", ("schema", "profile", "touch")),
 )
 
 _EPILOG: Final = """\b
@@ -23,9 +23,9 @@ Examples:
   fourfold stream append ROOT orders --from orders.ndjson
   fourfold stream tail ROOT orders --follow
 
-A stream is read by offsets: -1 is the beginning, now is the end, and every
-read says where to go on. `fourfold serve ROOT` gives the same over HTTP, and
-ROOT may be its address: `fourfold stream list http://127.0.0.1:4437`.
+Offset -1 is the beginning, now is the end, and every read returns the next
+offset. `fourfold serve ROOT` serves the streams over HTTP, and ROOT may be
+its URL: `fourfold stream list http://127.0.0.1:4437`.
 Every command takes --json and --traceback.
 """
 
@@ -34,8 +34,8 @@ Every command takes --json and --traceback.
 def command() -> None:
     """Streams: append, read, follow, fork.
 
-    A stream is an append-only log under a name, of JSON messages or of bytes. An append that
-    returned is on disk.
+    A stream is a named append-only log of JSON messages or bytes. When an append returns, it is on
+    disk.
     """
 
 

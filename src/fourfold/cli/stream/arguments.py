@@ -1,4 +1,4 @@
-"""What the commands on streams share: ROOT or an address, and the streams that it leads to."""
+"""Arguments that commands on streams share: ROOT or a URL, and the streams there."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ Place: TypeAlias = "Streams | RemoteStreams"
 def streams_command(
     name: str, *, writes: bool = False, makes: bool = False
 ) -> Callable[[Callable[..., None]], Any]:
-    """A command on the streams of a store or of a server; its function gets an `Output` and
-    them.
-    """
+    """Decorate a command on streams; its function gets an `Output` and the streams."""
 
     def decorate(function: Callable[..., None]) -> Any:
         @functools.wraps(function)
@@ -42,7 +40,7 @@ def streams_command(
         secret = click.option(
             "--key",
             envvar="FOURFOLD_KEY",
-            help="The key of a server; better given as FOURFOLD_KEY, which no other user can see.",
+            help="Key of the server; prefer FOURFOLD_KEY, which other users cannot see.",
         )
         return command(name)(place(secret(run)))
 
@@ -51,8 +49,9 @@ def streams_command(
 
 @contextmanager
 def streams_of(root: str, key: str | None, *, writes: bool, makes: bool = False) -> Iterator[Place]:
-    """The streams of a server, where ROOT is an address, or of a store. Only a command that makes
-    a stream makes the store, too.
+    """Open the streams of a server if ROOT is a URL, or of a store.
+
+    Only a command that creates a stream creates the store.
     """
     if root.startswith(("http://", "https://")):
         from fourfold.cli.stream.remote import RemoteStreams  # noqa: PLC0415 - only paid for here
@@ -74,7 +73,7 @@ def streams_of(root: str, key: str | None, *, writes: bool, makes: bool = False)
 
 
 def facts(info: StreamInfo) -> dict[str, Any]:
-    """A stream as JSON."""
+    """Convert a stream to JSON values."""
     return {
         "name": info.name,
         "content_type": info.content_type,

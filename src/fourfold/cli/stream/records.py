@@ -1,22 +1,17 @@
-"""`fourfold stream read`, `tail`, `state`: what is in a stream, and what comes.
+"""`fourfold stream read`, `tail`, `state` and `append`.
 
-`fourfold stream append`: from the command line, from stdin, from a file of lines.
+`append` takes a body, or the lines of a file or of stdin, in batches. Empty lines are skipped.
+Every other line has two numbers: the line number, for messages, and its index among the non-empty
+lines, for the producer. A batch is limited by lines and by bytes, so that it fits into a
+transaction, unless a single line does not.
 
-The lines of a file or of stdin, as records, in batches that a stream takes at once.
+Without a producer a batch of lines is one append. With one, every line is an append, numbered by
+its index, because a sequence number identifies one append and not a range: so a later run can skip
+lines that an earlier run sent, whatever its batches were. In a folder the appends of a batch share
+a commit; over HTTP each is a request.
 
-Empty lines are left out. Every other line has two numbers: the one that an editor shows, for
-messages, and the one among the lines that are not empty, for the producer. Batches are cut by lines
-and by bytes, so that one is never more than a transaction takes, unless a single line is.
-
-Append the lines of a file to a stream.
-
-Without a producer a batch of lines is one append. With one, every line is an append of its own,
-numbered by its place among the lines, because a number stands for one append and not for a range:
-whatever the batches of an earlier run were, and wherever it was cut short, its lines are known one
-by one. In a folder the appends of a batch share a commit; over HTTP each is a request.
-
-The answer to a line that was sent before tells how far the producer is, so that what lies between
-is not even sent.
+The response to a duplicate line contains the producer's last number, so that lines up to it are not
+sent at all.
 """
 
 from __future__ import annotations
@@ -55,11 +50,15 @@ from fourfold.models.streams.validation import check_key, format_offset
 
 @streams_command("read")
 @click.argument("name")
-@click.option("--offset", default="-1", show_default=True, help="Where to begin.")
+@click.option("--offset", default="-1", show_default=True, help="Offset to start at.")
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="At most."
+    "--limit",
+    type=click.IntRange(min=1),
+    default=1000,
+    show_default=True,
+    help="Maximum number of records.",
 )
-@click.option("--routing-key", metavar="TEXT", help="Only records that were appended with it.")
+@click.option("--routing-key", metavar="TEXT", help="Only records with this routing key.")
 def read(
     out: Output,
     streams: Place,
@@ -69,26 +68,26 @@ def read(
     limit: int,
     routing_key: str | None,
 ) -> None:
-    """Print records from an offset on, one a line.
+    """Print records starting at an offset, one per line.
 
-    With --json they come with their offsets, and where to go on.
+    With --json, also print their offsets and the next offset.
     """
-    found = _chunks(streams, name, offset, limit, sought(routing_key))
+    chunks = _chunks(streams, name, offset, limit, sought(routing_key))
     if out.as_json:
-        _print_document(out, name, found, _row, ("next_offset", "up_to_date", "closed"))
+        _print_document(out, name, chunks, _row, ("next_offset", "up_to_date", "closed"))
     else:
-        for chunk in found:
+        for chunk in chunks:
             _print(out, chunk)
 
 
 @streams_command("tail")
 @click.argument("name")
 @click.option(
-    "--lines", type=click.IntRange(min=0), default=10, show_default=True, help="The last."
+    "--lines", type=click.IntRange(min=0), default=10, show_default=True, help="Number of records."
 )
-@click.option("--follow", is_flag=True, help="Wait for more, until interrupted or closed.")
+@click.option("--follow", is_flag=True, help="Wait for new records, until interrupted or closed.")
 def tail(out: Output, streams: Place, *, name: str, lines: int, follow: bool) -> None:
-    """Print the last records of a stream, and what comes."""
+    """Print the last records of a stream, and with --follow new ones."""
     info = streams.info(name)
     end = info.next_offset
     first = max(info.first_offset, end - lines)
@@ -98,13 +97,15 @@ def tail(out: Output, streams: Place, *, name: str, lines: int, follow: bool) ->
             out.flush()
         return
     number = info.incarnation_number
-    found = iter((Chunk((), end, end, True, info.closed, number),))
+    chunks = iter((Chunk((), end, end, True, info.closed, number),))
     if first < end:
-        found = _chunks(streams, name, format_offset(first, number), end - first)
+        chunks = _chunks(streams, name, format_offset(first, number), end - first)
     if out.as_json:
-        _print_document(out, name, found, lambda each, _: _shown(each.payload), ("next_offset",))
+        _print_document(
+            out, name, chunks, lambda record, _: _format_payload(record.payload), ("next_offset",)
+        )
     else:
-        for chunk in found:
+        for chunk in chunks:
             _print(out, chunk)
 
 
@@ -115,14 +116,14 @@ def state(out: Output, streams: Place, *, name: str) -> None:
 
     Its messages are changes: {"type", "key", "value", "headers": {"operation": "upsert"}}.
     """
-    found = streams.state(name)
+    state = streams.state(name)
     if out.as_json:
-        rows = [{"type": key[0], "key": key[1], "value": value} for key, value in found.items()]
+        rows = [{"type": key[0], "key": key[1], "value": value} for key, value in state.items()]
         out.document({"name": name, "state": rows})
     else:
         rows_shown = [
             tuple(map(_printable, (*key, json.dumps(value, ensure_ascii=False))))
-            for key, value in found.items()
+            for key, value in state.items()
         ]
         out.table(("type", "key", "value"), rows_shown)
 
@@ -130,8 +131,9 @@ def state(out: Output, streams: Place, *, name: str) -> None:
 def _chunks(
     streams: Place, name: str, offset: str, limit: int, wanted: RecordFilter | None = None
 ) -> Iterator[Chunk]:
-    """The next records, as many as there are up to a limit, in pieces that fit in memory: one read
-    gives only so many, and by key perhaps none. There is always a chunk.
+    """Yield chunks of at most `limit` records in total, each small enough for memory.
+
+    Yields at least one chunk; a chunk may be empty.
     """
     while True:
         most = min(limit, limits.STREAM_READ_RECORDS)
@@ -150,18 +152,18 @@ def _print_document(
     row: Callable[[Record, Chunk], object],
     facts: Sequence[str],
 ) -> None:
-    """The one JSON document, printed piece by piece: the records, then what the last chunk says."""
-    first = chunk = next(chunks)  # What cannot be read at all prints nothing.
+    """Print a JSON document incrementally: the records, then facts of the last chunk."""
+    first = chunk = next(chunks)  # If nothing can be read, nothing is printed.
     out.text(f'{{\n  "name": {json.dumps(name)},\n  "records": [')
     between = "\n"
     for chunk in chain((first,), chunks):
-        for each in chunk.records:
-            out.text(between + textwrap.indent(json.dumps(row(each, chunk), indent=2), "    "))
+        for record in chunk.records:
+            out.text(between + textwrap.indent(json.dumps(row(record, chunk), indent=2), "    "))
             between = ",\n"
     out.text("]" if between == "\n" else "\n  ]")
-    told = {**msgspec.structs.asdict(chunk), "next_offset": chunk.offset}
+    values = {**msgspec.structs.asdict(chunk), "next_offset": chunk.offset}
     for fact in facts:
-        out.text(f',\n  "{fact}": {json.dumps(told[fact])}')
+        out.text(f',\n  "{fact}": {json.dumps(values[fact])}')
     out.text("\n}\n")
 
 
@@ -169,22 +171,22 @@ def _row(record: Record, chunk: Chunk) -> dict[str, object]:
     return {
         "offset": format_offset(record.offset, chunk.incarnation_number),
         "ts_ms": record.ts_ms,
-        "record": _shown(record.payload),
+        "record": _format_payload(record.payload),
     }
 
 
 def _print(out: Output, chunk: Chunk) -> None:
-    for each in chunk.records:
-        out.text(_shown(each.payload) + "\n")
+    for record in chunk.records:
+        out.text(_format_payload(record.payload) + "\n")
 
 
 def _printable(text: str) -> str:
-    """Text that can be printed: half of a surrogate pair as its escape."""
+    """Escape lone surrogates, so that the text can be printed."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _shown(payload: bytes) -> str:
-    """A record for people: JSON and text as they are, other bytes as base64."""
+def _format_payload(payload: bytes) -> str:
+    """Format a record: JSON and text as they are, other bytes as base64."""
     try:
         return payload.decode()
     except UnicodeDecodeError:
@@ -192,26 +194,26 @@ def _shown(payload: bytes) -> str:
 
 
 class Line(NamedTuple):
-    """One line that is not empty."""
+    """A line that is not empty."""
 
     number: int
-    """As an editor counts, from 1."""
+    """Line number, from 1."""
     seq: int
-    """Among those that are not empty, from 0."""
+    """Index among the lines that are not empty, from 0."""
     data: bytes
 
 
 class Batch(NamedTuple):
-    """Lines that go together, each with its records."""
+    """A batch of lines with their records."""
 
     lines: list[Line]
     records: list[list[bytes]]
     last: bool
-    """Whether no line comes after them."""
+    """True if no line follows."""
 
 
 class BadLine(Exception):
-    """A line that is no record, and why."""
+    """A line that cannot be parsed, and its error."""
 
     def __init__(self, line: Line, error: FourfoldError) -> None:
         super().__init__(str(error))
@@ -220,7 +222,7 @@ class BadLine(Exception):
 
 
 class Lines:
-    """The lines of FILE, or of stdin for `-`; how many bytes were read, of how many."""
+    """Iterate over the non-empty lines of FILE, or of stdin for `-`, and count the bytes read."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -254,8 +256,10 @@ class Lines:
 def batches(
     lines: Iterator[Line], read: Callable[[bytes], list[bytes]], *, together: Callable[[], int]
 ) -> Iterator[Batch]:
-    """The lines in order; `read` gives the records of one, and `together` says how many lines a
-    batch may have now. What is before a line that cannot be read comes first, then `BadLine`.
+    """Yield batches of lines.
+
+    `read` splits a line into records, and `together` returns the maximum number of lines in a
+    batch. Lines before an invalid one are yielded first; then `BadLine` is raised.
     """
     batch = Batch([], [], last=False)
     size = 0
@@ -278,54 +282,54 @@ def batches(
 
 
 class Load(NamedTuple):
-    """What shall be appended, and how."""
+    """What to append, and how."""
 
     source: str
     producer: Producer | None
-    """Who appends, with the number of the first line."""
+    """The producer, with the number of the first line."""
     routing_key: bytes | None
     closing: bool
 
 
 class LoadReport(NamedTuple):
-    """What became of it."""
+    """Result of a load."""
 
     done: Appended
     records: int
-    """Those that this run has appended."""
+    """Records appended by this run."""
     sent_before: int
     """Lines that the producer had sent before."""
 
 
-def load(out: Output, streams: Place, info: StreamInfo, asked: Load) -> LoadReport:
-    """Append every line; it returns when they are on disk."""
-    loading = _LoadRun(streams, info, asked)
-    with out.progress(f"appending to {info.name}") as advance, Lines(asked.source) as lines:
+def load(out: Output, streams: Place, info: StreamInfo, options: Load) -> LoadReport:
+    """Append every line; return when all are on disk."""
+    loading = _LoadRun(streams, info, options)
+    with out.progress(f"appending to {info.name}") as advance, Lines(options.source) as lines:
         for _ in loading.steps(iter(lines)):
             advance(counted(loading.records, "record"), lines.read_bytes, lines.bytes)
-    if asked.closing and not loading.done.closed:
-        # No line was left that could have closed it.
+    if options.closing and not loading.done.closed:
+        # No line was left to carry the close.
         loading.done = streams.append(info.name, Append((), info.content_type, close=True))
     return LoadReport(loading.done, loading.records, loading.sent_before)
 
 
 class _LoadRun:
-    """A run, and how far it is."""
+    """One load, and its progress."""
 
-    def __init__(self, streams: Place, info: StreamInfo, asked: Load) -> None:
-        self._streams, self._info, self._asked = streams, info, asked
+    def __init__(self, streams: Place, info: StreamInfo, options: Load) -> None:
+        self._streams, self._info, self._options = streams, info, options
         self.done = Appended(info.next_offset, False, info.closed, None, info.incarnation_number)
         self.records = 0
         self.sent_before = 0
-        self._asked_where = asked.producer is None
-        """Whether it is known how far the producer is."""
+        self._position_known = options.producer is None
+        """True once the producer's last accepted number is known."""
         self._reached = -1
-        """The last number of the producer that is known to be accepted."""
+        """The producer's last number known to be accepted."""
 
     def steps(self, lines: Iterator[Line]) -> Iterator[None]:
-        """Append batch by batch, coming back after each."""
+        """Append batch by batch; yield after each."""
         read = partial(split, content_type=self._info.content_type)
-        append = self._together if self._asked.producer is None else self._one_by_one
+        append = self._together if self._options.producer is None else self._one_by_one
         try:
             for batch in batches(self._unsent(lines), read, together=self._most):
                 append(batch)
@@ -334,16 +338,16 @@ class _LoadRun:
             raise self._failed([bad.line], bad.error) from bad.error
 
     def _most(self) -> int:
-        """How many lines go together now."""
-        if not self._asked_where:
+        """Return the maximum number of lines in the next batch."""
+        if not self._position_known:
             return 1
-        if self._asked.producer is None and _is_one_record(self._streams, self._info):
+        if self._options.producer is None and _is_one_record(self._streams, self._info):
             return 1
         return limits.APPEND_LINES
 
     def _unsent(self, lines: Iterator[Line]) -> Iterator[Line]:
-        """Without those that are known to be sent."""
-        producer = self._asked.producer
+        """Skip lines that are known to be sent."""
+        producer = self._options.producer
         for line in lines:
             if producer is None or producer.seq + line.seq > self._reached:
                 yield line
@@ -351,7 +355,7 @@ class _LoadRun:
                 self.sent_before += 1
 
     def _together(self, batch: Batch) -> None:
-        records = [each for one in batch.records for each in one]
+        records = [entry for one in batch.records for entry in one]
         try:
             self.done = self._streams.append(self._info.name, self._append(records, batch.last))
         except FourfoldError as error:
@@ -359,12 +363,12 @@ class _LoadRun:
         self.records += len(records)
 
     def _one_by_one(self, batch: Batch) -> None:
-        asked = [
+        appends = [
             self._append(records, batch.last and line is batch.lines[-1], line)
             for line, records in zip(batch.lines, batch.records, strict=True)
         ]
         for line, request, outcome in zip(
-            batch.lines, asked, _outcomes(self._streams, self._info.name, asked), strict=False
+            batch.lines, appends, _outcomes(self._streams, self._info.name, appends), strict=False
         ):
             if isinstance(outcome, FourfoldError):
                 raise self._failed([line], outcome) from outcome
@@ -375,24 +379,24 @@ class _LoadRun:
                 self.records += len(request.records)
             if outcome.producer is not None:
                 self._reached = outcome.producer.seq
-        self._asked_where = True
+        self._position_known = True
 
     def _append(self, records: Sequence[bytes], last: bool, line: Line | None = None) -> Append:
-        who = self._asked.producer
+        who = self._options.producer
         if who is not None and line is not None:
             who = who._replace(seq=who.seq + line.seq)
         return Append(
             records,
             self._info.content_type,
             who,
-            close=last and self._asked.closing,
-            routing_key=self._asked.routing_key,
+            close=last and self._options.closing,
+            routing_key=self._options.routing_key,
         )
 
     def _failed(self, lines: Sequence[Line], error: FourfoldError) -> FourfoldError:
-        """The error, and where it happened, what is appended, and how to go on."""
+        """Return the error with its line, the records appended so far, and a hint to continue."""
         first, last = lines[0].number, lines[-1].number
-        source = "stdin" if self._asked.source == "-" else self._asked.source
+        source = "stdin" if self._options.source == "-" else self._options.source
         where = f"line {first}" if first == last else f"lines {first} to {last}"
         were = "was" if self.records == 1 else "were"
         before = f"{counted(self.records, 'record')} {were} appended before"
@@ -404,40 +408,40 @@ class _LoadRun:
         )
 
     def _hint(self, line: int, error: FourfoldError) -> str:
-        numbered = self._asked.producer is not None
+        numbered = self._options.producer is not None
         if not (isinstance(error, InvalidInput | StorageError) or error.retryable):
             # The same lines would be refused again.
             return error.hint
         if isinstance(error, OutcomeUnknown | CommitUncertain) and not numbered:
             return error.hint
-        # That would be true of this append, and not of the file.
+        # That is true of this append, but not of the file.
         own = "" if "othing was written" in error.hint else f"{error.hint} "
-        again = "Mend that and run" if isinstance(error, InvalidInput) else "Run"
+        again = "Fix that and run" if isinstance(error, InvalidInput) else "Run"
         if numbered:
             return f"{own}{again} the same command again: lines that were sent before are skipped."
         if not self.records:
             return f"{own}{again} the same command again."
-        rest = "" if self._asked.source == "-" else f" (`tail -n +{line} {self._asked.source}`)"
+        rest = "" if self._options.source == "-" else f" (`tail -n +{line} {self._options.source}`)"
         return (
             f"{own}Append the lines from {line} on{rest}; the same command again would append the "
-            "others twice. A run that was begun with --producer can be repeated whole."
+            "others twice. With --producer the whole run can be repeated."
         )
 
 
 def _is_one_record(streams: Place, info: StreamInfo) -> bool:
-    """Whether a request is one record: over HTTP, of a stream of bytes."""
+    """Return True if each request makes one record: over HTTP, for a stream of bytes."""
     return not isinstance(streams, Streams) and not info.is_json
 
 
 def _outcomes(
-    streams: Place, name: str, asked: Sequence[Append]
+    streams: Place, name: str, appends: Sequence[Append]
 ) -> Iterator[Appended | FourfoldError]:
-    """What became of each, in order, up to the first that failed."""
+    """Yield the outcome of each append in order, up to the first failure."""
     if isinstance(streams, Streams):
-        yield from asyncio.run(_in_one_commit(streams, name, asked))
+        yield from asyncio.run(_in_one_commit(streams, name, appends))
         return
-    for request in asked:
-        # One at a time: requests that overtake each other are refused, and sent again.
+    for request in appends:
+        # One at a time: requests out of order are refused and sent again.
         try:
             yield streams.append(name, request)
         except FourfoldError as error:
@@ -446,33 +450,35 @@ def _outcomes(
 
 
 async def _in_one_commit(
-    streams: Streams, name: str, asked: Sequence[Append]
+    streams: Streams, name: str, appends: Sequence[Append]
 ) -> list[Appended | FourfoldError]:
-    """Where one is refused, those behind it are, too: their numbers do not follow on."""
-    found = await asyncio.gather(
-        *(streams.append_async(name, request) for request in asked), return_exceptions=True
+    """Append all in one commit. If one is refused, so are those after it, for a sequence gap."""
+    results = await asyncio.gather(
+        *(streams.append_async(name, request) for request in appends), return_exceptions=True
     )
     outcomes: list[Appended | FourfoldError] = []
-    for each in found:
-        if isinstance(each, BaseException) and not isinstance(each, FourfoldError):
-            raise each
-        outcomes.append(each)
+    for result in results:
+        if isinstance(result, BaseException) and not isinstance(result, FourfoldError):
+            raise result
+        outcomes.append(result)
     return outcomes
 
 
 @streams_command("append", writes=True)
 @click.argument("name")
 @click.argument("body", required=False)
-@click.option("--from", "source", metavar="FILE|-", help="Every line is a record; - is stdin.")
-@click.option("--producer", help="Repeat safely: lines that this producer sent before are skipped.")
+@click.option(
+    "--from", "source", metavar="FILE|-", help="Append every line as a record; - is stdin."
+)
+@click.option("--producer", help="Producer id; lines that this producer sent before are skipped.")
 @click.option(
     "--seq",
     type=click.IntRange(min=0),
     metavar="NUMBER",
-    help="The producer's number of BODY, or of the first line, which is 0 if not given.",
+    help="Sequence number of BODY, or of the first line; default for lines: 0.",
 )
-@click.option("--routing-key", metavar="TEXT", help="What the records can be read by.")
-@click.option("--close", "closing", is_flag=True, help="Close the stream with the last of them.")
+@click.option("--routing-key", metavar="TEXT", help="Routing key of the records.")
+@click.option("--close", "closing", is_flag=True, help="Close the stream with the last record.")
 def append(
     out: Output,
     streams: Place,
@@ -485,12 +491,12 @@ def append(
     routing_key: str | None,
     closing: bool,
 ) -> None:
-    """Append BODY, or the lines of a file, to a stream; it returns when they are on disk.
+    """Append BODY, or the lines of a file, to a stream; returns when they are on disk.
 
-    To a JSON stream a body is a message, or an array of messages.
+    For a JSON stream, a body is a message or an array of messages.
     """
     if (body is None) == (source is None):
-        raise click.UsageError("Give a BODY, or --from FILE, and not both.")
+        raise click.UsageError("Pass either BODY or --from FILE.")
     who = _producer(producer, seq, body)
     info = streams.info(name)
     key = None if routing_key is None else check_key(routing_key)
@@ -520,17 +526,17 @@ def append(
 
 
 def _producer(name: str | None, seq: int | None, body: str | None) -> Producer | None:
-    """Who appends, and the first number. A line has its number from its place; nobody but the
-    caller can know whether a BODY is a new one or the last one again.
+    """Return the producer with the first sequence number.
+
+    Lines are numbered by their index. For a BODY, only the caller can tell a new one from a
+    repeated one.
     """
     if name is None:
         if seq is not None:
-            raise click.UsageError("--seq is the number of a --producer: give that, too.")
+            raise click.UsageError("--seq requires --producer.")
         return None
     if body is not None and seq is None:
-        raise click.UsageError(
-            "A BODY of a --producer needs its number: give --seq, which counts from 0."
-        )
+        raise click.UsageError("--producer with BODY requires --seq, which starts at 0.")
     return Producer(name, 0, seq or 0)
 
 
@@ -538,6 +544,6 @@ def _append_one(streams: Place, info: StreamInfo, request: Append) -> LoadReport
     done = streams.append(info.name, request)
     sent_before = done.duplicate and bool(request.records)
     if request.close and not done.closed:
-        # It was sent before, and did not close the stream then.
+        # A duplicate does not close the stream.
         done = streams.append(info.name, Append((), info.content_type, close=True))
     return LoadReport(done, 0 if sent_before else len(request.records), int(sent_before))

@@ -1,9 +1,4 @@
-"""The streams of a server, with the calls that the commands make on those of a folder.
-
-So a command does not know where its streams are, and prints the same for both.
-
-The rules of a server's streams, with the calls that the commands make on those of a folder.
-"""
+"""Streams of a server, with the methods that the commands call on the streams of a folder."""
 
 from __future__ import annotations
 
@@ -55,21 +50,21 @@ class RemoteSchemas:
         return self._registry(calls.set_schema(self._address, name, change))
 
     def _registry(self, call: Call) -> Registry:
-        told = responses.parse_document(self._client.send(call))
+        document = responses.parse_document(self._client.send(call))
         try:
-            return msgspec.convert(told, Registry)
+            return msgspec.convert(document, Registry)
         except msgspec.ValidationError as error:
             raise BadAnswer(f"the schemas of the stream cannot be read: {error}") from None
 
 
 class RemoteProfile:
-    """A profile as the server tells it; it may be of a kind that is not known here."""
+    """A profile as the server reports it; its kind may be unknown here."""
 
-    def __init__(self, told: dict[str, Any]) -> None:
-        self._told = told
+    def __init__(self, document: dict[str, Any]) -> None:
+        self._document = document
 
     def to_json(self) -> dict[str, Any]:
-        return self._told
+        return self._document
 
 
 class RemoteProfiles:
@@ -82,14 +77,14 @@ class RemoteProfiles:
     def get(self, name: str) -> RemoteProfile:
         return self._profile(calls.profile(self._address, name))
 
-    def put(self, name: str, given: dict[str, Any]) -> RemoteProfile:
-        return self._profile(calls.set_profile(self._address, name, given))
+    def put(self, name: str, profile: dict[str, Any]) -> RemoteProfile:
+        return self._profile(calls.set_profile(self._address, name, profile))
 
     def _profile(self, call: Call) -> RemoteProfile:
-        told = responses.parse_document(self._client.send(call))
-        if not isinstance(told, dict) or "kind" not in told:
+        document = responses.parse_document(self._client.send(call))
+        if not isinstance(document, dict) or "kind" not in document:
             raise BadAnswer("the profile of the stream cannot be read")
-        return RemoteProfile(told)
+        return RemoteProfile(document)
 
 
 class RemoteTouches:
@@ -99,34 +94,34 @@ class RemoteTouches:
         self._client = client
 
     def meta(self, name: str) -> Meta:
-        """How many wait is known to the server alone."""
-        found = self._client.touch(name)
-        active = sum(each.state == "active" for each in found.templates)
-        return Meta(found.cursor, offset_of(found.processed_offset).record - 1, active, 0)
+        """Return the state of touch; only the server knows the number of waiters."""
+        touch = self._client.touch(name)
+        active = sum(template.state == "active" for template in touch.templates)
+        return Meta(touch.cursor, offset_of(touch.processed_offset).record - 1, active, 0)
 
     def templates(self, name: str) -> tuple[ActiveTemplate, ...]:
         return tuple(map(_template, self._client.touch(name).templates))
 
-    def activate(self, name: str, wanted: Sequence[Template]) -> tuple[ActiveTemplate, ...]:
-        return tuple(map(_template, self._client.touch_templates(name, wanted)))
+    def activate(self, name: str, templates: Sequence[Template]) -> tuple[ActiveTemplate, ...]:
+        return tuple(map(_template, self._client.touch_templates(name, templates)))
 
     def wait(self, name: str, cursor: str | None, keys: Sequence[Key], timeout_s: float) -> Touched:
-        """As patient as a follower is, with a server that has answered once."""
+        """Wait for a change, and retry like a follower after the first response."""
         timeout = None if timeout_s == math.inf else timeout_s
         waiting = TouchWaiter(self._client.settings.address, name, keys, cursor, timeout)
-        told = waiting.receive(self._client.send(waiting.call()))
-        patience = RetryPolicy(limits.CLIENT_FOLLOW_RETRY_S)
-        while told is None:
+        touched = waiting.receive(self._client.send(waiting.call()))
+        retries = RetryPolicy(limits.CLIENT_FOLLOW_RETRY_S)
+        while touched is None:
             try:
-                told = waiting.receive(self._client.send(waiting.call()))
-                patience.restart()
+                touched = waiting.receive(self._client.send(waiting.call()))
+                retries.restart()
             except FourfoldError as error:
-                time.sleep(patience.pause(error))
-        return told
+                time.sleep(retries.pause(error))
+        return touched
 
 
 def offset_of(text: str) -> Offset:
-    """An offset of a server as the record and the incarnation that it names."""
+    """Parse an offset of a server into its record and incarnation."""
     try:
         return parse_offset(text) or Offset(0, 0)
     except InvalidInput:
@@ -136,20 +131,20 @@ def offset_of(text: str) -> Offset:
         ) from None
 
 
-def _template(told: LiveTemplate) -> ActiveTemplate:
+def _template(row: LiveTemplate) -> ActiveTemplate:
     return ActiveTemplate(
-        told.id,
-        told.entity,
-        cast("dict[str, Encoding]", told.fields),
-        cast("Literal['active', 'retired']", told.state),
-        offset_of(told.active_from_offset).record,
-        told.last_seen_at_ms or 0,
-        told.inactivity_ttl_ms or 0,
+        row.id,
+        row.entity,
+        cast("dict[str, Encoding]", row.fields),
+        cast("Literal['active', 'retired']", row.state),
+        offset_of(row.active_from_offset).record,
+        row.last_seen_at_ms or 0,
+        row.inactivity_ttl_ms or 0,
     )
 
 
 class RemoteStreams:
-    """`Streams`, as far as the command line uses them, over HTTP."""
+    """`Streams` over HTTP, as far as the command line uses them."""
 
     def __init__(self, client: StreamClient) -> None:
         self._client = client
@@ -158,55 +153,55 @@ class RemoteStreams:
         self.profiles = RemoteProfiles(client)
         self.touches = RemoteTouches(client)
 
-    def create_with_options(self, wanted: StreamOptions) -> CreateResult:
-        fork = wanted.fork
-        end = wanted.expires_at_ms
+    def create_with_options(self, options: StreamOptions) -> CreateResult:
+        fork = options.fork
+        end = options.expires_at_ms
         call = requests.create(
             self._address,
-            wanted.name,
-            wanted.content_type,
-            ttl=wanted.ttl_seconds,
+            options.name,
+            options.content_type,
+            ttl=options.ttl_seconds,
             expires_at=None if end is None else datetime.fromtimestamp(end / 1000, UTC),
-            closed=wanted.closed,
-            retention_seconds=wanted.retention_seconds,
-            retention_bytes=wanted.retention_bytes,
+            closed=options.closed,
+            retention_seconds=options.retention_seconds,
+            retention_bytes=options.retention_bytes,
             fork_from=None if fork is None else fork.source,
-            fork_offset=None if fork is None else _shown(fork.offset),
+            fork_offset=None if fork is None else _format_offset(fork.offset),
         )
         created = self._client.send(call).status == 201
-        info = self.info(wanted.name)
+        info = self.info(options.name)
         if fork is not None:
             at = info.next_offset if fork.offset is None else _record(fork.offset)
             info = info._replace(fork_offset=at)
         return CreateResult(info, created)
 
     def info(self, name: str) -> StreamInfo:
-        # A name sorts before all others that begin with it.
-        found, _ = self._page(name, "", 1)
-        if not found or found[0].name != name:
+        # A name sorts before all others that start with it.
+        rows, _ = self._page(name, "", 1)
+        if not rows or rows[0].name != name:
             raise NotFound(f"unknown stream {name!r}")
-        return _info(found[0])
+        return _info(rows[0])
 
     def list(
         self, *, prefix: str = "", after: str = "", limit: int = 1000
     ) -> tuple[StreamInfo, ...]:
-        found: list[StreamInfo] = []
+        infos: list[StreamInfo] = []
         start: str | None = after
-        while start is not None and len(found) < limit:
-            most = min(limit - len(found), limits.LIST_STREAMS_MAX)
+        while start is not None and len(infos) < limit:
+            most = min(limit - len(infos), limits.LIST_STREAMS_MAX)
             page, start = self._page(prefix, start, most)
-            found += map(_info, page)
-        return tuple(found)
+            infos += map(_info, page)
+        return tuple(infos)
 
     def totals(self) -> Totals:
-        told = responses.parse_document(self._client.send(requests.totals(self._address)))
+        document = responses.parse_document(self._client.send(requests.totals(self._address)))
         try:
-            return Totals(**told)
+            return Totals(**document)
         except TypeError:
             raise BadAnswer("the totals of the streams cannot be read") from None
 
     def append(self, name: str, request: Append) -> Appended:
-        """One request. Of a stream of bytes it is one record, whatever its body."""
+        """Send one append request. For a stream of bytes it makes one record, whatever its body."""
         kind = request.content_type or self.info(name).content_type
         assert len(request.records) < 2 or requests.is_json(kind)
         call = requests.append(
@@ -265,23 +260,25 @@ class RemoteStreams:
         return None, _chunk(self._client.send(call), offset)
 
     def wait(self, name: str, offset: str) -> Chunk:
-        """What comes behind an offset, as soon as there is something, or nothing for long."""
+        """Return the chunk after an offset, as soon as there is one, or an empty one after a
+        timeout.
+        """
         call = requests.read(self._address, name, offset, "long-poll", records=True)
-        patience = RetryPolicy(limits.CLIENT_FOLLOW_RETRY_S)
+        retries = RetryPolicy(limits.CLIENT_FOLLOW_RETRY_S)
         while True:
             try:
                 return _chunk(self._client.send(call), offset)
             except FourfoldError as error:
-                time.sleep(patience.pause(error))
+                time.sleep(retries.pause(error))
 
     def state(self, name: str) -> dict[fold.Key, Any]:
         return fold.fold(self._client.open(name).items())
 
     def sweep(self) -> int:
-        raise Refused("a server sweeps by itself", hint="Give the folder of a store.")
+        raise Refused("a server sweeps by itself", hint="Pass the folder of a store.")
 
     def trim_deleted(self) -> bool:
-        raise Refused("a server sweeps by itself", hint="Give the folder of a store.")
+        raise Refused("a server sweeps by itself", hint="Pass the folder of a store.")
 
     def _page(
         self, prefix: str, after: str, limit: int
@@ -292,7 +289,7 @@ class RemoteStreams:
 
 
 class RemoteStream:
-    """One of them."""
+    """One stream of a server."""
 
     def __init__(self, streams: RemoteStreams, name: str) -> None:
         self._streams = streams
@@ -302,7 +299,7 @@ class RemoteStream:
         return self._streams.append(self.name, Append((), None, close=True))
 
     def follow(self, offset: str) -> Iterator[Chunk]:
-        """Chunk by chunk, waiting for more, until the stream is closed."""
+        """Yield chunks, and wait for new records, until the stream is closed."""
         while True:
             chunk = self._streams.wait(self.name, offset)
             offset = chunk.offset
@@ -313,7 +310,7 @@ class RemoteStream:
 
 
 def _info(row: StreamListing) -> StreamInfo:
-    """A row of the list as the model's own record; what it does not tell stays empty."""
+    """Convert a row of the list to a `StreamInfo`; fields that it lacks stay empty."""
     return StreamInfo(
         sid=0,
         name=row.name,
@@ -342,27 +339,27 @@ def _info(row: StreamListing) -> StreamInfo:
     )
 
 
-def _chunk(answer: Response, offset: str) -> Chunk:
-    closed = responses.is_true(answer.headers, "stream-closed")
-    end = offset_of(answer.headers.get("stream-next-offset", offset))
-    found = []
+def _chunk(response: Response, offset: str) -> Chunk:
+    closed = responses.is_true(response.headers, "stream-closed")
+    end = offset_of(response.headers.get("stream-next-offset", offset))
+    records = []
     try:
-        for row in json.loads(answer.body) if answer.body else ():
+        for row in json.loads(response.body) if response.body else ():
             coded = row.get("base64")
             payload = row["text"].encode() if coded is None else base64.b64decode(coded)
-            found.append(Record(offset_of(row["offset"]).record, payload, row["ts_ms"]))
+            records.append(Record(offset_of(row["offset"]).record, payload, row["ts_ms"]))
     except (ValueError, KeyError, TypeError, AttributeError):
         raise BadAnswer(
-            "the server does not give records one by one",
+            "the server does not return single records",
             hint="The command line reads from Fourfold's own server.",
         ) from None
-    start = found[0].offset if found else end.record
-    current = closed or responses.is_true(answer.headers, "stream-up-to-date")
-    return Chunk(tuple(found), start, end.record, current, closed, end.incarnation_number)
+    start = records[0].offset if records else end.record
+    current = closed or responses.is_true(response.headers, "stream-up-to-date")
+    return Chunk(tuple(records), start, end.record, current, closed, end.incarnation_number)
 
 
-def _shown(offset: int | Offset | None) -> str | None:
-    """A bare number is not sent: only the server knows the incarnation."""
+def _format_offset(offset: int | Offset | None) -> str | None:
+    """Format an offset. A bare number is not sent: only the server knows the incarnation."""
     assert not isinstance(offset, int)
     return None if offset is None else str(offset)
 

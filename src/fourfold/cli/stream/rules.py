@@ -1,4 +1,4 @@
-"""`fourfold stream schema` and `fourfold stream profile`: what a stream asks of its records."""
+"""`fourfold stream schema` and `fourfold stream profile`: rules for the records of a stream."""
 
 from __future__ import annotations
 
@@ -27,18 +27,20 @@ _STDIN: Final = "-"
     epilog="Every command takes --json and --traceback.",
 )
 def schema() -> None:
-    """What the messages of a stream look like, version by version.
+    """Schemas of the messages of a stream, by version.
 
-    Appends are held against the newest version. Readers get every message in it: those that were
-    stored before are brought into it by the lenses that came with the versions.
+    Appends are validated against the newest version. Readers get every message in the newest
+    version: lenses convert older messages.
     """
 
 
 @streams_command("show")
 @click.argument("name")
-@click.option("--version", type=click.IntRange(min=1), metavar="NUMBER", help="Only that schema.")
+@click.option(
+    "--version", type=click.IntRange(min=1), metavar="NUMBER", help="Print only this version."
+)
 def show_schema(out: Output, streams: Place, *, name: str, version: int | None) -> None:
-    """Print the schema of a stream, its versions, and from which offset on each holds."""
+    """Print the schema of a stream, its versions, and the first offset of each."""
     registry = streams.schemas.get(name)
     if version is not None:
         _show_version(out, name, registry, version)
@@ -54,14 +56,14 @@ def show_schema(out: Output, streams: Place, *, name: str, version: int | None) 
 @click.option(
     "--lens",
     metavar="FILE|-",
-    help="What brings messages of the version before into it; every version but the first needs "
-    "one.",
+    help="Lens that converts messages of the previous version; required except for the first.",
 )
 def set_schema(out: Output, streams: Place, *, name: str, file: str, lens: str | None) -> None:
     """Set the JSON schema in FILE, or on stdin for -, as the next version.
 
-    The first one needs an empty stream. Each later one comes with a lens, of which it is proven
-    that it brings every valid message into the new version. The same schema again changes nothing.
+    The first version requires an empty stream. Each later one requires a lens, which must provably
+    convert every valid message into the new version. Setting the current schema again changes
+    nothing.
     """
     if file == lens == _STDIN:
         raise click.UsageError("FILE and --lens cannot both come from stdin.")
@@ -74,16 +76,16 @@ def set_schema(out: Output, streams: Place, *, name: str, file: str, lens: str |
     if out.as_json:
         _document_change(out, name, before, after)
     elif version == before.current_version:
-        out.line(f"nothing changed: version {version} of {name} is this schema already")
+        out.line(f"nothing changed: version {version} of {name} already is this schema")
     else:
-        out.line(f"version {version} of {name} holds from {after.boundaries[-1].offset} on")
+        out.line(f"version {version} of {name} applies from {after.boundaries[-1].offset} on")
 
 
 @streams_command("key", writes=True)
 @click.argument("name")
 @click.argument("pointer", required=False)
-@click.option("--required", is_flag=True, help="Refuse messages that have none there.")
-@click.option("--none", "nowhere", is_flag=True, help="Take it from the messages no longer.")
+@click.option("--required", is_flag=True, help="Refuse messages without a value there.")
+@click.option("--none", "nowhere", is_flag=True, help="Stop reading the routing key from messages.")
 def set_key(
     out: Output,
     streams: Place,
@@ -93,14 +95,14 @@ def set_key(
     required: bool,
     nowhere: bool,
 ) -> None:
-    """Take the routing key of each message from POINTER, a JSON pointer as in /customer/id.
+    """Read the routing key of each message from POINTER, a JSON pointer such as /customer/id.
 
-    It holds for messages that come from now on.
+    Applies to new messages.
     """
     if nowhere == (pointer is not None):
-        raise click.UsageError("Give a POINTER, or --none, and not both.")
+        raise click.UsageError("Pass either POINTER or --none.")
     if nowhere and required:
-        raise click.UsageError("--required is about a POINTER, and there is none.")
+        raise click.UsageError("--required requires POINTER.")
     place = None if pointer is None else RoutingKey(pointer, required)
     before = streams.schemas.get(name)
     after = streams.schemas.put(name, rules.registry_change(routing_key=place))
@@ -113,13 +115,13 @@ def set_key(
 @streams_command("fields", writes=True)
 @click.argument("name")
 @click.argument("fields", nargs=-1, metavar="FIELD...")
-@click.option("--none", "nothing", is_flag=True, help="Declare none any longer.")
+@click.option("--none", "nothing", is_flag=True, help="Remove all declared fields.")
 def set_fields(
     out: Output, streams: Place, *, name: str, fields: tuple[str, ...], nothing: bool
 ) -> None:
-    """Declare the fields that messages are found by, once they are in published segments."""
+    """Declare the fields by which published messages can be found."""
     if nothing == bool(fields):
-        raise click.UsageError("Give FIELDs, or --none, and not both.")
+        raise click.UsageError("Pass either FIELDs or --none.")
     before = streams.schemas.get(name)
     change = rules.registry_change(search=None if nothing else fields)
     after = streams.schemas.put(name, change)
@@ -136,31 +138,33 @@ def set_fields(
     epilog="Every command takes --json and --traceback.",
 )
 def profile() -> None:
-    """What a stream is used as: generic, state-protocol, evlog."""
+    """Profiles of a stream: generic, state-protocol, evlog."""
 
 
 @streams_command("show")
 @click.argument("name")
 def show_profile(out: Output, streams: Place, *, name: str) -> None:
-    """Print what a stream is used as."""
+    """Print the profile of a stream."""
     _show_profile(out, name, streams.profiles.get(name).to_json())
 
 
 @streams_command("set", writes=True)
 @click.argument("name")
 @click.argument("kind")
-@click.option("--touch/--no-touch", default=None, help="Of state-protocol: let changes be awaited.")
+@click.option(
+    "--touch/--no-touch", default=None, help="state-protocol: let clients wait for changes."
+)
 @click.option(
     "--redact",
     multiple=True,
     metavar="FIELD",
-    help="Of evlog: keep its value out, too.",
+    help="evlog: redact this field, too; repeatable.",
 )
 @click.option(
     "--routing-key",
     multiple=True,
     metavar="FIELD",
-    help="Of evlog: find events by it, or by the next that is given where it is missing.",
+    help="evlog: field to find events by; repeatable, the first present field counts.",
 )
 def set_profile(
     out: Output,
@@ -172,16 +176,16 @@ def set_profile(
     redact: tuple[str, ...],
     routing_key: tuple[str, ...],
 ) -> None:
-    """Use a stream as KIND: generic, state-protocol or evlog.
+    """Set the profile of a stream to KIND: generic, state-protocol or evlog.
 
-    What is not said is as it is by default, whatever the profile was before.
+    Options that you omit get their defaults, whatever the profile was before.
     """
-    given = rules.profile(kind, touch, redact or None, routing_key or None)
-    _show_profile(out, name, streams.profiles.put(name, given).to_json())
+    options = rules.profile(kind, touch, redact or None, routing_key or None)
+    _show_profile(out, name, streams.profiles.put(name, options).to_json())
 
 
 def _json_in(file: str, what: str) -> Any:
-    """The JSON in a file, or on stdin."""
+    """Read JSON from a file, or from stdin."""
     try:
         data = sys.stdin.buffer.read() if file == _STDIN else Path(file).read_bytes()
     except FileNotFoundError:
@@ -192,7 +196,7 @@ def _json_in(file: str, what: str) -> Any:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         where = "stdin" if file == _STDIN else file
-        raise InvalidInput(f"{where} is not JSON: {error}", hint=f"Give {what} as JSON.") from None
+        raise InvalidInput(f"{where} is not JSON: {error}", hint=f"Pass {what} as JSON.") from None
 
 
 def _document_change(out: Output, name: str, before: Registry, after: Registry) -> None:
@@ -201,8 +205,10 @@ def _document_change(out: Output, name: str, before: Registry, after: Registry) 
 
 
 def _show_version(out: Output, name: str, registry: Registry, version: int) -> None:
-    found = next((each for each in registry.boundaries if each.version == version), None)
-    if found is None:
+    match = next(
+        (boundary for boundary in registry.boundaries if boundary.version == version), None
+    )
+    if match is None:
         there = ", ".join(registry.schemas)
         raise NotFound(
             f"the stream {name!r} has no version {version} of its schema",
@@ -211,7 +217,7 @@ def _show_version(out: Output, name: str, registry: Registry, version: int) -> N
     schema = registry.schemas[str(version)]
     if out.as_json:
         lens = registry.lenses.get(str(version - 1))
-        document = {"version": version, "offset": found.offset, "schema": schema, "lens": lens}
+        document = {"version": version, "offset": match.offset, "schema": schema, "lens": lens}
         out.document({"name": name, **document})
     else:
         out.text(_pretty(schema) + "\n")
@@ -219,8 +225,8 @@ def _show_version(out: Output, name: str, registry: Registry, version: int) -> N
 
 def _show_registry(out: Output, name: str, registry: Registry) -> None:
     if registry.boundaries:
-        rows = [(each.version, each.offset) for each in registry.boundaries]
-        out.table(("version", "holds from"), rows)
+        rows = [(boundary.version, boundary.offset) for boundary in registry.boundaries]
+        out.table(("version", "applies from"), rows)
     else:
         out.line(f"{name} has no schema")
     if registry.routing_key is not None:
@@ -234,9 +240,9 @@ def _show_registry(out: Output, name: str, registry: Registry) -> None:
 def _key_in_words(registry: Registry) -> str:
     place = registry.routing_key
     if place is None:
-        return "no routing key is taken from the messages"
+        return "no routing key is read from the messages"
     needed = "; every message must have one" if place.required else ""
-    return f"the routing key of a message is what stands at {place.json_pointer}{needed}"
+    return f"the routing key of a message is the value at {place.json_pointer}{needed}"
 
 
 def _search_in_words(registry: Registry) -> str:
@@ -249,27 +255,25 @@ def _show_profile(out: Output, name: str, plain: dict[str, Any]) -> None:
     if out.as_json:
         out.document({"name": name, "profile": plain})
         return
-    out.line(f"{name} is used as {plain['kind']}")
+    out.line(f"{name} has the profile {plain['kind']}")
     if "touch" in plain:
         can = "can" if plain["touch"].get("enabled") else "cannot"
         out.line(f"its changes {can} be waited for")
     if plain.get("redact"):
-        out.line(f"kept out beside what is always secret: {', '.join(plain['redact'])}")
+        out.line(f"redacted in addition to the defaults: {', '.join(plain['redact'])}")
     if plain.get("routingKey"):
         out.line(f"events are found by {', '.join(plain['routingKey'])}")
 
 
 def _pretty(value: Any) -> str:
-    """JSON for people, and for programs that read it from a pipe: no character of it can move the
-    cursor of a terminal.
-    """
+    """Format JSON over several lines, without characters that could move a terminal's cursor."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     return "".join(
         char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text
     )
 
 
-for _each in (show_schema, set_schema, set_key, set_fields):
-    schema.add_command(_each)
-for _each in (show_profile, set_profile):
-    profile.add_command(_each)
+for _command in (show_schema, set_schema, set_key, set_fields):
+    schema.add_command(_command)
+for _command in (show_profile, set_profile):
+    profile.add_command(_command)

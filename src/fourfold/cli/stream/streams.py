@@ -15,7 +15,7 @@ from fourfold.models.streams.validation import format_offset, parse_offset
 
 
 class _Setting(click.ParamType):  # type: ignore[type-arg]
-    """A number from 0 on, or `none`."""
+    """A number, at least 0, or `none`."""
 
     name = "number"
 
@@ -35,10 +35,15 @@ class _Setting(click.ParamType):  # type: ignore[type-arg]
 @click.argument("name")
 @click.option("--type", "kind", default="application/json", show_default=True, help="Content type.")
 @click.option(
-    "--ttl", type=click.IntRange(min=0), metavar="SECONDS", help="Ends so long after use."
+    "--ttl",
+    type=click.IntRange(min=0),
+    metavar="SECONDS",
+    help="Expire after this time without use.",
 )
-@click.option("--keep-seconds", type=click.IntRange(min=0), help="Keep records so long.")
-@click.option("--keep-bytes", type=click.IntRange(min=0), help="Keep the newest so many bytes.")
+@click.option("--keep-seconds", type=click.IntRange(min=0), help="Keep records for this time.")
+@click.option(
+    "--keep-bytes", type=click.IntRange(min=0), help="Keep this many of the newest bytes."
+)
 def create(
     out: Output,
     streams: Place,
@@ -49,43 +54,49 @@ def create(
     keep_seconds: int | None,
     keep_bytes: int | None,
 ) -> None:
-    """Create the stream NAME in ROOT, and the store too if there is none.
+    """Create the stream NAME in ROOT, and the store if there is none.
 
-    A stream that is there and is like that stays as it is.
+    Does nothing if the stream exists with the same options.
     """
-    wanted = StreamOptions(
+    options = StreamOptions(
         name, kind, ttl, retention_seconds=keep_seconds, retention_bytes=keep_bytes
     )
-    made = streams.create_with_options(wanted)
+    result = streams.create_with_options(options)
     if out.as_json:
-        out.document({**facts(made.info), "created": made.created})
+        out.document({**facts(result.info), "created": result.created})
     else:
-        out.line(f"{'created' if made.created else 'there is'} {name} ({made.info.content_type})")
+        out.line(
+            f"{'created' if result.created else 'exists:'} {name} ({result.info.content_type})"
+        )
 
 
 @streams_command("list")
-@click.option("--prefix", default="", help="Only names that begin so.")
-@click.option("--after", default="", help="Only names behind this one.")
+@click.option("--prefix", default="", help="Only names that start with this.")
+@click.option("--after", default="", help="Only names after this one.")
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most."
+    "--limit",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="Maximum number of streams.",
 )
 def list_streams(out: Output, streams: Place, *, prefix: str, after: str, limit: int) -> None:
     """List streams in the order of their names."""
-    found = streams.list(prefix=prefix, after=after, limit=limit)
+    infos = streams.list(prefix=prefix, after=after, limit=limit)
     if out.as_json:
-        out.document({"streams": [facts(each) for each in found]})
+        out.document({"streams": [facts(info) for info in infos]})
         return
     out.table(
         ("stream", "type", "records", "size", "state"),
         [
             (
-                each.name,
-                each.content_type,
-                each.next_offset - each.first_offset,
-                size(each.size_bytes),
-                "closed" if each.closed else "open",
+                row.name,
+                row.content_type,
+                row.next_offset - row.first_offset,
+                size(row.size_bytes),
+                "closed" if row.closed else "open",
             )
-            for each in found
+            for row in infos
         ],
     )
 
@@ -108,21 +119,21 @@ def stats(out: Output, streams: Place) -> None:
     type=_Setting(),
     default=UNCHANGED,
     metavar="SECONDS|none",
-    help="Ends so long after use.",
+    help="Expire after this time without use.",
 )
 @click.option(
     "--keep-seconds",
     type=_Setting(),
     default=UNCHANGED,
     metavar="SECONDS|none",
-    help="Keep records so long.",
+    help="Keep records for this time.",
 )
 @click.option(
     "--keep-bytes",
     type=_Setting(),
     default=UNCHANGED,
     metavar="BYTES|none",
-    help="Keep the newest so many bytes.",
+    help="Keep this many of the newest bytes.",
 )
 def configure(
     out: Output,
@@ -133,15 +144,15 @@ def configure(
     keep_seconds: Setting,
     keep_bytes: Setting,
 ) -> None:
-    """Change how long the stream NAME lives, and how much it keeps.
+    """Change the TTL and the retention of the stream NAME.
 
-    What is not given stays as it is; `none` removes a limit. What was trimmed stays trimmed.
+    Options that you omit stay unchanged; `none` removes a limit. Trimmed records do not come back.
     """
     settings = Settings(ttl, retention_seconds=keep_seconds, retention_bytes=keep_bytes)
     info = streams.configure(name, settings)
     if out.as_json:
-        kept = (info.retention_seconds, info.retention_bytes)
-        out.document({**facts(info), "retention_seconds": kept[0], "retention_bytes": kept[1]})
+        limits = (info.retention_seconds, info.retention_bytes)
+        out.document({**facts(info), "retention_seconds": limits[0], "retention_bytes": limits[1]})
     else:
         rows = (
             ("ttl", info.ttl_seconds),
@@ -154,22 +165,22 @@ def configure(
 @streams_command("fork", writes=True)
 @click.argument("source")
 @click.argument("name")
-@click.option("--at", metavar="OFFSET", help="Where to leave the source; its end if not given.")
+@click.option("--at", metavar="OFFSET", help="Offset of the fork; default: the end of SOURCE.")
 def fork(out: Output, streams: Place, *, source: str, name: str, at: str | None) -> None:
-    """Make the stream NAME, which shares SOURCE up to an offset. Nothing is copied."""
+    """Create the stream NAME as a fork of SOURCE. Nothing is copied."""
     offset = None if at is None else parse_offset(at)
-    made = streams.create_with_options(StreamOptions(name, None, fork=Fork(source, offset)))
+    result = streams.create_with_options(StreamOptions(name, None, fork=Fork(source, offset)))
     if out.as_json:
-        out.document({**facts(made.info), "created": made.created})
+        out.document({**facts(result.info), "created": result.created})
     else:
-        at = format_offset(made.info.fork_offset or 0, made.info.incarnation_number)
-        out.line(f"{name} leaves {source} at {at}")
+        at = format_offset(result.info.fork_offset or 0, result.info.incarnation_number)
+        out.line(f"{name} forks {source} at {at}")
 
 
 @streams_command("close", writes=True)
 @click.argument("name")
 def close(out: Output, streams: Place, *, name: str) -> None:
-    """Close a stream: no more appends, and readers learn that they are at its end."""
+    """Close a stream: it accepts no more appends, and followers receive an end-of-stream marker."""
     done = streams.open(name).close()
     if out.as_json:
         out.document({"name": name, "next_offset": done.offset})
@@ -180,7 +191,7 @@ def close(out: Output, streams: Place, *, name: str) -> None:
 @streams_command("delete", writes=True)
 @click.argument("name")
 def delete(out: Output, streams: Place, *, name: str) -> None:
-    """Delete a stream. Its forks keep what they share with it."""
+    """Delete a stream. Its forks keep the records that they share with it."""
     streams.delete(name)
     if out.as_json:
         out.document({"name": name, "deleted": True})
@@ -190,10 +201,9 @@ def delete(out: Output, streams: Place, *, name: str) -> None:
 
 @streams_command("sweep", writes=True)
 def sweep(out: Output, streams: Place) -> None:
-    """Remove streams whose time is over, give up what is not retained, and trim what deleted
-    streams left.
+    """Delete expired streams, apply retention, and trim the records of deleted streams.
 
-    A server does this by itself.
+    A server does this automatically.
     """
     removed = streams.sweep()
     while streams.trim_deleted():

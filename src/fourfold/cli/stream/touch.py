@@ -1,4 +1,4 @@
-"""`fourfold stream touch`: wait until something changed that concerns certain rows."""
+"""`fourfold stream touch`: wait for changes that affect certain rows."""
 
 from __future__ import annotations
 
@@ -24,45 +24,45 @@ _ENCODINGS: Final = get_args(Encoding)
     epilog="Every command takes --json and --traceback.",
 )
 def touch() -> None:
-    """Wait for changes of a state stream, by what they concern.
+    """Wait for changes of a state stream that affect certain rows.
 
-    The stream is one of the profile state-protocol with touch: `fourfold stream profile set ROOT
-    NAME state-protocol --touch`.
+    The stream needs the profile state-protocol with touch: `fourfold stream profile set ROOT NAME
+    state-protocol --touch`.
     """
 
 
 @streams_command("show")
 @click.argument("name")
 def show(out: Output, streams: Place, *, name: str) -> None:
-    """Print a cursor at the end of a stream, up to where changes were looked at, and templates."""
-    found = streams.touches.meta(name)
+    """Print a cursor at the end of a stream, the processed offset, and the templates."""
+    meta = streams.touches.meta(name)
     templates = streams.touches.templates(name)
     number = streams.info(name).incarnation_number
-    processed = format_offset(found.processed_through + 1, number)
+    processed = format_offset(meta.processed_through + 1, number)
     if out.as_json:
         out.document(
             {
                 "name": name,
-                "cursor": found.cursor,
+                "cursor": meta.cursor,
                 "processed_offset": processed,
-                "templates": [_document(each, number) for each in templates],
+                "templates": [_document(active, number) for active in templates],
             }
         )
         return
-    out.line(f"cursor: {found.cursor}")
-    out.line(f"looked at up to {processed}")
+    out.line(f"cursor: {meta.cursor}")
+    out.line(f"processed up to {processed}")
     if templates:
         out.table(
             ("template", "entity", "fields", "state", "from"),
             [
                 (
-                    each.id,
-                    each.entity,
-                    ", ".join(f"{field}:{kind}" for field, kind in each.fields.items()),
-                    each.state,
-                    format_offset(each.active_from_offset, number),
+                    active.id,
+                    active.entity,
+                    ", ".join(f"{field}:{kind}" for field, kind in active.fields.items()),
+                    active.state,
+                    format_offset(active.active_from_offset, number),
                 )
-                for each in templates
+                for active in templates
             ],
         )
 
@@ -75,7 +75,7 @@ def show(out: Output, streams: Place, *, name: str) -> None:
     "--ttl",
     type=click.IntRange(min=1),
     metavar="SECONDS",
-    help="Retire it when nobody asked for it for so long.",
+    help="Retire the template after this time without use.",
 )
 def template(
     out: Output,
@@ -86,38 +86,51 @@ def template(
     fields: tuple[str, ...],
     ttl: int | None,
 ) -> None:
-    """Let rows of ENTITY be waited for by the values of fields; prints the template's id.
+    """Let clients wait for rows of ENTITY by the values of fields; prints the template's id.
 
-    An ENCODING is string, integer, number or boolean; string if it is not given. A FIELD with a
-    colon in it needs one.
+    ENCODING is string, integer, number or boolean; default: string. A FIELD that contains a colon
+    requires one.
     """
-    wanted = Template(entity, _fields(fields), None if ttl is None else 1000 * ttl)
-    (made,) = streams.touches.activate(name, [wanted])
+    options = Template(entity, _fields(fields), None if ttl is None else 1000 * ttl)
+    (active,) = streams.touches.activate(name, [options])
     if out.as_json:
         number = streams.info(name).incarnation_number
-        out.document({"name": name, "template": _document(made, number)})
+        out.document({"name": name, "template": _document(active, number)})
     else:
-        out.line(made.id)
+        out.line(active.id)
 
 
 @streams_command("wait")
 @click.argument("name")
-@click.option("--cursor", help="From where on; from now on if not given.")
+@click.option("--cursor", help="Start after this cursor; default: now.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0),
     metavar="SECONDS",
-    help="How long at most; until interrupted if not given.",
+    help="Maximum time to wait; default: until interrupted.",
 )
-@click.option("--entity", "entities", multiple=True, metavar="ENTITY", help="All of its rows.")
-@click.option("--row", "rows", nargs=2, multiple=True, metavar="ENTITY KEY", help="One row.")
+@click.option(
+    "--entity",
+    "entities",
+    multiple=True,
+    metavar="ENTITY",
+    help="Wait for all rows of this entity; repeatable.",
+)
+@click.option(
+    "--row",
+    "rows",
+    nargs=2,
+    multiple=True,
+    metavar="Wait for one row; repeatable.",
+    help="One row.",
+)
 @click.option(
     "--rows",
     "alike",
     nargs=2,
     multiple=True,
     metavar="TEMPLATE VALUES",
-    help="The rows with VALUES, a JSON object, in the fields of a template.",
+    help="Wait for rows with VALUES, a JSON object, in the fields of a template; repeatable.",
 )
 def wait(
     out: Output,
@@ -130,58 +143,58 @@ def wait(
     rows: tuple[tuple[str, str], ...],
     alike: tuple[tuple[str, str], ...],
 ) -> None:
-    """Wait until one of these was changed, and print which, and a cursor to go on from.
+    """Wait until one of the rows changes; print which, and a cursor to continue from.
 
-    --entity, --row and --rows may be given several times. A wait whose time is over ends well, too.
+    A timeout is not an error.
     """
-    keys: list[Key] = [Entity(each) for each in entities]
-    keys += [Row(*each) for each in rows]
+    keys: list[Key] = [Entity(entity) for entity in entities]
+    keys += [Row(*row) for row in rows]
     keys += [Rows(template_id, _values(text)) for template_id, text in alike]
     if not keys:
-        raise click.UsageError("Say what to wait for: --entity, --row or --rows.")
-    told = streams.touches.wait(name, cursor, keys, math.inf if timeout is None else timeout)
-    touched = [keys[number] for number in told.keys if number < len(keys)]
+        raise click.UsageError("Pass --entity, --row or --rows.")
+    result = streams.touches.wait(name, cursor, keys, math.inf if timeout is None else timeout)
+    touched = [keys[number] for number in result.keys if number < len(keys)]
     if out.as_json:
         out.document(
             {
                 "name": name,
-                "touched": told.touched,
-                "stale": told.stale,
-                "cursor": told.cursor,
-                "keys": [_asked(each) for each in touched],
+                "touched": result.touched,
+                "stale": result.stale,
+                "cursor": result.cursor,
+                "keys": [_key_json(key) for key in touched],
             }
         )
         return
-    if told.stale:
-        out.line("everything may have changed: the cursor is too old, or of another stream")
+    if result.stale:
+        out.line("everything may have changed: the cursor is too old, or belongs to another stream")
     elif not touched:
         out.line("nothing changed")
-    for each in touched:
-        out.line(f"changed: {_in_words(each)}")
-    out.line(f"cursor: {told.cursor}")
+    for key in touched:
+        out.line(f"changed: {_in_words(key)}")
+    out.line(f"cursor: {result.cursor}")
 
 
-def _fields(given: tuple[str, ...]) -> dict[str, Encoding]:
+def _fields(texts: tuple[str, ...]) -> dict[str, Encoding]:
     fields: dict[str, Encoding] = {}
-    for text in given:
+    for text in texts:
         name, colon, kind = text.rpartition(":")
         if colon and kind not in _ENCODINGS:
-            raise click.UsageError(f"{kind!r} in {text!r} is none of {', '.join(_ENCODINGS)}.")
+            raise click.UsageError(f"{kind!r} in {text!r} is not one of {', '.join(_ENCODINGS)}.")
         field = name if colon else text
         if field in fields:
-            raise click.UsageError(f"The field {field!r} is there twice.")
+            raise click.UsageError(f"Duplicate field {field!r}.")
         fields[field] = cast("Encoding", kind if colon else "string")
     return fields
 
 
 def _values(text: str) -> dict[str, Any]:
     try:
-        found = msgspec.json.decode(text.encode("utf-8", "surrogateescape"))
+        values = msgspec.json.decode(text.encode("utf-8", "surrogateescape"))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise click.UsageError(f"The VALUES of --rows are not JSON: {error}.") from None
-    if not isinstance(found, dict):
-        raise click.UsageError('The VALUES of --rows are a JSON object, as in {"list": "a"}.')
-    return found
+    if not isinstance(values, dict):
+        raise click.UsageError('The VALUES of --rows must be a JSON object, as in {"list": "a"}.')
+    return values
 
 
 def _document(template: ActiveTemplate, number: int) -> dict[str, Any]:
@@ -191,7 +204,7 @@ def _document(template: ActiveTemplate, number: int) -> dict[str, Any]:
     }
 
 
-def _asked(key: Key) -> dict[str, Any]:
+def _key_json(key: Key) -> dict[str, Any]:
     if isinstance(key, Rows):
         return {"template": key.template_id, "values": dict(key.values)}
     return key._asdict()
@@ -203,5 +216,5 @@ def _in_words(key: Key) -> str:
     return " ".join(key)
 
 
-for _each in (show, template, wait):
-    touch.add_command(_each)
+for _command in (show, template, wait):
+    touch.add_command(_command)
