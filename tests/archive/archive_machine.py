@@ -268,7 +268,7 @@ class ArchiveMachine(RuleBasedStateMachine):
         self.due_faults = []
         listed = self.archive.collect(dry_run=True, grace_s=0)
         assert self.archive.collect(grace_s=0) == listed
-        assert not any(self.inner.head(each.key) for each in listed)
+        assert not any(self.inner.head(entry.key) for entry in listed)
 
     @rule(point=POINTS, at=st.integers(1, 4), everything=st.booleans())
     def crash(self, point, at, everything):
@@ -328,7 +328,7 @@ class ArchiveMachine(RuleBasedStateMachine):
         profile = PROFILE.with_(synchronous="OFF")
         with Database.open(root / "wal.sqlite", profile=profile, migrations=MIGRATIONS) as database:
             report = bootstrap(database, self.inner, now_ms=self.now)
-            lost = {each.stream: each for each in report.lost}
+            lost = {loss.stream: loss for loss in report.lost}
             living = {m.name: m for m, ok in self.manifests() if ok and not m.deleted}
             torn = sum(not ok for _, ok in self.manifests())
             assert set(report.restored) | set(report.failures) >= set(living)
@@ -350,13 +350,13 @@ class ArchiveMachine(RuleBasedStateMachine):
                     )
                 if not manifest.hidden:
                     self.compare(streams, found, end, manifest.first_offset)
-            bad = [each for each in report.failures if each in living]
+            bad = [failure for failure in report.failures if failure in living]
             assert len(report.failures) - len(bad) == torn
             if not torn:
                 assert all(self.history[living[name].incarnation].deleted for name in bad)
         if not check_only:
             self.database.close()
-            self.reported |= {each.key for each in report.unclaimed}
+            self.reported |= {object_info.key for object_info in report.unclaimed}
             self.begin_anew(root, [living[name] for name in report.restored])
 
     def begin_anew(self, root, found):

@@ -27,8 +27,8 @@ def make(tmp_path, objects):
 
     yield build
     failpoints.disarm()
-    for each in made:
-        each.close()
+    for entry in made:
+        entry.close()
 
 
 @pytest.fixture

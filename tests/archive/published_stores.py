@@ -89,9 +89,10 @@ def streams_of(root, **options):
     with fourfold.open(root, mode="r", **options) as store:
         if not (root / "streams" / "wal.sqlite").exists():
             return {}
-        names = [each.name for each in store.streams.list()]
+        names = [info.name for info in store.streams.list()]
         return {
-            name: [each.payload for each in store.streams.read(name)[1].records] for name in names
+            name: [record.payload for record in store.streams.read(name)[1].records]
+            for name in names
         }
 
 
@@ -139,15 +140,15 @@ class Life:
         self.random.choice(whats)()
 
     def everything(self):
-        for each in (self.documents, self.sessions, self.graphs, self.streams):
+        for entry in (self.documents, self.sessions, self.graphs, self.streams):
             for _ in range(6):
                 self.number += 1
-                each()
+                entry()
 
     def documents(self):
         space = self.store.space(self.random.choice(list(DIDS)))
         what = self.random.randrange(12)
-        branches = [each.name for each in space.branches.list()]
+        branches = [info.name for info in space.branches.list()]
         branch = self.random.choice(branches)
         entity = f"e{self.random.randrange(4)}"
         with contextlib.suppress(*REFUSED):
@@ -199,7 +200,7 @@ class Life:
     def graphs(self):
         graphs, app = self.store.graphs, self.app
         what = self.random.randrange(8)
-        parents = [each.id for each in graphs.current_parents(app)]
+        parents = [parent.id for parent in graphs.current_parents(app)]
         if not parents or what < 2:
             row = {"type_id": self.types["parent"], "owner_identity": self.me}
             graphs.insert_parent(app, row)

@@ -94,8 +94,8 @@ def test_a_read_joins_segments_and_log_without_a_seam(node):
     records = node.write("a", 11)
     node.archive.round()
     _, chunk = node.streams.read("a", format_offset(2))
-    assert [each.offset for each in chunk.records] == list(range(2, 11))
-    assert [each.payload for each in chunk.records] == records[2:]
+    assert [record.offset for record in chunk.records] == list(range(2, 11))
+    assert [record.payload for record in chunk.records] == records[2:]
     assert chunk.up_to_date
 
 
@@ -233,7 +233,9 @@ def test_publishing_everything_does_not_end_where_lost_files_are_found(node, obj
     shutil.rmtree(node.root / "segments")
     done = node.archive.publish_all()
     assert not done.failures
-    assert [(each.stream, each.uploaded_through) for each in done.published] == [("a", 7)]
+    assert [(database.stream, database.uploaded_through) for database in done.published] == [
+        ("a", 7)
+    ]
     assert told(objects, "a").uploaded_through == 7
     assert node.log("a") == []
     assert node.read("a") == records

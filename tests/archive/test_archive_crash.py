@@ -93,9 +93,9 @@ ELSEWHERE = {"archive.pack.uploaded", "archive.retired.listed"}
 @pytest.mark.parametrize(
     "point",
     [
-        pytest.param(each, marks=() if each in SOONER else pytest.mark.slow)
-        for each in failpoints.ARCHIVE_POINTS
-        if each not in ELSEWHERE
+        pytest.param(entry, marks=() if entry in SOONER else pytest.mark.slow)
+        for entry in failpoints.ARCHIVE_POINTS
+        if entry not in ELSEWHERE
     ],
 )
 def test_a_node_that_is_killed_at_any_point_loses_nothing(tmp_path, point):

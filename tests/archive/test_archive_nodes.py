@@ -63,11 +63,11 @@ def test_of_two_nodes_that_own_a_stream_exactly_one_publishes(make, objects, bef
 def test_two_nodes_that_race_have_one_winner(make, objects):
     one = make("one")
     two = copied(make, one, "two")
-    for each in (one, two):
-        each.streams.create("a", "text/plain").append([each.root.name.encode()] * 8)
+    for entry in (one, two):
+        entry.streams.create("a", "text/plain").append([entry.root.name.encode()] * 8)
     with ThreadPoolExecutor(2) as pool:
         done = list(pool.map(lambda each: each.archive.publish_all(), (one, two)))
-    assert sorted(len(each.failures) for each in done) == [0, 1]
+    assert sorted(len(result.failures) for result in done) == [0, 1]
     winner = one if not done[0].failures else two
     manifest = told(objects, "a")
     assert manifest.incarnation == winner.row("a")["incarnation"]
@@ -99,7 +99,7 @@ def test_a_lost_disk_loses_the_unpublished_tail_and_says_exactly_what(make, obje
     report = other.bootstrap()
     assert set(report.restored) == {"a", "b"}
     assert report.records == 8
-    assert {(each.stream, each.first_offset, each.next_offset) for each in report.lost} == {
+    assert {(loss.stream, loss.first_offset, loss.next_offset) for loss in report.lost} == {
         ("a", 8, 10),
         ("b", 0, 2),
     }
@@ -239,8 +239,10 @@ def test_every_manifest_is_read_once(make, objects, monkeypatch, count, at_once)
     report = make("two", over=AccountingStore(objects, counter, classify)).bootstrap()
     assert set(report.restored) == {f"s{number}" for number in range(1, count)}
     assert set(report.failures) == {damaged}
-    read = [each for each in counter.snapshot() if (each.artifact, each.op) == ("manifest", "get")]
-    assert sum(each.count for each in read) == count
+    read = [
+        entry for entry in counter.snapshot() if (entry.artifact, entry.op) == ("manifest", "get")
+    ]
+    assert sum(record.count for record in read) == count
 
 
 def test_a_damaged_manifest_is_named_and_the_others_are_restored(make, objects):
@@ -254,8 +256,8 @@ def test_a_damaged_manifest_is_named_and_the_others_are_restored(make, objects):
     report = other.bootstrap()
     assert report.restored == ("b",)
     assert set(report.failures) == {key}
-    assert {each.key for each in report.unclaimed} == {
-        each for each in keys(objects, ".parquet") if name_hash("a") in each
+    assert {object_info.key for object_info in report.unclaimed} == {
+        entry for entry in keys(objects, ".parquet") if name_hash("a") in entry
     }
 
 
@@ -283,7 +285,7 @@ def test_segments_that_no_manifest_speaks_of_are_reported(make, objects):
     other = make("two")
     report = other.bootstrap()
     assert not report.restored
-    assert [each.key for each in report.unclaimed] == keys(objects, ".parquet")
+    assert [object_info.key for object_info in report.unclaimed] == keys(objects, ".parquet")
 
 
 def test_a_damaged_object_is_found_by_a_read_and_by_verification(make, objects):
@@ -299,7 +301,7 @@ def test_a_damaged_object_is_found_by_a_read_and_by_verification(make, objects):
     with pytest.raises(FourfoldError, match="segment"):
         node.read("a")
     with node.database.read() as snapshot:
-        assert any(key in each for each in object_problems(snapshot, objects))
+        assert any(key in object_problem for object_problem in object_problems(snapshot, objects))
 
 
 def test_changed_settings_are_published_and_rebuilt(make, objects):
@@ -384,7 +386,7 @@ def test_verify_reports_an_object_that_nothing_speaks_of(make, objects):
     key = keys(objects, ".parquet")[0].replace("segments/", "segments/left-")
     objects.put(key, b"x")
     (problem,) = unclaimed_problems(node.database, objects)
-    assert problem.startswith(f"object {key!r} is not claimed")
+    assert problem.startswith(f"object {key!r} is unclaimed")
 
 
 def test_verify_does_not_report_what_another_node_has_published(make, objects):

@@ -21,7 +21,7 @@ def published(make, tmp_path):
             node.now += 1
         node.archive.publish_all()
         _, chunk = node.streams.read("orders")
-        rows = [(each.offset, each.ts_ms, each.payload) for each in chunk.records]
+        rows = [(record.offset, record.ts_ms, record.payload) for record in chunk.records]
         files = sorted(tmp_path.glob("objects/**/*.parquet"), key=lambda path: path.name)
         assert len(files) == 3
         yield [str(path) for path in files], rows

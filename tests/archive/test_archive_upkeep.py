@@ -34,7 +34,7 @@ def test_publishing_first_loses_nothing_that_was_acknowledged(make, objects):
     assert other.read("a") == [b"1", b"2", b"3"]
     assert other.read("f") == [b"1", b"2", b"4"]
     assert other.streams.info("a").closed
-    assert {each.name for each in other.streams.list()} == {"a", "f"}
+    assert {info.name for info in other.streams.list()} == {"a", "f"}
 
 
 def test_publishing_first_refuses_to_acknowledge_what_it_could_not_publish(make, objects):
@@ -58,7 +58,7 @@ def test_coroutines_are_told_after_it_is_published(make, objects):
     async def run():
         await node.streams.create_with_options_async(StreamOptions("a", "text/plain"))
         requests = [Append([b"%d" % n], None) for n in range(20)]
-        await asyncio.gather(*(node.streams.append_async("a", each) for each in requests))
+        await asyncio.gather(*(node.streams.append_async("a", request) for request in requests))
         assert told(objects, "a").uploaded_through == 19
 
     asyncio.run(run())
@@ -85,11 +85,11 @@ def test_retention_reaches_the_object_store_after_the_grace(make, objects):
     assert keys(objects, ".parquet") == before
     node.now += int(1000 * node.policy.grace_s)
     listed = node.archive.collect(dry_run=True)
-    assert {each.key for each in listed} < set(before)
+    assert {entry.key for entry in listed} < set(before)
     assert keys(objects, ".parquet") == before
     assert node.archive.collect() == listed
     left = keys(objects, ".parquet")
-    assert set(left) == set(before) - {each.key for each in listed}
+    assert set(left) == set(before) - {entry.key for entry in listed}
     assert node.read("a", format_offset(first)) == records[first:]
     other = make("two")
     other.bootstrap()
@@ -156,7 +156,7 @@ def test_a_source_that_was_deleted_is_published_for_its_forks(make, objects):
     other = make("two")
     other.bootstrap()
     assert other.read("f") == [*records[:5], b"own"]
-    assert [each.name for each in other.streams.list()] == ["f"]
+    assert [info.name for info in other.streams.list()] == ["f"]
 
 
 def test_objects_are_kept_while_the_last_manifest_speaks_of_them(make, objects):
@@ -190,7 +190,7 @@ def test_a_closed_stream_whose_end_is_lost_goes_on(make, objects):
     node.archive.round()
     assert not told(objects, "a").closed
     other = make("two")
-    assert [each.records for each in other.bootstrap().lost] == [1]
+    assert [loss.records for loss in other.bootstrap().lost] == [1]
     other.streams.open("a").append([b"another end"], close=True)
     node.archive.publish_all()
     assert told(objects, "a").closed

@@ -18,7 +18,7 @@ def run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
 
     def call(*arguments, code=0):
-        found = main.run([str(each) for each in arguments])
+        found = main.run([str(argument) for argument in arguments])
         said = capsys.readouterr()
         assert found == code, said.out + said.err
         return said.out if code == 0 else said.out + said.err
@@ -41,7 +41,7 @@ def change(root):
 
 def test_a_store_is_published_and_rebuilt_at_any_of_its_points(run, shop, tmp_path):
     first = json.loads(run("publish", "shop", "--objects", "objects", "--json"))
-    assert {each["name"] for each in first["databases"]} == {
+    assert {database["name"] for database in first["databases"]} == {
         "spaces/did:key:facts",
         "spaces/did:key:revisions",
         "sessions",
@@ -50,7 +50,10 @@ def test_a_store_is_published_and_rebuilt_at_any_of_its_points(run, shop, tmp_pa
     was = contents(shop)
     change(shop)
     standing = json.loads(run("publish", "shop", "--dry-run", "--json"))
-    behind = {each["name"]: each["newest"] - each["published"] for each in standing["databases"]}
+    behind = {
+        database["name"]: database["newest"] - database["published"]
+        for database in standing["databases"]
+    }
     assert behind.pop("spaces/did:key:facts") == 1
     assert set(behind.values()) == {0}
     assert standing["unpublished_records"] == 1
@@ -60,8 +63,8 @@ def test_a_store_is_published_and_rebuilt_at_any_of_its_points(run, shop, tmp_pa
     assert points[0]["id"] == first["point"]
     assert points[1]["id"] in run("publish", "shop", "--points")
     told = json.loads(run("bootstrap", "new", "--objects", "objects", "--json"))
-    assert {each["name"] for each in told["databases"]} == {
-        each["name"] for each in first["databases"]
+    assert {database["name"] for database in told["databases"]} == {
+        database["name"] for database in first["databases"]
     }
     assert contents(tmp_path / "new") == contents(shop)
     run("bootstrap", "old", "--objects", "objects", "--at", first["point"])
@@ -86,7 +89,7 @@ def test_a_store_of_the_past_publishes_only_if_it_takes_over(run, shop):
 
 def test_one_model_is_published_alone(run, shop):
     told = json.loads(run("publish", "shop", "--model", "graphs", "--json"))
-    assert [each["name"] for each in told["databases"]] == ["graphs"]
+    assert [database["name"] for database in told["databases"]] == ["graphs"]
     assert (told["manifests"], told["segments"]) == (0, 0)
     run("publish", "shop", "--model", "nothing", code=2)
 

@@ -64,7 +64,7 @@ def test_what_was_built_twice_counts_once(node):
         (task,) = builder.tasks(snapshot, "a", incarnation, TINY, folder, everything=True)
         (group,) = compaction.due(snapshot, TINY)
     built = [builder.build(node.archive.segments, task, folder / str(n)) for n in range(2)]
-    assert [upkeep.adopt_run(each) for each in built] == [True, False]
+    assert [upkeep.adopt_run(run) for run in built] == [True, False]
     made = [
         compaction.build(node.archive.segments, group, folder / str(n), folder) for n in range(2)
     ]
@@ -123,8 +123,8 @@ def test_an_index_that_is_lost_or_damaged_costs_time_and_nothing_else(make, node
     node.archive.index()
     first, *others = told(node.objects, "a").index.runs
     node.objects.delete(first.key)
-    for each in others:
-        node.objects.put(each.key, b"damaged")
+    for other in others:
+        node.objects.put(other.key, b"damaged")
     node.close()
     again = make(policy=TINY)
     for path in (again.root / "segments" / "cache").rglob("*run*"):
@@ -150,7 +150,7 @@ def test_a_run_that_says_something_else_than_its_segments_is_named(node):
     node.objects.put(name, encode(msgspec.structs.replace(manifest, index=index)))
     with node.database.read() as snapshot:
         (problem,) = object_problems(snapshot, node.objects)
-    assert "does not say what its segments hold" in problem
+    assert "does not match its segments" in problem
 
 
 def test_a_node_is_rebuilt_with_its_indexes(make, node):
@@ -252,7 +252,7 @@ def test_the_old_segments_are_deleted_after_grace_and_not_before(node):
     node.archive.compact()
     assert node.archive.collect() == []
     assert old < set(keys(node.objects, "parquet"))
-    assert {each.key for each in node.archive.collect(grace_s=0)} == old
+    assert {info.key for info in node.archive.collect(grace_s=0)} == old
     assert len(keys(node.objects, "parquet")) == 1
     assert node.read("a") == records
 
@@ -352,5 +352,5 @@ def test_companions_of_compacted_segments_are_retired_and_the_others_renumbered(
             )
     node.archive.compact()
     assert rows(node, "SELECT count(*) FROM search_segment_companions") == [(0,)]
-    assert len([each for each in node.archive.collect(grace_s=0) if "streams/x" in each.key]) == 4
+    assert len([info for info in node.archive.collect(grace_s=0) if "streams/x" in info.key]) == 4
     sound(node)

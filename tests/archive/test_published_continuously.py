@@ -77,7 +77,7 @@ def test_a_database_that_is_poisoned_is_named_and_keeps_no_other_waiting(store, 
     backup = Continuous(store)
     report = backup.round()
     assert list(backup.failures) == ["spaces/did:key:facts"]
-    assert {each.name for each in report.published} == {
+    assert {database.name for database in report.published} == {
         "spaces/did:key:revisions",
         "sessions",
         "graphs",
@@ -111,7 +111,7 @@ def test_a_database_that_another_process_writes_is_skipped_and_named(tmp_path, u
         store.space("did:key:free").set("a", {"n": 1})
         backup = Continuous(store)
         report = backup.round()
-        assert [each.name for each in report.published] == ["spaces/did:key:free"]
+        assert [database.name for database in report.published] == ["spaces/did:key:free"]
         assert isinstance(backup.failures[NAME], WriterLocked)
         # Its owner may publish it, beside the other one.
         assert not Continuous(owner).round().failures.get(NAME)
@@ -134,7 +134,7 @@ def test_a_store_whose_streams_another_process_serves_publishes_its_databases(tm
         with backup.running(every_s=3600):
             report = backup.round()
             assert report.point is not None
-            assert [each.name for each in report.published] == [NAME]
+            assert [database.name for database in report.published] == [NAME]
         assert isinstance(backup.left["streams"], WriterLocked)
         assert list(backup.left) == ["streams"]
     with open_store(rebuilt(tmp_path / "again", url), url) as again:
@@ -276,10 +276,10 @@ def test_points_and_objects_that_the_settings_do_not_keep_go(tmp_path, url, monk
         for number in range(10):
             store.space(DID).set("a", {"n": number})
             backup.round()
-        points = [each.id for each in store.points()]
+        points = [point.id for point in store.points()]
         backup.collect()
         assert backup.failures == {}
-        assert [each.id for each in store.points()] == points[-2:]
+        assert [point.id for point in store.points()] == points[-2:]
         manifest = manifest_of(url, NAME)
         assert manifest.horizon == points[-2]
         backup.collect()

@@ -59,7 +59,7 @@ def check(folder, points):
     with open_store(folder / "store", url) as store:
         published(store)
         assert store.verify(objects=True).problems == []
-        known = [each.id for each in store.points()]
+        known = [point.id for point in store.points()]
         assert set(points) <= set(known)
         expected = contents(store.root)
     again = rebuilt(folder / f"again-{len(known)}", url)
@@ -100,7 +100,7 @@ def test_a_store_that_is_killed_again_and_again_loses_no_point(tmp_path):
 def check_kept(folder, points):
     """The newest points that were told are there, and each restores; what is left is in order."""
     with open_store(folder / "store", folder / "objects") as store:
-        known = [each.id for each in store.points()]
+        known = [entry.id for entry in store.points()]
         for number, point in enumerate(known):
             verified(rebuilt(folder / f"kept-{number}", folder / "objects", at=point))
         assert points[-1] in known
@@ -140,7 +140,7 @@ def test_a_store_that_is_killed_again_and_again_while_it_merges_loses_no_point(t
         assert died.killed, died
         points += died.lines
         with open_store(tmp_path / "store", tmp_path / "objects") as store:
-            known = [each.id for each in store.points()]
+            known = [point.id for point in store.points()]
             assert set(points[-4:]) <= set(known)
             assert store.verify(objects=True).problems == []
         for at in (known[0], known[-1]):

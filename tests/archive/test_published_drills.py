@@ -54,7 +54,7 @@ def place(request, tmp_path, monkeypatch):
     server = request.getfixturevalue("server")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.access_key_id)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret_access_key)
-    prefix = "".join(each for each in tmp_path.name if each.isalnum())
+    prefix = "".join(entry for entry in tmp_path.name if entry.isalnum())
     return server.url(prefix) + "&allow_http=true"
 
 
@@ -202,7 +202,7 @@ def test_a_store_of_the_past_gives_up_nothing(place, tmp_path):
     with open_store(past, place) as store:
         report = retention.collect(store, keep=Keep(points=1), grace_s=0.0)
         assert {type(error) for error in report.failures.values()} == {PublisherFenced}
-        assert [each.id for each in store.points()] == list(was)
+        assert [point.id for point in store.points()] == list(was)
     restores(tmp_path, place, was)
 
 

@@ -41,7 +41,7 @@ def test_one_database_that_fails_does_not_stop_the_others(store, url):
     report = store.publish()
     assert list(report.failures) == ["spaces/did:key:facts"]
     assert "local_seq" in report.failures["spaces/did:key:facts"].message
-    assert {each.name for each in report.published} == {
+    assert {database.name for database in report.published} == {
         "spaces/did:key:revisions",
         "sessions",
         "graphs",
@@ -142,8 +142,8 @@ def test_a_missing_and_a_damaged_object_are_named(store, url, tmp_path):
         objects.put(key, whole[:-3] + b"bad")
         objects.delete(value)
     problems = store.verify(objects=True).problems
-    assert any(key in each for each in problems)
-    assert any(value in each and "missing" in each for each in problems)
+    assert any(key in problem for problem in problems)
+    assert any(value in problem and "missing" in problem for problem in problems)
     with open_store(tmp_path / "again", url) as again:
         failures = rebuild(again).failures
         assert key in failures[f"spaces/{DID}"].message
@@ -163,7 +163,7 @@ def test_an_object_with_the_rows_of_another_one_is_damaged(store, url, tmp_path)
     first, second = sorted(key for key in objects_of(url) if "/revision/" in key)
     with FolderStore(url) as objects:
         objects.put(second, objects.get(first).data)
-    assert any(second in each for each in store.verify(objects=True).problems)
+    assert any(second in problem for problem in store.verify(objects=True).problems)
     with open_store(tmp_path / "again", url) as again:
         assert second in rebuild(again).failures[f"spaces/{DID}"].message
 

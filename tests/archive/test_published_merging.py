@@ -81,9 +81,9 @@ def fetched(folder, url):
         )
         assert not rebuild(store).failures
     return sum(
-        each.count
-        for each in counter.snapshot()
-        if (each.artifact, each.op) == ("databases", "get")
+        entry.count
+        for entry in counter.snapshot()
+        if (entry.artifact, entry.op) == ("databases", "get")
     )
 
 
@@ -114,7 +114,7 @@ def test_a_server_would_merge_as_it_publishes(store, url):
     for number in range(13):
         space.set("a", {"n": number})
         told += published(store).merged
-    assert [each.name for each in told] == [NAME] * 3
+    assert [entry.name for entry in told] == [NAME] * 3
     levels = [page.level for page in manifest_of(url, NAME).pages]
     assert levels == [2]
 
@@ -137,9 +137,9 @@ def test_merged_objects_are_deleted_after_their_grace_and_only_then(store, url, 
     assert objects_of(url) == before
     gone = sound(retention.collect(store, at_ms=now_ms() + 2 * DAY_MS)).deleted
     assert gone == would
-    assert {each.key for each in gone} <= set(before)
+    assert {entry.key for entry in gone} <= set(before)
     after = objects_of(url)
-    assert not {each.key for each in gone} & set(after)
+    assert not {entry.key for entry in gone} & set(after)
     assert not [key for key in after if "/retired/" in key]
     assert store.verify(objects=True).problems == []
     restores(tmp_path, url, was, list(was)[::4])
@@ -153,7 +153,7 @@ def test_points_that_are_kept_are_what_they_were_and_others_are_gone(store, url,
     sound(retention.merge(store))
     report = sound(retention.collect(store, keep=Keep(points=4)))
     assert report.points == len(was) - 4
-    assert [each.id for each in store.points()] == kept
+    assert [entry.id for entry in store.points()] == kept
     sound(retention.collect(store, at_ms=now_ms() + 3 * DAY_MS, keep=Keep(points=4)))
     assert store.verify(objects=True).problems == []
     restores(tmp_path, url, was, kept)
@@ -298,7 +298,7 @@ def test_a_value_that_is_old_enough_to_be_swept_is_made_new_for_who_names_it(sto
     blob = store.space(DID).blobs.put(b"b" * LARGE)
     published(store)
     key = database_manifest.blob_key(blob.removeprefix("sha256:"))
-    [path] = [each for each in url.rglob("*") if each.name == key.rsplit("/", 1)[1]]
+    [path] = [entry for entry in url.rglob("*") if entry.name == key.rsplit("/", 1)[1]]
     old = path.stat().st_mtime - limits.PUBLISH_ORPHAN_S
     os.utime(path, (old, old))
     store.space("did:key:two").blobs.put(b"b" * LARGE)

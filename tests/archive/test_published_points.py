@@ -26,7 +26,7 @@ from fourfold.archive import Retries, capture
 from fourfold.archive.database_manifest import PUT
 from fourfold.archive.manifest import Index, Manifest, Run, Segments, decode, encode, manifest_key
 from fourfold.archive.restore_points import Place
-from fourfold.archive.sealer import questions
+from fourfold.archive.sealer import queries
 from fourfold.errors import (
     HistoryTruncated,
     InvalidInput,
@@ -84,7 +84,7 @@ def test_what_is_new_is_found_without_a_look_at_history(store, name):
         for table in capture.tables_of(snapshot, subject.description):
             if table.whole:
                 continue
-            new, changed = questions(table, capture.columns_of(snapshot, table.name))
+            new, changed = queries(table, capture.columns_of(snapshot, table.name))
             for sql in (*new, *changed):
                 plan = [row[3] for row in snapshot.all(f"EXPLAIN QUERY PLAN {sql}", (1,))]
                 # The branches that have new commits are gathered first.
@@ -113,7 +113,7 @@ def test_a_manifest_stays_small_however_often_is_published(store, url, tmp_path,
     manifest = manifest_of(url, f"spaces/{DID}")
     assert len(manifest.publications) <= 3
     assert len(manifest.pages) == 3
-    assert [each.id for each in store.points()] == [point.id for point, _ in was]
+    assert [entry.id for entry in store.points()] == [point.id for point, _ in was]
     for number in (0, 3, 10):
         point, expected = was[number]
         assert contents(rebuilt(tmp_path / f"again-{number}", url, at=point.id)) == expected
@@ -234,7 +234,7 @@ def test_a_store_that_took_over_without_changes_is_what_the_newest_point_shows(
     rebuilt(tmp_path / "other", url, at=first, take_over=True)
     with open_store(rebuilt(tmp_path / "again", url), url) as again:
         assert again.space(DID).read("a").document == {"n": 1}
-        assert [each.payload for each in again.streams.read("s")[1].records] == [b"1"]
+        assert [record.payload for record in again.streams.read("s")[1].records] == [b"1"]
 
 
 # Points
@@ -246,7 +246,7 @@ def test_a_point_is_named_by_its_id_or_by_a_time(store, url, tmp_path):
     for number in range(3):
         space.set("a", {"n": number})
         points.append(published(store).point)
-    assert [each.id for each in points] == sorted(each.id for each in points)
+    assert [point.id for point in points] == sorted(point.id for point in points)
     for number, name in enumerate((points[0].id, points[1].at, "2999-01-01")):
         with open_store(rebuilt(tmp_path / f"again-{number}", url, at=name), url) as again:
             assert again.space(DID).read("a").document == {"n": number}
@@ -258,7 +258,7 @@ def test_a_point_is_named_by_its_id_or_by_a_time(store, url, tmp_path):
 def test_only_the_models_that_are_named_are_published(store, url):
     Life(store, Random(9)).everything()
     published(store, models=["sessions"])
-    assert {each.name for each in store.published() if each.generation} == {"sessions"}
+    assert {database.name for database in store.published() if database.generation} == {"sessions"}
     with pytest.raises(InvalidInput):
         store.publish(models=["nothing"])
 

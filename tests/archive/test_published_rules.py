@@ -56,7 +56,7 @@ def sizes(node):
 
 def test_segments_are_read_in_the_newest_version(published):
     assert published.log("s") == []
-    assert [json.loads(each) for each in published.read("s")] == [
+    assert [json.loads(record) for record in published.read("s")] == [
         {"b": n, "by": "anna"} for n in range(8)
     ]
     info, page = published.streams.page("s")
@@ -66,7 +66,7 @@ def test_segments_are_read_in_the_newest_version(published):
         text += json.loads(b"[" + piece + b"]")
     assert text == [{"b": n, "by": "anna"} for n in range(8)]
     found = published.streams.open("s").read(key="anna").records
-    assert [json.loads(each.payload)["b"] for each in found] == list(range(8))
+    assert [json.loads(row.payload)["b"] for row in found] == list(range(8))
 
 
 def test_a_node_that_is_built_from_manifests_asks_the_same(published, make):
@@ -75,7 +75,7 @@ def test_a_node_that_is_built_from_manifests_asks_the_same(published, make):
     other.bootstrap()
     assert other.streams.schemas.get("s") == published.streams.schemas.get("s")
     assert sizes(other) == sizes(published)
-    assert [json.loads(each) for each in other.read("s")] == [
+    assert [json.loads(record) for record in other.read("s")] == [
         {"b": n, "by": "anna"} for n in range(8)
     ]
     with pytest.raises(InvalidInput):
@@ -103,7 +103,9 @@ def test_a_version_that_began_behind_what_was_published_begins_at_its_end(publis
     renamed["required"] = ["c"]
     lens = [{"op": "rename", "from": "b", "to": "c"}]
     other.streams.schemas.put("s", {"schema": renamed, "lens": lens})
-    assert [json.loads(each)["c"] for each in other.read("s")] == [[n] for n in (*range(8), 100)]
+    assert [json.loads(record)["c"] for record in other.read("s")] == [
+        [n] for n in (*range(8), 100)
+    ]
     assert other.streams.verify() == []
 
 

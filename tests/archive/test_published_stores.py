@@ -130,7 +130,7 @@ def test_large_values_are_objects_named_by_their_content_and_uploaded_once(store
     report = published(store)
     keys = [key for key in objects_of(url) if key.startswith("blobs/")]
     assert keys == [database_manifest.blob_key(blob.removeprefix("sha256:"))]
-    assert sum(each.bytes >= LARGE for each in report.published) == 1
+    assert sum(database.bytes >= LARGE for database in report.published) == 1
     with open_store(rebuilt(tmp_path / "again", url), url) as again:
         assert again.space(DID).blobs.get(blob) == b"b" * LARGE
         assert again.space(DID).blobs.get(small) == b"small"
@@ -190,7 +190,7 @@ def test_a_purged_session_does_not_come_back(store, url, tmp_path):
     published(store)
     position = sessions.position()
     with open_store(rebuilt(tmp_path / "again", url), url) as again:
-        assert [each.id for each in again.sessions.list_sessions()] == ["kept"]
+        assert [session.id for session in again.sessions.list_sessions()] == ["kept"]
         assert again.sessions.position() == position
         with pytest.raises(fourfold.FourfoldError):
             again.sessions.create_session({"id": "gone"})

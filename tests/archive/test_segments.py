@@ -97,10 +97,10 @@ def test_a_read_in_the_middle_fetches_a_small_part_of_an_object(tmp_path):
     objects = AccountingStore(inner, counter, classify)
     source = open_segments(objects, DiskCache(tmp_path / "cache", 0))
     wanted = SegmentRequest(name, sealed.size_bytes, sealed.digest)
-    assert [each[0] for each in source.records(wanted, 1500, 1503)] == [1500, 1501, 1502]
+    assert [record[0] for record in source.records(wanted, 1500, 1503)] == [1500, 1501, 1502]
     groups = pq.ParquetFile(path).metadata
     largest = max(groups.row_group(at).total_byte_size for at in range(sealed.groups))
-    fetched = sum(each.bytes for each in counter.snapshot())
+    fetched = sum(entry.bytes for entry in counter.snapshot())
     assert fetched <= limits.ARCHIVE_TAIL_BYTES + largest
 
 
@@ -180,7 +180,7 @@ def test_the_digest_is_that_of_the_file_whoever_writes_it(tmp_path, count, besid
 
 
 def threads():
-    return [each for each in threading.enumerate() if each.name.startswith("fourfold-segment")]
+    return [entry for entry in threading.enumerate() if entry.name.startswith("fourfold-segment")]
 
 
 @pytest.mark.parametrize("allowed", [100, 1_500_000, 5_000_000])
@@ -218,7 +218,7 @@ def test_an_error_in_the_last_row_group_is_not_lost(tmp_path, beside):
         write_batches(
             [*before, strange], tmp_path / ".other", lambda _: tmp_path / "other", beside=beside
         )
-    assert [each for each in tmp_path.rglob("*") if each.is_file()] == [path]
+    assert [entry for entry in tmp_path.rglob("*") if entry.is_file()] == [path]
 
 
 @pytest.mark.parametrize("beside", [True, False])

@@ -61,8 +61,8 @@ def test_a_node_that_dies_while_it_compacts_and_indexes_leaves_nothing_behind(ma
     assert not again.archive.publish_all().failures
     again.archive.collect(grace_s=0)
     sound(again)
-    spoken = {each.key for name in "ab" for each in told(again.objects, name).kept()}
-    spoken |= {each.key for name in "ab" for each in told(again.objects, name).runs()}
+    spoken = {segment.key for name in "ab" for segment in told(again.objects, name).kept()}
+    spoken |= {run.key for name in "ab" for run in told(again.objects, name).runs()}
     assert set(keys(again.objects, "parquet")) == spoken
     assert not list((again.root / "segments").rglob("*.partial"))
 

@@ -193,16 +193,16 @@ def test_a_space_is_opened_with_the_history_that_it_has(root):
 def test_another_history_than_the_space_has_is_refused(root, made, asked):
     with fourfold.open(root) as store:
         store.space(DID, history=made)
-        with pytest.raises(Refused, match=f"keeps its history in {made}, not in {asked}"):
+        with pytest.raises(Refused, match=f"has the history '{made}', got '{asked}'"):
             store.space(DID, history=asked)
     with fourfold.open(root) as store:
-        with pytest.raises(Refused, match=f"keeps its history in {made}, not in {asked}"):
+        with pytest.raises(Refused, match=f"has the history '{made}', got '{asked}'"):
             store.space(DID, history=asked)
         assert store.space(DID, history=made).history_kind.name == made
 
 
 def test_an_unknown_history_is_refused_and_makes_no_space(store):
-    with pytest.raises(InvalidInput, match="not a way to keep history"):
+    with pytest.raises(InvalidInput, match="not a kind of history"):
         store.space(DID, history="ledger")
     assert store.spaces() == []
 

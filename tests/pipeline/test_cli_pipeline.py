@@ -79,7 +79,7 @@ def test_a_run_whose_process_is_gone_is_shown_as_interrupted(call, root, countin
     for command in ("status", "history"):
         _, out, _ = call(command, root, "--json")
         assert [run["state"] for run in json.loads(out)["runs"]] == ["interrupted"]
-    assert "taken up where an earlier run left it" in call(*counting)[1]
+    assert "resumed an earlier run" in call(*counting)[1]
 
 
 def test_a_dry_run_prints_a_plan_and_leaves_no_row(call, root, counting):

@@ -216,7 +216,7 @@ def reachable(tmp_path):
 def test_reachable_server_stays_closed_after_its_last_key(reachable):
     assert status(reachable, "all", "PUT", "keep", b"x", content_type=TEXT) == 201
     done = command("key", "remove", reachable.root, reachable.key.id)
-    assert "That was the last key." in done.stdout
+    assert "This was the last key." in done.stdout
     deadline = time.monotonic() + 30
     while status(reachable, "all", "GET", "keep") != 401:
         assert time.monotonic() < deadline

@@ -80,7 +80,7 @@ def test_a_flipped_bit_anywhere_is_found_and_stops_the_restore(filled, tmp_path,
         store.backup(tmp_path / "copy")
     damage(tmp_path / "copy" / victim)
     report = stores.verify_backup(tmp_path / "copy")
-    assert [each.path for each in report.checked if not each.ok] == [victim]
+    assert [check.path for check in report.checked if not check.ok] == [victim]
     with pytest.raises(errors.CorruptData):
         fourfold.restore(tmp_path / "copy", tmp_path / "again")
     assert not (tmp_path / "again").exists()
@@ -168,7 +168,7 @@ def test_verify_finds_a_damaged_database_and_a_damaged_blob(filled):
     database.write_bytes(data)
     with fourfold.open(filled) as store:
         report = store.verify()
-    bad = {each.path: each.what for each in report.checked if not each.ok}
+    bad = {check.path: check.what for check in report.checked if not check.ok}
     assert bad == {
         "databases/one.sqlite": "database",
         str(blob.relative_to(filled)): "blob",

@@ -1,9 +1,7 @@
-"""The log, cold: records in Parquet segments, manifests that say which of them count, and what is
-needed to read them from wherever they are.
+"""Archive format: Parquet segments, manifests that list them, and readers for any location.
 
-It knows records, files and object stores; what a stream is, and when one is sealed, its model
-knows. Parquet is written and read by pyarrow, which is imported when it is first needed:
-`pip install 'fourfold[archive]'`.
+This package knows records, files and object stores; the models know streams and when to seal them.
+pyarrow is imported when it is first needed: `pip install 'fourfold[archive]'`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Segments that were fetched, or published from here, kept on disk up to so many bytes.
+"""Disk cache of segments, limited by bytes, with LRU eviction.
 
-Whatever was not used for longest goes first. A file in the cache has a name that says its content,
-and is written whole before it gets that name; losing any of them, or all, loses nothing. One
-process uses a cache folder at a time.
+The name of a cached file contains the digest of its content, and the file is complete before it
+gets that name; losing it loses no data. One process uses a cache folder at a time.
 """
 
 from __future__ import annotations
@@ -23,8 +22,9 @@ _UNFINISHED = re.compile(r"\..+\.parquet\.[0-9]+\.partial")
 
 
 class DiskCache:
-    """A folder of files of at most `bytes_max` together. Safe for many threads. One of no bytes
-    keeps nothing, and never looks at its folder.
+    """A folder of files with at most `bytes_max` in total. Thread-safe.
+
+    With `bytes_max=0` it stores nothing, and never reads its folder.
     """
 
     def __init__(self, folder: Path, bytes_max: int) -> None:
@@ -37,17 +37,17 @@ class DiskCache:
 
     @property
     def size(self) -> int:
-        """How much is held."""
+        """Total size of the cached files in bytes."""
         with self._lock:
             self._scan()
             return self._bytes
 
     def path(self, segment: str) -> Path:
-        """Where a segment is, if it is here."""
+        """Return the path of a segment, whether it is cached or not."""
         return self.folder / f"{segment}{_SUFFIX}"
 
     def find(self, segment: str) -> Path | None:
-        """The file of a segment, which thereby counts as used; None when it is not here."""
+        """Return the file of a segment and mark it as used; None if it is not cached."""
         with self._lock:
             self._scan()
             if segment not in self._held:
@@ -59,8 +59,9 @@ class DiskCache:
         return size <= self.bytes_max
 
     def add(self, segment: str, chunks: Iterable[bytes], digest: str) -> Path | None:
-        """Keep a segment; its file, or None when it is larger than the cache. An error when the
-        bytes are not those of the digest.
+        """Store a segment and return its file, or None if it is larger than the cache.
+
+        Raises CorruptData if the bytes do not match the digest.
         """
         final = self.path(segment)
         temporary = final.with_name(f".{final.name}.{threading.get_ident()}.partial")
@@ -75,15 +76,15 @@ class DiskCache:
                     file.write(chunk)
             if hashing.hexdigest() != digest:
                 raise CorruptData(
-                    f"segment {segment} has {size} bytes of another digest than it should",
-                    hint="Run `fourfold verify --objects` to see all that is damaged.",
+                    f"segment {segment} has {size} bytes that do not match its digest",
+                    hint="Run `fourfold verify --objects` to list all damage.",
                 )
             if not self.fits(size):
                 return None
-            # Not brought to disk: what a power cut takes is fetched again.
+            # Not synced: after a power loss it is fetched again.
             temporary.rename(final)
         except OSError as error:
-            raise StorageError(f"{final}: cannot be written: {error}") from error
+            raise StorageError(f"cannot write {final}: {error}") from error
         finally:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
@@ -91,7 +92,7 @@ class DiskCache:
         return final
 
     def adopt(self, segment: str, file: Path) -> None:
-        """Take over a file that is no longer needed where it is."""
+        """Move a file that is no longer needed elsewhere into the cache."""
         try:
             size = file.stat().st_size
         except FileNotFoundError:
@@ -106,7 +107,7 @@ class DiskCache:
             self._note(segment, size)
 
     def drop(self, segment: str) -> None:
-        """Forget a segment: it is damaged, or nobody may read it any more."""
+        """Remove a segment that is damaged or no longer readable."""
         with self._lock:
             self._scan()
             self._bytes -= self._held.pop(segment, 0)
@@ -117,20 +118,20 @@ class DiskCache:
             self._scan()
             self._bytes += size - self._held.pop(segment, 0)
             self._held[segment] = size
-            gone = []
+            evicted = []
             while self._bytes > self.bytes_max:
                 oldest, freed = self._held.popitem(last=False)
                 self._bytes -= freed
-                gone.append(oldest)
-        for each in gone:
-            self.path(each).unlink(missing_ok=True)
+                evicted.append(oldest)
+        for key in evicted:
+            self.path(key).unlink(missing_ok=True)
 
     def _scan(self) -> None:
-        """Look once what is there, oldest first; what was not finished is swept."""
+        """Scan the folder once, oldest first, and delete unfinished files."""
         if self._scanned or not self.bytes_max:
             return
         self._scanned = True
-        found = []
+        files = []
         for folder, _, names in os.walk(self.folder):
             for name in names:
                 path = Path(folder, name)
@@ -140,7 +141,7 @@ class DiskCache:
                     with suppress(FileNotFoundError):
                         stat = path.stat()
                         segment = str(path.relative_to(self.folder)).removesuffix(_SUFFIX)
-                        found.append((stat.st_mtime, segment, stat.st_size))
-        for _, segment, size in sorted(found):
+                        files.append((stat.st_mtime, segment, stat.st_size))
+        for _, segment, size in sorted(files):
             self._held[segment] = size
             self._bytes += size

@@ -1,8 +1,8 @@
-"""What a database keeps of its own publication: how far it is, what it intends, and the keys of
-rows that changed where no position shows it.
+"""Publish status inside a database: positions, the intent, and keys of changed rows.
 
-Nothing of it exists before the first publication. Then triggers note the keys, on tables and
-columns that a model names because they change seldom; so an append costs the same as before.
+Nothing of this exists before the first publication. After it, triggers record the keys of changed
+rows, on tables and columns that a model declares because they change rarely; so an append costs the
+same as before.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from fourfold.kernel.bulk_insert import quoted
 
 SQL = load_queries("fourfold.archive", "tables.sql")
 SCHEMA = "schema"
-"""The name under which the texts of a database's own tables are published."""
+"""Name under which the schema of a database's own tables is published."""
 HELD_BACK = '"restored"'
-"""A version that no object store gives. A database has it that was restored to an earlier state
-than the newest: it is refused when it publishes.
+"""A version that no object store returns.
+
+A database restored to an older state than the newest has it, and is refused when it publishes.
 """
 _KERNEL = (
     Table("kernel_meta", whole=True, everything=SQL.kernel_meta),
@@ -34,16 +35,16 @@ _KINDS = {"TEXT", "INTEGER", "REAL", "BLOB"}
 
 
 class State(msgspec.Struct, frozen=True):
-    """How far each table is published."""
+    """Published position of each table."""
 
     position: int = 0
     positions: dict[str, int] = {}
     wholes: dict[str, str] = {}
-    """The digests of tables that are carried as a whole."""
+    """Digests of tables that are published as a whole."""
 
 
 class Intent(msgspec.Struct, frozen=True):
-    """What a publication will have done, once its manifest is up."""
+    """The result of a publication once its manifest is replaced."""
 
     token: str
     publication: Publication
@@ -52,7 +53,7 @@ class Intent(msgspec.Struct, frozen=True):
 
 
 class Record(NamedTuple):
-    """The row of a database about its own publication."""
+    """The row with a database's own publish status."""
 
     node: str
     generation: int = 0
@@ -63,7 +64,7 @@ class Record(NamedTuple):
 
 
 def record_of(snapshot: ReadTransaction) -> Record | None:
-    """What is known of the publication of a database; None when it was never published."""
+    """Return the publish status of a database; None if it was never published."""
     if not snapshot.value(SQL.is_published):
         return None
     row = snapshot.one(SQL.published)
@@ -80,16 +81,16 @@ def record_of(snapshot: ReadTransaction) -> Record | None:
             None if intent is None else msgspec.json.decode(intent, type=Intent),
         )
     except msgspec.DecodeError as error:
-        raise CorruptData(f"what is known of the publication is damaged: {error}") from error
+        raise CorruptData(f"the publish status is damaged: {error}") from error
 
 
 def tables_of(snapshot: ReadTransaction, description: Description) -> tuple[Table, ...]:
-    """Every table that is published of a database as it is now."""
+    """Return every published table of a database in its current state."""
     return (*_KERNEL, *description.tables, *description.more(snapshot))
 
 
 def watch(database: Database, description: Description) -> frozenset[str]:
-    """Note changes from now on, if that is not done yet; the tables that are watched."""
+    """Create the missing triggers that record changes; return the names of the tables."""
     with database.read() as snapshot:
         known = snapshot.value(SQL.is_published)
         tables = tables_of(snapshot, description)
@@ -107,7 +108,7 @@ def _watch(txn: Transaction, statements: Sequence[str]) -> None:
 
 
 def _triggers(snapshot: ReadTransaction, table: Table) -> Iterator[str]:
-    """The statements that make the triggers of a table that are not there."""
+    """Yield the statements that create the missing triggers of a table."""
     columns = {column.name: column for column in columns_of(snapshot, table.name)}
     for event in table.watch:
         name = f"published_{table.name}_{event.split()[0]}"
@@ -121,18 +122,18 @@ def _triggers(snapshot: ReadTransaction, table: Table) -> Iterator[str]:
             table=quoted(table.name),
             literal=literal(table.name),
             key=", ".join(
-                f"hex({each})" if columns[key].kind == "BLOB" else each
-                for key, each in zip(table.key, names, strict=True)
+                f"hex({value})" if columns[key].kind == "BLOB" else value
+                for key, value in zip(table.key, names, strict=True)
             ),
         )
 
 
 def columns_of(snapshot: ReadTransaction, table: str) -> tuple[Column, ...]:
-    found = tuple(Column(name, kind) for name, kind in snapshot.all(SQL.columns, (table,)))
-    strange = [column for column in found if column.kind not in _KINDS]
-    if strange or not found:
-        raise CorruptData(f"table {table} has no columns that can be published: {strange}")
-    return found
+    columns = tuple(Column(name, kind) for name, kind in snapshot.all(SQL.columns, (table,)))
+    strange = [column for column in columns if column.kind not in _KINDS]
+    if strange or not columns:
+        raise CorruptData(f"table {table} has columns that cannot be published: {strange}")
+    return columns
 
 
 def literal(text: str) -> str:
@@ -140,13 +141,13 @@ def literal(text: str) -> str:
 
 
 def match(key: Sequence[Column], alias: str = "t") -> str:
-    """That a row has the key that a change names."""
+    """Return a condition: the row has the key of a change."""
     return " AND ".join(
         f"{alias}.{quoted(column.name)} = {picked(column, at)}" for at, column in enumerate(key)
     )
 
 
 def picked(column: Column, at: int) -> str:
-    """A part of the key that a change names."""
+    """Return an expression for one part of the key of a change."""
     part = f"c.row_key ->> {at}"
     return f"unhex({part})" if column.kind == "BLOB" else f"({part})"

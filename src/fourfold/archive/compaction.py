@@ -1,19 +1,16 @@
-"""Merging publications: what many small ones have put into objects of their own lies in few then.
+"""Compaction of publications: the rows of many small objects move into few packs.
 
-    pages ──> packs, uploaded ──> a page that names them ──> replace the manifest ──> record
+    pages ──> packs, uploaded ──> a page that lists them ──> replace the manifest ──> record
 
-A page of the manifest is merged as soon as it is full, and so are 16 pages of one level, into one
-of the next: a row is written again once for each level. Every publication stays: it names its rows
-in the packs, so each point can be restored to as before. The old objects and pages are listed as
-retired before the manifest lets go of them, and deleted after their time of grace. The manifest is
-replaced once, on the condition of its version.
+A page of the manifest is merged when it is full, and 16 pages of one level become one of the next:
+a row is rewritten once for each level. Every publication stays and refers to its rows in the packs,
+so each restore point still works. The old objects and pages are listed as retired before the
+manifest drops them, and deleted after a grace period. The manifest is replaced once, by
+compare-and-swap.
 
-Packing: the rows of many small publications into few objects.
-
-A pack has the rows of one table that some publications put, or removed, or carried as a whole, one
-publication after the other. Each publication names its part, so every one of them can still be
-restored to. Objects that are large enough stay as they are; packs are packed again with others,
-without rows that no publication names any more.
+A pack contains the rows of one table and one action, of several publications in order. Each
+publication refers to its part. Objects that are large enough stay; packs are packed again with
+others, without rows that no publication refers to.
 """
 
 from __future__ import annotations
@@ -40,7 +37,7 @@ from fourfold.kernel import failpoints
 from fourfold.objects import ObjectStore
 
 _Place = tuple[int, int]
-"""A publication, and one of its files, by their numbers."""
+"""A publication and one of its files, by their indexes."""
 
 
 class _Part(NamedTuple):
@@ -52,7 +49,7 @@ class _Part(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """The rows that go into the next pack, and whose they are."""
+    """Rows for the next pack, and the parts that they belong to."""
 
     tables: list[Any]
     parts: list[_Part]
@@ -68,17 +65,17 @@ class Packer:
         self._folder = folder
         self._retries = retries
         self.packs = 0
-        """How many were made."""
+        """Number of packs written."""
 
     def pack(self, steps: Sequence[Publication]) -> tuple[Publication, ...]:
-        """The publications with their rows in as few objects as may be, which are uploaded."""
+        """Return the publications with their rows in as few objects as possible, uploaded."""
         files = [list(step.files) for step in steps]
         for parts in _by_table(steps):
             for place, file in self._packed(parts):
                 files[place[0]][place[1]] = file
         return tuple(
-            msgspec.structs.replace(step, files=tuple(found))
-            for step, found in zip(steps, files, strict=True)
+            msgspec.structs.replace(step, files=tuple(parts))
+            for step, parts in zip(steps, files, strict=True)
         )
 
     def _packed(self, parts: list[_Part]) -> Iterator[tuple[_Place, File]]:
@@ -100,7 +97,7 @@ class Packer:
         yield from self._flushed(held)
 
     def _flushed(self, held: _Held) -> Iterator[tuple[_Place, File]]:
-        """Nothing, where there is nothing to be put together."""
+        """Upload a pack of the held parts; do nothing for a single source."""
         if len(held.sources) < 2:
             return
         pa, _ = arrow()
@@ -135,7 +132,7 @@ class Packer:
 
 
 def _by_table(steps: Sequence[Publication]) -> Iterator[list[_Part]]:
-    """The small files of each table and action, in the order of their publications."""
+    """Return the small files of each table and action, in the order of their publications."""
     found: dict[tuple[str, str], list[_Part]] = {}
     for number, step in enumerate(steps):
         for at, file in enumerate(step.files):
@@ -146,7 +143,7 @@ def _by_table(steps: Sequence[Publication]) -> Iterator[list[_Part]]:
 
 
 def _by_object(name: str, parts: list[_Part]) -> Iterator[tuple[str, list[_Part]]]:
-    """Parts that lie in one object, together: a pack is fetched once."""
+    """Group parts by object: a pack is fetched once."""
     found: dict[str, list[_Part]] = {}
     for part in parts:
         found.setdefault(database_manifest.file_key(name, part.generation, part.file), []).append(
@@ -157,24 +154,24 @@ def _by_object(name: str, parts: list[_Part]) -> Iterator[tuple[str, list[_Part]
 
 def _slice(table: Any, file: File, key: str) -> Any:
     if file.at + file.rows > table.num_rows:
-        raise CorruptData(f"{key}: has {table.num_rows} rows, and not {file.at + file.rows}")
+        raise CorruptData(f"{key}: expected {file.at + file.rows} rows, found {table.num_rows}")
     return table.slice(file.at, file.rows)
 
 
 class CompactResult(NamedTuple):
-    """What became of small publications."""
+    """Result of compacting small publications."""
 
     name: str
     publications: int
-    """That lie in other objects now."""
+    """Number of publications that moved to other objects."""
     retired: int
-    """Objects that are not needed any more."""
+    """Number of unreferenced objects."""
     packs: int
-    """Objects that took their place."""
+    """Number of new objects."""
 
 
 class _Group(NamedTuple):
-    """Neighbouring pages that become one, by their numbers; the end is behind the last."""
+    """Adjacent pages that become one, by their indexes; `end` is exclusive."""
 
     start: int
     end: int
@@ -182,7 +179,7 @@ class _Group(NamedTuple):
 
 
 class Merger:
-    """Merges what is published of one database."""
+    """Compacts the publications of one database."""
 
     def __init__(
         self, subject: Subject, objects: ObjectStore, retries: Retries | None = None
@@ -192,8 +189,9 @@ class Merger:
         self._retries = retries or Retries()
 
     def merge(self, now_ms: int, *, everything: bool = False) -> CompactResult | None:
-        """Merge what is due; with `everything`, also the newest publications, if they are a few.
-        None when nothing was.
+        """Compact what is due, or return None.
+
+        With `everything`, also the newest publications, if there are several.
         """
         folder = self._subject.folder.with_name(self._subject.folder.name + ".packs")
         publisher = DatabasePublisher(self._subject, self._objects, self._retries)
@@ -221,7 +219,7 @@ class _Compaction:
         return CompactResult(name, self._count, self._retired, self._packer.packs)
 
     def run(self, manifest: DatabaseManifest, everything: bool) -> DatabaseManifest | None:
-        """The manifest with larger pages, whose objects are there."""
+        """Return the manifest with larger pages, whose objects are uploaded."""
         held, pages = manifest.publications, manifest.pages
         if everything and len(held) > limits.PUBLISH_MERGE_LEAST:
             page, _ = database_manifest.page_of(held[:-1])
@@ -246,7 +244,7 @@ class _Compaction:
         )
 
     def _merged(self, name: str, pages: tuple[Page, ...], level: int) -> Page:
-        steps = tuple(each for page in pages for each in self._steps(name, page))
+        steps = tuple(step for page in pages for step in self._steps(name, page))
         packed = self._packer.pack(steps)
         self._leaving |= set(database_manifest.objects_of(name, steps))
         self._leaving -= set(database_manifest.objects_of(name, packed))
@@ -272,9 +270,7 @@ class _Compaction:
 
 
 def due(pages: tuple[Page, ...]) -> _Group | None:
-    """The first pages that should be one: those that were never merged, and as many of a level as
-    make one of the next.
-    """
+    """Return the first pages to merge: never merged ones, or enough of a level for the next."""
     at = 0
     for level, found in groupby(pages, key=lambda page: page.level):
         count = len(list(found))

@@ -1,11 +1,10 @@
-"""Runs: sorted files that say in which offsets of a log a key is.
+"""Index runs: sorted files that map keys to offsets of a log.
 
     fingerprint int64, first_offset int64, last_offset int64, records int32
 
-An entry says that of the records from `first_offset` to `last_offset` so many have a key with that
-fingerprint, the first and the last of them included. Entries are in the order of their
-fingerprints, so a key is found in one row group; a filter tells for most keys that a row group does
-not have them. Runs are written like segments, and merged in bounded memory.
+An entry states how many of the records from `first_offset` to `last_offset`, both inclusive, have a
+key with that fingerprint. Entries are sorted by fingerprint, so a key is in one row group; a bloom
+filter excludes most row groups. Runs are written like segments, and merged in bounded memory.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from fourfold.kernel import failpoints
 
 FINGERPRINT, FIRST, LAST, RECORDS = "fingerprint", "first_offset", "last_offset", "records"
 KeyOf = Callable[[bytes], bytes | None]
-"""The key of a payload, where keys are not a column of their own."""
+"""Function that extracts the key of a payload, if keys are not a column."""
 
 
 class RunFile(NamedTuple):
-    """A run that is whole and on disk."""
+    """A run that is complete and on disk."""
 
     entries: int
     filter_bytes: int
@@ -41,7 +40,7 @@ class RunFile(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """Where a key may be: among the records between two offsets, both included."""
+    """A range of offsets, both inclusive, that contains a key."""
 
     first_offset: int
     last_offset: int
@@ -63,29 +62,27 @@ def schema() -> Any:
 
 def entries_of(  # noqa: PLR0917 - a segment, which of it, and what of that
     segments: StoredSegments,
-    wanted: SegmentRequest,
+    segment: SegmentRequest,
     secret: bytes,
     start: int = 0,
     key_of: KeyOf | None = None,
     end: int | None = None,
 ) -> Any:
-    """The entries of one segment for the records from `start` on, up to `end` if that is given, in
-    no order: a table.
-    """
+    """Return unsorted index entries of the records from `start` to before `end` of a segment."""
     pa, _ = arrow()
-    found = []
-    with segments.open(wanted) as file:
+    tables = []
+    with segments.open(segment) as file:
         for at in range(bisect_left(file.lasts, start), len(file.firsts)):
-            first, behind = max(file.firsts[at], start), file.lasts[at] + 1
-            behind = behind if end is None else min(behind, end)
-            keys = _keys(file, at, key_of) if first < behind else None
+            first, stop = max(file.firsts[at], start), file.lasts[at] + 1
+            stop = stop if end is None else min(stop, end)
+            keys = _keys(file, at, key_of) if first < stop else None
             if keys is not None:
-                offsets = pa.array(range(first, behind), pa.int64())
-                keys = keys.slice(first - file.firsts[at], behind - first)
-                found.append(_grouped(pa.table({KEY: keys, FIRST: offsets, LAST: offsets})))
-    if not found:
+                offsets = pa.array(range(first, stop), pa.int64())
+                keys = keys.slice(first - file.firsts[at], stop - first)
+                tables.append(_grouped(pa.table({KEY: keys, FIRST: offsets, LAST: offsets})))
+    if not tables:
         return schema().empty_table()
-    whole = found[0] if len(found) == 1 else _grouped(pa.concat_tables(found))
+    whole = tables[0] if len(tables) == 1 else _grouped(pa.concat_tables(tables))
     prints = [fingerprint(secret, key) for key in whole.column(KEY).to_pylist()]
     return pa.table(
         [
@@ -99,7 +96,7 @@ def entries_of(  # noqa: PLR0917 - a segment, which of it, and what of that
 
 
 def _keys(file: OpenFile, at: int, key_of: KeyOf | None) -> Any:
-    """The keys of a row group, one for each record; None when it has none."""
+    """Return the keys of a row group, one for each record; None if it has none."""
     pa, _ = arrow()
     if key_of is None:
         if file.has_only_nulls(at, KEY):
@@ -110,7 +107,7 @@ def _keys(file: OpenFile, at: int, key_of: KeyOf | None) -> Any:
 
 
 def _grouped(table: Any) -> Any:
-    """One row for each key: its first and last offset, and how many records have it."""
+    """Group by key: its first and last offset, and its number of records."""
     pa, _ = arrow()
     if RECORDS not in table.column_names:
         table = table.filter(table.column(KEY).is_valid())
@@ -126,17 +123,19 @@ def _grouped(table: Any) -> Any:
 def write_run(
     parts: Iterable[Any], temporary: Path, named: Callable[[RunFile], Path]
 ) -> tuple[RunFile, Path]:
-    """Write tables of entries as a run. Every fingerprint of a part is above those of the parts
-    before it; each part is sorted here. When this raises, there is neither file.
+    """Write tables of entries as a run.
+
+    Every fingerprint of a part is above those of the parts before it; each part is sorted here. If
+    this raises, no file remains.
     """
     with unfinished(temporary, "a run"):
         temporary.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        made = _write(parts, temporary)
+        run = _write(parts, temporary)
         if failpoints.armed:
             failpoints.hit("archive.run.built")
-        final = named(made)
+        final = named(run)
         put_in_place(temporary, final)
-    return made, final
+    return run, final
 
 
 def _write(parts: Iterable[Any], path: Path) -> RunFile:
@@ -157,7 +156,7 @@ def _write(parts: Iterable[Any], path: Path) -> RunFile:
 
 
 def _filters(metadata: Any) -> int:
-    """How many bytes of a file are filters."""
+    """Return the number of bytes of bloom filters in a file."""
     groups = [metadata.row_group(at).column(0) for at in range(metadata.num_row_groups)]
     return sum(getattr(group, "bloom_filter_length", None) or 0 for group in groups)
 
@@ -184,8 +183,10 @@ def _options() -> dict[str, Any]:
 def merged(
     segments: StoredSegments, runs: Sequence[tuple[SegmentRequest, int]], keep_from: int
 ) -> Iterator[Any]:
-    """The entries of several runs, given with how many each has, as parts for `write_run`: one for
-    each range of fingerprints, so that none is large. Those below `keep_from` are left out.
+    """Yield the merged entries of several runs as parts for `write_run`.
+
+    Each run comes with its number of entries. A part covers a range of fingerprints, to bound
+    memory. Entries below `keep_from` are dropped.
     """
     pa, _ = arrow()
     pc = pa.compute
@@ -194,22 +195,23 @@ def merged(
     for part in range(parts):
         low = -(1 << 63) + (part << 64) // parts
         high = -(1 << 63) + ((part + 1) << 64) // parts - 1
-        found = []
-        for wanted, _ in runs:
-            with segments.open(wanted) as file:
+        tables = []
+        for run, _ in runs:
+            with segments.open(run) as file:
                 for at in range(bisect_left(file.lasts, low), bisect_right(file.firsts, high)):
                     table = file.read(at)
                     prints = table.column(FINGERPRINT)
                     inside = pc.and_(pc.greater_equal(prints, low), pc.less_equal(prints, high))
                     kept = pc.greater_equal(table.column(LAST), keep_from)
-                    found.append(table.filter(pc.and_(inside, kept)))
-        if found:
-            yield pa.concat_tables(found)
+                    tables.append(table.filter(pc.and_(inside, kept)))
+        if tables:
+            yield pa.concat_tables(tables)
 
 
 class Total(NamedTuple):
-    """Entries added up: how many records have a key, and the fingerprints of all of them. Equal
-    records give equal totals, however they are divided into entries.
+    """Checksum of entries: number of records and sum of fingerprints.
+
+    Equal records give equal totals, however they are divided into entries.
     """
 
     records: int = 0
@@ -218,7 +220,7 @@ class Total(NamedTuple):
     def plus(self, table: Any) -> Total:
         pc = arrow()[0].compute
         counts = table.column(RECORDS).cast("int64")
-        # Both wrap around, as they do in the sum.
+        # Both wrap around, as in the sum.
         weighed = pc.multiply(table.column(FINGERPRINT), counts)
         return Total(
             self.records + (pc.sum(counts).as_py() or 0),
@@ -226,20 +228,20 @@ class Total(NamedTuple):
         )
 
 
-def find(segments: StoredSegments, wanted: SegmentRequest, sought: int) -> list[Entry]:
-    """The entries of a fingerprint in a run, in the order of their offsets."""
+def find(segments: StoredSegments, run: SegmentRequest, sought: int) -> list[Entry]:
+    """Return the entries of a fingerprint in a run, in the order of their offsets."""
     pc = arrow()[0].compute
-    found: list[Entry] = []
-    with segments.open(wanted) as file:
+    entries: list[Entry] = []
+    with segments.open(run) as file:
         at = bisect_left(file.lasts, sought)
         while at < len(file.firsts) and file.firsts[at] <= sought:
             if file.may_have(at, FINGERPRINT, struct.pack("<q", sought)):
                 table = file.read(at)
                 hits = table.filter(pc.equal(table.column(FINGERPRINT), sought))
                 columns = [hits.column(name).to_pylist() for name in (FIRST, LAST, RECORDS)]
-                found += [Entry(*each) for each in zip(*columns, strict=True)]
+                entries += [Entry(*entry) for entry in zip(*columns, strict=True)]
             at += 1
-    return found
+    return entries
 
 
 __all__ = [

@@ -1,8 +1,7 @@
-"""What is known of a key without looking for it: its fingerprint, and what a filter says. Pure.
+"""Fingerprints and bloom filters of keys; pure functions.
 
-A fingerprint is a keyed hash, 64 bits of it: who does not know the secret of an index cannot make
-two keys meet. A filter is the split-block bloom filter of Parquet, which never says no to a value
-that is in its column.
+A fingerprint is a 64-bit keyed hash: without the secret of an index, an attacker cannot produce
+collisions. A filter is the split-block bloom filter of Parquet, which has no false negatives.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ SECRET_BYTES = 16
 
 
 def fingerprint(secret: bytes, key: bytes) -> int:
-    """The fingerprint of a key in an index, as a signed number of 64 bits."""
+    """Return the fingerprint of a key in an index, as a signed 64-bit number."""
     hashed = hashlib.blake2b(key, digest_size=8, key=secret).digest()
     return int.from_bytes(hashed, "little", signed=True)
 
 
 def may_have(bitset: bytes, value: bytes) -> bool:
-    """Whether a filter may have a value, given as the bytes that Parquet stores of it."""
+    """Return True if a filter may contain a value, passed as the bytes that Parquet stores."""
     hashed = xxhash64(value)
     blocks = len(bitset) // _BLOCK
     at = ((hashed >> 32) * blocks >> 32) * _BLOCK
@@ -50,14 +49,12 @@ def may_have(bitset: bytes, value: bytes) -> bool:
 
 
 def bitset_of(stored: bytes) -> bytes:
-    """The bits of a filter as it is stored: a short header, then as many bytes as a power of two
-    says.
-    """
+    """Return the bits of a stored filter: a short header, then a power of two of bytes."""
     return stored[-(1 << (len(stored).bit_length() - 1)) :]
 
 
 def xxhash64(data: bytes) -> int:
-    """The hash that the filters of Parquet are made with: XXH64 with the seed 0."""
+    """Return the hash used by Parquet's bloom filters: XXH64 with the seed 0."""
     length, at = len(data), 0
     if length >= 32:
         lanes = [(_P1 + _P2) & _MASK, _P2, 0, -_P1 & _MASK]
@@ -66,7 +63,9 @@ def xxhash64(data: bytes) -> int:
             lanes = [_round(lane, word) for lane, word in zip(lanes, words, strict=True)]
             at += 32
         a, b, c, d = lanes
-        found = (_turned(a, 1) + _turned(b, 7) + _turned(c, 12) + _turned(d, 18)) & _MASK
+        found = (
+            _rotate_left(a, 1) + _rotate_left(b, 7) + _rotate_left(c, 12) + _rotate_left(d, 18)
+        ) & _MASK
         for lane in lanes:
             found = ((found ^ _round(0, lane)) * _P1 + _P4) & _MASK
     else:
@@ -74,22 +73,22 @@ def xxhash64(data: bytes) -> int:
     found = (found + length) & _MASK
     while at <= length - 8:
         (word,) = struct.unpack_from("<Q", data, at)
-        found = (_turned(found ^ _round(0, word), 27) * _P1 + _P4) & _MASK
+        found = (_rotate_left(found ^ _round(0, word), 27) * _P1 + _P4) & _MASK
         at += 8
     if at <= length - 4:
         (word,) = struct.unpack_from("<I", data, at)
-        found = (_turned(found ^ word * _P1 & _MASK, 23) * _P2 + _P3) & _MASK
+        found = (_rotate_left(found ^ word * _P1 & _MASK, 23) * _P2 + _P3) & _MASK
         at += 4
     for byte in data[at:]:
-        found = _turned(found ^ byte * _P5 & _MASK, 11) * _P1 & _MASK
+        found = _rotate_left(found ^ byte * _P5 & _MASK, 11) * _P1 & _MASK
     found = (found ^ found >> 33) * _P2 & _MASK
     found = (found ^ found >> 29) * _P3 & _MASK
     return found ^ found >> 32
 
 
 def _round(lane: int, word: int) -> int:
-    return _turned((lane + word * _P2) & _MASK, 31) * _P1 & _MASK
+    return _rotate_left((lane + word * _P2) & _MASK, 31) * _P1 & _MASK
 
 
-def _turned(value: int, bits: int) -> int:
+def _rotate_left(value: int, bits: int) -> int:
     return (value << bits | value >> (64 - bits)) & _MASK

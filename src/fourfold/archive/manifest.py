@@ -1,12 +1,11 @@
-"""Manifests: which segments of a log count, as one small JSON object that is replaced whole.
+"""Manifests: one small JSON object that lists the segments of a log.
 
-A manifest has a generation that goes up by one with each replacement, and a token that only its
-writer knew before: by it a writer whose request was lost on the way back knows its own manifest
-again. A manifest is replaced only if it is still the version that was read, so of two writers one
-wins.
+A manifest has a generation that increases by one with each replacement, and a token of its writer:
+with it a writer whose response was lost recognizes its own manifest. A manifest is replaced by
+compare-and-swap, so of two writers one wins.
 
-Lists are columns: entry i of each belongs to segment i. `first_segment` says how many segments at
-the beginning were given up; those have no objects any more.
+Lists are columns: entry i of each belongs to segment i. `first_segment` is the number of segments
+at the beginning that were removed; they have no objects any more.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ FORMAT = 1
 ROOT = "streams"
 MANIFEST = "manifest.json"
 LEFT = "left-behind"
-"""Where manifests of streams are kept from which an earlier point was restored."""
+"""Folder of stream manifests that a take-over has replaced."""
 
 
 class PublishedSegment(msgspec.Struct, frozen=True):
-    """One segment as a manifest tells of it. Both offsets are those of records in it."""
+    """One segment in a manifest. Both offsets are inclusive."""
 
     key: str
     start_offset: int
@@ -40,7 +39,7 @@ class PublishedSegment(msgspec.Struct, frozen=True):
 
 
 class Segments(msgspec.Struct, frozen=True, gc=False):
-    """The columns of a manifest's segments."""
+    """The segments of a manifest, as columns."""
 
     start_offset: list[int] = []
     end_offset: list[int] = []
@@ -52,7 +51,7 @@ class Segments(msgspec.Struct, frozen=True, gc=False):
 
 
 class Origin(msgspec.Struct, frozen=True, gc=False):
-    """What a forked log goes on from."""
+    """The origin of a forked log."""
 
     name: str
     incarnation: str
@@ -62,9 +61,7 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
 
 
 class Run(msgspec.Struct, frozen=True, gc=False):
-    """One run of an index. It covers the offsets from `start_offset` to `end_offset`, both of
-    records.
-    """
+    """One run of an index. It covers `start_offset` to `end_offset`, both inclusive."""
 
     key: str
     level: int
@@ -77,8 +74,9 @@ class Run(msgspec.Struct, frozen=True, gc=False):
 
 
 class Index(msgspec.Struct, frozen=True, gc=False):
-    """An index of a log: its runs, in the order of their offsets. What is at `indexed_offset` and
-    behind it is in none of them.
+    """An index of a log: its runs, in the order of their offsets.
+
+    It covers the offsets below `indexed_offset`.
     """
 
     secret: str
@@ -87,7 +85,7 @@ class Index(msgspec.Struct, frozen=True, gc=False):
 
 
 class Manifest(msgspec.Struct, frozen=True, gc=False):
-    """The published state of one log. The order of the fields is that of the JSON."""
+    """Published state of one log. The order of the fields is that of the JSON."""
 
     format: int
     token: str
@@ -106,31 +104,31 @@ class Manifest(msgspec.Struct, frozen=True, gc=False):
     ttl_seconds: int | None = None
     expires_at_ms: int | None = None
     hidden: bool = False
-    """Deleted, but still read through by its forks."""
+    """Deleted, but still read by its forks."""
     retention_seconds: int | None = None
     retention_bytes: int | None = None
     origin: Origin | None = None
     first_offset: int = 0
     next_offset: int = 0
-    """Where the log ended when this was written; what is behind `uploaded_through` is not in it."""
+    """End of the log when this was written; it lists nothing after `uploaded_through`."""
     uploaded_through: int = -1
     logical_size_bytes: int = 0
-    """Of everything up to `uploaded_through`."""
+    """Number of bytes up to `uploaded_through`."""
     first_segment: int = 0
     segments: Segments = Segments()
     index: Index | None = None
-    """Of the routing keys."""
+    """Index of the routing keys."""
     secondary: dict[str, Index] = {}
-    """Of fields of its messages, by their names."""
+    """Indexes of fields of its messages, by field."""
     schema_json: str | None = None
-    """The registry of its schemas, and"""
+    """Schema registry as stored JSON."""
     profile_json: str | None = None
-    """what it is used as: both JSON, as they are stored."""
+    """Profile as stored JSON."""
     incarnation_number: int = 0
-    """The first half of its offsets. Of a deleted stream it is the last number of its name."""
+    """First half of its offsets. For a deleted stream, the last number used by its name."""
 
     def runs(self) -> Iterator[Run]:
-        """Every run of every index."""
+        """Return every run of every index."""
         for index in (self.index, *self.secondary.values()):
             yield from () if index is None else index.runs
 
@@ -139,7 +137,7 @@ class Manifest(msgspec.Struct, frozen=True, gc=False):
         return len(self.segments.end_offset)
 
     def kept(self) -> Iterator[PublishedSegment]:
-        """The segments that have objects, in order."""
+        """Return the segments that have objects, in order."""
         columns = self.segments
         for at in range(self.first_segment, self.segment_count):
             start, digest = columns.start_offset[at], columns.sha256[at]
@@ -156,7 +154,7 @@ class Manifest(msgspec.Struct, frozen=True, gc=False):
 
 
 def name_hash(name: str) -> str:
-    """The folder of a log in an object store: names may be long, and have any character."""
+    """Return the folder of a log in an object store; names may be long and have any character."""
     return hashlib.sha256(name.encode()).hexdigest()[:32]
 
 
@@ -165,9 +163,7 @@ def manifest_key(name: str) -> str:
 
 
 def segment_id(name: str, incarnation: str, start_offset: int, digest: str) -> str:
-    """What a segment is called, here and in an object store. The digest is a part of it, so that
-    an object of a name has one content.
-    """
+    """Return the id of a segment; it contains the digest, so that an id has one content."""
     return f"{name_hash(name)}/{incarnation}-{start_offset:016d}-{digest[:16]}"
 
 
@@ -176,7 +172,7 @@ def segment_key(name: str, incarnation: str, start_offset: int, digest: str) -> 
 
 
 def run_id(name: str, incarnation: str, level: int, start_offset: int, digest: str) -> str:
-    """What a run of an index is called; like a segment, by its content."""
+    """Return the id of a run; like a segment's, it contains the digest."""
     return f"{name_hash(name)}/{incarnation}-run{level}-{start_offset:016d}-{digest[:16]}"
 
 
@@ -191,7 +187,7 @@ def key_of(segment: str) -> str:
 
 
 def classify(key: str) -> tuple[str, str]:
-    """The log that a key belongs to, and what kind of thing it names."""
+    """Return the log that a key belongs to, and the kind of object."""
     parts = key.split("/")
     if parts[0] != ROOT or len(parts) < 3:
         return "", "other"
@@ -206,7 +202,7 @@ _DECODER = msgspec.json.Decoder(Manifest)
 
 
 def decode(data: bytes, what: str) -> Manifest:
-    """The manifest in `data`; an error when it is damaged, or of a later Fourfold."""
+    """Decode a manifest; raise if it is damaged or from a later version."""
     manifest = manifest_format.read(data, _DECODER, FORMAT, what)
     problem = _problem(manifest)
     if problem is not None:
@@ -218,16 +214,16 @@ def _problem(manifest: Manifest) -> str | None:
     columns = manifest.segments
     count = manifest.segment_count
     if any(len(getattr(columns, name)) != count for name in columns.__struct_fields__):
-        return "its columns of segments have different lengths"
+        return "columns of segments have different lengths"
     if not 0 <= manifest.first_segment <= count:
-        return f"its first segment is {manifest.first_segment} of {count}"
+        return f"first_segment is {manifest.first_segment}, but there are {count} segments"
     ends = columns.end_offset
     for at, start in enumerate(columns.start_offset):
         before = ends[at - 1] if at else -1
-        # What lies between two segments was given up before it was sealed.
+        # Offsets between two segments were removed by retention before they were sealed.
         gap = start > before + 1 and at > manifest.first_segment and at > 0
         if start > ends[at] or start <= before or (gap and start > manifest.first_offset):
-            return f"its segment {at} does not follow on the one before"
+            return f"segment {at} does not follow the previous one"
     if count and ends[-1] != manifest.uploaded_through:
-        return "its segments do not end where it says"
+        return "the segments do not end at `uploaded_through`"
     return None

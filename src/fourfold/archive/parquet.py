@@ -1,4 +1,4 @@
-"""The one place that imports pyarrow, when it is first needed."""
+"""Lazy import of pyarrow, the only one in this package."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from fourfold.errors import MissingDependency
 
 @cache
 def arrow() -> tuple[Any, Any]:
-    """The modules pyarrow and pyarrow.parquet."""
+    """Return the modules pyarrow and pyarrow.parquet."""
     try:
         import pyarrow as pa  # noqa: PLC0415 - an extra
         import pyarrow.compute  # noqa: PLC0415 - an extra
         import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
     except ImportError:
         raise MissingDependency(
-            "segments are Parquet files, for which pyarrow is needed; it is not installed",
+            "pyarrow is not installed; it is needed to read and write Parquet segments",
             hint="pip install 'fourfold[archive]'",
         ) from None
     return pa, pq

@@ -1,14 +1,13 @@
-"""What a model says of its database, so that it can be published and restored: which of its tables
-are log, how new rows of them are found, and what has to be made again.
+"""Descriptions of databases for publishing and restoring: tables, queries, derived data.
 
 A table is one of these:
 
-- a **log**: rows are added, with a position that only goes up. New rows are found by it.
-- **watched**: rows come, change and go, and that is seldom. A trigger notes the key of each.
-- **whole**: a few rows that are carried as they are, whenever they changed.
+- a **log**: rows are appended with an increasing position, by which new rows are found.
+- **watched**: rows are rarely inserted, changed or deleted. A trigger records the key of each.
+- **whole**: a few rows that are published together whenever one of them changed.
 
-A log may be watched too, for rows that are changed or removed later. What is in none of them is
-derived, and made again after a restore; or a cache, and forgotten.
+A log may be watched too, for rows that are changed or deleted later. All other tables are derived,
+and rebuilt after a restore, or caches, and dropped.
 """
 
 from __future__ import annotations
@@ -23,40 +22,41 @@ Row = tuple[Any, ...]
 
 
 class Content(NamedTuple):
-    """A column of bytes whose SHA-256 is the key of the row: the large ones become objects."""
+    """A column of bytes whose SHA-256 is the key of the row; large values become objects."""
 
     digest: str
-    """The column with the SHA-256, as bytes or in hex."""
+    """Column with the SHA-256, as bytes or in hex."""
     data: str
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table that is published. The queries are in files of the model's, with {columns} for the
-    columns of the table, which they call `t`; where there is none, the obvious one is made from
-    `position` and `key`.
+    """A published table.
+
+    The queries are in SQL files of the model, with {columns} for the columns of the table, aliased
+    as `t`; by default they are built from `position` and `key`.
     """
 
     name: str
     key: tuple[str, ...] = ()
     position: str | None = None
-    """The column by which new rows of a log are found; it should have an index."""
+    """Column that finds new rows of a log; it should have an index."""
     watch: tuple[str, ...] = ()
-    """What a trigger notes: `insert`, `delete`, `update`, or `update of` some columns."""
+    """Events that a trigger records: `insert`, `delete`, `update`, or `update of` some columns."""
     whole: bool = False
     source: str | None = None
-    """Another table that says which rows of this one are log, and whose changes are theirs."""
+    """Another table that decides which rows of this one are log, and whose changes count."""
     everything: str | None = None
-    """All rows; asked the first time."""
+    """Query for all rows; used the first time."""
     new: str | None = None
-    """Rows behind the position ?1."""
+    """Query for rows after the position ?1."""
     changed: tuple[str, ...] = ()
-    """Rows that were changed up to the change ?1, beside those of `watch`."""
+    """Query for rows changed up to the change ?1, in addition to those of `watch`."""
     content: Content | None = None
 
     @property
     def watched(self) -> str:
-        """The table whose changes say what became of these rows."""
+        """The table whose changes affect these rows."""
         return self.source or self.name
 
 
@@ -70,24 +70,24 @@ def _no_tables(_snapshot: ReadTransaction) -> tuple[Table, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A model's database, as far as publishing must know it."""
+    """Description of a model's database for publishing."""
 
     tables: tuple[Table, ...]
-    """In an order in which what a row refers to is before it."""
+    """In referential order: a row comes after the rows that it refers to."""
     newest: str
-    """Asks for the position of the newest row of the log."""
+    """Query for the position of the newest row of the log."""
     more: Callable[[ReadTransaction], tuple[Table, ...]] = _no_tables
-    """The tables that a database has beside those, by what it holds."""
+    """Returns additional tables, which depend on the content of the database."""
     schema: str | None = None
-    """Asks how those are made: kind, name and text, tables first."""
+    """Query for the schema of those: kind, name and text, tables first."""
     rebuild: Callable[[Database], None] = _nothing
-    """Makes again what is derived, once the log is restored."""
+    """Rebuilds derived data after the log is restored."""
     unsettled: tuple[str, ...] = field(default=())
-    """Statements that mend what cannot be carried, before `rebuild`."""
+    """Statements that fix what cannot be published, before `rebuild`."""
 
 
 class Column(NamedTuple):
-    """A column of a table, and whether it holds text, integers, numbers or bytes."""
+    """A column of a table, and its type."""
 
     name: str
     kind: str
@@ -95,4 +95,4 @@ class Column(NamedTuple):
 
 
 Contents = Callable[[str], Iterator[bytes]]
-"""The bytes of a blob that is a file, by its SHA-256 in hex."""
+"""Returns the bytes of a blob that is a file, by its SHA-256 in hex."""

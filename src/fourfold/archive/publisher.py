@@ -1,11 +1,11 @@
-"""Publishing a database: what is new in it goes to the object store, then its manifest.
+"""Publish a database: upload its new data, then replace its manifest.
 
     seal (one state) ──> upload files and values ──> intend ──> replace the manifest ──> record
 
 The manifest is the commit point. It is replaced only if it is the version that this node wrote, so
-of two nodes that believe they own a database one publishes; the other one gets PublisherFenced.
-What is intended is written down before, so that a node that does not learn of its success knows its
-manifest again, and goes on behind it. No object but the manifest is ever replaced.
+of two nodes that act as the owner of a database one publishes; the other gets PublisherFenced. The
+intent is recorded first, so that a node whose response was lost recognizes its manifest, and
+continues after it. No object but the manifest is ever replaced.
 """
 
 from __future__ import annotations
@@ -42,28 +42,28 @@ from fourfold.objects import Object, ObjectStore
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A database to publish, and where its scratch space is."""
+    """A database to publish, and its scratch folder."""
 
     name: str
-    """What it is called in the object store, on every node."""
+    """Name in the object store, the same on every node."""
     model: str
     migrations: int
     database: Database
     description: Description
     folder: Path
     contents: Contents | None = None
-    """The bytes of values that are files beside the database."""
+    """Returns the bytes of values that are files next to the database."""
 
 
 class PublishTime(NamedTuple):
-    """When something is published, and the point of the store that it belongs to."""
+    """Time and restore point of a publication."""
 
     point: str
     at: str
 
 
 class DatabasePublished(NamedTuple):
-    """What one publication added."""
+    """Result of one publication."""
 
     name: str
     generation: int
@@ -74,15 +74,16 @@ class DatabasePublished(NamedTuple):
 
 
 class DatabaseStatus(NamedTuple):
-    """How far a database is published. What is behind `published`, and `changes`, would be lost
-    with the disk.
+    """Publish status of a database.
+
+    Data after `published`, and `changes`, would be lost with the disk.
     """
 
     name: str
     published: int
     newest: int
     changes: int
-    """Rows that were changed or removed since, where no position shows it."""
+    """Number of rows changed or deleted since, which positions do not show."""
     generation: int
 
 
@@ -99,7 +100,7 @@ def standing(subject: Subject) -> DatabaseStatus:
 
 
 class _ManifestGone(Exception):
-    """The manifest that this node wrote is not there any more."""
+    """The manifest that this node wrote does not exist any more."""
 
 
 class DatabasePublisher:
@@ -113,21 +114,21 @@ class DatabasePublisher:
         self._retries = retries or Retries()
         self._key = database_manifest.manifest_key(subject.name)
         self.full = False
-        """Whether what was published last filled a page of the manifest, which may be merged."""
+        """True if the last publication filled a page of the manifest, which can be compacted."""
 
-    def publish(self, moment: PublishTime) -> DatabasePublished | None:
-        """Publish what is new; None when nothing is."""
+    def publish(self, time: PublishTime) -> DatabasePublished | None:
+        """Publish new data; return None if there is none."""
         try:
-            return self._publish_new(moment)
+            return self._publish_new(time)
         except _ManifestGone:
-            # The object store is another one, or has lost everything: it gets everything.
+            # A different or emptied object store: publish everything.
             self._transact(lambda txn: txn.execute(SQL.forget))
-            return self._publish_new(moment)
+            return self._publish_new(time)
 
-    def _publish_new(self, moment: PublishTime) -> DatabasePublished | None:
+    def _publish_new(self, time: PublishTime) -> DatabasePublished | None:
         subject = self._subject
         capture.watch(subject.database, subject.description)
-        record = self._adopted(self._settled(self._record()))
+        record = self._adopted(self._resolve_intent(self._record()))
         shutil.rmtree(subject.folder, ignore_errors=True)
         carried = _CarriedOver(self._objects, self._retries)
         try:
@@ -135,17 +136,17 @@ class DatabasePublisher:
             sealing = seal(subject.database, subject.description, record.state, target)
             if not sealing.files:
                 return None
-            return self._publish(record, sealing, carried, moment)
+            return self._publish(record, sealing, carried, time)
         finally:
             shutil.rmtree(subject.folder, ignore_errors=True)
 
     def _publish(
-        self, record: Record, sealing: Sealer, carried: _CarriedOver, moment: PublishTime
+        self, record: Record, sealing: Sealer, carried: _CarriedOver, time: PublishTime
     ) -> DatabasePublished:
         generation, previous = self._next(record)
-        files = tuple(each.file for each in sealing.files)
+        files = tuple(entry.file for entry in sealing.files)
         publication = Publication(
-            generation, previous, moment.point, moment.at, sealing.position, files
+            generation, previous, time.point, time.at, sealing.position, files
         )
         manifest, pages = self._manifest(record, publication)
         self._upload_all(generation, sealing.files, pages)
@@ -162,9 +163,10 @@ class DatabasePublisher:
         )
 
     def rewrite(self, change: Callable[[DatabaseManifest], DatabaseManifest | None]) -> bool:
-        """Let what is published lie elsewhere, or give some of it up: `change` brings objects to
-        their places, and says what the manifest shall be. Nothing new is published. Whether the
-        manifest was replaced; not when this node has none to replace.
+        """Replace the manifest without publishing new data.
+
+        `change` uploads objects, and returns the new manifest. Returns True if the manifest was
+        replaced, False if this node has none.
         """
         manifest = self.owned()
         if manifest is None:
@@ -176,13 +178,14 @@ class DatabasePublisher:
         wanted = msgspec.structs.replace(
             changed, format=database_manifest.FORMAT, token=uuid.uuid4().hex, node=record.node
         )
-        # The same publication as before, so that a node that is stopped here goes on behind it.
+        # Keep the publication, so that a node that stops here continues after it.
         self._swap(record, Intent(wanted.token, wanted.last, record.state, 0), wanted)
         return True
 
     def _swap(self, record: Record, intent: Intent, manifest: DatabaseManifest) -> None:
-        """Replace the manifest, between the note that it is about to be and the record that it
-        was: a node that is stopped in between finds out which of the two is so.
+        """Replace the manifest, after recording the intent and before recording the result.
+
+        A node that stops in between finds out which of the two applies.
         """
         self._transact(lambda txn: txn.execute(SQL.intend, (_text(intent),)))
         if failpoints.armed:
@@ -194,16 +197,18 @@ class DatabasePublisher:
         self._recorded(intent, data, version)
 
     def owned(self) -> DatabaseManifest | None:
-        """The manifest, when it is the one that this node wrote last; PublisherFenced when another
-        node has written since. None when there is nothing of this node's, or it was cut short, or
-        the object store went back: the next publication mends that.
+        """Return the manifest if it is the one that this node wrote last.
+
+        Raises PublisherFenced if another node has written since. Returns None if this node has
+        none, it is truncated, or the object store returned to an older state: the next publication
+        fixes that.
         """
         with self._subject.database.read() as snapshot:
             known = capture.record_of(snapshot)
         if known is None or known.manifest is None:
             return None
-        record = self._settled(known)
-        found = self._look()
+        record = self._resolve_intent(known)
+        found = self._fetch()
         if found is None or record.manifest is None:
             return None
         if record.version == HELD_BACK:
@@ -212,7 +217,7 @@ class DatabasePublisher:
             self._version_to_replace(record, record.manifest, found)
             return None
         if manifest_format.token_of(found.data) != manifest_format.token_of(record.manifest):
-            # A later one of this node's, cut short.
+            # A later one of this node, truncated.
             return None
         return database_manifest.decode(found.data, self._key)
 
@@ -224,18 +229,18 @@ class DatabasePublisher:
         assert record is not None
         return record
 
-    def _settled(self, record: Record) -> Record:
-        """The record, once it is known what became of the last intention."""
+    def _resolve_intent(self, record: Record) -> Record:
+        """Return the record after resolving the last intent."""
         intent = record.intent
         if intent is None:
             return record
-        found = self._look()
+        found = self._fetch()
         if found is not None and manifest_format.token_of(found.data) == intent.token:
             try:
                 manifest = database_manifest.decode(found.data, self._key)
             except CorruptData:
-                # This node's own, cut short: the next one takes its place, also when it is tried
-                # more than once, and its own intention has taken the place of this one.
+                # This node's own, truncated: the next one replaces it, also if that takes several
+                # tries, and its own intent has replaced this one.
                 self._transact(lambda txn: txn.execute(SQL.replaces, (found.info.version,)))
                 return self._record()
             if manifest.last == intent.publication:
@@ -244,18 +249,19 @@ class DatabasePublisher:
         return record
 
     def _adopted(self, record: Record) -> Record:
-        """The record of a database that is published for the first time. Somebody may have gone on
-        from a point at which there was no database of that name; then the name is free.
+        """Return the record of a database that is published for the first time.
+
+        After a take-over at a point without such a database, the name is free.
         """
         if record.manifest is not None or record.version is not None:
             return record
-        found = self._look()
+        found = self._fetch()
         if found is not None and database_manifest.decode(found.data, self._key).last.absent:
             return record._replace(manifest=found.data, version=found.info.version)
         return record
 
     def _next(self, record: Record) -> tuple[int, int]:
-        """The generation of the next publication, and the one that it follows."""
+        """Return the generation of the next publication, and that of its predecessor."""
         if record.manifest is None:
             return 1, 0
         newest = database_manifest.decode(record.manifest, self._key).newest
@@ -282,7 +288,7 @@ class DatabasePublisher:
     def _upload_all(
         self, generation: int, sealed: list[SealedTable], pages: dict[str, bytes]
     ) -> None:
-        """Several at a time: each is small, and most of it is waiting."""
+        """Upload several objects in parallel: each is small, and most of the time is latency."""
         wanted = [upload_of(key, data) for key, data in pages.items()]
         for file, path in sealed:
             if path is not None:
@@ -291,7 +297,7 @@ class DatabasePublisher:
         with ThreadPoolExecutor(limits.ARCHIVE_CONCURRENCY) as pool:
             list(pool.map(lambda each: put_once(self._objects, each, self._retries), wanted))
 
-    def _look(self) -> Object | None:
+    def _fetch(self) -> Object | None:
         def get() -> Object | None:
             try:
                 return self._objects.get(self._key)
@@ -301,7 +307,7 @@ class DatabasePublisher:
         return self._retries.run(get)
 
     def _replace(self, record: Record, data: bytes) -> str:
-        """Put the manifest in the place of the one that this node wrote before; its version."""
+        """Replace the manifest that this node wrote before; return the new version."""
         version = record.version
 
         def put() -> str:
@@ -311,9 +317,9 @@ class DatabasePublisher:
                     return self._objects.put(self._key, data, if_absent=True).version
                 return self._objects.put(self._key, data, if_version=version).version
             except (AlreadyExists, PreconditionFailed):
-                found = self._look()
+                found = self._fetch()
                 if found is not None and found.data == data:
-                    # An earlier try was through, and its answer was lost.
+                    # An earlier try succeeded, and its response was lost.
                     return found.info.version
                 version = self._version_to_replace(record, data, found)
                 raise
@@ -321,18 +327,19 @@ class DatabasePublisher:
         try:
             return self._retries.run(lambda: self._again(put))
         except (PreconditionFailed, AlreadyExists) as error:
-            raise self._fenced("its manifest changed under this node") from error
+            raise self._fenced("the manifest changed during the replacement") from error
 
     def _again(self, put: Callable[[], str]) -> str:
-        """Once more with the version that was found, if that one may be replaced."""
+        """Retry with the found version, if that one may be replaced."""
         try:
             return put()
         except (PreconditionFailed, AlreadyExists):
             return put()
 
     def _version_to_replace(self, record: Record, data: bytes, found: Object | None) -> str:
-        """The version of a manifest that is in the way, if it is an earlier one of this node's;
-        PublisherFenced when another node wrote it.
+        """Return the version of a conflicting manifest if it is an older one of this node.
+
+        Raises PublisherFenced if another node wrote it.
         """
         if found is None:
             raise _ManifestGone
@@ -340,18 +347,18 @@ class DatabasePublisher:
             return found.info.version
         other = database_manifest.decode(found.data, self._key)
         if database_manifest.same_step(other.last, self._own(record, other.newest)):
-            # The object store went back to an earlier manifest of this node.
+            # The object store returned to an older manifest of this node.
             return found.info.version
         if record.version == HELD_BACK:
             raise PublisherFenced(
-                f"{self._subject.name!r} was restored to publication {record.generation}, and "
+                f"{self._subject.name!r} was restored to publication {record.generation}, but "
                 f"{other.newest} is published",
-                hint="To go on from there: `fourfold bootstrap --at POINT --take-over`.",
+                hint="To continue from there: `fourfold bootstrap --at POINT --take-over`.",
             )
         raise self._fenced(f"publication {other.newest} was written by {other.node!r}")
 
     def _own(self, record: Record, generation: int) -> Publication | None:
-        """A publication as this node knows it; older ones are in pages."""
+        """Return a publication as this node knows it; older ones are in pages."""
         if record.manifest is None:
             return None
         manifest = database_manifest.decode(record.manifest, self._key)
@@ -359,7 +366,7 @@ class DatabasePublisher:
         for page in manifest.pages:
             if page.first <= generation <= page.last:
                 held = read_page(self._objects, manifest.name, page, self._retries)
-        return next((each for each in held if each.generation == generation), None)
+        return next((entry for entry in held if entry.generation == generation), None)
 
     def _fenced(self, why: str) -> PublisherFenced:
         return PublisherFenced(f"another node publishes {self._subject.name!r}: {why}")
@@ -383,13 +390,13 @@ class DatabasePublisher:
 def read_page(
     objects: ObjectStore, name: str, page: Page, retries: Retries
 ) -> tuple[Publication, ...]:
-    """The publications of a page."""
+    """Read the publications of a page."""
     key = database_manifest.page_key(name, page)
     return database_manifest.decode_page(get_checked(objects, key, page.sha256, retries), page, key)
 
 
 class _CarriedOver:
-    """Brings values to the object store, each once."""
+    """Uploads values, each once."""
 
     def __init__(self, objects: ObjectStore, retries: Retries) -> None:
         self._objects = objects
@@ -406,11 +413,11 @@ class _CarriedOver:
             age = datetime.now(UTC) - found.modified
             if age.total_seconds() < limits.PUBLISH_ORPHAN_S / 2:
                 return
-            # It may be about to be deleted, for want of anybody who names it: the same bytes are
-            # put once more, which makes it new, and brings it back where it is gone by now.
+            # The object may be about to be deleted as unreferenced: put the same bytes once more,
+            # which makes it new, and restores it if it is already gone.
             self._retries.run(lambda: self._objects.upload(key, chunks()))
             return
-        # Another database of this store may bring the same value at this moment.
+        # Another database of this store may upload the same value concurrently.
         if put_once(self._objects, Upload(key, chunks, size, digest), self._retries):
             self.count += 1
             self.bytes += size

@@ -1,4 +1,4 @@
-"""What goes into a segment, and what is known of one. Pure."""
+"""Records of segments; pure data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Row(NamedTuple):
 
 
 class SealedSegment(NamedTuple):
-    """A segment file that is whole and on disk. Both offsets are those of records in it."""
+    """A segment file that is complete and on disk. Both offsets are inclusive."""
 
     start_offset: int
     end_offset: int
@@ -24,7 +24,7 @@ class SealedSegment(NamedTuple):
     payload_bytes: int
     last_ts_ms: int
     groups: int
-    """Row groups: the least that a read decodes."""
+    """Row groups: the smallest unit that a read decodes."""
     size_bytes: int
     digest: str
-    """The SHA-256 of the file, in hex."""
+    """SHA-256 of the file, in hex."""

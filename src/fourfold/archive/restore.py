@@ -1,9 +1,8 @@
-"""A database from what is published of it: the rows of its log as they were, byte for byte, at the
-newest publication or at an earlier one.
+"""Restore a database from its publications: the log byte for byte, at any publication.
 
-Publications are applied in their order: keys are removed, rows put, small tables replaced. What is
-derived is made again at the end. The database is a new one that nobody else has open; whoever calls
-gives it its place when all of it is there.
+Publications are applied in order: keys are deleted, rows are put, small tables are replaced.
+Derived data is rebuilt at the end. The database is new and private; the caller moves it into place
+when it is complete.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ from fourfold.kernel.bulk_insert import quoted
 from fourfold.objects import Object, ObjectStore
 
 PutContent = Callable[[str, bytes], None]
-"""Takes the bytes of a value that is a file beside the database, and its SHA-256 in hex."""
+"""Stores the bytes of a value that is a file next to the database, by its SHA-256 in hex."""
 
 
 class History(NamedTuple):
-    """A manifest with all that its pages tell."""
+    """A manifest with the publications of all its pages."""
 
     manifest: DatabaseManifest
     found: dict[int, Publication]
@@ -49,25 +48,25 @@ class History(NamedTuple):
         return self.manifest.newest
 
     def at(self, point: str | None) -> Publication | None:
-        """What a point of the store shows of the database; None when it was not there."""
+        """Return the publication at a restore point; None if the database did not exist."""
         return database_manifest.at_point(self.found, point, self.manifest.horizon)
 
 
 def read_history(read: Object, objects: ObjectStore, retries: Retries) -> History:
-    """The history of a database from its manifest."""
+    """Read the history of a database from its manifest."""
     key = read.info.key
     manifest = database_manifest.decode(read.data, key)
     if database_manifest.manifest_key(manifest.name) != key:
-        raise CorruptData(f"{key}: is the manifest of another database")
-    found = {each.generation: each for each in manifest.publications}
+        raise CorruptData(f"{key} is the manifest of another database")
+    found = {publication.generation: publication for publication in manifest.publications}
     for page in manifest.pages:
-        for each in read_page(objects, manifest.name, page, retries):
-            found[each.generation] = each
+        for publication in read_page(objects, manifest.name, page, retries):
+            found[publication.generation] = publication
     return History(manifest, found, read.info.version, read.data)
 
 
 class Restorer:
-    """Fills a new database with what is published."""
+    """Fills a new database with published rows."""
 
     def __init__(
         self,
@@ -84,11 +83,11 @@ class Restorer:
         self._put_content = put_content
 
     def restore(self, history: History, publication: Publication, migrations: int) -> int:
-        """Bring the database to a publication; how many rows were read."""
+        """Restore the database to a publication; return the number of rows read."""
         manifest = history.manifest
         if manifest.migrations > migrations:
             raise FutureFormat(
-                f"{manifest.name}: was published with {manifest.migrations} migrations; "
+                f"{manifest.name}has {manifest.migrations} migrations; "
                 f"this Fourfold knows {migrations}"
             )
         rows = 0
@@ -96,12 +95,12 @@ class Restorer:
         for file, read in self._fetched(manifest.name, _needed(steps)):
             self._apply(file, read)
             rows += file.rows
-        self._transact(self._mend)
+        self._transact(self._apply_fixes)
         self._description.rebuild(self._database)
         return rows
 
     def remember(self, publication: Publication, version: str, manifest: bytes) -> None:
-        """Let the database go on behind a publication."""
+        """Let the database continue after a publication."""
         capture.watch(self._database, self._description)
         with self._database.read() as snapshot:
             state = state_of(snapshot, self._description, publication.position)
@@ -117,8 +116,10 @@ class Restorer:
     def _fetched(
         self, name: str, needed: list[tuple[int, File]]
     ) -> Iterator[tuple[File, RowFile | None]]:
-        """The files with what reads them, in order. A few are fetched ahead: most are small, and it
-        is waiting that takes the time. A pack is fetched once, and held until nothing needs it.
+        """Yield the files with their readers, in order.
+
+        A few are fetched ahead, because latency dominates. A pack is fetched once, and kept until
+        it is no longer needed.
         """
         keys = [database_manifest.file_key(name, generation, file) for generation, file in needed]
         wanted = Counter(keys)
@@ -138,7 +139,7 @@ class Restorer:
                     del coming[key]
 
     def _fetch(self, key: str, file: File) -> RowFile | None:
-        """A table that is carried as a whole, and is empty, has no object."""
+        """Fetch a file; an empty table that is published as a whole has no object."""
         if not file.sha256:
             return None
         return RowFile(get_checked(self._objects, key, file.sha256, self._retries), key)
@@ -170,8 +171,8 @@ class Restorer:
     def _with_contents(
         self, table: str, columns: list[str], rows: Sequence[Row]
     ) -> tuple[list[str], list[Row]]:
-        """Rows with the values that are objects of their own."""
-        [content] = [each.content for each in self._tables() if each.name == table]
+        """Yield rows with their large values, which are separate objects."""
+        [content] = [entry.content for entry in self._tables() if entry.name == table]
         assert content is not None
         object_at, file_at = columns.index(OBJECT), columns.index(IN_FILE)
         data_at = columns.index(content.data)
@@ -191,13 +192,13 @@ class Restorer:
 
     def _keep(self, digest: str, data: bytes) -> None:
         if self._put_content is None:
-            raise CorruptData(f"value {digest} should be a file, for which there is no place")
+            raise CorruptData(f"value {digest} must be a file, but no blob folder is available")
         self._put_content(digest, data)
 
     def _tables(self) -> tuple[Table, ...]:
         return self._description.tables
 
-    def _mend(self, txn: Transaction) -> None:
+    def _apply_fixes(self, txn: Transaction) -> None:
         for statement in self._description.unsettled:
             txn.execute(statement)
 
@@ -207,18 +208,20 @@ class Restorer:
 
 
 def _needed(steps: list[Publication]) -> list[tuple[int, File]]:
-    """The files to apply, in order. What a table was before it was carried as a whole is not
-    needed; so tables come into being as they are at the end, also when they were once other ones.
+    """Return the files to apply, in order.
+
+    Files of a table before it was published as a whole are skipped; so tables are created in their
+    final form.
     """
     kept: list[list[tuple[int, File]]] = []
     whole: set[str] = set()
     for step in reversed(steps):
-        # What is removed makes room for what is put.
+        # Deleted keys make room for new rows.
         files = sorted(step.files, key=lambda each: each.action != GONE)
         kept.append([(step.generation, file) for file in files if file.table not in whole])
         whole |= {file.table for file in files if file.action == WHOLE}
-    # Tables are made before there are rows for them, and each is filled on its own: what was merged
-    # of it lies together.
+    # Tables are created before their rows, and each is filled separately, because its compacted
+    # rows are adjacent.
     order: dict[str, int] = {SCHEMA: -1}
     for _, file in chain.from_iterable(reversed(kept)):
         order.setdefault(file.table, len(order))
@@ -227,7 +230,7 @@ def _needed(steps: list[Publication]) -> list[tuple[int, File]]:
 
 
 def _joined(found: list[tuple[int, File]]) -> list[tuple[int, File]]:
-    """Parts of a pack that follow on each other, as one."""
+    """Join adjacent parts of a pack."""
     joined: list[tuple[int, File]] = []
     for generation, file in found:
         before = joined[-1][1] if joined else None
@@ -252,7 +255,7 @@ def _parts(rows: list[Row]) -> Iterator[list[Row]]:
 
 
 def _make(txn: Transaction, rows: Sequence[Row]) -> None:
-    """Make the tables of a database's own that are not there."""
+    """Create the missing tables of a database's own schema."""
     for kind, name, sql in rows:
         if txn.one(SQL.has_object, (kind, name)) is None:
             txn.execute(sql)

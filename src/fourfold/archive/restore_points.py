@@ -1,20 +1,17 @@
-"""The points of a store: moments at which all of it was published, each of which it can be restored
-to.
+"""Restore points of a store: store-wide sets of publications.
 
-    points/list.json              the newest points, and the pages with the others; replaced whole
-    points/<id>.json              what a point is made of; never changed
+    points/list.json              the newest points, and references to pages; replaced as a whole
+    points/<id>.json              contents of a point; never changed
     points/pages/...json          older parts of the list; never changed
-    points/packs/...json          the same, with what the points are made of in them
-    points/retired/...json        objects that the list does not name any more
+    points/packs/...json          the same, including contents of points
+    points/retired/...json        objects that the list does not refer to
 
-The id of a point begins with its time, and is greater than that of every point before it. Points
-are given up from the oldest on; the first that is kept tells of everything, then, and not only of
-what changed.
+The id of a point starts with its time, and is greater than that of every earlier point. The oldest
+points are removed first; the first kept point then contains all positions, not only changed ones.
 
-Going on from an earlier publication than the newest.
-
-Those between are left behind: they stay in the manifest, and every point that they belong to can
-still be restored to. One publication without rows says from where the history goes on.
+A take-over continues from an older publication than the newest. Those in between stay in the
+manifest, and their restore points still work. One publication without rows records from where the
+history continues.
 """
 
 from __future__ import annotations
@@ -65,33 +62,33 @@ _TIME = "%Y%m%dT%H%M%S.%f"
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a database, or a stream, was at a point."""
+    """Position of a database or a stream at a restore point."""
 
     generation: int
     position: int
     incarnation: str = ""
-    """Which stream of that name; nothing for databases."""
+    """Incarnation of the stream; empty for databases."""
 
 
 class PointInfo(msgspec.Struct, frozen=True):
-    """A point as the list tells of it."""
+    """A restore point in the list."""
 
     id: str
     at: str
-    """When it was complete, in UTC."""
+    """Time of completion, in UTC."""
     started_ms: int
     sha256: str
     databases: int
-    """How many databases, and how many streams, are further than at the point before."""
+    """Number of databases and streams that advanced since the previous point."""
     streams: int = 0
     restored: str | None = None
-    """The point from which the store went on here, having been restored to it."""
+    """The restore point from which the store continued."""
     whole: bool = False
-    """It tells of every stream: those before it were given up."""
+    """It contains every stream, because earlier points were removed."""
 
 
 class RestorePoint(msgspec.Struct, frozen=True):
-    """What was published at a point: only what changed since the one before."""
+    """Contents of a restore point: only changes since the previous one."""
 
     id: str
     at: str
@@ -111,7 +108,7 @@ class _Page(msgspec.Struct, frozen=True):
 
 
 class _PackedPoints(msgspec.Struct, frozen=True):
-    """A point in a pack, and how the list tells of it."""
+    """A restore point in a pack, with its list entry."""
 
     info: PointInfo
     point: RestorePoint
@@ -125,7 +122,7 @@ class _List(msgspec.Struct, frozen=True):
 
 
 class Points:
-    """The points in an object store."""
+    """The restore points in an object store."""
 
     def __init__(self, objects: ObjectStore, retries: Retries | None = None) -> None:
         self._objects = objects
@@ -133,7 +130,7 @@ class Points:
         self._packed: dict[str, RestorePoint] = {}
 
     def all(self) -> list[PointInfo]:
-        """Every point, oldest first."""
+        """Return every restore point, oldest first."""
         found, _ = self._read()
         return [*(info for page in found.pages for info in self._page(page)), *found.points]
 
@@ -149,15 +146,15 @@ class Points:
         if not page.packed:
             return list(_decoded(data, tuple[PointInfo, ...], key))
         packed = _decoded(data, tuple[_PackedPoints, ...], key)
-        self._packed |= {each.info.id: each.point for each in packed}
-        return [each.info for each in packed]
+        self._packed |= {entry.info.id: entry.point for entry in packed}
+        return [entry.info for entry in packed]
 
     def next_id(self, now: datetime) -> str:
-        """An id for the next point, greater than all that there are."""
+        """Return an id for the next restore point, greater than all others."""
         newest = self.newest()
         if newest is not None:
             last = datetime.strptime(newest.id.split("Z-")[0], _TIME).replace(tzinfo=UTC)
-            # A clock that went back must not bring a point before those that there are.
+            # A clock that was set back must not order a point before existing ones.
             now = max(now, last + timedelta(milliseconds=1))
         return f"{now.strftime(_TIME)[:-3]}Z-{secrets.token_hex(2)}"
 
@@ -174,21 +171,23 @@ class Points:
         return _decoded(data, RestorePoint, key)
 
     def add(self, point: RestorePoint) -> PointInfo:
-        """Put down a point, behind all that there are."""
+        """Add a restore point after all others."""
         data = msgspec.json.encode(point)
         self._put(_point_key(point.id), data)
-        info = _told(point, data)
+        info = _list_entry(point, data)
         for _ in range(limits.ARCHIVE_RETRIES_MAX + 1):
             found, version = self._read()
-            if any(each.id == info.id for each in found.points):
-                # The answer to an earlier try was lost.
+            if any(entry.id == info.id for entry in found.points):
+                # The response to an earlier try was lost.
                 return info
             try:
                 self._replace(self._with(found, info), version)
             except (AlreadyExists, PreconditionFailed):
                 continue
             return info
-        raise PublisherFenced("another node adds points to this object store at the same time")
+        raise PublisherFenced(
+            "another node adds restore points to this object store at the same time"
+        )
 
     def _with(self, found: _List, info: PointInfo) -> _List:
         held, pages = found.points, found.pages
@@ -199,8 +198,8 @@ class Points:
             held, pages = (), (*pages, page)
         return msgspec.structs.replace(found, pages=pages, points=(*held, info))
 
-    def _replace(self, wanted: _List, version: str | None) -> None:
-        data = msgspec.json.encode(wanted)
+    def _replace(self, listing: _List, version: str | None) -> None:
+        data = msgspec.json.encode(listing)
         if version is None:
             self._retries.run(lambda: self._objects.put(LIST, data, if_absent=True))
         else:
@@ -214,38 +213,41 @@ class Points:
         try:
             return _decoded(read.data, _List, LIST), read.info.version
         except CorruptData:
-            # It was cut short. The points themselves are all there.
+            # It is truncated. The restore points themselves are all there.
             return _List(points=tuple(self._listed())), read.info.version
 
     def _listed(self) -> Iterator[PointInfo]:
-        """Every point that there is an object of, or a pack. Some may have been given up: they are
-        refused when somebody restores them.
+        """Return every restore point that has an object or is in a pack.
+
+        Some may have been removed: restoring them is refused.
         """
         found: dict[str, PointInfo] = {}
         for info in self._retries.run(lambda: list(self._objects.list("points/"))):
             if not (_POINT.fullmatch(info.key) or info.key.startswith(_PACKS)):
                 continue
             data = self._retries.run(lambda key=info.key: self._objects.get(key).data)  # type: ignore[misc]
-            # What was cut short was on its way when the list was, and never named by one: a point
-            # is listed once it is whole, and the points of a pack lie beside it until then.
+            # A truncated object was never listed: a point is listed once it is complete, and the
+            # points of a pack also exist separately until then.
             with contextlib.suppress(CorruptData):
                 self._found_in(info.key, data, found)
         yield from (found[name] for name in sorted(found))
 
     def _found_in(self, key: str, data: bytes, found: dict[str, PointInfo]) -> None:
         if key.startswith(_PACKS):
-            for each in _decoded(data, tuple[_PackedPoints, ...], key):
-                found[each.info.id] = each.info
-                self._packed[each.info.id] = each.point
+            for entry in _decoded(data, tuple[_PackedPoints, ...], key):
+                found[entry.info.id] = entry.info
+                self._packed[entry.info.id] = entry.point
         else:
             point = _decoded(data, RestorePoint, key)
-            found.setdefault(point.id, _told(point, data))
+            found.setdefault(point.id, _list_entry(point, data))
 
     # Upkeep
 
     def tidy(self, now_ms: int, keep: str | None = None, *, least: int = 1) -> int:
-        """Put points together in packs, once a page of them is full; and give up those before the
-        point `keep`, if there are at least so many. How many were given up.
+        """Pack restore points once a page is full, and remove those before `keep`, if at least
+        `least`.
+
+        Returns the number of removed points.
         """
         found, version = self._read()
         known = self.all()
@@ -263,44 +265,47 @@ class Points:
         retired = retire(self._objects, "points/", leaving, now_ms, self._retries)
         if failpoints.armed:
             failpoints.hit("archive.retired.listed")
-        wanted = _List(FORMAT, pages, (), (*found.retired, *retired))
-        if not self._swapped(wanted, version):
-            raise PublisherFenced("another node adds points to this object store at the same time")
+        listing = _List(FORMAT, pages, (), (*found.retired, *retired))
+        if not self._swapped(listing, version):
+            raise PublisherFenced(
+                "another node adds restore points to this object store at the same time"
+            )
         return gone
 
     def sweep(self, now_ms: int, grace_s: float, *, dry_run: bool = False) -> list[RetiredObject]:
-        """Delete objects that the list does not name any more, once their grace is over."""
+        """Delete objects that the list does not refer to, after their grace period."""
         found, version = self._read()
         due = over(found.retired, now_ms, grace_s)
         live = {_page_key(page) for page in found.pages}
         live |= {_point_key(info.id) for info in found.points}
         gone = [
-            RetiredObject(each.key, "points", each.size_bytes, retired.at_ms)
+            RetiredObject(entry.key, "points", entry.size_bytes, retired.at_ms)
             for retired in due
-            for each in listed(self._objects, retired, self._retries)
-            if each.key not in live
+            for entry in listed(self._objects, retired, self._retries)
+            if entry.key not in live
         ]
         if dry_run or not due:
             return gone
         delete(self._objects, gone)
-        kept = tuple(each for each in found.retired if each not in due)
-        # When somebody has added a point meanwhile, the next time does the rest.
+        kept = tuple(entry for entry in found.retired if entry not in due)
+        # If another node has added a point meanwhile, the next call does the rest.
         if self._swapped(msgspec.structs.replace(found, retired=kept), version):
-            self._objects.delete_many([each.key for each in due])
+            self._objects.delete_many([entry.key for entry in due])
         return gone
 
-    def _swapped(self, wanted: _List, version: str | None) -> bool:
-        """Whether the list is the one that is wanted, now."""
+    def _swapped(self, listing: _List, version: str | None) -> bool:
+        """Replace the list; return True if it is now as requested."""
         try:
-            self._replace(wanted, version)
+            self._replace(listing, version)
         except (AlreadyExists, PreconditionFailed):
-            # It may have been replaced all the same, and the answer lost.
-            return self._read()[0] == wanted
+            # It may have been replaced although the response was lost.
+            return self._read()[0] == listing
         return True
 
     def _folded(self, known: list[PointInfo], gone: int) -> Iterator[_PackedPoints]:
-        """The points that are kept, with what they are made of. One that follows on a point that is
-        given up tells of every stream.
+        """Return the kept restore points with their contents.
+
+        A point that follows a removed one gets the positions of every stream.
         """
         left = {info.id for info in known[:gone]}
         for at, info in enumerate(known[gone:], gone):
@@ -318,14 +323,14 @@ class Points:
                 yield _PackedPoints(info, point)
 
     def places(self, known: list[PointInfo], point: PointInfo) -> dict[str, Place]:
-        """Where each stream was at a point: as the newest point at or before it says that does."""
+        """Return the position of each stream at a restore point."""
         found: dict[str, Place] = {}
         for info in lineage(known, point):
             found |= self.read(info).streams
         return found
 
     def _packs(self, packed: list[_PackedPoints]) -> Iterator[_Page]:
-        """Pages from the oldest point on; those that are there already are not written again."""
+        """Return pages from the oldest point on; existing ones are not written again."""
         for at in range(0, len(packed), limits.PUBLISH_POINTS_PAGE):
             some = packed[at : at + limits.PUBLISH_POINTS_PAGE]
             data = msgspec.json.encode(some)
@@ -339,7 +344,9 @@ class Points:
 
 
 def lineage(points: list[PointInfo], point: PointInfo) -> Iterator[PointInfo]:
-    """The points that lead to one, oldest first, without those that were left behind."""
+    """Return the restore points that lead to one, oldest first, without those left aside by a
+    take-over.
+    """
     by_id = {each.id: at for at, each in enumerate(points)}
     steps = []
     at = by_id[point.id]
@@ -352,7 +359,7 @@ def lineage(points: list[PointInfo], point: PointInfo) -> Iterator[PointInfo]:
     return reversed(steps)
 
 
-def _told(point: RestorePoint, data: bytes) -> PointInfo:
+def _list_entry(point: RestorePoint, data: bytes) -> PointInfo:
     return PointInfo(
         point.id,
         point.at,
@@ -365,24 +372,25 @@ def _told(point: RestorePoint, data: bytes) -> PointInfo:
     )
 
 
-def find(points: list[PointInfo], wanted: str) -> PointInfo:
-    """The point of an id; or the newest one at or before a time."""
-    for each in points:
-        if each.id == wanted:
-            return each
+def find(points: list[PointInfo], text: str) -> PointInfo:
+    """Return the restore point with an id, or the newest one at or before a time."""
+    for point in points:
+        if point.id == text:
+            return point
     try:
-        moment = datetime.fromisoformat(wanted)
+        time = datetime.fromisoformat(text)
     except ValueError:
         raise NotFound(
-            f"there is no point {wanted!r}", hint="`fourfold publish ROOT --points` lists them."
+            f"unknown restore point {text!r}",
+            hint="List the restore points: `fourfold publish ROOT --points`.",
         ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    before = [each for each in points if datetime.fromisoformat(each.at) <= moment]
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    before = [point for point in points if datetime.fromisoformat(point.at) <= time]
     if not before:
         raise NotFound(
-            f"nothing was published at or before {wanted}",
-            hint="`fourfold publish ROOT --points` lists what there is.",
+            f"no restore point at or before {text}",
+            hint="List the restore points: `fourfold publish ROOT --points`.",
         )
     return before[-1]
 
@@ -400,11 +408,11 @@ def _decoded(data: bytes, kind: type[T], what: str) -> T:
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CorruptData(f"{what}: does not tell of points: {error}") from error
+        raise CorruptData(f"{what} is not a list of restore points: {error}") from error
 
 
 class RollbackResult(NamedTuple):
-    """The manifest that goes on from an earlier publication."""
+    """The manifest after a take-over at an older publication."""
 
     publication: Publication
     version: str
@@ -414,17 +422,17 @@ class RollbackResult(NamedTuple):
 def branch_off(
     history: History,
     publication: Publication | None,
-    moment: PublishTime,
+    time: PublishTime,
     objects: ObjectStore,
     retries: Retries,
 ) -> RollbackResult:
-    """Let a database go on from a publication, or from nothing."""
+    """Let a database continue from a publication, or from nothing."""
     name = history.manifest.name
     step = Publication(
         history.newest + 1,
         0 if publication is None else publication.generation,
-        moment.point,
-        moment.at,
+        time.point,
+        time.at,
         0 if publication is None else publication.position,
         absent=publication is None,
     )
@@ -443,16 +451,18 @@ def branch_off(
             if found.data == data:
                 return found.info.version
             raise PublisherFenced(
-                f"another node published {name!r} meanwhile", hint="Run it again."
+                f"another node published {name!r} meanwhile", hint="Run the command again."
             ) from error
 
     return RollbackResult(step, retries.run(put), data)
 
 
 def held_back(history: History, publication: Publication) -> bytes:
-    """A manifest that ends with a publication: a node that has it is refused when it publishes."""
+    """Return a manifest that ends with a publication; its node is refused when it publishes."""
     kept = tuple(
-        each for each in history.manifest.publications if each.generation < publication.generation
+        entry
+        for entry in history.manifest.publications
+        if entry.generation < publication.generation
     )
     manifest = msgspec.structs.replace(
         history.manifest, publications=(*kept, publication), newest=publication.generation

@@ -1,11 +1,11 @@
-"""Giving up old publications of a database: the earliest one that is kept becomes the first.
+"""Retention of publications of a database: the oldest kept one becomes the first.
 
     restore it aside ──> all of its rows as files ──> uploaded ──> replace the manifest ──> record
 
-Rows are needed by every state that comes after them, so old publications are not just left out: the
-state that the earliest kept point shows is carried anew, as a whole, and what led to it is retired.
-What was given up or purged before that point is in no object then. Points that are kept show what
-they showed before; `horizon` makes a restore to an earlier one an error, and never a wrong answer.
+Every later state needs the rows of earlier publications, so these cannot just be dropped: the state
+at the oldest kept restore point is written again as a whole, and the publications before it are
+retired. No object then contains data that was collected or purged before that point. Kept points
+restore to the same state; `horizon` makes a restore to an earlier one an error.
 """
 
 from __future__ import annotations
@@ -33,39 +33,41 @@ from fourfold.kernel import Database, failpoints
 from fourfold.objects import ObjectStore
 
 Scratch = Callable[[str], AbstractContextManager[Database]]
-"""Opens a new, empty database of the kind that a model names, for as long as it is needed."""
+"""Opens a new, empty database of a model."""
 
 
 class Forgotten(NamedTuple):
-    """What was given up of a database."""
+    """Result of removing publications of a database."""
 
     name: str
     publications: int
     retired: int
-    """Objects that are not needed any more."""
+    """Number of unreferenced objects."""
     bytes: int
 
 
 class _Plan(NamedTuple):
-    """What stays of a history: the publications, and the one that becomes the first."""
+    """The publications to keep, and the one that becomes the first."""
 
     kept: list[Publication]
     first: Publication | None
-    """None when what is kept begins at the beginning anyway."""
+    """None if the kept history starts at the beginning."""
 
 
 def plan(found: dict[int, Publication], points: Sequence[str], what: str) -> _Plan:
-    """What some points need. Those of a history that was left behind keep all that led to them,
-    unless they have it in common with the others.
+    """Return the publications that some restore points need.
+
+    Points left aside by a take-over keep their whole history, except the part that they share with
+    others.
     """
     newest = max(found)
     shown = [database_manifest.shown_at(found, point) for point in points]
-    targets = {newest, *(each.generation for each in shown if each is not None)}
-    main = [each.generation for each in database_manifest.chain(found, newest, what)]
+    targets = {newest, *(entry.generation for entry in shown if entry is not None)}
+    main = [link.generation for link in database_manifest.chain(found, newest, what)]
     first = next((at for at in main if at in targets and not found[at].absent), None)
     kept: set[int] = set()
     for target in targets:
-        steps = [each.generation for each in database_manifest.chain(found, target, what)]
+        steps = [link.generation for link in database_manifest.chain(found, target, what)]
         kept |= set(steps[steps.index(first) :] if first in steps else steps)
     begins = first is None or not found[first].previous or found[first].previous in kept
     return _Plan(
@@ -74,7 +76,7 @@ def plan(found: dict[int, Publication], points: Sequence[str], what: str) -> _Pl
 
 
 class Retainer:
-    """Gives up publications of one database."""
+    """Removes publications of one database."""
 
     def __init__(
         self,
@@ -93,8 +95,10 @@ class Retainer:
     def retain(
         self, points: Sequence[str], now_ms: int, *, seldom: bool = False
     ) -> Forgotten | None:
-        """Keep what these points show, oldest first, and give up what is before them; with `seldom`
-        only if that are as many publications as are kept, since all rows are written again for it.
+        """Keep the state at these restore points, oldest first, and remove earlier publications.
+
+        With `seldom` only if at least as many publications are removed as kept, because all rows
+        are written again.
         """
         publisher = DatabasePublisher(self._subject, self._objects, self._retries)
 
@@ -108,7 +112,7 @@ class Retainer:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def would(self, points: Sequence[str]) -> int:
-        """How many publications would be given up."""
+        """Return the number of publications that would be removed."""
         publisher = DatabasePublisher(self._subject, self._objects, self._retries)
         manifest = publisher.owned()
         if manifest is None or not points:
@@ -117,10 +121,10 @@ class Retainer:
         return len(history.found) - len(plan(history.found, points, manifest.name).kept)
 
     def _history(self, manifest: DatabaseManifest) -> History:
-        found = {each.generation: each for each in manifest.publications}
+        found = {publication.generation: publication for publication in manifest.publications}
         for page in manifest.pages:
-            for each in read_page(self._objects, manifest.name, page, self._retries):
-                found[each.generation] = each
+            for publication in read_page(self._objects, manifest.name, page, self._retries):
+                found[publication.generation] = publication
         return History(manifest, found, "", b"")
 
     def _kept(
@@ -132,7 +136,7 @@ class Retainer:
         enough = max(limits.PUBLISH_FORGET_POINTS, len(wanted.kept)) if seldom else 1
         if not points or gone < enough:
             return None
-        kept = {each.generation: each for each in wanted.kept}
+        kept = {segment.generation: segment for segment in wanted.kept}
         if wanted.first is not None:
             kept[wanted.first.generation] = self._first(history, wanted.first)
         pages, held = self._paged(manifest, kept)
@@ -160,10 +164,10 @@ class Retainer:
     # The first publication
 
     def _first(self, history: History, publication: Publication) -> Publication:
-        """A publication with all rows of its state, uploaded."""
+        """Return a publication with all rows of its state, uploaded."""
         subject, name = self._subject, history.manifest.name
         with self._scratch(history.manifest.model) as database:
-            # Large values are objects already, and stay where they are.
+            # Large values are objects already, and stay.
             restorer = Restorer(
                 database, subject.description, self._objects, self._retries, lambda _, __: None
             )
@@ -171,7 +175,7 @@ class Retainer:
             target = Target(self._folder, lambda _, __, ___: None, subject.contents)
             sealed = seal(database, subject.description, State(), target)
         self._upload(name, publication.generation, sealed.files)
-        files = tuple(each.file for each in sealed.files)
+        files = tuple(file.file for file in sealed.files)
         return msgspec.structs.replace(publication, previous=0, files=files)
 
     def _upload(self, name: str, generation: int, sealed: list[SealedTable]) -> None:
@@ -193,7 +197,7 @@ class Retainer:
     def _paged(
         self, manifest: DatabaseManifest, kept: dict[int, Publication]
     ) -> tuple[tuple[Page, ...], tuple[Publication, ...]]:
-        """What is kept, in pages as before, without those of which nothing is."""
+        """Return the kept publications in pages as before, without empty pages."""
         pages: list[Page] = []
         for page in manifest.pages:
             steps = tuple(kept[at] for at in range(page.first, page.last + 1) if at in kept)
@@ -205,17 +209,20 @@ class Retainer:
                 put_once(self._objects, upload, self._retries)
             pages.append(page if made.sha256 == page.sha256 else made)
         held = tuple(
-            kept[each.generation] for each in manifest.publications if each.generation in kept
+            kept[publication.generation]
+            for publication in manifest.publications
+            if publication.generation in kept
         )
         return tuple(pages), held
 
     # Large values
 
     def _values(self, history: History, leaving: list[str]) -> set[Leaving]:
-        """Large values that rows in these objects name. Whether others name them too is asked when
-        they are about to be deleted.
+        """Return large values that rows in these objects refer to.
+
+        Other references are checked before they are deleted.
         """
-        tables = {each.name for each in self._subject.description.tables if each.content}
+        tables = {table.name for table in self._subject.description.tables if table.content}
         found: set[Leaving] = set()
         gone, name = set(leaving), history.manifest.name
         for step in history.found.values():
@@ -238,7 +245,7 @@ class Retainer:
 
 
 def values_of(read: RowFile) -> set[str]:
-    """The digests of the large values that rows name."""
+    """Return the digests of the large values that rows refer to."""
     found: set[str] = set()
     for columns, rows in read.rows():
         if OBJECT in columns:
@@ -250,8 +257,9 @@ def values_of(read: RowFile) -> set[str]:
 def values_needed(
     history: History, tables: frozenset[str], objects: ObjectStore, retries: Retries
 ) -> frozenset[str]:
-    """The keys of all large values that what is published of a database names; `tables` are those
-    whose rows may name some.
+    """Return the keys of all large values that a published database refers to.
+
+    `tables` are those whose rows may refer to some.
     """
     found: set[str] = set()
     seen: set[str] = set()
@@ -260,7 +268,7 @@ def values_needed(
             key = database_manifest.file_key(history.manifest.name, step.generation, file)
             if file.table in tables and file.sha256 and key not in seen:
                 seen.add(key)
-                # An object that cannot be read may name any value: then nothing is deleted.
+                # An object that cannot be read may refer to any value: then nothing is deleted.
                 data = get_checked(objects, key, file.sha256, retries)
                 found |= values_of(RowFile(data, key))
     return frozenset(map(database_manifest.blob_key, found))

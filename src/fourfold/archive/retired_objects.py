@@ -1,10 +1,9 @@
-"""Objects that nothing needs any more: named in a list before anything stops speaking of them, and
-deleted after a time of grace.
+"""Retired objects: listed before a manifest drops them, and deleted after a grace period.
 
-Whoever replaces a manifest so that it leaves objects out puts down their keys first, as an object
-of its own, and lets the new manifest name that list and the time. So it is known in the object
-store itself what may go, and when; a node that was lost with its disk leaves nothing behind. A
-reader that has looked at the manifest before has the time of grace to finish.
+A process that replaces a manifest without some objects first writes their keys as a list object,
+and the new manifest refers to that list and its time. So the object store itself records what may
+be deleted and when, even if the node loses its disk. A reader of the old manifest has the grace
+period to finish.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from fourfold.objects import ObjectStore
 
 
 class Leaving(NamedTuple):
-    """An object that is not needed any more."""
+    """An object that is no longer needed."""
 
     key: str
     size_bytes: int
 
 
 class Retirement(msgspec.Struct, frozen=True):
-    """A list of objects that leave, as a manifest names it."""
+    """A list of retired objects, as a manifest refers to it."""
 
     key: str
     sha256: str
@@ -47,7 +46,7 @@ class RetiredObject(NamedTuple):
     database: str
     size_bytes: int
     retired_at_ms: int | None
-    """None for what a crash left behind: no manifest ever spoke of it."""
+    """None for an object left by a crash, which no manifest refers to."""
 
 
 _LIST = msgspec.json.Decoder(tuple[Leaving, ...])
@@ -56,7 +55,7 @@ _LIST = msgspec.json.Decoder(tuple[Leaving, ...])
 def retire(
     objects: ObjectStore, folder: str, leaving: Iterable[Leaving], now_ms: int, retries: Retries
 ) -> tuple[Retirement, ...]:
-    """Put down what leaves, below a folder; nothing for no objects."""
+    """Write a list of objects to retire below a folder; nothing for no objects."""
     listed = tuple(sorted(set(leaving)))
     if not listed:
         return ()
@@ -64,27 +63,27 @@ def retire(
     digest = hashlib.sha256(data).hexdigest()
     key = f"{folder}retired/{now_ms:013d}-{digest[:16]}.json"
     put_once(objects, upload_of(key, data), retries)
-    size = sum(each.size_bytes for each in listed)
+    size = sum(entry.size_bytes for entry in listed)
     return (Retirement(key, digest, now_ms, len(listed), size),)
 
 
 def listed(objects: ObjectStore, retirement: Retirement, retries: Retries) -> tuple[Leaving, ...]:
-    """The objects of a list."""
+    """Return the objects of a list."""
     data = get_checked(objects, retirement.key, retirement.sha256, retries)
     try:
         return _LIST.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CorruptData(f"{retirement.key}: is no list of objects: {error}") from error
+        raise CorruptData(f"{retirement.key} is not a list of objects: {error}") from error
 
 
 def over(retired: tuple[Retirement, ...], now_ms: int, grace_s: float) -> list[Retirement]:
-    """The lists whose time of grace is over."""
-    return [each for each in retired if each.at_ms <= now_ms - int(1000 * grace_s)]
+    """Return the lists whose grace period is over."""
+    return [info for info in retired if info.at_ms <= now_ms - int(1000 * grace_s)]
 
 
 def delete(objects: ObjectStore, found: list[RetiredObject]) -> None:
     for at in range(0, len(found), limits.ARCHIVE_COLLECT_OBJECTS):
         some = found[at : at + limits.ARCHIVE_COLLECT_OBJECTS]
-        objects.delete_many([each.key for each in some])
+        objects.delete_many([entry.key for entry in some])
         if failpoints.armed:
             failpoints.hit("archive.collect.deleted")

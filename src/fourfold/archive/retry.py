@@ -1,9 +1,8 @@
-"""Calls on an object store that may fail for a moment: tried again, after longer and longer
-pauses.
+"""Retries of object store calls, with exponential backoff.
 
-Only what the error tree calls retryable is tried again. The stores repeat single requests
-themselves; this is for what a store gave up on, and keeps short: a caller that has more to do goes
-on, and comes back to what failed.
+Only errors that are marked retryable are retried. Object stores retry single requests themselves;
+this handles what remains, and stays short: a caller with other work continues, and returns to the
+failed call later.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """How often, and after what first pause; each pause is twice the one before, about."""
+    """Number of tries and first pause; each pause is about twice the previous one."""
 
     most: int = limits.ARCHIVE_RETRIES_MAX
     pause_s: float = limits.ARCHIVE_RETRY_PAUSE_S
 
     def run(self, call: Callable[[], T]) -> T:
-        """What `call` returns; its error, once it failed often enough."""
+        """Return the result of `call`, or raise its error after the last try."""
         for tried in range(self.most + 1):
             try:
                 return call()
@@ -39,6 +38,6 @@ class Retries:
         raise AssertionError
 
     def pause(self, tried: int) -> float:
-        """A pause of which half is up to chance, so that many callers do not come back as one."""
+        """Return a pause with 50 % jitter, so that many callers do not retry together."""
         longest = min(self.pause_s * 2.0**tried, limits.ARCHIVE_RETRY_PAUSE_MAX_S)
         return longest * (0.5 + random.random() / 2)  # noqa: S311 - nothing secret

@@ -1,8 +1,8 @@
 """Rows of a table as Parquet files, and back.
 
 A column holds text, integers, numbers or bytes, as the database declares it; a value of another
-kind is damage, and is not written. Files are written as segments are: in row groups of bounded
-size, under a temporary name, with checksums, then brought to disk.
+type is damage, and is not written. Files are written like segments: in row groups of bounded size,
+under a temporary name, with checksums, then synced.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TYPES: dict[str, type] = {"TEXT": str, "INTEGER": int, "REAL": float, "BLOB": b
 
 
 class WrittenFile(NamedTuple):
-    """A file of rows that is whole and on disk."""
+    """A file of rows that is complete and on disk."""
 
     path: Path
     rows: int
@@ -43,8 +43,9 @@ def write_rows(
     what: str,
     named: Callable[[str], str],
 ) -> Iterator[WrittenFile]:
-    """Write rows as files of bounded size, each given once it is on disk; none for no rows. `named`
-    makes the name of a file from its digest.
+    """Write rows as files of bounded size, and yield each once it is on disk.
+
+    Yields none for no rows. `named` returns the name of a file for its digest.
     """
     groups = _groups(rows)
     group = next(groups, None)
@@ -69,7 +70,7 @@ def _write(
     path: Path,
     what: str,
 ) -> tuple[WrittenFile, list[Row] | None]:
-    """One file, and the row group that the next one begins with."""
+    """Write one file; return it and the first row group of the next one."""
     pa, pq = arrow()
     schema = _schema(columns)
     count = held = 0
@@ -89,8 +90,9 @@ def _write(
 
 
 class RowFile:
-    """A file of rows that is read in parts, one row group at a time. Parts that follow on each
-    other cost as much as the file.
+    """A file of rows, read one row group at a time.
+
+    Reading adjacent parts decodes each row group once.
     """
 
     def __init__(self, data: bytes, what: str) -> None:
@@ -109,10 +111,10 @@ class RowFile:
         return self._starts[-1]
 
     def rows(self, at: int = 0, count: int | None = None) -> Iterator[tuple[list[str], list[Row]]]:
-        """The rows from `at` on, or as many as `count`, each with the names of its columns."""
+        """Yield `count` rows starting at `at` as dicts."""
         end = self.count if count is None else at + count
         if end > self.count:
-            raise CorruptData(f"{self._what}: has {self.count} rows, and not {end}")
+            raise CorruptData(f"{self._what}: expected {end} rows, found {self.count}")
         for group, (first, behind) in enumerate(pairwise(self._starts)):
             if first < end and behind > at:
                 names, rows = self._group(group)
@@ -128,12 +130,12 @@ class RowFile:
 
 
 def read_rows(data: bytes, what: str) -> Iterator[tuple[list[str], list[Row]]]:
-    """The rows of a file, row group by row group, each with the names of its columns."""
+    """Yield the rows of a file as dicts, row group by row group."""
     return RowFile(data, what).rows()
 
 
 def read_table(data: bytes, what: str) -> Any:
-    """The rows of a file as an Arrow table."""
+    """Read the rows of a file as an Arrow table."""
     with _damage(what):
         _, pq = arrow()
         return pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True).read(
@@ -142,7 +144,7 @@ def read_table(data: bytes, what: str) -> Any:
 
 
 def write_table(table: Any, folder: Path, what: str, named: Callable[[str], str]) -> WrittenFile:
-    """Write an Arrow table as one file, in row groups as `write_rows` makes them."""
+    """Write an Arrow table as one file, with row groups as in `write_rows`."""
     pa, pq = arrow()
     temporary = folder / f".{os.getpid()}-{threading.get_ident()}.partial"
     rows = min(limits.SEGMENT_GROUP_ROWS, _rows_of_a_group(table))
@@ -164,7 +166,7 @@ def write_table(table: Any, folder: Path, what: str, named: Callable[[str], str]
 
 
 def _rows_of_a_group(table: Any) -> int:
-    """So many rows that a group has about the bytes that one should have."""
+    """Return the number of rows that make a row group of the intended size."""
     each = max(1, table.nbytes // max(1, table.num_rows))
     return int(max(1, limits.SEGMENT_GROUP_BYTES // each))
 
@@ -176,7 +178,7 @@ def _damage(what: str) -> Iterator[None]:
     except FourfoldError:
         raise
     except (OSError, ValueError, UnicodeDecodeError) as error:
-        raise CorruptData(f"{what}: is no file of rows: {error}") from error
+        raise CorruptData(f"{what} is not a file of rows: {error}") from error
 
 
 def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
@@ -207,8 +209,8 @@ def _batch(group: list[Row], columns: Sequence[Column], schema: Any, what: str) 
         strange = set(map(type, values)) - allowed
         if strange:
             raise CorruptData(
-                f"{what}: column {column.name} is {column.kind}, and holds "
-                f"{', '.join(sorted(each.__name__ for each in strange))}"
+                f"{what}: column {column.name} must be {column.kind}, got "
+                f"{', '.join(sorted(entry.__name__ for entry in strange))}"
             )
         arrays.append(pa.array(values, type=field.type))
     return pa.record_batch(arrays, schema=schema)

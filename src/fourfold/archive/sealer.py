@@ -1,8 +1,8 @@
-"""Sealing: what is new in a database, as files of rows, from one consistent state of it.
+"""Sealing of a database: write its new rows as files, from one consistent state.
 
-The cost is that of what is new: rows behind the positions that are published, rows whose keys a
-trigger noted, and small tables as a whole if they changed. Values that are objects of their own are
-handed over before the row that names them is written.
+The cost depends on the new data only: rows after the published positions, rows whose keys a trigger
+recorded, and small tables as a whole if they changed. Values that are separate objects are uploaded
+before the row that refers to them is written.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from fourfold.kernel.bulk_insert import quoted
 OBJECT, IN_FILE = "object", "in_file"
 _SCHEMA_COLUMNS = (Column("type", "TEXT"), Column("name", "TEXT"), Column("sql", "TEXT"))
 Carry = Callable[[str, Callable[[], Iterator[bytes]], int | None], None]
-"""Takes a value that becomes an object: its digest, its bytes, and how many they are if known."""
+"""Uploads a value as an object: its digest, its bytes, and its size if known."""
 
 
 class SealedTable(NamedTuple):
-    """A file of rows, and what the manifest says of it."""
+    """A file of rows, and its manifest entry."""
 
     file: File
     path: Path | None
 
 
 class Target(NamedTuple):
-    """Where files are written, and who takes the values that become objects."""
+    """Folder of the files, and the function that uploads large values."""
 
     folder: Path
     carry: Carry
     contents: Contents | None
-    """The bytes of values that are files beside the database."""
+    """Returns the bytes of values that are files next to the database."""
 
 
 @dataclass(slots=True)
 class Sealer:
-    """What is new in one state of a database."""
+    """The new rows of one state of a database."""
 
     files: list[SealedTable] = field(default_factory=list)
     state: State = field(default_factory=State)
@@ -58,12 +58,12 @@ class Sealer:
 
 
 def seal(database: Database, description: Description, state: State, target: Target) -> Sealer:
-    """Write what is new as files."""
+    """Write the new rows as files."""
     while True:
         watched = capture.watch(database, description)
         with database.read(deadline_s=limits.PUBLISH_DEADLINE_S) as snapshot:
             tables = capture.tables_of(snapshot, description)
-            # A table that was made meanwhile is watched first: what changes in it must be noted.
+            # A new table gets its triggers first: its changes must be recorded.
             if {table.name for table in tables} <= watched:
                 return _Sealer(snapshot, description, state, target).run(tables)
 
@@ -130,20 +130,21 @@ class _Sealer:
         self._write(table.name, PUT, columns, rows)
 
     def _rows(self, table: Table, columns: tuple[Column, ...]) -> Iterator[Row]:
-        """What is new in a table, and what was changed."""
+        """Yield the new and the changed rows of a table."""
         snapshot, change = self._snapshot, self._done.change
         before = self._positions.get(table.name)
         self._positions[table.name] = self._reached(table, before or 0)
         if before is None:
             return snapshot.rows(_everything(table, columns))
-        new, changed = questions(table, columns)
+        new, changed = queries(table, columns)
         found = [snapshot.rows(sql, (before,)) for sql in new]
         found += [snapshot.rows(sql, (change,)) for sql in changed]
         return chain.from_iterable(found)
 
     def _reached(self, table: Table, before: int) -> int:
-        """The position up to which the rows of a table are in this state. Rows at the end may have
-        been removed since; their positions do not come again.
+        """Return the newest position of a table in this state.
+
+        Rows at the end may have been deleted; their positions are not used again.
         """
         if table.position is None:
             return self._done.position
@@ -153,7 +154,7 @@ class _Sealer:
     def _referring(
         self, rows: Iterator[Row], columns: tuple[Column, ...], content: Content
     ) -> Iterator[Row]:
-        """Rows whose large values are objects, which are there before the row is."""
+        """Yield rows after uploading their large values."""
         names = [column.name for column in columns]
         digest_at, data_at = names.index(content.digest), names.index(content.data)
         for row in rows:
@@ -177,14 +178,15 @@ class _Sealer:
     ) -> None:
         folder = self._target.folder / name
         for written in write_rows(rows, columns, folder, name, f"{action}-{{}}.parquet".format):
-            self._done.files.append(_told(name, action, written))
-            # Of several files with a whole table, the first makes room for all.
+            self._done.files.append(_sealed_table(name, action, written))
+            # Of several files of a whole table, only the first replaces its content.
             action = PUT if action == WHOLE else action
 
 
-def questions(table: Table, columns: tuple[Column, ...]) -> tuple[list[str], list[str]]:
-    """What is asked of a table that was published before: for rows behind a position, and for rows
-    that were changed up to a change. None of it may read history.
+def queries(table: Table, columns: tuple[Column, ...]) -> tuple[list[str], list[str]]:
+    """Return the queries for new and for changed rows of a published table.
+
+    None of them may scan the history.
     """
     own = _names(columns, "t.")
     new, changed = [], [sql.format(columns=own) for sql in table.changed]
@@ -204,7 +206,7 @@ def questions(table: Table, columns: tuple[Column, ...]) -> tuple[list[str], lis
     return new, changed
 
 
-def _told(name: str, action: str, written: WrittenFile) -> SealedTable:
+def _sealed_table(name: str, action: str, written: WrittenFile) -> SealedTable:
     file = File(name, action, written.rows, written.size_bytes, written.digest)
     return SealedTable(file, written.path)
 
@@ -228,7 +230,7 @@ def _key(table: Table, columns: tuple[Column, ...]) -> tuple[Column, ...]:
 
 
 def state_of(snapshot: ReadTransaction, description: Description, position: int) -> State:
-    """How far a database is published that is all published: one that was just restored."""
+    """Return the state of a database that is completely published, such as after a restore."""
     positions: dict[str, int] = {}
     wholes: dict[str, str] = {}
     if description.schema is not None:

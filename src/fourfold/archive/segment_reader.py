@@ -1,12 +1,12 @@
-"""Reading segments from wherever they are: a local file, the cache, or the object store.
+"""Reader of segments: from a local file, the cache, or the object store.
 
     local file ──> cache on disk ──> object store
 
-A read decodes the row groups that it needs, one at a time, so it takes as much memory for a log of
-any length. From the object store it fetches the end of the file and the row groups that it needs,
-by ranges; a segment that is read from its beginning, or a second time, is fetched whole into the
-cache, and its digest is checked. Pages have checksums of their own, so that damage is found also
-in a range.
+A read decodes only the row groups that it needs, one at a time, so its memory does not depend on
+the length of the log. From the object store it fetches the end of the file and the needed row
+groups, by ranges; a segment that is read from its beginning, or a second time, is fetched as a
+whole into the cache, and its digest is checked. Pages have checksums, so damage is detected in a
+range, too.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from fourfold.errors import CorruptData, FourfoldError, NotFound, StorageError
 from fourfold.objects import ObjectStore
 
 Record = tuple[int, bytes, int]
-"""An offset, the payload of that record, and when it came, in milliseconds since 1970."""
+"""An offset, the payload of its record, and its time in milliseconds since 1970."""
 
 
 class SegmentRequest(NamedTuple):
-    """A segment to read: what it is called, its size and digest, where it may lie on this disk."""
+    """A segment to read: id, size, digest, and a path where it may be on this disk."""
 
     segment: str
     size_bytes: int
     digest: str
     local: Path | None = None
     key: str | None = None
-    """The key of its object, for what is no segment."""
+    """Key of the object, if it is not a segment."""
 
     @property
     def object_key(self) -> str:
@@ -51,15 +51,15 @@ class SegmentRequest(NamedTuple):
 
 
 class SegmentSource(Protocol):
-    """Something that has segments."""
+    """A source of segments."""
 
-    def records(self, wanted: SegmentRequest, start: int, end: int) -> Iterator[Record]:
-        """The records of a segment from `start` up to, and without, `end`, in order."""
+    def records(self, request: SegmentRequest, start: int, end: int) -> Iterator[Record]:
+        """Yield the records of a segment from `start` to before `end`, in order."""
         ...
 
 
 class _Index(NamedTuple):
-    """What the end of a file says: its metadata, and the last offset of each row group."""
+    """The metadata of a file, and the last offset of each row group."""
 
     metadata: Any
     firsts: list[int]
@@ -67,19 +67,20 @@ class _Index(NamedTuple):
 
 
 class OpenFile:
-    """A segment, or another sorted file, that is open: row group by row group. The first column is
-    the one that it is sorted by.
+    """An open segment or another sorted file.
+
+    The first column is the one that it is sorted by.
     """
 
     def __init__(self, source: Any, index: _Index) -> None:
         self._source = source
         self._metadata = index.metadata
         self.firsts, self.lasts = index.firsts, index.lasts
-        """The lowest and the highest value of the first column in each row group."""
+        """Lowest and highest value of the first column in each row group."""
         self._file: Any = None
 
     def read(self, at: int, columns: list[str] | None = None) -> Any:
-        """A row group, or some columns of it."""
+        """Read a row group, or some of its columns."""
         if self._file is None:
             _, pq = arrow()
             self._file = pq.ParquetFile(
@@ -93,8 +94,9 @@ class OpenFile:
         return told is not None and bool(told.null_count == self._rows(at))
 
     def may_have(self, at: int, column: str, value: bytes, *, ordered: bool = False) -> bool:
-        """Whether a row group may have a value, given as the bytes that Parquet stores of it: by
-        its filter, and where these bytes are `ordered` by its lowest and highest.
+        """Return True if a row group may contain a value, passed as the bytes that Parquet stores.
+
+        Checks the bloom filter, and if the bytes are `ordered`, the statistics.
         """
         found = self._column(at, column)
         told = found.statistics
@@ -124,7 +126,7 @@ def open_segments(
 
 
 class StoredSegments:
-    """Segments of an object store, through a cache."""
+    """Segments of an object store, with a cache."""
 
     def __init__(self, objects: ObjectStore, cache: DiskCache, retries: Retries) -> None:
         self._objects = objects
@@ -136,25 +138,25 @@ class StoredSegments:
         self._touched: OrderedDict[str, None] = OrderedDict()
         self._fetching = tuple(threading.Lock() for _ in range(limits.ARCHIVE_LOCKS))
         self.opened = 0
-        """How many times a segment was opened."""
+        """Number of times that a segment was opened."""
 
     @contextmanager
-    def open(self, wanted: SegmentRequest, start: int = 0) -> Iterator[OpenFile]:
-        """A file to read from; what is wrong with its bytes is raised as such."""
-        source = self._open(wanted, start)
+    def open(self, request: SegmentRequest, start: int = 0) -> Iterator[OpenFile]:
+        """Open a segment; invalid bytes raise CorruptData."""
+        source = self._open(request, start)
         try:
-            yield OpenFile(source, self._index(wanted, source))
+            yield OpenFile(source, self._index(request, source))
         except FourfoldError:
             raise
         except (OSError, ValueError) as error:
-            raise self._damaged(wanted, error) from error
+            raise self._damaged(request, error) from error
         finally:
             source.close()
 
-    def rows(self, wanted: SegmentRequest) -> Iterator[Row]:
-        """The rows of a segment, row group by row group."""
+    def rows(self, request: SegmentRequest) -> Iterator[Row]:
+        """Yield the rows of a segment, row group by row group."""
         pa, _ = arrow()
-        with self.open(wanted) as file:
+        with self.open(request) as file:
             for at in range(len(file.firsts)):
                 table = file.read(at)
                 times = table.column(TIME).cast(pa.int64())
@@ -163,12 +165,13 @@ class StoredSegments:
                 lists = [column.to_pylist() for column in columns]
                 yield from map(Row._make, zip(*lists, strict=True))
 
-    def keyed(self, wanted: SegmentRequest, key: bytes, start: int, end: int) -> Iterator[Record]:
-        """The records with a routing key, from `start` up to, and without, `end`. Row groups whose
-        filter or statistics say that they do not have it are not read.
+    def keyed(self, request: SegmentRequest, key: bytes, start: int, end: int) -> Iterator[Record]:
+        """Yield the records with a routing key, from `start` to before `end`.
+
+        Skips row groups by their bloom filters and statistics.
         """
         pa, _ = arrow()
-        with self.open(wanted, start) as file:
+        with self.open(request, start) as file:
             at = bisect_left(file.lasts, start)
             while at < len(file.lasts) and file.firsts[at] < end:
                 if file.may_have(at, KEY, key, ordered=True):
@@ -187,31 +190,32 @@ class StoredSegments:
                         yield from zip(offsets, payloads, times, strict=True)
                 at += 1
 
-    def records(self, wanted: SegmentRequest, start: int, end: int) -> Iterator[Record]:
-        source = self._open(wanted, start)
+    def records(self, request: SegmentRequest, start: int, end: int) -> Iterator[Record]:
+        source = self._open(request, start)
         try:
-            index = self._index(wanted, source)
+            index = self._index(request, source)
             at = bisect_left(index.lasts, start)
             while at < len(index.lasts) and index.firsts[at] < end:
-                yield from self._group(wanted, source, index, at, (start, end))
+                yield from self._group(request, source, index, at, (start, end))
                 at += 1
         finally:
             source.close()
 
     def joined(
-        self, wanted: SegmentRequest, start: int, end: int, separator: bytes
+        self, request: SegmentRequest, start: int, end: int, separator: bytes
     ) -> tuple[bytes, int]:
-        """The payloads from `start` on, up to the end of their row group or up to, and without,
-        `end`, as one; and the offset to go on from. They are never made to objects one by one.
+        """Return payloads from `start`, joined, up to `end` or the end of the row group.
+
+        Also returns the offset to continue from. Builds no Python object per record.
         """
         pa, _ = arrow()
-        source = self._open(wanted, start)
+        source = self._open(request, start)
         try:
-            index = self._index(wanted, source)
+            index = self._index(request, source)
             at = bisect_left(index.lasts, start)
             first = index.firsts[at]
             last = min(end, index.lasts[at] + 1)
-            table = self._decoded(wanted, source, index, at)
+            table = self._decoded(request, source, index, at)
             part = table.column(PAYLOAD).slice(start - first, last - start)
             values = part.chunk(0) if part.num_chunks == 1 else pa.concat_arrays(part.chunks)
             ends = pa.array([0, len(values)], type=pa.int32())
@@ -220,35 +224,35 @@ class StoredSegments:
         except FourfoldError:
             raise
         except (OSError, ValueError, IndexError) as error:
-            raise self._damaged(wanted, error) from error
+            raise self._damaged(request, error) from error
         finally:
             source.close()
         return joined, last
 
-    def _open(self, wanted: SegmentRequest, start: int) -> Any:
-        """A file to read from: local if it can be had."""
-        if wanted.key is None:
+    def _open(self, request: SegmentRequest, start: int) -> Any:
+        """Open a segment, from a local file if possible."""
+        if request.key is None:
             with self._lock:
                 self.opened += 1
-        for path in (wanted.local, self.cache.find(wanted.segment)):
+        for path in (request.local, self.cache.find(request.segment)):
             if path is not None:
                 try:
                     return path.open("rb")
                 except FileNotFoundError:
-                    # It went to the cache, or out of it, this very moment; or somebody emptied it.
-                    if path != wanted.local:
-                        self.cache.drop(wanted.segment)
-        # What is no segment is small, and read again and again.
-        again = self._is_touched(wanted.segment) or wanted.key is not None
-        first = "0" if again else wanted.segment.rpartition("/")[2].split("-")[1]
-        if (again or start <= int(first)) and self.cache.fits(wanted.size_bytes):
-            path = self._fetch(wanted)
+                    # It was just moved into or evicted from the cache, or the cache was emptied.
+                    if path != request.local:
+                        self.cache.drop(request.segment)
+        # Other files are small, and read repeatedly.
+        again = self._is_touched(request.segment) or request.key is not None
+        first = "0" if again else request.segment.rpartition("/")[2].split("-")[1]
+        if (again or start <= int(first)) and self.cache.fits(request.size_bytes):
+            path = self._fetch(request)
             if path is not None:
                 try:
                     return path.open("rb")
                 except FileNotFoundError:
                     pass
-        return RangeFile(self._objects, wanted.object_key, wanted.size_bytes, self._retries)
+        return RangeFile(self._objects, request.object_key, request.size_bytes, self._retries)
 
     def _is_touched(self, segment: str) -> bool:
         with self._lock:
@@ -259,30 +263,30 @@ class StoredSegments:
                 self._touched.popitem(last=False)
             return again
 
-    def _fetch(self, wanted: SegmentRequest) -> Path | None:
-        """Bring a segment into the cache; once, also when many ask for it together."""
-        lock = self._fetching[hash(wanted.segment) % len(self._fetching)]
+    def _fetch(self, request: SegmentRequest) -> Path | None:
+        """Fetch a segment into the cache; concurrent callers share one fetch."""
+        lock = self._fetching[hash(request.segment) % len(self._fetching)]
         with lock:
-            found = self.cache.find(wanted.segment)
+            found = self.cache.find(request.segment)
             if found is not None:
                 return found
-            key = wanted.object_key
+            key = request.object_key
             try:
                 return self._retries.run(
                     lambda: self.cache.add(
-                        wanted.segment,
+                        request.segment,
                         self._objects.read(key, limits.ARCHIVE_CHUNK_BYTES),
-                        wanted.digest,
+                        request.digest,
                     )
                 )
             except NotFound as error:
                 raise _missing(key) from error
 
-    def _index(self, wanted: SegmentRequest, source: Any) -> _Index:
+    def _index(self, request: SegmentRequest, source: Any) -> _Index:
         with self._lock:
-            found = self._indexes.get(wanted.segment)
+            found = self._indexes.get(request.segment)
             if found is not None:
-                self._indexes.move_to_end(wanted.segment)
+                self._indexes.move_to_end(request.segment)
                 return found
         _, pq = arrow()
         try:
@@ -296,18 +300,18 @@ class StoredSegments:
         except FourfoldError:
             raise
         except (OSError, ValueError, AttributeError) as error:
-            raise self._damaged(wanted, error) from error
+            raise self._damaged(request, error) from error
         with self._lock:
-            self._indexes[wanted.segment] = index
+            self._indexes[request.segment] = index
             if len(self._indexes) > limits.ARCHIVE_INDEXES_MAX:
                 self._indexes.popitem(last=False)
         return index
 
     def _group(
-        self, wanted: SegmentRequest, source: Any, index: _Index, at: int, between: tuple[int, int]
+        self, request: SegmentRequest, source: Any, index: _Index, at: int, between: tuple[int, int]
     ) -> Iterator[Record]:
         try:
-            table = self._decoded(wanted, source, index, at)
+            table = self._decoded(request, source, index, at)
             first = index.firsts[at]
             low = max(between[0] - first, 0)
             count = min(between[1] - first, table.num_rows) - low
@@ -317,12 +321,12 @@ class StoredSegments:
         except FourfoldError:
             raise
         except (OSError, ValueError) as error:
-            raise self._damaged(wanted, error) from error
+            raise self._damaged(request, error) from error
         yield from zip(range(first + low, first + low + count), payloads, times, strict=True)
 
-    def _decoded(self, wanted: SegmentRequest, source: Any, index: _Index, at: int) -> Any:
-        """A row group; the last ones are kept."""
-        known = (wanted.segment, at)
+    def _decoded(self, request: SegmentRequest, source: Any, index: _Index, at: int) -> Any:
+        """Return a row group; the last ones are cached."""
+        known = (request.segment, at)
         with self._lock:
             table = self._groups.get(known)
             if table is not None:
@@ -339,19 +343,21 @@ class StoredSegments:
                 self._groups.popitem(last=False)
         return table
 
-    def _damaged(self, wanted: SegmentRequest, error: Exception) -> FourfoldError:
-        """Bytes that are no segment. What is only a copy is dropped, so that it is fetched anew."""
-        self.cache.drop(wanted.segment)
+    def _damaged(self, request: SegmentRequest, error: Exception) -> FourfoldError:
+        """Return the error for invalid bytes. A cached copy is dropped, so that it is fetched
+        again.
+        """
+        self.cache.drop(request.segment)
         with self._lock:
-            self._indexes.pop(wanted.segment, None)
+            self._indexes.pop(request.segment, None)
         return CorruptData(
-            f"segment {wanted.segment} cannot be read: {error}",
-            hint="Run `fourfold verify --objects` to see all that is damaged.",
+            f"segment {request.segment} cannot be read: {error}",
+            hint="Run `fourfold verify --objects` to list all damage.",
         )
 
 
 class RangeFile(io.RawIOBase):
-    """An object as a file that can be read anywhere; every read is a request."""
+    """An object as a seekable file; every read is a request."""
 
     def __init__(self, objects: ObjectStore, key: str, size: int, retries: Retries) -> None:
         super().__init__()
@@ -391,7 +397,7 @@ class RangeFile(io.RawIOBase):
         return data
 
     def _from_tail(self, start: int, length: int) -> bytes | None:
-        """The end of a file is read in small steps, so it is fetched at once."""
+        """Read from the prefetched end of the file, which Parquet reads in small steps."""
         first = max(0, self._size - limits.ARCHIVE_TAIL_BYTES)
         if start < first:
             return None
@@ -406,8 +412,7 @@ class RangeFile(io.RawIOBase):
             raise _missing(self._key) from error
         if len(data) != length:
             raise StorageError(
-                f"object {self._key!r} ends before byte {start + length}; it should have "
-                f"{self._size}"
+                f"object {self._key!r} ends before byte {start + length}; expected {self._size}"
             )
         return data
 
@@ -415,6 +420,6 @@ class RangeFile(io.RawIOBase):
 def _missing(key: str) -> CorruptData:
     return CorruptData(
         f"object {key!r} is missing",
-        hint="Check that `objects.url` is where the store was published to, then run "
+        hint="Check that `objects.url` is the object store of this store, then run "
         "`fourfold verify --objects`.",
     )

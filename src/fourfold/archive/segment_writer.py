@@ -1,11 +1,10 @@
-"""Writing a segment: a Parquet file of records in the order of their offsets.
+"""Writer of segments: Parquet files of records in the order of their offsets.
 
     offset int64, append_time timestamp (ms, UTC), routing_key binary, flags int32, payload binary
 
-It is written under a temporary name, in row groups of bounded size, so in bounded memory; it is
-then brought to disk and gets its name. So a file that has its name is whole. Every page has a
-checksum, the file as a whole a SHA-256, and a bloom filter tells which routing keys a row group
-does not have.
+A segment is written under a temporary name, in row groups of bounded size and so in bounded memory;
+then it is synced and renamed. So a file with its final name is complete. Every page has a checksum,
+the file has a SHA-256, and a bloom filter excludes row groups without a routing key.
 """
 
 from __future__ import annotations
@@ -51,10 +50,9 @@ def write_segment(
     *,
     durable: bool = True,
 ) -> tuple[SealedSegment, Path]:
-    """Write `rows` as a segment, and give it the name that `named` makes of what it became.
+    """Write `rows` as a segment, and rename it to what `named` returns.
 
-    When this raises, there is neither file. Who makes very many of them may say that they need not
-    be `durable` one by one, and bring them to disk together.
+    If this raises, no file remains. With `durable=False` the caller syncs many files together.
     """
     return write_batches(map(_batch, _groups(rows)), temporary, named, durable=durable)
 
@@ -67,8 +65,9 @@ def write_batches(
     durable: bool = True,
     beside: bool = True,
 ) -> tuple[SealedSegment, Path]:
-    """The same for rows that are in columns: each batch becomes a row group. It is written `beside`
-    what makes the next one, or before that.
+    """Write batches of columns as a segment; each batch becomes a row group.
+
+    With `beside` a row group is written while the next batch is computed.
     """
     with unfinished(temporary, "a segment"), held(temporary) as file:
         sealed = _write(batches, file, durable=durable, beside=beside)
@@ -92,9 +91,7 @@ def _write(batches: Iterable[Any], file: BinaryIO, *, durable: bool, beside: boo
             if not groups:
                 first, last = offsets[0].as_py(), offsets[0].as_py() - 1
             if not _follow(offsets, last):
-                raise InvalidInput(
-                    f"{file.name}: records behind {last} do not follow on each other"
-                )
+                raise InvalidInput(f"{file.name}: records after {last} are not consecutive")
             held = pa.compute.sum(pa.compute.binary_length(payloads)).as_py()
             writing.add(batch, held)
             hashing.catch_up()
@@ -114,9 +111,10 @@ def _write(batches: Iterable[Any], file: BinaryIO, *, durable: bool, beside: boo
 
 
 class _SegmentFile:
-    """Writes row groups while the next one is read: Parquet is compressed by one thread. That
-    thread is what a segment waits for, so one more row group lies ready for it, it is not asked to
-    pass on every header of a page, and does nothing that another one can do.
+    """Writes a row group on another thread while the next one is read.
+
+    Parquet is compressed by one thread, which bounds the speed. So one more row group is queued for
+    it, page headers are buffered, and hashing is left to other threads.
     """
 
     def __init__(self, sink: Any, *, beside: bool) -> None:
@@ -131,13 +129,13 @@ class _SegmentFile:
         return self
 
     def add(self, batch: Any, size: int) -> None:
-        """Write a row group of so many bytes, behind those that came before."""
+        """Write a row group of `size` bytes after the previous ones."""
         if self._writer is None:
             _, pq = arrow()
             self._writer = pq.ParquetWriter(self._sink, schema(), **_options())
         small = size < limits.SEGMENT_GROUP_BYTES // 2 and len(batch) < limits.SEGMENT_GROUP_ROWS
         if small or not self._beside:
-            # Most likely the last one, and often the only one: that is not worth a thread.
+            # Probably the last, and often the only one: not worth a thread.
             self._wait(0)
             self._write(batch)
         else:
@@ -148,12 +146,12 @@ class _SegmentFile:
         self._writer.write_batch(batch, row_group_size=len(batch))
 
     def _wait(self, left: int) -> None:
-        """Until at most so many row groups are `left` to be written."""
+        """Wait until at most `left` row groups are still to be written."""
         while len(self._under_way) > left:
             self._under_way.popleft().result()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # After an error, what has not begun need not be written any more.
+        # After an error, row groups that are not started need not be written.
         self._pool.shutdown(cancel_futures=kind is not None)
         try:
             if kind is None:
@@ -167,7 +165,7 @@ class _SegmentFile:
 
 
 def _follow(offsets: Any, last: int) -> bool:
-    """Whether offsets go up by one, beginning behind `last`."""
+    """Return True if offsets increase by one, starting after `last`."""
     pa, _ = arrow()
     if offsets[0].as_py() != last + 1:
         return False
@@ -176,7 +174,7 @@ def _follow(offsets: Any, last: int) -> bool:
 
 
 def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Rows by the row group: so many bytes of payload, or so many rows."""
+    """Group rows by bytes of payload and number of rows."""
     group: list[Row] = []
     held = 0
     for row in rows:
@@ -215,7 +213,7 @@ def _options() -> dict[str, Any]:
         "sorting_columns": [pq.SortingColumn(0)],
         "data_page_size": limits.SEGMENT_PAGE_BYTES,
     }
-    # Older ones write no bloom filters; everything else is the same.
+    # Older versions write no bloom filters; everything else is the same.
     if "bloom_filter_options" in inspect.signature(pq.ParquetWriter.__init__).parameters:
         ndv = limits.SEGMENT_GROUP_ROWS
         options["bloom_filter_options"] = {KEY: {"ndv": ndv, "fpp": limits.SEGMENT_BLOOM_FPP}}
@@ -223,7 +221,7 @@ def _options() -> dict[str, Any]:
 
 
 class HashingFile:
-    """A file that knows the digest of what was written to it."""
+    """A file that hashes what is written to it."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -256,20 +254,20 @@ class HashingFile:
 
 
 class _HashingLater(HashingFile):
-    """The same for a thread that has enough to do: what it wrote is hashed by the one that asks."""
+    """A file that hashes later, on the thread that requests the digest."""
 
     def __init__(self, file: Any) -> None:
         super().__init__(file)
         self._written: deque[bytes] = deque()
 
     def write(self, data: Any) -> int:
-        # Whoever hands over a view may write to what is behind it again.
+        # The caller may reuse the buffer of a view.
         kept = data if type(data) is bytes else bytes(memoryview(data))
         self._file.write(kept)
         self._written.append(kept)
         return len(kept)
 
     def catch_up(self) -> None:
-        """Hash what was written."""
+        """Hash what was written since the last call."""
         while self._written:
             self.digest.update(self._written.popleft())

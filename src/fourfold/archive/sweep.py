@@ -1,8 +1,9 @@
-"""Deleting objects of a database that its manifest does not speak of any more.
+"""Delete objects of a database that its manifest does not refer to.
 
-What was merged or given up is listed as retired, and goes after its time of grace. What a crash
-left behind was never spoken of; it goes once it is so old that nobody can be about to name it. Only
-the node that wrote the manifest deletes anything, and nothing that the manifest names now.
+Compacted and removed objects are listed as retired, and deleted after their grace period. Objects
+left by a crash have no reference; they are deleted once they are too old to be referred to by a
+writer in progress. Only the node that wrote the manifest deletes objects, and none that the
+manifest refers to now.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from fourfold.archive.retry import Retries
 from fourfold.objects import ObjectStore
 
 Needed = Callable[[], frozenset[str]]
-"""The keys of all large values that anything in the object store names."""
+"""Returns the keys of all large values that anything in the object store refers to."""
 
 
 def sweep(
@@ -33,7 +34,7 @@ def sweep(
     dry_run: bool = False,
     retries: Retries | None = None,
 ) -> list[RetiredObject]:
-    """Delete what may go; what it was, or would be."""
+    """Delete unreferenced objects; return them, also with `dry_run`."""
     again = retries or Retries()
     publisher = DatabasePublisher(subject, objects, again)
     manifest = publisher.owned()
@@ -46,13 +47,13 @@ def sweep(
     delete(objects, found)
 
     def without(manifest: DatabaseManifest) -> DatabaseManifest:
-        kept = tuple(each for each in manifest.retired if each not in due)
+        kept = tuple(info for info in manifest.retired if info not in due)
         return msgspec.structs.replace(manifest, retired=kept)
 
     if due:
         publisher.rewrite(without)
-        # The lists go last: while the manifest names one, it can be read.
-        objects.delete_many([each.key for each in due])
+        # The lists go last: while the manifest refers to one, it can be read.
+        objects.delete_many([entry.key for entry in due])
     return found
 
 
@@ -65,28 +66,28 @@ def _deletable(  # noqa: PLR0917 - what is known, and when it is
     retries: Retries,
 ) -> Iterator[RetiredObject]:
     name = manifest.name
-    live = {each.key for each in manifest.retired}
+    live = {entry.key for entry in manifest.retired}
     live |= {database_manifest.page_key(name, page) for page in manifest.pages}
     steps = list(manifest.publications)
     for page in manifest.pages:
         steps += read_page(objects, name, page, retries)
-    live |= {each.key for each in database_manifest.objects_of(name, steps)}
+    live |= {entry.key for entry in database_manifest.objects_of(name, steps)}
     told: set[str] = set()
     oldest = now_ms - int(1000 * limits.PUBLISH_ORPHAN_S)
 
     def is_needed(key: str) -> bool:
-        """Whoever is about to name a value has made sure that it is not old."""
+        """Return True if a value must stay; a writer about to refer to it has renewed it."""
         found = retries.run(lambda: objects.head(key))
         return found is None or found.modified.timestamp() * 1000 >= oldest or key in needed()
 
-    for each in manifest.retired:
-        for leaving in retired_objects.listed(objects, each, retries):
+    for entry in manifest.retired:
+        for leaving in retired_objects.listed(objects, entry, retries):
             key = leaving.key
             if key in live or key in told:
                 continue
             told.add(key)
-            if each in due and not (key.startswith(database_manifest.BLOBS) and is_needed(key)):
-                yield RetiredObject(key, name, leaving.size_bytes, each.at_ms)
+            if entry in due and not (key.startswith(database_manifest.BLOBS) and is_needed(key)):
+                yield RetiredObject(key, name, leaving.size_bytes, entry.at_ms)
     for info in retries.run(lambda: list(objects.list(database_manifest.folder(name)))):
         if info.key not in live | told and info.modified.timestamp() * 1000 < oldest:
             yield RetiredObject(info.key, name, info.size, None)

@@ -1,8 +1,8 @@
-"""Files that get their name when they are whole: until then they have a temporary one, and when
-writing fails there is neither.
+"""Files that get their name when they are complete.
 
-What a crash left under a temporary name is swept by whoever opens the folder next. A file that is
-`held` is being written, perhaps by another process, and is left alone.
+Until then they have a temporary name; if writing fails, no file remains. Files left under a
+temporary name by a crash are deleted by the next process that opens the folder. A file that is
+`held` is being written, perhaps by another process, and is skipped.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 @contextmanager
 def unfinished(temporary: Path, what: str) -> Iterator[None]:
-    """Around all that writes and names a file: an error leaves none behind, and one of the
-    operating system says that `what` cannot be written.
+    """Clean up after an error while a file is written and named.
+
+    An operating system error becomes a StorageError that names `what`.
     """
     try:
         yield
@@ -33,13 +34,13 @@ def unfinished(temporary: Path, what: str) -> Iterator[None]:
             temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise (DiskFull if error.errno in _FULL else StorageError)(
-                f"{temporary}: {what} cannot be written: {error}"
+                f"cannot write {what} to {temporary}: {error}"
             ) from error
         raise
 
 
 def put_in_place(temporary: Path, final: Path, *, durable: bool = True) -> None:
-    """Give a whole file its name."""
+    """Rename a complete file to its final name."""
     final.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary.rename(final)
     if durable:
@@ -48,22 +49,23 @@ def put_in_place(temporary: Path, final: Path, *, durable: bool = True) -> None:
 
 @contextmanager
 def held(temporary: Path) -> Iterator[BinaryIO]:
-    """A new file, to be written and named before this ends. The lock on it goes with its writer,
-    however that ends.
+    """Open a new file to be written and renamed inside the block.
+
+    The lock on it is released with its writer, however that ends.
     """
     temporary.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     while True:
         with temporary.open("wb") as file:
             os.fchmod(file.fileno(), 0o600)
             fcntl.flock(file, fcntl.LOCK_EX)
-            # One who swept may have been quicker than the lock.
+            # A sweep may have been faster than the lock.
             if _is_at(file.fileno(), temporary):
                 yield file
                 return
 
 
 def sweep(temporary: Path) -> None:
-    """Remove a file that nobody writes any more."""
+    """Delete a temporary file that no process is writing."""
     try:
         with temporary.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
-"""Objects that never change: named by their content, put once, never overwritten.
+"""Immutable objects: named by their content, put once, never overwritten.
 
-An object that is there with other bytes than its name says was cut short on its way, before any
-manifest spoke of it; only such a one is replaced, on the condition of its version.
+An existing object that does not match the digest in its name was truncated by an interrupted
+upload, before any manifest referred to it; only such an object is replaced, by compare-and-swap.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fourfold.objects import ObjectStore
 
 
 class Upload(NamedTuple):
-    """What an object shall be."""
+    """An object to upload."""
 
     key: str
     chunks: Callable[[], Iterator[bytes]]
@@ -36,8 +36,9 @@ def upload_of_file(key: str, path: Path, size: int, digest: str) -> Upload:
 
 
 def put_once(objects: ObjectStore, wanted: Upload, retries: Retries) -> bool:
-    """Bring an object to the store, unless it is there. Whether it was not: of several that bring
-    the same one at the same moment, one did.
+    """Upload an object unless it exists; return True if this call created it.
+
+    Of several concurrent uploads of the same object, one returns True.
     """
     if failpoints.armed:
         failpoints.hit("archive.upload.before")
@@ -54,7 +55,7 @@ def _put(objects: ObjectStore, wanted: Upload) -> bool:
     except AlreadyExists:
         found = objects.head(key)
         if found is None:
-            raise NotFound(f"object {key!r} was there, and is gone") from None
+            raise NotFound(f"object {key!r} disappeared during the upload") from None
         if found.size != wanted.size or digest_of(objects, key) != wanted.digest:
             objects.put(key, b"".join(wanted.chunks()), if_version=found.version)
         else:
@@ -70,7 +71,7 @@ def digest_of(objects: ObjectStore, key: str) -> str:
 
 
 def get_checked(objects: ObjectStore, key: str, digest: str, retries: Retries) -> bytes:
-    """An object whose digest is known; CorruptData when it is missing or not what it should be."""
+    """Return an object with a known digest; raise CorruptData if it is missing or different."""
     try:
         data = retries.run(lambda: objects.get(key)).data
     except NotFound as error:
@@ -79,8 +80,8 @@ def get_checked(objects: ObjectStore, key: str, digest: str, retries: Retries) -
         ) from error
     if hashlib.sha256(data).hexdigest() != digest:
         raise CorruptData(
-            f"object {key!r} has another digest than it should",
-            hint="Run `fourfold verify --objects` to see all that is damaged.",
+            f"object {key!r} does not match its digest",
+            hint="Run `fourfold verify --objects` to list all damage.",
         )
     return data
 

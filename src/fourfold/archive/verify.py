@@ -1,6 +1,4 @@
-"""Whether the object store has what the manifest of a database speaks of. Each fault names its
-object.
-"""
+"""Verification of the published objects of a database. Each problem names its object."""
 
 from __future__ import annotations
 
@@ -21,8 +19,9 @@ from fourfold.objects import ObjectStore
 def object_problems(
     subject: Subject, objects: ObjectStore, checked: set[str], retries: Retries | None = None
 ) -> Iterator[str]:
-    """What is wrong with everything that is published of a database, and cannot be restored
-    therefore. `checked` are the digests of values that were looked at; several rows may name one.
+    """Yield the problems of everything that is published of a database.
+
+    `checked` are the digests of values that were already checked; several rows may refer to one.
     """
     again = retries or Retries()
     with subject.database.read() as snapshot:
@@ -79,4 +78,4 @@ def _value(objects: ObjectStore, digest: str, retries: Retries) -> Iterator[str]
         yield f"object {key!r} is missing"
         return
     if found != digest:
-        yield f"object {key!r} has another digest than it should"
+        yield f"object {key!r} does not match its digest"

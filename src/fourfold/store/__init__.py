@@ -1,4 +1,4 @@
-"""A store: one folder that holds everything, opened as one thing."""
+"""The store: one folder with settings, databases and objects."""
 
 from __future__ import annotations
 

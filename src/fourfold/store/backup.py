@@ -1,9 +1,9 @@
 """Backup and restore of a whole store.
 
 A backup is a folder that mirrors the store: each database as a standalone copy with its sidecar,
-every other file as it is, and `backup.json`, which lists them all with their checksums. Databases
-are copied first, files after them: a blob is written before the row that names it, so the copy of a
-database never points at a file that the backup lacks. The folder gets its name only when it is
+every other file unchanged, and `backup.json`, which lists them all with their checksums. Databases
+are copied before other files: a blob is written before the row that refers to it, so the copy of a
+database never refers to a file that the backup lacks. The folder gets its name only when it is
 complete.
 """
 
@@ -38,7 +38,7 @@ class FileEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BackupManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a backup holds."""
+    """The contents of a backup."""
 
     format: int
     created_at: str
@@ -65,10 +65,10 @@ def back_up(root: Path, destination: Path, progress: Progress | None = None) -> 
     """Copy the store in `root` to the new folder `destination`."""
     destination = destination.absolute()
     if destination.exists():
-        raise AlreadyExists(f"{destination}: exists already", hint="Back up to a new folder.")
+        raise AlreadyExists(f"{destination} already exists", hint="Back up to a new folder.")
     if destination.is_relative_to(root):
         raise InvalidInput(
-            f"{destination}: lies inside the store", hint="Back up to another place."
+            f"{destination} is inside the store", hint="Back up to a folder outside of the store."
         )
     partial = destination.with_name(f".{destination.name}.partial")
     if partial.exists():
@@ -82,8 +82,8 @@ def back_up(root: Path, destination: Path, progress: Progress | None = None) -> 
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
-    size = sum(each.size for each in manifest.databases.values())
-    size += sum(each.size for each in manifest.files)
+    size = sum(database.size for database in manifest.databases.values())
+    size += sum(file.size for file in manifest.files)
     return BackupReport(str(destination), len(manifest.databases), len(manifest.files), size)
 
 
@@ -92,19 +92,19 @@ def read_manifest(folder: Path) -> BackupManifest:
     try:
         manifest = msgspec.json.decode(path.read_bytes(), type=BackupManifest)
     except FileNotFoundError:
-        raise NotFound(f"{folder}: is not a backup (it has no {MANIFEST})") from None
+        raise NotFound(f"{folder} is not a backup (it has no {MANIFEST})") from None
     except msgspec.MsgspecError as error:
-        raise CorruptData(f"{path}: is not the list of a backup: {error}") from error
+        raise CorruptData(f"{path} is not a backup manifest: {error}") from error
     if manifest.format > FORMAT:
-        raise FutureFormat(f"{path}: has format {manifest.format}, this Fourfold knows {FORMAT}")
-    for name in (*manifest.databases, *(each.path for each in manifest.files)):
+        raise FutureFormat(f"{path}: unknown format {manifest.format}, expected {FORMAT}")
+    for name in (*manifest.databases, *(file.path for file in manifest.files)):
         if Path(name).is_absolute() or ".." in Path(name).parts:
-            raise CorruptData(f"{path}: names {name!r}, which lies outside the backup")
+            raise CorruptData(f"{path} refers to {name!r}, which is outside of the backup")
     return manifest
 
 
 def verify_backup(folder: Path, progress: Progress | None = None) -> VerifyReport:
-    """Prove that every part of a backup is there and whole."""
+    """Verify that every part of a backup is present and intact."""
     manifest = read_manifest(folder)
     total = len(manifest.databases) + len(manifest.files)
     checked: list[CheckResult] = []
@@ -129,11 +129,11 @@ def restore(
     advance: bool = False,
     replace_unreadable: bool = False,
 ) -> RestoreReport:
-    """Bring the verified backup to the folder `root`.
+    """Restore a verified backup to the folder `root`.
 
-    Into a folder that is missing or empty the whole store appears at once. Over an existing store
-    each database is replaced under the rules of the kernel: never by one whose sequences are
-    behind, unless `advance` lifts them. Files that are already there and equal stay as they are.
+    A missing or empty folder receives the whole store at once. Over an existing store each database
+    is replaced under the rules of the kernel: never by one whose sequences are lower, unless
+    `advance` raises them. Existing files with equal content stay.
     """
     folder, root = Path(backup), Path(root).absolute()
     verify_backup(folder, progress).raise_if_bad()
@@ -145,7 +145,7 @@ def restore(
             shutil.rmtree(target)
         target.mkdir(mode=0o700, parents=True)
     for name, sidecar in manifest.databases.items():
-        # All of them are asked before the first is replaced.
+        # Check all of them before the first is replaced.
         inspection.check_restore(
             folder / name,
             target / name,
@@ -231,7 +231,7 @@ def _database_problems(path: Path, expected: Sidecar) -> tuple[str, ...]:
     except (CorruptData, NotFound, FutureFormat) as error:
         return (error.message,)
     if found != expected:
-        return (f"{path}: its sidecar is not the one that the backup lists",)
+        return (f"{path}: sidecar does not match the backup manifest",)
     return ()
 
 
@@ -240,5 +240,5 @@ def _file_problems(path: Path, entry: FileEntry) -> tuple[str, ...]:
         return (f"{path}: is missing",)
     digest = inspection.checksum(path)
     if digest != entry.sha256:
-        return (f"{path}: its SHA-256 is {digest}, the backup lists {entry.sha256}",)
+        return (f"{path}: SHA-256 is {digest}, expected {entry.sha256}",)
     return ()

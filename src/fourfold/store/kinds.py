@@ -1,8 +1,8 @@
-"""What the store knows of each model's databases, by the name that a database carries.
+"""Counters and checks of each model's databases, by the model name in the database.
 
-A tool that backs up, restores or verifies a database must know where the model keeps its counters,
-and what must hold in its tables. A database of the user's own has its counters in the kernel's
-table, and nothing more is known of it.
+Tools that back up, restore or verify a database need to know where the model stores its counters,
+and which invariants its tables have. A database of the user has its counters in the kernel's table,
+and no other invariants.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HISTORIES: dict[str, History] = {kind.profile.name: kind for kind in documents.
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model that keeps everything in one database."""
+    """A model that stores everything in one database."""
 
     profile: Profile
     migrations: tuple[Migration, ...]
@@ -57,7 +57,7 @@ _MODELS = {
 
 
 def counters_of_model(model: str) -> tuple[Sequence, ...] | None:
-    """The counters of a model's databases; None where the kernel's own table holds them."""
+    """Return the counters of a model's databases; None if the kernel's table has them."""
     if model in _MODELS:
         return _MODELS[model].counters
     kind = _HISTORIES.get(model)
@@ -69,9 +69,7 @@ def counters_of(path: Path) -> tuple[Sequence, ...] | None:
 
 
 def problems_of(path: Path) -> list[str]:
-    """What is wrong with the database at `path`: with the file, its counters, and the model's data
-    in it.
-    """
+    """Return the problems of the database at `path`: file, counters, and the model's data."""
     try:
         model = inspection.model_of(path)
         if model in _HISTORIES:
@@ -96,12 +94,13 @@ def _problems_in(path: Path, model: Model) -> list[str]:
 
 
 def history_of(path: Path) -> str | None:
-    """How the space in the file `path` keeps its history; None when there is no space to ask."""
+    """Return the kind of history of the space in the file `path`; None if there is no space."""
     if not path.exists():
         return None
     try:
         kind = _HISTORIES.get(inspection.model_of(path))
     except FourfoldError:
-        # The file is damaged, foreign or unfinished; opening it finishes it, or says what is wrong.
+        # The file is damaged, foreign or unfinished; opening it finishes it, or reports the
+        # problem.
         return None
     return None if kind is None else kind.name

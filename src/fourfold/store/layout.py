@@ -1,19 +1,19 @@
-"""What lies where in a store's folder.
+"""Layout of a store's folder.
 
     ROOT/
       fourfold.toml               settings; the version of this layout
       spaces/<did>.sqlite         one database per space of documents
       sessions/events.db          the events of all sessions
-      sessions/blobs/             their largest payloads, one file each
+      sessions/blobs/             large payloads, one file each
       graphs/backend.db           the graphs of all apps
       streams/wal.sqlite          the log of all streams
-      streams/.segments/          parts of it on their way to the objects, or copied from there
-      databases/<name>.sqlite     databases of your own, under the kernel's guarantees
+      streams/.segments/          segments to upload, or downloaded
+      databases/<name>.sqlite     your own databases
       objects/                    the default object store: a local folder
-      backups/migrations/         copies of databases, taken before they were migrated
+      backups/migrations/         backups of databases, taken before a migration
 
-A database is recognised by its suffix, so that a tool finds every one of them, also those of models
-that it does not know, and notices one whose header is damaged.
+A database is recognised by its suffix, so that a tool finds all of them, including those of unknown
+models and those with a damaged header.
 """
 
 from __future__ import annotations
@@ -37,19 +37,18 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,127}")
 
 
 def database_path(root: Path, name: str) -> Path:
-    """Where the database `name` of the user's own lives; the name is checked before a path is
-    built.
-    """
+    """Return the path of the user's database `name`, after checking the name."""
     if not _NAME.fullmatch(name) or ".." in name:
         raise InvalidInput(
-            f"{name!r} cannot be the name of a database",
-            hint="Use 1 to 128 lower-case letters, digits, '.', '_' and '-'; begin with no sign.",
+            f"{name!r} is not a valid database name",
+            hint="Use 1 to 128 lower-case letters, digits, '.', '_' and '-'; start with a "
+            "letter or a digit.",
         )
     return root / DATABASES / f"{name}.sqlite"
 
 
 def space_path(root: Path, did: str) -> Path:
-    """Where the space `did` lives; the caller has checked the DID."""
+    """Return the path of the space `did`; the caller has checked the DID."""
     return root / SPACES / f"{did}.sqlite"
 
 
@@ -74,7 +73,10 @@ def streams_path(root: Path) -> Path:
 
 
 def stream_segments(root: Path) -> Path:
-    """Segments on this disk. Their records are in the log, or in the object store, too."""
+    """Return the folder of segments on this disk.
+
+    Their records are also in the log or published.
+    """
     return root / STREAMS / ".segments"
 
 
@@ -84,37 +86,35 @@ def migration_backups(root: Path, path: Path) -> Path:
 
 
 def is_database(path: Path) -> bool:
-    """By its name alone; whether the file is sound is for `kernel.inspection` to say."""
+    """Return True if the name is that of a database; the content is not checked."""
     return path.suffix in _DATABASE_SUFFIXES
 
 
 def databases(root: Path) -> list[Path]:
-    """Every database below `root`, sorted by path."""
+    """Return every database below `root`, sorted by path."""
     return [path for path in _files(root) if is_database(path)]
 
 
 def other_files(root: Path) -> list[Path]:
-    """Every file below `root` that is neither a database nor one of its companions."""
+    """Return every file below `root` that is neither a database nor one of its companions."""
     return [path for path in _files(root) if not is_database(path) and not is_companion(path)]
 
 
 def is_companion(path: Path) -> bool:
-    """Whether the file belongs to a database: its log, its shared memory, its lock, or a copy that
-    a restore replaced.
-    """
+    """Return True if the file belongs to a database: log, shared memory, lock, or replaced copy."""
     return path.name.endswith(_COMPANIONS) or ".replaced-" in path.name
 
 
 def is_unfinished(path: Path) -> bool:
-    """Whether the file was being written when something stopped, or is scratch space of a
-    backend.
-    """
+    """Return True if the file is an interrupted write, or scratch space of a backend."""
     return path.name.startswith(".") or path.name.endswith((".partial", ".tmp"))
 
 
 def _files(root: Path) -> Iterator[Path]:
-    """The files that hold state. Folders whose name begins with a dot are scratch space, and
-    backups before migrations are copies of earlier states.
+    """Yield the files with state.
+
+    Folders whose name starts with a dot are scratch space, and backups before migrations are copies
+    of earlier states.
     """
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if not name.startswith("."))

@@ -1,10 +1,10 @@
-"""Publishing a whole store: every space, the sessions, the graphs, the streams, and a point that
-names what they were at.
+"""Publish a whole store: every space, the sessions, the graphs, the streams, and a restore point.
 
-A few databases at a time; one that fails is told, and does not stop the others. Each publication is
-a consistent state of its database; a point holds the states of all of them, which lie as far apart
-in time as it took to publish them. A database that another process writes is not published from
-here: its changes are noted in the database itself, which only its writer may do.
+A few databases are published in parallel; a failing one is reported, and does not stop the others.
+Each publication is a consistent state of its database; a restore point combines the states of all
+of them, which are as far apart in time as it took to publish them. A database that another process
+writes is not published from here: its publish status is in the database itself, which only its
+writer may change.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
 
 STREAMS = "streams"
 Progress = Callable[[str, int, int], None]
-"""Called with what is being worked on, steps done, and steps in all."""
+"""Called with the current subject, the number of steps done, and the number of all steps."""
 
 
 @dataclass(slots=True)
 class PublishReport:
-    """What one run published."""
+    """Result of publishing a store."""
 
     point: PointInfo | None = None
-    """The point that it made; None when nothing was new."""
+    """The new restore point; None if nothing was new."""
     published: list[DatabasePublished] = field(default_factory=list)
     unchanged: int = 0
     merged: list[CompactResult] = field(default_factory=list)
-    """Databases of which many small publications were put together."""
+    """Databases whose small publications were compacted."""
     streams: Round | None = None
     failures: dict[str, FourfoldError] = field(default_factory=dict)
     """Why databases and streams were not published, by name."""
@@ -63,12 +63,12 @@ class PublishReport:
 def publish(
     store: Store, models: Sequence[str] | None = None, progress: Progress | None = None
 ) -> PublishReport:
-    """Publish everything of a store that is new, or of some of its models."""
+    """Publish the new data of a store, or of some of its models."""
     models = check_models(models)
     refuse_reader(store)
     with store.publishing:
-        found = published_databases.names(store, models)
-        return publish_some(store, list(found), progress, streams="streams" in models)
+        names = published_databases.names(store, models)
+        return publish_some(store, list(names), progress, streams="streams" in models)
 
 
 def publish_some(
@@ -79,16 +79,18 @@ def publish_some(
     streams: bool = False,
     moved: bool = False,
 ) -> PublishReport:
-    """Publish these databases, and with `streams` all streams; and make a point. With `moved` it
-    tells of streams that somebody else publishes. The caller holds `store.publishing`.
+    """Publish these databases, and with `streams` all streams; then add a restore point.
+
+    With `moved` the restore point includes streams that another publisher uploads. The caller holds
+    `store.publishing`.
     """
     points, report = Points(store.objects), PublishReport()
     if not names and not streams and not moved:
         return report
     before = points.newest()
     started_ms = now_ms()
-    moment = PublishTime(points.next_id(datetime.now(UTC)), now())
-    _publish_databases(store, names, moment, report, progress)
+    time_ = PublishTime(points.next_id(datetime.now(UTC)), now())
+    _publish_databases(store, names, time_, report, progress)
     shutil.rmtree(scratch_of(store.root), ignore_errors=True)
     if streams and layout.streams_path(store.root).exists():
         _publish_streams(store, report, progress)
@@ -97,39 +99,42 @@ def publish_some(
         try:
             places = _moved(store, points, before, started_ms)
         except WriterLocked as error:
-            # Whoever has the streams open makes points of its own.
+            # The process that has the streams open adds restore points of its own.
             report.failures[STREAMS] = error
     if report.published or places:
-        databases = {each.name: Place(each.generation, each.position) for each in report.published}
-        report.point = points.add(RestorePoint(moment.point, now(), started_ms, databases, places))
+        databases = {
+            database.name: Place(database.generation, database.position)
+            for database in report.published
+        }
+        report.point = points.add(RestorePoint(time_.point, now(), started_ms, databases, places))
     return report
 
 
 def _moved(
     store: Store, points: Points, before: PointInfo | None, started_ms: int
 ) -> dict[str, Place]:
-    """Where the streams are that were published since the last point."""
-    # A clock may have gone back since.
+    """Return the positions of the streams published since the last restore point."""
+    # The clock may have been set back since.
     since = 0 if before is None else min(before.started_ms, started_ms)
     with store.streams.database.read() as snapshot:
-        found = {each.name: _place(each) for each in moved_since(snapshot, since)}
-    if before is not None and found:
+        places = {entry.name: _place(entry) for entry in moved_since(snapshot, since)}
+    if before is not None and places:
         known = points.read(before).streams
-        return {name: at for name, at in found.items() if known.get(name) != at}
-    return found
+        return {name: at for name, at in places.items() if known.get(name) != at}
+    return places
 
 
 def _publish_databases(
     store: Store,
     names: Sequence[str],
-    moment: PublishTime,
+    time_: PublishTime,
     report: PublishReport,
     progress: Progress | None,
 ) -> None:
     with ThreadPoolExecutor(
         store.settings.archive.concurrency, thread_name_prefix="fourfold-publish"
     ) as pool:
-        turns = {pool.submit(_publish_one, store, name, moment): name for name in names}
+        turns = {pool.submit(_publish_one, store, name, time_): name for name in names}
         for number, turn in enumerate(as_completed(turns)):
             name = turns[turn]
             if progress is not None:
@@ -143,14 +148,14 @@ def _publish_databases(
     report.published.sort()
 
 
-def _publish_one(store: Store, name: str, moment: PublishTime) -> Callable[[PublishReport], None]:
-    """Publish a database; how that is told."""
+def _publish_one(store: Store, name: str, time_: PublishTime) -> Callable[[PublishReport], None]:
+    """Publish a database; return a function that adds the result to a report."""
     with subject_lent(store, name) as subject:
         publisher = DatabasePublisher(subject, store.objects)
-        done = publisher.publish(moment)
+        done = publisher.publish(time_)
         merged, failure = None, None
         if publisher.full and store.settings.archive.compact == "on":
-            # Its manifest has begun a new page: the old one is merged while it is at hand.
+            # Its manifest has started a new page: compact the old one while it is at hand.
             try:
                 merged = Merger(subject, store.objects).merge(now_ms())
             except FourfoldError as error:
@@ -167,8 +172,9 @@ def _publish_one(store: Store, name: str, moment: PublishTime) -> Callable[[Publ
 
 
 def standings(store: Store, models: Sequence[str] | None = None) -> list[DatabaseStatus]:
-    """How far each database is published, and how far it is; what lies between would be lost with
-    the disk.
+    """Return the published and the newest position of each database.
+
+    The difference would be lost with the disk.
     """
     found = []
     for name in published_databases.names(store, check_models(models)):
@@ -180,7 +186,7 @@ def standings(store: Store, models: Sequence[str] | None = None) -> list[Databas
 def object_problems(
     store: Store, progress: Progress | None = None
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """What is wrong in the object store with each database of the store that is published."""
+    """Return the problems in the object store of each published database."""
     names = list(published_databases.names(store, published_databases.MODELS))
     checked: set[str] = set()
     for number, name in enumerate(names):
@@ -214,7 +220,7 @@ def _place(moved: TrimmedRecords) -> Place:
 
 def refuse_reader(store: Store) -> None:
     if store.mode != "rw":
-        raise ReadOnly(f"{store.root}: is open for reading; nothing is published")
+        raise ReadOnly(f"{store.root} is open for reading; cannot publish")
 
 
 def now() -> str:

@@ -1,5 +1,4 @@
-"""The databases of a store as publishing knows them: their names, how they are opened, and what is
-published of them.
+"""Databases of a store that are published: their names, how to open them, and what to publish.
 
 A name is the same on every node: `spaces/<did>`, `sessions`, `graphs`.
 """
@@ -37,11 +36,11 @@ WITH_VALUES = frozenset(
     for table in description.tables
     if table.content is not None
 )
-"""The tables whose large values are objects of their own."""
+"""Tables whose large values are separate objects."""
 
 
 class Kind(NamedTuple):
-    """How a database is opened, and what is published of it."""
+    """How to open a database, and what to publish of it."""
 
     model: str
     path: Path
@@ -52,8 +51,10 @@ class Kind(NamedTuple):
 
 
 def kind_of(store: Store, name: str, model: str | None = None) -> Kind:
-    """The kind of a database by its name, and by the model that was published under it, or that its
-    file says; an error for a name that is none of a store's.
+    """Return the kind of a database by its name.
+
+    The model is the published one, or that of its file. Raises for a name that does not belong to a
+    store.
     """
     root, settings = store.root, store.settings
     if name == _SESSIONS and model in {None, _SESSIONS}:
@@ -79,7 +80,7 @@ def kind_of(store: Store, name: str, model: str | None = None) -> Kind:
         model = kinds.history_of(layout.space_path(root, did)) or documents.DEFAULT_HISTORY
     history = documents.HISTORIES.get(model)
     if history is None or name_of_space(did) != name:
-        raise FormatError(f"{name!r} is no database that this Fourfold knows")
+        raise FormatError(f"unknown database {name!r}")
     documents.check_did(did)
     return Kind(
         history.name,
@@ -92,7 +93,7 @@ def kind_of(store: Store, name: str, model: str | None = None) -> Kind:
 
 
 def path_of(store: Store, name: str) -> Path:
-    """Where a database lies, without a look into it."""
+    """Return the path of a database, without opening it."""
     if name == _SESSIONS:
         return layout.sessions_path(store.root)
     if name == _GRAPHS:
@@ -102,14 +103,14 @@ def path_of(store: Store, name: str) -> Path:
 
 @contextmanager
 def subject_lent(store: Store, name: str) -> Iterator[Subject]:
-    """What publishing must know of a database, open for a moment."""
+    """Open a database for publishing, and close it again."""
     kind = kind_of(store, name)
     with store.lent(kind.path, kind.profile, kind.migrations, kind.sequences) as database:
         yield _subject(store, name, kind, database)
 
 
 def subject_of(store: Store, name: str) -> Subject:
-    """The same of a database that stays open with its store."""
+    """Return the subject of a database that stays open with its store."""
     if name == _SESSIONS:
         log = store.sessions.log
         assert isinstance(log, sessions.SqliteLog)
@@ -147,7 +148,7 @@ def scratch_of(root: Path) -> Path:
 
 
 def names(store: Store, models: Sequence[str]) -> Iterator[str]:
-    """The databases of some models that there are."""
+    """Return the names of the existing databases of some models."""
     if "documents" in models:
         yield from map(name_of_space, store.spaces())
     if "sessions" in models and layout.sessions_path(store.root).exists():
@@ -162,7 +163,7 @@ def check_models(models: Sequence[str] | None) -> Sequence[str]:
     unknown = sorted(set(models) - set(MODELS))
     if unknown or not models:
         raise InvalidInput(
-            f"{', '.join(unknown) or 'nothing'}: is no model that is published",
+            f"{', '.join(unknown) or 'nothing'} is not a published model",
             hint=f"One of: {', '.join(MODELS)}.",
         )
     return models

@@ -1,10 +1,9 @@
-"""A whole store from what is published: every database and every stream, as of the newest point or
-of an earlier one.
+"""Restore a whole store from published objects, at the newest restore point or an older one.
 
-Each database is made in a folder aside and gets its place when it is whole, so this may stop
-anywhere and be run again: what is there stays as it is. A store that is restored to an earlier
-point than the newest is read and written like any other, but does not publish, because that would
-leave newer history behind; unless `take_over` says that this is wanted.
+Each database is created in a staging folder and moved when it is complete, so this may stop
+anywhere and be run again: existing databases stay unchanged. A store restored to an older point
+than the newest can be read and written like any other, but does not publish, because that would
+hide newer history, unless `take_over` is set.
 """
 
 from __future__ import annotations
@@ -41,27 +40,27 @@ _STAGING = ".restoring"
 
 
 class RestoreReport(NamedTuple):
-    """A database that was made from what is published."""
+    """A database that was restored."""
 
     name: str
     generation: int
     position: int
     at: str
-    """When that was published: what was written later is lost."""
+    """When the restored state was published; later writes are lost."""
     rows: int
 
 
 @dataclass(slots=True)
 class RebuildReport:
-    """What became of everything that is published."""
+    """Result of restoring a store."""
 
     point: PointInfo | None = None
-    """The point that was asked for."""
+    """The requested restore point."""
     restored: list[RestoreReport] = field(default_factory=list)
     present: list[str] = field(default_factory=list)
-    """Databases that were there already, and are left as they are."""
+    """Databases that already existed, left unchanged."""
     absent: list[str] = field(default_factory=list)
-    """Databases that did not exist at the point."""
+    """Databases that did not exist at the restore point."""
     streams: BootstrapReport | None = None
     failures: dict[str, FourfoldError] = field(default_factory=dict)
 
@@ -73,7 +72,7 @@ def rebuild(
     take_over: bool = False,
     progress: Progress | None = None,
 ) -> RebuildReport:
-    """Make the databases and streams of a store from the objects that it publishes to."""
+    """Restore the databases and streams of a store from its object store."""
     return _Restore(store, at, take_over=take_over).run(progress)
 
 
@@ -121,10 +120,10 @@ class _Restore:
     # Databases
 
     def _histories(self) -> list[History]:
-        """The history of every database; what cannot be read is a failure."""
+        """Read the history of every database; record those that cannot be read as failures."""
         listed = self._retries.run(lambda: list(self._objects.list(database_manifest.MANIFESTS)))
         keys = [info.key for info in listed]
-        # A listing may be behind: the points know names, too.
+        # A listing may be stale: restore points contain names, too.
         for info in self._known[-1:]:
             names = self._points.read(info).databases
             keys += [database_manifest.manifest_key(name) for name in names]
@@ -206,12 +205,12 @@ class _Restore:
         places = self._points.places(self._known, point)
         shown = ObjectsAt(self._objects, places, take_over=self._take_over, retries=self._retries)
         done = bootstrap(streams.database, shown, now_ms=now_ms, progress=progress)
-        # Segments behind the point belong to newer manifests.
+        # Segments after the restore point belong to newer manifests.
         return done._replace(unclaimed=())
 
 
 def opened_aside(path: Path, kind: Kind) -> Database:
-    """A new database, filled without waiting for the disk; it is brought there at the end."""
+    """Open a new database without syncs; it is synced at the end."""
     return Database.open(
         path,
         profile=kind.profile.with_(synchronous="OFF", foreign_keys=False),

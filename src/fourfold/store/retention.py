@@ -1,14 +1,12 @@
-"""Keeping what a store has published in order: small publications are merged, old points given up,
-and objects deleted that nothing needs.
+"""Compaction and retention of published databases.
 
     keep = Keep(for_s=30 * 86_400)
-    merge(store)                       many small objects become few
-    collect(store, keep=keep)          points that are older go, then what nothing needs any more
+    merge(store)                       compact small objects
+    collect(store, keep=keep)          remove older points, delete objects
 
-A point is kept when it is among the newest `points`, or not older than `for_s`; the newest always
-is. What is kept restores to what it was, before, while and after: the list of points lets go of
-those that are given up first, then each database of what only they needed, and objects are deleted
-after their time of grace.
+A restore point is kept if it is among the newest `points` or not older than `for_s`; the newest is
+always kept. Kept points restore to the same state at any time: points are removed from the list
+first, then from each database what only they needed, and objects are deleted after a grace period.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ Stop = Callable[[], bool]
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Which points are kept; all of them when neither is given."""
+    """Restore points to keep; the default keeps all."""
 
     for_s: float = 0.0
     points: int = 0
@@ -58,7 +56,7 @@ class Keep:
 
 @dataclass(slots=True)
 class MergeReport:
-    """What was merged."""
+    """Result of compacting publications."""
 
     merged: list[CompactResult] = field(default_factory=list)
     failures: dict[str, FourfoldError] = field(default_factory=dict)
@@ -66,24 +64,25 @@ class MergeReport:
 
 @dataclass(slots=True)
 class CollectReport:
-    """What was given up and deleted; or would be."""
+    """What was or would be removed and deleted."""
 
     points: int = 0
-    """Points that were given up."""
+    """Number of removed restore points."""
     forgotten: list[Forgotten] = field(default_factory=list)
     deleted: list[RetiredObject] = field(default_factory=list)
     failures: dict[str, FourfoldError] = field(default_factory=dict)
 
 
 def keep_of(store: Store) -> Keep:
-    """What the settings say."""
+    """Return the configured retention."""
     archive = store.settings.archive
     return Keep(archive.keep_s, archive.keep_points)
 
 
 def merge(store: Store, *, everything: bool = True) -> MergeReport:
-    """Merge the small publications of every database of this store; without `everything`, only
-    those in full pages of their manifests.
+    """Compact the small publications of every database of this store.
+
+    Without `everything`, only those in full pages of their manifests.
     """
     refuse_reader(store)
     report = MergeReport()
@@ -93,20 +92,20 @@ def merge(store: Store, *, everything: bool = True) -> MergeReport:
             done = Merger(subject, store.objects).merge(now_ms(), everything=everything)
             report.merged += [] if done is None else [done]
 
-        _each(store, one, report.failures)
-        _alone("points", report.failures, lambda: Points(store.objects).tidy(now_ms()))
+        _for_each(store, one, report.failures)
+        _isolate("points", report.failures, lambda: Points(store.objects).tidy(now_ms()))
     return report
 
 
 def kept_points(points: list[PointInfo], keep: Keep, at_ms: int) -> list[PointInfo]:
-    """The points that are kept, oldest first."""
+    """Return the restore points to keep, oldest first."""
     if keep.everything or not points:
         return points
     newest = max(1, keep.points)
     oldest_ms = at_ms - 1000 * keep.for_s
     first = len(points) - newest
-    for at, each in enumerate(points):
-        if keep.for_s and datetime.fromisoformat(each.at).timestamp() * 1000 >= oldest_ms:
+    for at, point in enumerate(points):
+        if keep.for_s and datetime.fromisoformat(point.at).timestamp() * 1000 >= oldest_ms:
             first = min(first, at)
             break
     return points[max(0, first) :]
@@ -121,16 +120,17 @@ def collect(
     seldom: bool = False,
     at_ms: int | None = None,
 ) -> CollectReport:
-    """Give up points that are not kept, and delete what nothing needs any more. With `dry_run` only
-    say what. A list is rewritten for points, and a whole database for publications that it gives
-    up: with `seldom` only when that is worth it, so that as much is written as is published, about.
+    """Remove restore points that are not kept, and delete unreferenced objects.
+
+    With `dry_run` only report them. Removing rewrites the list of restore points, and a whole
+    database for its publications; with `seldom` only when that is worth the writes.
     """
     refuse_reader(store)
     keep = keep_of(store) if keep is None else keep
     grace = store.settings.archive.grace_s if grace_s is None else grace_s
     with store.publishing:
-        moment = now_ms() if at_ms is None else at_ms
-        return _Collection(store, keep, grace, moment, seldom=seldom).run(dry_run=dry_run)
+        time_ms = now_ms() if at_ms is None else at_ms
+        return _Collection(store, keep, grace, time_ms, seldom=seldom).run(dry_run=dry_run)
 
 
 class _Collection:
@@ -152,30 +152,30 @@ class _Collection:
         known = points.all()
         kept = kept_points(known, self._keep, self._at_ms)
         if not self._keep.everything and self._is_fenced():
-            # Somebody else goes on from here, and decides what is kept.
+            # The publishing node decides what is kept.
             return report
         if self._seldom and len(known) - len(kept) < limits.PUBLISH_FORGET_POINTS:
             kept = known
         report.points = len(known) - len(kept)
         if report.points and not dry_run:
-            # First of all: a point that is listed can be restored to.
+            # First of all: every listed restore point can be restored.
             points.tidy(self._at_ms, kept[0].id)
-        names = [] if self._keep.everything else [each.id for each in kept]
-        _each(
+        names = [] if self._keep.everything else [point.id for point in kept]
+        _for_each(
             self._store, lambda subject: self._one(subject, names, dry_run=dry_run), report.failures
         )
-        _alone("points", report.failures, lambda: self._points(points, dry_run=dry_run))
+        _isolate("points", report.failures, lambda: self._points(points, dry_run=dry_run))
         shutil.rmtree(scratch_of(self._store.root), ignore_errors=True)
         return report
 
     def _is_fenced(self) -> bool:
-        """Whether another node publishes any of the databases, or went on before them."""
+        """Return True if another node publishes or took over any of the databases."""
         failures: dict[str, FourfoldError] = {}
 
-        def look(subject: Subject) -> None:
+        def check(subject: Subject) -> None:
             DatabasePublisher(subject, self._objects, self._retries).owned()
 
-        _each(self._store, look, failures)
+        _for_each(self._store, check, failures)
         fenced = {name: e for name, e in failures.items() if isinstance(e, PublisherFenced)}
         self._report.failures |= fenced
         return bool(fenced)
@@ -218,22 +218,24 @@ class _Collection:
         return opened
 
     def _needed(self) -> frozenset[str]:
-        """The large values that any database names that is published there, also one of another
-        node; asked once, and only if one is about to be deleted.
+        """Return the large values that any published database refers to, including those of other
+        nodes.
+
+        Computed once, and only if one is about to be deleted.
         """
         if self._values is None:
-            found: set[str] = set()
+            needed: set[str] = set()
             for info in self._retries.run(
                 lambda: list(self._objects.list(database_manifest.MANIFESTS))
             ):
                 read = self._retries.run(lambda key=info.key: self._objects.get(key))  # type: ignore[misc]
                 history = read_history(read, self._objects, self._retries)
-                found |= values_needed(history, WITH_VALUES, self._objects, self._retries)
-            self._values = frozenset(found)
+                needed |= values_needed(history, WITH_VALUES, self._objects, self._retries)
+            self._values = frozenset(needed)
         return self._values
 
 
-def _each(
+def _for_each(
     store: Store, work: Callable[[Subject], None], failures: dict[str, FourfoldError]
 ) -> None:
     for name in published_databases.names(store, published_databases.MODELS):
@@ -242,10 +244,10 @@ def _each(
             with subject_lent(store, name) as subject:
                 work(subject)
 
-        _alone(name, failures, one)
+        _isolate(name, failures, one)
 
 
-def _alone(name: str, failures: dict[str, FourfoldError], work: Callable[[], object]) -> None:
+def _isolate(name: str, failures: dict[str, FourfoldError], work: Callable[[], object]) -> None:
     try:
         work()
     except FourfoldError as error:

@@ -1,9 +1,8 @@
-"""Everything that is wrong with the file of a space: with its pages, its schema, its counters, and
-what the documents model says about its rows.
+"""Verification of the file of a space: pages, schema, counters, and the rules of the model.
 
-The rules are those of `fourfold.models.documents.verify`. They can be applied one by one, and
-each to a part of the keys, because `fourfold verify` checks one file after the other in one process
-and the pipeline's job `verify` spreads one file over many.
+The rules are those of `fourfold.models.documents.verify`. They can be applied one by one, and each
+to a part of the keys: `fourfold verify` checks one file after the other in one process, and the
+pipeline's job `verify` spreads one file over many.
 
 Nothing here writes or takes the writer's lock. Each part sees one committed state.
 """
@@ -29,7 +28,7 @@ _BY_MODEL: Final = {kind.profile.name: kind for kind in HISTORIES.values()}
 
 
 def history_in(path: Path) -> History:
-    """How the space in a file keeps its history; an error when the file holds none."""
+    """Return the kind of history of the space in a file; raise if there is no space."""
     model = inspection.model_of(path)
     if model not in _BY_MODEL:
         raise ForeignFile(f"{path}: holds {model!r} data, not documents")
@@ -37,17 +36,17 @@ def history_in(path: Path) -> History:
 
 
 def rules_of(history: History) -> tuple[Rule, ...]:
-    """All that must hold in the file, in the order in which it is checked."""
+    """Return the rules for the file, in the order in which they are checked."""
     return (Rule(PAGES, "", _nothing), Rule(SCHEMA, "", _nothing), *verify.rules(history))
 
 
 def faults_of(
     path: Path, only: Collection[str] = (), part: KeyRange | None = None
 ) -> Iterator[Problem]:
-    """What is wrong with the file. With `only`, by the rules of these names, applied to `part`.
+    """Return the problems of the file; with `only`, by these rules, applied to `part`.
 
-    A file that cannot be opened is at fault too. An error that says nothing about it, because it
-    was busy, say, is raised.
+    A file that cannot be opened is a problem too. An error that is not about the file, such as a
+    busy database, is raised.
     """
     try:
         history = history_in(path)
@@ -73,7 +72,7 @@ def faults_of(
 
 @contextmanager
 def opened(path: Path, history: History) -> Iterator[HistoryReader]:
-    """One committed state of the space in a file, to read for as long as it takes."""
+    """Open one committed state of the space in a file for reading."""
     with (
         Database.open(
             path,
@@ -88,14 +87,14 @@ def opened(path: Path, history: History) -> Iterator[HistoryReader]:
 
 
 def _meta(view: HistoryReader, history: History) -> Iterator[Problem]:
-    """What every file says about itself, as far as something else tells what that must be."""
+    """Check the metadata of a file against known values."""
     found: dict[str, str] = dict(view.all(SQL.meta_all))
     expected = {name: re.escape(str(number)) for name, number in history.profile.rules}
     expected |= {"database_id": "[0-9a-f]{32}", "content_encoding": "c1"}
     expected |= {"sequences": re.escape(history.seq.name), "model": re.escape(history.profile.name)}
     for key, pattern in expected.items():
         value = found.get(key)
-        # Files from before there was a number for the rules have none.
+        # Files from before the rules had a version number have none.
         if value is None and key in dict(history.profile.rules):
             continue
         if value is None or not re.fullmatch(pattern, value):
@@ -105,24 +104,24 @@ def _meta(view: HistoryReader, history: History) -> Iterator[Problem]:
 
 def _schema(view: HistoryReader, history: History) -> Iterator[Problem]:
     optional = list(_indexes(history))
-    for each in migrations.differences(view.snapshot, history.migrations, optional):
+    for difference in migrations.differences(view.snapshot, history.migrations, optional):
         yield Problem(
-            f"{each.kind} {each.name}: is not made as it should be",
+            f"{difference.kind} {difference.name}: is not made as it should be",
             "sqlite_schema",
-            {"type": each.kind, "name": each.name},
-            expected=each.expected,
-            found=each.found,
+            {"type": difference.kind, "name": difference.name},
+            expected=difference.expected,
+            found=difference.found,
         )
 
 
 def _indexes(history: History) -> Iterator[str]:
-    """What a space makes when it is collected for the first time."""
+    """Return the indexes that the first garbage collection of a space creates."""
     for name in history.sql:
         if name.startswith("index_"):
             yield getattr(history.sql, name)
 
 
 def _nothing(view: HistoryReader, part: KeyRange) -> Iterator[str]:
-    """The rules about the file itself are not applied to rows."""
+    """Return nothing: rules about the file itself do not apply to rows."""
     del view, part
     return iter(())

@@ -1,11 +1,7 @@
-"""The store: one folder, its settings, its databases and its object store, opened and closed
-together.
+"""The store: one folder with settings, databases and an object store.
 
-What the settings of a store say to its parts.
-
-Where the objects of a store are, written down: records that are published leave the log, so a
-store must find its objects again. The first address that is given for it is written into its
-`fourfold.toml`, and another one is refused.
+The first URL of an object store is written into `fourfold.toml`, and a different one is refused:
+published records are trimmed from the log, so a store must find its objects again.
 """
 
 from __future__ import annotations
@@ -98,8 +94,9 @@ MEMORY = ":memory:"
 
 
 class Store:
-    """One folder of application state. Use `fourfold.open`, and close it or use it in a `with`
-    block.
+    """A folder of application state.
+
+    Use `fourfold.open`, and close it or use it in a `with` block.
     """
 
     def __init__(self, root: Path, settings: Settings, *, mode: str, temporary: bool) -> None:
@@ -118,7 +115,7 @@ class Store:
         self._objects: ObjectStore | None = None
         self._lock = threading.Lock()
         self.publishing = threading.Lock()
-        """Held by whoever publishes the store: two would take each other for strangers."""
+        """Serializes publishers; two at once would fence each other."""
         self._closed = False
 
     def database(
@@ -129,23 +126,21 @@ class Store:
         sequences: Sequence[Counter] = (),
         profile: Profile = profiles.PLAIN,
     ) -> Database:
-        """A database of your own in this store, under the kernel's guarantees; the same object
-        every time.
-        """
+        """Open a database of your own in this store; repeated calls return the same object."""
         return self._open_database(
             layout.database_path(self.root, name), profile, migrations, sequences
         )
 
     def space(self, did: str, history: str | None = None) -> Space:
-        """The space of documents with this DID; created when it is first asked for.
+        """Open the space of documents with this DID, and create it if needed.
 
-        `history` says how a new space keeps its history: in "revisions", if not given, or in
-        "facts". An existing space is opened with the history that it has; another one is refused.
+        `history` is the kind of history of a new space: "revisions" (the default) or "facts". An
+        existing space keeps its own; a different value is refused.
         """
         documents.check_did(did)
         if history is not None and history not in list(documents.HISTORIES):
             raise InvalidInput(
-                f"{history!r:.100} is not a way to keep history",
+                f"{history!r:.100} is not a kind of history",
                 hint=f"One of: {', '.join(documents.HISTORIES)}.",
             )
         with self._lock:
@@ -154,22 +149,22 @@ class Store:
         if space is None:
             path = layout.space_path(self.root, did)
             name = kinds.history_of(path) or history or documents.DEFAULT_HISTORY
-            _refuse_other_history(did, name, history)
+            _check_history(did, name, history)
             kind = documents.HISTORIES[name]
             profile = kind.profile.with_(page_size=self.settings.documents.page_size)
             database = self._open_database(path, profile, kind.migrations, (kind.seq,))
             with self._lock:
                 space = self._spaces.setdefault(did, Space(did, database, kind))
-        _refuse_other_history(did, space.history_kind.name, history)
+        _check_history(did, space.history_kind.name, history)
         return space
 
     def spaces(self) -> list[str]:
-        """The DIDs of all spaces in this store, sorted."""
+        """Return the DIDs of all spaces in this store, sorted."""
         return layout.space_dids(self.root)
 
     @property
     def sessions(self) -> Sessions:
-        """The sessions of this store: logs of events, views, heads and payloads."""
+        """Sessions of this store: event logs, views, heads and payloads."""
         with self._lock:
             self._refuse_if_closed()
             found = self._sessions
@@ -189,7 +184,7 @@ class Store:
 
     @property
     def graphs(self) -> Graphs:
-        """The graphs of all apps of this store."""
+        """Graphs of all apps of this store."""
         with self._lock:
             self._refuse_if_closed()
             found = self._graphs
@@ -207,7 +202,7 @@ class Store:
 
     @property
     def streams(self) -> Streams:
-        """The streams of this store."""
+        """Streams of this store."""
         with self._lock:
             self._refuse_if_closed()
             found = self._streams
@@ -227,13 +222,13 @@ class Store:
 
     @property
     def archive(self) -> Archive:
-        """Seals the streams of this store into segments and publishes them to its objects."""
+        """Archive that seals the streams into segments and publishes them."""
         opened = self.streams
         with self._lock:
             self._refuse_if_closed()
             if self._archive is None:
                 if self.mode != "rw":
-                    raise ReadOnly(f"{self.root}: is open for reading; nothing is published")
+                    raise ReadOnly(f"{self.root} is open for reading; cannot publish")
                 archive = self._archive = Archive(
                     opened.database,
                     self._open_objects(),
@@ -248,11 +243,11 @@ class Store:
 
     @property
     def archive_policy(self) -> Policy:
-        """When streams are sealed, indexed and compacted, as the settings say."""
+        """Policy for sealing, indexing and compacting streams, from the settings."""
         return policy_of(self.settings)
 
     def _cold(self) -> Cold:
-        """Reads published segments, also while nothing is published from here."""
+        """Reader of published segments; works also when this process does not publish."""
         return Cold(
             lambda: open_segments(self.objects, self._segment_cache()),
             layout.stream_segments(self.root) / LOCAL,
@@ -269,9 +264,7 @@ class Store:
 
     @property
     def objects(self) -> ObjectStore:
-        """The object store that the setting `objects.url` names; by default a folder of this
-        store.
-        """
+        """Object store of the setting `objects.url`; by default a folder of this store."""
         with self._lock:
             self._refuse_if_closed()
             return self._open_objects()
@@ -282,16 +275,17 @@ class Store:
         return self._objects
 
     def health(self) -> dict[str, Health]:
-        """The health of every database that is open, by its path in the store."""
+        """Return the health of every open database, by its path in the store."""
         return {str(path.relative_to(self.root)): db.health() for path, db in self._open_ones()}
 
     def metrics_text(self) -> str:
-        """The numbers of every open database in the Prometheus exposition format."""
+        """Return the metrics of every open database in the Prometheus exposition format."""
         return prometheus_text(db.metrics() for _, db in self._open_ones())
 
     def backup(self, destination: str | Path, progress: Progress | None = None) -> BackupReport:
-        """A verified copy of the whole store in the new folder `destination`, taken while it is in
-        use.
+        """Write a verified copy of the whole store to the new folder `destination`.
+
+        The store may be in use.
         """
         self._refuse_if_closed()
         return backup.back_up(self.root, Path(destination), progress)
@@ -299,8 +293,8 @@ class Store:
     def verify(
         self, progress: Progress | None = None, *, objects: bool = False
     ) -> verification.VerifyReport:
-        """Check every database and every content-addressed file of the store; with `objects`, also
-        every published one.
+        """Verify every database and every content-addressed file; with `objects`, also published
+        ones.
         """
         self._refuse_if_closed()
         report = verification.verify(self.root, progress)
@@ -320,8 +314,9 @@ class Store:
     def publish(
         self, models: Sequence[str] | None = None, progress: Progress | None = None
     ) -> PublishReport:
-        """Publish what is new in every space, the sessions, the graphs and the streams to the
-        objects of this store; a point to which it can be restored. `models` names some of them.
+        """Publish new data of every space, the sessions, the graphs and the streams.
+
+        Adds a restore point. `models` selects some of the models.
         """
         from fourfold.store import publish as publish_module  # noqa: PLC0415 - few stores publish
 
@@ -329,18 +324,18 @@ class Store:
         return publish_module.publish(self, models, progress)
 
     def published(self, models: Sequence[str] | None = None) -> list[DatabaseStatus]:
-        """How far each database is published: what lies behind that would be lost with the disk."""
+        """Return the publish status of each database; newer data exists only on this disk."""
         from fourfold.store import publish as publish_module  # noqa: PLC0415 - few stores publish
 
         self._refuse_if_closed()
         return publish_module.standings(self, models)
 
     def points(self) -> list[PointInfo]:
-        """The points to which this store can be restored, oldest first."""
+        """Return the restore points of this store, oldest first."""
         return Points(self.objects).all()
 
     def release(self, did: str) -> None:
-        """Close a space, for whoever goes through many; a handle on it cannot be used any more."""
+        """Close a space, to limit open files; handles on it become unusable."""
         with self._lock:
             self._refuse_if_closed()
             self._spaces.pop(did, None)
@@ -356,8 +351,10 @@ class Store:
         migrations: Sequence[Migration],
         sequences: Sequence[Counter],
     ) -> Iterator[Database]:
-        """A database for a moment. It is closed again, if it was closed before and nobody else of
-        this process has asked for it meanwhile, so that others may write it.
+        """Open a database temporarily.
+
+        It is closed again if it was closed before and no other thread has opened it meanwhile, so
+        that other processes may write it.
         """
         try:
             yield self._open_database(path, profile, migrations, sequences, lent=True)
@@ -370,14 +367,14 @@ class Store:
                     self._databases.pop(path).close()
 
     def close(self) -> None:
-        """Finish and close every database. Closing twice is fine."""
+        """Close every database; idempotent."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
             sessions_open = self._sessions
         if sessions_open is not None:
-            # Without the lock: its subscribers take what is there, and may look at the store.
+            # Without the lock: subscribers consume what is there, and may call the store.
             sessions_open.close()
         with self._lock:
             for database in self._databases.values():
@@ -415,7 +412,7 @@ class Store:
         with self._lock:
             self._refuse_if_closed()
             if not lent:
-                # Whoever asks for it keeps it.
+                # A caller of `database` keeps it open.
                 self._lent.pop(path, None)
             elif path not in self._databases or path in self._lent:
                 self._lent[path] = self._lent.get(path, 0) + 1
@@ -437,17 +434,17 @@ class Store:
 
     def _refuse_if_closed(self) -> None:
         if self._closed:
-            raise Closed(f"{self.root}: the store is closed")
+            raise Closed(f"{self.root} is closed")
 
 
 def open_store(
     root: str | Path, *, mode: str = "rw", settings: Mapping[str, object] | None = None
 ) -> Store:
-    """Open the store in the folder `root`, creating it if need be.
+    """Open the store in the folder `root`, and create it if needed.
 
-    `":memory:"` gives a private store in memory that is gone once it is closed. `mode="r"` opens an
-    existing store for reading, beside a writer in another process if there is one. `settings`
-    override the file and the environment, by dotted name.
+    `":memory:"` opens a private store in memory that is deleted when it is closed. `mode="r"` opens
+    an existing store for reading, even while another process writes. `settings` override the file
+    and the environment, by dotted name.
     """
     if mode not in {"r", "rw"}:
         raise InvalidInput(f"mode {mode!r} is not 'r' or 'rw'")
@@ -469,7 +466,7 @@ def open_store(
 
 
 def objects_of(root: Path, settings: Settings) -> ObjectStore:
-    """The object store of the store in `root`, opened as its settings say."""
+    """Open the object store of the store in `root`, by its settings."""
     return open_objects(
         objects_url(root, settings),
         timeout_s=settings.objects.timeout_s,
@@ -478,15 +475,13 @@ def objects_of(root: Path, settings: Settings) -> ObjectStore:
 
 
 def objects_url(root: Path, settings: Settings) -> str:
-    """Where the objects are: a relative path is meant from the store's folder."""
+    """Return the URL of the object store; a relative path is relative to the store's folder."""
     url = settings.objects.url
     return url if ":" in url else str(root / url)
 
 
 def _memory_folder() -> Path:
-    """A folder in memory where the machine has one, so that the same code and the same guarantees
-    apply.
-    """
+    """Create a folder in memory if the machine supports it, so that the same code applies."""
     shared = Path("/dev/shm")  # noqa: S108
     usable = shared.is_dir() and os.access(shared, os.W_OK)
     return Path(tempfile.mkdtemp(prefix="fourfold-", dir=shared if usable else None))
@@ -524,11 +519,11 @@ def _prepare(root: Path, *, create: bool) -> None:
         raise StorageError(f"{root}: cannot be created: {error.strerror}") from error
 
 
-def _refuse_other_history(did: str, found: str, wanted: str | None) -> None:
+def _check_history(did: str, found: str, wanted: str | None) -> None:
     if wanted is not None and wanted != found:
         raise Refused(
-            f"the space {did} keeps its history in {found}, not in {wanted}",
-            hint="Open it without naming a history, or carry it over into a new space.",
+            f"the space {did} has the history {found!r}, got {wanted!r}",
+            hint="Omit `history`, or copy the space into a new one with `carry`.",
         )
 
 
@@ -537,10 +532,10 @@ _DEFAULT_LINE = "#url = "
 
 
 def remember(root: Path, objects: str | None) -> None:
-    """Write down where the objects of a store are, unless that is known."""
+    """Write the URL of the object store into the settings file, unless it is set."""
     if objects is None:
         return
-    # A folder that is given on the command line is meant from where the caller stands.
+    # A folder on the command line is relative to the current folder.
     url = objects if ":" in objects else str(Path(objects).absolute())
     settings = load(root, environ=os.environ)
     known = settings.objects.url

@@ -1,4 +1,4 @@
-"""Checking a whole store: every database, and every file that is named by its content."""
+"""Verification of a whole store: every database and every content-addressed file."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from fourfold.store import layout
 from fourfold.store.kinds import problems_of
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is being worked on, steps done, and steps in all."""
+"""Called with the current subject, the number of steps done, and the number of all steps."""
 
 _BLOB = re.compile(r"([0-9a-f]{64})\.blob")
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One thing that was checked: what it is, and what is wrong with it (nothing, one hopes)."""
+    """One checked database or file, and its problems."""
 
     path: str
     what: str
@@ -34,22 +34,22 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """Everything that was checked."""
+    """Result of verifying a store."""
 
     root: Path
     checked: tuple[CheckResult, ...]
 
     @property
     def ok(self) -> bool:
-        return all(each.ok for each in self.checked)
+        return all(check.ok for check in self.checked)
 
     @property
     def problems(self) -> list[str]:
-        return [problem for each in self.checked for problem in each.problems]
+        return [problem for check in self.checked for problem in check.problems]
 
     @property
     def damage(self) -> list[str]:
-        """The problems that a restore can fix: all but references to rows that do not exist."""
+        """Problems that a restore can fix: all except dangling references."""
         return [problem for problem in self.problems if not is_dangling(problem)]
 
     def with_(self, more: CheckResult) -> VerifyReport:
@@ -61,9 +61,9 @@ class VerifyReport:
 
 
 def verify(root: Path, progress: Progress | None = None) -> VerifyReport:
-    """Check the store in `root`, in use or not. Finds problems; mends nothing."""
+    """Verify the store in `root`, in use or not. Reports problems; fixes nothing."""
     if not root.is_dir():
-        raise NotFound(f"{root}: no such folder")
+        raise NotFound(f"{root} does not exist")
     databases = layout.databases(root)
     blobs = [path for path in layout.other_files(root) if _BLOB.fullmatch(path.name)]
     total = len(databases) + len(blobs)
@@ -85,4 +85,4 @@ def _blob_problems(path: Path) -> tuple[str, ...]:
     found = inspection.checksum(path)
     if found == path.name.removesuffix(".blob"):
         return ()
-    return (f"{path}: its content has the SHA-256 {found}",)
+    return (f"{path}: SHA-256 of the content is {found}",)

@@ -1,8 +1,7 @@
-"""The archive of the streams: sealed into segments, published to an object store, read back from
-it, and rebuilt from it alone.
+"""Archive of streams: seal into segments, publish to an object store, read back, restore.
 
-A name is imported when it is first used: the streams themselves need some of the smaller modules
-here, and the archive needs the streams.
+Names are imported lazily: the streams need some of the smaller modules here, and the archive needs
+the streams.
 """
 
 from __future__ import annotations

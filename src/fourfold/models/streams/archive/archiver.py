@@ -1,13 +1,12 @@
-"""The archive of one store's streams: looks which are due, seals and publishes them.
+"""The archive of a store's streams: finds due streams, seals and publishes them.
 
     archive = Archive(streams, objects, folder)
-    archive.round()              one look at all streams
+    archive.round()              seal and publish what is due
     archive.publish_all()        everything, now
     with archive.running(): ...  in the background
 
-Streams are worked on a few at a time, each on its own: one that fails is left alone for a while,
-then tried again, and keeps no other waiting. A stream that another node publishes is left alone
-for good.
+A few streams are processed in parallel. A failing stream is retried with a backoff, and delays no
+other. A stream that another node publishes is not retried.
 """
 
 from __future__ import annotations
@@ -49,8 +48,8 @@ LOCAL = "local"
 CACHE = "cache"
 
 
-class _Rest(NamedTuple):
-    """Until when a stream is left alone, after how many failures, and why."""
+class _Backoff(NamedTuple):
+    """Backoff of a stream: until when, after how many failures, and why."""
 
     until: float
     failures: int
@@ -86,7 +85,7 @@ class Archive:
         self._retries = retries or Retries()
         self._cache = cache or DiskCache(folder / CACHE, self.policy.cache_bytes)
         self._segments = open_segments(self._objects, self._cache, self._retries)
-        self._resting: dict[str, _Rest] = {}
+        self._backoffs: dict[str, _Backoff] = {}
         self._locks = tuple(threading.Lock() for _ in range(limits.ARCHIVE_LOCKS))
         self._round = threading.Lock()
         self._trimmed = False
@@ -112,11 +111,11 @@ class Archive:
             lock=self._lock,
             publish=self._publish_one,
         )
-        """Indexes what is published, and compacts it."""
+        """Indexes and compacts published segments."""
 
     @property
     def cold(self) -> Cold:
-        """Reads what is published."""
+        """Reader of published records."""
         return Cold(lambda: self._segments, self._local)
 
     @property
@@ -129,19 +128,19 @@ class Archive:
 
     @property
     def failures(self) -> dict[str, FourfoldError]:
-        """Why streams are not published at the moment, by name."""
-        return {name: rest.error for name, rest in list(self._resting.items())}
+        """Why streams are currently not published, by name."""
+        return {name: rest.error for name, rest in list(self._backoffs.items())}
 
     # Opening
 
     def _open(self) -> str:
-        """Clear what a crash may have left; the name under which this node publishes."""
+        """Clean up after a crash; return the name under which this node publishes."""
 
         def work(txn: Transaction) -> str:
             txn.execute(SQL.put_state, (uuid.uuid4().hex,))
             txn.execute(SQL.unclaim_all)
             for key, stream, size in txn.all(SQL.all_pending):
-                # Nobody is uploading it any more.
+                # No process is uploading it any more.
                 sweep.give_up(txn, key, stream, size, self._clock())
             return str(txn.value(SQL.state))
 
@@ -166,18 +165,18 @@ class Archive:
     # Rounds
 
     def round(self, *, everything: bool = False, pace: Throttle = NO_THROTTLE) -> Round:
-        """Seal and publish what is due; with `everything`, all that there is."""
+        """Seal and publish what is due; with `everything`, all streams."""
         with self._round:
             done = Round()
             self._notice()
             due = self._due(everything=everything)
-            done.waiting = len(self._resting)
+            done.waiting = len(self._backoffs)
             if due:
                 with ThreadPoolExecutor(
                     self.policy.concurrency, thread_name_prefix="fourfold-archive"
                 ) as pool:
                     turns = [
-                        (name, pool.submit(self._take_turn, name, everything, pace)) for name in due
+                        (name, pool.submit(self._process, name, everything, pace)) for name in due
                     ]
                     for name, turn in turns:
                         self._gather(done, name, turn.result)
@@ -186,12 +185,13 @@ class Archive:
             return done
 
     def publish_all(self, progress: Callable[[Round], None] | None = None) -> Round:
-        """Seal and publish everything that is there now; what failed is in the result, and so is
-        what is not published because another node publishes its stream.
+        """Seal and publish everything.
+
+        The result contains failures, including streams that another node publishes.
         """
         total = Round()
-        self._resting = {
-            name: rest for name, rest in self._resting.items() if rest.until == float("inf")
+        self._backoffs = {
+            name: rest for name, rest in self._backoffs.items() if rest.until == float("inf")
         }
         while True:
             done = self.round(everything=True)
@@ -207,7 +207,7 @@ class Archive:
 
     @contextmanager
     def running(self, every_s: float = limits.ARCHIVE_EVERY_S) -> Iterator[Archive]:
-        """Rounds in the background, until the end of the `with` block; then a last one."""
+        """Run rounds in the background during the `with` block, then a last one."""
         stop = threading.Event()
 
         database = self._database
@@ -217,8 +217,8 @@ class Archive:
             pressing=database.is_checkpointing,
         )
         with suppress(MissingDependency):
-            # It takes a while, in which nothing else runs, so it is done before anything else does.
-            # The first array that is made of values brings in more than the module itself did.
+            # Loading pyarrow takes a while and blocks everything else, so do it first. The first
+            # array made of values loads more than the import itself.
             pa, _ = arrow()
             pa.array([0])
 
@@ -229,16 +229,16 @@ class Archive:
                     while not stop.is_set() and not self.round(pace=pace).idle:
                         pass
                 except Exception as error:  # noqa: BLE001 - the next round may succeed
-                    # It is told by `failures`, under no stream's name, until then.
+                    # `failures` reports it under the empty name until the next round.
                     failure = error if isinstance(error, FourfoldError) else None
-                    told = failure or StorageError(f"publishing failed: {error!r}")
-                    self._resting[""] = _Rest(0.0, 1, told)
+                    failure = failure or StorageError(f"publishing failed: {error!r}")
+                    self._backoffs[""] = _Backoff(0.0, 1, failure)
 
         threads = [threading.Thread(target=run, name="fourfold-archive", daemon=True)]
         if self.policy.index or self.policy.compact:
             name = "fourfold-upkeep"
             threads.append(
-                threading.Thread(target=self._keep_up, args=(stop,), name=name, daemon=True)
+                threading.Thread(target=self._maintain, args=(stop,), name=name, daemon=True)
             )
         for thread in threads:
             thread.start()
@@ -249,37 +249,36 @@ class Archive:
             for thread in threads:
                 thread.join()
 
-    def _keep_up(self, stop: threading.Event) -> None:
-        """Index and compact, now and then, if it shall be so; beside the rounds, which must not
-        wait for it.
-        """
+    def _maintain(self, stop: threading.Event) -> None:
+        """Index and compact periodically, if configured, without delaying the rounds."""
         lower_thread_priority()
         while not stop.wait(limits.ARCHIVE_UPKEEP_S):
             try:
                 if self.policy.compact:
-                    self._rest_all(self.upkeep.compact(stop=stop.is_set))
+                    self._back_off_failed(self.upkeep.compact(stop=stop.is_set))
                 if self.policy.index:
-                    self._rest_all(self.upkeep.index(everything=False, stop=stop.is_set))
+                    self._back_off_failed(self.upkeep.index(everything=False, stop=stop.is_set))
             except Exception as error:  # noqa: BLE001 - the next time may succeed
                 failure = error if isinstance(error, FourfoldError) else None
-                told = failure or StorageError(f"the archive cannot be kept up: {error!r}")
-                self._resting[""] = _Rest(0.0, 1, told)
+                failure = failure or StorageError(f"archive maintenance failed: {error!r}")
+                self._backoffs[""] = _Backoff(0.0, 1, failure)
 
-    def _rest_all(self, kept: MaintenanceResult) -> None:
+    def _back_off_failed(self, kept: MaintenanceResult) -> None:
         for name, error in kept.failures.items():
-            self._rest(name, error)
+            self._back_off(name, error)
 
     def index(self, *, everything: bool = True) -> MaintenanceResult:
-        """Index what is published, and merge runs."""
+        """Index published segments, and merge runs."""
         return self.upkeep.index(everything=everything)
 
     def compact(self) -> MaintenanceResult:
-        """Make large segments of small ones."""
+        """Compact small segments into larger ones."""
         return self.upkeep.compact()
 
     def settle(self, name: str) -> None:
-        """Publish a stream as it is now, before its writer hears of it. Callers that come together
-        share the work.
+        """Publish a stream now, before its writer gets a response.
+
+        Concurrent callers share the work.
         """
         idle = 0
         while True:
@@ -287,7 +286,7 @@ class Archive:
                 open_ends = snapshot.value(SQL.unsettled, (name,))
             if not open_ends:
                 return
-            rest = self._resting.get(name)
+            rest = self._backoffs.get(name)
             if rest is not None and rest.until == float("inf"):
                 raise rest.error
             with self._lock(name):
@@ -296,9 +295,9 @@ class Archive:
                         return
                 self._note(name)
             try:
-                turn = self._take_turn(name, True)
+                turn = self._process(name, True)
             except PublisherFenced as error:
-                self._rest(name, error)
+                self._back_off(name, error)
                 raise
             idle = 0 if turn.sealed or turn.published else idle + 1
             if idle > limits.ARCHIVE_RETRIES_MAX:
@@ -306,14 +305,14 @@ class Archive:
 
     # One stream
 
-    def _take_turn(self, name: str, everything: bool, pace: Throttle = NO_THROTTLE) -> _Turn:
-        """Seal a stream if it is due, and publish what is sealed."""
+    def _process(self, name: str, everything: bool, pace: Throttle = NO_THROTTLE) -> _Turn:
+        """Seal a stream if it is due, and publish its sealed segments."""
         with self._database.read() as snapshot:
             source = snapshot.value(SQL.fork_source, (name,))
         if source is not None:
-            # A fork is nothing without what it shares.
+            # A fork needs the records that it shares.
             self._note(source)
-            self._take_turn(source, True, pace)
+            self._process(source, True, pace)
         with self._lock(name):
             sealed = self._seal(name, everything=everything, pace=pace)
             with self._database.read() as snapshot:
@@ -323,11 +322,11 @@ class Archive:
             try:
                 self._publish(name, published, pace)
             except LocalSegmentLost:
-                # Its records are in the log. They are sealed again in this very turn: one that
-                # ended here would look as if there were nothing left to do.
+                # Its records are in the log. Seal them again in this turn: ending here would look
+                # as if there were nothing left to do.
                 sealer.unseal(self._database, name)
                 sealed += self._seal(name, everything=everything, pace=pace)
-                self._publish_anew(name, published, pace)
+                self._publish_resealed(name, published, pace)
             return _Turn(sealed, published)
 
     def _seal(self, name: str, *, everything: bool, pace: Throttle) -> int:
@@ -357,15 +356,15 @@ class Archive:
         old = rows > 0 and cut <= self._clock() - 1000 * self.policy.seal_age_s
         return size >= self.policy.seal_bytes or rows >= self.policy.seal_rows or bool(old)
 
-    def _publish_anew(self, name: str, published: list[PublishResult], pace: Throttle) -> None:
-        """Publish what was sealed just now; a file that is lost so soon is lost again and again."""
+    def _publish_resealed(self, name: str, published: list[PublishResult], pace: Throttle) -> None:
+        """Publish what was just sealed; a file that is lost so soon would be lost again."""
         try:
             self._publish(name, published, pace)
         except LocalSegmentLost as error:
             raise StorageError(f"the stream {name!r} cannot be published: {error}") from error
 
     def _publish_one(self, name: str) -> None:
-        """Publish what there is to tell of a stream."""
+        """Publish changes of a stream's manifest."""
         with self._lock(name):
             try:
                 self._publish(name, [])
@@ -376,7 +375,7 @@ class Archive:
     def _publish(
         self, name: str, published: list[PublishResult], pace: Throttle = NO_THROTTLE
     ) -> None:
-        """Add to `published` what was done, also when it ends with an error."""
+        """Add the results to `published`, also if it ends with an error."""
         while len(published) < limits.ARCHIVE_TURN_SEGMENTS:
             with self._database.read() as snapshot:
                 if not snapshot.value(SQL.unpublished, (name,)):
@@ -393,21 +392,21 @@ class Archive:
     # Which streams
 
     def _notice(self) -> None:
-        """Give a manifest to streams that are new."""
+        """Create manifest rows for new streams."""
         while True:
             if self._database.transact(_notice) < limits.ARCHIVE_STREAMS_PER_ROUND:
                 return
 
     def _note(self, name: str) -> None:
-        """A stream shall have a manifest now, although nobody has looked for new ones yet."""
+        """Create the manifest row of a stream now, before the next scan for new ones."""
         self._database.transact(lambda txn: txn.execute(SQL.note_stream, (name,)))
 
     def _due(self, *, everything: bool) -> list[str]:
-        """The names of streams that are due, without those that are left alone."""
+        """Return the names of due streams, except those in backoff."""
         now = time.monotonic()
-        self._resting.pop("", None)
-        resting = {name for name, rest in self._resting.items() if rest.until > now}
-        # So many more are asked for, or those that rest would take the places of others.
+        self._backoffs.pop("", None)
+        resting = {name for name, rest in self._backoffs.items() if rest.until > now}
+        # Request more rows, so that streams in backoff do not displace others.
         limit = limits.ARCHIVE_STREAMS_PER_ROUND + len(resting)
         policy = self.policy
         size, rows = (1, 1) if everything else (policy.seal_bytes, policy.seal_rows)
@@ -427,23 +426,23 @@ class Archive:
         try:
             turn = result()
         except FourfoldError as error:
-            self._rest(name, error)
+            self._back_off(name, error)
             done.failures[name] = error
             return
         except Exception as error:  # noqa: BLE001 - whatever it is, it is of this stream alone
             failure = StorageError(f"the stream {name!r} cannot be published: {error!r}")
-            self._rest(name, failure)
+            self._back_off(name, failure)
             done.failures[name] = failure
             return
-        self._resting.pop(name, None)
+        self._backoffs.pop(name, None)
         done.sealed += turn.sealed
         done.published += turn.published
 
     def _fenced(self) -> dict[str, FourfoldError]:
-        """Streams that another node publishes, and of which something here is not published."""
+        """Return streams with unpublished records that another node publishes."""
         fenced = {
             name: rest.error
-            for name, rest in list(self._resting.items())
+            for name, rest in list(self._backoffs.items())
             if rest.until == float("inf")
         }
         with self._database.read() as snapshot:
@@ -453,28 +452,26 @@ class Archive:
                 if snapshot.value(SQL.unsettled, (name,))
             }
 
-    def _rest(self, name: str, error: FourfoldError) -> None:
-        before = self._resting.get(name)
+    def _back_off(self, name: str, error: FourfoldError) -> None:
+        before = self._backoffs.get(name)
         failures = 1 if before is None else before.failures + 1
         pause = min(limits.ARCHIVE_BACKOFF_S * 2.0 ** (failures - 1), limits.ARCHIVE_BACKOFF_MAX_S)
         fenced = isinstance(error, PublisherFenced)
         until = float("inf") if fenced else time.monotonic() + pause
-        self._resting[name] = _Rest(until, failures, error)
+        self._backoffs[name] = _Backoff(until, failures, error)
 
     def forgive(self) -> None:
-        """Try streams again that failed, without waiting; not those of other nodes."""
-        for name, rest in list(self._resting.items()):
+        """Retry failed streams without waiting, except those of other nodes."""
+        for name, rest in list(self._backoffs.items()):
             if rest.until != float("inf"):
-                self._resting[name] = rest._replace(until=0.0)
+                self._backoffs[name] = rest._replace(until=0.0)
 
     # Upkeep
 
     def collect(
         self, *, dry_run: bool = False, grace_s: float | None = None
     ) -> list[RetiredSegment]:
-        """Delete objects that no manifest speaks of any more, once their grace is over; with
-        `dry_run`, only say which.
-        """
+        """Delete retired objects after their grace period; with `dry_run`, only return them."""
         grace = self.policy.grace_s if grace_s is None else grace_s
         before = self._clock() - int(1000 * grace)
         with self._round, self.upkeep.naming:
@@ -483,7 +480,7 @@ class Archive:
             )
 
     def standing(self) -> PublishStatus:
-        """How far all streams are."""
+        """Return the publish status of all streams."""
         with self._database.read(deadline_s=float("inf")) as snapshot:
             return PublishStatus._make(snapshot.one(SQL.status) or (0, 0, 0, 0, 0))
 
@@ -495,7 +492,7 @@ class Archive:
             pace.transact(self._database, lambda txn: txn.execute_many(SQL.count_request, rows))
 
     def _checkpoint(self) -> None:
-        """Give back the room of the write-ahead log, now and then, after records were trimmed."""
+        """Truncate the write-ahead log from time to time, after records were trimmed."""
         now = time.monotonic()
         if not self._trimmed or now - self._checkpointed < limits.ARCHIVE_CHECKPOINT_S:
             return
@@ -503,7 +500,7 @@ class Archive:
         try:
             self._trimmed = self._database.checkpoint("TRUNCATE").busy
         except Busy:
-            # A long reader; the next time will do.
+            # A long reader; try again next time.
             self._trimmed = True
 
 

@@ -1,11 +1,11 @@
-"""A node from nothing but manifests: every stream as it was published.
+"""Restore the streams of a node from manifests alone.
 
-What was not published is gone, and is said for each stream as far as the manifests know: how many
-records were behind the published part when its manifest was written, and which segments are in the
-object store although no manifest speaks of them. Producers begin anew; times to live too.
+Unpublished records are lost, and reported for each stream as far as the manifests know: the number
+of records after the published part when the manifest was written, and segments in the object store
+that no manifest refers to. Producers and TTLs start again.
 
-It may be run again: streams that are there stay as they are, so what a listing did not show the
-first time is added later.
+It can be run again: existing streams stay unchanged, so streams that a listing did not include the
+first time are added later.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from fourfold.objects import ObjectStore
 
 _READERS = 4 * limits.ARCHIVE_CONCURRENCY
 Progress = Callable[[str, int, int], None]
-"""Called with what is being worked on, steps done, and steps in all."""
+"""Called with the current subject, the number of steps done, and the number of all steps."""
 
 
 class Lost(NamedTuple):
-    """Records that were acknowledged when the manifest was written, and are in no segment of it."""
+    """Acknowledged records that were not in a segment when the manifest was written."""
 
     stream: str
     first_offset: int
@@ -45,29 +45,29 @@ class Lost(NamedTuple):
 
 
 class UnclaimedObject(NamedTuple):
-    """A segment in the object store that no manifest speaks of."""
+    """A segment in the object store that no manifest refers to."""
 
     key: str
     size_bytes: int
 
 
 class BootstrapReport(NamedTuple):
-    """What became of every manifest that was found."""
+    """Result of restoring streams from manifests."""
 
     restored: tuple[str, ...]
     present: tuple[str, ...]
-    """Streams that were there already, and are left as they are."""
+    """Streams that already existed, left unchanged."""
     deleted: int
-    """Manifests that say that their stream was deleted."""
+    """Number of manifests of deleted streams."""
     records: int
     lost: tuple[Lost, ...]
     unclaimed: tuple[UnclaimedObject, ...]
     failures: dict[str, FourfoldError]
-    """Manifests that cannot be read, by key, and forks whose source is missing, by name."""
+    """Unreadable manifests by key, and forks without their source by name."""
 
 
 class FoundManifest(NamedTuple):
-    """A manifest that is in the object store."""
+    """A manifest in the object store."""
 
     manifest: Manifest
     version: str
@@ -82,7 +82,7 @@ def bootstrap(
     retries: Retries | None = None,
     progress: Progress | None = None,
 ) -> BootstrapReport:
-    """Rebuild the streams of a database from the manifests in an object store."""
+    """Restore the streams of a database from the manifests in an object store."""
     found, unclaimed, failures = _collected(objects, retries or Retries(), progress)
     return restore(database, found, unclaimed, failures, now_ms=now_ms, progress=progress)
 
@@ -96,9 +96,9 @@ def restore(
     now_ms: int,
     progress: Progress | None = None,
 ) -> BootstrapReport:
-    """Rebuild the streams of manifests that were read, many in one transaction."""
-    living = {each.manifest.name: each for each in found if not each.manifest.deleted}
-    ended = [each.manifest for each in found if each.manifest.deleted]
+    """Restore streams from manifests that were read, many in one transaction."""
+    living = {row.manifest.name: row for row in found if not row.manifest.deleted}
+    ended = [row.manifest for row in found if row.manifest.deleted]
     database.transact(lambda txn: incarnations.reserve(txn, now_ms, ended))
     restored: list[str] = []
     present: list[str] = []
@@ -120,7 +120,7 @@ def restore(
         tuple(restored),
         tuple(present),
         len(found) - len(living),
-        sum(each.next_offset - each.first_offset for each in map(_extent, kept)),
+        sum(entry.next_offset - entry.first_offset for entry in map(_extent, kept)),
         tuple(filter(None, map(_lost, kept))),
         tuple(unclaimed),
         failures,
@@ -130,7 +130,7 @@ def restore(
 def _collected(
     objects: ObjectStore, retries: Retries, progress: Progress | None
 ) -> tuple[list[FoundManifest], list[UnclaimedObject], dict[str, FourfoldError]]:
-    """Every manifest, what no manifest speaks of, and what cannot be read."""
+    """Read all manifests; return them, unclaimed objects, and failures."""
     found: list[FoundManifest] = []
     failures: dict[str, FourfoldError] = {}
     segments = retries.run(lambda: {info.key: info.size for info in objects.list(f"{ROOT}/")})
@@ -152,19 +152,17 @@ def _collected(
 
 
 def _parts(keys: list[str]) -> Iterator[list[str]]:
-    """Keys that one reader reads one after the other. All readers have some, and there are not as
-    many tasks as keys: each task waits for its turn in memory.
-    """
+    """Divide the keys among readers, with few tasks: each task waits in memory for its turn."""
     size = max(1, min(limits.BOOTSTRAP_READ_KEYS, len(keys) // _READERS))
     return (keys[at : at + size] for at in range(0, len(keys), size))
 
 
 def unclaimed_of(found: Iterable[FoundManifest], held: dict[str, int]) -> list[UnclaimedObject]:
-    """Of objects, by key and size, those that no manifest speaks of."""
-    for each in found:
-        for segment in each.manifest.kept():
+    """Return the objects, by key and size, that no manifest refers to."""
+    for row in found:
+        for segment in row.manifest.kept():
             held.pop(segment.key, None)
-        for run in each.manifest.runs():
+        for run in row.manifest.runs():
             held.pop(run.key, None)
     return [UnclaimedObject(key, size) for key, size in sorted(held.items())]
 
@@ -172,12 +170,12 @@ def unclaimed_of(found: Iterable[FoundManifest], held: dict[str, int]) -> list[U
 def read_one(
     objects: ObjectStore, retries: Retries, key: str
 ) -> FoundManifest | FourfoldError | None:
-    """One manifest; None when it is gone since it was listed."""
+    """Read one manifest; return None if it was deleted since the listing."""
     try:
         read = retries.run(lambda: objects.get(key))
         manifest = decode(read.data, key)
         if manifest_key(manifest.name) != key:
-            return CorruptData(f"{key}: is the manifest of another stream")
+            return CorruptData(f"{key} is the manifest of another stream")
         validation.check_name(manifest.name)
     except NotFound:
         return None
@@ -189,7 +187,7 @@ def read_one(
 def _sources_first(
     living: dict[str, FoundManifest], failures: dict[str, FourfoldError]
 ) -> Iterator[FoundManifest]:
-    """Streams in an order in which what a fork came from is before it."""
+    """Order streams so that the source of a fork comes first."""
     done: set[str] = set()
     for name in sorted(living):
         chain = [name]
@@ -198,29 +196,29 @@ def _sources_first(
             if source is None or source.manifest.incarnation != origin.incarnation:
                 break
             chain.append(origin.name)
-        for each in reversed(chain):
-            origin = living[each].manifest.origin
-            if each in done or each in failures:
+        for link in reversed(chain):
+            origin = living[link].manifest.origin
+            if link in done or link in failures:
                 continue
             if origin is not None and origin.name not in done:
-                failures[each] = NotFound(
-                    f"the stream {each!r} was forked from {origin.name!r}, whose manifest is "
+                failures[link] = NotFound(
+                    f"the stream {link!r} was forked from {origin.name!r}, whose manifest is "
                     "missing",
-                    hint="Run it again: a listing may be behind.",
+                    hint="Run it again: the listing may be stale.",
                 )
                 continue
-            done.add(each)
-            yield living[each]
+            done.add(link)
+            yield living[link]
 
 
 def _extent(manifest: Manifest) -> Lost:
-    """What there is of a stream after all."""
+    """Return the number of available records of a stream."""
     first = max(manifest.first_offset, 0 if manifest.origin is None else manifest.origin.offset)
     return Lost(manifest.name, first, max(_end(manifest), first))
 
 
 def _end(manifest: Manifest) -> int:
-    """Where a restored stream goes on. What retention gave up is not lost."""
+    """Return the next offset of a restored stream; records removed by retention are not lost."""
     return max(manifest.uploaded_through + 1, manifest.first_offset)
 
 
@@ -232,44 +230,44 @@ def _lost(manifest: Manifest) -> Lost | None:
 
 
 def _batches(ordered: Iterable[FoundManifest]) -> Iterator[list[FoundManifest]]:
-    """Streams that are made in one transaction: so many of them, or of their segments."""
+    """Yield batches of streams for one transaction, limited by streams and segments."""
     batch: list[FoundManifest] = []
     segments = 0
-    for each in ordered:
-        count = each.manifest.segment_count
+    for entry in ordered:
+        count = entry.manifest.segment_count
         if batch and (
             len(batch) >= limits.BOOTSTRAP_STREAMS or segments + count > limits.BOOTSTRAP_SEGMENTS
         ):
             yield batch
             batch, segments = [], 0
-        batch.append(each)
+        batch.append(entry)
         segments += count
     if batch:
         yield batch
 
 
 def _restore(txn: Transaction, batch: list[FoundManifest], now_ms: int) -> list[bool | FormatError]:
-    """Make streams, and say of each whether it was made: not when there is one of that name. Of one
-    that cannot be made, nothing is written.
+    """Create streams, and return for each whether it was created; existing names are skipped.
 
-    Each table gets its rows in the order of its key, so that a page is written once, and not once
-    for each row that falls on it. Segments are called by digests of names, whose order is another.
+    Nothing is written for a stream that cannot be created. Each table gets its rows in the order of
+    its key, so that a page is written once, not once for each row. Segments are named by digests,
+    so their order differs.
     """
-    made = [_restore_stream(txn, each.manifest, now_ms) for each in batch]
+    made = [_restore_stream(txn, item_.manifest, now_ms) for item_ in batch]
     new = [each for each, outcome in zip(batch, made, strict=True) if outcome is True]
-    segments = sorted(chain.from_iterable(_segments(each.manifest, now_ms) for each in new))
+    segments = sorted(chain.from_iterable(_segments(entry.manifest, now_ms) for entry in new))
     txn.execute_many(SQL.restore_segment, segments)
     txn.execute_many(
         SQL.put_meta,
         (
             (manifest.name, manifest.segment_count, *meta_of_manifest(manifest).packed())
-            for manifest in (each.manifest for each in new)
+            for manifest in (entry.manifest for entry in new)
             if manifest.segment_count
         ),
     )
-    txn.execute_many(SQL.restore_manifest, map(_told, new))
-    for each in new:
-        catalog.restore(txn, each.manifest, now_ms)
+    txn.execute_many(SQL.restore_manifest, map(_manifest_facts, new))
+    for entry in new:
+        catalog.restore(txn, entry.manifest, now_ms)
     return made
 
 
@@ -281,7 +279,7 @@ def _restore_stream(txn: Transaction, manifest: Manifest, now_ms: int) -> bool |
         row = txn.one(SQL.is_stream, (origin.name,))
         if row is None or row[1] != origin.incarnation:
             return FormatError(
-                f"the stream {manifest.name!r} was forked from another {origin.name!r} than "
+                f"the stream {manifest.name!r} was forked from a different {origin.name!r} than "
                 "there is"
             )
         source = row[0]
@@ -308,11 +306,11 @@ def _segments(manifest: Manifest, now_ms: int) -> Iterator[tuple[Any, ...]]:
         )
 
 
-def _told(found: FoundManifest) -> tuple[Any, ...]:
-    """What is known of a manifest that is up."""
+def _manifest_facts(found: FoundManifest) -> tuple[Any, ...]:
+    """Return the stored facts of a published manifest."""
     manifest = found.manifest
-    told = (manifest.generation, manifest.published_at_ms, found.version, found.size)
-    return (manifest.name, *told, manifest.incarnation)
+    facts = (manifest.generation, manifest.published_at_ms, found.version, found.size)
+    return (manifest.name, *facts, manifest.incarnation)
 
 
 def _row(manifest: Manifest, source: int | None, now_ms: int) -> tuple[Any, ...]:

@@ -1,7 +1,6 @@
-"""The cold part of a stream: records that are in segments and no longer in the log.
+"""Reader of archived records: those that are in segments and no longer in the log.
 
-A snapshot of the database says which segments there are, and they never change, so what it shows
-and what they hold fit together without a seam.
+A read transaction lists the segments, which never change, so both parts always fit together.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from fourfold.models.streams.records import Record, RecordFilter, Step
 
 
 class Cold:
-    """Reads segments; the object store is opened when the first one is read."""
+    """Reads segments; the object store is opened for the first read."""
 
     def __init__(self, segments: Callable[[], StoredSegments], folder: Path) -> None:
         self._open = segments
@@ -37,7 +36,7 @@ class Cold:
     def records(
         self, snapshot: ReadTransaction, sid: int, start: int, end: int
     ) -> Iterator[Record]:
-        """The records from `start` up to, and without, `end`; an error when one is missing."""
+        """Yield the records from `start` to before `end`; raise if one is missing."""
         at = start
         for row in snapshot.all(SQL.segments_between, (sid, start, end)):
             segment = Segment._make(row)
@@ -56,9 +55,7 @@ class Cold:
     def joined(
         self, snapshot: ReadTransaction, sid: int, start: int, end: int, separator: bytes
     ) -> tuple[bytes, int]:
-        """The payloads of the next records from `start` on, as many as lie together and end before
-        `end`, as one; and the offset to go on from.
-        """
+        """Return adjacent payloads from `start` to before `end`, joined, and the next offset."""
         row = snapshot.one(SQL.segments_between, (sid, start, end))
         segment = None if row is None else Segment._make(row)
         if segment is None or not segment.start_offset <= start <= segment.end_offset:
@@ -69,12 +66,12 @@ class Cold:
     def sought(
         self, snapshot: ReadTransaction, sid: int, sought: RecordFilter, start: int, end: int
     ) -> Iterator[Step]:
-        """The records with a key from `start` up to, and without, `end`."""
+        """Yield the records with a key from `start` to before `end`."""
         search = Search(snapshot, self.segments, self._folder)
         return search.steps(sid, sought, start, end)
 
     def size_from(self, snapshot: ReadTransaction, sid: int, start: int, end: int) -> int:
-        """The bytes of the records from `start` up to, and without, `end`."""
+        """Return the bytes of the records from `start` to before `end`."""
         held = 0
         for row in snapshot.all(SQL.segments_between, (sid, start, end)):
             segment = Segment._make(row)
@@ -82,12 +79,14 @@ class Cold:
                 held += segment.payload_bytes
             elif segment.end_offset >= start:
                 first, last = max(segment.start_offset, start), min(segment.end_offset + 1, end)
-                held += sum(len(each.payload) for each in self.records(snapshot, sid, first, last))
+                held += sum(
+                    len(record.payload) for record in self.records(snapshot, sid, first, last)
+                )
         return held
 
 
 def _missing(sid: int, offset: int) -> CorruptData:
     return CorruptData(
         f"record {offset} of stream {sid} is neither in the log nor in a segment",
-        hint="Run `fourfold verify --objects` to see all that is damaged.",
+        hint="Run `fourfold verify --objects` to list all damage.",
     )

@@ -1,8 +1,8 @@
-"""The records of a log as columns: what a segment is written from.
+"""Records of a log as columns, to write segments.
 
-SQLite puts the values of many records together in one statement, and Arrow takes them apart again.
-So no Python object is made of a record, and other threads run meanwhile: sealing goes on beside
-appends, and must not take their time.
+SQLite aggregates the values of many records in one statement, and Arrow splits them again. So no
+Python object is created per record, and other threads can run meanwhile: sealing must not slow down
+appends.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from fourfold.models.streams.archive.records import SQL, Policy
 def batches(
     snapshot: ReadTransaction, sid: int, start: int, end: int, *, average: int, policy: Policy
 ) -> Iterator[Any]:
-    """The records from `start` up to, and without, `end`, or as many as make a segment: at least
-    one, if there is one. Each batch is a row group; `average` says how large a record is, about.
+    """Yield the records from `start` to before `end`, at most one segment, as row groups.
+
+    Yields at least one record, if there is one. `average` is the approximate size of a record.
     """
     rows, left, at = 0, policy.seal_bytes, start
     while True:
@@ -50,15 +51,16 @@ def _group(
     average: int,
     begins: bool,
 ) -> Any:
-    """The next row group; None when there is none. It is put together until it is full, about:
-    records may be larger or smaller than was thought.
+    """Return the next row group, or None.
+
+    Rows are added until it is about full, because records may be larger or smaller than estimated.
     """
     sid, at, end = between
     parts: list[Any] = []
     rows = size = 0
     while at < end and rows < most and size <= limits.SEGMENT_GROUP_BYTES * 3 // 4:
         room = limits.SEGMENT_GROUP_BYTES - size
-        # Of a segment that is nearly full, no more is read than may fit: that is nearly nothing.
+        # For a nearly full segment, do not read more than may fit.
         guess = max(1, min(room, 2 * (left - size)) // max(1, average))
         found = _batch(snapshot, sid, at, min(guess, most - rows, end - at))
         if found is None:
@@ -81,7 +83,7 @@ def _group(
 
 
 def _batch(snapshot: ReadTransaction, sid: int, start: int, most: int) -> Any:
-    """The next records, `most` of them or fewer where they are large; None when there are none."""
+    """Return at most `most` of the next records, fewer if they are large, or None."""
     bytes_max = 2 * limits.SEGMENT_GROUP_BYTES
     while True:
         params = (sid, start, start + most)
@@ -95,9 +97,9 @@ def _batch(snapshot: ReadTransaction, sid: int, start: int, most: int) -> Any:
     count, first, last, *columns = row
     if not count:
         return None
-    # It may begin later than was said: retention gives up records at any time.
+    # It may start later than requested: retention removes records at any time.
     if last - first != count - 1:
-        raise CorruptData(f"the log of stream {sid} has holes between {first} and {last}")
+        raise CorruptData(f"the log of stream {sid} has gaps between {first} and {last}")
     return _arranged(snapshot, (sid, first, last + 1), columns)
 
 
@@ -139,9 +141,10 @@ def _size(batch: Any) -> int:
 
 
 def _cut(batch: Any, room: int, left: int, *, begins: bool, first: bool) -> Any:
-    """As much of a batch as fits a row group with so much `room`, and a segment with so many bytes
-    `left`; None when nothing does. A row group that this is the `first` of has at least one record,
-    and so has a segment that it `begins`.
+    """Return the part of a batch that fits into the row group (`room`) and the segment (`left`).
+
+    Returns None if nothing fits. The `first` part of a row group has at least one record, and so
+    has a segment that it `begins`.
     """
     pa, _ = arrow()
     allowed = min(left, room)

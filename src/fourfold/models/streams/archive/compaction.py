@@ -1,11 +1,11 @@
-"""Compacting: small segments that follow on each other become one large one.
+"""Compaction: adjacent small segments become one large segment.
 
     group ──> a segment file on this disk ──> an object ──> one transaction ──> the next manifest
 
-`groups` and `build` need no writer: a node calls them by itself, and Spark calls the same `build`
-in its workers. The new segment has the same records at the same offsets. It waits until the
-manifest that speaks of it is up, and takes the place of the old ones in the transaction that
-records that; readers of the old ones go on with these, which are deleted after their time of grace.
+`groups` and `build` need no writer: a node calls them, and Spark calls the same `build` in its
+workers. The new segment has the same records at the same offsets. It replaces the old ones in the
+transaction that records the manifest that lists it. Readers of the old ones can continue, because
+these are deleted after a grace period.
 
 A group at least doubles its largest segment, so a record is rewritten only a few times in its life.
 """
@@ -28,7 +28,7 @@ from fourfold.models.streams.archive.records import SQL, Policy, Segment
 
 
 class Group(NamedTuple):
-    """Segments that shall become one."""
+    """Adjacent segments that should become one."""
 
     stream: str
     incarnation: str
@@ -40,7 +40,7 @@ class Group(NamedTuple):
 
 
 class CompactResult(NamedTuple):
-    """A compacted segment that is on disk."""
+    """A compacted segment on disk."""
 
     group: Group
     sealed: SealedSegment
@@ -52,7 +52,7 @@ class CompactResult(NamedTuple):
 
 
 def due(snapshot: ReadTransaction, policy: Policy) -> Iterator[Group]:
-    """All groups of all streams."""
+    """Return all groups of all streams."""
     after, page = "", limits.ARCHIVE_STREAMS_PER_ROUND
     while rows := snapshot.all(SQL.streams_with_segments, (after, policy.compact_segments, page)):
         for stream, incarnation in rows:
@@ -63,9 +63,9 @@ def due(snapshot: ReadTransaction, policy: Policy) -> Iterator[Group]:
 def groups(
     snapshot: ReadTransaction, stream: str, incarnation: str, policy: Policy
 ) -> Iterator[Group]:
-    """The groups of one stream."""
+    """Return the groups of one stream."""
     if snapshot.one(SQL.swaps, (stream,)) is not None:
-        # What is compacted already waits for its manifest.
+        # A compacted segment already waits for its manifest.
         return
     held: list[Segment] = []
     for row in snapshot.rows(SQL.compactable, (stream,)):
@@ -90,8 +90,8 @@ def _is_small(segment: Segment, policy: Policy) -> bool:
 
 
 def _follows(held: list[Segment], segment: Segment, policy: Policy) -> bool:
-    """Whether a segment can be added to those before it."""
-    size = segment.payload_bytes + sum(each.payload_bytes for each in held)
+    """Return True if a segment can be added to the group."""
+    size = segment.payload_bytes + sum(entry.payload_bytes for entry in held)
     rows = _rows(segment) + sum(map(_rows, held))
     fits = size <= policy.compact_bytes and rows <= policy.compact_rows
     next_one = segment.start_offset == held[-1].end_offset + 1
@@ -99,18 +99,19 @@ def _follows(held: list[Segment], segment: Segment, policy: Policy) -> bool:
 
 
 def _is_worth_it(held: list[Segment], policy: Policy) -> bool:
-    sizes = [each.size_bytes for each in held]
+    sizes = [entry.size_bytes for entry in held]
     return len(held) >= policy.compact_segments and sum(sizes) >= 2 * max(sizes)
 
 
 def build(segments: StoredSegments, group: Group, folder: Path, local: Path) -> CompactResult:
-    """Write the segment of a group into a folder; `local` is where its segments may lie. The stage
-    that the node and Spark share. It holds one row group of each kind at a time.
+    """Write the segment of a group into a folder; `local` is the folder of local segments.
+
+    The node and Spark share this stage. It holds one row group of each kind at a time.
     """
-    rows = chain.from_iterable(segments.rows(each.wanted(local)) for each in group.segments)
+    rows = chain.from_iterable(segments.rows(segment.wanted(local)) for segment in group.segments)
     sealed, path = write_segment(
         rows,
-        # Of its own: Spark's workers build several at once, and one perhaps twice.
+        # Separate files: Spark's workers build several at once, perhaps one of them twice.
         folder / f".{uuid.uuid4().hex}.partial",
         lambda sealed: folder / f"{group.segment_id(sealed)}.parquet",
     )
@@ -118,13 +119,13 @@ def build(segments: StoredSegments, group: Group, folder: Path, local: Path) -> 
 
 
 def take_in(txn: Transaction, made: CompactResult) -> bool:
-    """Whether the segment waits for a manifest now: not when what it was made of has changed."""
+    """Register a compacted segment for the next manifest; return False if its sources changed."""
     group, sealed = made.group, made.sealed
     found = txn.one(SQL.is_stream, (group.stream,))
     if found is None or found[1] != group.incarnation:
         return False
     kept = {row[0] for row in txn.all(SQL.compactable, (group.stream,))}
-    if not kept.issuperset(each.segment_id for each in group.segments):
+    if not kept.issuperset(segment.segment_id for segment in group.segments):
         return False
     if txn.one(SQL.swaps, (group.stream,)) is not None:
         return _is_the_same(txn, made)
@@ -145,6 +146,6 @@ def take_in(txn: Transaction, made: CompactResult) -> bool:
 
 
 def _is_the_same(txn: Transaction, made: CompactResult) -> bool:
-    """Whether this very segment waits already. Others have to wait for their turn."""
+    """Return True if this very segment is already registered."""
     rows = txn.all(SQL.swaps, (made.group.stream,))
     return made.segment_id in {row[0] for row in rows}

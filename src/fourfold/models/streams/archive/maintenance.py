@@ -1,8 +1,8 @@
-"""What is done to segments once they are published: they are indexed, and compacted.
+"""Maintenance of published segments: indexing and compaction.
 
-Every object that is made here is written down before it is uploaded, and named by a row in the
-transaction after it; so whatever a crash leaves is known, and retired when the archive is opened
-again. Streams are worked on one after the other, and one that fails keeps no other waiting.
+Every object is recorded before it is uploaded, and referred to by a row in the transaction after
+it; so objects left by a crash are known, and retired when the archive is opened again. Streams are
+processed one after the other, and a failing one does not stop the others.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Publish = Callable[[str], None]
 Stop = Callable[[], bool]
 Lock = Callable[[str], AbstractContextManager[object]]
 MADE = "made"
-"""The folder of files that are being made, below that of the archive."""
+"""Folder of files in progress, below that of the archive."""
 
 
 def _never() -> bool:
@@ -40,14 +40,14 @@ def _never() -> bool:
 
 @dataclass(slots=True)
 class MaintenanceResult:
-    """What one look at all streams did for their indexes, or their segments."""
+    """Result of indexing or compacting all streams."""
 
     runs: int = 0
-    """New runs, those of merges among them."""
+    """New runs, including merged ones."""
     segments: int = 0
-    """Segments that were indexed, or that were compacted."""
+    """Segments that were indexed or compacted."""
     compacted: int = 0
-    """Segments that they became."""
+    """Number of segments after compaction."""
     streams: set[str] = field(default_factory=set)
     failures: dict[str, FourfoldError] = field(default_factory=dict)
 
@@ -78,16 +78,18 @@ class SegmentMaintenance:
         self._clock = clock
         self._lock = lock
         self.publish = publish
-        """Publishes what there is to tell of a stream."""
+        """Publishes a changed manifest of a stream."""
         self.naming = threading.Lock()
-        """Held from an upload until a row names its object, and while objects are deleted."""
+        """Held from an upload until a row refers to its object, and while objects are deleted."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     # Indexes
 
     def index(self, *, everything: bool = True, stop: Stop = _never) -> MaintenanceResult:
-        """Index the segments that no run covers, and merge runs. Without `everything`, only streams
-        with enough of them for a whole run. It ends early when `stop` says so.
+        """Index segments without a run, and merge runs.
+
+        Without `everything`, only streams with enough segments for a whole run. Returns early if
+        `stop` returns True.
         """
         done = MaintenanceResult()
         policy = self._policy
@@ -120,7 +122,7 @@ class SegmentMaintenance:
         self.publish(stream)
 
     def merge(self, done: MaintenanceResult, stream: str, incarnation: str) -> None:
-        """Merge runs of a stream until none are left that should be."""
+        """Merge runs of a stream until no merge is due."""
         while True:
             with self._database.read() as snapshot:
                 task = builder.next_merge(snapshot, stream, incarnation, self._policy)
@@ -132,7 +134,7 @@ class SegmentMaintenance:
             done.streams.add(stream)
 
     def adopt_run(self, built: Built) -> bool:
-        """Upload a run and let it count, with the next manifest; whether it does."""
+        """Upload a run and register it for the next manifest; return False if it is outdated."""
         now = self._clock()
 
         def take_in(txn: Transaction) -> bool:
@@ -148,7 +150,7 @@ class SegmentMaintenance:
         )
 
     def declare(self, stream: str, name: str) -> None:
-        """Index a field of the JSON messages of a stream from now on, and all that it has."""
+        """Index a field of the JSON messages of a stream, including existing messages."""
         fields.check_field(name)
 
         def work(txn: Transaction) -> None:
@@ -156,7 +158,9 @@ class SegmentMaintenance:
             if found is None:
                 raise NotFound(f"there is no stream {stream!r}")
             if not found[3].startswith("application/json"):
-                raise InvalidInput(f"the stream {stream!r} holds {found[3]}, which has no fields")
+                raise InvalidInput(
+                    f"the stream {stream!r} must hold JSON to index a field, got {found[3]}"
+                )
             catalog.declare(txn, stream, name, self._clock())
 
         self._database.transact(work)
@@ -164,7 +168,7 @@ class SegmentMaintenance:
     # Segments
 
     def compact(self, *, stop: Stop = _never) -> MaintenanceResult:
-        """Make large segments of small ones. It ends early when `stop` says so."""
+        """Compact small segments into larger ones. Returns early if `stop` returns True."""
         done = MaintenanceResult()
         with self._database.read(deadline_s=float("inf")) as snapshot:
             found = list(compaction.due(snapshot, self._policy))
@@ -183,9 +187,7 @@ class SegmentMaintenance:
         return done
 
     def adopt_segment(self, made: CompactResult) -> bool:
-        """Upload a compacted segment and let it take its place, with the next manifest; whether it
-        does.
-        """
+        """Upload a compacted segment and register it for the next manifest; False if outdated."""
         key = manifest.key_of(made.segment_id)
         return self._adopt(
             key,

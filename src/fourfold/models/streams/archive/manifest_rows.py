@@ -1,11 +1,11 @@
-"""What follows in the database from a manifest that is in the object store.
+"""Apply a published manifest to the database.
 
-    compacted segments take their places ──> the log lets go, slice by slice ──> the manifest
+    replace compacted segments ──> trim the log, slice by slice ──> record the manifest
 
-Each step is a transaction of bounded size, so that appends take turns with them, and after each of
-them every invariant holds: `uploaded_through` moves on with the records that leave the log, and may
-for a while lie within a segment. Until the last step the token of the manifest is kept. A node that
-is killed in between finds it, and does the rest.
+Each step is a transaction of bounded size, so that appends can run in between, and all invariants
+hold after each: `uploaded_through` advances with the trimmed records, and may be within a segment
+for a while. The token of the manifest is stored until the last step. A node that is killed in
+between finds it, and finishes the work.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def record(
     trim_rows: int,
     pace: Throttle = NO_THROTTLE,
 ) -> PublishResult:
-    """Everything that follows from a manifest that is up."""
+    """Apply everything that follows from a published manifest."""
     manifest = known.manifest
     added = 0
     while True:
@@ -60,10 +60,10 @@ def record(
 def _step(
     txn: Transaction, known: KnownRows, etags: dict[int, str], now: int, trim_rows: int
 ) -> _Slice:
-    """The work of one transaction; mostly there is only one."""
+    """Do the work of one transaction; usually there is only one."""
     manifest = known.manifest
     _swap_all(txn, manifest.name, manifest, now)
-    done = _let_go(txn, manifest, etags, now, trim_rows)
+    done = _trim(txn, manifest, etags, now, trim_rows)
     if done.last:
         _finish(txn, manifest.name, known, now)
     return done
@@ -75,7 +75,7 @@ class _Slice(NamedTuple):
 
 
 def _of(txn: Transaction, stream: str, manifest: Manifest) -> tuple[Any, ...] | None:
-    """The row of the stream that a manifest tells of."""
+    """Return the row of the stream that a manifest describes."""
     row = txn.one(SQL.published_row, (stream,))
     if row is None or manifest.deleted or row[1] != manifest.incarnation:
         return None
@@ -83,16 +83,16 @@ def _of(txn: Transaction, stream: str, manifest: Manifest) -> tuple[Any, ...] | 
 
 
 def _swap_all(txn: Transaction, stream: str, manifest: Manifest, now: int) -> None:
-    """Compacted segments that the manifest speaks of are the segments now."""
+    """Replace segments by the compacted ones that the manifest lists."""
     if _of(txn, stream, manifest) is None:
         return
-    told = set(manifest.segments.sha256)
+    digests = set(manifest.segments.sha256)
     for row in txn.all(SQL.swaps, (stream,)):
         swap = Swap._make(row)
-        if swap.digest in told:
+        if swap.digest in digests:
             _swap(txn, stream, swap, now)
         elif not _fits(txn, stream, swap):
-            # Retention gave up what it was compacted from, or a part of that.
+            # Retention removed its sources, or a part of them.
             key = f"streams/{swap.segment_id.replace('/', '/segments/')}.parquet"
             txn.execute(SQL.retire_object, (key, stream, swap.size_bytes, now))
             txn.execute(SQL.drop_swap, (swap.segment_id,))
@@ -136,10 +136,10 @@ def _swap(txn: Transaction, stream: str, swap: Swap, now: int) -> None:
     txn.execute(SQL.renumber_indexes, (stream,))
 
 
-def _let_go(
+def _trim(
     txn: Transaction, manifest: Manifest, etags: dict[int, str], now: int, trim_rows: int
 ) -> _Slice:
-    """The next records that the manifest covers leave the log; whether there are no more."""
+    """Trim the next records that the manifest covers; return True if there are no more."""
     stream = manifest.name
     row = _of(txn, stream, manifest)
     if row is None or row[18] >= manifest.uploaded_through:
@@ -147,7 +147,7 @@ def _let_go(
     sid, count, through = row[0], row[19], manifest.uploaded_through
     reached, rows, size = slices.next_slice(txn, sid, through, trim_rows)
     if reached is None:
-        # Retention gave the rest up already.
+        # Retention has already removed the rest.
         reached = through
     slices.drop_below(txn, sid, reached + 1)
     starts, ends, at = manifest.segments.start_offset, manifest.segments.end_offset, count
@@ -159,7 +159,7 @@ def _let_go(
 
 
 def _settings(manifest: Manifest) -> tuple[Any, ...]:
-    """What can be changed of a stream. Where it has a time to live its end moves with every use."""
+    """Return the changeable settings of a stream; with a TTL, its expiry moves with every use."""
     fixed_end = manifest.ttl_seconds is None and manifest.expires_at_ms
     kept = (manifest.retention_seconds, manifest.retention_bytes)
     return (manifest.ttl_seconds, fixed_end, *kept)
@@ -174,16 +174,18 @@ def _finish(txn: Transaction, stream: str, known: KnownRows, now: int) -> None:
         txn.execute(SQL.drop_companions, (stream, 0, manifest.first_segment - 1))
         txn.execute(SQL.retire_segments, (stream, manifest.first_segment, now))
         txn.execute(SQL.drop_retired, (stream, manifest.first_segment))
-        catalog.recorded(txn, manifest, now)
-        manifest_rules.recorded(txn, manifest)
-        told = (manifest.closed, manifest.hidden, manifest.first_offset)
+        catalog.record_published(txn, manifest, now)
+        manifest_rules.record_published(txn, manifest)
+        published = (manifest.closed, manifest.hidden, manifest.first_offset)
         closed = bool(row[6]) and manifest.uploaded_through == row[16] - 1
-        more = told != (closed, bool(row[12] & 1), first)
+        more = published != (closed, bool(row[12] & 1), first)
         more = more or _settings(manifest) != (row[10], row[10] is None and row[11], *row[13:15])
-        more = more or catalog.is_untold(txn, manifest) or manifest_rules.is_untold(txn, manifest)
+        more = (
+            more or catalog.has_changed(txn, manifest) or manifest_rules.has_changed(txn, manifest)
+        )
         more = more or txn.one(SQL.swaps, (stream,)) is not None
     else:
-        # Another stream has the name, or none; the manifest has to tell that.
+        # Another stream has the name, or none; the manifest must record that.
         gone = txn.one(SQL.published_row, (stream,)) is None
         more = not gone or not manifest.deleted
     if manifest.deleted or row is not None:

@@ -1,7 +1,7 @@
-"""The rules of a stream as its manifest tells of them: its registry of schemas, and its profile.
+"""The rules of a stream in its manifest: its schema registry and its profile.
 
-A node that is built from manifests asks of records what the node asked that published them. What is
-known of those who wait for changes is not told: it begins anew.
+A node that is restored from manifests enforces the same rules as the node that published them. The
+state of touch waiters is not included: it starts again.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from fourfold.models.streams.rules import SQL as RULES
 from fourfold.models.streams.schemas import registry as registries
 
 
-def told(snapshot: ReadTransaction, stream: str) -> dict[str, Any]:
-    """What a manifest says of the rules of a stream, as it is stored."""
+def manifest_fields(snapshot: ReadTransaction, stream: str) -> dict[str, Any]:
+    """Return the rules of a stream for its manifest, as stored."""
     return {
         "schema_json": snapshot.value(RULES.schema, (stream,)),
         "profile_json": snapshot.value(RULES.profile, (stream,)),
     }
 
 
-def recorded(txn: Transaction, manifest: Manifest) -> None:
-    """How much of the registry the manifest that is up tells."""
+def record_published(txn: Transaction, manifest: Manifest) -> None:
+    """Record which version of the registry the published manifest contains."""
     size = len((manifest.schema_json or "").encode())
     txn.execute(SQL.uploaded_schema, (manifest.name, size))
 
 
-def is_untold(txn: Transaction, manifest: Manifest) -> bool:
-    """Whether the rules are others than a manifest speaks of."""
-    return told(txn, manifest.name) != {
+def has_changed(txn: Transaction, manifest: Manifest) -> bool:
+    """Return True if the rules differ from those in the manifest."""
+    return manifest_fields(txn, manifest.name) != {
         "schema_json": manifest.schema_json,
         "profile_json": manifest.profile_json,
     }
@@ -44,11 +44,11 @@ def schema_version(manifest: Manifest) -> int | None:
 
 
 def restore(txn: Transaction, manifest: Manifest, end: int, now_ms: int) -> None:
-    """The rules of a stream that is built from its manifest, and goes on at `end`."""
+    """Restore the rules of a stream from its manifest; the stream continues at `end`."""
     text = manifest.schema_json
     if text is not None:
         size = len(text.encode())
-        # What was not published is gone: a version that began behind it begins where it ended.
+        # Unpublished records are lost: a version that started after `end` starts at `end`.
         text = registries.encoded(registries.decoded(text).ending_at(end)).decode()
         txn.execute(SQL.restore_schema, (manifest.name, text, now_ms, size))
     if manifest.profile_json is not None:
@@ -57,7 +57,7 @@ def restore(txn: Transaction, manifest: Manifest, end: int, now_ms: int) -> None
 
 
 def until(manifest: Manifest, offset: int) -> str | None:
-    """The registry as it was when a stream ended at an offset."""
+    """Return the registry as of an offset."""
     if manifest.schema_json is None:
         return None
     return registries.encoded(registries.decoded(manifest.schema_json).until(offset)).decode()

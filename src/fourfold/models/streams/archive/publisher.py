@@ -1,13 +1,12 @@
-"""Publishing: the sealed segments of a stream go to the object store, then its manifest, and then
-the log lets go of them.
+"""Publish a stream: upload its sealed segments, replace its manifest, and trim the log.
 
-    upload, earliest first ──> intend ──> replace the manifest ──> one transaction
+    upload, oldest first ──> intend ──> replace the manifest ──> one transaction
 
 The manifest is the commit point. It is replaced only if it is the version that this node wrote, so
-of two nodes that believe they own a stream one publishes; the other one gets PublisherFenced. The
-transaction marks the segments uploaded, records the manifest, moves `uploaded_through` on, and
-deletes the records that are covered from the log. What was intended is written down before, so that
-a node that does not learn of its success knows its manifest again.
+of two nodes that act as the owner of a stream one publishes; the other gets PublisherFenced. The
+transaction marks the segments as uploaded, records the manifest, advances `uploaded_through`, and
+trims the covered records from the log. The intent is recorded first, so that a node whose response
+was lost recognizes its manifest.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from fourfold.errors import (
 )
 from fourfold.kernel import Database, ReadTransaction, Transaction, failpoints
 from fourfold.models.streams.archive import manifest_rules
-from fourfold.models.streams.archive.indexes.catalog import told as runs_told
+from fourfold.models.streams.archive.indexes.catalog import manifest_fields as index_fields
 from fourfold.models.streams.archive.manifest_rows import KnownRows, record
 from fourfold.models.streams.archive.records import (
     SQL,
@@ -58,11 +57,11 @@ from fourfold.objects import Object, ObjectStore
 
 
 class LocalSegmentLost(Exception):
-    """The file of a segment that is not published is missing or damaged; it is sealed again."""
+    """The file of an unpublished segment is missing or damaged; it is sealed again."""
 
 
 class _Plan(NamedTuple):
-    """What is known before anything is uploaded."""
+    """Facts that are known before anything is uploaded."""
 
     row: tuple[Any, ...] | None
     missing: tuple[Segment, ...]
@@ -72,7 +71,7 @@ class _Plan(NamedTuple):
     token: str | None
     swaps: tuple[Swap, ...] = ()
     retired: frozenset[str] = frozenset()
-    """The keys of objects that this node had, and that are not deleted yet."""
+    """Keys of earlier objects of this node that are not deleted yet."""
 
 
 class Publisher:
@@ -100,14 +99,16 @@ class Publisher:
         self._retries = retries
 
     def publish(self, stream: str, pace: Throttle = NO_THROTTLE) -> PublishResult | None:
-        """Publish what is sealed of a stream, up to a bound; None when there was nothing to do."""
+        """Publish sealed segments of a stream, up to a bound; return None if there was nothing to
+        do.
+        """
         with pace.piece():
             plan = self._plan(stream)
         if plan.token is not None:
-            # The last time, nobody learned what became of the manifest.
-            found = self._look(stream)
+            # The outcome of the last manifest replacement is unknown.
+            found = self._fetch(stream)
             if found is not None and manifest_format.token_of(found.data) == plan.token:
-                settled = self._settle(stream, plan, found, pace)
+                settled = self._record_lost_response(stream, plan, found, pace)
                 if settled is not None:
                     return settled
                 plan = plan._replace(version=found.info.version)
@@ -117,7 +118,7 @@ class Publisher:
         etags, failure = self._upload_all(plan.missing, pace)
         if failure is not None and not etags:
             raise failure
-        # The earliest that is missing is never bypassed: those before it can be published.
+        # The oldest missing segment is never skipped: those before it can be published.
         plan = plan._replace(missing=plan.missing[: len(etags)])
         token = plan.token or uuid.uuid4().hex
         with pace.piece():
@@ -144,10 +145,10 @@ class Publisher:
             missing = tuple(_bounded(snapshot, stream)) if row is not None else ()
             meta = meta_of(snapshot.one(SQL.meta, (stream,)))
             known = snapshot.one(SQL.manifest, (stream,))
-            swaps = tuple(Swap._make(each) for each in snapshot.all(SQL.swaps, (stream,)))
-            retired = frozenset(each[0] for each in snapshot.all(SQL.retired_keys, (stream,)))
+            swaps = tuple(Swap._make(entry) for entry in snapshot.all(SQL.swaps, (stream,)))
+            retired = frozenset(entry[0] for entry in snapshot.all(SQL.retired_keys, (stream,)))
         if known is None:
-            # Nobody has looked for new streams since this one was made.
+            # The stream is newer than the last scan for new streams.
             self._database.transact(lambda txn: txn.execute(SQL.note_stream, (stream,)))
             known = (1, 0, None, None)
         _, generation, version, token = known
@@ -166,14 +167,14 @@ class Publisher:
             if plan.row is None:
                 number = snapshot.value(STREAMS.past_incarnation_of, (stream,)) or 0
                 return Manifest(incarnation="", deleted=True, incarnation_number=number, **shared)
-            return Manifest(deleted=False, **shared, **_told(snapshot, stream, plan))
+            return Manifest(deleted=False, **shared, **_build_manifest(snapshot, stream, plan))
 
     # Segments
 
     def _upload_all(
         self, missing: tuple[Segment, ...], pace: Throttle
     ) -> tuple[dict[int, str], FourfoldError | None]:
-        """The versions of those that are up, in order, and why it was not all of them."""
+        """Upload segments; return the versions in order, and the error that stopped it, if any."""
         etags: dict[int, str] = {}
         for segment in missing:
             try:
@@ -183,7 +184,7 @@ class Publisher:
         return etags, None
 
     def _upload(self, segment: Segment, pace: Throttle) -> str:
-        """Bring a segment to the object store, if it is not there; its version there."""
+        """Upload a segment unless it exists; return its version."""
         if failpoints.armed:
             failpoints.hit("archive.upload.before")
         path = self._folder / segment.local_path
@@ -191,9 +192,9 @@ class Publisher:
         if not _is_whole(path, segment):
             found = self._retries.run(lambda: self._objects.head(key))
             if found is not None and self._retries.run(lambda: self._digest(key)) == segment.digest:
-                # It is up already, and its log may have begun to let go of its records.
+                # It is already uploaded, and trimming of its records may have begun.
                 return found.version
-            raise LocalSegmentLost(f"{path}: the file of a segment is missing or damaged")
+            raise LocalSegmentLost(f"{path}: segment file is missing or damaged")
         version = self.put_file(key, path, segment.size_bytes, segment.digest, pace)
         if failpoints.armed:
             failpoints.hit("archive.upload.after")
@@ -202,7 +203,7 @@ class Publisher:
     def put_file(
         self, key: str, path: Path, size: int, digest: str, pace: Throttle = NO_THROTTLE
     ) -> str:
-        """Bring a file to the object store, if it is not there; its version there."""
+        """Upload a file unless it exists; return its version."""
         return self._retries.run(lambda: self._put_file(key, path, size, digest, pace))
 
     def _put_file(self, key: str, path: Path, size: int, digest: str, pace: Throttle) -> str:
@@ -212,12 +213,12 @@ class Publisher:
         except AlreadyExists:
             found = self._objects.head(key)
             if found is None:
-                raise NotFound(f"object {key!r} was there, and is gone") from None
+                raise NotFound(f"object {key!r} disappeared during the upload") from None
             if found.size == size and self._digest(key) == digest:
-                # An earlier try was through, and its answer was lost.
+                # An earlier try succeeded, and its response was lost.
                 return found.version
-            # The name of an object says its content, so this one was cut short on its way. No
-            # manifest ever spoke of it.
+            # The name of an object contains its digest, so this one is truncated. No manifest ever
+            # referred to it.
             return self._objects.put(key, path.read_bytes(), if_version=found.version).version
 
     def _digest(self, key: str) -> str:
@@ -228,7 +229,7 @@ class Publisher:
 
     # The manifest
 
-    def _look(self, stream: str) -> Object | None:
+    def _fetch(self, stream: str) -> Object | None:
         key = manifest_key(stream)
 
         def get() -> Object | None:
@@ -240,7 +241,7 @@ class Publisher:
         return self._retries.run(get)
 
     def _replace(self, stream: str, plan: _Plan, manifest: Manifest) -> KnownRows:
-        """Put the manifest in the place of the one that this node wrote before."""
+        """Replace the manifest that this node wrote before."""
         key, data = manifest_key(stream), encode(manifest)
         version = plan.version
 
@@ -263,47 +264,48 @@ class Publisher:
         try:
             return self._retries.run(put)
         except (PreconditionFailed, NotFound) as error:
-            raise _fenced(stream, "its manifest changed under this node") from error
+            raise _fenced(stream, "the manifest changed during the replacement") from error
 
     def _version_to_replace(
         self, stream: str, plan: _Plan, manifest: Manifest, found: Object
     ) -> str:
-        """The version of a manifest that is in the way, if it may be replaced; PublisherFenced
-        when another node wrote it.
+        """Return the version of a conflicting manifest if it may be replaced.
+
+        Raises PublisherFenced if another node wrote it.
         """
         own = manifest_format.token_of(found.data) == manifest.token
         try:
             other = decode(found.data, found.info.key)
         except CorruptData:
             if own:
-                # This very manifest, cut short.
+                # This very manifest, truncated.
                 return found.info.version
             raise
         if other.deleted:
             # The name is free.
             return found.info.version
-        # An earlier try that came through late; or the object store went back to an earlier
-        # manifest of this node.
+        # An earlier try that arrived late, or the object store returned to an older manifest of
+        # this node.
         mine = own or (other.publisher == self._name and other.generation < plan.generation)
         if mine and (plan.row is None or _continues(other, plan)):
             return found.info.version
         raise _fenced(stream, f"generation {other.generation} was written by {other.publisher!r}")
 
-    def _settle(
+    def _record_lost_response(
         self, stream: str, plan: _Plan, found: Object, pace: Throttle
     ) -> PublishResult | None:
-        """Record a manifest of this node whose upload was not recorded; None when it is damaged
-        and has to be written again.
+        """Record a manifest of this node whose upload was not recorded.
+
+        Returns None if it is damaged and must be written again.
         """
         try:
             manifest = decode(found.data, found.info.key)
         except CorruptData:
             return None
-        # Of a stream that had the name before it tells nothing about this one, which takes its
-        # place with the next manifest.
+        # The manifest of an earlier stream with this name; the next manifest replaces it.
         same = plan.row is not None and manifest.incarnation == plan.row[1]
         if same and not _continues(manifest, plan):
-            raise _fenced(stream, "its manifest speaks of other segments than this node has")
+            raise _fenced(stream, "the manifest lists other segments than this node")
         known = KnownRows(manifest, found.info.version, len(found.data))
         return self._record(stream, plan, known, {}, pace)
 
@@ -329,9 +331,10 @@ class Publisher:
         return done
 
     def _forget(self, stream: str) -> None:
-        """A stream that is gone, and was never published. Segments of it may have been uploaded all
-        the same, by a node that did not come to its manifest: no manifest will ever leave them out,
-        so their time of grace begins here.
+        """Retire the objects of a deleted stream that was never published.
+
+        A node may have uploaded segments without reaching the manifest; no manifest will ever drop
+        them, so their grace period starts here.
         """
 
         def work(txn: Transaction) -> None:
@@ -343,7 +346,7 @@ class Publisher:
 
 
 def _bounded(snapshot: ReadTransaction, stream: str) -> Iterator[Segment]:
-    """Segments to upload: the earliest, and as many as one transaction can well let go of."""
+    """Return the oldest segments to upload, as many as one transaction can trim."""
     rows = 0
     for row in snapshot.rows(SQL.missing_segments, (stream, limits.ARCHIVE_STREAMS_PER_ROUND)):
         segment = Segment._make(row)
@@ -353,8 +356,8 @@ def _bounded(snapshot: ReadTransaction, stream: str) -> Iterator[Segment]:
             return
 
 
-def _told(snapshot: ReadTransaction, stream: str, plan: _Plan) -> dict[str, Any]:
-    """What the manifest says of a stream, once the missing segments are up."""
+def _build_manifest(snapshot: ReadTransaction, stream: str, plan: _Plan) -> dict[str, Any]:
+    """Return the manifest of a stream after the missing segments are uploaded."""
     assert plan.row is not None
     (
         sid,
@@ -399,7 +402,7 @@ def _told(snapshot: ReadTransaction, stream: str, plan: _Plan) -> dict[str, Any]
         "content_type": content_type,
         "profile": profile,
         "stream_seq": stream_seq,
-        # A stream whose end is not published may have to go on where the published part ends.
+        # A stream whose end is not published may have to continue at the published end.
         "closed": bool(closed) and through == next_offset - 1,
         "closed_by": None if closed_id is None else (closed_id, closed_epoch, closed_number),
         "ttl_seconds": ttl_seconds,
@@ -414,20 +417,21 @@ def _told(snapshot: ReadTransaction, stream: str, plan: _Plan) -> dict[str, Any]
         "logical_size_bytes": _size_through(snapshot, sid, through),
         "first_segment": sum(1 for end in meta.ends if end < first_offset),
         "segments": meta.columns(),
-        **manifest_rules.told(snapshot, stream),
-        **runs_told(snapshot, stream, first_offset),
+        **manifest_rules.manifest_fields(snapshot, stream),
+        **index_fields(snapshot, stream, first_offset),
     }
 
 
 def _size_through(snapshot: ReadTransaction, sid: int, through: int) -> int:
-    """The bytes of a stream up to an offset, those included that were given up."""
+    """Return the bytes of a stream up to an offset, including removed records."""
     size, behind = snapshot.one(SQL.size_and_behind, (sid, through)) or (0, 0)
     return int(size) - int(behind)
 
 
 def _continues(manifest: Manifest, plan: _Plan) -> bool:
-    """Whether the segments of a manifest are all of this node: those that it has, has compacted, or
-    had before it compacted them.
+    """Return True if all segments of a manifest belong to this node.
+
+    These are segments that it has, has compacted, or had before it compacted them.
     """
     assert plan.row is not None
     known = {*plan.meta.digests, *(swap.digest for swap in plan.swaps)}

@@ -1,4 +1,4 @@
-"""What the archive of the streams is told, keeps and gives back."""
+"""Records of the stream archive: policy, segments, results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fourfold.kernel import load_queries
 
 SQL = load_queries("fourfold.models.streams.archive")
 NS = 1_000_000
-"""Nanoseconds of a millisecond."""
+"""Nanoseconds per millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Policy:
     concurrency: int = limits.ARCHIVE_CONCURRENCY
     trim_rows: int = limits.ARCHIVE_TRIM_ROWS
     index: bool = False
-    """Whether the rounds in the background index what is published, and compact it."""
+    """True if the background rounds also index and compact."""
     compact: bool = False
     index_span: int = limits.INDEX_SPAN
     index_fanout: int = limits.INDEX_FANOUT
@@ -62,7 +62,7 @@ class Segment(NamedTuple):
 
 
 class Swap(NamedTuple):
-    """A compacted segment that takes the place of those between its offsets."""
+    """A compacted segment that replaces those between its offsets."""
 
     segment_id: str
     start_offset: int
@@ -78,7 +78,7 @@ class Meta(NamedTuple):
     """The arrays of a stream's segments."""
 
     ends: tuple[int, ...] = ()
-    """The last offset of each."""
+    """Last offset of each segment."""
     groups: tuple[int, ...] = ()
     last_ms: tuple[int, ...] = ()
     starts: tuple[int, ...] = ()
@@ -90,8 +90,9 @@ class Meta(NamedTuple):
         return Meta._make(column[:count] for column in self)
 
     def swapped(self, swaps: Sequence[Swap]) -> Meta:
-        """The arrays with compacted segments in the place of those that they came from; one that
-        does not fit what is there any more is left out.
+        """Return the arrays with compacted segments in place of their sources.
+
+        A segment that does not fit any more is skipped.
         """
         meta = self
         for swap in swaps:
@@ -128,7 +129,7 @@ class Meta(NamedTuple):
         )
 
     def packed(self) -> tuple[bytes, ...]:
-        """The arrays as they are stored, in the order of their columns."""
+        """Return the arrays as they are stored, in the order of their columns."""
         return (
             _integers("Q", [end + 1 for end in self.ends]),
             _integers("I", self.groups),
@@ -154,7 +155,7 @@ def meta_of_manifest(manifest: Manifest) -> Meta:
 
 
 def meta_of(row: Sequence[Any] | None) -> Meta:
-    """The arrays of a row of `stream_segment_meta`; empty ones when there is none."""
+    """Return the arrays of a row of `stream_segment_meta`; empty ones for None."""
     if row is None:
         return Meta()
     ends, groups, last_ns, starts, sizes, payloads, digests = row[1:]
@@ -178,24 +179,24 @@ def _unpacked(code: str, data: bytes) -> tuple[int, ...]:
 
 
 class PublishResult(NamedTuple):
-    """What one publication of a stream did."""
+    """Result of publishing a stream."""
 
     stream: str
     generation: int
     uploaded_through: int
     segments: int
-    """How many segments were added."""
+    """Number of segments added."""
 
 
 @dataclass(slots=True)
 class Round:
-    """What one look at all streams did."""
+    """Result of one round over all streams."""
 
     sealed: int = 0
     published: list[PublishResult] = field(default_factory=list)
     failures: dict[str, FourfoldError] = field(default_factory=dict)
     waiting: int = 0
-    """Streams that failed before and are left alone for a while."""
+    """Number of failed streams in backoff."""
 
     @property
     def idle(self) -> bool:
@@ -203,7 +204,7 @@ class Round:
 
 
 class PublishStatus(NamedTuple):
-    """How far all streams are."""
+    """Publish status of all streams."""
 
     streams: int
     unsealed_records: int
@@ -213,7 +214,7 @@ class PublishStatus(NamedTuple):
 
 
 class RetiredSegment(NamedTuple):
-    """An object that no manifest speaks of any more."""
+    """An object that no manifest refers to any more."""
 
     key: str
     stream: str

@@ -1,11 +1,11 @@
-"""Sealing: pending records of a stream become a segment file, which then takes their place.
+"""Seal pending records of a stream into a segment file.
 
-    claim ──> read a snapshot, write the file, bring it to disk, name it ──> one transaction
+    claim ──> read, write the file, sync it, rename it ──> one transaction
 
-The transaction adds the segment, appends to the arrays, moves `sealed_through` on, takes the
-records out of the counters of what is pending, and gives the claim back. The records stay in the
-log until the segment is published. A crash at any point leaves a file that nothing speaks of, or a
-claim that nobody holds; both are cleared when the archive is opened again.
+The transaction adds the segment, appends to the arrays, advances `sealed_through`, subtracts the
+records from the pending counters, and releases the claim. The records stay in the log until the
+segment is published. A crash leaves at most an unreferenced file, or a claim without a holder; both
+are cleaned up when the archive is opened again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fourfold.models.streams.archive.throttle import NO_THROTTLE, Throttle
 
 
 class Sealable(NamedTuple):
-    """What there is to seal of a stream."""
+    """The pending records of a stream."""
 
     sid: int
     incarnation: str
@@ -44,9 +44,7 @@ def seal(
     now_ms: int,
     pace: Throttle = NO_THROTTLE,
 ) -> SealedSegment | None:
-    """Seal the next segment of a stream; None when there was nothing to seal, or its stream is
-    gone.
-    """
+    """Seal the next segment of a stream; return None if there is nothing to seal."""
     claimed = pace.transact(database, lambda txn: _claim(txn, name))
     if claimed is None:
         return None
@@ -79,10 +77,10 @@ def build(
     durable: bool = True,
     pace: Throttle = NO_THROTTLE,
 ) -> tuple[SealedSegment, Path] | None:
-    """The file of the next segment of a stream, whole and on disk; None when there are no records
-    for it. Nothing speaks of it until `commit`: this may run anywhere, in many processes. Who makes
-    many files at once may bring them to disk together, before they are committed, instead of having
-    each `durable`.
+    """Write the next segment file of a stream; return None if there are no records.
+
+    Nothing refers to it until `commit`: this may run anywhere, in many processes. With
+    `durable=False` the caller syncs many files together before they are committed.
     """
     pending = max(1, found.next_offset - found.start)
     average = found.pending_bytes // pending
@@ -93,7 +91,7 @@ def build(
         return None
     return write_batches(
         chain((first,), batches),
-        # Of its own: of two that seal the same records, none may take the file of the other.
+        # A separate file: two processes that seal the same records must not share one.
         folder / f".{uuid.uuid4().hex}.partial",
         lambda sealed: folder / local_path(name, found, sealed),
         durable=durable,
@@ -113,7 +111,7 @@ def _claim(txn: Transaction, name: str) -> Sealable | None:
 
 
 def local_path(name: str, found: Sealable, sealed: SealedSegment) -> str:
-    """Where the file of a segment lies, below the folder of local segments."""
+    """Return the path of a segment file, relative to the folder of local segments."""
     start = sealed.start_offset
     return manifest.segment_id(name, found.incarnation, start, sealed.digest) + ".parquet"
 
@@ -121,7 +119,7 @@ def local_path(name: str, found: Sealable, sealed: SealedSegment) -> str:
 def commit(
     txn: Transaction, name: str, claimed: Sealable, sealed: SealedSegment, now_ms: int
 ) -> bool:
-    """Whether the segment was taken in: not when its stream is gone, or all of it was given up."""
+    """Add a segment; return False if its stream is gone or all its records were removed."""
     row = txn.one(SQL.sealable, (name,))
     if row is None:
         return False
@@ -131,7 +129,7 @@ def commit(
         return False
     rows, size = sealed.rows, sealed.payload_bytes
     if now.start != sealed.start_offset:
-        # Retention gave some of them up meanwhile; those are not pending any more.
+        # Retention removed some of them meanwhile; those are not pending any more.
         rows, size = txn.one(
             SQL.held_between, (now.sid, sealed.start_offset, sealed.end_offset)
         ) or (0, 0)
@@ -167,8 +165,9 @@ def commit(
 
 
 def unseal(database: Database, name: str) -> None:
-    """Take back the segments of a stream that are not published: a file of theirs is lost, and
-    their records are still in the log.
+    """Remove unpublished segments of a stream after a file was lost.
+
+    Their records are still in the log.
     """
 
     def work(txn: Transaction) -> None:
@@ -176,7 +175,7 @@ def unseal(database: Database, name: str) -> None:
         if count is None:
             return
         txn.execute(SQL.drop_unpublished, (name,))
-        # One that has begun to leave the log stays: its object is up.
+        # A segment that is being trimmed stays: its object is uploaded.
         count = max(count, txn.value(SQL.last_segment, (name,)) or 0)
         meta = meta_of(txn.one(SQL.meta, (name,))).first(count)
         if count:

@@ -1,4 +1,4 @@
-"""How far one stream is sealed and published, as its details show it."""
+"""Archive status of one stream, as its details show it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fourfold.models.streams.archive.records import SQL
 
 
 class Requests(NamedTuple):
-    """Requests to the object store, of one kind, as this node counted them."""
+    """Object store requests of one kind, as counted by this node."""
 
     artifact: str
     op: str
@@ -21,7 +21,7 @@ class Requests(NamedTuple):
 
 
 class ArchiveStatus(NamedTuple):
-    """What of a stream is in segments, and what of those is published."""
+    """How much of a stream is in segments, and published."""
 
     sealed_through: int
     uploaded_through: int
@@ -34,13 +34,13 @@ class ArchiveStatus(NamedTuple):
     requests: tuple[Requests, ...]
     indexes: tuple[IndexStatus, ...]
     swaps: int
-    """Compacted segments that wait for a manifest."""
+    """Number of compacted segments that wait for a manifest."""
 
 
 def archived(snapshot: ReadTransaction, name: str) -> ArchiveStatus:
     row = snapshot.one(SQL.status_of, (name,)) or (-1, -1, 0, 0, 0, 0, None, None)
     counts = snapshot.all(SQL.request_counts, (manifest.name_hash(name),))
-    requests = tuple(Requests._make(each) for each in counts)
+    requests = tuple(Requests._make(count) for count in counts)
     indexes = tuple(map(IndexStatus._make, snapshot.all(INDEXES.standing, (name,))))
     swaps = len(snapshot.all(SQL.swaps, (name,)))
     return ArchiveStatus._make((*row, requests, indexes, swaps))

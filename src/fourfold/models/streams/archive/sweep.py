@@ -1,8 +1,8 @@
-"""Deleting objects that no manifest speaks of any more.
+"""Delete objects that no manifest refers to any more.
 
-An object is retired when the manifest that leaves it out is up: its segment was given up by
-retention, or compacted, its run was merged, or its stream was deleted. Readers may have looked at
-the manifest before, so it is deleted only after a time of grace.
+An object is retired when a manifest without it is published: its segment was removed by retention
+or compacted, its run was merged, or its stream was deleted. A reader may still use an older
+manifest, so the object is deleted after a grace period.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fourfold.objects import ObjectStore
 def collect(
     database: Database, objects: ObjectStore, cache: DiskCache, before_ms: int, *, dry_run: bool
 ) -> list[RetiredSegment]:
-    """Delete what was retired before a time; what it was, or would be."""
+    """Delete objects retired before a time; return them, also with `dry_run`."""
     collected: list[RetiredSegment] = []
     while True:
         limit = -1 if dry_run else limits.ARCHIVE_COLLECT_OBJECTS
@@ -28,30 +28,28 @@ def collect(
         collected += found
         if dry_run or not found:
             return collected
-        objects.delete_many([each.key for each in found])
+        objects.delete_many([entry.key for entry in found])
         if failpoints.armed:
             failpoints.hit("archive.collect.deleted")
-        for each in found:
-            cache.drop(segment_of(each.key))
+        for entry in found:
+            cache.drop(segment_of(entry.key))
         database.transact(lambda txn: _forget(txn, found))  # noqa: B023
 
 
 def _forget(txn: Transaction, found: list[RetiredSegment]) -> None:
-    keys = [(each.key,) for each in found]
+    keys = [(row.key,) for row in found]
     txn.execute_many(SQL.forget_object, keys)
     txn.execute_many(INDEXES.forget_run, keys)
 
 
 def give_up(txn: Transaction, key: str, stream: str, size: int, now_ms: int) -> None:
-    """An object that was to be uploaded is retired, unless something speaks of it: the same one may
-    have been made before.
-    """
+    """Retire an object that was to be uploaded, unless something refers to it."""
     txn.execute(SQL.object_is_named, (key,))
     if not txn.value(SQL.is_named, (key, segment_of(key))):
         txn.execute(SQL.retire_object, (key, stream, size, now_ms))
 
 
 def segment_of(key: str) -> str:
-    """What an object is called here: a segment, or a run of an index."""
+    """Return the local id of an object: a segment, or a run of an index."""
     folder, file = key.split("/")[1::2]
     return f"{folder}/{file.removesuffix('.parquet')}"

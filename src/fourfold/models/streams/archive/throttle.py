@@ -1,8 +1,7 @@
-"""Making room: the archive works beside appends, and must not take their time.
+"""Throttling of the archive, so that it does not slow down appends.
 
-In the background its work is cut into short pieces. One piece is under way at a time, and behind
-each comes a pause in proportion to it, while others write. Threads that do such work come last
-when the processor is given away.
+In the background its work is divided into short pieces. One piece runs at a time, followed by a
+pause in proportion to it while clients write. The threads that do this work have a low priority.
 """
 
 from __future__ import annotations
@@ -22,9 +21,10 @@ T = TypeVar("T")
 
 
 class Throttle:
-    """Short pieces of work with pauses behind them. `written` tells how often anybody wrote, and
-    `writing` whether somebody is about to. While something is `pressing`, for which writers have to
-    wait, no piece begins, for a while.
+    """Runs short pieces of work with pauses.
+
+    `written` returns the number of writes, and `writing` returns True if a write is imminent. While
+    something is `pressing`, on which writers wait, no piece starts for a while.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class Throttle:
         self._sleep = sleep
         self._lane = threading.Lock()
         self._others_write = False
-        """Whether anybody did during the last pause."""
+        """True if there was a write during the last pause."""
 
     @contextmanager
     def piece(self) -> Iterator[None]:
-        """One piece, once it is its turn. There are no pieces within a piece."""
+        """Run one piece when it is its turn; pieces do not nest."""
         with self._lane:
             began = self._clock()
             while self._pressing() and self._clock() - began < limits.BACKGROUND_PAUSE_MAX_S:
@@ -59,8 +59,10 @@ class Throttle:
                 self._rest(self._clock() - began)
 
     def each(self, items: Iterable[T]) -> Iterator[T]:
-        """To get each of these is a piece. What is done with it has a pause too, but keeps no
-        piece waiting: an object store may take its time.
+        """Iterate over items; fetching each is a piece.
+
+        Work on an item is followed by a pause, too, but blocks no other piece: an object store may
+        be slow.
         """
         waiting = iter(items)
         while True:
@@ -73,7 +75,7 @@ class Throttle:
             self._rest(self._clock() - began)
 
     def through(self, items: Iterable[T]) -> Iterator[T]:
-        """To get each of these, and whatever is done with it, is a piece."""
+        """Iterate over items; fetching each and the work on it is one piece."""
         waiting = iter(items)
         while True:
             with self.piece():
@@ -90,8 +92,10 @@ class Throttle:
         *,
         deadline_s: float | None = None,
     ) -> T:
-        """A transaction. While others write, one of them takes it along: a thread that comes last
-        would keep the turn for longer than the work takes, and sync the log once more.
+        """Run a transaction.
+
+        While clients write, one of them runs it in its group commit: a thread with low priority
+        would hold the writer for longer than the work takes, and sync the log once more.
         """
         patience = limits.ARCHIVE_PATIENCE_S if self._others_write else 0.0
         return database.transact(work, deadline_s=deadline_s, patience_s=patience)
@@ -101,7 +105,7 @@ class Throttle:
 
 
 class _NoThrottle(Throttle):
-    """Work that somebody waits for: as fast as it goes, side by side."""
+    """Unthrottled work, for a caller that waits for it."""
 
     def __init__(self) -> None:
         super().__init__(int, 0.0)

@@ -1,5 +1,6 @@
-"""The invariants of segments, arrays and manifests, and whether the object store has what they
-speak of. Each fault names its stream or its object.
+"""Verification of segments, arrays, manifests and their objects.
+
+Each problem names its stream or its object.
 """
 
 from __future__ import annotations
@@ -26,27 +27,27 @@ Progress = Callable[[str, int, int], None]
 
 
 def problems(snapshot: ReadTransaction) -> list[str]:
-    """What contradicts itself in the tables of the archive; empty when all is well."""
-    told = (
-        (SQL.broken_segments, "segments: {!r} overlaps, leaves a hole, or is out of order"),
-        (SQL.broken_meta, "stream_segment_meta: the arrays of {!r} do not fit its segments"),
-        (SQL.broken_marks, "streams: {!r} says that more is sealed than there are segments for"),
-        (SQL.broken_manifests, "manifests: that of {!r} is ahead of itself"),
-        (SQL.broken_swaps, "segment_swaps: {!r} cannot take the place of any segments"),
-        (SQL.broken_companions, "search_segment_companions: {!r} is of no segment, or no plan"),
-        (INDEXES.broken_indexes, "index_state: that of {!r} covers more than is published"),
-        (INDEXES.broken_runs, "index_runs: {!r} overlaps, or covers what its index does not"),
+    """Return the problems in the tables of the archive."""
+    checks = (
+        (SQL.broken_segments, "segments: {!r} overlaps, leaves a gap, or is out of order"),
+        (SQL.broken_meta, "stream_segment_meta: the arrays of {!r} do not match its segments"),
+        (SQL.broken_marks, "streams: {!r} has a sealed_through beyond its segments"),
+        (SQL.broken_manifests, "manifests: the counters of {!r} are inconsistent"),
+        (SQL.broken_swaps, "segment_swaps: {!r} cannot replace any segments"),
+        (SQL.broken_companions, "search_segment_companions: {!r} has no segment or no plan"),
+        (INDEXES.broken_indexes, "index_state: {!r} covers more than is published"),
+        (INDEXES.broken_runs, "index_runs: {!r} overlaps, or exceeds its index"),
     )
     found = [
         sentence.format(row[0])
-        for sql, sentence in told
+        for sql, sentence in checks
         for row in snapshot.all(sql, (_NAMED_MAX,))
     ]
     return found or list(_different(snapshot))
 
 
 def _different(snapshot: ReadTransaction) -> Iterator[str]:
-    """Arrays that say something else than the rows that they repeat."""
+    """Yield arrays that differ from the rows that they repeat."""
     for (name,) in snapshot.all(SQL.all_meta):
         meta = meta_of(snapshot.one(SQL.meta, (name,)))
         for row in snapshot.all(SQL.segment_rows, (name,)):
@@ -61,7 +62,7 @@ def _different(snapshot: ReadTransaction) -> Iterator[str]:
                 meta.digests[at],
             )
             if entry != row[1:]:
-                yield f"stream_segment_meta: entry {at} of {name!r} is not its segment"
+                yield f"stream_segment_meta: entry {at} of {name!r} does not match its segment"
 
 
 def object_problems(
@@ -72,11 +73,12 @@ def object_problems(
     retries: Retries | None = None,
     progress: Progress | None = None,
 ) -> Iterator[str]:
-    """What is wrong in the object store: manifests that are not those that this node wrote, and
-    objects that are missing, or, with `contents`, damaged.
+    """Yield the problems in the object store: foreign manifests, and missing objects.
+
+    With `contents`, also damaged objects.
     """
     again = retries or Retries()
-    # Nothing is cached: every byte is read from the objects themselves.
+    # No cache: every byte is read from the objects themselves.
     segments = open_segments(objects, DiskCache(Path(), 0), again)
     after = ""
     while rows := snapshot.all(SQL.every_manifest, (after, limits.ARCHIVE_STREAMS_PER_ROUND)):
@@ -96,7 +98,7 @@ def object_problems(
             meta = meta_of(snapshot.one(SQL.meta, (name,)))
             digests = tuple(manifest.segments.sha256)
             if digests != meta.digests[: len(digests)]:
-                yield f"manifest of {name!r}: speaks of other segments than there are here"
+                yield f"manifest of {name!r}: lists other segments than this node"
             found = list(_objects_of(objects, again, manifest, contents=contents))
             yield from found
             if contents and not found:
@@ -107,26 +109,28 @@ def object_problems(
 def unclaimed_problems(
     database: Database, objects: ObjectStore, retries: Retries | None = None
 ) -> Iterator[str]:
-    """Yield the objects of streams that no manifest and no row here speaks of: nothing would ever
-    delete them. They are listed before the rows are read, since a row is there before its object.
+    """Yield the objects of streams that no manifest and no row refers to.
+
+    Nothing would ever delete them. They are listed before the rows are read, because a row exists
+    before its object.
     """
     again = retries or Retries()
     listed = objects.list(f"{ROOT}/")
     for name, folder in groupby(listed, lambda each: each.key.split("/")[1]):
-        keys = [each.key for each in folder if each.key.endswith(".parquet")]
+        keys = [entry.key for entry in folder if entry.key.endswith(".parquet")]
         with database.read() as snapshot:
             found = [
                 key for key in keys if not snapshot.value(SQL.is_claimed, (key, segment_of(key)))
             ]
         if not found:
             continue
-        # Another node may speak of them, or a manifest from which an earlier point was restored.
+        # Another node may refer to them, or a manifest that a take-over has replaced.
         texts = [f"{ROOT}/{name}/{MANIFEST}"]
-        texts += [each.key for each in objects.list(f"{LEFT}/{name}/")]
+        texts += [entry.key for entry in objects.list(f"{LEFT}/{name}/")]
         named = {key for text in texts for key in _named(objects, again, text)}
         for key in found:
             if key not in named and again.run(lambda: objects.head(key)) is not None:  # noqa: B023
-                yield f"object {key!r} is not claimed: no manifest speaks of it, nothing deletes it"
+                yield f"object {key!r} is unclaimed: no manifest refers to it"
 
 
 def _named(objects: ObjectStore, retries: Retries, key: str) -> Iterator[str]:
@@ -134,8 +138,8 @@ def _named(objects: ObjectStore, retries: Retries, key: str) -> Iterator[str]:
         manifest = decode(retries.run(lambda: objects.get(key)).data, key)
     except (NotFound, CorruptData):
         return
-    yield from (each.key for each in manifest.kept())
-    yield from (each.key for each in manifest.runs())
+    yield from (segment.key for segment in manifest.kept())
+    yield from (run.key for run in manifest.runs())
 
 
 def _manifest(objects: ObjectStore, retries: Retries, name: str) -> Manifest:
@@ -146,8 +150,8 @@ def _manifest(objects: ObjectStore, retries: Retries, name: str) -> Manifest:
 def _objects_of(
     objects: ObjectStore, retries: Retries, manifest: Manifest, *, contents: bool
 ) -> Iterator[str]:
-    named = [(each.key, each.size_bytes, each.digest) for each in manifest.kept()]
-    named += [(each.key, each.size_bytes, each.sha256) for each in manifest.runs()]
+    named = [(segment.key, segment.size_bytes, segment.digest) for segment in manifest.kept()]
+    named += [(run.key, run.size_bytes, run.sha256) for run in manifest.runs()]
     for key, size, digest in named:
         try:
             info = retries.run(lambda: objects.head(key))  # noqa: B023
@@ -156,7 +160,7 @@ def _objects_of(
             elif info.size != size:
                 yield f"object {key!r} of {manifest.name!r} has {info.size} bytes"
             elif contents and _digest(objects, retries, key) != digest:
-                yield f"object {key!r} of {manifest.name!r} has another content"
+                yield f"object {key!r} of {manifest.name!r} does not match its digest"
         except NotFound:
             yield f"object {key!r} of {manifest.name!r} is missing"
         except FourfoldError as error:

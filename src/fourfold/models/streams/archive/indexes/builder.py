@@ -1,11 +1,10 @@
-"""Building an index: what there is to do, doing it, and taking the result in.
+"""Index builder: plan tasks, build runs, and add them to the index.
 
     task ──> a run file on this disk ──> an object ──> one transaction ──> the next manifest
 
-`tasks` and `build` need no writer: a node calls them by itself, and Spark calls the same `build` in
-its workers. A run covers the offsets from where the index ended, segment by segment, or those of
-the runs that it is merged from. What was built from something that has changed meanwhile is not
-taken in.
+`tasks` and `build` need no writer: a node calls them, and Spark calls the same `build` in its
+workers. A run covers the offsets from the end of the index, segment by segment, or those of the
+runs that it merges. A run whose sources have changed meanwhile is rejected.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from fourfold.models.streams.archive.records import Policy, Segment
 
 
 class Task(NamedTuple):
-    """A run to be built: of segments, or of runs."""
+    """A run to build: from segments, or from runs."""
 
     stream: str
     incarnation: str
@@ -39,7 +38,7 @@ class Task(NamedTuple):
     secret: bytes
     level: int
     indexed_offset: int
-    """Where the index ended when this was asked for."""
+    """Where the index ended when the task was planned."""
     start_offset: int
     end_offset: int
     segments: tuple[SegmentRequest, ...]
@@ -64,7 +63,7 @@ class Task(NamedTuple):
 
 
 class Built(NamedTuple):
-    """A run that is on disk; None where no record has a key."""
+    """A run on disk; None if no record has a key."""
 
     task: Task
     run: RunFile | None
@@ -74,7 +73,7 @@ class Built(NamedTuple):
 def behind(
     snapshot: ReadTransaction, policy: Policy, *, everything: bool
 ) -> Iterator[tuple[str, str]]:
-    """The streams with something to index, and their incarnations."""
+    """Return the streams with something to index, and their incarnations."""
     least = 1 if everything else policy.index_span
     for query in (SQL.behind, SQL.declared):
         after = ""
@@ -93,7 +92,7 @@ def tasks(
     *,
     everything: bool,
 ) -> list[Task]:
-    """The runs of level 0 that a stream needs now, one behind the other."""
+    """Yield the runs of level 0 that a stream needs now, in order."""
     found: list[Task] = []
     known = {row[0]: row[1:] for row in snapshot.all(SQL.indexes, (stream,))}
     known.setdefault(ROUTING_KEYS, (os.urandom(SECRET_BYTES), 0))
@@ -115,7 +114,7 @@ def tasks(
                     at,
                     max(at, spanned[0].start_offset),
                     spanned[-1].end_offset,
-                    tuple(each.wanted(folder) for each in spanned),
+                    tuple(entry.wanted(folder) for entry in spanned),
                 )
             )
             at = spanned[-1].end_offset + 1
@@ -123,7 +122,7 @@ def tasks(
 
 
 def _span(segments: list[Segment]) -> list[Segment]:
-    """As many of them as one run may cover."""
+    """Return as many segments as one run may cover."""
     rows = 0
     for at, each in enumerate(segments):
         rows += each.end_offset - each.start_offset + 1
@@ -135,7 +134,7 @@ def _span(segments: list[Segment]) -> list[Segment]:
 def next_merge(
     snapshot: ReadTransaction, stream: str, incarnation: str, policy: Policy
 ) -> Task | None:
-    """Runs of one level that shall become one of the next."""
+    """Return runs of one level that should be merged into one of the next."""
     for name, secret, at in snapshot.all(SQL.indexes, (stream,)):
         group: list[RunRow] = []
         for row in map(RunRow._make, snapshot.all(SQL.runs, (stream, name))):
@@ -154,7 +153,7 @@ def next_merge(
 
 
 def build(segments: StoredSegments, task: Task, folder: Path) -> Built:
-    """Write the run of a task into a folder. The stage that the node and Spark share."""
+    """Write the run of a task into a folder. The node and Spark share this stage."""
     pa, _ = arrow()
     if task.merges:
         sources = [(row.wanted, row.record_count) for row in task.merges]
@@ -164,14 +163,14 @@ def build(segments: StoredSegments, task: Task, folder: Path) -> Built:
         if task.index_name != ROUTING_KEYS:
             key_of = partial(fields.key_of, field=task.index_name)
         found = [
-            index_runs.entries_of(segments, each, task.secret, task.start_offset, key_of)
-            for each in task.segments
+            index_runs.entries_of(segments, segment, task.secret, task.start_offset, key_of)
+            for segment in task.segments
         ]
         whole = pa.concat_tables(found)
         if not whole.num_rows:
             return Built(task, None, None)
         parts = iter([whole])
-    # Of its own: Spark's workers build several at once, and one perhaps twice.
+    # Separate files: Spark's workers build several at once, perhaps one of them twice.
     temporary = folder / f".{uuid.uuid4().hex}.partial"
     made, path = index_runs.write_run(
         parts, temporary, lambda run: folder / f"{task.row(run).run_id}.parquet"
@@ -180,7 +179,7 @@ def build(segments: StoredSegments, task: Task, folder: Path) -> Built:
 
 
 def take_in(txn: Transaction, built: Built, now_ms: int) -> bool:
-    """Whether the run counts from now on: not when what it was built from has changed."""
+    """Add a run to the index; return False if its sources changed."""
     task, stream = built.task, built.task.stream
     found = txn.one(ARCHIVE.is_stream, (stream,))
     if found is None or found[1] != task.incarnation:
@@ -192,10 +191,10 @@ def take_in(txn: Transaction, built: Built, now_ms: int) -> bool:
         return False
     if task.merges:
         active = {row[0] for row in txn.all(SQL.runs, (stream, task.index_name))}
-        if not active.issuperset(each.run_id for each in task.merges):
+        if not active.issuperset(merge.run_id for merge in task.merges):
             return False
-        for each in task.merges:
-            txn.execute(SQL.retire_run, (each.run_id, now_ms))
+        for merge in task.merges:
+            txn.execute(SQL.retire_run, (merge.run_id, now_ms))
     else:
         if (0 if known is None else known[1]) != task.indexed_offset:
             return False

@@ -1,4 +1,4 @@
-"""The indexes of a stream as its manifest tells of them, and what follows from a manifest."""
+"""The indexes of a stream in its manifest, and the effects of a published manifest."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fourfold.models.streams.archive.records import SQL as ARCHIVE
 
 
 def declare(txn: Transaction, stream: str, field: str, now: int) -> None:
-    """Index a field of the messages of a stream from now on, and all that it has."""
+    """Index a field of the messages of a stream, including existing messages."""
     if txn.one(SQL.index, (stream, field)) is None:
         txn.execute(SQL.put_index, (stream, field, os.urandom(SECRET_BYTES), 0, 0, now))
         txn.execute(ARCHIVE.due_again, (stream,))
 
 
-def told(snapshot: ReadTransaction, stream: str, first_offset: int) -> dict[str, Any]:
-    """What a manifest says of the indexes of a stream."""
+def manifest_fields(snapshot: ReadTransaction, stream: str, first_offset: int) -> dict[str, Any]:
+    """Return the indexes of a stream for its manifest."""
     found = {
         name: Index(secret.hex(), indexed_offset, list(_runs(snapshot, stream, name, first_offset)))
         for name, secret, indexed_offset in snapshot.all(SQL.indexes, (stream,))
@@ -46,8 +46,8 @@ def _runs(snapshot: ReadTransaction, stream: str, name: str, first_offset: int) 
     ]
 
 
-def recorded(txn: Transaction, manifest: Manifest, now: int) -> None:
-    """Runs that a manifest leaves out are retired, and their objects begin their time of grace."""
+def record_published(txn: Transaction, manifest: Manifest, now: int) -> None:
+    """Retire runs that a manifest omits; the grace period of their objects starts."""
     stream = manifest.name
     txn.execute(SQL.retire_given_up, (stream, manifest.first_offset, now))
     kept = {run.key for run in manifest.runs()}
@@ -57,14 +57,14 @@ def recorded(txn: Transaction, manifest: Manifest, now: int) -> None:
             txn.execute(ARCHIVE.retire_object, (key, stream, size, now))
 
 
-def is_untold(txn: Transaction, manifest: Manifest) -> bool:
-    """Whether the runs that count are others than a manifest speaks of."""
+def has_changed(txn: Transaction, manifest: Manifest) -> bool:
+    """Return True if the current runs differ from those in the manifest."""
     active = {row[0] for row in txn.all(SQL.active_runs, (manifest.name,))}
     return active != {run.key for run in manifest.runs()}
 
 
 def restore(txn: Transaction, manifest: Manifest, now: int) -> None:
-    """The indexes of a stream that is built from its manifest."""
+    """Restore the indexes of a stream from its manifest."""
     named = dict(manifest.secondary)
     if manifest.index is not None:
         named[ROUTING_KEYS] = manifest.index
@@ -78,8 +78,9 @@ def restore(txn: Transaction, manifest: Manifest, now: int) -> None:
 
 
 def _up_to(index: Index, through: int) -> Index:
-    """What an index says of the records up to an offset: a stream that is restored to an earlier
-    point ends before its index, and goes on differently.
+    """Return an index truncated to the records up to an offset.
+
+    A stream restored to an older point ends before its index, and continues differently.
     """
     if index.indexed_offset <= through + 1:
         return index

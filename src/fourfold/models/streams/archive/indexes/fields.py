@@ -1,8 +1,8 @@
-"""The key of a JSON message by one of its fields. Pure.
+"""Keys of JSON messages by a field; pure functions.
 
-A field is named as in `customer` or `address.city`: a name at each level, dots between. Its key is
-the JSON of its value, so 1 and "1" are different keys. A message without the field, or with an
-object or an array there, has none.
+A field is a path such as `customer` or `address.city`. Its key is the JSON of its value, so 1 and
+"1" are different keys. A message without the field, or with an object or an array there, has no
+key.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ _FIELD_MAX = 200
 def check_field(field: str) -> str:
     parts = field.split(".") if isinstance(field, str) else [""]
     if not all(parts) or len(field) > _FIELD_MAX:
-        raise InvalidInput(f"{field!r:.80} is no field of a message", hint="As in `address.city`.")
+        raise InvalidInput(
+            f"{field!r:.80} is not a valid field", hint="Use a path such as `address.city`."
+        )
     return field
 
 
 def key_of_value(value: Any) -> bytes | None:
-    """The key of a value; None for what cannot be one."""
+    """Return the key of a value; None if it cannot be one."""
     if isinstance(value, dict | list):
         return None
     try:
@@ -39,7 +41,7 @@ def key_of_value(value: Any) -> bytes | None:
 
 
 def key_of(payload: bytes, field: str) -> bytes | None:
-    """The key of a message."""
+    """Return the key of a message, or None."""
     try:
         found = decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

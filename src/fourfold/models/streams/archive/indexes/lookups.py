@@ -1,7 +1,8 @@
-"""Reading by key: which segments have a key, from the runs; and its records from these alone.
+"""Read by key: find the segments of a key in the runs, and read its records from these alone.
 
-Where no run covers a segment, its filters and statistics tell. A run that cannot be read is passed
-over, and its segments are looked at one by one: an index makes a read quicker, and is never needed.
+For segments without a run, bloom filters and statistics decide. A run that cannot be read is
+skipped, and its segments are scanned one by one: an index makes a read faster, and is never
+required.
 """
 
 from __future__ import annotations
@@ -29,9 +30,7 @@ class _Part(NamedTuple):
 
 
 class Search:
-    """A search for a key in the segments of one stream, between two offsets: the first one is
-    included.
-    """
+    """A search for a key in the segments of one stream, from an offset to before another."""
 
     def __init__(self, snapshot: ReadTransaction, segments: StoredSegments, folder: Path) -> None:
         self._snapshot = snapshot
@@ -39,9 +38,7 @@ class Search:
         self._folder = folder
 
     def steps(self, sid: int, sought: RecordFilter, start: int, end: int) -> Iterator[Step]:
-        """The records with the key, in order; and where the search is, after each segment that was
-        looked into.
-        """
+        """Yield the records with the key, in order, and the progress after each segment."""
         stream = self._snapshot.value(SQL.name_of, (sid,))
         for part in self._parts(stream, sought, start, end):
             yield from self._within_segment(part, sought)
@@ -58,7 +55,7 @@ class Search:
         yield from fields.search(rows, sought.field, sought.key)
 
     def _parts(self, stream: str, sought: RecordFilter, start: int, end: int) -> Iterator[_Part]:
-        """The parts of segments that may have the key, in order; of each segment one."""
+        """Yield the parts of segments that may contain the key, in order, one for each segment."""
         name = sought.field or ROUTING_KEYS
         known = self._snapshot.one(SQL.index, (stream, name))
         at = start
@@ -85,9 +82,9 @@ class Search:
     def _entries(
         self, stream: str, name: str, sought: int, ends: tuple[int, int]
     ) -> Iterator[Entry]:
-        """What the runs say of a fingerprint, in order."""
-        for each in self._snapshot.all(SQL.runs_between, (stream, name, *ends)):
-            row = RunRow._make(each)
+        """Yield the entries of a fingerprint in the runs, in order."""
+        for entry in self._snapshot.all(SQL.runs_between, (stream, name, *ends)):
+            row = RunRow._make(entry)
             try:
                 found = index_runs.find(self._segments, row.wanted, sought)
             except CorruptData:
@@ -95,14 +92,14 @@ class Search:
             yield from found
 
     def _within(self, stream: str, entry: Entry, start: int, end: int) -> Iterator[_Part]:
-        """The parts of segments that an entry speaks of: for one of a run it is one segment."""
+        """Yield the parts of segments that an entry covers."""
         at, behind = max(entry.first_offset, start), min(entry.last_offset + 1, end)
         while at < behind:
             row = self._snapshot.one(SQL.segment_at, (stream, at))
             if row is None or row[3] < at:
                 raise CorruptData(
                     f"record {at} of {stream!r} is neither in the log nor in a segment",
-                    hint="Run `fourfold verify --objects` to see all that is damaged.",
+                    hint="Run `fourfold verify --objects` to list all damage.",
                 )
             segment = Segment._make(row)
             upto = min(segment.end_offset + 1, behind)

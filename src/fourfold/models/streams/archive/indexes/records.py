@@ -1,4 +1,4 @@
-"""What is known of the indexes of a stream."""
+"""Records of the indexes of a stream."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from fourfold.kernel import load_queries
 
 SQL = load_queries("fourfold.models.streams.archive.indexes")
 ROUTING_KEYS = ""
-"""The name of the index of the routing keys; the others have those of fields."""
+"""Name of the index of the routing keys; other indexes are named by their field."""
 
 
 class RunRow(NamedTuple):
-    """A run that counts."""
+    """A run of an index."""
 
     run_id: str
     index_name: str
@@ -32,7 +32,7 @@ class RunRow(NamedTuple):
 
 
 class IndexStatus(NamedTuple):
-    """How far one index of a stream is."""
+    """Progress of one index of a stream."""
 
     name: str
     indexed_segments: int

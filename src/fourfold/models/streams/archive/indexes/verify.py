@@ -1,7 +1,7 @@
-"""Whether the runs of an index say what the segments hold.
+"""Verification of index runs against their segments.
 
-The entries of a run are added up, and so are those that its segments would give: how many records
-have a key, and the fingerprints of all of them. So any run is checked in the memory of a row group.
+The entries of a run are added up, and so are those of its segments: the number of records with a
+key, and their fingerprints. So any run is checked in the memory of one row group.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from fourfold.models.streams.archive.sweep import segment_of
 
 
 def index_problems(segments: StoredSegments, manifest: Manifest) -> Iterator[str]:
-    """What is wrong with the indexes that a manifest tells of."""
+    """Yield the problems of the indexes in a manifest."""
     named: list[tuple[str, Index]] = list(manifest.secondary.items())
     if manifest.index is not None:
         named.append(("", manifest.index))
-    kept = [(each.start_offset, each.end_offset) for each in manifest.kept()]
+    kept = [(segment.start_offset, segment.end_offset) for segment in manifest.kept()]
     first = kept[0][0] if kept else manifest.uploaded_through + 1
     for name, index in named:
         for run in index.runs:
             if run.start_offset < first:
-                # Some of its records were given up; so may be what would tell of them.
+                # Some of its records were removed, and so may be their segments.
                 continue
             try:
                 if not _is_true(segments, manifest, name, index, run):
                     what = f"run {run.key!r} of {manifest.name!r}"
-                    yield f"{what} does not say what its segments hold"
+                    yield f"{what} does not match its segments"
             except FourfoldError as error:
                 yield error.message
 
@@ -41,11 +41,11 @@ def index_problems(segments: StoredSegments, manifest: Manifest) -> Iterator[str
 def _is_true(
     segments: StoredSegments, manifest: Manifest, name: str, index: Index, run: Run
 ) -> bool:
-    told, held = Total(), Total()
+    indexed, actual = Total(), Total()
     with segments.open(row_of(name, run).wanted) as file:
         for at in range(len(file.firsts)):
             table = file.read(at)
-            told = told.plus(table)
+            indexed = indexed.plus(table)
             ends = zip(
                 table.column(index_runs.FIRST).to_pylist(),
                 table.column(index_runs.LAST).to_pylist(),
@@ -58,15 +58,15 @@ def _is_true(
     def key_of(payload: bytes) -> bytes | None:
         return fields.key_of(payload, name)
 
-    for each in manifest.kept():
-        if each.end_offset < run.start_offset or each.start_offset > run.end_offset:
+    for segment in manifest.kept():
+        if segment.end_offset < run.start_offset or segment.start_offset > run.end_offset:
             continue
-        wanted = SegmentRequest(segment_of(each.key), each.size_bytes, each.digest)
+        wanted = SegmentRequest(segment_of(segment.key), segment.size_bytes, segment.digest)
         ends_at = run.end_offset + 1
-        start = max(run.start_offset, each.start_offset)
-        held = held.plus(
+        start = max(run.start_offset, segment.start_offset)
+        actual = actual.plus(
             index_runs.entries_of(
                 segments, wanted, secret, start, key_of if name else None, ends_at
             )
         )
-    return told == held
+    return indexed == actual
