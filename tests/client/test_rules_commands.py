@@ -265,7 +265,7 @@ def test_wait_retries_only_a_server_that_has_responded():
         ("schema fields", ["here"], 2, "FIELDs or --none"),
         ("schema fields", ["here", "a", "--none"], 2, "FIELDs or --none"),
         ("profile set", ["here", "odd"], 2, "unknown kind of profile"),
-        ("profile set", ["here", "generic", "--touch"], 2, "no field 'touch'"),
+        ("profile set", ["here", "generic", "--touch"], 2, "unknown field 'touch'"),
         ("touch wait", ["here", "--timeout", "0"], 2, "--entity, --row or --rows"),
         ("touch wait", ["here", "--entity", "e", "--timeout", "0"], 3, "waited for"),
         ("touch wait", ["here", "--rows", "t", "{"], 2, "not JSON"),
