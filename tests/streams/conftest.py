@@ -1,4 +1,4 @@
-"""One stream whose changes can be waited for, in a file that can be opened anew."""
+"""A stream with touch enabled, in a file that can be reopened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON text with what a parser hides: how names are spelled, and the blanks between."""
+"""Strategies for JSON text in any spelling: escapes, and blanks between tokens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BLANKS = st.sampled_from([b"", b"", b" ", b"\n\t"])
 
 @st.composite
 def spelled(draw, text):
-    """A string as somebody may write it: some of its characters escaped."""
+    """Draw a JSON string with some characters escaped."""
     out = '"'
     for character in text:
         escape = draw(st.sampled_from(["", "", "", "\\u{:04x}", "\\u{:04X}"]))

@@ -1,4 +1,4 @@
-"""Streams with subscriptions in a file that can be opened anew, under a clock that tests set."""
+"""Streams with subscriptions in a file that can be reopened, with a clock that tests set."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Clock:
 
 
 class Opened:
-    """The streams of a file, which can be opened anew."""
+    """The streams of a file, which can be reopened."""
 
     def __init__(self, path):
         self.path, self.clock = path, Clock()

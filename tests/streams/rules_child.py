@@ -1,4 +1,4 @@
-"""A process that appends to a stream whose schema changes all the time, and tells what is done."""
+"""A process that appends to a stream, changes its schema, and prints what was acknowledged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fourfold.testing.crash import acknowledge, ready
 
 ROOT = sys.argv[1]
 VERSIONS_MAX = 200
-"""A registry does not take versions without end."""
+"""Maximum number of versions, since the size of a registry is limited."""
 
 
 def schema(name):

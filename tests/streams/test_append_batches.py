@@ -1,4 +1,4 @@
-"""Appends that share a transaction: each has its own outcome, and what is remembered is right."""
+"""Appends that share a transaction: separate outcomes, and a correct cache of stream ends."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def stored(streams, name):
 
 
 def together(streams, asked):
-    """Append from as many coroutines; the outcome of each."""
+    """Append from one coroutine per request; return their outcomes."""
 
     async def main():
         waiting = (streams.append_async(name, request) for name, request in asked)
@@ -46,7 +46,7 @@ def together(streams, asked):
     return asyncio.run(main())
 
 
-def test_a_refused_append_does_not_concern_its_neighbours(streams):
+def test_rejected_append_does_not_affect_others_in_batch(streams):
     streams.create("a", "text/plain")
     streams.create("closed", "text/plain", closed=True)
     before = streams.database.metrics().counters["transactions"]
@@ -67,7 +67,7 @@ def test_a_refused_append_does_not_concern_its_neighbours(streams):
     assert [found[n].next_offset for n in (0, 4, 5, 6)] == [1, 2, 2, 3]
     assert found[5].duplicate
     assert stored(streams, "a") == [b"1", b"5", b"7"]
-    # The first of a crowd does not know yet that it is one.
+    # The first append of a burst is submitted alone.
     assert streams.database.metrics().counters["transactions"] <= before + 2
     assert streams.verify() == []
 
@@ -82,14 +82,14 @@ def test_a_refused_append_does_not_concern_its_neighbours(streams):
         Append([], None),
     ],
 )
-def test_what_cannot_be_stored_is_refused_before_it_reaches_others(streams, request_):
+def test_invalid_append_is_rejected_before_joining_a_batch(streams, request_):
     streams.create("a", "text/plain")
     found = together(streams, [("a", text(b"1")), ("a", request_), ("a", text(b"2"))])
     assert isinstance(found[1], InvalidInput)
     assert stored(streams, "a") == [b"1", b"2"]
 
 
-def test_a_close_in_the_middle_ends_the_stream_there(streams):
+def test_close_in_batch_rejects_later_appends(streams):
     streams.create("a", "text/plain")
     found = together(
         streams,
@@ -100,7 +100,7 @@ def test_a_close_in_the_middle_ends_the_stream_there(streams):
     assert stored(streams, "a") == [b"1", b"2"]
 
 
-def test_a_large_append_is_not_overtaken(streams, monkeypatch):
+def test_large_append_keeps_its_order(streams, monkeypatch):
     monkeypatch.setattr(limits, "APPEND_BATCH_BYTES", 100)
     streams.create("a", "text/plain")
     sent = [b"%03d" % n + b"x" * (0, 200, 30)[n % 3] for n in range(40)]
@@ -109,7 +109,7 @@ def test_a_large_append_is_not_overtaken(streams, monkeypatch):
     assert stored(streams, "a") == sent
 
 
-def test_a_transaction_that_fails_leaves_nothing_that_is_remembered(streams, monkeypatch):
+def test_failed_transaction_leaves_no_cached_state(streams, monkeypatch):
     streams.create("a", "text/plain")
     streams.append("a", Append([b"1"], None, Producer("p", 0, 0)))
 
@@ -129,8 +129,8 @@ def test_a_transaction_that_fails_leaves_nothing_that_is_remembered(streams, mon
     assert streams.verify() == []
 
 
-def test_nothing_that_others_wrote_is_missed(streams):
-    """The ends of streams are remembered between appends, but not beyond anybody else's write."""
+def test_append_sees_writes_of_other_connections(streams):
+    """The cached ends of streams are dropped after a write of another connection."""
     streams.create("a", "text/plain", ttl=1000)
     streams.append("a", text(b"1"))
     other = Streams(streams.database)
@@ -146,7 +146,7 @@ def test_nothing_that_others_wrote_is_missed(streams):
     assert streams.append("a", text(b"6")).next_offset == 1
 
 
-def test_a_closed_database_is_told_to_everybody(streams):
+def test_closed_database_fails_all_appends_of_batch(streams):
     streams.create("a", "text/plain")
     streams.database.close()
     found = together(streams, [("a", text(b"1")), ("a", text(b"2"))])
@@ -163,7 +163,7 @@ RECORDS = st.lists(st.binary(min_size=1, max_size=40), min_size=1, max_size=12)
     most=st.integers(1, 200),
     is_json=st.booleans(),
 )
-def test_pieces_are_the_records_joined(tmp_path_factory, records, average, most, is_json):
+def test_read_joined_returns_joined_records(tmp_path_factory, records, average, most, is_json):
     path = tmp_path_factory.mktemp("pieces") / "s.sqlite"
     profile = PROFILE.with_(synchronous="OFF")
     with (
@@ -188,7 +188,7 @@ def test_pieces_are_the_records_joined(tmp_path_factory, records, average, most,
         assert (b"," if is_json else b"").join(parts) == (b"," if is_json else b"").join(wanted)
 
 
-def test_a_fork_is_read_in_pieces_through_its_source(streams):
+def test_read_joined_reads_fork_through_its_source(streams):
     streams.create("a", "text/plain")
     streams.append("a", text(b"1", b"2", b"3"))
     streams.open("a").fork("b", format_offset(2))

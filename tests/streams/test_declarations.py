@@ -1,4 +1,4 @@
-"""What is said about a stream by its handle: its schema, routing key and fields, its profile."""
+"""Schema, routing key, search fields and profile set by the handle of a stream."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def orders(tmp_path):
         yield store.streams.create("orders", "application/json")
 
 
-def test_a_stream_has_schemas_by_its_handle(orders):
+def test_stream_handle_sets_schema(orders):
     assert (orders.schema().current_version, orders.schema().schema) == (0, None)
     assert orders.set_schema({**ORDER, **CLOSED}).current_version == 1
     orders.append(b'{"id": 1}')
@@ -35,7 +35,7 @@ def test_a_stream_has_schemas_by_its_handle(orders):
     assert [json.loads(each.payload) for each in orders.read().records] == [{"no": 1}]
 
 
-def test_what_is_not_given_stays_and_none_takes_away(orders):
+def test_omitted_settings_stay_and_none_removes(orders):
     place = RoutingKey("/by", required=True)
     orders.set_schema(routing_key=place, search=["by"])
     assert orders.set_schema(ORDER).routing_key == place
@@ -47,22 +47,22 @@ def test_what_is_not_given_stays_and_none_takes_away(orders):
         orders.set_schema()
 
 
-def test_a_stream_has_a_profile_by_its_handle(orders):
+def test_stream_handle_sets_profile(orders):
     assert orders.profile() == GENERIC
-    told = orders.set_profile("evlog", redact=["iban"], routing_key=("user",))
-    assert told == orders.profile() == EventLog(redact=("iban",), routing_key=("user",))
+    profile = orders.set_profile("evlog", redact=["iban"], routing_key=("user",))
+    assert profile == orders.profile() == EventLog(redact=("iban",), routing_key=("user",))
     assert orders.set_profile("state-protocol", touch=True) == StateProtocol(touch=True)
     assert orders.set_profile("state-protocol") == orders.profile() == StateProtocol(touch=False)
 
 
-def test_a_schema_may_be_any_json_and_is_told_from_none():
+def test_schema_may_be_any_json_value():
     assert rules.registry_change(False) == {"schema": False}
     assert rules.registry_change(None) == {"schema": None}
     assert rules.registry_change() == {}
 
 
 @pytest.mark.parametrize("what", ["search", "redact", "routing_key"])
-def test_one_name_is_not_taken_for_a_list_of_letters(what):
+def test_text_is_rejected_as_list_of_names(what):
     build = rules.registry_change if what == "search" else rules.profile
     arguments = () if what == "search" else ("evlog",)
     with pytest.raises(InvalidInput, match=f"{what} must be a list of names"):

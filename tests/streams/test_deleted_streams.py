@@ -50,7 +50,7 @@ def streams(tmp_path, clock, monkeypatch):
 
 @pytest.fixture
 def changes(streams, monkeypatch):
-    """Rows that each transaction changed."""
+    """Record the number of rows that each transaction changed."""
     counted = []
     transact = streams.database.transact
 
@@ -75,7 +75,7 @@ def fill(streams, name="s", **options):
 
 
 def bury(streams, name="s"):
-    """Delete a stream as the server does: what is left is for the sweeper."""
+    """Delete a stream as the server does, which leaves its rows to the sweeper."""
     streams.database.transact(streams._deleting(name))
 
 
@@ -87,7 +87,7 @@ def left(streams):
         )
 
 
-def test_delete_changes_a_bounded_number_of_rows_per_transaction(streams, changes):
+def test_delete_changes_few_rows_per_transaction(streams, changes):
     fill(streams)
     changes.clear()
     streams.delete("s")
@@ -96,7 +96,7 @@ def test_delete_changes_a_bounded_number_of_rows_per_transaction(streams, change
     assert left(streams) == (0, 0, 0)
 
 
-def test_expiry_changes_a_bounded_number_of_rows_per_transaction(streams, clock, changes):
+def test_expiry_changes_few_rows_per_transaction(streams, clock, changes):
     fill(streams, ttl=5)
     changes.clear()
     clock.ms += 10_000
@@ -105,7 +105,7 @@ def test_expiry_changes_a_bounded_number_of_rows_per_transaction(streams, clock,
     assert left(streams) == (0, 0, 0)
 
 
-def test_create_under_an_expired_name_changes_a_bounded_number_of_rows(streams, clock, changes):
+def test_create_under_expired_name_changes_few_rows(streams, clock, changes):
     fill(streams, ttl=5)
     clock.ms += 10_000
     changes.clear()
@@ -129,7 +129,7 @@ def test_deleted_stream_is_gone_while_its_rows_are_trimmed(streams):
     assert streams.verify() == []
 
 
-def test_waiting_reader_learns_of_the_deletion_before_its_rows_are_trimmed(streams):
+def test_waiting_reader_is_notified_before_rows_are_trimmed(streams):
     fill(streams)
 
     async def wait():
@@ -141,7 +141,7 @@ def test_waiting_reader_learns_of_the_deletion_before_its_rows_are_trimmed(strea
     assert asyncio.run(wait()) == (True, 1)
 
 
-def test_stream_recreated_under_the_same_name_shares_nothing_with_the_old_rows(streams):
+def test_recreated_stream_shares_no_rows_with_deleted_one(streams):
     fill(streams)
     bury(streams)
     streams.create("s", "text/plain")
@@ -158,7 +158,7 @@ def test_stream_recreated_under_the_same_name_shares_nothing_with_the_old_rows(s
     assert left(streams) == (1, 1, 0)
 
 
-def test_sweep_goes_on_with_what_an_earlier_process_left(streams):
+def test_sweep_continues_deletion_of_earlier_process(streams):
     fill(streams)
     bury(streams)
     assert streams.trim_deleted(1)
@@ -167,7 +167,7 @@ def test_sweep_goes_on_with_what_an_earlier_process_left(streams):
     assert left(streams) == (0, 0, 0)
 
 
-def test_sweep_trims_a_bounded_number_of_slices(streams, monkeypatch):
+def test_sweep_trims_few_slices(streams, monkeypatch):
     monkeypatch.setattr(limits, "SWEEP_SLICES", 2)
     fill(streams)
     bury(streams)
@@ -184,7 +184,7 @@ def test_large_records_are_trimmed_in_slices_of_bounded_size(streams, monkeypatc
     assert left(streams)[0] == 4
 
 
-def test_source_of_deleted_forks_is_trimmed_with_the_last_of_them(streams):
+def test_deleted_source_is_trimmed_with_its_last_fork(streams):
     fill(streams)
     streams.create_with_options(StreamOptions("fork", None, fork=Fork("s", 30)))
     streams.delete("s")
@@ -195,7 +195,7 @@ def test_source_of_deleted_forks_is_trimmed_with_the_last_of_them(streams):
     assert streams.verify() == []
 
 
-def test_verify_reports_rows_without_a_tombstone_and_a_tombstone_of_a_stream(streams):
+def test_verify_finds_missing_and_wrong_tombstones(streams):
     fill(streams)
     bury(streams)
     with streams.database.write() as txn:
@@ -220,7 +220,7 @@ def test_sweeper_finds_streams_with_retention_by_an_index(streams):
 
 
 def check(root, lines):
-    """What was acknowledged is so, and a sweep leaves nothing of what was deleted."""
+    """Check that acknowledged changes are there, and that a sweep leaves no deleted rows."""
     with fourfold.open(root) as store:
         streams = store.streams
         assert streams.verify() == []
@@ -255,7 +255,7 @@ def check(root, lines):
         "kernel.commit.after=kill@20",
     ],
 )
-def test_process_killed_while_it_deletes_leaves_nothing_readable(tmp_path, point):
+def test_killed_delete_leaves_nothing_readable(tmp_path, point):
     crash = run(SCRIPT, str(tmp_path / "store"), fault=point)
     assert crash.killed, crash
     check(tmp_path / "store", crash.lines)
@@ -263,7 +263,7 @@ def test_process_killed_while_it_deletes_leaves_nothing_readable(tmp_path, point
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
-def test_process_killed_at_random_while_it_deletes(tmp_path, seed):
+def test_delete_survives_kill_at_random_time(tmp_path, seed):
     random = Random(seed)
     for _ in range(8):
         crash = run(SCRIPT, str(tmp_path / "store"), kill=random_moment(random))

@@ -1,4 +1,4 @@
-"""What a live reader hears is what it would have read, or it looks at the log."""
+"""Append notices equal what a live reader would read, or the reader reads the log."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def heard_chunk(streams, heard, at, most=100):
     return feed.chunk_from_notices(streams.info("s"), format_offset(at), heard, most)
 
 
-def test_what_is_heard_is_what_a_read_gives(streams):
+def test_notices_equal_what_a_read_returns(streams):
     stream = streams.create("s", "text/plain", body=b"before")
 
     def work():
@@ -46,7 +46,7 @@ def test_what_is_heard_is_what_a_read_gives(streams):
     assert heard_chunk(streams, heard, 1) == streams.read("s", format_offset(1))[1]
 
 
-def test_appends_that_share_a_commit_are_heard_together_each_under_its_name(streams):
+def test_notices_of_shared_commit_are_grouped_by_stream(streams):
     for name in ("s", "t"):
         streams.create(name, "text/plain")
     asked = [
@@ -63,7 +63,7 @@ def test_appends_that_share_a_commit_are_heard_together_each_under_its_name(stre
     assert heard_chunk(streams, heard, 0) == streams.read("s")[1]
 
 
-def test_what_was_seen_before_is_not_heard_again(streams):
+def test_notice_of_records_already_read_is_skipped(streams):
     stream = streams.create("s", "text/plain")
 
     def work():
@@ -72,21 +72,21 @@ def test_what_was_seen_before_is_not_heard_again(streams):
 
     heard = listening(streams, "s", work)
     assert heard_chunk(streams, heard, 2) == streams.read("s", format_offset(2))[1]
-    # All of it was seen, or something is missing before it: the log has to tell.
+    # All of it was read, or there is a gap before it: the log must be read.
     assert heard_chunk(streams, heard, 3) is None
     assert heard_chunk(streams, heard[1:], 0) is None
     assert heard_chunk(streams, [heard[0], heard[2]], 0) is None
     assert heard_chunk(streams, [heard[1], heard[0], heard[2]], 0) is None
 
 
-def test_a_reader_between_the_records_of_an_append_looks_at_the_log(streams):
+def test_reader_inside_an_append_reads_the_log(streams):
     stream = streams.create("s", "text/plain")
     heard = listening(streams, "s", lambda: stream.append([b"a", b"b"]))
     assert heard_chunk(streams, heard, 1) is None
 
 
 @pytest.mark.parametrize("change", ["close", "close with a record", "delete", "sweep", "large"])
-def test_anything_but_a_few_records_has_to_be_looked_up(streams, change):
+def test_other_changes_require_a_read_of_the_log(streams, change):
     stream = streams.create("s", "text/plain")
     info = streams.info("s")
 
@@ -109,7 +109,7 @@ def test_anything_but_a_few_records_has_to_be_looked_up(streams, change):
     assert feed.chunk_from_notices(info, format_offset(0), heard, 100) is None
 
 
-def test_a_stream_of_the_same_name_is_another_one(streams):
+def test_notice_of_recreated_stream_is_ignored(streams):
     streams.create("s", "text/plain", body=b"1")
     before = streams.info("s")
     streams.delete("s")
@@ -119,28 +119,28 @@ def test_a_stream_of_the_same_name_is_another_one(streams):
     assert feed.chunk_from_notices(streams.info("s"), format_offset(1, 1), heard, 100) is not None
 
 
-def test_a_repeated_append_brings_nothing(streams):
+def test_duplicate_append_has_no_notice(streams):
     stream = streams.create("s", "text/plain")
     producer = Producer("p", 0, 0)
     stream.append(b"a", producer=producer)
     assert listening(streams, "s", lambda: stream.append(b"a", producer=producer)) == [None]
 
 
-def test_a_use_of_a_stream_that_ends_is_always_a_read(streams):
-    """Reading moves its end on."""
+def test_expiring_stream_is_always_read_from_the_log(streams):
+    """A read extends the TTL of the stream."""
     stream = streams.create("s", "text/plain", ttl=100)
     heard = listening(streams, "s", lambda: stream.append(b"a"))
     assert heard_chunk(streams, heard, 0) is None
 
 
-def test_more_than_a_reader_asked_for_is_read(streams):
+def test_notice_above_the_limit_is_read_from_the_log(streams):
     stream = streams.create("s", "text/plain")
     heard = listening(streams, "s", lambda: stream.append([b"a", b"b"]))
     assert heard_chunk(streams, heard, 0, most=1) is None
     assert feed.chunk_from_notices(streams.info("s"), NOW, heard, 100) is None
 
 
-def test_an_ear_that_nobody_asks_remembers_little(streams):
+def test_idle_listener_keeps_few_notices(streams):
     stream = streams.create("s", "text/plain")
 
     def work():
@@ -152,9 +152,9 @@ def test_an_ear_that_nobody_asks_remembers_little(streams):
     assert len(heard) <= 8
 
 
-def test_nothing_is_said_where_nobody_listens(streams, monkeypatch):
+def test_no_notice_is_made_without_listeners(streams, monkeypatch):
     def refuse(*_):
-        raise AssertionError("an echo for nobody")
+        raise AssertionError("a notice without listeners")
 
     monkeypatch.setattr(feed, "make_notice", refuse)
     stream = streams.create("s", "text/plain")

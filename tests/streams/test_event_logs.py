@@ -1,4 +1,4 @@
-"""Event logs: what is an event, what is added to it, and that no secret of it is written."""
+"""Event logs: valid events, added timestamps, redacted secrets and routing keys."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def taken(profile, *records):
 
 
 def written(record, profile=EVENTS):
-    """What is written for one event, which gets no timestamp."""
+    """Return the stored record of one event that has a timestamp."""
     assert b'"timestamp"' in record
     return taken(profile, record).records[0]
 
@@ -32,10 +32,10 @@ def event(fields):
     return b'{"timestamp":"2026-01-31T12:00:00Z",' + fields + b"}"
 
 
-# Events: when, and how bad
+# Timestamps and levels
 
 
-def test_an_event_without_a_timestamp_gets_one():
+def test_missing_timestamp_is_added_to_event():
     records = [b"{}", b"{ }", b' {"a": 1.50}', b'{"nested":{"timestamp":1},"timestamp\\u0020":1}']
     assert taken(EVENTS, *records).records == [
         b'{"timestamp":"%s"}' % NOW.encode(),
@@ -45,7 +45,7 @@ def test_an_event_without_a_timestamp_gets_one():
     ]
 
 
-def test_a_timestamp_is_shown_to_the_millisecond():
+def test_added_timestamp_has_milliseconds():
     shown = [EVENTS.admit([b"{}"], now_ms).records[0][14:-2] for now_ms in (0, 999, -1, 1_000)]
     assert shown == [
         b"1970-01-01T00:00:00.000Z",
@@ -56,7 +56,7 @@ def test_a_timestamp_is_shown_to_the_millisecond():
 
 
 @pytest.mark.parametrize(
-    "moment",
+    "timestamp",
     [
         "2026-01-31T12:00:00Z",
         "2024-02-29t23:59:59.123456789z",
@@ -67,13 +67,13 @@ def test_a_timestamp_is_shown_to_the_millisecond():
         "2016-12-31T18:59:60.5-05:00",
     ],
 )
-def test_moments_of_rfc_3339_are_kept(moment):
-    record = b'{"a":1,"\\u0074imestamp" :"%s"}' % moment.encode()
+def test_rfc_3339_timestamps_are_kept(timestamp):
+    record = b'{"a":1,"\\u0074imestamp" :"%s"}' % timestamp.encode()
     assert taken(EVENTS, record).records == [record]
 
 
 @pytest.mark.parametrize(
-    "moment",
+    "timestamp",
     [
         '"2026-01-31"',
         '"2026-01-31T12:00:00"',
@@ -98,19 +98,19 @@ def test_moments_of_rfc_3339_are_kept(moment):
         "null",
     ],
 )
-def test_other_timestamps_are_refused(moment):
+def test_other_timestamps_are_rejected(timestamp):
     with pytest.raises(InvalidInput, match=r"message 2: .* its timestamp is not an RFC 3339"):
-        taken(EVENTS, b"{}", f'{{"timestamp":{moment}}}'.encode())
+        taken(EVENTS, b"{}", f'{{"timestamp":{timestamp}}}'.encode())
 
 
 @pytest.mark.parametrize("level", ["trace", "debug", "info", "warn", "error", "fatal", "WARN"])
-def test_levels_are_kept_in_their_case(level):
+def test_levels_keep_their_case(level):
     record = event(b'"level":"%s"' % level.encode())
     assert written(record) == record
 
 
 @pytest.mark.parametrize("level", [b'"warning"', b'""', b"3", b"null", b'["info"]', b'"info "'])
-def test_other_levels_are_refused(level):
+def test_other_levels_are_rejected(level):
     with pytest.raises(InvalidInput, match=r"message 1: .* its level is unknown") as refused:
         written(event(b'"level":%s' % level))
     assert "trace, debug, info, warn, error, fatal" in refused.value.hint
@@ -127,12 +127,12 @@ def test_other_levels_are_refused(level):
         (b"{} {}", "not JSON"),
     ],
 )
-def test_what_is_no_event_is_refused(record, complaint):
+def test_invalid_event_is_rejected(record, complaint):
     with pytest.raises(InvalidInput, match=f"message 3: .* it is {complaint}"):
         taken(EVENTS, b"{}", b"{}", record)
 
 
-# Events: secrets
+# Secrets
 
 
 @pytest.mark.parametrize(
@@ -149,21 +149,21 @@ def test_what_is_no_event_is_refused(record, complaint):
         (b'"a":{"_access__Token-":-1e9}', b'"a":{"_access__Token-":"[REDACTED]"}'),
         (b'"p\\u0061ssword":"x"', b'"p\\u0061ssword":"[REDACTED]"'),
         (b'"to\\u004Ben":"x"', b'"to\\u004Ben":"[REDACTED]"'),
-        # Each of two is hidden, also where a parser would only have seen the other.
+        # Both values of a duplicate name are redacted, though a parser returns only one.
         (b'"token":"x","token":null', b'"token":"[REDACTED]","token":null'),
         (b'"a":{"token":"x"},"a":1', b'"a":{"token":"[REDACTED]"},"a":1'),
         (b'"token":{"token":1}', b'"token":"[REDACTED]"'),
-        # Those of the profile, in any case of any alphabet, and however they are escaped.
+        # Names of the profile, in any case and with any escapes.
         (b'"i_ban":"x"', b'"i_ban":"[REDACTED]"'),
         (b'"STRASSE":"x"', b'"STRASSE":"[REDACTED]"'),
         ('"Stra\u1e9ee":"x"'.encode(), '"Stra\u1e9ee":"[REDACTED]"'.encode()),
         (b'"card/number":"x"', b'"card/number":"[REDACTED]"'),
         (b'"card\\/number":"x"', b'"card\\/number":"[REDACTED]"'),
-        # The sign of Kelvin is a k in another case.
+        # The Kelvin sign folds to k.
         ('"to\u212aen":"x"'.encode(), '"to\u212aen":"[REDACTED]"'.encode()),
     ],
 )
-def test_secrets_are_replaced_and_nothing_else(came, stays):
+def test_only_secrets_are_replaced(came, stays):
     once = written(event(came))
     assert once == event(stays)
     assert written(once) == once
@@ -179,11 +179,11 @@ def test_secrets_are_replaced_and_nothing_else(came, stays):
         '"\u00fc":"\u00e4", "n": 1.0e+05, "n":0.10'.encode(),
     ],
 )
-def test_what_only_looks_like_a_secret_stays(fields):
+def test_similar_names_are_not_redacted(fields):
     assert written(event(fields)) == event(fields)
 
 
-def test_the_usual_names_are_secret_in_every_event_log():
+def test_default_names_are_always_redacted():
     usual = (
         "password token secret authorization cookie set-cookie apikey api_key api-key access_token "
         "refresh_token client_secret private_key Proxy-Authorization X-Api-Key"
@@ -194,7 +194,7 @@ def test_the_usual_names_are_secret_in_every_event_log():
         assert written(record, plain) == record.replace(b'"x"', b'"[REDACTED]"'), name
 
 
-def test_names_that_are_secret_elsewhere_are_not_here():
+def test_names_of_another_redact_list_are_not_redacted():
     assert written(event(b'"iban":"x"'), profiles.read({"kind": "evlog"})) == event(b'"iban":"x"')
 
 
@@ -216,7 +216,7 @@ SCALARS = ["null", "true", "0.10", "-1.50E+10", "12345678901234567890", '"text"'
 
 @st.composite
 def odd_spelling(draw, name):
-    """A secret name in odd case, with signs between that do not count."""
+    """Draw a spelling of a secret name, in mixed case and with ignored characters."""
     out = draw(st.sampled_from(["", "_"]))
     for letter in name:
         out += letter.upper() if draw(st.booleans()) else letter
@@ -226,7 +226,7 @@ def odd_spelling(draw, name):
 
 @st.composite
 def planted(draw, inner):
-    """A secret, and what becomes of it: any value, with the text to look for somewhere in it."""
+    """Draw a secret value that contains SECRET, and its redacted form."""
     name = draw(spelled(draw(odd_spelling(draw(st.sampled_from(SECRET_NAMES))))))
     value = draw(
         st.one_of(
@@ -247,7 +247,7 @@ def other_member(draw, inner):
 
 @st.composite
 def object_pair(draw, inner):
-    """The text of an object as it comes, and as it is to be written; names may be there twice."""
+    """Draw the text of an object, possibly with duplicate names, and its redacted form."""
     members = draw(st.lists(st.one_of(planted(inner), other_member(inner)), max_size=4))
     blank, comma = draw(BLANKS), draw(BLANKS) + b","
     return tuple(
@@ -277,7 +277,7 @@ def texts_of(value):
 
 
 def parsed(record):
-    """All of a message, names that are there twice too, and numbers by their digits."""
+    """Parse a message with duplicate names, and numbers by their digits."""
     return json.loads(
         record, object_pairs_hook=lambda pairs: ("object", pairs), parse_float=str, parse_int=str
     )
@@ -285,7 +285,7 @@ def parsed(record):
 
 @settings(max_examples=150)
 @given(st.lists(object_pair(VALUES), min_size=1, max_size=2), BLANKS)
-def test_no_secret_is_written_wherever_it_stands(bodies, blank):
+def test_secrets_are_redacted_at_any_depth(bodies, blank):
     came, stays = (
         b'{"inner":[%s],"timestamp":%s"2026-01-31T12:00:00Z"}' % (b",".join(parts), blank)
         for parts in zip(*bodies, strict=True)
@@ -294,7 +294,7 @@ def test_no_secret_is_written_wherever_it_stands(bodies, blank):
     assert result == stays
     assert not any(SECRET in text for text in texts_of(parsed(result)))
     assert parsed(result) == parsed(stays)
-    # Without a timestamp it is the same but for that.
+    # Without a timestamp only that is added.
     bare = came.replace(b'"timestamp"', b'"moment"')
     assert taken(EVENTS, bare).records[0] == b'{"timestamp":"%s",%s' % (
         NOW.encode(),
@@ -302,10 +302,10 @@ def test_no_secret_is_written_wherever_it_stands(bodies, blank):
     )
 
 
-# Events: routing keys
+# Routing keys
 
 
-def test_the_routing_key_is_the_first_field_that_is_text():
+def test_routing_key_is_first_text_field():
     most = limits.ROUTING_KEY_MAX
     records = {
         b'{"requestId":"r","traceId":"t"}': b"r",
@@ -323,7 +323,7 @@ def test_the_routing_key_is_the_first_field_that_is_text():
     assert taken(EVENTS, *records).keys == list(records.values())
 
 
-def test_a_profile_without_routing_fields_gives_no_keys():
+def test_profile_without_routing_fields_assigns_no_keys():
     assert (
         taken(profiles.read({"kind": "evlog", "routingKey": []}), b'{"requestId":"r"}').keys is None
     )

@@ -1,4 +1,4 @@
-"""An append with many live readers: it is acknowledged first, and readers are woken after that."""
+"""Appends with many live readers: acknowledged first, then the readers are woken."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def streams(tmp_path, request):
 
 
 def noted(streams, appending, readers):
-    """The order in which appends were acknowledged and readers were woken."""
+    """Record the order of acknowledgements and wakes."""
 
     async def main():
         events = []
@@ -63,7 +63,7 @@ def test_appends_that_share_a_commit_are_all_acknowledged_first(streams, readers
     monkeypatch.setattr(limits, "APPEND_BATCH_REQUESTS", 1)
 
     async def appending(events):
-        # Each is a batch of its own; the last one hands the others over, and comes after them.
+        # Each is its own batch; the last one submits the others first.
         for tell in [lambda _: events.append("acknowledged")] * APPENDS + [lambda _: None]:
             streams.append_soon("s", Append([b"a"], "text/plain"), tell)
         await streams.database.transact_async(lambda txn: None)
@@ -102,7 +102,7 @@ def test_other_appends_are_acknowledged_while_readers_are_being_woken(streams, m
     assert events.count("woken") == READERS
 
 
-def test_readers_follow_every_record_in_order_while_the_fan_out_is_sliced(streams, monkeypatch):
+def test_readers_receive_records_in_order_while_fan_out_is_sliced(streams, monkeypatch):
     monkeypatch.setattr(limits, "NOTIFY_SLICE_LISTENERS", 3)
     streams.create("s", "text/plain")
 

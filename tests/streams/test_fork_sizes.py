@@ -158,7 +158,7 @@ def test_fork_sizes_equal_the_sum_of_their_records(streams, monkeypatch, seed):
 
 
 def between(streams, monkeypatch, change):
-    """Change something after a fork was measured and before it is made, once."""
+    """Run a change once, after a fork was measured and before it is created."""
     transact = streams.database.transact
 
     def changed(work, **options):
@@ -169,7 +169,7 @@ def between(streams, monkeypatch, change):
     monkeypatch.setattr(streams.database, "transact", changed)
 
 
-def test_fork_keeps_its_size_when_its_source_grows_meanwhile(streams, monkeypatch):
+def test_fork_size_is_exact_when_source_grows_meanwhile(streams, monkeypatch):
     records = fill(streams, "a", 12)
     between(streams, monkeypatch, lambda: streams.append("a", Append([b"more"], None)))
     made = streams.create_with_options(StreamOptions("b", None, fork=Fork("a", 12, 0)))
@@ -185,7 +185,7 @@ def trim(streams, name, size):
     streams.sweep()
 
 
-def test_fork_keeps_its_size_when_its_source_is_trimmed_below_it_meanwhile(streams, monkeypatch):
+def test_fork_size_is_exact_when_source_is_trimmed_meanwhile(streams, monkeypatch):
     records = fill(streams, "a", 12)
     between(streams, monkeypatch, lambda: trim(streams, "a", len(b"".join(records[4:]))))
     made = streams.create_with_options(StreamOptions("b", None, fork=Fork("a", 6)))
@@ -194,14 +194,14 @@ def test_fork_keeps_its_size_when_its_source_is_trimmed_below_it_meanwhile(strea
     assert streams.verify() == []
 
 
-def test_fork_is_refused_when_its_point_is_trimmed_meanwhile(streams, monkeypatch):
+def test_fork_is_rejected_when_its_point_is_trimmed_meanwhile(streams, monkeypatch):
     records = fill(streams, "a", 12)
     between(streams, monkeypatch, lambda: trim(streams, "a", len(b"".join(records[9:]))))
     with pytest.raises(InvalidInput, match="cannot fork at offset 6"):
         streams.create_with_options(StreamOptions("b", None, fork=Fork("a", 6)))
 
 
-def test_fork_is_refused_when_its_source_is_deleted_meanwhile(streams, monkeypatch):
+def test_fork_is_rejected_when_source_is_deleted_meanwhile(streams, monkeypatch):
     fill(streams, "a", 12)
     between(streams, monkeypatch, lambda: streams.delete("a"))
     with pytest.raises(NotFound):
@@ -213,7 +213,7 @@ def test_fork_is_refused_when_its_source_is_deleted_meanwhile(streams, monkeypat
         streams.create_with_options(StreamOptions("b", None, fork=Fork("a", 6)))
 
 
-def test_fork_is_measured_again_when_its_source_is_created_again_meanwhile(streams, monkeypatch):
+def test_fork_is_measured_again_when_source_is_recreated_meanwhile(streams, monkeypatch):
     fill(streams, "a", 12)
 
     def again():
@@ -238,7 +238,7 @@ def test_fork_is_measured_when_its_name_becomes_free_meanwhile(streams, monkeypa
     assert made.info.size_bytes == len(b"".join(records[:6]))
 
 
-def test_fork_that_exists_is_compared_before_bytes_are_counted(streams):
+def test_existing_fork_is_compared_before_bytes_are_counted(streams):
     fill(streams, "a", 12)
     streams.create("b", fork=Fork("a", 6, 3))
     assert not streams.create_with_options(StreamOptions("b", None, fork=Fork("a", 6, 3))).created
@@ -249,7 +249,7 @@ def test_fork_that_exists_is_compared_before_bytes_are_counted(streams):
 
 
 @pytest.mark.parametrize("sub", [-1, True, 1.0, 2**64])
-def test_fork_refuses_a_sub_offset_that_is_no_count(streams, sub):
+def test_fork_rejects_invalid_sub_offset(streams, sub):
     fill(streams, "a", 12)
     with pytest.raises(InvalidInput, match="sub_offset"):
         streams.create("b", fork=Fork("a", 6, sub))
@@ -283,7 +283,7 @@ def test_fork_is_measured_again_when_the_log_is_trimmed_between_slices(
 
 
 @pytest.mark.parametrize("sub", [0, 4])
-def test_fork_inside_a_transaction_sees_what_that_has_written(streams, sub):
+def test_fork_in_transaction_sees_its_writes(streams, sub):
     with streams.database.write():
         records = fill(streams, "a", 12)
         streams.create("b", fork=Fork("a", 6, sub))

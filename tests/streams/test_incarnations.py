@@ -1,4 +1,4 @@
-"""Offsets tell one incarnation of a stream from another of the same name."""
+"""Offsets contain the incarnation of a stream, so recreated streams are distinguished."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def payloads(chunk):
 
 
 def recreated(streams, name="a", old=(b"old0", b"old1", b"old2"), new=(b"new0", b"new1")):
-    """A stream that was deleted and created again; where a reader of the first one stood."""
+    """Recreate a stream; return it and the offset of a reader of the first one."""
     at = streams.create(name, TEXT).append(list(old)).offset
     streams.delete(name)
     stream = streams.create(name, TEXT)
@@ -32,7 +32,7 @@ def recreated(streams, name="a", old=(b"old0", b"old1", b"old2"), new=(b"new0", 
     return stream, at
 
 
-def test_reader_of_recreated_stream_is_refused(streams):
+def test_reader_of_recreated_stream_is_rejected(streams):
     stream, at = recreated(streams)
     with pytest.raises(StreamRecreated) as refused:
         stream.read(at)
@@ -54,7 +54,7 @@ def test_first_incarnation_is_zero_and_numbers_are_never_reused(opened, streams)
     assert streams.verify() == []
 
 
-def test_expired_stream_that_is_created_again_has_the_next_number(opened, streams):
+def test_recreated_expired_stream_has_next_number(opened, streams):
     at = streams.create("a", TEXT, ttl=1).append([b"x"]).offset
     opened.clock.ms += 1000
     stream = streams.create("a", TEXT)
@@ -63,7 +63,7 @@ def test_expired_stream_that_is_created_again_has_the_next_number(opened, stream
         stream.read(at)
 
 
-def test_start_now_and_bare_numbers_are_of_the_current_incarnation(streams):
+def test_start_now_and_integers_refer_to_current_incarnation(streams):
     stream, _ = recreated(streams)
     everything = [b"new0", b"new1"] * 3
     assert payloads(stream.read()) == payloads(stream.read(format_offset(0, 0))) == everything
@@ -74,7 +74,7 @@ def test_start_now_and_bare_numbers_are_of_the_current_incarnation(streams):
             stream.read(bad)
 
 
-def test_reads_appends_and_closes_tell_the_current_incarnation(streams):
+def test_reads_appends_and_closes_return_current_incarnation(streams):
     stream, _ = recreated(streams)
     assert stream.append([b"x"]).offset == format_offset(7, 1)
     chunk = stream.read(limit=2)
@@ -83,7 +83,7 @@ def test_reads_appends_and_closes_tell_the_current_incarnation(streams):
     assert stream.close().offset == format_offset(7, 1)
 
 
-def test_follower_of_recreated_stream_is_refused(streams):
+def test_follower_of_recreated_stream_is_rejected(streams):
     following = streams.create("a", TEXT).follow(timeout=5)
     streams.open("a").append([b"old"])
     assert payloads(next(following)) == [b"old"]
@@ -93,7 +93,7 @@ def test_follower_of_recreated_stream_is_refused(streams):
         next(following)
 
 
-def test_fork_accepts_offsets_of_its_source_up_to_the_fork_point(streams):
+def test_fork_accepts_source_offsets_up_to_fork_point(streams):
     recreated(streams, "source")
     fork = streams.create("fork", fork=Fork("source", 3))
     fork.append([b"own"])
@@ -105,8 +105,8 @@ def test_fork_accepts_offsets_of_its_source_up_to_the_fork_point(streams):
             fork.read(beyond)
 
 
-def test_fork_refuses_a_number_that_an_earlier_stream_of_its_name_had(streams):
-    """The reader of that stream must not go on in the records that the fork shares."""
+def test_fork_rejects_incarnation_of_earlier_stream_of_its_name(streams):
+    """A reader of that stream must not continue in the records that the fork shares."""
     at = streams.create("fork", TEXT).append([b"old"]).offset
     streams.delete("fork")
     streams.create("source", TEXT).append([b"1", b"2"])
@@ -116,7 +116,7 @@ def test_fork_refuses_a_number_that_an_earlier_stream_of_its_name_had(streams):
         fork.read(at)
 
 
-def test_fork_of_a_fork_accepts_offsets_up_to_the_earlier_fork_point(streams):
+def test_nested_fork_accepts_offsets_up_to_earlier_fork_point(streams):
     recreated(streams, "first")
     middle = streams.open("first").fork("middle", 4)
     middle.append([b"m"])
@@ -126,7 +126,7 @@ def test_fork_of_a_fork_accepts_offsets_up_to_the_earlier_fork_point(streams):
         last.read(format_offset(3, 1))
 
 
-def test_fork_offset_of_another_incarnation_is_refused(streams):
+def test_fork_offset_of_another_incarnation_is_rejected(streams):
     stream, at = recreated(streams)
     with pytest.raises(StreamRecreated):
         stream.fork("f", at)
@@ -144,8 +144,8 @@ def test_keyed_reads_check_the_incarnation(streams):
         stream.read(at, key="k")
 
 
-def test_names_of_a_store_from_before_the_numbers_begin_at_one(tmp_path):
-    """What such a store deleted is not known: its offsets had the number 0."""
+def test_migrated_names_begin_at_incarnation_one(tmp_path):
+    """Streams that such a store deleted are unknown: their offsets had the number 0."""
     before = [each for each in MIGRATIONS if each.name != "incarnations"]
     database = Database.open(tmp_path / "s.sqlite", profile=PROFILE, migrations=before)
     insert = (
@@ -163,7 +163,7 @@ def test_names_of_a_store_from_before_the_numbers_begin_at_one(tmp_path):
     database.close()
 
 
-def test_ack_of_an_earlier_incarnation_is_refused(opened):
+def test_ack_of_earlier_incarnation_is_rejected(opened):
     opened.streams.create("wakes", "application/json")
     opened.subscriptions.create(PULL)
     for _ in range(2):
@@ -181,7 +181,7 @@ def test_ack_of_an_earlier_incarnation_is_refused(opened):
         opened.streams.delete("in/a")
 
 
-def test_boundaries_of_a_schema_are_offsets_of_the_incarnation(streams):
+def test_schema_boundaries_are_offsets_of_the_incarnation(streams):
     for number in range(2):
         stream = streams.create("j", "application/json")
         stream.set_schema({"type": "object"})
@@ -192,7 +192,7 @@ def test_boundaries_of_a_schema_are_offsets_of_the_incarnation(streams):
         streams.delete("j")
 
 
-def test_registry_that_was_handed_out_can_be_changed_by_its_reader(streams):
+def test_returned_registry_can_be_modified_by_caller(streams):
     stream = streams.create("j", "application/json")
     for given in (stream.set_schema({"type": "object"}), stream.schema()):
         given.schemas["1"]["type"] = "string"

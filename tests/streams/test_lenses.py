@@ -1,4 +1,4 @@
-"""Lenses do to messages what they say of schemas, and the proof lets no wrong one pass."""
+"""Lenses convert messages as they derive schemas, and proofs accept no wrong lens."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize(("given", "before", "after"), EXAMPLES)
-def test_an_op_does_what_it_says(given, before, after):
+def test_op_converts_messages(given, before, after):
     assert lens(given).promote(before) == after
 
 
 @pytest.mark.parametrize("given", [each[0] for each in EXAMPLES])
-def test_what_an_op_is_not_about_stays_byte_for_byte(given):
+def test_op_keeps_other_bytes(given):
     alone = lens(given)
     for message in (b' { "z" : 1.0 } ', b"[ 1 ]", b'"text"', b" null", b"1e400", b'{"\\ud800":1}'):
         if given["op"] != "add":
@@ -88,7 +88,7 @@ def test_what_an_op_is_not_about_stays_byte_for_byte(given):
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "reason"),
     [
         (5, "the lens: Expected `object`"),
         ({"ops": [], "x": 1}, "unknown field `x`"),
@@ -106,13 +106,13 @@ def test_what_an_op_is_not_about_stays_byte_for_byte(given):
         ([op("wrap", name="a")] * (limits.LENS_OPS_MAX + 1), "at most 256 ops"),
     ],
 )
-def test_a_lens_that_is_none_is_refused_by_the_number_of_the_op(given, told):
-    with pytest.raises(InvalidInput, match=told.replace("(", r"\(")):
+def test_invalid_lens_is_rejected_with_number_of_op(given, reason):
+    with pytest.raises(InvalidInput, match=reason.replace("(", r"\(")):
         Lens.read(given)
 
 
 @pytest.mark.parametrize("depth", [limits.LENS_DEPTH_MAX + 1, 5_000])
-def test_ops_within_ops_are_bounded(depth):
+def test_nesting_of_ops_is_limited(depth):
     ops = [op("wrap", name="a")]
     for _ in range(depth - 1):
         ops = [op("in", name="a", ops=ops)]
@@ -120,7 +120,7 @@ def test_ops_within_ops_are_bounded(depth):
         Lens.read(ops)
 
 
-def test_a_message_that_is_nested_without_end_is_left_alone():
+def test_deeply_nested_message_is_not_promoted():
     message = b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     assert lens(RENAME).promote(message) == message
 
@@ -200,7 +200,7 @@ DERIVED = [
 
 
 @pytest.mark.parametrize(("old", "given", "new"), DERIVED)
-def test_what_holds_for_promoted_messages_is_told_exactly(old, given, new):
+def test_derived_schema_is_exact(old, given, new):
     promoted = lens(given).derived(old)
     check_proven(promoted, lens(), new)
     check_proven(new, lens(), promoted)
@@ -255,18 +255,18 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("old", "given", "told"), REFUSED)
-def test_a_lens_is_refused_where_something_could_be_lost_or_is_not_plain(old, given, told):
+@pytest.mark.parametrize(("old", "given", "reason"), REFUSED)
+def test_lens_is_rejected_when_lossy_or_schema_not_plain(old, given, reason):
     with pytest.raises(InvalidInput) as refused:
         lens(given).derived(old)
-    assert told in refused.value.message
+    assert reason in refused.value.message
 
 
-def test_what_may_be_lost_can_be_removed_before():
+def test_lossy_op_is_accepted_after_remove():
     assert lens(op("remove", name="b"), RENAME).derived(OPEN)["required"] == ["b"]
 
 
-def test_a_schema_that_refers_to_itself_is_changed_at_its_top_alone():
+def test_lens_changes_only_top_of_recursive_schema():
     node = closed(a=TEXT, k={"$ref": "#/$defs/node"})
     old = {"$ref": "#/$defs/node", "$defs": {"node": node}}
     promoted = lens(RENAME).derived(old)
@@ -301,22 +301,22 @@ UNPROVEN = [
 ]
 
 
-@pytest.mark.parametrize(("old", "new", "disproved", "told"), UNPROVEN)
-def test_a_lens_that_is_not_proven_is_refused_by_what_is_missing(old, new, disproved, told):
+@pytest.mark.parametrize(("old", "new", "disproved", "reason"), UNPROVEN)
+def test_unproven_lens_is_rejected_with_its_gaps(old, new, disproved, reason):
     with pytest.raises(InvalidInput) as refused:
         check_proven(old, lens(RENAME), new)
-    assert told in refused.value.message
+    assert reason in refused.value.message
     assert refused.value.details["disproved"] is disproved
 
 
-def test_versions_of_different_drafts_are_not_compared():
+def test_versions_of_different_drafts_are_rejected():
     new = {**closed(b=TEXT), "$schema": "http://json-schema.org/draft-07/schema#"}
     with pytest.raises(InvalidInput, match="Draft202012 and Draft7"):
         check_proven(closed(a=TEXT), lens(RENAME), new)
     check_proven({**closed(a=TEXT), "$schema": new["$schema"]}, lens(RENAME), new)
 
 
-def test_schemas_that_refer_to_themselves_are_compared_once_round():
+def test_recursive_schemas_are_compared_once():
     def tree(leaf):
         node = {"$ref": "#/$defs/n"}
         return {**node, "$defs": {"n": closed(a=leaf, k=node, m={"type": "array", "items": node})}}
@@ -328,7 +328,7 @@ def test_schemas_that_refer_to_themselves_are_compared_once_round():
     assert refused.value.details["places"] == ["/a"]
 
 
-def test_a_comparison_that_is_too_deep_is_no_proof():
+def test_too_deep_comparison_is_not_a_proof():
     def chain(leaf, **more):
         for _ in range(limits.PROOF_DEPTH_MAX + 2):
             leaf = closed(a=leaf, **more)
@@ -354,7 +354,7 @@ LISTED = ["x", "1", "true", 2, None]
 
 @st.composite
 def schemas(draw, depth=2):
-    """Plain schemas, most of them objects."""
+    """Draw plain schemas, most of them of objects."""
     kind = draw(st.sampled_from(["leaf", "listed", "array", "object", "ref"]))
     if depth == 2 or (kind == "object" and depth):
         properties = draw(st.dictionaries(NAMES, schemas(depth=depth - 1), max_size=4))
@@ -378,7 +378,7 @@ DEFS = {"text": TEXT, "pair": closed(["a"], a=TEXT, b=INTEGER)}
 
 
 def messages(schema):
-    """JSON text of values that are valid under a schema, the digits in many ways."""
+    """Draw JSON text of valid values of a schema, with numbers in any spelling."""
     if "$ref" in schema:
         return messages(DEFS[schema["$ref"].removeprefix("#/$defs/")])
     if "enum" in schema:
@@ -432,7 +432,7 @@ def ops(depth=1):
 
 
 def provable(old, candidates):
-    """The ops, one after the other, that can be told of."""
+    """Return the ops that can be derived after each other, skipping the others."""
     kept = []
     for each in candidates:
         try:
@@ -445,7 +445,7 @@ def provable(old, candidates):
 
 @st.composite
 def changed(draw, schema):
-    """A schema that asks for something else here and there, for more or for less."""
+    """Draw a variation of a schema, stricter or looser in places."""
     if not isinstance(schema, dict):
         return draw(st.sampled_from([schema, True]))
     if draw(st.integers(0, 3)) == 0:
@@ -468,7 +468,7 @@ def changed(draw, schema):
 
 @settings(max_examples=60)
 @drawn(st.data())
-def test_what_is_proven_holds_for_every_message(data):
+def test_proof_holds_for_every_message(data):
     old = {**data.draw(schemas()), "$defs": DEFS}
     found = provable(old, data.draw(st.lists(ops(), min_size=1, max_size=5)))
     derived = found.derived(old)
@@ -502,7 +502,7 @@ JSON_TEXT = st.recursive(
 
 @settings(max_examples=60)
 @drawn(JSON_TEXT, JSON_TEXT, st.lists(ops(), min_size=1, max_size=5))
-def test_any_message_is_promoted_to_json_and_what_no_op_names_is_as_it_came(text, kept, several):
+def test_promoted_message_is_json_and_keeps_other_properties(text, kept, several):
     found = Lens.read(several)
     msgspec.json.decode(found.promote(text.encode()), type=msgspec.Raw)
     whole = b'{"z":%b,"a":%b}' % (kept.encode(), text.encode())

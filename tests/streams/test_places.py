@@ -1,4 +1,4 @@
-"""The index of the log in two levels: what is in which is nobody's affair but its own."""
+"""The two-level index of the log: reads do not depend on the level of a record."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def streams(tmp_path):
 
 @pytest.fixture
 def levels(monkeypatch):
-    """Levels small enough to be filled by hand: 20 places, of which 8 move on."""
+    """Use small levels: 20 recent positions, of which 8 move at a time."""
     monkeypatch.setattr(limits, "STREAM_RECENT_PLACES", 20)
     monkeypatch.setattr(limits, "STREAM_PLACES_MOVED", 8)
 
@@ -43,7 +43,7 @@ def made(streams, names=NAMES):
 
 
 def counts(streams):
-    """How many places are in the large level, and how many in the small one."""
+    """Return the number of positions in `wal_index` and in `wal_recent`."""
     with streams.database.read() as snapshot:
         return tuple(
             snapshot.value(f"SELECT count(*) FROM {table}") for table in ("wal_index", "wal_recent")
@@ -54,28 +54,28 @@ def stored(streams, name):
     return [record.payload for record in streams.read(name)[1].records]
 
 
-def test_a_few_records_go_into_the_index_at_once(streams):
+def test_few_records_are_indexed_directly(streams):
     made(streams)
     streams.open("s0").append(b"alone")
     together(streams, [("s0", [b"a"]), ("s1", [b"b"]), ("s2", [b"c"])])
     assert counts(streams) == (4, 0)
 
 
-def test_many_records_of_one_stream_go_into_the_index_at_once(streams):
+def test_many_records_of_one_stream_are_indexed_directly(streams):
     made(streams)
     streams.open("s0").append([b"x"] * 50)
     together(streams, [("s0", [b"y"]), ("s0", [b"z"] * 3)])
     assert counts(streams) == (54, 0)
 
 
-def test_records_of_many_streams_are_noted_in_the_small_level(streams):
+def test_records_of_many_streams_go_to_recent_level(streams):
     made(streams)
     together(streams, [(name, [b"x"]) for name in NAMES])
     assert counts(streams) == (0, 10)
     assert streams.verify() == []
 
 
-def test_places_move_on_in_portions_and_every_stream_gets_its_turn(streams, levels):
+def test_recent_positions_move_in_portions_over_all_streams(streams, levels):
     made(streams)
     for number in range(8):
         together(streams, [(name, [b"%d" % number]) for name in NAMES])
@@ -92,8 +92,8 @@ def test_places_move_on_in_portions_and_every_stream_gets_its_turn(streams, leve
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_commit_of_very_many_leaves_no_more_than_a_small_level(streams, levels, count):
-    """However many come at once, and from however many streams."""
+def test_large_commit_keeps_recent_level_small(streams, levels, count):
+    """The recent level stays small for any number of records and streams."""
     names = [f"many{number}" for number in range(60)]
     made(streams, names)
     for _ in range(4):
@@ -103,13 +103,13 @@ def test_a_commit_of_very_many_leaves_no_more_than_a_small_level(streams, levels
     assert streams.verify() == []
 
 
-def test_records_of_one_stream_with_keys_go_into_the_index_at_once(streams):
+def test_keyed_records_of_one_stream_are_indexed_directly(streams):
     made(streams)
     streams.open("s0").append([b"x"] * 50, key="k")
     assert counts(streams) == (50, 0)
 
 
-def test_a_count_that_is_wrong_is_put_right(streams, levels):
+def test_wrong_recent_count_is_corrected(streams, levels):
     made(streams)
     together(streams, [(name, [b"x"]) for name in NAMES])
     streams._appender._places._recent = 1_000
@@ -119,8 +119,8 @@ def test_a_count_that_is_wrong_is_put_right(streams, levels):
     assert streams.verify() == []
 
 
-def test_the_view_of_the_log_finds_records_by_name_and_offset(streams):
-    """As the specification's own table would: through an index, whichever level has the place."""
+def test_wal_view_finds_records_by_name_and_offset(streams):
+    """The view uses an index on both levels, like the table of the specification."""
     made(streams)
     streams.open("s1").append(b"alone")
     together(streams, [(name, [b"x"]) for name in NAMES])
@@ -134,8 +134,8 @@ def test_the_view_of_the_log_finds_records_by_name_and_offset(streams):
     assert not [step for step in plan if step.startswith("SCAN")], plan
 
 
-def test_a_stream_reads_the_same_from_both_levels_in_any_mixture(streams, levels):
-    """Its records are in the large level, in the small one, and in the large one again."""
+def test_stream_reads_equal_from_any_mix_of_levels(streams, levels):
+    """Its records are in the index, in the recent level, and in the index again."""
     made(streams)
     wanted = []
     for number in range(12):
@@ -152,7 +152,7 @@ def test_a_stream_reads_the_same_from_both_levels_in_any_mixture(streams, levels
         assert [record.payload for record in found] == wanted[start:]
 
 
-def test_how_many_there_are_is_counted_anew_when_others_wrote(streams, levels):
+def test_recent_count_is_refreshed_after_other_writes(streams, levels):
     made(streams)
     together(streams, [(name, [b"x"]) for name in NAMES])
     for name in NAMES[:5]:
@@ -162,7 +162,7 @@ def test_how_many_there_are_is_counted_anew_when_others_wrote(streams, levels):
     assert streams._appender._places._recent == 10
 
 
-def test_a_transaction_that_is_undone_notes_nothing(streams, levels):
+def test_rolled_back_transaction_indexes_nothing(streams, levels):
     made(streams)
     together(streams, [(name, [b"x"]) for name in NAMES])
     requests = [(name, Append([b"y"], None)) for name in NAMES]
@@ -180,7 +180,7 @@ def test_a_transaction_that_is_undone_notes_nothing(streams, levels):
 
 
 @pytest.mark.parametrize("gone", ["delete", "trim"])
-def test_what_leaves_the_log_leaves_both_levels(streams, levels, gone):
+def test_trimmed_records_leave_both_levels(streams, levels, gone):
     made(streams)
     for number in range(6):
         together(streams, [(name, [b"%d" % number * 9]) for name in NAMES])
@@ -210,7 +210,7 @@ def test_what_leaves_the_log_leaves_both_levels(streams, levels, gone):
         "DELETE FROM wal_log WHERE sid = 5",
     ],
 )
-def test_a_place_that_is_wrong_is_found(streams, damage):
+def test_verify_finds_wrong_position(streams, damage):
     made(streams)
     streams.open("s0").append(b"alone")
     together(streams, [(name, [b"x"]) for name in NAMES])
@@ -219,7 +219,7 @@ def test_a_place_that_is_wrong_is_found(streams, damage):
     assert any("not at its indexed position" in each for each in streams.verify())
 
 
-def test_a_log_of_before_is_indexed_when_it_is_opened(tmp_path):
+def test_old_log_is_indexed_by_migration(tmp_path):
     path, profile = tmp_path / "s.sqlite", PROFILE.with_(synchronous="OFF")
     with Database.open(path, profile=profile, migrations=MIGRATIONS[:5]) as database:
 
@@ -269,7 +269,7 @@ HOT = [
 
 
 @pytest.mark.parametrize(("queries", "name"), HOT, ids=[name for _, name in HOT])
-def test_no_statement_walks_a_whole_level_or_sorts_records(streams, queries, name):
+def test_no_statement_scans_a_level_or_sorts_records(streams, queries, name):
     sql = getattr(queries, name)
     wanted = len(set(re.findall(r"\?\d+", sql))) or sql.count("?")
     connection = apsw.Connection(str(streams.database.path))

@@ -1,4 +1,4 @@
-"""What streams ask of their records: schemas, profiles and routing keys, through the engine."""
+"""Rules of streams: schemas, profiles and routing keys, applied by appends and reads."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def rows(streams, table):
 # Schemas
 
 
-def test_messages_are_held_against_the_schema_and_kept_as_they_came(streams):
+def test_messages_are_validated_and_stored_as_received(streams):
     streams.schemas.put("orders", {"schema": ORDER})
     orders = streams.open("orders")
     orders.append(b'{ "id" : 1.0 }')
@@ -74,7 +74,7 @@ def test_messages_are_held_against_the_schema_and_kept_as_they_came(streams):
     assert streams.info("orders").schema_version == 1
 
 
-def test_a_refused_append_concerns_nobody_else_in_its_commit(streams):
+def test_invalid_message_does_not_affect_others_in_commit(streams):
     streams.schemas.put("orders", {"schema": ORDER})
     streams.create("free", JSON)
     asked = [
@@ -89,7 +89,7 @@ def test_a_refused_append_concerns_nobody_else_in_its_commit(streams):
     assert texts(streams, "free") == ["{}"]
 
 
-def test_a_refused_append_moves_nothing_on(streams):
+def test_rejected_append_changes_nothing(streams):
     streams.schemas.put("orders", {"schema": ORDER})
     orders = streams.open("orders")
     with pytest.raises(InvalidInput):
@@ -99,7 +99,7 @@ def test_a_refused_append_moves_nothing_on(streams):
     assert not done.closed
 
 
-def test_a_repeated_request_is_known_under_a_newer_schema(streams):
+def test_duplicate_is_recognized_under_newer_schema(streams):
     streams.schemas.put("orders", {"schema": ORDER})
     orders = streams.open("orders")
     orders.append(b'{"id": 1}', producer=Producer("p", 0, 0))
@@ -108,7 +108,7 @@ def test_a_repeated_request_is_known_under_a_newer_schema(streams):
     assert texts(streams) == ['{"number":1}']
 
 
-def test_the_first_schema_comes_before_the_first_record(streams):
+def test_first_schema_requires_empty_stream(streams):
     streams.open("orders").append(b'{"id": 1}')
     with pytest.raises(Refused, match="'orders': cannot set the first schema"):
         streams.schemas.put("orders", {"schema": ORDER})
@@ -116,7 +116,7 @@ def test_the_first_schema_comes_before_the_first_record(streams):
     assert rows(streams, "schemas") == []
 
 
-def test_a_stream_that_gave_everything_up_is_empty(opened):
+def test_fully_trimmed_stream_accepts_first_schema(opened):
     streams = opened.streams
     kept = streams.create("kept", JSON, retention_seconds=1)
     kept.append(b"1")
@@ -130,7 +130,7 @@ def test_a_stream_that_gave_everything_up_is_empty(opened):
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "reason"),
     [
         ({}, "no change of the registry"),
         ({"scheme": ORDER}, "scheme"),
@@ -144,14 +144,14 @@ def test_a_stream_that_gave_everything_up_is_empty(opened):
         ({"schema": {"enum": ["x" * limits.STREAM_REGISTRY_BYTES]}}, "at most"),
     ],
 )
-def test_what_cannot_be_is_refused_and_nothing_is_written(streams, change, says):
-    with pytest.raises(InvalidInput, match=says):
+def test_invalid_registry_change_writes_nothing(streams, change, reason):
+    with pytest.raises(InvalidInput, match=reason):
         streams.schemas.put("orders", change)
     assert rows(streams, "schemas") == []
     assert streams.info("orders").schema_version is None
 
 
-def test_a_version_that_is_not_proven_is_refused(streams):
+def test_unproven_version_is_rejected(streams):
     streams.schemas.put("orders", {"schema": ORDER})
     with pytest.raises(InvalidInput, match="version 2 requires a lens"):
         streams.schemas.put("orders", {"schema": RENAMED})
@@ -160,7 +160,7 @@ def test_a_version_that_is_not_proven_is_refused(streams):
     assert streams.schemas.get("orders").current_version == 1
 
 
-def test_only_json_has_a_schema(streams):
+def test_schema_requires_json(streams):
     streams.create("bytes", "application/octet-stream")
     with pytest.raises(InvalidInput, match="requires JSON"):
         streams.schemas.put("bytes", {"schema": ORDER})
@@ -168,7 +168,7 @@ def test_only_json_has_a_schema(streams):
         streams.schemas.put("none", {"schema": ORDER})
 
 
-def test_of_two_changes_at_once_one_is_told_to_look_again(streams):
+def test_concurrent_registry_change_raises_precondition_failed(streams):
     plan = streams.schemas._plan("orders", {"schema": ORDER})
     streams.schemas.put("orders", {"schema": RENAMED})
     with pytest.raises(PreconditionFailed):
@@ -176,7 +176,7 @@ def test_of_two_changes_at_once_one_is_told_to_look_again(streams):
     assert streams.schemas.get("orders").schema == RENAMED
 
 
-def test_without_the_library_nothing_is_taken_unchecked(streams, monkeypatch):
+def test_missing_schema_library_rejects_appends(streams, monkeypatch):
     streams.schemas.put("orders", {"schema": ORDER})
     streams.open("orders").append(b'{"id": 1}')
     streams.schemas.put("orders", {"schema": RENAMED, "lens": RENAME})
@@ -184,11 +184,11 @@ def test_without_the_library_nothing_is_taken_unchecked(streams, monkeypatch):
     monkeypatch.setitem(sys.modules, "jsonschema_rs", None)
     with pytest.raises(MissingDependency, match="schema"):
         streams.open("orders").append(b'{"number": 2}')
-    # What is there can be read all the same.
+    # Stored records can still be read.
     assert texts(streams) == ['{"number":1}']
 
 
-def test_a_state_is_folded_from_messages_of_the_newest_version(streams):
+def test_state_is_folded_from_newest_version(streams):
     change = {
         "type": "object",
         "properties": {
@@ -210,13 +210,13 @@ def test_a_state_is_folded_from_messages_of_the_newest_version(streams):
 
 
 @pytest.mark.parametrize("operation", ["[]", "{}", "1", "null"])
-def test_a_state_leaves_alone_what_is_no_change(streams, operation):
+def test_state_ignores_other_messages(streams, operation):
     message = f'{{"type": "t", "key": "k", "value": 1, "headers": {{"operation": {operation}}}}}'
     streams.open("orders").append(message.encode())
     assert streams.state("orders") == {}
 
 
-def test_a_state_that_cannot_be_read_says_which_record_it_is(streams):
+def test_undecodable_state_names_its_record(streams):
     streams.open("orders").append(b"[1, 1e400]")
     with pytest.raises(CorruptData, match="'orders': cannot decode record 1"):
         streams.state("orders")
@@ -225,7 +225,7 @@ def test_a_state_that_cannot_be_read_says_which_record_it_is(streams):
 # Routing keys
 
 
-def test_routing_keys_are_taken_from_the_messages(streams):
+def test_routing_keys_come_from_messages(streams):
     streams.schemas.put("orders", {"routingKey": {"jsonPointer": "/by/0"}})
     orders = streams.open("orders")
     orders.append(b'[{"by": ["anna"]}, {"by": []}, {"by": [7]}, {"by": [null]}, 5, {"by": ["7"]}]')
@@ -241,7 +241,7 @@ def test_routing_keys_are_taken_from_the_messages(streams):
     assert texts(streams, key="given") == ['{"by": "anna"}']
 
 
-def test_a_stream_that_asks_for_nothing_any_more_has_no_registry(streams):
+def test_stream_without_rules_has_no_registry(streams):
     streams.schemas.put("orders", {"routingKey": None, "search": None})
     assert rows(streams, "schemas") == []
     streams.schemas.put("orders", {"routingKey": {"jsonPointer": "/by"}})
@@ -252,14 +252,14 @@ def test_a_stream_that_asks_for_nothing_any_more_has_no_registry(streams):
     assert not streams.info("orders").has_rules
 
 
-def test_a_key_that_is_too_long_is_refused(streams):
+def test_too_long_routing_key_is_rejected(streams):
     streams.schemas.put("orders", {"routingKey": {"jsonPointer": "/by"}})
     with pytest.raises(InvalidInput, match="routing key"):
         streams.open("orders").append(json.dumps({"by": "x" * 100_000}).encode())
     assert texts(streams) == []
 
 
-def test_fields_to_search_by_are_declared(streams):
+def test_search_fields_are_declared(streams):
     streams.schemas.put("orders", {"search": {"fields": ["by", "to.city"]}})
     with streams.database.read() as snapshot:
         found = snapshot.all("SELECT index_name FROM secondary_index_state ORDER BY index_name")
@@ -269,7 +269,7 @@ def test_fields_to_search_by_are_declared(streams):
 # Profiles
 
 
-def test_events_are_redacted_before_anybody_sees_them(streams):
+def test_events_are_redacted_before_they_are_stored(streams):
     streams.profiles.put("orders", EVENTS)
     message = b'{"password": "hunter2", "requestId": "r1"}'
 
@@ -285,14 +285,14 @@ def test_events_are_redacted_before_anybody_sees_them(streams):
     assert rows(streams, "stream_profiles")[0][0] == "orders"
 
 
-def test_events_begin_with_an_empty_stream(streams):
+def test_evlog_profile_requires_empty_stream(streams):
     streams.open("orders").append(b'{"password": "hunter2"}')
     with pytest.raises(Refused, match="cannot set profile 'evlog'"):
         streams.profiles.put("orders", EVENTS)
     assert streams.profiles.get("orders").kind == "generic"
 
 
-def test_redaction_can_be_widened_on_a_stream_that_has_records(streams):
+def test_redaction_can_be_extended_after_first_append(streams):
     streams.profiles.put("orders", EVENTS)
     streams.open("orders").append(b'{"pin": 1}')
     streams.profiles.put("orders", {**EVENTS, "redact": ["pin"]})
@@ -300,7 +300,7 @@ def test_redaction_can_be_widened_on_a_stream_that_has_records(streams):
     assert [json.loads(each)["pin"] for each in texts(streams)] == [1, "[REDACTED]"]
 
 
-def test_a_state_stream_takes_changes_only(streams):
+def test_state_stream_accepts_changes_only(streams):
     streams.profiles.put("orders", STATE)
     with pytest.raises(InvalidInput, match="message 1"):
         streams.open("orders").append(b'{"id": 1}')
@@ -313,17 +313,17 @@ def test_a_state_stream_takes_changes_only(streams):
     streams.open("orders").append(b'{"id": 1}')
 
 
-def test_profiles_need_json(streams):
+def test_profiles_require_json(streams):
     streams.create("bytes", "text/plain")
     for profile in (EVENTS, STATE):
         with pytest.raises(InvalidInput, match="requires JSON"):
             streams.profiles.put("bytes", profile)
 
 
-# Forks, and ends
+# Forks and deletion
 
 
-def test_a_fork_has_the_rules_of_its_source_at_that_offset(streams):
+def test_fork_inherits_rules_at_its_offset(streams):
     streams.schemas.put("orders", {"schema": ORDER, "routingKey": {"jsonPointer": "/by"}})
     streams.profiles.put("orders", {"kind": "generic"})
     orders = streams.open("orders")
@@ -345,13 +345,13 @@ def test_a_fork_has_the_rules_of_its_source_at_that_offset(streams):
     with pytest.raises(NotFound):
         streams.info("bad")
     assert not [row for row in rows(streams, "schemas") if row[0] == "bad"]
-    # A fork goes its own way: nothing of this shows in its source.
+    # Changes of a fork do not affect its source.
     streams.schemas.put("early", {"routingKey": None})
     assert streams.schemas.get("orders").routing_key is not None
     assert streams.verify() == []
 
 
-def test_a_fork_that_begins_with_records_has_their_keys(streams):
+def test_fork_with_first_records_stores_their_keys(streams):
     streams.schemas.put("orders", {"routingKey": {"jsonPointer": "/by"}})
     streams.open("orders").append(b'{"by": "a"}')
     wanted = StreamOptions("fork", JSON, fork=Fork("orders"))
@@ -362,7 +362,7 @@ def test_a_fork_that_begins_with_records_has_their_keys(streams):
     assert streams.verify() == []
 
 
-def test_the_rules_go_with_their_stream(streams):
+def test_rules_are_deleted_with_their_stream(streams):
     streams.schemas.put("orders", {"schema": ORDER})
     streams.profiles.put("orders", STATE)
     streams.delete("orders")
@@ -383,7 +383,7 @@ def test_the_rules_go_with_their_stream(streams):
         "INSERT INTO stream_touch_state VALUES ('gone', 0, 0)",
     ],
 )
-def test_rules_that_do_not_fit_are_named(streams, damage):
+def test_verify_finds_inconsistent_rules(streams, damage):
     streams.schemas.put("orders", {"schema": ORDER})
     streams.profiles.put("orders", STATE)
     assert streams.verify() == []
@@ -393,7 +393,7 @@ def test_rules_that_do_not_fit_are_named(streams, damage):
     assert "'orders'" in found or "'gone'" in found
 
 
-def test_stored_schema_that_is_too_large_is_refused_at_append_and_not_run(opened, streams):
+def test_too_large_stored_schema_rejects_appends(opened, streams):
     streams.schemas.put("orders", {"schema": ORDER})
     defs = {f"a{at}": {"allOf": [{"$ref": f"#/$defs/a{at + 1}"}] * 2} for at in range(40)}
     large = {"$defs": {**defs, "a40": {"type": "object"}}, "$ref": "#/$defs/a0"}

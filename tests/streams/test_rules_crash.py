@@ -1,5 +1,5 @@
-"""Real processes are killed while they append and change the schema: what was acknowledged is
-there, in the version that the stream is at.
+"""Processes killed while they append and change the schema: acknowledged records survive, in the
+current version.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ POINTS = (
 )
 
 
-def check(root, told):
+def check(root, acknowledged):
     with fourfold.open(root) as store:
         streams = store.streams
         assert streams.verify() == []
-        versions = [line[1] for line in told if line[0] == "version"]
-        numbers = [line[1] for line in told if line[0] == "append"]
+        versions = [line[1] for line in acknowledged if line[0] == "version"]
+        numbers = [line[1] for line in acknowledged if line[0] == "append"]
         try:
             version = streams.schemas.get("s").current_version
         except fourfold.errors.NotFound:
-            assert not told
+            assert not acknowledged
             return
         assert version >= max(versions, default=0)
         found = [json.loads(each.payload) for each in streams.open("s").read().records]
@@ -45,26 +45,26 @@ def check(root, told):
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_kill_at_a_chosen_point_loses_nothing_acknowledged(tmp_path, point):
+def test_kill_at_failpoint_loses_nothing_acknowledged(tmp_path, point):
     crash = run(SCRIPT, str(tmp_path / "store"), fault=f"{point}=kill@30")
     assert crash.killed, crash
     check(tmp_path / "store", [json.loads(line) for line in crash.lines])
 
 
 def lives(root, seed, kills):
-    random, told = Random(seed), []
+    random, acknowledged = Random(seed), []
     for _ in range(kills):
         crash = run(SCRIPT, str(root), kill=random_moment(random))
         assert crash.killed, crash
-        told += [json.loads(line) for line in crash.lines]
-        check(root, told)
+        acknowledged += [json.loads(line) for line in crash.lines]
+        check(root, acknowledged)
 
 
-def test_several_lives_end_at_any_moment(tmp_path):
+def test_rules_survive_several_kills_at_random_times(tmp_path):
     lives(tmp_path / "store", 7, 2)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
-def test_many_lives_end_at_any_moment(tmp_path, seed):
+def test_rules_survive_many_kills_at_random_times(tmp_path, seed):
     lives(tmp_path / "store", seed, 10)

@@ -1,9 +1,8 @@
-"""Random lives of streams with schemas against a dumb model: dicts, the version of each, and what a
-step from one version to the next does to a dict.
+"""State machine of streams with schemas, checked against a simple model of dicts and versions.
 
-Appends that fit and that do not, new versions, routing keys, forks before and behind a new version,
-deletion, reopening. Whatever happened, every way to read gives every message in the version that
-its stream is at, and what is stored is what came.
+Valid and invalid appends, new versions, routing keys, forks before and after a new version,
+deletion and reopening. After every step, each kind of read returns every message in the current
+version, and messages are stored as received.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def schema(**properties):
     }
 
 
-# Each version: its schema, the lens that leads to it, what that does to a dict, and a message.
+# Each version: its schema, the lens to it, its effect on a dict, and a message.
 VERSIONS = [
     (schema(n=NUMBER), None, None, lambda n: {"n": n}),
     (
@@ -70,7 +69,7 @@ class Modelled:
     def __init__(self, records=(), version=0, keyed=False, source=None):
         self.records = list(records)
         self.version = version
-        """0 before there is a schema."""
+        """Current version; 0 without a schema."""
         self.begins = {}
         self.keyed = keyed
         self.source = source
@@ -128,7 +127,7 @@ class RulesMachine(RuleBasedStateMachine):
         found.version += 1
         found.begins[found.version] = len(found.records)
         assert registry.current_version == found.version
-        # Again: nothing changes.
+        # Repeating it changes nothing.
         assert self.streams.schemas.put(name, change) == registry
 
     created = rule(name=NAMES)(create)
@@ -250,7 +249,7 @@ TestRulesMachine = RulesMachine.TestCase
 
 
 class LongLives(RulesMachine):
-    """The same, for longer and more often."""
+    """Run the state machine with more and longer examples."""
 
 
 LongLives.TestCase.settings = settings(max_examples=300, stateful_step_count=50)

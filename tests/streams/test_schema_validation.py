@@ -1,4 +1,4 @@
-"""A message is valid under a schema, or there is a reason; not every schema is taken."""
+"""Validation of messages by schemas, and schemas that are rejected."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ VALIDATED = [
 ]
 
 
-@pytest.mark.parametrize(("schema", "message", "told"), VALIDATED)
-def test_a_message_is_valid_or_there_is_a_short_reason(schema, message, told):
+@pytest.mark.parametrize(("schema", "message", "reason"), VALIDATED)
+def test_invalid_message_has_a_short_reason(schema, message, reason):
     problem = compiled(schema).problem(message)
-    if told is None:
+    if reason is None:
         assert problem is None
     else:
-        assert told in problem
+        assert reason in problem
         assert len(problem) <= limits.SCHEMA_REASON_CHARS
 
 
-def test_a_reason_does_not_quote_the_message():
+def test_reason_does_not_quote_the_message():
     assert "hunter2" not in compiled(INTEGER).problem(b'"hunter2"')
 
 
@@ -60,7 +60,7 @@ def nested_schema():
 
 
 @pytest.mark.parametrize(
-    ("schema", "told"),
+    ("schema", "reason"),
     [
         ([], "a JSON object, true or false"),
         ({"type": "text"}, "not valid at '/type'"),
@@ -75,13 +75,13 @@ def nested_schema():
         (nested_schema(), "cannot be read"),
     ],
 )
-def test_a_schema_that_is_not_taken_is_refused(schema, told):
+def test_invalid_schema_is_rejected(schema, reason):
     with pytest.raises(InvalidInput) as refused:
         compiled(schema)
-    assert told in refused.value.message
+    assert reason in refused.value.message
 
 
-# What references unfold to
+# Expansion of references
 
 
 def reference(name):
@@ -89,7 +89,7 @@ def reference(name):
 
 
 def doubling(levels, last):
-    """Definitions that each refer twice to the next one."""
+    """Return definitions that each refer twice to the next one."""
     defs = {
         f"a{at}": {"allOf": [reference(f"a{at + 1}"), reference(f"a{at + 1}")]}
         for at in range(levels)
@@ -123,7 +123,7 @@ def doubling(levels, last):
     ],
     ids=["in place", "in a cycle", "items", "properties", "anchors"],
 )
-def test_schema_that_unfolds_without_bound_is_refused(schema):
+def test_schema_with_unbounded_expansion_is_rejected(schema):
     with pytest.raises(InvalidInput, match=r"more than \d+ parts"):
         compiled(schema)
 
@@ -139,11 +139,11 @@ def test_schema_that_unfolds_without_bound_is_refused(schema):
     ],
     ids=["small", "tree", "values", "variants", "itself"],
 )
-def test_schema_of_a_usual_size_is_taken(schema):
+def test_schema_of_usual_size_is_accepted(schema):
     assert compiled(schema).problem(b"{}") is None or "oneOf" in schema
 
 
-def test_unfolded_size_is_that_of_the_schema_written_out():
+def test_unfolded_size_equals_size_of_expanded_schema():
     schema = doubling(5, {"properties": {"x": {"type": "string"}}})
 
     def written_out(part):
@@ -157,7 +157,7 @@ def test_unfolded_size_is_that_of_the_schema_written_out():
     assert unfolded_size.measure(schema).parts == written_out({"$ref": schema["$ref"]})
 
 
-def test_reason_is_not_searched_for_where_that_takes_for_ever():
+def test_reason_is_not_searched_in_deeply_recursive_schema():
     schema = {"type": "object", "properties": {"x": {"allOf": [{"$ref": "#"}, {"$ref": "#"}]}}}
     validator = compiled(schema)
     assert "'/x/x'" in validator.problem(b'{"x":{"x":1}}')
@@ -165,7 +165,7 @@ def test_reason_is_not_searched_for_where_that_takes_for_ever():
     assert "not searched" in validator.problem(deep)
 
 
-def test_message_with_too_many_values_for_a_large_schema_is_refused(monkeypatch):
+def test_message_with_too_many_values_for_large_schema_is_rejected(monkeypatch):
     monkeypatch.setattr(limits, "SCHEMA_CHECKS_MAX", 1_000)
     validator = compiled({"items": doubling(5, True)["$defs"]["a0"], **doubling(5, True)})
     assert validator.problem(b"[1,2]") is None

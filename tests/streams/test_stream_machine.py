@@ -1,8 +1,7 @@
-"""Random lives of streams against a dumb model: lists of bytes, and what a producer said last.
+"""State machine of streams, checked against a simple model of lists of bytes.
 
-Appends, producers with repetitions and gaps, forks of forks, closes, deletes, times to live,
-retention and reopening. After every step the invariants hold, and every stream reads as the model
-says.
+Appends, producers with duplicates and gaps, forks of forks, closes, deletes, TTLs, retention and
+reopening. After every step the invariants hold, and every stream equals its model.
 """
 
 from __future__ import annotations
@@ -48,9 +47,7 @@ PRODUCERS = st.sampled_from(["p", "q"])
 
 @pytest.fixture(autouse=True)
 def _small_levels(monkeypatch):
-    """The levels of the index are so small that places move on all the time, and so are the slices
-    in which deleted streams are trimmed.
-    """
+    """Use small index levels and trim slices, so that positions move and slices end often."""
     monkeypatch.setattr(limits, "STREAM_SCATTERED_PLACES", 2)
     monkeypatch.setattr(limits, "STREAM_RECENT_PLACES", 7)
     monkeypatch.setattr(limits, "STREAM_PLACES_MOVED", 3)
@@ -58,7 +55,7 @@ def _small_levels(monkeypatch):
 
 
 class Modelled:
-    """A stream as the model sees it: every record that it ever had, and where it begins."""
+    """Model of a stream: every record that it ever had, and its first offset."""
 
     def __init__(self, records=(), ttl=None, now=0, keep=None, first=0):
         self.records = list(records)
@@ -100,14 +97,14 @@ class StreamMachine(RuleBasedStateMachine):
         shutil.rmtree(self.root)
 
     def find(self, name):
-        """The living stream of a name, or the error that it must raise."""
+        """Return the model of an existing stream, or the expected error."""
         found = self.model.get(name)
         if found is None or (not found.deleted and found.end is not None and found.end <= self.now):
             return NotFound
         return StreamGone if found.deleted else found
 
     def add(self, name, made):
-        """A new stream has a number that no stream of its name had."""
+        """Check that a new stream has an incarnation number that its name never had."""
         made.number = self.numbers[name] = self.numbers.get(name, -1) + 1
         self.model[name] = made
 
@@ -154,7 +151,7 @@ class StreamMachine(RuleBasedStateMachine):
             return
         if name in self.model:
             if self.model[name].forks:
-                # Its time is over, but forks read it: the name is not free yet.
+                # It expired, but forks read it: the name is not free yet.
                 return
             self.remove(name)
         assert self.streams.create_with_options(wanted, body).created
@@ -181,7 +178,7 @@ class StreamMachine(RuleBasedStateMachine):
 
     @rule(asked=st.lists(st.tuples(NAMES, RECORDS), min_size=2, max_size=5))
     def append_together(self, asked):
-        """Appends that share a transaction, to streams that are there or not."""
+        """Append in one transaction to existing and unknown streams."""
         requests = [(name, Append(records, None)) for name, records in asked]
         outcomes = self.database.transact(lambda txn: self.streams._append_all(txn, requests))
         for (name, records), done in zip(asked, outcomes, strict=True):
@@ -292,7 +289,7 @@ class StreamMachine(RuleBasedStateMachine):
 
     @rule(name=NAMES, trimmed=st.booleans())
     def delete(self, name, trimmed):
-        """Delete a stream; its rows stay, unless `trimmed`, while everything else goes on."""
+        """Delete a stream; its rows stay unless `trimmed`."""
         found = self.find(name)
         if isinstance(found, type):
             with pytest.raises(found):
@@ -306,7 +303,7 @@ class StreamMachine(RuleBasedStateMachine):
 
     @rule(name=NAMES, records=RECORDS, again=RECORDS)
     def recreate(self, name, records, again):
-        """Append to a stream, delete it, and create it again while its old rows are there."""
+        """Append to a stream, delete it, and recreate it while its old rows exist."""
         self.append(name, [*records, b"1", b"2"], close=False)
         if not isinstance(self.find(name), type):
             self.delete(name, trimmed=False)
@@ -319,7 +316,7 @@ class StreamMachine(RuleBasedStateMachine):
 
     @rule()
     def trim_all_deleted(self):
-        """No row of a deleted stream stays once all slices are trimmed."""
+        """Check that no row of a deleted stream is left once all slices are trimmed."""
         while self.streams.trim_deleted():
             pass
         with self.database.read() as snapshot:
@@ -339,7 +336,7 @@ class StreamMachine(RuleBasedStateMachine):
         for found in self.model.values():
             if found.keep is not None and not found.forks and not found.deleted:
                 held = 0
-                # The retention of a fork is about its own records.
+                # The retention of a fork applies to its own records.
                 for at in range(len(found.records) - 1, max(found.first, found.shared) - 1, -1):
                     held += len(found.records[at])
                     if held > found.keep:
@@ -348,7 +345,7 @@ class StreamMachine(RuleBasedStateMachine):
 
     @rule()
     def reopen(self):
-        # What uses moved on is written down by a sweep; then the process may end.
+        # A sweep writes the buffered uses, so that reopening keeps them.
         self.sweep()
         self.database.close()
         self.open()
@@ -413,7 +410,7 @@ class StreamMachine(RuleBasedStateMachine):
     @invariant()
     def reads_from_the_start_begin_at_the_earliest_kept_record(self):
         for name, found in self.model.items():
-            # A read is a use, which would keep a stream with a time to live alive.
+            # A read would extend the TTL of the stream.
             if found.ttl is None and self.find(name) is found:
                 _, chunk = self.streams.read(name)
                 assert [record.payload for record in chunk.records] == found.records[found.first :]
@@ -425,7 +422,7 @@ TestStreams = StreamMachine.TestCase
 
 
 class LongLives(StreamMachine):
-    """The same, for longer and more often."""
+    """Run the state machine with more and longer examples."""
 
 
 LongLives.TestCase.settings = settings(max_examples=400, stateful_step_count=50)

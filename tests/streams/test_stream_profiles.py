@@ -1,4 +1,4 @@
-"""Profiles: what is asked for, what is taken, what is refused."""
+"""Profiles: configuration, accepted messages and rejected messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def taken(profile, *records):
     return profile.admit(records, NOW_MS)
 
 
-# What is asked for
+# Configuration
 
 EVLOG = {"kind": "evlog", "redact": [], "routingKey": ["requestId", "traceId"]}
 
@@ -46,7 +46,7 @@ EVLOG = {"kind": "evlog", "redact": [], "routingKey": ["requestId", "traceId"]}
         ({"kind": "evlog", "routingKey": []}, EVLOG | {"routingKey": []}),
     ],
 )
-def test_a_profile_tells_all_of_what_it_is(asked, whole):
+def test_profile_json_includes_defaults(asked, whole):
     profile = profiles.read(asked)
     assert profile.to_json() == whole
     assert profile.kind == whole["kind"]
@@ -70,7 +70,7 @@ def test_profiles_that_differ_are_not_equal():
     ("kind", "empty", "as_json"),
     [("generic", False, False), ("state-protocol", False, True), ("evlog", True, True)],
 )
-def test_what_a_profile_needs(kind, empty, as_json):
+def test_profile_requirements(kind, empty, as_json):
     profile = profiles.read({"kind": kind})
     assert (profile.needs_empty_stream, profile.needs_json) == (empty, as_json)
 
@@ -105,23 +105,23 @@ def long_name(extra):
         ({"kind": "evlog", "redact": ["_-"]}, "matches no field", ""),
         ({"kind": "evlog", "redact": ["Time_Stamp"]}, "cannot redact 'timestamp'", ""),
         ({"kind": "evlog", "redact": ["LEVEL"]}, "cannot redact 'level'", ""),
-        # A routing key is written into indexes: a secret cannot be one.
+        # Routing keys are stored in indexes, so a secret cannot be one.
         ({"kind": "evlog", "routingKey": ["Api-Key"]}, "cannot use 'Api-Key'", "routingKey"),
         ({"kind": "evlog", "redact": ["trace_id"]}, "cannot use 'traceId'", "routingKey"),
     ],
 )
-def test_what_is_no_profile_is_refused(asked, complaint, hint):
+def test_invalid_profile_is_rejected(asked, complaint, hint):
     with pytest.raises(InvalidInput) as refused:
         profiles.read(asked)
     assert complaint in refused.value.message
     assert hint in refused.value.hint
 
 
-def test_names_may_be_as_long_and_as_many_as_the_limits_say():
+def test_profile_accepts_names_up_to_the_limits():
     profiles.read({"kind": "evlog", "redact": [long_name(0)] * 100, "routingKey": ["x"] * 8})
 
 
-def test_the_generic_profile_does_nothing():
+def test_generic_profile_changes_nothing():
     records = [b"[1, 2", b"\xff"]
     assert profiles.read({"kind": "generic"}) is profiles.GENERIC
     assert profiles.GENERIC.admit(records, NOW_MS) == (records, None)
@@ -137,14 +137,14 @@ GOOD_CHANGES = [
     b'{"type":"t","key":"k","headers":{"operation":"delete"},"old_value":{"a":1.50}}',
     b'{"headers":{"control":"snapshot-start"}}',
     b'{"headers":{"control":""},"type":7,"value":1}',
-    # The last of two counts, as it does for the fold.
+    # The last of duplicate names counts, as it does for the fold.
     b'{"type":7,"type":"t","key":"","key":"k","value":1,"headers":{},"headers":{"operation":9,"operation":"insert"}}',
     b'{"\\u0074ype":"t","k\\u0065y":"\\u006b","value":1,"headers":{"operation":"in\\u0073ert"}}',
 ]
 
 
 @pytest.mark.parametrize("record", GOOD_CHANGES)
-def test_changes_are_taken_as_they_came(record):
+def test_changes_are_stored_as_received(record):
     assert taken(STATE, record) == ((record,), None)
 
 
@@ -173,7 +173,7 @@ def test_changes_are_taken_as_they_came(record):
         (GOOD_CHANGES[0] + b"x", "cannot be decoded"),
     ],
 )
-def test_what_is_no_change_is_refused_with_its_number(record, complaint):
+def test_invalid_change_is_rejected_with_its_number(record, complaint):
     with pytest.raises(InvalidInput) as refused:
         taken(STATE, GOOD_CHANGES[0], record, GOOD_CHANGES[1])
     assert "message 2: violates" in refused.value.message
@@ -185,7 +185,7 @@ def test_what_is_no_change_is_refused_with_its_number(record, complaint):
 
 @st.composite
 def objects(draw, members, names, extra=()):
-    """An object with these names and a few more, some of them twice, in any order."""
+    """Draw an object with these names and others, with duplicates, in any order."""
     more = draw(st.lists(st.sampled_from(extra), max_size=2)) if extra else []
     parts = [
         draw(spelled(name)) + draw(BLANKS) + b":" + draw(BLANKS) + draw(members[name])
@@ -224,7 +224,7 @@ CHANGES = st.one_of(
 
 
 def is_change(message):
-    """The rule, written once more."""
+    """Return True if a message is valid: a second implementation of the rule."""
     return (
         all(isinstance(message.get(name), str) and message[name] for name in ("type", "key"))
         and isinstance(message.get("headers"), dict)
@@ -245,7 +245,7 @@ def is_control(message):
 
 @settings(max_examples=300)
 @given(CHANGES)
-def test_what_is_taken_is_what_the_fold_makes_a_change_of(record):
+def test_accepted_messages_are_changes_for_the_fold(record):
     message = json.loads(record)
     try:
         result = taken(STATE, record)
@@ -268,7 +268,7 @@ def test_what_is_taken_is_what_the_fold_makes_a_change_of(record):
     assert after == expected
 
 
-# How deep a message may be
+# Depth of messages
 
 
 def nested(levels, opening=b"[", closing=b"]"):
@@ -276,7 +276,7 @@ def nested(levels, opening=b"[", closing=b"]"):
 
 
 @pytest.mark.parametrize("profile", [STATE, EVENTS], ids=lambda profile: profile.kind)
-def test_messages_are_nested_up_to_a_bound(profile):
+def test_message_depth_is_limited(profile):
     def message(value):
         return (
             b'{"timestamp":"2026-01-31T12:00:00Z","type":"t","key":"k",'

@@ -1,4 +1,4 @@
-"""The tables, columns and views that the specification names, and how SQLite walks them."""
+"""Tables, columns and views of the specification, and their query plans."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def store(tmp_path):
 
 
 @pytest.mark.parametrize(("table", "columns"), COLUMNS.items())
-def test_every_column_of_the_specification_is_there(store, table, columns):
+def test_every_column_of_the_specification_exists(store, table, columns):
     with store.streams.database.read() as snapshot:
         found = {row[0] for row in snapshot.all("SELECT name FROM pragma_table_info(?)", (table,))}
     assert set(columns.split()) <= found
@@ -65,7 +65,7 @@ def test_there_is_one_schema_version(store):
         assert snapshot.all("SELECT version FROM schema_version") == [(10,)]
 
 
-def test_the_log_shows_names_and_the_counters_are_true(store):
+def test_wal_view_has_names_and_counters_are_exact(store):
     orders = store.streams.create("orders", "text/plain", body=b"first")
     orders.append([b"a", b"bc"])
     with store.streams.database.read() as snapshot:
@@ -78,7 +78,7 @@ def test_the_log_shows_names_and_the_counters_are_true(store):
     assert row == (-1, -1, 3, 8, 3, 8, 8)
 
 
-def test_candidates_are_those_with_enough_pending(store):
+def test_candidates_have_enough_pending_bytes(store):
     for name, count in (("a", 1), ("b", 500), ("c", 3)):
         store.streams.create(name, "text/plain").append([b"x"] * count)
     assert store.streams.candidates(3) == (("b", 500, 500), ("c", 3, 3))
@@ -87,8 +87,8 @@ def test_candidates_are_those_with_enough_pending(store):
 
 
 @pytest.mark.parametrize("size", [1, 255, 256, 1023, 1024, 4096, 16383, 16384, 65536, 200_000])
-def test_a_stream_with_enough_bytes_is_always_found(store, size):
-    """However its level is counted: what is asked for and what is there meet at every size."""
+def test_candidates_include_every_stream_with_enough_bytes(store, size):
+    """The bucket of a size never hides a stream with enough pending bytes."""
     store.streams.create("full", "text/plain").append(b"x" * size)
     store.streams.create("less", "text/plain").append(b"x" * max(1, size - 1))
     found = [name for name, _, _ in store.streams.candidates(size)]
@@ -96,8 +96,8 @@ def test_a_stream_with_enough_bytes_is_always_found(store, size):
     assert store.streams.verify() == []
 
 
-def test_an_append_writes_three_pages(store):
-    """The record, where it is found, and the row of its stream: no index of what is pending."""
+def test_append_writes_three_pages(store):
+    """The record, its position, and the row of its stream, but no index of pending bytes."""
     stream = store.streams.create("orders", "text/plain", body=b"first")
     database = store.streams.database
     stream.append(b"second")
@@ -106,11 +106,11 @@ def test_an_append_writes_three_pages(store):
     assert database.checkpoint("PASSIVE").log_pages == 3
 
 
-def test_a_damaged_counter_or_record_is_named(store):
+def test_verify_names_damaged_counter_or_record(store):
     stream = store.streams.create("orders", "text/plain", body=b"first")
     store.streams.create("fork", fork=Fork("orders"))
     stream.append(b"more")
-    for damage, says in (
+    for damage, reason in (
         ("UPDATE streams SET pending_bytes = 1 WHERE stream = 'orders'", "'orders'"),
         ("UPDATE streams SET next_offset = 9 WHERE stream = 'orders'", "'orders'"),
         ("UPDATE streams SET pending_level = 7 WHERE stream = 'orders'", "'orders'"),
@@ -124,13 +124,13 @@ def test_a_damaged_counter_or_record_is_named(store):
         ("UPDATE streams SET fork_offset = 7 WHERE stream = 'fork'", "'fork'"),
     ):
         with pytest.raises(ZeroDivisionError), store.streams.database.write() as txn:
-            damage_and_look(txn, damage, says)
+            damage_and_verify(txn, damage, reason)
     assert store.streams.verify() == []
 
 
-def damage_and_look(txn, damage, says):
+def damage_and_verify(txn, damage, reason):
     txn.execute(damage)
-    assert says in " ".join(problems(txn))
+    assert reason in " ".join(problems(txn))
     raise ZeroDivisionError
 
 
@@ -147,7 +147,7 @@ def damage_and_look(txn, damage, says):
         "keyed_records",
     ],
 )
-def test_no_read_scans_a_table_or_sorts_it(store, name):
+def test_no_read_scans_or_sorts_a_table(store, name):
     store.streams.create("orders")
     path = store.streams.database.path
     store.close()
@@ -167,8 +167,8 @@ def test_no_read_scans_a_table_or_sorts_it(store, name):
         (ARCHIVE, "due_by_rows", 50_000),
     ],
 )
-def test_streams_that_are_not_due_are_not_walked_through(store, queries, name, most):
-    """The walk begins at the level that is asked for, not at the first stream with anything."""
+def test_candidates_do_not_scan_streams_that_are_not_due(store, queries, name, most):
+    """The index scan starts at the requested level, not at the first pending stream."""
     for number in range(300):
         store.streams.create(f"s{number}", "text/plain", body=b"x" * 300)
     path = store.streams.database.path

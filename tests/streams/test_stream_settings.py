@@ -61,7 +61,7 @@ def test_longer_time_to_live_takes_effect_at_once(opened):
 
 
 def test_read_before_change_does_not_extend_the_new_lifetime(opened):
-    """The use is written down by a sweep that comes after the change."""
+    """The use is written by a sweep after the change."""
     log = opened.streams.create("ttl", "text/plain", ttl=1000)
     log.read()
     log.configure(ttl=1)

@@ -25,14 +25,14 @@ def payloads(chunk):
     return [record.payload for record in chunk.records]
 
 
-def test_read_from_start_begins_at_earliest_kept_record(trimmed):
+def test_read_from_start_begins_at_earliest_record(trimmed):
     assert payloads(trimmed.read()) == [b"4", b"5", b"6"]
     assert payloads(trimmed.read("-1")) == [b"4", b"5", b"6"]
     assert payloads(trimmed.read("-1", key="k")) == [b"4", b"5", b"6"]
     assert payloads(next(trimmed.follow(timeout=0))) == [b"4", b"5", b"6"]
 
 
-def test_page_and_async_read_from_start_begin_at_earliest_kept_record(opened, trimmed):
+def test_page_and_async_read_begin_at_earliest_record(opened, trimmed):
     assert opened.streams.page("t")[1].start_offset == 3
     _, chunk = asyncio.run(opened.streams.read_async("t"))
     assert payloads(chunk) == [b"4", b"5", b"6"]

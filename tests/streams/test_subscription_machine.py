@@ -1,4 +1,4 @@
-"""Workers, appends, deletions, crashes and time in any order, against a dumb model."""
+"""State machine of workers, appends, deletions and time, checked against a simple model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fourfold.models.streams.validation import format_offset
 
 
 class SubscriptionMachine(RuleBasedStateMachine):
-    """Workers, appends and time in any order: nothing is missed, and nobody goes back."""
+    """Workers, appends and time in any order: nothing is missed, cursors never move back."""
 
     folder = None
     count = 0
@@ -87,13 +87,13 @@ class SubscriptionMachine(RuleBasedStateMachine):
         except WakeFenced:
             assert not current
         except AckRefused:
-            # A stream was deleted since, and made again under its name.
+            # The stream was deleted and recreated since.
             assert current
         else:
             assert current
             for ack in acks:
                 self.acked[ack.stream[3:]] = int(ack.offset[-16:])
-            # Done is done: a wake of its own comes next, and this one counts no more.
+            # After done this wake has ended; the next work has a new wake.
             self.wakes[-1] = (wake, 0 if done else self.opened.clock.ms + 1000)
 
     @invariant()
@@ -107,7 +107,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
             self.opened.database.close()
 
 
-def test_nothing_is_missed_and_nobody_goes_back(tmp_path):
+def test_subscription_misses_nothing_and_cursors_never_move_back(tmp_path):
     SubscriptionMachine.folder = tmp_path
     machine = SubscriptionMachine.TestCase
     machine.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)

@@ -1,4 +1,4 @@
-"""Subscriptions: no append is missed, no two workers hold the same work, numbers only grow."""
+"""Subscriptions: no append is missed, leases are exclusive, generations only increase."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def events(opened):
         ("a*a", "a", False),
     ],
 )
-def test_a_pattern_means_the_names_that_it_says(pattern, name, wanted):
+def test_pattern_matches_names(pattern, name, wanted):
     assert matches(check_pattern(pattern), name) is wanted
 
 
@@ -74,7 +74,7 @@ PARTS = st.lists(st.sampled_from(["a", "b", "ab", "*", "a*", "*b", "**"]), min_s
 
 
 @given(PARTS, st.lists(st.sampled_from(["a", "b", "ab", "abb"]), min_size=1, max_size=5))
-def test_patterns_match_as_a_regular_expression_does(parts, name):
+def test_pattern_matches_like_regular_expression(parts, name):
     pattern, text = "/".join(parts), "/".join(name)
     rule = "".join(
         "(?:/[^/]+)*" if part == "**" else "/" + part.replace("*", "[^/]*") for part in parts
@@ -85,15 +85,15 @@ def test_patterns_match_as_a_regular_expression_does(parts, name):
 
 
 @pytest.mark.parametrize("bad", ["", "/", "a//b", "a/../b", "a**", "**b/c", "x" * 2000, "a\nb", 7])
-def test_a_pattern_that_means_nothing_is_refused(bad):
+def test_invalid_pattern_is_rejected(bad):
     with pytest.raises(InvalidInput):
         check_pattern(bad)
 
 
-# What is followed
+# Followed streams
 
 
-def test_a_subscription_begins_at_the_end_of_what_is_there_and_at_the_start_of_what_comes(opened):
+def test_subscription_starts_at_end_of_existing_streams(opened):
     opened.streams.create("in/old", JSON, body=b"[1,2]")
     opened.subscriptions.create(PULL)
     with pytest.raises(NothingPending):
@@ -103,7 +103,7 @@ def test_a_subscription_begins_at_the_end_of_what_is_there_and_at_the_start_of_w
     assert [(link.stream, link.acked, link.tail) for link in wake.streams] == [("in/new", 0, 3)]
 
 
-def test_the_same_subscription_again_is_the_same_and_another_is_refused(opened):
+def test_create_is_idempotent_and_rejects_other_settings(opened):
     made = opened.subscriptions.create(PULL)
     assert made[1]
     assert opened.subscriptions.create(PULL) == (made[0], False)
@@ -111,7 +111,7 @@ def test_the_same_subscription_again_is_the_same_and_another_is_refused(opened):
         opened.subscriptions.create(PULL._replace(lease_ttl_ms=2000))
 
 
-def test_a_stream_that_is_named_may_be_made_later_also_as_a_fork(opened):
+def test_named_stream_may_be_created_later(opened):
     opened.streams.create("source", JSON, body=b"[1,2]")
     opened.subscriptions.create(PULL._replace(pattern=None, streams=["x", "y"]))
     opened.streams.create("x", JSON, body=b"[1]")
@@ -120,7 +120,7 @@ def test_a_stream_that_is_named_may_be_made_later_also_as_a_fork(opened):
     assert [(link.stream, link.tail) for link in wake.streams] == [("x", 1), ("y", 2)]
 
 
-def test_a_stream_that_is_deleted_and_made_again_is_followed_from_its_start(opened):
+def test_recreated_stream_is_followed_from_its_start(opened):
     opened.streams.create("in/a", JSON, body=b"[1,2]")
     opened.streams.create("named", JSON, body=b"[1,2]")
     opened.subscriptions.create(PULL._replace(streams=["named"]))
@@ -132,7 +132,7 @@ def test_a_stream_that_is_deleted_and_made_again_is_followed_from_its_start(open
     assert [(link.stream, link.acked) for link in wake.streams] == [("in/a", 0), ("named", 0)]
 
 
-def test_a_stream_is_followed_no_longer_by_name_but_still_by_the_pattern(opened):
+def test_removed_stream_is_still_followed_by_pattern(opened):
     opened.subscriptions.create(PULL)
     opened.streams.create("in/a", JSON)
     opened.subscriptions.reconcile()
@@ -144,7 +144,7 @@ def test_a_stream_is_followed_no_longer_by_name_but_still_by_the_pattern(opened)
     ]
 
 
-def test_a_subscription_never_follows_its_own_wakes(opened):
+def test_subscription_never_follows_its_wake_stream(opened):
     opened.subscriptions.create(PULL._replace(pattern="**"))
     opened.streams.create("a", JSON, body=b"[1]")
     opened.subscriptions.reconcile()
@@ -171,13 +171,13 @@ def test_a_subscription_never_follows_its_own_wakes(opened):
         {"description": "x" * 3000},
     ],
 )
-def test_what_cannot_be_a_subscription_is_refused(opened, wrong):
+def test_invalid_subscription_is_rejected(opened, wrong):
     with pytest.raises(InvalidInput):
         opened.subscriptions.create(PULL._replace(**wrong))
     assert opened.subscriptions.count() == 0
 
 
-def test_a_pattern_that_means_too_many_streams_is_refused_whole(opened, monkeypatch):
+def test_pattern_with_too_many_streams_links_none(opened, monkeypatch):
     monkeypatch.setattr("fourfold.limits.SUBSCRIPTION_BACKFILL_MAX", 2)
     for n in range(3):
         opened.streams.create(f"in/{n}", JSON)
@@ -191,14 +191,14 @@ def test_a_pattern_that_means_too_many_streams_is_refused_whole(opened, monkeypa
 
 @pytest.fixture
 def work(opened):
-    """One record that waits for a worker."""
+    """A subscription with one pending record."""
     opened.subscriptions.create(PULL)
     opened.streams.create("in/a", JSON, body=b"[1]")
     opened.subscriptions.reconcile()
     return opened
 
 
-def test_a_wake_is_told_once_in_its_stream(work):
+def test_wake_is_written_once_to_its_stream(work):
     work.subscriptions.reconcile()
     work.streams.open("in/a").append(b"2")
     work.subscriptions.reconcile()
@@ -219,7 +219,7 @@ def test_only_one_worker_holds_a_lease_until_it_ends(work):
         work.subscriptions.acknowledge("work", fence(first), done=True)
 
 
-def test_an_ack_keeps_the_lease_and_what_comes_too_late_is_fenced(work):
+def test_ack_extends_lease_and_late_ack_is_fenced(work):
     wake = work.subscriptions.claim("work", "one")
     for _ in range(3):
         work.clock.ms += 20_000
@@ -234,7 +234,7 @@ def test_an_ack_keeps_the_lease_and_what_comes_too_late_is_fenced(work):
 @pytest.mark.parametrize(
     "wrong", [{"wake_id": "w_other"}, {"generation": 99}, {"token_generation": 99}]
 )
-def test_every_part_of_a_fence_must_be_right(work, wrong):
+def test_every_part_of_fence_is_checked(work, wrong):
     wake = work.subscriptions.claim("work", "one")
     with pytest.raises(WakeFenced):
         work.subscriptions.acknowledge("work", fence(wake)._replace(**wrong), done=True)
@@ -242,7 +242,7 @@ def test_every_part_of_a_fence_must_be_right(work, wrong):
         work.subscriptions.release("work", fence(wake)._replace(**wrong))
 
 
-def test_done_with_more_behind_it_wakes_again_and_done_at_the_end_does_not(work):
+def test_done_issues_wake_only_when_more_is_pending(work):
     wake = work.subscriptions.claim("work", "one")
     work.streams.open("in/a").append(b"2")
     first = [Ack("in/a", format_offset(1))]
@@ -254,7 +254,7 @@ def test_done_with_more_behind_it_wakes_again_and_done_at_the_end_does_not(work)
         work.subscriptions.claim("work", "one")
 
 
-def test_what_is_released_wakes_somebody_again(work):
+def test_release_issues_a_new_wake(work):
     wake = work.subscriptions.claim("work", "one")
     work.subscriptions.release("work", fence(wake))
     work.subscriptions.reconcile()
@@ -271,21 +271,21 @@ def test_what_is_released_wakes_somebody_again(work):
         Ack("in/other", format_offset(0)),
     ],
 )
-def test_an_offset_that_cannot_be_is_refused_together_with_the_others(work, ack):
+def test_invalid_offset_rejects_all_acks(work, ack):
     wake = work.subscriptions.claim("work", "one")
     with pytest.raises(AckRefused):
         work.subscriptions.acknowledge("work", fence(wake), [Ack("in/a", format_offset(1)), ack])
     assert work.subscriptions.links("work")[0].acked == 0
 
 
-def test_a_cursor_never_goes_back(work):
+def test_cursor_never_moves_back(work):
     wake = work.subscriptions.claim("work", "one")
     work.subscriptions.acknowledge("work", fence(wake), [Ack("in/a", format_offset(1))])
     with pytest.raises(AckRefused):
         work.subscriptions.acknowledge("work", fence(wake), [Ack("in/a", format_offset(0))])
 
 
-def test_leases_and_numbers_are_the_same_after_the_file_was_opened_anew(work):
+def test_leases_and_generations_survive_reopening(work):
     wake = work.subscriptions.claim("work", "one")
     work.reopen()
     with pytest.raises(AlreadyClaimed):
@@ -295,7 +295,7 @@ def test_leases_and_numbers_are_the_same_after_the_file_was_opened_anew(work):
     )
 
 
-def test_numbers_grow_also_over_a_subscription_that_was_deleted(work):
+def test_generations_increase_after_deletion(work):
     wake = work.subscriptions.claim("work", "one")
     assert work.subscriptions.delete("work")
     assert not work.subscriptions.delete("work")
@@ -306,7 +306,7 @@ def test_numbers_grow_also_over_a_subscription_that_was_deleted(work):
     assert work.subscriptions.claim("work", "one").generation > wake.generation
 
 
-def test_a_wake_stream_that_cannot_be_written_is_told_later(opened):
+def test_failed_wake_is_written_later(opened):
     opened.subscriptions.create(PULL._replace(wake_stream="later"))
     opened.streams.create("in/a", JSON, body=b"[1]")
     opened.subscriptions.reconcile()
@@ -320,7 +320,7 @@ def test_a_wake_stream_that_cannot_be_written_is_told_later(opened):
     assert opened.subscriptions.get("work").failures == 0
 
 
-# Webhooks, without the wire
+# Webhooks, without HTTP
 
 
 @pytest.fixture
@@ -331,7 +331,7 @@ def hook(opened):
     return opened
 
 
-def test_a_webhook_that_says_done_has_done_what_it_was_told_and_no_more(hook):
+def test_webhook_done_acknowledges_only_its_wake(hook):
     wake = hook.subscriptions.attempt("hook")
     hook.streams.open("in/a").append(b"2")
     hook.subscriptions.delivered(wake, done=True)
@@ -341,7 +341,7 @@ def test_a_webhook_that_says_done_has_done_what_it_was_told_and_no_more(hook):
     assert again.streams[0].tail == 2
 
 
-def test_a_webhook_that_never_says_done_is_called_again_when_its_lease_ends(hook):
+def test_webhook_without_done_is_called_after_lease_expires(hook):
     wake = hook.subscriptions.attempt("hook")
     hook.subscriptions.delivered(wake, done=False)
     assert hook.subscriptions.webhooks(10) == ()
@@ -351,7 +351,7 @@ def test_a_webhook_that_never_says_done_is_called_again_when_its_lease_ends(hook
     assert hook.subscriptions.attempt("hook").generation > wake.generation
 
 
-def test_a_webhook_that_fails_is_called_again_later_also_after_a_restart(hook):
+def test_failed_webhook_is_retried_after_restart(hook):
     wake = hook.subscriptions.attempt("hook")
     hook.subscriptions.failed(wake)
     hook.reopen()
@@ -359,14 +359,14 @@ def test_a_webhook_that_fails_is_called_again_later_also_after_a_restart(hook):
     assert hook.subscriptions.get("hook").failures == 1
     hook.clock.ms += 1_200
     assert hook.subscriptions.webhooks(10) == (("hook", ""),)
-    # Its lease was over by then, so it is a new wake, and the old one is fenced off.
+    # Its lease had expired, so this is a new wake, and the old one is fenced.
     again = hook.subscriptions.attempt("hook")
     assert again.generation > wake.generation
     hook.subscriptions.delivered(wake, done=True)
     assert hook.subscriptions.links("hook")[0].acked == 0
 
 
-def test_an_answer_to_a_wake_that_was_acknowledged_meanwhile_changes_nothing(hook):
+def test_late_webhook_response_changes_nothing(hook):
     wake = hook.subscriptions.attempt("hook")
     acks = [Ack("in/a", format_offset(1))]
     assert not hook.subscriptions.acknowledge("hook", fence(wake), acks, kind="webhook", done=True)
@@ -376,7 +376,7 @@ def test_an_answer_to_a_wake_that_was_acknowledged_meanwhile_changes_nothing(hoo
     assert (found.wake_id, found.failures, found.next_attempt_ms) == (None, 0, None)
 
 
-def test_each_kind_is_worked_on_its_own_way(hook, opened):
+def test_operations_require_matching_kind(hook, opened):
     opened.subscriptions.create(PULL)
     with pytest.raises(InvalidInput):
         hook.subscriptions.claim("hook", "me")
@@ -385,13 +385,13 @@ def test_each_kind_is_worked_on_its_own_way(hook, opened):
 
 
 @given(st.integers(0, 10_000), st.floats(0, 1))
-def test_pauses_grow_to_a_minute_and_are_spread(failures, chance):
+def test_retry_delay_grows_to_a_minute_with_jitter(failures, chance):
     pause = pause_ms(failures, chance)
     base = min(1000 * 2 ** min(failures, 10), 60_000)
     assert 0.8 * base - 1 <= pause <= 1.2 * base + 1
 
 
-def test_verification_finds_a_cursor_that_is_wrong(opened):
+def test_verify_finds_wrong_cursor(opened):
     opened.subscriptions.create(PULL)
     opened.streams.create("in/a", JSON, body=b"[1]")
     opened.subscriptions.reconcile()

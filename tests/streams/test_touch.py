@@ -1,4 +1,4 @@
-"""Waiting for changes: what is told from which cursor, and what may be waited for."""
+"""Waits for changes: results by cursor, and valid keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fourfold.models.streams.touch import Entity, Row, Rows, Template, Touches
 # Cursors
 
 
-def test_a_wait_is_told_which_of_its_keys_changed(touches, stream):
+def test_wait_returns_its_changed_keys(touches, stream):
     (by_city,) = touches.activate("s", [BY_CITY])
     cursor = touches.meta("s").cursor
     stream.append([change("1", "Ulm"), change("2", "Bonn")])
@@ -28,20 +28,20 @@ def test_a_wait_is_told_which_of_its_keys_changed(touches, stream):
         Rows(by_city.id, {"city": "Bonn"}),
         Rows(by_city.id, {"city": "Kiel"}),
     ]
-    told = touches.wait("s", cursor, keys, 0)
-    assert told == (True, False, touches.meta("s").cursor, (0, 2, 4))
-    assert touches.wait("s", told.cursor, keys, 0) == (False, False, told.cursor, ())
+    result = touches.wait("s", cursor, keys, 0)
+    assert result == (True, False, touches.meta("s").cursor, (0, 2, 4))
+    assert touches.wait("s", result.cursor, keys, 0) == (False, False, result.cursor, ())
 
 
-def test_a_wait_without_a_cursor_is_from_now_on(touches, stream):
+def test_wait_without_cursor_starts_at_the_end(touches, stream):
     stream.append(change())
-    told = touches.wait("s", None, [Entity("user")], 0)
-    assert told == (False, False, touches.meta("s").cursor, ())
+    result = touches.wait("s", None, [Entity("user")], 0)
+    assert result == (False, False, touches.meta("s").cursor, ())
     stream.append(change())
-    assert touches.wait("s", told.cursor, [Entity("user")], 0).touched
+    assert touches.wait("s", result.cursor, [Entity("user")], 0).touched
 
 
-def test_a_cursor_is_good_after_a_restart(opened, touches, stream):
+def test_cursor_is_valid_after_restart(opened, touches, stream):
     (by_city,) = touches.activate("s", [BY_CITY])
     cursor = touches.meta("s").cursor
     stream.append(change("1", "Ulm"))
@@ -51,39 +51,39 @@ def test_a_cursor_is_good_after_a_restart(opened, touches, stream):
     assert again.wait("s", cursor, keys, 0).keys == (0, 2)
 
 
-def test_a_cursor_of_an_earlier_stream_of_the_name_is_stale(streams, touches):
+def test_cursor_of_earlier_stream_is_stale(streams, touches):
     cursor = touches.meta("s").cursor
     assert not touches.wait("s", cursor, [Entity("user")], 0).touched
     streams.delete("s")
     streams.create("s", JSON)
     streams.profiles.put("s", TOUCHED)
-    told = touches.wait("s", cursor, [Entity("user"), Entity("order")], 0)
-    assert told == (True, True, touches.meta("s").cursor, (0, 1))
-    assert not touches.wait("s", told.cursor, [Entity("user")], 0).touched
+    result = touches.wait("s", cursor, [Entity("user"), Entity("order")], 0)
+    assert result == (True, True, touches.meta("s").cursor, (0, 1))
+    assert not touches.wait("s", result.cursor, [Entity("user")], 0).touched
 
 
-def test_a_cursor_below_what_is_retained_is_stale(opened, touches):
+def test_cursor_below_retention_is_stale(opened, touches):
     opened.streams.create("r", JSON, retention_seconds=1)
     opened.streams.profiles.put("r", TOUCHED)
     cursor = touches.meta("r").cursor
     opened.streams.open("r").append([change(), change()])
     opened.clock.ms += 2_000
     opened.streams.sweep()
-    told = touches.wait("r", cursor, [Entity("order")], 0)
-    assert told.stale
-    assert not touches.wait("r", told.cursor, [Entity("order")], 0).touched
+    result = touches.wait("r", cursor, [Entity("order")], 0)
+    assert result.stale
+    assert not touches.wait("r", result.cursor, [Entity("order")], 0).touched
 
 
 class NoSegments:
-    """Where nothing is kept that retention gave up."""
+    """Segment reader of a stream whose trimmed records are gone."""
 
     def records(self, snapshot, sid, start, end):
         raise AssertionError(f"{start} to {end} is gone")
 
 
 @pytest.mark.parametrize("cold", [None, NoSegments()])
-def test_a_journal_that_was_overtaken_by_retention_is_made_again(opened, touches, cold):
-    """It cannot read on: what comes next for it is gone."""
+def test_journal_below_retention_is_rebuilt(opened, touches, cold):
+    """The journal cannot advance: its next records were trimmed."""
     opened.streams.create("r", JSON, retention_seconds=1)
     opened.streams.profiles.put("r", TOUCHED)
     stream = opened.streams.open("r")
@@ -93,20 +93,20 @@ def test_a_journal_that_was_overtaken_by_retention_is_made_again(opened, touches
     opened.streams.sweep()
     assert opened.streams.info("r").first_offset == 2
     opened.streams.cold = cold
-    told = touches.wait("r", None, [Entity("user")], 0)
-    assert told == (False, False, touches.meta("r").cursor, ())
+    result = touches.wait("r", None, [Entity("user")], 0)
+    assert result == (False, False, touches.meta("r").cursor, ())
     stream.append(change("3"))
-    assert touches.wait("r", told.cursor, [Row("user", "1"), Row("user", "3")], 0).keys == (1,)
+    assert touches.wait("r", result.cursor, [Row("user", "1"), Row("user", "3")], 0).keys == (1,)
 
 
 @pytest.mark.parametrize("limit", ["TOUCH_BACK_RECORDS", "TOUCH_BACK_BYTES", "TOUCH_MARKS_MAX"])
-def test_a_cursor_from_too_far_back_is_stale(touches, stream, monkeypatch, limit):
+def test_too_old_cursor_is_stale(touches, stream, monkeypatch, limit):
     cursor = touches.meta("s").cursor
     stream.append([change(str(number)) for number in range(5)])
     monkeypatch.setattr(limits, limit, 4)
-    told = touches.wait("s", cursor, [Entity("order")], 0)
-    assert told == (True, True, touches.meta("s").cursor, (0,))
-    assert not touches.wait("s", told.cursor, [Entity("order")], 0).touched
+    result = touches.wait("s", cursor, [Entity("order")], 0)
+    assert result == (True, True, touches.meta("s").cursor, (0,))
+    assert not touches.wait("s", result.cursor, [Entity("order")], 0).touched
 
 
 def with_field(name):
@@ -115,8 +115,8 @@ def with_field(name):
     return {"type": "object", "properties": {"value": value}}
 
 
-def test_a_cursor_below_a_new_version_of_the_schema_is_stale(streams, touches, stream):
-    """What is stored before it has other fields."""
+def test_cursor_before_new_schema_version_is_stale(streams, touches, stream):
+    """Earlier records have other fields."""
     streams.schemas.put("s", {"schema": with_field("city")})
     (by_town,) = touches.activate("s", [Template("user", {"town": "string"})])
     keys = [Rows(by_town.id, {"town": "Ulm"})]
@@ -127,26 +127,26 @@ def test_a_cursor_below_a_new_version_of_the_schema_is_stale(streams, touches, s
     lens = [{"op": "in", "name": "value", "ops": [rename]}]
     streams.schemas.put("s", {"schema": with_field("town"), "lens": lens})
     assert json.loads(stream.read().records[0].payload)["value"] == {"town": "Ulm"}
-    told = touches.wait("s", cursor, keys, 0)
-    assert told == (True, True, touches.meta("s").cursor, (0,))
-    assert not touches.wait("s", told.cursor, keys, 0).touched
+    result = touches.wait("s", cursor, keys, 0)
+    assert result == (True, True, touches.meta("s").cursor, (0,))
+    assert not touches.wait("s", result.cursor, keys, 0).touched
 
 
 @pytest.mark.parametrize(
     "cursor", ["", "x", "x:", ":1", "x:-1", "x:01", "x:1 ", 7, "x:1" + "0" * 20]
 )
-def test_what_is_no_cursor_is_refused(touches, cursor):
+def test_invalid_cursor_is_rejected(touches, cursor):
     with pytest.raises(InvalidInput, match="invalid cursor"):
         touches.wait("s", cursor, [Entity("user")], 0)
 
 
-def test_a_cursor_beyond_the_end_is_refused(touches):
+def test_cursor_after_the_end_is_rejected(touches):
     incarnation = touches.meta("s").cursor.partition(":")[0]
     with pytest.raises(InvalidInput, match="after the end 0"):
         touches.wait("s", f"{incarnation}:1", [Entity("user")], 0)
 
 
-def test_a_fork_is_waited_at_by_itself(streams, touches, stream):
+def test_fork_has_its_own_waits(streams, touches, stream):
     (by_city,) = touches.activate("s", [BY_CITY])
     stream.append([change("1"), change("2")])
     streams.create("fork", fork=Fork("s"))
@@ -157,25 +157,23 @@ def test_a_fork_is_waited_at_by_itself(streams, touches, stream):
     stream.append(change("3"))
     streams.open("fork").append(change("4"))
     keys = [Row("user", str(number)) for number in range(1, 5)]
-    # Below the fork's offset its records are those of the stream that it left.
+    # Below its fork offset, its records are those of the source.
     assert touches.wait("fork", f"{incarnation}:1", keys, 0).keys == (1, 3)
 
 
-def test_a_message_about_the_stream_touches_everything(touches, stream):
+def test_control_message_wakes_all_waits(touches, stream):
     (by_city,) = touches.activate("s", [BY_CITY])
     cursor = touches.meta("s").cursor
     stream.append([CONTROL, change("1")])
     keys = [Entity("order"), Row("user", "2"), Rows(by_city.id, {"city": "Kiel"})]
-    told = touches.wait("s", cursor, keys, 0)
-    assert told == (True, False, touches.meta("s").cursor, (0, 1, 2))
-    assert not touches.wait("s", told.cursor, keys, 0).touched
+    result = touches.wait("s", cursor, keys, 0)
+    assert result == (True, False, touches.meta("s").cursor, (0, 1, 2))
+    assert not touches.wait("s", result.cursor, keys, 0).touched
 
 
 @pytest.mark.parametrize("is_followed", [False, True])
-def test_what_touches_everything_makes_up_for_all_that_was_forgotten(
-    touches, stream, monkeypatch, is_followed
-):
-    """Who asks from before it is touched anyhow; so nobody need know by what else."""
+def test_control_message_covers_evicted_marks(touches, stream, monkeypatch, is_followed):
+    """It touches every earlier cursor, so the evicted marks do not matter."""
     monkeypatch.setattr(limits, "TOUCH_MARKS_MAX", 4)
     cursor = touches.meta("s").cursor
     keys = [Entity("order"), Row("user", "1")]
@@ -185,12 +183,12 @@ def test_what_touches_everything_makes_up_for_all_that_was_forgotten(
     stream.append(many)
     assert touches.wait("s", cursor, keys, 0).stale
     stream.append([CONTROL, change("x"), change("y")])
-    told = touches.wait("s", cursor, keys, 0)
-    assert told == (True, False, touches.meta("s").cursor, (0, 1))
-    assert not touches.wait("s", told.cursor, keys, 0).touched
+    result = touches.wait("s", cursor, keys, 0)
+    assert result == (True, False, touches.meta("s").cursor, (0, 1))
+    assert not touches.wait("s", result.cursor, keys, 0).touched
 
 
-def test_who_comes_later_may_ask_from_further_back(touches, stream):
+def test_later_wait_may_have_an_earlier_cursor(touches, stream):
     cursor = touches.meta("s").cursor
     stream.append(change("1"))
     later = touches.wait("s", None, [Entity("user")], 0).cursor
@@ -198,7 +196,7 @@ def test_who_comes_later_may_ask_from_further_back(touches, stream):
     assert not touches.wait("s", later, [Row("user", "1")], 0).touched
 
 
-def test_the_journal_of_an_earlier_stream_of_the_name_says_nothing(streams, touches, stream):
+def test_journal_of_earlier_stream_is_ignored(streams, touches, stream):
     touches.wait("s", touches.meta("s").cursor, [Entity("user")], 0)
     stream.append(change("1"))
     touches.wait("s", None, [Entity("user")], 0)
@@ -210,23 +208,21 @@ def test_the_journal_of_an_earlier_stream_of_the_name_says_nothing(streams, touc
     assert touches.wait("s", cursor, [Row("user", "1"), Row("user", "2")], 0).keys == (1,)
 
 
-def test_what_was_forgotten_is_looked_up_again_where_it_is_not_too_much(
-    touches, stream, monkeypatch
-):
+def test_evicted_marks_are_read_again_within_the_limit(touches, stream, monkeypatch):
     monkeypatch.setattr(limits, "TOUCH_MARKS_MAX", 5)
     first = touches.meta("s").cursor
     stream.append([change("1"), change("2")])
     cursor = touches.wait("s", first, [Entity("user")], 0).cursor
-    # Together with the two before they are too many, and by themselves they are not.
+    # They exceed the limit together with the two before, but not by themselves.
     stream.append([change("3"), change("4"), change("5")])
     keys = [Row("user", str(number)) for number in range(1, 6)]
     assert touches.wait("s", cursor, keys, 0) == (True, False, touches.meta("s").cursor, (2, 3, 4))
 
 
-# What may be waited for
+# Keys
 
 
-def test_streams_that_are_not_waited_for_are_not_found(streams, touches):
+def test_wait_on_stream_without_touch_raises_not_found(streams, touches):
     streams.create("plain", JSON)
     streams.create("state", JSON)
     streams.profiles.put("state", {"kind": "state-protocol"})
@@ -255,18 +251,18 @@ def test_streams_that_are_not_waited_for_are_not_found(streams, touches):
         [Rows(None, {})],
     ],
 )
-def test_keys_that_cannot_be_are_refused(touches, keys):
+def test_invalid_keys_are_rejected(touches, keys):
     with pytest.raises(InvalidInput):
         touches.wait("s", None, keys, 0)
 
 
 @pytest.mark.parametrize("timeout", [-1, float("nan"), "1", None])
-def test_times_that_cannot_be_are_refused(touches, timeout):
+def test_invalid_timeouts_are_rejected(touches, timeout):
     with pytest.raises(InvalidInput):
         touches.wait("s", None, [Entity("user")], timeout)
 
 
-def test_values_fit_their_fields(touches):
+def test_values_must_match_fields_of_template(touches):
     fields = {"text": "string", "whole": "integer", "any": "number", "flag": "boolean"}
     (made,) = touches.activate("s", [Template("user", fields)])
     good = {"text": "x", "whole": 1, "any": 0.5, "flag": True}

@@ -1,4 +1,4 @@
-"""What a change touches: by marks alone, without a stream."""
+"""Marks that a change touches, without a stream."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ ROW = {keys.entity_mark("user"), keys.row_mark("user", "1")}
 ALL = {keys.all_rows_mark("by-city"), keys.all_rows_mark("by-both")}
 
 
-def test_an_insert_touches_its_type_its_key_and_the_rows_that_it_joins():
+def test_insert_touches_type_key_and_matching_rows():
     found = touched(change("insert", value={"city": "Ulm", "age": 7}))
     assert found == ROW | cities("Ulm") | both((7, "Ulm"))
 
 
 @pytest.mark.parametrize("operation", ["update", "upsert"])
-def test_an_update_touches_the_rows_as_they_were_and_as_they_are(operation):
+def test_update_touches_rows_before_and_after(operation):
     found = touched(
         change(operation, value={"city": "Ulm", "age": 7}, old_value={"city": "Bonn", "age": 7})
     )
     assert found == ROW | cities("Ulm", "Bonn") | both((7, "Ulm"), (7, "Bonn"))
 
 
-def test_a_delete_touches_the_rows_as_they_were():
+def test_delete_touches_rows_before():
     found = touched(change("delete", old_value={"city": "Bonn", "age": 7}))
     assert found == ROW | cities("Bonn") | both((7, "Bonn"))
 
 
 @pytest.mark.parametrize("old", [{}, {"old_value": None}, {"old_value": 3}, {"old_value": ["x"]}])
-def test_without_the_values_before_all_rows_are_touched(old):
+def test_change_without_old_value_touches_all_rows(old):
     after = {"city": "Ulm", "age": 7}
     assert touched(change("delete", **old)) == ROW | ALL
     for operation in ("update", "upsert"):
@@ -62,27 +62,27 @@ def test_without_the_values_before_all_rows_are_touched(old):
         assert found == ROW | ALL | cities("Ulm") | both((7, "Ulm"))
 
 
-def test_a_value_that_is_no_object_may_be_any_row():
+def test_value_that_is_not_an_object_touches_all_rows():
     assert touched(change("insert", value=3)) == ROW | ALL
 
 
-def test_an_insert_that_tells_what_was_before_touches_that_too():
+def test_insert_with_old_value_touches_rows_before():
     found = touched(change("insert", value={"city": "Ulm"}, old_value={"city": "Bonn"}))
     assert found == ROW | cities("Ulm", "Bonn") | both((None, "Ulm"), (None, "Bonn"))
 
 
-def test_a_field_that_is_not_there_is_null():
+def test_missing_field_is_null():
     assert touched(change("insert", value={})) == ROW | cities(None) | both((None, None))
     assert touched(change("insert", value={"city": None})) == touched(change("insert", value={}))
 
 
-def test_nobody_can_wait_for_an_object_or_an_array():
+def test_object_and_array_values_touch_no_rows():
     found = touched(change("insert", value={"city": {"name": "Ulm"}, "age": 7}))
     assert found == ROW
     assert touched(change("insert", value={"city": "Ulm", "age": [7]})) == ROW | cities("Ulm")
 
 
-def test_other_types_touch_none_of_the_templates():
+def test_other_types_touch_no_templates():
     found = touched(change("delete", entity="place"))
     assert found == {keys.entity_mark("place"), keys.row_mark("place", "1")}
 
@@ -96,12 +96,12 @@ def test_other_types_touch_none_of_the_templates():
         change("delete", entity=5),
     ],
 )
-def test_what_may_concern_everything_touches_everything(message):
+def test_control_message_touches_everything(message):
     assert touched(message) is None
 
 
 @pytest.mark.parametrize("payload", [b"{", b"1e999", b"[" * 100_000, b"\xff"])
-def test_what_cannot_be_read_touches_everything(payload):
+def test_undecodable_message_touches_everything(payload):
     assert keys.touched_by(payload, TEMPLATES) is None
 
 
@@ -118,12 +118,12 @@ def test_what_cannot_be_read_touches_everything(payload):
         change("insert", key=7, value={}),
     ],
 )
-def test_what_is_no_change_touches_nothing(message):
+def test_other_message_touches_nothing(message):
     assert touched(message) == set()
     assert fold.fold([message]) == {}
 
 
-def test_whatever_changes_the_fold_touches_its_type_and_its_key():
+def test_every_change_of_the_fold_touches_type_and_key():
     for operation in ("insert", "update", "upsert"):
         message = change(operation, value={"city": "Ulm"})
         assert fold.fold([message]) == {("user", "1"): {"city": "Ulm"}}
@@ -148,7 +148,7 @@ def test_whatever_changes_the_fold_touches_its_type_and_its_key():
         ("1e300", 10**300),
     ],
 )
-def test_numbers_that_are_worth_the_same_are_the_same(written, asked):
+def test_equal_numbers_have_equal_marks(written, asked):
     message = change("insert", entity="order", value={"total": "WRITTEN"})
     payload = json.dumps(message).replace('"WRITTEN"', written).encode()
     found = keys.touched_by(payload, TEMPLATES)

@@ -1,10 +1,9 @@
-"""Random lives of streams that are waited at, against a dumb model that looks through all records
-for every wait.
+"""State machine of touch streams, checked against a simple model that scans all records.
 
-Two streams that take the one journal from each other, and so few keys, values and templates, and
-such tiny limits, that everything meets. Every cursor that was ever handed out is kept, and asked
-again at either stream. Nobody misses a change, nobody is told of one without a reason that the
-design knows, and an answer is stale only where nothing else can be said.
+Two streams compete for one journal, with few keys, values and templates and small limits, so that
+they interact often. Every cursor that was ever returned is kept and used again on either stream. No
+wait misses a change or reports one without a reason in the design, and a result is stale only if
+the changes cannot be known.
 """
 
 from __future__ import annotations
@@ -37,17 +36,17 @@ TEMPLATES = (
     Template("user", {"b": "string", "a": "number"}, 2 * TTL_MS),
     Template("order", {"a": "number"}, TTL_MS),
 )
-# How many records and bytes a look reads, and how many keys a journal has: so that all goes well,
-# that much is forgotten and can be looked up again, that nearly nothing can be told.
+# Records and bytes per read, and keys per journal: everything is known, evicted marks can be read
+# again, and nearly nothing is known.
 ROOMY = (60, 20_000, 100)
 LIMITS = [ROOMY, ROOMY, ROOMY, (60, 20_000, 12), (16, 5_000, 4), (6, 800, 8)]
 LIMIT_NAMES = ("TOUCH_BACK_RECORDS", "TOUCH_BACK_BYTES", "TOUCH_MARKS_MAX")
-RARE = ("version", "anew", "opened", "failed", "time", "time", "more time", 0, 1)
+RARE = ("version", "recreate", "opened", "failed", "time", "time", "more time", 0, 1)
 RETENTION_S = TTL_MS * 3 // 4 // 1_000
 
 
 class Draft(NamedTuple):
-    """A change that is still to be brought to the row that there is."""
+    """A change that is not yet applied to the current row."""
 
     kind: str
     entity: str
@@ -70,7 +69,7 @@ WANTED = st.sets(NUMBERS, min_size=1)
 
 
 class Asked(NamedTuple):
-    """Some waits: for which keys, from which of all cursors, and in which order."""
+    """Draw waits: keys, cursors and their order."""
 
     keys: str | int
     order: str
@@ -86,7 +85,7 @@ ASKED = st.builds(
 
 
 class Written(NamedTuple):
-    """A message, and what became of its row; also where the message does not tell that."""
+    """A message, and its row before and after, even if the message does not contain it."""
 
     payload: bytes
     before: dict | None
@@ -98,7 +97,7 @@ class Written(NamedTuple):
 
 
 class Modelled:
-    """A stream as the model sees it: all that was ever written, and the rows as they are."""
+    """Model of a stream: all messages ever written, and the current rows."""
 
     def __init__(self, incarnation):
         self.incarnation = incarnation
@@ -107,7 +106,7 @@ class Modelled:
         self.version_from = 0
         self.versions = 0
         self.used_ms = {}
-        """The templates, and when each was asked for."""
+        """Templates with the time of their last use."""
 
     def take(self, draft):
         place = (draft.entity, draft.key)
@@ -131,7 +130,7 @@ def values_in(row, template):
 
 
 def touched_by(written, templates):
-    """By which names keys are touched, as the design says; None is all of them."""
+    """Return the names of touched keys by the design; None is all of them."""
     message = written.message
     operation, entity = message["headers"].get("operation"), message.get("type")
     if operation is None:
@@ -150,7 +149,7 @@ def touched_by(written, templates):
 
 
 def names_of(key, templates):
-    """The same for what is waited for: each of them touches it."""
+    """Return the names that touch a key."""
     if isinstance(key, Entity):
         return {("entity", key.entity)}
     if isinstance(key, Row):
@@ -160,7 +159,7 @@ def names_of(key, templates):
 
 
 def concerns(written, key, templates):
-    """Whether what happened to the rows concerns a key, whatever the message tells of it."""
+    """Return True if the change of a row matches a key, whatever the message contains."""
     message = written.message
     if "control" in message["headers"]:
         return True
@@ -174,7 +173,7 @@ def concerns(written, key, templates):
 
 
 def every_key(templates):
-    """All that can be waited for."""
+    """Return all valid keys."""
     keys = [Entity(entity) for entity in ENTITIES]
     keys += [Row(entity, key) for entity in ENTITIES for key in KEYS]
     for template in templates.values():
@@ -185,17 +184,18 @@ def every_key(templates):
     return keys
 
 
-def is_too_far(behind, templates):
-    """Whether all that was written behind a cursor need not be told: it is too much, or touches too
-    many keys. What was before a message that touches everything need not be known one by one.
+def is_too_far(later, templates):
+    """Return True if the changes after a cursor may be unknown: too many records, bytes or keys.
+
+    Changes before a message that touches everything do not count.
     """
-    touched, size = set(), sum(len(each.payload) for each in behind)
-    for each in behind:
+    touched, size = set(), sum(len(each.payload) for each in later)
+    for each in later:
         marks = touched_by(each, templates)
         touched = set() if marks is None else touched | marks
     return (
-        len(behind) > limits.TOUCH_BACK_RECORDS
-        or (len(behind) > 1 and size > limits.TOUCH_BACK_BYTES)
+        len(later) > limits.TOUCH_BACK_RECORDS
+        or (len(later) > 1 and size > limits.TOUCH_BACK_BYTES)
         or len(touched) > limits.TOUCH_MARKS_MAX
     )
 
@@ -207,7 +207,7 @@ class TouchMachine(RuleBasedStateMachine):
         self.opened = Opened(self.root / "s.sqlite")
         self.ids = {}
         self.cursors = {}
-        """All that were ever handed out, in order."""
+        """All cursors that were ever returned, in order."""
         self.model = {}
 
     @initialize(sizes=st.sampled_from(LIMITS), has_schemas=st.booleans(), number=NUMBERS)
@@ -227,7 +227,7 @@ class TouchMachine(RuleBasedStateMachine):
     def touches(self):
         return self.opened.streams.touches
 
-    # What happens to streams
+    # Changes of streams
 
     def make(self, name, has_schemas):
         self.opened.streams.create(name, JSON, retention_seconds=RETENTION_S)
@@ -248,7 +248,7 @@ class TouchMachine(RuleBasedStateMachine):
         self.opened.streams.open(name).append([each.payload for each in new])
         found.written += new
         for offset in range(len(found.written) - len(new), len(found.written)):
-            # A look that ends within a batch gives such a cursor.
+            # A check that ends within a batch returns such a cursor.
             self.keep(f"{found.incarnation}:{offset + 1}")
         assert self.touches.meta(name).cursor in self.cursors
         if asked is not None:
@@ -258,11 +258,11 @@ class TouchMachine(RuleBasedStateMachine):
     def something_rare(self, name, what):
         if what == "version":
             self.change_the_schema(name)
-        elif what == "anew":
+        elif what == "recreate":
             self.opened.streams.delete(name)
             self.make(name, bool(self.model[name].versions))
         elif what == "opened":
-            # What is not written down is lost; then a template may go earlier.
+            # Buffered uses are lost; then a template may be retired earlier.
             self.touches.flush()
             self.opened.reopen()
         elif isinstance(what, int):
@@ -290,7 +290,7 @@ class TouchMachine(RuleBasedStateMachine):
             found.version_from = len(found.written)
 
     def time_passes(self, ms):
-        """Retention gives records up, and templates that nobody asked for are retired."""
+        """Sweep: retention trims records, and unused templates are retired."""
         self.opened.clock.ms += ms
         self.opened.streams.sweep()
         for name, found in self.model.items():
@@ -319,7 +319,7 @@ class TouchMachine(RuleBasedStateMachine):
         return {each.id: each for each in found if each.state == "active"}
 
     def wait_with_one_template(self, name, number):
-        """It is found exactly when it is active, and counts as used."""
+        """Wait with a template: it is found only if active, and the wait counts as use."""
         template = self.ids[sorted(self.ids)[number % len(self.ids)]]
         keys = [Rows(template.id, dict.fromkeys(template.fields))]
         if template.id in self.model[name].used_ms:
@@ -331,7 +331,7 @@ class TouchMachine(RuleBasedStateMachine):
     # Waits
 
     def wait_from_everywhere(self, name, asked):
-        """From every cursor of the stream, and from some of others."""
+        """Wait from every cursor of the stream, and from some of others."""
         keys = self.keys_of(name, asked.keys)
         own = self.own_cursors(name)
         others = [each for each in self.cursors if each not in own]
@@ -348,24 +348,24 @@ class TouchMachine(RuleBasedStateMachine):
         return [each for each in self.cursors if each.startswith(incarnation)]
 
     def keys_of(self, name, asked):
-        """Keys of no template, of one of the active ones, or all."""
+        """Draw keys of no template, of an active one, or of all."""
         active = self.active(name)
         if isinstance(asked, int):
             active = dict(sorted(active.items())[asked : asked + 1])
         return every_key({} if asked == "rows" else active)
 
     def wait(self, name, cursor, keys):
-        told = self.touches.wait(name, cursor, keys, 0)
-        self.judge(name, cursor, keys, told)
-        return told
+        result = self.touches.wait(name, cursor, keys, 0)
+        self.judge(name, cursor, keys, result)
+        return result
 
     @rule(name=st.sampled_from(NAMES), batch=BATCHES, number=st.integers(0, 6))
     def wait_together(self, name, batch, number):
-        """On an event loop: one for each key, from one cursor, while something is appended."""
+        """Wait on an event loop for each key from one cursor, while something is appended."""
         cursor = [None, *self.own_cursors(name)][-number % (len(self.own_cursors(name)) + 1)]
         keys = self.keys_of(name, "everything")[number % 2 :: 2]
         stream, found = self.opened.streams.open(name), self.model[name]
-        told_at = cursor or self.touches.meta(name).cursor
+        start_cursor = cursor or self.touches.meta(name).cursor
 
         async def main():
             stop = False
@@ -384,49 +384,49 @@ class TouchMachine(RuleBasedStateMachine):
             self.touches.wake_all()
             return await asyncio.gather(*waiters)
 
-        told_all = asyncio.run(main())
-        for key, told in zip(keys, told_all, strict=True):
-            self.judge(name, told_at, [key], told, stopped=True)
-            self.keep(told.cursor)
+        results = asyncio.run(main())
+        for key, result in zip(keys, results, strict=True):
+            self.judge(name, start_cursor, [key], result, stopped=True)
+            self.keep(result.cursor)
 
-    # What the answers must be
+    # Expected results
 
-    def judge(self, name, cursor, keys, told, *, stopped=False):
+    def judge(self, name, cursor, keys, result, *, stopped=False):
         found, active = self.model[name], self.active(name)
-        incarnation, _, reached = told.cursor.partition(":")
+        incarnation, _, reached = result.cursor.partition(":")
         end = len(found.written)
         assert incarnation == found.incarnation
         asked = {key.template_id for key in keys if isinstance(key, Rows)}
         found.used_ms |= dict.fromkeys(asked, self.opened.clock.ms)
         if cursor is None:
-            assert told == (False, False, f"{incarnation}:{end}", ())
+            assert result == (False, False, f"{incarnation}:{end}", ())
             return
         mine, _, start = cursor.partition(":")
-        if told.stale:
-            assert (told.touched, told.keys) == (True, tuple(range(len(keys))))
+        if result.stale:
+            assert (result.touched, result.keys) == (True, tuple(range(len(keys))))
             assert int(reached) == end or (stopped and int(reached) <= end)
-            behind = found.written[int(start) : int(reached)]
-            assert self.is_lost(name, mine, int(start)) or is_too_far(behind, active)
+            later = found.written[int(start) : int(reached)]
+            assert self.is_lost(name, mine, int(start)) or is_too_far(later, active)
             return
         assert not self.is_lost(name, mine, int(start))
         assert int(start) <= int(reached) <= end
-        assert told.touched or stopped or int(reached) == end
-        self.judge_keys(keys, told, found.written[int(start) : int(reached)], active)
+        assert result.touched or stopped or int(reached) == end
+        self.judge_keys(keys, result, found.written[int(start) : int(reached)], active)
 
-    def judge_keys(self, keys, told, seen, active):
+    def judge_keys(self, keys, result, seen, active):
         scanned = [touched_by(each, active) for each in seen]
         wanted = [names_of(key, active) for key in keys]
-        assert told.keys == tuple(
+        assert result.keys == tuple(
             number
             for number, names in enumerate(wanted)
             if any(marks is None or marks & names for marks in scanned)
         )
-        assert told.touched == bool(told.keys)
+        assert result.touched == bool(result.keys)
         for number, key in enumerate(keys):
-            assert number in told.keys or not any(concerns(each, key, active) for each in seen)
+            assert number in result.keys or not any(concerns(each, key, active) for each in seen)
 
     def is_lost(self, name, incarnation, start):
-        """Whether nothing can be told from a cursor, however much is read."""
+        """Return True if the changes after a cursor cannot be known, however much is read."""
         found = self.model[name]
         first = max(self.opened.streams.info(name).first_offset, found.version_from)
         return incarnation != found.incarnation or start < first
@@ -448,7 +448,7 @@ TestTouches = TouchMachine.TestCase
 
 
 class LongLives(TouchMachine):
-    """The same, for longer and more often."""
+    """Run the state machine with more and longer examples."""
 
 
 LongLives.TestCase.settings = settings(max_examples=400, stateful_step_count=50)

@@ -1,4 +1,4 @@
-"""Templates of those who wait: what they are known by, how long they live, what is written down."""
+"""Templates: their ids, lifetime and stored state."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ DAY_MS = 24 * 3_600_000
         Template("user", {"city": "string"}, 1e6),
     ],
 )
-def test_templates_that_cannot_be_are_refused_and_nothing_is_written(touches, template):
+def test_invalid_templates_write_nothing(touches, template):
     with pytest.raises(InvalidInput):
         touches.activate("s", [BY_CITY, template])
     assert touches.templates("s") == ()
 
 
-def test_a_template_is_known_by_what_it_compares(touches, stream):
+def test_template_id_is_derived_from_content(touches, stream):
     two = Template("user", {"b": "string", "a": "integer"})
     same = Template("user", {"a": "integer", "b": "string"}, 120_000)
     first, second = touches.activate("s", [two, BY_CITY])
@@ -51,7 +51,7 @@ def test_a_template_is_known_by_what_it_compares(touches, stream):
     assert not {each.id for each in touches.activate("s", others)} & {first.id, second.id}
 
 
-def test_too_many_templates_are_refused_together(touches, monkeypatch):
+def test_too_many_templates_are_rejected_together(touches, monkeypatch):
     monkeypatch.setattr(limits, "TOUCH_TEMPLATES_MAX", 2)
     many = [Template("user", {field: "string"}) for field in "abc"]
     touches.activate("s", many[:1])
@@ -62,7 +62,7 @@ def test_too_many_templates_are_refused_together(touches, monkeypatch):
     touches.activate("s", many[:2])
 
 
-def test_what_is_rolled_back_leaves_nothing(streams, touches, stream):
+def test_rolled_back_activation_leaves_nothing(streams, touches, stream):
     cursor = touches.meta("s").cursor
 
     def fail():
@@ -78,7 +78,7 @@ def test_what_is_rolled_back_leaves_nothing(streams, touches, stream):
     assert touches.meta("s").templates == 0
 
 
-def test_a_template_that_comes_later_is_told_what_was_before_it(touches, stream):
+def test_later_template_sees_earlier_changes(touches, stream):
     cursor = touches.wait("s", None, [Entity("user")], 0).cursor
     stream.append(change("1", "Ulm"))
     touches.wait("s", cursor, [Entity("user")], 0)
@@ -87,24 +87,20 @@ def test_a_template_that_comes_later_is_told_what_was_before_it(touches, stream)
     assert touches.wait("s", cursor, keys, 0).keys == (0,)
 
 
-def test_a_template_that_was_retired_for_a_while_is_told_what_was_meanwhile(
-    opened, touches, stream
-):
+def test_reactivated_template_sees_changes_meanwhile(opened, touches, stream):
     (by_city,) = touches.activate("s", [BY_CITY])
     keys = [Rows(by_city.id, {"city": "Ulm"}), Rows(by_city.id, {"city": "Bonn"})]
     cursor = touches.wait("s", None, keys, 0).cursor
     opened.clock.ms += limits.TOUCH_TTL_MS
     touches.retire(opened.clock.ms)
     stream.append(change("1", "Ulm"))
-    # Looked at without the template.
+    # Processed without the template.
     assert touches.wait("s", cursor, [Entity("user")], 0).touched
     touches.activate("s", [BY_CITY])
     assert touches.wait("s", cursor, keys, 0) == (True, False, touches.meta("s").cursor, (0,))
 
 
-def test_what_touches_everything_makes_up_for_a_template_that_came_late(
-    touches, stream, monkeypatch
-):
+def test_control_message_covers_later_template(touches, stream, monkeypatch):
     cursor = touches.wait("s", None, [Entity("user")], 0).cursor
     stream.append(change("1", "Ulm"))
     touches.wait("s", cursor, [Entity("user")], 0)
@@ -112,13 +108,13 @@ def test_what_touches_everything_makes_up_for_a_template_that_came_late(
     stream.append([CONTROL, change("2", "Bonn")])
     keys = [Rows(by_city.id, {"city": "Ulm"}), Rows(by_city.id, {"city": "Bonn"})]
     after = touches.wait("s", None, keys, 0).cursor
-    # Further back than anything is looked through: only what is known already tells.
+    # Older than a check may read: only the journal knows these changes.
     monkeypatch.setattr(limits, "TOUCH_BACK_RECORDS", 1)
     assert touches.wait("s", cursor, keys, 0) == (True, False, after, (0, 1))
     assert not touches.wait("s", after, keys, 0).touched
 
 
-def test_a_template_that_nobody_asks_for_is_retired_and_then_forgotten(opened, touches, stream):
+def test_unused_template_is_retired_then_deleted(opened, touches, stream):
     (made,) = touches.activate("s", [BY_CITY])
     opened.clock.ms += limits.TOUCH_TTL_MS - 1
     touches.retire(opened.clock.ms)
@@ -148,7 +144,7 @@ def test_a_template_that_nobody_asks_for_is_retired_and_then_forgotten(opened, t
     assert touches.templates("s") == ()
 
 
-def test_only_so_many_retired_ones_are_remembered(opened, touches, monkeypatch):
+def test_number_of_retired_templates_is_limited(opened, touches, monkeypatch):
     monkeypatch.setattr(limits, "TOUCH_TEMPLATES_MAX", 2)
     for field in "abcde":
         touches.activate("s", [Template("user", {field: "string"}, limits.TOUCH_TTL_MS_MIN)])
@@ -159,8 +155,8 @@ def test_only_so_many_retired_ones_are_remembered(opened, touches, monkeypatch):
     assert fields == {"d", "e", "city"}
 
 
-def test_a_template_in_use_is_seen(opened, touches):
-    """While somebody waits with it, and when it was written down, and when it was not."""
+def test_template_in_use_is_not_retired(opened, touches):
+    """Covers waits in progress, and uses that were flushed or not."""
     (made,) = touches.activate("s", [BY_CITY])
     keys = [Rows(made.id, {"city": "Ulm"})]
     with touches._seen.waiting("s", [made.id]):
@@ -181,7 +177,7 @@ def test_a_template_in_use_is_seen(opened, touches):
     assert again.meta("s").templates == 1
 
 
-def test_what_was_seen_is_written_down_once(opened, touches, stream):
+def test_uses_are_written_once(opened, touches, stream):
     (made,) = touches.activate("s", [BY_CITY])
     stream.append([change(), change()])
     opened.clock.ms += 70_000
@@ -204,7 +200,7 @@ def test_what_was_seen_is_written_down_once(opened, touches, stream):
     assert opened.streams.verify() == []
 
 
-def test_templates_go_with_their_stream(streams, touches):
+def test_templates_are_deleted_with_their_stream(streams, touches):
     touches.activate("s", [BY_CITY])
     touches.wait("s", None, [Entity("user")], 0)
     streams.delete("s")

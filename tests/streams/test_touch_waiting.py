@@ -1,4 +1,4 @@
-"""Those who wait, in threads and on event loops, and the journals that answer them."""
+"""Waits in threads and on event loops, and their journals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fourfold.models.streams.touch import keys as keys_module
 # Journals
 
 
-def test_each_change_is_looked_at_once_however_many_wait(touches, stream, monkeypatch):
+def test_each_change_is_processed_once_for_all_waits(touches, stream, monkeypatch):
     seen = []
     touched_by = keys_module.touched_by
     monkeypatch.setattr(
@@ -32,9 +32,7 @@ def test_each_change_is_looked_at_once_however_many_wait(touches, stream, monkey
         assert len(seen) == count
 
 
-def test_journals_of_streams_that_nobody_asked_for_lately_are_made_again(
-    streams, touches, monkeypatch
-):
+def test_evicted_journals_are_rebuilt(streams, touches, monkeypatch):
     monkeypatch.setattr(limits, "TOUCH_JOURNALS_MAX", 2)
     cursors = {}
     for name in "abcd":
@@ -47,7 +45,7 @@ def test_journals_of_streams_that_nobody_asked_for_lately_are_made_again(
         assert touches.wait(name, cursors[name], [Entity("user"), Entity("x")], 0).keys == (0,)
 
 
-def test_a_stream_that_is_not_there_takes_nobodys_journal(touches):
+def test_unknown_stream_evicts_no_journal(touches):
     touches.wait("s", None, [Entity("user")], 0)
     with pytest.raises(NotFound):
         touches.wait("missing", None, [Entity("user")], 0)
@@ -57,12 +55,12 @@ def test_a_stream_that_is_not_there_takes_nobodys_journal(touches):
 # Threads and coroutines
 
 
-def test_a_thread_that_waits_is_woken_by_an_append(touches, stream, monkeypatch):
+def test_append_wakes_waiting_thread(touches, stream, monkeypatch):
     monkeypatch.setattr(limits, "WATCH_HEARTBEAT_S", 1_000.0)
     cursor = touches.meta("s").cursor
-    told = []
+    result = []
     waiter = threading.Thread(
-        target=lambda: told.append(touches.wait("s", cursor, [Row("user", "2")], 900))
+        target=lambda: result.append(touches.wait("s", cursor, [Row("user", "2")], 900))
     )
     waiter.start()
     while not touches.meta("s").waiting:
@@ -70,7 +68,7 @@ def test_a_thread_that_waits_is_woken_by_an_append(touches, stream, monkeypatch)
     stream.append(change("1"))
     stream.append(change("2"))
     waiter.join()
-    assert told[0].keys == (0,)
+    assert result[0].keys == (0,)
     assert touches.meta("s").waiting == 0
 
 
@@ -79,7 +77,7 @@ async def all_wait(touches, count):
         await asyncio.sleep(0)
 
 
-def test_an_append_wakes_exactly_the_one_of_a_hundred_whom_it_concerns(touches, stream):
+def test_append_wakes_only_matching_waiter(touches, stream):
     async def main():
         stop = False
         waiters = [
@@ -98,14 +96,14 @@ def test_an_append_wakes_exactly_the_one_of_a_hundred_whom_it_concerns(touches, 
         touches.wake_all()
         return await asyncio.gather(*waiters)
 
-    told = asyncio.run(main())
-    assert [number for number, each in enumerate(told) if each.touched] == [42]
-    assert len({each.cursor for each in told}) == 1
-    assert touches.meta("s").cursor == told[0].cursor
+    result = asyncio.run(main())
+    assert [number for number, each in enumerate(result) if each.touched] == [42]
+    assert len({each.cursor for each in result}) == 1
+    assert touches.meta("s").cursor == result[0].cursor
 
 
-def test_an_append_costs_one_look_however_many_wait(touches, stream, monkeypatch):
-    """One looks for all of them, and only those are woken whom it concerns."""
+def test_append_costs_one_scan_for_all_waiters(touches, stream, monkeypatch):
+    """One scan serves all waiters, and only matching ones are woken."""
     monkeypatch.setattr(limits, "WATCH_HEARTBEAT_S", 1_000.0)
     checks, cached = [], []
     scan = touches._scan
@@ -134,17 +132,15 @@ def test_an_append_costs_one_look_however_many_wait(touches, stream, monkeypatch
         assert (await waiters.pop(7)).touched
         assert (checks, cached) == (["scan"] * 2, [1])
         await stream.append_async([change(str(number)) for number in range(10)])
-        told = await asyncio.gather(*waiters)
+        result = await asyncio.gather(*waiters)
         assert (checks, cached) == (["scan"] * 3, [1] * 10)
-        assert all(each.touched for each in told)
+        assert all(each.touched for each in result)
 
     asyncio.run(main())
 
 
-def test_what_another_one_has_looked_at_is_not_taken_where_some_of_it_was_forgotten(
-    touches, stream, monkeypatch
-):
-    """All know that it has not rung since the first of them looked. That is not enough."""
+def test_cached_check_is_not_used_after_eviction(touches, stream, monkeypatch):
+    """No notification since the last check does not suffice: marks were evicted."""
     monkeypatch.setattr(limits, "WATCH_HEARTBEAT_S", 1_000.0)
     monkeypatch.setattr(limits, "TOUCH_MARKS_MAX", 5)
 
@@ -166,17 +162,17 @@ def test_what_another_one_has_looked_at_is_not_taken_where_some_of_it_was_forgot
         touches.wake_all()
         return await asyncio.gather(*waiters)
 
-    assert [told.touched for told in asyncio.run(main())] == [True] * 6
+    assert [result.touched for result in asyncio.run(main())] == [True] * 6
 
 
-def test_coroutines_that_nothing_happens_to_end_with_their_time(touches, stream):
+def test_waiting_coroutines_time_out(touches, stream):
     async def main():
         return await touches.wait_async("s", None, [Entity("order")], 0.01)
 
     assert not asyncio.run(main()).touched
 
 
-def test_a_wait_ends_with_its_stream(streams, touches, stream):
+def test_wait_ends_when_stream_is_deleted(streams, touches, stream):
     async def main():
         waiter = asyncio.ensure_future(touches.wait_async("s", None, [Entity("user")], 60))
         await all_wait(touches, 1)
@@ -187,7 +183,7 @@ def test_a_wait_ends_with_its_stream(streams, touches, stream):
     asyncio.run(main())
 
 
-def test_much_is_looked_at_piece_by_piece_on_a_loop(touches, stream, monkeypatch):
+def test_many_records_are_processed_in_parts_on_the_loop(touches, stream, monkeypatch):
     monkeypatch.setattr(limits, "TOUCH_LOOP_RECORDS", 3)
 
     async def main():
@@ -195,13 +191,13 @@ def test_much_is_looked_at_piece_by_piece_on_a_loop(touches, stream, monkeypatch
         key = [Rows(by_city.id, {"city": "Kiel"})]
         started = await touches.wait_async("s", None, key, 0)
         stream.append([change(str(number)) for number in range(10)])
-        told = await touches.wait_async("s", started.cursor, key, 0)
-        assert told == (False, False, touches.meta("s").cursor, ())
+        result = await touches.wait_async("s", started.cursor, key, 0)
+        assert result == (False, False, touches.meta("s").cursor, ())
         stream.append([*[change(str(number)) for number in range(7)], change("x", "Kiel")])
-        # The journal is behind who waits from now on, and stays so for a while.
+        # The journal lags behind the cursor of this wait.
         assert not (await touches.wait_async("s", None, key, 0)).touched
-        assert (await touches.wait_async("s", told.cursor, key, 0)).keys == (0,)
-        # From further back than a loop reads at once: a thread makes the journal.
+        assert (await touches.wait_async("s", result.cursor, key, 0)).keys == (0,)
+        # Older than an event loop reads at once: a thread builds the journal.
         touches._scan.readers._readers.clear()
         assert (await touches.wait_async("s", started.cursor, key, 0)).keys == (0,)
 
@@ -209,7 +205,7 @@ def test_much_is_looked_at_piece_by_piece_on_a_loop(touches, stream, monkeypatch
 
 
 class Segments:
-    """What is no longer in the log, read from somewhere else, and not on an event loop."""
+    """Reader of records that are no longer in the log, which must not run on an event loop."""
 
     def __init__(self, records):
         self.kept = records
@@ -235,7 +231,7 @@ def test_segments_are_read_in_a_thread(streams, touches, stream):
     keys = [Row("user", "0"), Row("user", "3"), Row("user", "9")]
     with pytest.raises(reader.NotInTheLog):
         streams.read_log("s")
-    # Nobody can tell what is there; so everything may have changed.
+    # The records are unknown, so everything may have changed.
     assert touches.wait("s", cursor, keys, 0).stale
     streams.cold = Segments(kept)
 
@@ -243,12 +239,12 @@ def test_segments_are_read_in_a_thread(streams, touches, stream):
         waits = [touches.wait_async("s", cursor, keys, 0) for _ in range(5)]
         return await asyncio.gather(*waits)
 
-    assert {told.keys for told in asyncio.run(main())} == {(0, 1)}
+    assert {result.keys for result in asyncio.run(main())} == {(0, 1)}
     assert touches.wait("s", cursor, keys, 0).keys == (0, 1)
 
 
-def test_a_journal_that_would_have_to_read_segments_is_made_again(streams, touches, stream):
-    """Nothing reads them here, and who waits asks for what is in the log."""
+def test_journal_that_needs_segments_is_rebuilt(streams, touches, stream):
+    """Nothing reads segments here, and the wait needs only the log."""
     touches.wait("s", None, [Entity("user")], 0)
     stream.append([change(str(number)) for number in range(4)])
     later = touches.meta("s").cursor

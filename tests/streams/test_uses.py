@@ -1,4 +1,4 @@
-"""A stream with a time to live that is in use stays, whatever becomes of the writing down."""
+"""A stream with a TTL that is in use does not expire, even if writing the use fails."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def streams(tmp_path, clock):
 
 
 def used(streams, clock):
-    """A stream whose time would be over, but for a read a second ago."""
+    """A stream that would have expired without a read a second ago."""
     streams.create("s", "text/plain", ttl=2, body=b"x")
     clock.ms += 1_500
     streams.read("s")
     clock.ms += 1_000
 
 
-def test_a_use_counts_while_it_is_being_written_down(streams, clock, monkeypatch):
+def test_use_counts_while_it_is_flushed(streams, clock, monkeypatch):
     used(streams, clock)
     seen = []
     transact = streams.database.transact
@@ -53,7 +53,7 @@ def test_a_use_counts_while_it_is_being_written_down(streams, clock, monkeypatch
     assert streams.info("s").expires_at_ms == 1_000_000 + 1_500 + 2_000
 
 
-def test_a_use_counts_when_it_could_not_be_written_down(streams, clock, monkeypatch):
+def test_use_counts_when_flush_fails(streams, clock, monkeypatch):
     used(streams, clock)
 
     def busy(_work, **_given):
@@ -72,7 +72,7 @@ def test_a_use_counts_when_it_could_not_be_written_down(streams, clock, monkeypa
         streams.info("s")
 
 
-def test_a_use_during_the_writing_down_is_kept_for_the_next_time(streams, clock, monkeypatch):
+def test_use_during_flush_is_kept_for_next_flush(streams, clock, monkeypatch):
     used(streams, clock)
     transact = streams.database.transact
 
@@ -90,8 +90,8 @@ def test_a_use_during_the_writing_down_is_kept_for_the_next_time(streams, clock,
     assert streams.info("s").name == "s"
 
 
-def test_a_use_between_two_steps_of_a_sweep_is_seen_by_the_second(streams, clock):
-    """The end that is on disk has passed, the one in memory has not."""
+def test_sweep_sees_use_between_its_steps(streams, clock):
+    """The stored expiry has passed, the buffered one has not."""
     streams.create("s", "text/plain", ttl=2, body=b"x")
     clock.ms += 1_900
     streams.read("s")

@@ -88,7 +88,7 @@ def test_append_bytes_refuses_other_types(stream):
         stream.append_bytes([{"id": 1}])
 
 
-def test_what_a_read_returned_is_accepted_as_an_offset(stream):
+def test_offset_of_a_read_is_accepted_by_reads(stream):
     stream.append([1, 2, 3])
     chunk = stream.read(limit=2)
     assert len(chunk) == 2

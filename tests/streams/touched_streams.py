@@ -1,4 +1,4 @@
-"""Streams whose changes are waited for: what tests write to them, and ask of their tables."""
+"""Helpers for streams with touch enabled: messages and queries."""
 
 from __future__ import annotations
 
